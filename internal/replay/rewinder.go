@@ -1,0 +1,76 @@
+package replay
+
+import (
+	"errors"
+	"io"
+)
+
+// rewinder reads a body that can seek but has no random access. The body's
+// position goes back and forth between the readers, who take turns.
+type rewinder struct {
+	source *Source
+	body   io.ReadSeeker
+	start  int64 // where the body stood when it was handed over
+	turns  turns
+
+	// guarded by turns
+	position int64 // from start
+	furthest int64 // the greatest position ever, which is the size at least
+}
+
+func newRewinder(s *Source, body io.ReadSeeker, start int64) *rewinder {
+	return &rewinder{source: s, body: body, start: start, turns: newTurns()}
+}
+
+func (w *rewinder) repeatable() bool { return true }
+
+func (w *rewinder) read(r *Reader, p []byte) (int, error) {
+	if err := w.turns.take(r); err != nil {
+		return 0, err
+	}
+	defer w.turns.give()
+	if err := w.source.enter(r); err != nil {
+		return 0, err
+	}
+	defer w.source.leave()
+	if err := w.seek(r.offset); err != nil {
+		return 0, &ReadError{err}
+	}
+	n, err := w.body.Read(p)
+	n, err = checked(n, err, len(p))
+	w.position += int64(n)
+	w.furthest = max(w.furthest, w.position)
+	switch {
+	case err == io.EOF && w.position < w.furthest: // it was longer before
+		return n, &ReadError{io.ErrUnexpectedEOF}
+	case err != nil && err != io.EOF:
+		return n, &ReadError{err}
+	}
+	return n, err
+}
+
+var errMoved = errors.New("the request body cannot be rewound: its position does not follow its reads")
+
+// seek moves the body to an offset. It trusts nobody: a device, or a body that
+// somebody else reads too, would otherwise send the wrong bytes.
+func (w *rewinder) seek(offset int64) error {
+	if w.position == offset {
+		return nil
+	}
+	at, err := w.body.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if at != w.start+w.position {
+		return errMoved
+	}
+	at, err = w.body.Seek(w.start+offset, io.SeekStart)
+	if err != nil {
+		return err
+	}
+	if at != w.start+offset {
+		return errMoved
+	}
+	w.position = offset
+	return nil
+}

@@ -1,0 +1,247 @@
+// Package replay lets several attempts send one request body that can be read
+// only once, or that has only one read position.
+//
+// A [Source] owns the body. Every attempt has a [Lease] on it, and opens
+// readers through the lease. Readers never share a position: each starts at
+// the first byte, whatever the others have read, and any number of them may be
+// in use at the same time. This is what lets a new attempt begin while net/http
+// is still sending the body of the one before, which it does whenever a server
+// answers early.
+package replay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+)
+
+var (
+	// ErrSpent is returned where the beginning of the body was not kept.
+	ErrSpent = errors.New("the request body cannot be sent again: more of it was sent than is kept")
+	// ErrOver is what a reader returns whose attempt is over.
+	ErrOver = errors.New("the attempt that read this request body is over")
+)
+
+// ReadError marks an error that came from reading the body, as opposed to one
+// from sending it.
+type ReadError struct{ Err error }
+
+func (e *ReadError) Error() string { return e.Err.Error() }
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// origin is where a Source's bytes come from.
+type origin interface {
+	// read is io.Reader's Read from r.offset on.
+	read(r *Reader, p []byte) (int, error)
+	// repeatable reports whether the first byte can be read again. It is called
+	// with Source.mu held.
+	repeatable() bool
+}
+
+// Source is a request body that can be read by several attempts.
+type Source struct {
+	body   io.ReadCloser
+	origin origin
+
+	mu      sync.Mutex // never held while body is used
+	readers []*Reader  // open ones
+	reading int        // calls of body's methods that are under way
+	sealed  bool       // there will be no further lease
+	closed  bool
+}
+
+// New returns a Source of body, which is closed when the source has been sealed
+// and every reader closed. It keeps at most limit bytes of a body that can be
+// read only once; other bodies are read where they are.
+func New(body io.ReadCloser, limit int64) *Source {
+	s := &Source{body: body}
+	s.origin = originOf(s, body, limit)
+	return s
+}
+
+func originOf(s *Source, body io.Reader, limit int64) origin {
+	seeker, ok := body.(io.ReadSeeker)
+	if !ok {
+		return newStream(s, body, limit)
+	}
+	start, err := seeker.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return newStream(s, body, limit) // a pipe in an *os.File, say
+	}
+	at, ok := body.(io.ReaderAt)
+	if !ok {
+		return newRewinder(s, seeker, start)
+	}
+	end, err := seeker.Seek(0, io.SeekEnd)
+	if err == nil && end > start {
+		return &section{s, at, start, end - start}
+	}
+	// A device or a file in /proc has no size, and reading it twice may well
+	// give two different things.
+	st := newStream(s, body, limit)
+	if _, err := seeker.Seek(start, io.SeekStart); err != nil {
+		st.end = &ReadError{err}
+	}
+	return st
+}
+
+// Repeatable reports whether a further lease can be had now.
+func (s *Source) Repeatable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.origin.repeatable()
+}
+
+// Lease returns a lease for a new attempt, or ErrSpent. If instead is not nil,
+// its attempt is over once the new lease has been granted: its readers are cut
+// off, without a moment in between in which they could use up what the new one
+// needs. The context bounds how long a reader waits for another one that is
+// reading from the same place. If atEOF is not nil, it is called whenever a
+// reader of the lease has met the end of the body, before that reader's Read
+// returns.
+func (s *Source) Lease(ctx context.Context, instead *Lease, atEOF func()) (*Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sealed || !s.origin.repeatable() {
+		return nil, ErrSpent
+	}
+	l := &Lease{source: s, ctx: ctx, atEOF: atEOF}
+	if instead != nil {
+		instead.cut()
+	}
+	return l, nil
+}
+
+// Seal says that there will be no further lease. The body is closed as soon as
+// no reader is open. With cut, the attempts are over too, and that is at once.
+func (s *Source) Seal(cut bool) {
+	s.mu.Lock()
+	s.sealed = true
+	if cut {
+		for len(s.readers) > 0 {
+			s.readers[0].lease.cut()
+		}
+	}
+	s.closeIfDone()
+}
+
+// closeIfDone unlocks s.mu, and closes the body if nobody needs it any more.
+//
+// A read may be under way in an attempt that has been given up. Close is what
+// frees it (net/http asks of a Request.Body that it may be closed while it is
+// read, and that this ends the Read), but a body that serializes the two would
+// make us wait for it, and so the call gets a goroutine of its own then.
+func (s *Source) closeIfDone() {
+	done := s.sealed && len(s.readers) == 0 && !s.closed
+	s.closed = s.closed || done
+	reading := s.reading > 0
+	s.mu.Unlock()
+	switch {
+	case done && reading:
+		go s.body.Close()
+	case done:
+		s.body.Close()
+	}
+}
+
+// enter begins a use of the body's methods by r, and leave ends it.
+func (s *Source) enter(r *Reader) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.isOver() {
+		return ErrOver
+	}
+	s.reading++
+	return nil
+}
+
+func (s *Source) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading--
+}
+
+// A Lease is one attempt's right to read the body.
+type Lease struct {
+	source *Source
+	ctx    context.Context
+	atEOF  func()
+	over   bool // guarded by source.mu
+}
+
+// Open returns a new reader at the beginning of the body. It serves for
+// [net/http.Request.GetBody].
+func (l *Lease) Open() (io.ReadCloser, error) {
+	s := l.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case l.over || s.closed:
+		return nil, ErrOver
+	case !s.origin.repeatable():
+		return nil, ErrSpent
+	}
+	r := &Reader{lease: l, over: make(chan struct{})}
+	s.readers = append(s.readers, r)
+	return r, nil
+}
+
+// cut ends the attempt. It is called with source.mu held.
+func (l *Lease) cut() {
+	l.over = true
+	s := l.source
+	s.readers = slices.DeleteFunc(s.readers, func(r *Reader) bool {
+		if r.lease != l {
+			return false
+		}
+		close(r.over)
+		return true
+	})
+}
+
+// A Reader reads a Source from its beginning, for one attempt. Like any
+// io.Reader it serves one goroutine at a time, but Close may be called while a
+// Read is under way, and does not wait for it.
+type Reader struct {
+	lease  *Lease
+	offset int64
+	over   chan struct{} // closed by Close, or with the attempt
+}
+
+func (r *Reader) Read(p []byte) (int, error) {
+	if r.isOver() {
+		return 0, ErrOver
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := r.lease.source.origin.read(r, p)
+	r.offset += int64(n)
+	if err == io.EOF && r.lease.atEOF != nil {
+		r.lease.atEOF()
+	}
+	return n, err
+}
+
+// Close ends this reader. The body itself is closed later, see [Source.Seal].
+func (r *Reader) Close() error {
+	s := r.lease.source
+	s.mu.Lock()
+	if !r.isOver() {
+		close(r.over)
+		s.readers = slices.DeleteFunc(s.readers, func(other *Reader) bool { return other == r })
+	}
+	s.closeIfDone()
+	return nil
+}
+
+func (r *Reader) isOver() bool {
+	select {
+	case <-r.over:
+		return true
+	default:
+		return false
+	}
+}

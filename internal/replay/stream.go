@@ -1,0 +1,84 @@
+package replay
+
+import "io"
+
+// stream reads a body that can be read only once. What the readers take from it
+// is recorded as they do, and never ahead of them: a body may be written in
+// answer to what the server says, or never end.
+type stream struct {
+	source *Source
+	body   io.Reader
+	limit  int64
+	turns  turns // for reading from body
+
+	// guarded by source.mu
+	record []byte
+	total  int64 // bytes taken from body, which is len(record) unless it is spent
+	spent  bool  // the record was given up
+	end    error // how body ended
+}
+
+func newStream(s *Source, body io.Reader, limit int64) *stream {
+	return &stream{source: s, body: body, limit: limit, turns: newTurns()}
+}
+
+func (s *stream) repeatable() bool { return !s.spent }
+
+func (s *stream) read(r *Reader, p []byte) (int, error) {
+	if n, err, ok := s.recorded(r, p); ok {
+		return n, err
+	}
+	if err := s.turns.take(r); err != nil {
+		return 0, err
+	}
+	defer s.turns.give()
+	// Whoever had the turn before may have gone on from where r stands.
+	if n, err, ok := s.recorded(r, p); ok {
+		return n, err
+	}
+	if err := s.source.enter(r); err != nil {
+		return 0, err
+	}
+	defer s.source.leave()
+	n, err := s.body.Read(p)
+	n, err = checked(n, err, len(p))
+	if err != nil && err != io.EOF {
+		err = &ReadError{err}
+	}
+	s.keep(r, p[:n], err)
+	return n, err
+}
+
+// recorded answers a Read from the record. It is not ok if r has come to the
+// end of that, and must go on from the body.
+func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	switch {
+	case r.offset < s.total && s.spent:
+		return 0, ErrSpent, true
+	case r.offset < s.total:
+		return copy(p, s.record[r.offset:]), nil, true
+	case s.end != nil:
+		return 0, s.end, true
+	}
+	return 0, nil, false
+}
+
+// keep records what r has read from the body. Past the limit the record is
+// given up, and r alone goes on; but if r's attempt ended during this very
+// Read, nobody would be left who has these bytes, and the attempt that follows
+// may have been promised them: then they are kept, limit or not.
+func (s *stream) keep(r *Reader, p []byte, end error) {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	s.total += int64(len(p))
+	s.end = end
+	switch {
+	case s.spent:
+	case s.total <= s.limit || r.isOver():
+		s.record = append(s.record, p...)
+	default:
+		s.spent, s.record = true, nil
+	}
+}

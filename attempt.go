@@ -1,0 +1,105 @@
+package retryhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
+
+// roundTrip sends req through base and returns either a response or an error,
+// also where base breaks that rule. A positive timeout bounds the time until
+// the response header.
+func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration) (*http.Response, error) {
+	var resp *http.Response
+	var err error
+	if timeout > 0 {
+		resp, err = roundTripWithin(base, req, timeout)
+	} else {
+		resp, err = base.RoundTrip(req)
+	}
+	if err != nil {
+		closeResponse(resp)
+		return nil, err
+	}
+	if resp == nil {
+		return nil, errNoResponse
+	}
+	return resp, nil
+}
+
+// roundTripWithin ends an attempt whose response header does not come in time.
+//
+// A context with a deadline would not do: it cannot be disarmed, and would cut
+// the body that is being read. So a timer cancels, and is stopped at the
+// header. The context itself must live as long as the body, which therefore
+// has to be wrapped.
+func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	tooLate := &attemptTimeoutError{timeout}
+	timer := time.AfterFunc(timeout, func() { cancel(tooLate) })
+	resp, err := base.RoundTrip(req.WithContext(ctx))
+	if !timer.Stop() {
+		<-ctx.Done() // the timer's function runs, and is about to cancel
+		if context.Cause(ctx) == error(tooLate) {
+			closeResponse(resp) // it came, but its body has been cut
+			return nil, tooLate
+		}
+	}
+	if err != nil || resp == nil || resp.Body == nil {
+		cancel(nil)
+		return resp, err
+	}
+	body := &attemptBody{resp.Body, cancel}
+	resp.Body = body
+	if w, ok := body.ReadCloser.(io.Writer); ok {
+		resp.Body = struct { // a 101's body is a connection
+			*attemptBody
+			io.Writer
+		}{body, w}
+	}
+	return resp, nil
+}
+
+// attemptBody is a response body that releases its attempt's context when it
+// has been read or closed. If it never is, the context goes with the caller's.
+type attemptBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *attemptBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.cancel(nil)
+	}
+	return n, err
+}
+
+func (b *attemptBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}
+
+// attemptTimeoutError is the error of an attempt that took longer than
+// Policy.AttemptTimeout. It implements net.Error.
+type attemptTimeoutError struct{ after time.Duration }
+
+func (e *attemptTimeoutError) Error() string {
+	return fmt.Sprintf("no response header within %v", e.after)
+}
+func (e *attemptTimeoutError) Timeout() bool        { return true }
+func (e *attemptTimeoutError) Temporary() bool      { return true }
+func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// closeResponse closes the body of a response that nobody will get.
+func closeResponse(resp *http.Response) {
+	if resp != nil && resp.Body != nil {
+		resp.Body.Close()
+	}
+}

@@ -1,0 +1,168 @@
+package retryhttp
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff tells how long to wait before retry n, counted from 1. prev is the
+// backoff before the retry preceding it, and 0 for n = 1; of the constructors
+// here only [DecorrelatedJitter] looks at it. A negative result counts as 0.
+//
+// A Backoff keeps no state: one value may serve any number of requests at the
+// same time, and there is nothing to reset. The constructors below accept any
+// arguments: an n below 1 counts as 1, a limit of 0 or less gives 0, a base or
+// step of 0 or less gives 0, a base above the limit gives the limit, and no n
+// is so large that the result overflows. The limit applies before any jitter,
+// so waits at the limit are spread too.
+type Backoff func(n int, prev time.Duration) time.Duration
+
+// Constant waits d before every retry. A d of 0 or less does not wait at all.
+func Constant(d time.Duration) Backoff {
+	return func(int, time.Duration) time.Duration { return max(d, 0) }
+}
+
+// Linear waits min(limit, step·n).
+func Linear(step, limit time.Duration) Backoff {
+	return func(n int, _ time.Duration) time.Duration {
+		n = max(n, 1)
+		switch {
+		case step <= 0 || limit <= 0:
+			return 0
+		case time.Duration(n) > limit/step: // step·n > limit, without the product
+			return limit
+		}
+		return step * time.Duration(n)
+	}
+}
+
+// Exponential waits min(limit, base·2^(n-1)).
+func Exponential(base, limit time.Duration) Backoff {
+	return func(n int, _ time.Duration) time.Duration { return exponential(base, limit, n) }
+}
+
+// Geometric waits min(limit, base·ratio^(n-1)). A ratio that is not a positive
+// number counts as 1.
+func Geometric(base, limit time.Duration, ratio float64) Backoff {
+	if !(ratio > 0) {
+		ratio = 1
+	}
+	return func(n int, _ time.Duration) time.Duration {
+		if base <= 0 || limit <= 0 {
+			return 0
+		}
+		d := float64(base) * math.Pow(ratio, float64(max(n, 1)-1))
+		if d < float64(limit) {
+			return time.Duration(d)
+		}
+		return limit
+	}
+}
+
+// FullJitter waits U(0, Exponential): a time drawn evenly from the whole range
+// up to the exponential backoff. Of the jitters it makes the fewest calls
+// under contention, and it is the default.
+//
+// From "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog,
+// 2015, as are EqualJitter and DecorrelatedJitter.
+func FullJitter(base, limit time.Duration) Backoff {
+	return func(n int, _ time.Duration) time.Duration {
+		return uniform(0, exponential(base, limit, n))
+	}
+}
+
+// EqualJitter waits Exponential/2 + U(0, Exponential/2): never less than half
+// the exponential backoff.
+func EqualJitter(base, limit time.Duration) Backoff {
+	return func(n int, _ time.Duration) time.Duration {
+		d := exponential(base, limit, n)
+		return uniform(d/2, d)
+	}
+}
+
+// DecorrelatedJitter waits U(base, min(limit, 3·prev)), where prev starts at
+// base. It grows from what was drawn last and not from n.
+//
+// The post that describes it caps the number drawn; here, as everywhere in
+// this package, the cap comes before the draw.
+func DecorrelatedJitter(base, limit time.Duration) Backoff {
+	return func(_ int, prev time.Duration) time.Duration {
+		if base <= 0 || limit <= 0 {
+			return 0
+		}
+		prev = max(prev, base)
+		ceiling := limit
+		if prev <= limit/3 {
+			ceiling = 3 * prev
+		}
+		return uniform(min(base, ceiling), ceiling)
+	}
+}
+
+// Spread waits b · U(1-factor, 1+factor): b, randomized evenly around itself.
+// The factor is taken as 0 if it is negative or not a number, and as 1 if it is
+// greater. A nil b is the default backoff.
+func (b Backoff) Spread(factor float64) Backoff {
+	b = b.orDefault()
+	if !(factor > 0) {
+		factor = 0
+	}
+	factor = min(factor, 1)
+	return func(n int, prev time.Duration) time.Duration {
+		d := max(b(n, prev), 0)
+		delta := scale(d, factor)
+		return uniform(d-delta, addSaturating(d, delta))
+	}
+}
+
+// Plus waits b + U(0, extra). An extra of 0 or less adds nothing. A nil b is
+// the default backoff.
+func (b Backoff) Plus(extra time.Duration) Backoff {
+	b = b.orDefault()
+	return func(n int, prev time.Duration) time.Duration {
+		return addSaturating(max(b(n, prev), 0), uniform(0, max(extra, 0)))
+	}
+}
+
+func (b Backoff) orDefault() Backoff {
+	if b == nil {
+		return FullJitter(defaultBackoffBase, defaultBackoffLimit)
+	}
+	return b
+}
+
+func exponential(base, limit time.Duration, n int) time.Duration {
+	n = max(n, 1)
+	switch {
+	case base <= 0 || limit <= 0:
+		return 0
+	case n-1 >= 63 || base > limit>>(n-1): // base·2^(n-1) > limit, without the shift that would overflow
+		return limit
+	}
+	return base << (n - 1)
+}
+
+// uniform draws from [lo, hi], both included, for 0 <= lo <= hi.
+func uniform(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(rand.Uint64N(uint64(hi-lo)+1))
+}
+
+// scale returns d·factor for a factor within [0, 1]. Near the largest Duration
+// a float64 is coarser than a nanosecond and may round up past d.
+func scale(d time.Duration, factor float64) time.Duration {
+	product := float64(d) * factor
+	if product >= float64(d) {
+		return d
+	}
+	return time.Duration(product)
+}
+
+// addSaturating returns a + b for a, b >= 0, or the largest Duration if the sum
+// is beyond it.
+func addSaturating(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,239 @@
+package retryhttp
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/replay"
+)
+
+// Attempt describes one attempt and how it went.
+type Attempt struct {
+	// Number is 1 for the first attempt of a request.
+	Number int
+	// Request is the request as it was sent, with the headers that were added
+	// to it, but with the caller's context. It must not be changed.
+	Request *http.Request
+	// Response is nil if Err is not. Its body belongs to the Transport:
+	// [Policy.OnRetry] may read from it, [Policy.Classify] must not, and
+	// neither may close it.
+	Response *http.Response
+	// Err is nil if Response is not.
+	Err error
+	// Elapsed is how long the attempt took, until the response header or the
+	// error.
+	Elapsed time.Duration
+	// Wait is how long the Transport will wait before the next attempt. It is
+	// zero in [Policy.Classify].
+	Wait time.Duration
+}
+
+// Class says what one attempt's result means for the next. It states a fact
+// about the attempt; whether there is another is up to the Transport, which
+// also looks at the method, the body, the time left and the budget.
+type Class int
+
+const (
+	// Final means that the result stands: it is a success, or a failure that
+	// trying again cannot mend.
+	Final Class = iota
+	// Retryable means that another attempt may succeed.
+	Retryable
+	// Unprocessed means that another attempt may succeed, and that the server
+	// provably did not process this one: repeating it is safe whatever the
+	// method.
+	Unprocessed
+)
+
+func (c Class) String() string {
+	switch c {
+	case Final:
+		return "final"
+	case Retryable:
+		return "retryable"
+	case Unprocessed:
+		return "unprocessed"
+	}
+	return "invalid class"
+}
+
+// Classify is the default for [Policy.Classify], and the function to call from
+// your own for the cases that you leave alone.
+//
+// A response with status 408, 429 or 5xx is Retryable, and every other one is
+// Final.
+//
+// An error is Final if another attempt would meet it again: the request's own
+// context has ended, it was marked by [Permanent], a certificate or the TLS
+// verification failed, the host does not exist, the scheme is not supported, a
+// header or the URL is invalid, the answer is of another protocol than HTTP, or
+// a request body that has no GetBody could not be read.
+//
+// An error is Unprocessed if it came before a byte was written, from resolving
+// the host, dialing it or its proxy, or waiting for the TLS handshake; and if
+// the server refused an HTTP/2 stream with REFUSED_STREAM (RFC 9113, section
+// 8.7). The latter is recognized from net/http's own HTTP/2; an error of the
+// separate module golang.org/x/net/http2 is merely Retryable.
+//
+// Every other error is Retryable: connections that break or are refused by a
+// middlebox, responses that end in the header, timeouts.
+func Classify(a Attempt) Class {
+	switch {
+	case a.Err != nil:
+		return classifyError(a.Request, a.Err)
+	case a.Response != nil:
+		return classifyStatus(a.Response.StatusCode)
+	}
+	return Final
+}
+
+func classifyStatus(status int) Class {
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+		return Retryable
+	case status >= 500 && status <= 599:
+		return Retryable
+	}
+	return Final
+}
+
+func classifyError(req *http.Request, err error) Class {
+	switch {
+	case req != nil && req.Context().Err() != nil:
+		return Final // the caller has gone
+	case is[*permanentError](err):
+		return Final
+	case is[*replay.ReadError](err):
+		return Final // the body can't be read, and there is no GetBody to make a better one
+	case untrusted(err), wrongProtocol(err), invalidRequest(err):
+		return Final
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		if dns.IsNotFound {
+			return Final
+		}
+		return Unprocessed
+	}
+	if failedIn(err, "dial", "proxyconnect", "socks connect") {
+		return Unprocessed
+	}
+	if stream, ok := errors.AsType[streamError](err); ok && stream.Code == refusedStream {
+		return Unprocessed
+	}
+	if err.Error() == tlsHandshakeTimeout {
+		return Unprocessed
+	}
+	return Retryable // conservatively: the server may have seen it
+}
+
+// untrusted reports whether one side refused the other's identity or terms in
+// the TLS handshake.
+func untrusted(err error) bool {
+	return is[*tls.CertificateVerificationError](err) ||
+		is[tls.AlertError](err) || // an alert over QUIC
+		failedIn(err, "remote error", "local error") || // an alert over TCP, whose type crypto/tls keeps to itself
+		is[*tls.ECHRejectionError](err) ||
+		is[x509.UnknownAuthorityError](err) ||
+		is[x509.HostnameError](err) ||
+		is[x509.CertificateInvalidError](err) ||
+		is[x509.ConstraintViolationError](err) ||
+		is[x509.InsecureAlgorithmError](err) ||
+		is[x509.UnhandledCriticalExtension](err) ||
+		is[x509.SystemRootsError](err)
+}
+
+func wrongProtocol(err error) bool {
+	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) ||
+		textContains(err, notHTTP[:])
+}
+
+func invalidRequest(err error) bool {
+	return is[*net.AddrError](err) || is[*net.ParseError](err) || is[net.UnknownNetworkError](err) ||
+		is[url.EscapeError](err) || is[url.InvalidHostError](err) ||
+		textContains(err, notARequest[:])
+}
+
+// failedIn reports whether one of ops is the operation of a net.OpError in err,
+// or in that error in turn: a TLS alert may sit within a proxyconnect.
+func failedIn(err error, ops ...string) bool {
+	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
+		if slices.Contains(ops, op.Op) {
+			return true
+		}
+	}
+	return false
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// streamError has the shape of net/http's own HTTP/2 stream error, which lets
+// errors.As convert it to any struct of the same fields, so that nobody needs
+// to import golang.org/x/net/http2 to read it.
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e streamError) Error() string { return "http2: stream error" }
+
+const refusedStream = 7 // REFUSED_STREAM, RFC 9113, section 7
+
+// The following are the errors that net/http makes without a type or a
+// sentinel. This is the one place where an error's text is looked at. Should a
+// release of Go word one differently, its error turns Retryable, which costs
+// some attempts and does no harm; a test holds them against net/http itself.
+const tlsHandshakeTimeout = "net/http: TLS handshake timeout"
+
+var notARequest = [...]string{
+	"unsupported protocol scheme",
+	"http2: unsupported scheme",
+	"http: nil Request.URL",
+	"http: nil Request.Header",
+	"http: no Host in request URL",
+	"http: Request.Write on Request with no Host or URL set",
+	"net/http: invalid ", // header, trailer, method
+	"http2: invalid ",    // the headers that belong to a connection
+}
+
+var notHTTP = [...]string{
+	"malformed HTTP response",
+	"malformed HTTP version",
+	"malformed HTTP status code",
+	"the frame header looked like an HTTP/1.1 header",
+}
+
+func textContains(err error, fragments []string) bool {
+	text := err.Error()
+	for _, f := range fragments {
+		if strings.Contains(text, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// Permanent marks err as Final for [Classify]: a RoundTripper beneath the
+// Transport returns it for an error that another attempt would meet again,
+// such as that of an open circuit breaker. The result unwraps to err and has
+// its text. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }

@@ -1,0 +1,91 @@
+package retryhttp
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RetryAfter tells how long the server asked to be left alone before the next
+// request, and whether it asked at all. A moment that has passed is 0, true.
+//
+// It reads Retry-After-Ms and X-Ms-Retry-After-Ms (milliseconds; Azure and
+// OpenAI send them), then Retry-After (RFC 9110, section 10.2.3), and returns
+// the first of them that holds a valid value. Of a field with several lines it
+// is the longest valid one.
+//
+// Numbers are digits only, with no sign, fraction or exponent; one beyond the
+// range of a Duration is the longest Duration. All three forms of an HTTP-date
+// (RFC 9110, section 5.6.7) are understood. A date is measured against the
+// response's own Date, so that a server whose clock is wrong is understood as
+// well; where Date is missing or invalid, or an Age says that the response is
+// not fresh from the server, it is measured against the local clock.
+func RetryAfter(h http.Header) (time.Duration, bool) {
+	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, time.Millisecond) }); ok {
+			return d, true
+		}
+	}
+	return longest(h["Retry-After"], func(v string) (time.Duration, bool) {
+		if d, ok := delay(v, time.Second); ok {
+			return d, true
+		}
+		at, ok := httpDate(v)
+		return max(at.Sub(serverNow(h)), 0), ok
+	})
+}
+
+// longest returns the greatest valid value among a field's lines. RFC 9110
+// allows one line only and does not say what several mean; the longest is the
+// one that never comes back too soon.
+func longest(lines []string, parse func(string) (time.Duration, bool)) (longest time.Duration, found bool) {
+	for _, line := range lines {
+		if d, ok := parse(strings.Trim(line, " \t")); ok {
+			longest, found = max(longest, d), true
+		}
+	}
+	return longest, found
+}
+
+// delay reads 1*DIGIT as a number of units. strconv alone is too generous: it
+// takes a sign, and ParseFloat takes Inf, NaN, hexadecimals and underscores.
+func delay(v string, unit time.Duration) (time.Duration, bool) {
+	if v == "" || strings.Trim(v, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n > int64(math.MaxInt64/unit) { // the only error left is that it is out of range
+		return math.MaxInt64, true
+	}
+	return time.Duration(n) * unit, true
+}
+
+// httpDate reads the three forms of an HTTP-date. [http.ParseTime] knows them,
+// but takes a fraction of a second and, in the RFC 850 form, any time zone; and
+// it refuses the leap second that the grammar has, which counts as the second
+// before it.
+func httpDate(v string) (time.Time, bool) {
+	t, err := http.ParseTime(strings.Replace(v, "23:59:60", "23:59:59", 1))
+	if err != nil || strings.Contains(v, ".") {
+		return time.Time{}, false
+	}
+	switch strings.Count(v, ",") {
+	case 0: // asctime, the one form without a zone
+		return t, true
+	case 1:
+		return t, strings.HasSuffix(v, " GMT")
+	}
+	return time.Time{}, false // Parse takes a comma for a decimal point as well
+}
+
+// serverNow is the moment from which a date in the response's header counts.
+func serverNow(h http.Header) time.Time {
+	if len(h["Age"]) == 0 {
+		if date, ok := httpDate(strings.Trim(h.Get("Date"), " \t")); ok {
+			return date
+		}
+	}
+	return time.Now()
+}

@@ -1,0 +1,281 @@
+// Package retryhttp provides an http.RoundTripper that retries requests that
+// are likely to succeed if sent again, and only where sending them again is
+// safe.
+//
+//	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
+//
+// # What is retried
+//
+// Responses with status 408, 429 or 5xx, and errors that another attempt may
+// not meet again: connections that break, time-outs, hosts that refuse a
+// connection. See [Classify].
+//
+// Only idempotent requests are: GET, HEAD, OPTIONS, PUT, DELETE and the like,
+// and any request that carries an Idempotency-Key header. See [Idempotent]. A
+// POST without a key is sent once.
+//
+// By default at most 4 attempts are made, with exponential backoff and full
+// jitter, 250 ms at first and 30 s at most. A server's Retry-After is honored
+// up to a minute, and never cut short. A [TokenBucket] bounds retries to a
+// tenth of the successes, with a few in reserve, so that a client does not keep
+// down a service that is down. A wait that would outlast the context's deadline,
+// or http.Client.Timeout, is not begun. When retries end, the caller gets the
+// last response, whatever its status, with its body unread; or, if there is
+// none, an [*Error].
+//
+// All of this can be changed in the [Policy], and for one request with
+// [WithPolicy].
+//
+// # Request bodies
+//
+// Every attempt sends the whole body from its first byte. A request made by
+// [http.NewRequest] from a bytes.Reader, bytes.Buffer or strings.Reader has a
+// GetBody, which is used. An *os.File, and any other body that has ReadAt and
+// Seek, is read where it is, from where it stands; a body with Seek alone is
+// rewound. Any other body is recorded while it is sent, up to
+// [Policy.MaxBodyBytes].
+//
+// What ReadAt and Seek give must be what Read gives. A type that embeds an
+// *os.File and has a Read of its own that changes the bytes must hide them, or
+// the request be given a GetBody. Readers that GetBody returns must not share a
+// position, for the attempt before may still be reading. An io.NopCloser hides
+// what it wraps: set Request.Body to the file itself.
+//
+// # What net/http resends by itself
+//
+// http.Transport also sends a request again, beneath this package and unseen by
+// it: at once, on a new connection, if the connection it had taken from its pool
+// turned out to be dead before any byte was written; or before any byte of the
+// response was read, if the request has no body or a GetBody, and is a GET,
+// HEAD, OPTIONS or TRACE or has an Idempotency-Key; and over HTTP/2, if the
+// server refused the stream or announced in a GOAWAY that it had not processed
+// it. These do not count as attempts, do not wait and draw on no budget. A
+// request whose body this package wraps is given a GetBody, so that they work
+// for it too.
+//
+// # Chains of RoundTrippers
+//
+// Signing, authentication, tracing of single attempts and circuit breakers
+// belong beneath a Transport, so that every attempt passes through them; caches
+// belong above. Where two Transports come to lie on top of each other, only the
+// inner one retries. A reverse proxy must not retry what is not idempotent (RFC
+// 9110, section 9.2.2), whatever key the request carries: give it a
+// [Policy.Idempotent] that looks at the method alone.
+package retryhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-cleanhttp"
+)
+
+// Transport is an http.RoundTripper that retries. It is made by [New], and is
+// safe for concurrent use.
+type Transport struct {
+	base   http.RoundTripper
+	policy Policy // resolved
+	plain  bool   // policy.Classify is Classify
+	own    TokenBucket
+	epoch  time.Time
+}
+
+// New returns a Transport that sends attempts through base. A nil base is a
+// pooled go-cleanhttp transport of its own: the settings of
+// [http.DefaultTransport], sharing no connections with it.
+func New(base http.RoundTripper, p Policy) *Transport {
+	if base == nil {
+		base = cleanhttp.DefaultPooledTransport()
+	}
+	t := &Transport{base: base, plain: p.Classify == nil, epoch: time.Now()}
+	t.policy = p.resolve(&t.own)
+	return t
+}
+
+// CloseIdleConnections closes the base's idle connections, if it has any. It
+// is what makes [http.Client.CloseIdleConnections] work.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends req, and sends it again as the Policy allows. It returns
+// either a response, whatever its status, or an [*Error].
+//
+// The request is not changed, and its body is always closed, though possibly
+// after RoundTrip has returned, as with any RoundTripper. The response's body
+// is the caller's to close. Its Request is req, or a copy of it that carries
+// the [Outcome].
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now()}
+	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
+		c.policy = edit.apply(&t.policy, &t.own)
+	}
+	if req.Context().Err() != nil {
+		closeBody(req)
+		return c.finish(Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
+	}
+	c.prepare()
+	for {
+		a := c.send()
+		stop := c.judge(&a)
+		if stop == "" {
+			stop = c.pause(&a)
+		}
+		if stop != "" {
+			return c.finish(a, stop)
+		}
+	}
+}
+
+// now is the time since an arbitrary moment. Reading the monotonic clock alone
+// costs half of what time.Now does, which shows on the path of a success.
+func (t *Transport) now() time.Duration {
+	return time.Since(t.epoch)
+}
+
+// call is the state of one RoundTrip. It lives on the stack.
+type call struct {
+	t      *Transport
+	policy *Policy
+	req    *http.Request // the caller's
+	next   *http.Request // what the next attempt sends; it has the caller's context
+	bodies bodies
+	waiter *waiter
+
+	start     time.Duration // by t.now, as is decided
+	decided   time.Duration // when it was decided to retry
+	backoff   time.Duration // before the last retry
+	waited    time.Duration
+	attempts  int
+	class     Class    // of the last attempt
+	inner     *Outcome // of a Transport underneath, in the last attempt
+	ambiguous bool
+}
+
+// send makes one attempt.
+func (c *call) send() Attempt {
+	c.attempts++
+	began := c.start
+	if c.attempts > 1 {
+		began = c.t.now()
+	}
+	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout)
+	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
+	if !c.t.plain || c.policy != &c.t.policy || err != nil || resp.StatusCode >= 400 { // else nobody will ask
+		a.Elapsed = c.t.now() - began
+	}
+	c.class = c.policy.Classify(a)
+	c.inner = innerOutcome(&a)
+	return a
+}
+
+// judge decides what follows on an attempt. The empty Stop means a retry: its
+// token has been withdrawn, its request and body are ready, and a.Wait is set.
+// The order is that of Stop's constants, cheapest first, and the budget comes
+// last so that no token goes to a retry that will not happen.
+func (c *call) judge(a *Attempt) Stop {
+	p := c.policy
+	if c.req.Context().Err() != nil && (a.Response == nil || c.class != Final) {
+		return StopCanceled
+	}
+	if c.class == Final {
+		return StopFinal
+	}
+	if c.inner != nil {
+		return StopNested
+	}
+	if !p.Idempotent(a.Request) && !(p.RetryUnprocessed && c.class == Unprocessed) {
+		return StopNotIdempotent
+	}
+	if p.MaxAttempts > 0 && a.Number >= p.MaxAttempts {
+		return StopAttempts
+	}
+	if !c.bodies.repeatable() {
+		return StopBody
+	}
+	asked := c.retryAfter(a)
+	if asked > p.MaxRetryAfter {
+		return StopRetryAfter
+	}
+	if !c.schedule(a, asked) {
+		return StopDeadline
+	}
+	if !p.Budget.Withdraw(c.req) {
+		return StopBudget
+	}
+	if err := c.open(); err != nil {
+		p.Budget.Refund(c.req)
+		if a.Err != nil {
+			a.Err = errors.Join(a.Err, err)
+		}
+		return StopBody
+	}
+	return ""
+}
+
+// finish ends the RoundTrip with the last attempt's result.
+func (c *call) finish(a Attempt, stop Stop) (*http.Response, error) {
+	c.bodies.release(a.Err != nil)
+	if stop == StopFinal && a.Response != nil {
+		c.policy.Budget.Deposit(c.req)
+	}
+	if stop == StopFinal && a.Response != nil && c.attempts == 1 && c.inner == nil && c.policy.OnDone == nil {
+		if a.Response.Request != c.req {
+			a.Response.Request = c.req
+		}
+		return a.Response, nil // nothing to record: OutcomeOf knows this one
+	}
+	o := c.outcome(stop)
+	c.tellDone(a, o)
+	if a.Err != nil {
+		return nil, c.newError(a.Err, o)
+	}
+	attachOutcome(a.Response, c.req, o)
+	return a.Response, nil
+}
+
+func (c *call) outcome(stop Stop) Outcome {
+	o := Outcome{
+		Attempts:  c.attempts,
+		Elapsed:   c.t.now() - c.start,
+		Waited:    c.waited,
+		Stop:      stop,
+		Ambiguous: c.ambiguous,
+	}
+	if c.inner != nil {
+		o.Attempts += c.inner.Attempts - 1
+		o.Waited += c.inner.Waited
+		o.Ambiguous = o.Ambiguous || c.inner.Ambiguous
+	}
+	return o
+}
+
+func (c *call) newError(err error, o Outcome) *Error {
+	e := &Error{Outcome: o, Err: err}
+	if ctx := c.req.Context(); o.Stop == StopCanceled {
+		e.canceled = []error{context.Cause(ctx), ctx.Err()}
+	}
+	return e
+}
+
+// innerOutcome returns what a Transport underneath recorded, or nil if there is
+// none or it neither retried nor gave up.
+func innerOutcome(a *Attempt) *Outcome {
+	if a.Err != nil {
+		if e, ok := errors.AsType[*Error](a.Err); ok {
+			return &e.Outcome
+		}
+		return nil
+	}
+	if a.Response.Request == a.Request {
+		return nil
+	}
+	if rec, ok := recordOf(a.Response); ok {
+		return &rec.outcome
+	}
+	return nil
+}

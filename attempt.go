@@ -7,18 +7,20 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
 // roundTrip sends req through base and returns either a response or an error,
 // also where base breaks that rule. A positive timeout bounds the time until
-// the response header.
-func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration) (*http.Response, error) {
+// the response header; lease is that on req's body, or nil.
+func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration, lease *replay.Lease) (*http.Response, error) {
 	var resp *http.Response
 	var err error
 	if timeout > 0 {
-		resp, err = roundTripWithin(base, req, timeout)
+		resp, err = roundTripWithin(base, req, timeout, lease)
 	} else {
 		resp, err = base.RoundTrip(req)
 	}
@@ -37,11 +39,15 @@ func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration)
 // A context with a deadline would not do: it cannot be disarmed, and would cut
 // the body that is being read. So a timer cancels, and is stopped at the
 // header. The context itself must live as long as the body, which therefore
-// has to be wrapped.
-func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration) (*http.Response, error) {
+// has to be wrapped. The lease is cut because a base may be in a Read of the
+// request's body, and not look at the context before that returns.
+func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration, lease *replay.Lease) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	tooLate := &attemptTimeoutError{timeout}
-	timer := time.AfterFunc(timeout, func() { cancel(tooLate) })
+	timer := time.AfterFunc(timeout, func() {
+		cancel(tooLate)
+		lease.Cut()
+	})
 	resp, err := base.RoundTrip(req.WithContext(ctx))
 	if !timer.Stop() {
 		<-ctx.Done() // the timer's function runs, and is about to cancel

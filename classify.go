@@ -37,7 +37,8 @@ type Attempt struct {
 
 // Class says what one attempt's result means for the next. It states a fact
 // about the attempt; whether there is another is up to the Transport, which
-// also looks at the method, the body, the time left and the budget.
+// also looks at the method, the body, the time left and the budget. A value
+// that is none of the constants counts as Final.
 type Class int
 
 const (

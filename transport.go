@@ -163,12 +163,14 @@ func (c *call) send() Attempt {
 	if c.attempts > 1 {
 		began = c.t.now()
 	}
-	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout)
+	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout, c.bodies.lease)
 	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
 	if !c.t.plain || c.policy != &c.t.policy || err != nil || resp.StatusCode >= 400 { // else nobody will ask
 		a.Elapsed = c.t.now() - began
 	}
-	c.class = c.policy.Classify(a)
+	if c.class = c.policy.Classify(a); c.class != Retryable && c.class != Unprocessed {
+		c.class = Final
+	}
 	c.inner = innerOutcome(&a)
 	return a
 }
@@ -198,7 +200,7 @@ func (c *call) judge(a *Attempt) Stop {
 		return StopBody
 	}
 	asked := c.retryAfter(a)
-	if asked > p.MaxRetryAfter {
+	if asked > max(p.MaxRetryAfter, 0) {
 		return StopRetryAfter
 	}
 	if !c.schedule(a, asked) {

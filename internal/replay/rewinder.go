@@ -28,12 +28,18 @@ func (w *rewinder) read(r *Reader, p []byte) (int, error) {
 	if err := w.turns.take(r); err != nil {
 		return 0, err
 	}
-	defer w.turns.give()
-	if err := w.source.enter(r); err != nil {
-		return 0, err
-	}
-	defer w.source.leave()
-	if err := w.seek(r.offset); err != nil {
+	offset := r.offset
+	return w.turns.read(r, p, func(p []byte) (int, error) {
+		if err := w.source.enter(r); err != nil {
+			return 0, err
+		}
+		defer w.source.leave()
+		return w.readAt(p, offset)
+	})
+}
+
+func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
+	if err := w.seek(offset); err != nil {
 		return 0, &ReadError{err}
 	}
 	n, err := w.body.Read(p)

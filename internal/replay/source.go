@@ -188,7 +188,18 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	return r, nil
 }
 
-// cut ends the attempt. It is called with source.mu held.
+// Cut ends the attempt: its readers return ErrOver. It may be called on a nil
+// Lease.
+func (l *Lease) Cut() {
+	if l == nil {
+		return
+	}
+	l.source.mu.Lock()
+	l.cut()
+	l.source.closeIfDone()
+}
+
+// cut is Cut with source.mu held.
 func (l *Lease) cut() {
 	l.over = true
 	s := l.source

@@ -31,22 +31,24 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 	if err := s.turns.take(r); err != nil {
 		return 0, err
 	}
-	defer s.turns.give()
 	// Whoever had the turn before may have gone on from where r stands.
 	if n, err, ok := s.recorded(r, p); ok {
+		s.turns.give()
 		return n, err
 	}
-	if err := s.source.enter(r); err != nil {
-		return 0, err
-	}
-	defer s.source.leave()
-	n, err := s.body.Read(p)
-	n, err = checked(n, err, len(p))
-	if err != nil && err != io.EOF {
-		err = &ReadError{err}
-	}
-	s.keep(r, p[:n], err)
-	return n, err
+	return s.turns.read(r, p, func(p []byte) (int, error) {
+		if err := s.source.enter(r); err != nil {
+			return 0, err
+		}
+		defer s.source.leave()
+		n, err := s.body.Read(p)
+		n, err = checked(n, err, len(p))
+		if err != nil && err != io.EOF {
+			err = &ReadError{err}
+		}
+		s.keep(r, p[:n], err)
+		return n, err
+	})
 }
 
 // recorded answers a Read from the record. It is not ok if r has come to the
@@ -76,7 +78,7 @@ func (s *stream) keep(r *Reader, p []byte, end error) {
 	s.end = end
 	switch {
 	case s.spent:
-	case s.total <= s.limit || r.isOver():
+	case s.total <= max(s.limit, 0) || r.isOver():
 		s.record = append(s.record, p...)
 	default:
 		s.spent, s.record = true, nil

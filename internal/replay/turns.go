@@ -1,6 +1,9 @@
 package replay
 
-import "errors"
+import (
+	"errors"
+	"sync"
+)
 
 // turns lets the readers of one source, which has only one position, use it one
 // after the other.
@@ -26,6 +29,42 @@ func (t turns) take(r *Reader) error {
 }
 
 func (t turns) give() { <-t }
+
+const bufferSize = 32 << 10 // that of net/http's own copy loop
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// read calls f, which reads the body, with r's turn having been taken, gives
+// the turn back, and returns what f has read.
+//
+// If r's attempt ends meanwhile, it does not wait for f. net/http's HTTP/1
+// transport does not return from RoundTrip, not even when the context has
+// ended, while it is in a Read of the body; so a caller whose body stalls would
+// wait for it despite every time limit. This is why f gets a goroutine and a
+// buffer of its own: it may come back when p belongs to somebody else.
+func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	buffer := buffers.Get().(*[bufferSize]byte)
+	done := make(chan result, 1)
+	go func() {
+		n, err := f(buffer[:min(len(p), bufferSize)])
+		t.give()
+		done <- result{n, err}
+	}()
+	select {
+	case got := <-done:
+		copy(p, buffer[:got.n])
+		buffers.Put(buffer)
+		return got.n, got.err
+	case <-r.over:
+		return 0, ErrOver
+	case <-r.lease.ctx.Done():
+		return 0, r.lease.ctx.Err()
+	}
+}
 
 var errInvalidRead = errors.New("the request body's reader returned an impossible count")
 

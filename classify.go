@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -151,8 +152,7 @@ func untrusted(err error) bool {
 }
 
 func wrongProtocol(err error) bool {
-	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) ||
-		textContains(err, notHTTP[:])
+	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) || notHTTP(err.Error())
 }
 
 func invalidRequest(err error) bool {
@@ -207,11 +207,31 @@ var notARequest = [...]string{
 	"http2: invalid ",    // the headers that belong to a connection
 }
 
-var notHTTP = [...]string{
-	"malformed HTTP response",
-	"malformed HTTP version",
-	"malformed HTTP status code",
-	"the frame header looked like an HTTP/1.1 header",
+// notHTTP reports whether text tells of an answer that is not HTTP. A status
+// line that was cut short, by a connection that broke, is not one of these.
+func notHTTP(text string) bool {
+	if line, ok := quotedAfter(text, "malformed HTTP response "); ok {
+		return !strings.HasPrefix(line, "HTTP/") && !strings.HasPrefix("HTTP/", line)
+	}
+	if code, ok := quotedAfter(text, "malformed HTTP status code "); ok {
+		return len(code) >= 3 || strings.Trim(code, "0123456789") != ""
+	}
+	return strings.Contains(text, "malformed HTTP version ") ||
+		strings.Contains(text, "the frame header looked like an HTTP/1.1 header")
+}
+
+// quotedAfter returns the string that is quoted in text behind label.
+func quotedAfter(text, label string) (string, bool) {
+	_, rest, ok := strings.Cut(text, label)
+	if !ok {
+		return "", false
+	}
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return "", false
+	}
+	unquoted, err := strconv.Unquote(quoted)
+	return unquoted, err == nil
 }
 
 func textContains(err error, fragments []string) bool {

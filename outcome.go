@@ -54,7 +54,7 @@ const (
 // Outcome.
 //
 // The record is kept in resp.Request's context. A RoundTripper above the
-// Transport that replaces resp.Request hides it.
+// Transport that replaces resp.Request, or copies the response, hides it.
 func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}
@@ -69,8 +69,9 @@ func OutcomeOf(resp *http.Response) Outcome {
 // request that carries it: one object instead of two.
 type record struct {
 	context.Context
-	outcome Outcome
-	request http.Request
+	outcome  Outcome
+	request  http.Request
+	response *http.Response // whose outcome it is
 }
 
 type recordKey struct{}
@@ -84,20 +85,21 @@ func (rec *record) Value(key any) any {
 
 // attachOutcome makes resp.Request a copy of req that carries o.
 func attachOutcome(resp *http.Response, req *http.Request, o Outcome) {
-	rec := &record{Context: req.Context(), outcome: o}
+	rec := &record{Context: req.Context(), outcome: o, response: resp}
 	rec.request = *req.WithContext(rec)
 	resp.Request = &rec.request
 }
 
-// recordOf returns what was recorded on resp. It compares the request because
-// contexts are inherited: a request that someone makes with the context of this
-// response's request has the record in its context, and not this outcome.
+// recordOf returns what was recorded on resp. It compares the response because
+// contexts are inherited: a request that is made with the context of a response's
+// request, or that is that request, has the record in its context, and an outcome
+// of its own.
 func recordOf(resp *http.Response) (*record, bool) {
 	if resp.Request == nil {
 		return nil, false
 	}
 	rec, ok := resp.Request.Context().Value(recordKey{}).(*record)
-	return rec, ok && resp.Request == &rec.request
+	return rec, ok && rec.response == resp
 }
 
 // Error is what [Transport.RoundTrip] returns when there is no response: the

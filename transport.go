@@ -67,6 +67,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
@@ -80,6 +81,7 @@ type Transport struct {
 	plain  bool   // policy.Classify is Classify
 	own    TokenBucket
 	epoch  time.Time
+	drains sync.Pool // of *drain; it spares a retry two allocations
 }
 
 // New returns a Transport that sends attempts through base. A nil base is a
@@ -144,7 +146,9 @@ type call struct {
 	req    *http.Request // the caller's
 	next   *http.Request // what the next attempt sends; it has the caller's context
 	bodies bodies
-	waiter *waiter
+
+	timer   timer
+	drained chan struct{}
 
 	start     time.Duration // by t.now, as is decided
 	decided   time.Duration // when it was decided to retry

@@ -2,18 +2,8 @@ package retryhttp
 
 import (
 	"context"
-	"io"
 	"math"
-	"net/http"
-	"sync/atomic"
 	"time"
-)
-
-// How much of a failed response is read so that its connection can serve
-// again, and how long that may take.
-const (
-	maxDrainBytes = 64 << 10
-	maxDrainTime  = 250 * time.Millisecond
 )
 
 // retryAfter is how long the server asked to be left alone. 0 is not at all.
@@ -65,18 +55,12 @@ func (c *call) room() time.Duration {
 // more.
 func (c *call) pause(a *Attempt) Stop {
 	c.tellRetry(*a)
-	if c.waiter == nil {
-		c.waiter = newWaiter()
-	}
 	ctx := c.req.Context()
-	if a.Response != nil && !c.waiter.drain(ctx, a.Response, c.drainTime(a.Wait)) {
-		c.waiter = nil // a goroutine that is stuck in a Read still has it
+	if a.Response != nil {
+		c.drain(ctx, a)
 	}
 	if left := a.Wait - (c.t.now() - c.decided); left > 0 && ctx.Err() == nil {
-		if c.waiter == nil {
-			c.waiter = newWaiter()
-		}
-		c.waiter.sleep(ctx, left)
+		c.timer.sleep(ctx, left)
 	}
 	c.waited += c.t.now() - c.decided
 	if ctx.Err() == nil {
@@ -91,15 +75,6 @@ func (c *call) pause(a *Attempt) Stop {
 	return StopCanceled
 }
 
-// drainTime keeps a drain that outlasts a short wait from using up the time for
-// the attempt.
-func (c *call) drainTime(wait time.Duration) time.Duration {
-	if c.room() < maxDrainTime {
-		return min(wait, maxDrainTime)
-	}
-	return maxDrainTime
-}
-
 // mayHaveTakenEffect reports whether the server may have done what the attempt
 // asked for although it failed.
 func (c *call) mayHaveTakenEffect(a *Attempt) bool {
@@ -109,76 +84,27 @@ func (c *call) mayHaveTakenEffect(a *Attempt) bool {
 	return a.Err != nil || a.Response.StatusCode >= 500
 }
 
-// waiter is what one RoundTrip needs to wait, made at its first retry and used
-// for all of them.
+// timer is the one with which a RoundTrip waits, made when it is first needed.
 //
-// It is not kept in a sync.Pool beyond that: a timer that was made in a
-// testing/synctest bubble must not be used in another, and a Transport may
-// well serve several.
-type waiter struct {
-	timer   *time.Timer
-	drained chan struct{}
-	run     func() // readAll, as a value: starting it allocates nothing
-	rest    io.LimitedReader
-	body    io.ReadCloser
-	closed  atomic.Bool
-}
+// It is not kept in a sync.Pool beyond that: a time.Timer that was made in a
+// testing/synctest bubble must not be used in another, and a Transport may well
+// serve several.
+type timer struct{ *time.Timer }
 
-func newWaiter() *waiter {
-	w := &waiter{timer: time.NewTimer(math.MaxInt64), drained: make(chan struct{}, 1)}
-	w.run = w.readAll
-	return w
-}
-
-// drain reads what is left of a failed response, so that its connection can
-// serve again, and closes it. It reports false if that took too long, or too
-// long for ctx: then the response is closed, which costs the connection, and w
-// must not be used again.
-//
-// The body is read in a goroutine of its own, since a Read may hang, even
-// through the end of the context.
-func (w *waiter) drain(ctx context.Context, resp *http.Response, limit time.Duration) bool {
-	if resp.Body == nil {
-		return true
-	}
-	if resp.Body == http.NoBody || resp.ContentLength > maxDrainBytes || limit <= 0 {
-		resp.Body.Close()
-		return true
-	}
-	w.body = resp.Body
-	w.rest = io.LimitedReader{R: resp.Body, N: maxDrainBytes}
-	w.closed.Store(false)
-	w.timer.Reset(limit)
-	go w.run()
-	select {
-	case <-w.drained:
-		return true
-	case <-w.timer.C:
-	case <-ctx.Done():
-	}
-	w.timer.Stop()
-	go w.close() // which may wait for the Read
-	return false
-}
-
-func (w *waiter) readAll() {
-	io.Copy(io.Discard, &w.rest)
-	w.close()
-	w.drained <- struct{}{}
-}
-
-func (w *waiter) close() {
-	if w.closed.CompareAndSwap(false, true) {
-		w.body.Close()
+func (t *timer) start(d time.Duration) {
+	if t.Timer == nil {
+		t.Timer = time.NewTimer(d)
+	} else {
+		t.Reset(d)
 	}
 }
 
 // sleep waits for d, or until ctx ends.
-func (w *waiter) sleep(ctx context.Context, d time.Duration) {
-	w.timer.Reset(d)
+func (t *timer) sleep(ctx context.Context, d time.Duration) {
+	t.start(d)
 	select {
-	case <-w.timer.C:
+	case <-t.C:
 	case <-ctx.Done():
-		w.timer.Stop()
+		t.Stop()
 	}
 }

@@ -1,0 +1,474 @@
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/memnet"
+	"github.com/retryhttp/retryhttp/internal/script"
+)
+
+// seekBody can be rewound, and has no random access.
+type seekBody struct{ io.ReadSeeker }
+
+func (seekBody) Close() error { return nil }
+
+// sectionBody has random access and a size.
+type sectionBody struct{ *bytes.Reader }
+
+func (sectionBody) Close() error { return nil }
+
+// bodyKinds are the ways to hand over content. Each call makes a new one.
+func bodyKinds(t *testing.T) map[string]func(content []byte) *http.Request {
+	t.Helper()
+	put := func(body io.Reader) *http.Request {
+		req, err := http.NewRequest("PUT", "http://server/", body)
+		require.NoError(t, err)
+		return req
+	}
+	return map[string]func([]byte) *http.Request{
+		"bytes.Reader with GetBody": func(c []byte) *http.Request { return put(bytes.NewReader(c)) },
+		"section":                   func(c []byte) *http.Request { return put(sectionBody{bytes.NewReader(c)}) },
+		"seeker":                    func(c []byte) *http.Request { return put(seekBody{bytes.NewReader(c)}) },
+		"stream":                    func(c []byte) *http.Request { return put(io.MultiReader(bytes.NewReader(c))) },
+		"stream with a length": func(c []byte) *http.Request {
+			req := put(io.MultiReader(bytes.NewReader(c)))
+			req.ContentLength = int64(len(c))
+			return req
+		},
+		"file": func(c []byte) *http.Request {
+			f, err := os.Create(filepath.Join(t.TempDir(), "body"))
+			require.NoError(t, err)
+			_, err = f.WriteString("skipped")
+			require.NoError(t, err)
+			_, err = f.Write(c)
+			require.NoError(t, err)
+			_, err = f.Seek(int64(len("skipped")), io.SeekStart)
+			require.NoError(t, err)
+			return put(f)
+		},
+	}
+}
+
+func TestEveryAttemptSendsTheWholeBody(t *testing.T) {
+	for name, request := range bodyKinds(t) {
+		for _, size := range []int{0, 1, 4096, 64 << 10} {
+			t.Run(name, func(t *testing.T) {
+				content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+				bubble(t, func(t *testing.T) {
+					srv := &server{answers: []answer{status(503), hangUp, status(200)}}
+					_, base, stop := memnet.Serve(srv)
+					defer stop()
+					resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(request(content))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.Equal(t, 200, resp.StatusCode)
+					require.Len(t, srv.got, 3)
+					for _, got := range srv.got {
+						require.Equal(t, string(content), got.body)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
+	cases := []struct {
+		name     string
+		limit    int64
+		size     int
+		attempts int
+		stop     retryhttp.Stop
+	}{
+		{"at the default limit", 0, 64 << 10, 2, retryhttp.StopFinal},
+		{"past the default limit", 0, 64<<10 + 1, 1, retryhttp.StopBody},
+		{"at a limit", 10, 10, 2, retryhttp.StopFinal},
+		{"past a limit", 10, 11, 1, retryhttp.StopBody},
+		{"nothing is kept", -1, 1, 1, retryhttp.StopBody},
+		{"nothing needs to be kept", -1, 0, 2, retryhttp.StopFinal},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := &server{answers: []answer{status(503), status(200)}}
+				_, base, stop := memnet.Serve(srv)
+				defer stop()
+				content := strings.Repeat("x", tc.size)
+				body := &trackedBody{Reader: strings.NewReader(content)}
+				req, err := http.NewRequest("PUT", "http://server/", body)
+				require.NoError(t, err)
+				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: tc.limit}).RoundTrip(req)
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.NotEmpty(t, got, "the response is returned with its body")
+				o := retryhttp.OutcomeOf(resp)
+				assert.Equal(t, tc.attempts, o.Attempts)
+				assert.Equal(t, tc.stop, o.Stop)
+				assert.Len(t, srv.got, tc.attempts)
+				for _, got := range srv.got {
+					assert.Equal(t, content, got.body)
+				}
+				synctest.Wait()
+				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Zero(t, body.misuse.Load())
+			})
+		})
+	}
+}
+
+func TestAStreamThatWasNotReadCanBeSentAgain(t *testing.T) {
+	// Whether it can depends on what was read, not on its length.
+	bubble(t, func(t *testing.T) {
+		base := script.New(script.Fail(errBroken), func(req *http.Request) (*http.Response, error) {
+			defer req.Body.Close()
+			got, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.Len(t, got, 1<<20)
+			return script.Response(req, 200), nil
+		})
+		req, err := http.NewRequest("PUT", "http://server/", io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))
+		require.NoError(t, err)
+		req.ContentLength = 1 << 20
+		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+		assert.Equal(t, int64(1<<20), base.Requests()[1].ContentLength)
+	})
+}
+
+func TestGetBodyThatFailsEndsTheRetries(t *testing.T) {
+	errGone := errors.New("the file is gone")
+	cases := []struct {
+		name string
+		step script.Step
+		body func() (io.ReadCloser, error)
+		err  error
+	}{
+		{"after a response", script.Status(503), func() (io.ReadCloser, error) { return nil, errGone }, nil},
+		{"after an error", script.Fail(errBroken), func() (io.ReadCloser, error) { return nil, errGone }, errGone},
+		{"neither a body nor an error", script.Fail(errBroken), func() (io.ReadCloser, error) { return nil, nil }, errBroken},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				budget := &countingBudget{}
+				retried := 0
+				req, err := http.NewRequest("PUT", "http://host.example/", strings.NewReader("x"))
+				require.NoError(t, err)
+				req.GetBody = tc.body
+				start := time.Now()
+				resp, err := retryhttp.New(script.New(tc.step), retryhttp.Policy{Budget: budget, OnRetry: func(retryhttp.Attempt) { retried++ }}).RoundTrip(req)
+				assert.Zero(t, time.Since(start), "no wait")
+				assert.Zero(t, retried)
+				assert.Equal(t, 1, budget.withdrawn)
+				assert.Equal(t, 1, budget.refunded)
+				if tc.err == nil {
+					require.NoError(t, err)
+					got, err := io.ReadAll(resp.Body)
+					require.NoError(t, err)
+					assert.Equal(t, "body of 503", string(got), "the body comes unread")
+					assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+					return
+				}
+				assert.Nil(t, resp)
+				assert.ErrorIs(t, err, errBroken)
+				assert.ErrorIs(t, err, tc.err)
+				assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
+			})
+		})
+	}
+}
+
+func TestBodiesAreOpenedBeforeTheWaitAndClosedOnCancel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		opened := &trackedBody{Reader: strings.NewReader("x")}
+		original := &trackedBody{Reader: strings.NewReader("x")}
+		start := time.Now()
+		var openedAt time.Time
+		req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", original)
+		require.NoError(t, err)
+		req.GetBody = func() (io.ReadCloser, error) { openedAt = time.Now(); return opened, nil }
+		time.AfterFunc(time.Second, cancel)
+		_, err = retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Minute)}).RoundTrip(req)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, start, openedAt)
+		assert.Equal(t, int32(1), opened.closes.Load())
+		assert.Equal(t, int32(1), original.closes.Load())
+	})
+}
+
+func TestABodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
+	errRead := errors.New("disk error")
+	broken := func() io.ReadCloser {
+		return &trackedBody{Reader: io.MultiReader(strings.NewReader("half"), errReader{errRead})}
+	}
+	for _, tc := range []struct {
+		name     string
+		getBody  bool
+		attempts int
+	}{{"without", false, 1}, {"with", true, 4}} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(http.HandlerFunc(status(200)))
+				defer stop()
+				body := broken().(*trackedBody)
+				req, err := http.NewRequest("PUT", "http://server/", body)
+				require.NoError(t, err)
+				if tc.getBody {
+					req.GetBody = func() (io.ReadCloser, error) { return broken(), nil }
+				}
+				_, err = retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+				assert.ErrorIs(t, err, errRead)
+				assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
+				synctest.Wait()
+				assert.GreaterOrEqual(t, body.closes.Load(), int32(1))
+			})
+		})
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestTheBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
+	// A server may answer before it has read the request. RoundTrip returns
+	// then, and the transport goes on sending.
+	bubble(t, func(t *testing.T) {
+		for _, code := range []int{200, 503} {
+			body := &trackedBody{Reader: strings.NewReader("0123456789")}
+			goOn, sent := make(chan struct{}), make(chan string)
+			req, err := http.NewRequest("PUT", "http://host.example/", body)
+			require.NoError(t, err)
+			rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+				go func() {
+					<-goOn
+					all, _ := io.ReadAll(req.Body)
+					_ = req.Body.Close()
+					sent <- string(all)
+				}()
+				return script.Response(req, code), nil
+			}), retryhttp.Policy{MaxAttempts: 1})
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Zero(t, body.closes.Load())
+			close(goOn)
+			assert.Equal(t, "0123456789", <-sent)
+			assert.Equal(t, int32(1), body.closes.Load())
+			assert.Zero(t, body.misuse.Load())
+			require.NoError(t, resp.Body.Close())
+		}
+	})
+}
+
+func TestAnAttemptThatIsOverCannotReadOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var old io.ReadCloser
+		var oldGetBody func() (io.ReadCloser, error)
+		base := script.New(
+			func(req *http.Request) (*http.Response, error) {
+				old, oldGetBody = req.Body, req.GetBody
+				_, err := io.ReadFull(old, make([]byte, 3))
+				assert.NoError(t, err)
+				return script.Response(req, 503), nil
+			},
+			func(req *http.Request) (*http.Response, error) {
+				_, err := old.Read(make([]byte, 3))
+				assert.Error(t, err, "the old reader is cut off")
+				_, err = oldGetBody()
+				assert.Error(t, err)
+				all, err := io.ReadAll(req.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, "0123456789", string(all))
+				assert.NoError(t, old.Close())
+				assert.NoError(t, req.Body.Close())
+				return script.Response(req, 200), nil
+			})
+		body := &trackedBody{Reader: strings.NewReader("0123456789")}
+		req, err := http.NewRequest("PUT", "http://host.example/", body)
+		require.NoError(t, err)
+		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, int32(1), body.closes.Load())
+	})
+}
+
+func TestAResponseThatComesBackKeepsItsUpload(t *testing.T) {
+	// The old reader is cut off only when the retry is certain: here the
+	// budget refuses it, and the server may still want the rest.
+	bubble(t, func(t *testing.T) {
+		var reader io.ReadCloser
+		rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+			reader = req.Body
+			return script.Response(req, 503), nil
+		}), retryhttp.Policy{Budget: &countingBudget{refuse: true}})
+		req, err := http.NewRequest("PUT", "http://host.example/", io.MultiReader(strings.NewReader("0123456789")))
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		all, err := io.ReadAll(reader)
+		require.NoError(t, err)
+		assert.Equal(t, "0123456789", string(all))
+		require.NoError(t, reader.Close())
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestAttemptsCarryGetBody(t *testing.T) {
+	// net/http needs it to send a request again that a server refused on
+	// HTTP/2, or that met a dead connection.
+	for name, request := range bodyKinds(t) {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				resend := func(code int) script.Step {
+					return func(req *http.Request) (*http.Response, error) {
+						_, _ = io.ReadFull(req.Body, make([]byte, 5))
+						_ = req.Body.Close()
+						again, err := req.GetBody()
+						require.NoError(t, err)
+						all, err := io.ReadAll(again)
+						assert.NoError(t, err)
+						assert.Equal(t, "0123456789", string(all))
+						assert.NoError(t, again.Close())
+						return script.Response(req, code), nil
+					}
+				}
+				resp, err := retryhttp.New(script.New(resend(503), resend(200)), retryhttp.Policy{}).RoundTrip(request([]byte("0123456789")))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, 200, resp.StatusCode)
+			})
+		})
+	}
+}
+
+func TestTrailersOfABodyGoWithEveryAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var trailers []http.Header
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			trailers = append(trailers, r.Trailer.Clone())
+			if len(trailers) < 3 {
+				w.WriteHeader(503)
+			}
+		}))
+		defer stop()
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.Body = &trailerBody{strings.NewReader("content"), req}
+		req.ContentLength = -1
+		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		want := http.Header{"X-Sum": {"sum of content"}}
+		assert.Equal(t, []http.Header{want, want, want}, trailers)
+	})
+}
+
+// trailerBody sets a trailer when it has been read.
+type trailerBody struct {
+	io.Reader
+	req *http.Request
+}
+
+func (b *trailerBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.req.Trailer.Set("X-Sum", "sum of content")
+	}
+	return n, err
+}
+
+func (b *trailerBody) Close() error { return nil }
+
+func TestCancelFreesAStalledUpload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}))
+		defer stop()
+		r, w := io.Pipe() // nobody ever writes
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "PUT", "http://server/", r)
+		require.NoError(t, err)
+		_, err = retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		_, err = w.Write([]byte("x"))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+	})
+}
+
+func TestAttemptTimeoutEndsAStalledUpload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, body := range map[string]func(io.Reader) io.Reader{
+			"stream": func(r io.Reader) io.Reader { return r },
+			"seeker": func(r io.Reader) io.Reader { return stalledSeeker{r, strings.NewReader("")} },
+		} {
+			_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}))
+			r, w := io.Pipe() // nobody ever writes
+			req, err := http.NewRequest("PUT", "http://server/", body(r))
+			require.NoError(t, err)
+			start := time.Now()
+			_, err = retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, Backoff: retryhttp.Constant(time.Second)}).RoundTrip(req)
+			assert.ErrorIs(t, err, context.DeadlineExceeded, name)
+			assert.Equal(t, 2, errorOf(t, err).Attempts, name)
+			assert.Equal(t, 3*time.Second, time.Since(start), name)
+			stop()
+			assert.NoError(t, w.Close())
+		}
+	})
+}
+
+// stalledSeeker has a position, and reads from elsewhere.
+type stalledSeeker struct {
+	io.Reader
+	io.Seeker
+}
+
+func TestASecondAttemptWaitsForAStalledUpload(t *testing.T) {
+	// The first attempt's Read is in flight when its time is up. What it gets
+	// belongs to the second attempt.
+	bubble(t, func(t *testing.T) {
+		srv := &server{answers: []answer{status(200)}}
+		_, base, stop := memnet.Serve(srv)
+		defer stop()
+		r, w := io.Pipe()
+		go func() {
+			_, _ = w.Write([]byte("first "))
+			time.Sleep(3 * time.Second)
+			_, _ = w.Write([]byte("second"))
+			_ = w.Close()
+		}()
+		req, err := http.NewRequest("PUT", "http://server/", r)
+		require.NoError(t, err)
+		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: 2 * time.Second, Backoff: retryhttp.Constant(500 * time.Millisecond)}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+		assert.Equal(t, "first second", srv.got[len(srv.got)-1].body)
+	})
+}

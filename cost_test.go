@@ -1,0 +1,140 @@
+//go:build !race
+
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// What is counted here is counted without the race detector, which makes
+// sync.Pool forget at random.
+
+func TestFirstAttemptSuccessAllocatesNothing(t *testing.T) {
+	bare := &stub{statuses: []int{200}}
+	for name, rt := range transports(bare) {
+		for _, kind := range requestKinds {
+			t.Run(name+", "+kind.name, func(t *testing.T) {
+				assert.Zero(t, testing.AllocsPerRun(1000, roundTripper(rt, kind.make()))-testing.AllocsPerRun(1000, roundTripper(bare, kind.make())))
+			})
+		}
+	}
+}
+
+func TestTwoRetriesAllocateSevenObjects(t *testing.T) {
+	bare := &stub{statuses: []int{503, 503, 200}, body: true}
+	rt := retryhttp.New(bare, noWait)
+	req := requestKinds[0].make()
+	once := roundTripper(bare, req)
+	floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, roundTripper(rt, req))-floor, 7.0)
+}
+
+func TestAFileIsSentAgainInConstantMemory(t *testing.T) {
+	const size = 64 << 20
+	path := filepath.Join(t.TempDir(), "upload")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(size))
+	var sent int64
+	attempts := 0
+	base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		attempts++
+		buf := make([]byte, 32<<10)
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
+		sent += n
+		_ = req.Body.Close()
+		return &http.Response{StatusCode: 200 + 303*(attempts%2), Body: http.NoBody, Request: req}, err
+	})
+	req, err := http.NewRequest("PUT", "http://host.example/", f)
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, int64(2*size), sent)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+}
+
+// waiting is what a RoundTripper costs that does no more than wait: it closes
+// the response and sleeps in a select.
+func waiting(base http.RoundTripper, d time.Duration) roundTripFunc {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		resp.Body.Close()
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return base.RoundTrip(req)
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+}
+
+func TestSleepersCostLittleMoreThanASleep(t *testing.T) {
+	const sleepers = 10_000
+	measure := func(rt http.RoundTripper, asleep *sync.WaitGroup) uint64 {
+		ctx, cancel := context.WithCancel(t.Context())
+		client := &http.Client{Transport: rt}
+		var before, after runtime.MemStats
+		settle := func(m *runtime.MemStats) {
+			runtime.GC()
+			runtime.GC() // the first frees the stacks of what has ended
+			runtime.ReadMemStats(m)
+		}
+		settle(&before)
+		var ended sync.WaitGroup
+		asleep.Add(sleepers)
+		for range sleepers {
+			ended.Go(func() {
+				req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
+				_, err := client.Do(req) //nolint:bodyclose // there is none
+				assert.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		asleep.Wait()
+		settle(&after)
+		cancel()
+		ended.Wait()
+		return after.HeapAlloc + after.StackInuse - before.HeapAlloc - before.StackInuse
+	}
+	var asleep sync.WaitGroup
+	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
+	floor := measure(waiting(base, time.Hour), &asleep)
+	ours := measure(retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}), &asleep)
+	t.Logf("bytes per sleeper: %d, with retryhttp %d", floor/sleepers, ours/sleepers)
+	assert.LessOrEqual(t, float64(ours), 1.1*float64(floor))
+}
+
+func TestAWholeUploadIsNotReadAhead(t *testing.T) {
+	body := &trackedBody{Reader: bytes.NewReader(make([]byte, 1<<20))}
+	req, err := http.NewRequest("PUT", "http://host.example/", body)
+	require.NoError(t, err)
+	_, err = retryhttp.New(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		_, err := req.Body.Read(make([]byte, 10))
+		assert.NoError(t, err)
+		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	}), retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+}

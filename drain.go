@@ -1,0 +1,95 @@
+package retryhttp
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// How much of a failed response is read so that its connection can serve
+// again, and how long that may take.
+const (
+	maxDrainBytes = 64 << 10
+	maxDrainTime  = 250 * time.Millisecond
+)
+
+// drain reads what is left of the failed response, so that its connection can
+// serve again, and closes it. If that takes too long, or ctx ends, the response
+// is closed as it is, which costs the connection.
+func (c *call) drain(ctx context.Context, a *Attempt) {
+	resp, limit := a.Response, c.drainTime(a.Wait)
+	if resp.Body == nil {
+		return
+	}
+	if resp.Body == http.NoBody || resp.ContentLength > maxDrainBytes || limit <= 0 {
+		resp.Body.Close()
+		return
+	}
+	d, _ := c.t.drains.Get().(*drain)
+	if d == nil {
+		d = newDrain()
+	}
+	if c.drained == nil {
+		c.drained = make(chan struct{}, 1)
+	}
+	c.timer.start(limit)
+	d.start(resp.Body, c.drained)
+	select {
+	case <-c.drained:
+		c.timer.Stop()
+		d.body, d.rest.R, d.done = nil, nil, nil
+		c.t.drains.Put(d)
+		return
+	case <-c.timer.C:
+	case <-ctx.Done():
+		c.timer.Stop()
+	}
+	go d.close()    // which may wait for the Read
+	c.drained = nil // the Read may end at any time, and be taken for the next one's
+}
+
+// drainTime keeps a drain that outlasts a short wait from using up the time for
+// the attempt.
+func (c *call) drainTime(wait time.Duration) time.Duration {
+	if c.room() < maxDrainTime {
+		return min(wait, maxDrainTime)
+	}
+	return maxDrainTime
+}
+
+// drain reads one body to its end, in a goroutine of its own, since a Read may
+// hang, even through the end of its context.
+type drain struct {
+	run    func() // readAll as a value: starting that allocates nothing
+	body   io.ReadCloser
+	rest   io.LimitedReader
+	closed atomic.Bool
+	done   chan<- struct{}
+}
+
+func newDrain() *drain {
+	d := new(drain)
+	d.run = d.readAll
+	return d
+}
+
+func (d *drain) start(body io.ReadCloser, done chan<- struct{}) {
+	d.body, d.done = body, done
+	d.rest = io.LimitedReader{R: body, N: maxDrainBytes}
+	d.closed.Store(false)
+	go d.run()
+}
+
+func (d *drain) readAll() {
+	_, _ = io.Copy(io.Discard, &d.rest)
+	d.close()
+	d.done <- struct{}{}
+}
+
+func (d *drain) close() {
+	if d.closed.CompareAndSwap(false, true) {
+		d.body.Close()
+	}
+}

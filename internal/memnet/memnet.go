@@ -1,0 +1,82 @@
+// Package memnet is a network in memory. In a testing/synctest bubble its
+// connections block durably, so that a real net/http client and server can talk
+// in virtual time.
+package memnet
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// Network is a net.Listener that its own Dial connects to, whatever the address.
+type Network struct {
+	conns chan net.Conn
+	done  chan struct{}
+	close sync.Once
+	dials atomic.Int64
+}
+
+// New returns a Network that listens.
+func New() *Network {
+	return &Network{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// Dial connects to the listener. Its form is that of
+// [http.Transport.DialContext].
+func (n *Network) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	n.dials.Add(1)
+	client, server := net.Pipe()
+	select {
+	case n.conns <- server:
+		return client, nil
+	case <-n.done:
+		return nil, &net.OpError{Op: "dial", Net: network, Err: net.ErrClosed}
+	case <-ctx.Done():
+		return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
+	}
+}
+
+// Dials returns how often Dial was called.
+func (n *Network) Dials() int { return int(n.dials.Load()) }
+
+func (n *Network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.conns:
+		return c, nil
+	case <-n.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *Network) Close() error {
+	n.close.Do(func() { close(n.done) })
+	return nil
+}
+
+func (n *Network) Addr() net.Addr { return addr{} }
+
+type addr struct{}
+
+func (addr) Network() string { return "memory" }
+func (addr) String() string  { return "memory" }
+
+// Serve runs an http.Server with h on a new Network, and returns a Transport
+// that connects to it. stop ends both.
+func Serve(h http.Handler) (n *Network, base *http.Transport, stop func()) {
+	n = New()
+	srv := &http.Server{Handler: h}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(n) // always http.ErrServerClosed
+	}()
+	base = &http.Transport{DialContext: n.Dial}
+	return n, base, func() {
+		base.CloseIdleConnections()
+		_ = srv.Close()
+		<-served
+	}
+}

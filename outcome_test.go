@@ -1,0 +1,236 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/script"
+)
+
+func TestOutcomeOfNothingRecorded(t *testing.T) {
+	assert.Equal(t, retryhttp.Outcome{}, retryhttp.OutcomeOf(nil))
+	one := retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}
+	assert.Equal(t, one, retryhttp.OutcomeOf(&http.Response{}))
+	assert.Equal(t, one, retryhttp.OutcomeOf(&http.Response{Request: get(t, t.Context())}))
+	resp, err := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Equal(t, one, retryhttp.OutcomeOf(resp))
+}
+
+func TestOutcomeTellsTimes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		slow := func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return script.Response(req, 503), nil
+		}
+		resp, err := retryhttp.New(script.New(slow), retryhttp.Policy{MaxAttempts: 3, Backoff: retryhttp.Constant(5 * time.Second)}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.Outcome{Attempts: 3, Elapsed: 13 * time.Second, Waited: 10 * time.Second, Stop: retryhttp.StopAttempts}, retryhttp.OutcomeOf(resp))
+	})
+}
+
+func TestResponseRequestIsTheCallers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		type key struct{}
+		ctx := context.WithValue(t.Context(), key{}, "value")
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://host.example/", strings.NewReader("x"))
+		require.NoError(t, err)
+		base := script.New(script.Status(503), script.Status(200))
+		resp, err := retryhttp.New(base, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey, AttemptTimeout: time.Minute}).RoundTrip(req)
+		require.NoError(t, err)
+
+		assert.NotContains(t, resp.Request.Header, "Idempotency-Key")
+		assert.Equal(t, req.URL, resp.Request.URL)
+		assert.Equal(t, req.Body, resp.Request.Body)
+		assert.Equal(t, "value", resp.Request.Context().Value(key{}))
+		require.NoError(t, resp.Body.Close())
+		assert.NoError(t, resp.Request.Context().Err(), "not the attempt's context, which has ended")
+		for _, sent := range base.Requests() {
+			assert.NotSame(t, sent, resp.Request)
+		}
+		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+	})
+}
+
+func TestABaseThatForgetsResponseRequest(t *testing.T) {
+	req := get(t, t.Context())
+	resp, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+		resp := script.Response(req, 200)
+		resp.Request = nil
+		return resp, nil
+	}), retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Same(t, req, resp.Request)
+}
+
+func TestOutcomeIsNotInheritedWithTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		rt := retryhttp.New(script.New(script.Status(503), script.Status(200)), retryhttp.Policy{})
+		first, err := rt.RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.Equal(t, 2, retryhttp.OutcomeOf(first).Attempts)
+
+		second, err := rt.RoundTrip(get(t, first.Request.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(second))
+
+		third, err := rt.RoundTrip(first.Request)
+		require.NoError(t, err)
+		assert.Equal(t, 1, retryhttp.OutcomeOf(third).Attempts, "not even where the request itself is sent again")
+	})
+}
+
+func TestErrorText(t *testing.T) {
+	cases := []struct {
+		name string
+		err  *retryhttp.Error
+		want string
+	}{
+		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
+		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (4 attempts in 1.235s, stopped by attempts)"},
+		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (4 attempts in 1s, stopped by budget)"},
+		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
+		{
+			"a URL with secrets",
+			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: fmt.Errorf("base: %w", &url.Error{Op: "Get", URL: "https://user:pass@host.example/path?token=secret#frag", Err: errBroken})},
+			`base: Get "https://host.example/path": connection broken`,
+		},
+		{
+			"a URL that is none",
+			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: &url.Error{Op: "Get", URL: "http://h\x7f/?secret", Err: errBroken}},
+			`Get "invalid URL": connection broken`,
+		},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			assert.EqualError(t, tc.err, tc.want)
+		})
+	}
+}
+
+func TestErrorTimeout(t *testing.T) {
+	failed := func(err error) *retryhttp.Error { return &retryhttp.Error{Err: err} }
+	assert.False(t, failed(errBroken).Timeout())
+	assert.True(t, failed(os.ErrDeadlineExceeded).Timeout())
+	assert.True(t, failed(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)).Timeout())
+	var _ interface{ Timeout() bool } = failed(errBroken)
+
+	// A deadline that ends the wait after an error that is no timeout.
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
+		client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(&url.Error{Op: "x", Err: errBroken})), retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)})}
+		_, err := client.Do(get(t, ctx)) //nolint:bodyclose // there is none
+		var outer *url.Error
+		require.ErrorAs(t, err, &outer)
+		assert.True(t, outer.Timeout())
+	})
+}
+
+func TestErrorIsFoundThroughAClient(t *testing.T) {
+	client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1})}
+	_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
+	assert.Equal(t, retryhttp.StopAttempts, errorOf(t, err).Stop)
+	assert.ErrorIs(t, err, errBroken)
+}
+
+func TestRetriesDoNotMultiply(t *testing.T) {
+	idempotent := func(*http.Request) bool { return true }
+	cases := []struct {
+		name     string
+		steps    []script.Step
+		inner    retryhttp.Policy
+		method   string
+		sent     int
+		err      bool
+		stop     retryhttp.Stop
+		attempts int
+		waited   time.Duration
+		deposits int
+	}{
+		{name: "the inner one gave up on a response", steps: []script.Step{script.Status(503)}, sent: 4, stop: retryhttp.StopNested, attempts: 4, waited: 3 * time.Second},
+		{name: "the inner one gave up on an error", steps: []script.Step{script.Fail(errBroken)}, sent: 4, err: true, stop: retryhttp.StopNested, attempts: 4, waited: 3 * time.Second},
+		{name: "the inner one gave up at once", steps: []script.Step{script.Status(503)}, method: "POST", sent: 1, stop: retryhttp.StopNested, attempts: 1},
+		{name: "the inner one succeeded after retries", steps: []script.Step{script.Status(503), script.Status(200)}, sent: 2, stop: retryhttp.StopFinal, attempts: 2, waited: time.Second, deposits: 1},
+		{name: "the inner one succeeded at once", steps: []script.Step{script.Status(200)}, sent: 1, stop: retryhttp.StopFinal, attempts: 1, deposits: 1},
+		{name: "the inner one met a final error", steps: []script.Step{script.Fail(retryhttp.Permanent(errBroken))}, sent: 1, err: true, stop: retryhttp.StopFinal, attempts: 1},
+		{name: "the inner one takes it for final", steps: []script.Step{script.Status(503)}, inner: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }}, sent: 4, stop: retryhttp.StopAttempts, attempts: 4, waited: 3 * time.Second},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				base := script.New(tc.steps...)
+				budget := &countingBudget{}
+				tc.inner.Backoff = retryhttp.Constant(time.Second)
+				outer := retryhttp.Policy{Idempotent: idempotent, Budget: budget, Backoff: retryhttp.Constant(time.Second)}
+				var done retryhttp.Outcome
+				outer.OnDone = func(_ *http.Request, o retryhttp.Outcome) { done = o }
+				req := get(t, t.Context())
+				req.Method = tc.method
+				resp, err := retryhttp.New(retryhttp.New(base, tc.inner), outer).RoundTrip(req)
+				var o retryhttp.Outcome
+				if tc.err {
+					e := errorOf(t, err)
+					o = e.Outcome
+					assert.ErrorIs(t, err, errBroken)
+				} else {
+					require.NoError(t, err)
+					o = retryhttp.OutcomeOf(resp)
+				}
+				assert.Len(t, base.Requests(), tc.sent)
+				assert.Equal(t, tc.stop, o.Stop)
+				assert.Equal(t, tc.attempts, o.Attempts)
+				assert.Equal(t, tc.waited, o.Waited)
+				assert.Equal(t, tc.deposits, budget.deposit)
+				assert.Equal(t, tc.stop, done.Stop)
+				assert.Equal(t, tc.attempts, done.Attempts)
+			})
+		})
+	}
+}
+
+func TestNestedAmbiguityIsPassedOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		req := get(t, t.Context())
+		req.Method = "DELETE"
+		inner := retryhttp.New(script.New(script.Status(500), script.Status(404)), retryhttp.Policy{})
+		resp, err := retryhttp.New(inner, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+	})
+}
+
+func TestStopCanceledOfANestedTransport(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("enough"))
+		defer cancel()
+		p := retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { return time.Minute }}
+		stop := context.AfterFunc(ctx, func() {})
+		defer stop()
+		step := func(req *http.Request) (*http.Response, error) {
+			select {
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			case <-time.After(20 * time.Second):
+				return script.Response(req, 503), nil
+			}
+		}
+		_, err := retryhttp.New(retryhttp.New(script.New(step), p), p).RoundTrip(get(t, ctx))
+		e := errorOf(t, err)
+		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+		assert.Equal(t, 2, e.Attempts)
+		assert.Equal(t, time.Minute, e.Waited)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}

@@ -1,0 +1,135 @@
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/script"
+)
+
+var discardLog = log.New(io.Discard, "", 0)
+
+func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var events []string
+		var attempts []retryhttp.Attempt
+		var outcome retryhttp.Outcome
+		req := get(t, t.Context())
+		start := time.Now()
+		var at []time.Duration
+		base := script.New(script.Status(503), script.Fail(errBroken), script.Status(200))
+		resp, err := retryhttp.New(base, retryhttp.Policy{
+			Backoff: retryhttp.Constant(time.Second),
+			OnRetry: func(a retryhttp.Attempt) {
+				events = append(events, "retry")
+				attempts = append(attempts, a)
+				at = append(at, time.Since(start))
+				if a.Response != nil {
+					body, err := io.ReadAll(a.Response.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, "body of 503", string(body), "the hook may read the failed body")
+				}
+			},
+			OnDone: func(r *http.Request, o retryhttp.Outcome) {
+				events = append(events, "done")
+				outcome = o
+				assert.Same(t, req, r)
+			},
+		}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"retry", "retry", "done"}, events)
+		assert.Equal(t, []time.Duration{0, time.Second}, at, "before the wait")
+		assert.Equal(t, retryhttp.OutcomeOf(resp), outcome)
+		assert.Equal(t, 3, outcome.Attempts)
+		for i, a := range attempts {
+			assert.Equal(t, i+1, a.Number)
+			assert.Equal(t, time.Second, a.Wait)
+		}
+		assert.Equal(t, errBroken, attempts[1].Err)
+	})
+}
+
+func TestOnDoneOfASuccessAtOnce(t *testing.T) {
+	var outcomes []retryhttp.Outcome
+	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{OnDone: func(_ *http.Request, o retryhttp.Outcome) { outcomes = append(outcomes, o) }})
+	_, err := rt.RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	require.Len(t, outcomes, 1)
+	assert.Equal(t, 1, outcomes[0].Attempts)
+	assert.Equal(t, retryhttp.StopFinal, outcomes[0].Stop)
+}
+
+// logOf returns what is logged of one request.
+func logOf(t *testing.T, ctx context.Context, p retryhttp.Policy, steps ...script.Step) string {
+	t.Helper()
+	var buf bytes.Buffer
+	p.Logger = slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	p.Backoff = retryhttp.Constant(time.Second)
+	req, err := http.NewRequestWithContext(ctx, "", "https://user:pass@host.example/a%2Fb?token=secret#frag", nil)
+	require.NoError(t, err)
+	_, _ = retryhttp.New(script.New(steps...), p).RoundTrip(req) //nolint:bodyclose // of a script
+	assert.NotContains(t, buf.String(), "secret")
+	assert.NotContains(t, buf.String(), "pass")
+	return buf.String()
+}
+
+func TestLogger(t *testing.T) {
+	const url = ` url=https://host.example/a%2Fb `
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	cases := []struct {
+		name   string
+		policy retryhttp.Policy
+		ctx    context.Context
+		steps  []script.Step
+		want   string
+	}{
+		{name: "nothing of a success", steps: []script.Step{script.Status(200)}},
+		{name: "nothing of a final failure", steps: []script.Step{script.Status(404)}},
+		{name: "nothing of a cancel", ctx: canceled, steps: []script.Step{script.Status(200)}},
+		{
+			name: "each retry, and the end", policy: retryhttp.Policy{MaxAttempts: 2}, steps: []script.Step{script.Status(503), script.Fail(errBroken)},
+			want: `level=INFO msg="retrying request" method=GET` + url + "status=503 attempt=1 elapsed=0s wait=1s\n" +
+				`level=WARN msg="gave up on request" method=GET` + url + `error="connection broken" attempts=2 elapsed=1s waited=1s stop=attempts ambiguous=false` + "\n",
+		},
+		{
+			name: "a request that was not retried", policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}}, steps: []script.Step{script.Status(503)},
+			want: `level=WARN msg="gave up on request" method=GET` + url + "status=503 attempts=1 elapsed=0s waited=0s stop=budget ambiguous=false\n",
+		},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ctx := tc.ctx
+				if ctx == nil {
+					ctx = t.Context()
+				}
+				assert.Equal(t, tc.want, logOf(t, ctx, tc.policy, tc.steps...))
+			})
+		})
+	}
+}
+
+func TestLoggerOfARequestWithoutURL(t *testing.T) {
+	var buf strings.Builder
+	req := &http.Request{Header: http.Header{}}
+	_, err := retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1, Logger: slog.New(slog.NewTextHandler(&buf, nil))}).RoundTrip(req)
+	assert.ErrorIs(t, err, errBroken)
+	assert.Contains(t, buf.String(), `url=""`)
+}

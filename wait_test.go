@@ -1,0 +1,377 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/memnet"
+	"github.com/retryhttp/retryhttp/internal/script"
+)
+
+func TestBackoffIsToldItsPredecessor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		type call struct {
+			n    int
+			prev time.Duration
+		}
+		var calls []call
+		base := script.New(script.Status(503, "Retry-After", "7"))
+		rt := retryhttp.New(base, retryhttp.Policy{Backoff: func(n int, prev time.Duration) time.Duration {
+			calls = append(calls, call{n, prev})
+			return time.Duration(n) * 10 * time.Second
+		}})
+		resp, err := rt.RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, []call{{1, 0}, {2, 10 * time.Second}, {3, 20 * time.Second}}, calls)
+		assert.Equal(t, []time.Duration{17 * time.Second, 27 * time.Second, 37 * time.Second}, base.Waits())
+	})
+}
+
+func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const asked = 10 * time.Second
+		base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
+		var sum, least, most time.Duration
+		const rounds = 2000
+		for i := range rounds {
+			base := script.New(base.Steps...)
+			resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			wait := base.Waits()[0]
+			require.GreaterOrEqual(t, wait, asked+time.Second, "never sooner than asked, plus the backoff")
+			require.LessOrEqual(t, wait, asked+asked/2)
+			if i == 0 {
+				least, most = wait, wait
+			}
+			least, most, sum = min(least, wait), max(most, wait), sum+wait
+		}
+		// The spread is max(1s, U(0, 5s)): 2.6 s in the mean, with a standard
+		// deviation of 1.31 s, so that six deviations of the mean are 0.18 s.
+		assert.InDelta(t, 12.6, (sum / rounds).Seconds(), 0.18)
+		assert.Equal(t, 11*time.Second, least)
+		assert.Greater(t, most, 14900*time.Millisecond)
+	})
+}
+
+func TestSpreadOfRetryAfterMakesDoWithTheTimeLeft(t *testing.T) {
+	cases := []struct {
+		name     string
+		deadline time.Duration // of the context
+		elapsed  time.Duration // MaxElapsed
+		backoff  time.Duration
+		stop     retryhttp.Stop
+	}{
+		{name: "room for Retry-After and little more", deadline: 10*time.Second + 2, stop: retryhttp.StopFinal},
+		{name: "room for exactly Retry-After", deadline: 10*time.Second + 1, stop: retryhttp.StopFinal},
+		{name: "no room for Retry-After", deadline: 10 * time.Second, stop: retryhttp.StopDeadline},
+		{name: "exactly MaxElapsed", elapsed: 10 * time.Second, stop: retryhttp.StopFinal},
+		{name: "more than MaxElapsed", elapsed: 10*time.Second - 1, stop: retryhttp.StopDeadline},
+		{name: "the backoff fits", elapsed: 11 * time.Second, backoff: time.Second, stop: retryhttp.StopFinal},
+		{name: "the backoff is not cut", elapsed: 11*time.Second - 1, backoff: time.Second, stop: retryhttp.StopDeadline},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				for range 50 { // chance must not decide
+					ctx := t.Context()
+					if tc.deadline > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, tc.deadline)
+						defer cancel()
+					}
+					base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
+					start := time.Now()
+					resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}).RoundTrip(get(t, ctx))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.Equal(t, tc.stop, retryhttp.OutcomeOf(resp).Stop)
+					if tc.stop == retryhttp.StopDeadline {
+						require.Zero(t, time.Since(start), "no sleep")
+					} else {
+						require.GreaterOrEqual(t, base.Waits()[0], 10*time.Second)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestCancelDuringAWait(t *testing.T) {
+	cause := errors.New("the user went away")
+	cases := []struct {
+		name   string
+		step   script.Step
+		last   error
+		text   string
+		ctxErr error
+		ctx    func(context.Context) (context.Context, func())
+	}{
+		{
+			name: "after an error", step: script.Fail(errBroken), last: errBroken, ctxErr: context.Canceled,
+			text: "connection broken, then the user went away",
+			ctx: func(ctx context.Context) (context.Context, func()) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				return ctx, func() { cancel(cause) }
+			},
+		},
+		{
+			name: "after a response", step: script.Status(503), ctxErr: context.Canceled,
+			text: "the last response was 503 Service Unavailable, then the user went away",
+			ctx: func(ctx context.Context) (context.Context, func()) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				return ctx, func() { cancel(cause) }
+			},
+		},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ctx, cancel := tc.ctx(t.Context())
+				budget := &countingBudget{}
+				var done []retryhttp.Outcome
+				body := &trackedBody{Reader: strings.NewReader("all")}
+				req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
+				require.NoError(t, err)
+				start := time.Now()
+				time.AfterFunc(1500*time.Millisecond, cancel)
+
+				resp, err := retryhttp.New(script.New(tc.step), retryhttp.Policy{
+					Budget:  budget,
+					Backoff: retryhttp.Constant(time.Second),
+					OnDone:  func(_ *http.Request, o retryhttp.Outcome) { done = append(done, o) },
+				}).RoundTrip(req)
+
+				assert.Equal(t, 1500*time.Millisecond, time.Since(start), "promptly")
+				assert.Nil(t, resp)
+				e := errorOf(t, err)
+				want := retryhttp.Outcome{Attempts: 2, Elapsed: 1500 * time.Millisecond, Waited: 1500 * time.Millisecond, Stop: retryhttp.StopCanceled, Ambiguous: true}
+				assert.Equal(t, want, e.Outcome)
+				assert.Equal(t, []retryhttp.Outcome{want}, done)
+				assert.ErrorIs(t, err, cause)
+				assert.ErrorIs(t, err, tc.ctxErr)
+				if tc.last != nil {
+					assert.ErrorIs(t, err, tc.last)
+				}
+				assert.EqualError(t, err, tc.text+" (2 attempts in 1.5s, stopped by canceled)")
+				assert.Equal(t, 2, budget.withdrawn)
+				assert.Equal(t, 1, budget.refunded, "the retry that was not sent")
+				assert.Equal(t, int32(1), body.closes.Load())
+			})
+		})
+	}
+}
+
+func TestDeadlineOfTheCallerDuringAnAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, ctx))
+		e := errorOf(t, err)
+		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Elapsed: 2 * time.Second, Stop: retryhttp.StopCanceled}, e.Outcome)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.True(t, e.Timeout())
+	})
+}
+
+func TestContextThatEndedBefore(t *testing.T) {
+	cause := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	for _, getBody := range []bool{false, true} {
+		t.Run("GetBody "+strconv.FormatBool(getBody), func(t *testing.T) {
+			body := &trackedBody{Reader: strings.NewReader("x")}
+			req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
+			require.NoError(t, err)
+			if getBody {
+				req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+			}
+			var done []retryhttp.Outcome
+			base := script.New(script.Status(200))
+			budget := &countingBudget{}
+
+			resp, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, OnDone: func(r *http.Request, o retryhttp.Outcome) {
+				assert.Same(t, req, r)
+				done = append(done, o)
+			}}).RoundTrip(req)
+
+			assert.Nil(t, resp)
+			e := errorOf(t, err)
+			assert.Equal(t, cause, e.Err)
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.EqualError(t, err, "shutting down")
+			assert.Equal(t, 0, e.Attempts)
+			assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+			assert.Len(t, done, 1)
+			assert.Empty(t, base.Requests())
+			assert.Equal(t, int32(1), body.closes.Load())
+			assert.Zero(t, budget.withdrawn+budget.refunded+budget.deposit)
+		})
+	}
+}
+
+// trackedBody is a request body that counts what is done to it, and complains
+// about being read after its Close.
+type trackedBody struct {
+	io.Reader
+	closes atomic.Int32
+	misuse atomic.Int32
+}
+
+func (b *trackedBody) Read(p []byte) (int, error) {
+	if b.closes.Load() > 0 {
+		b.misuse.Add(1)
+	}
+	return b.Reader.Read(p)
+}
+
+func (b *trackedBody) Close() error {
+	b.closes.Add(1)
+	return nil
+}
+
+// slowBody is a response body that gives a byte every interval, without end.
+type slowBody struct {
+	interval time.Duration
+	closed   chan struct{}
+	closes   atomic.Int32
+	bytes    atomic.Int64
+}
+
+func newSlowBody(interval time.Duration) *slowBody {
+	return &slowBody{interval: interval, closed: make(chan struct{})}
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	select {
+	case <-b.closed:
+		return 0, errors.New("read of a closed body")
+	case <-time.After(b.interval):
+	}
+	n := 1
+	if b.interval == 0 {
+		n = len(p)
+	}
+	b.bytes.Add(int64(n))
+	return n, nil
+}
+
+func (b *slowBody) Close() error {
+	if b.closes.Add(1) == 1 {
+		close(b.closed)
+	}
+	return nil
+}
+
+func respond(code int, body io.ReadCloser) script.Step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp := script.Response(req, code)
+		resp.Body = body
+		return resp, nil
+	}
+}
+
+func TestDrainIsBounded(t *testing.T) {
+	cases := []struct {
+		name     string
+		interval time.Duration // between bytes of the failed response
+		backoff  time.Duration
+		elapsed  time.Duration // MaxElapsed
+		wait     time.Duration // that came of it
+		bytes    int64         // that were read, at most
+	}{
+		{name: "an endless body costs 64 KiB", backoff: time.Second, wait: time.Second, bytes: 64 << 10},
+		{name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second, wait: time.Second},
+		{name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond, wait: 250 * time.Millisecond},
+		{name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond, elapsed: 100 * time.Millisecond, wait: time.Millisecond},
+		{name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second, wait: time.Second, bytes: 8},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				body := newSlowBody(tc.interval)
+				base := script.New(respond(503, body), script.Status(200))
+				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, []time.Duration{tc.wait}, base.Waits())
+				synctest.Wait()
+				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Equal(t, tc.bytes, body.bytes.Load())
+			})
+		})
+	}
+}
+
+// stuckBody is a response body whose Read and Close do not return before they
+// are let go.
+type stuckBody struct{ release chan struct{} }
+
+func (b *stuckBody) Read([]byte) (int, error) { <-b.release; return 0, io.EOF }
+func (b *stuckBody) Close() error             { <-b.release; return nil }
+
+func TestABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		body := &stuckBody{make(chan struct{})}
+		base := script.New(respond(503, body), respond(503, body), script.Status(200))
+		resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		start := time.Now()
+		_, err = retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{}).RoundTrip(get(t, ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start), "a cancel during the drain is prompt too")
+		close(body.release)
+	})
+}
+
+func TestFailedResponsesAreClosedAndTheLastIsNot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		bodies := []*slowBody{newSlowBody(0), newSlowBody(0), newSlowBody(0)}
+		base := script.New(respond(503, bodies[0]), respond(500, bodies[1]), respond(503, bodies[2]))
+		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, int32(1), bodies[0].closes.Load())
+		assert.Equal(t, int32(1), bodies[1].closes.Load())
+		assert.Same(t, bodies[2], resp.Body)
+		assert.Zero(t, bodies[2].closes.Load())
+		assert.Zero(t, bodies[2].bytes.Load())
+	})
+}
+
+func TestATransportServesSeveralBubbles(t *testing.T) {
+	// Timers and channels belong to the bubble they were made in. What a
+	// Transport keeps between requests must hold none.
+	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: retryhttp.Unlimited{}})
+	for range 3 {
+		bubble(t, func(t *testing.T) {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			o := retryhttp.OutcomeOf(resp)
+			assert.Equal(t, 4, o.Attempts)
+			assert.LessOrEqual(t, o.Waited, 1750*time.Millisecond)
+			assert.Equal(t, o.Waited, o.Elapsed)
+		})
+	}
+}

@@ -279,6 +279,15 @@ func TestTheBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 	})
 }
 
+func TestTheBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
+	body := &trackedBody{Reader: strings.NewReader("x")}
+	req, err := http.NewRequest("PUT", "http://host.example/", body)
+	require.NoError(t, err)
+	_, err = retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait).RoundTrip(req)
+	assert.Equal(t, 4, errorOf(t, err).Attempts)
+	assert.Equal(t, int32(1), body.closes.Load())
+}
+
 func TestAnAttemptThatIsOverCannotReadOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var old io.ReadCloser
@@ -382,6 +391,28 @@ func TestTrailersOfABodyGoWithEveryAttempt(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		want := http.Header{"X-Sum": {"sum of content"}}
 		assert.Equal(t, []http.Header{want, want, want}, trailers)
+	})
+}
+
+func TestAttemptsHaveTrailersOfTheirOwn(t *testing.T) {
+	// An attempt looks at the keys of its map while the body of the one before
+	// may still set values.
+	bubble(t, func(t *testing.T) {
+		step := func(code int) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer, "before the body was read")
+				resp, err := script.Status(code)(req)
+				assert.Equal(t, http.Header{"X-Sum": {"sum of content"}}, req.Trailer)
+				return resp, err
+			}
+		}
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.Body = &trailerBody{strings.NewReader("content"), req}
+		resp, err := retryhttp.New(script.New(step(503), step(200)), retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
 	})
 }
 

@@ -109,6 +109,10 @@ func TestLogger(t *testing.T) {
 				`level=WARN msg="gave up on request" method=GET` + url + `error="connection broken" attempts=2 elapsed=1s waited=1s stop=attempts ambiguous=false` + "\n",
 		},
 		{
+			name: "a retry that succeeds", steps: []script.Step{script.Fail(errBroken), script.Status(200)},
+			want: `level=INFO msg="retrying request" method=GET` + url + `error="connection broken" attempt=1 elapsed=0s wait=1s` + "\n",
+		},
+		{
 			name: "a request that was not retried", policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}}, steps: []script.Step{script.Status(503)},
 			want: `level=WARN msg="gave up on request" method=GET` + url + "status=503 attempts=1 elapsed=0s waited=0s stop=budget ambiguous=false\n",
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -37,6 +38,27 @@ func TestBackoffIsToldItsPredecessor(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, []call{{1, 0}, {2, 10 * time.Second}, {3, 20 * time.Second}}, calls)
 		assert.Equal(t, []time.Duration{17 * time.Second, 27 * time.Second, 37 * time.Second}, base.Waits())
+	})
+}
+
+func TestANegativeBackoffIsNone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var prevs []time.Duration
+		base := script.New(script.Status(503, "Retry-After-Ms", "1"))
+		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3, Backoff: func(_ int, prev time.Duration) time.Duration {
+			prevs = append(prevs, prev)
+			return math.MinInt64
+		}}).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
+		assert.Equal(t, []time.Duration{0, 0}, prevs)
+		for _, wait := range base.Waits() {
+			assert.GreaterOrEqual(t, wait, time.Millisecond)
+			assert.LessOrEqual(t, wait, 3*time.Millisecond/2)
+		}
 	})
 }
 

@@ -1,0 +1,132 @@
+package retryhttp_test
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/memnet"
+)
+
+// refuseStreams speaks as much HTTP/2 as it takes to answer every request with
+// RST_STREAM and code, or, from the n-th on, with an empty 200.
+func refuseStreams(c net.Conn, code uint32, n int32, seen *atomic.Int32) {
+	defer c.Close()
+	const (
+		headers, rstStream, settings, ping = 1, 3, 4, 6
+		endStream, endHeaders, ack         = 1, 4, 1
+	)
+	frames := make(chan []byte, 100) // net.Pipe has no buffer, and both sides write
+	defer close(frames)
+	go func() {
+		for f := range frames {
+			if _, err := c.Write(f); err != nil {
+				return
+			}
+		}
+	}()
+	send := func(kind, flags byte, stream uint32, payload ...byte) {
+		f := []byte{0, 0, byte(len(payload)), kind, flags}
+		frames <- append(binary.BigEndian.AppendUint32(f, stream), payload...)
+	}
+	if _, err := io.CopyN(io.Discard, c, int64(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
+		return
+	}
+	send(settings, 0, 0)
+	for {
+		var h [9]byte
+		if _, err := io.ReadFull(c, h[:]); err != nil {
+			return
+		}
+		payload := make([]byte, int(h[0])<<16|int(h[1])<<8|int(h[2]))
+		if _, err := io.ReadFull(c, payload); err != nil {
+			return
+		}
+		stream := binary.BigEndian.Uint32(h[5:])
+		switch {
+		case h[3] == settings && h[4]&ack == 0:
+			send(settings, ack, 0)
+		case h[3] == ping && h[4]&ack == 0:
+			send(ping, ack, 0, payload...)
+		case h[3] == headers && seen.Add(1) < n:
+			send(rstStream, 0, stream, binary.BigEndian.AppendUint32(nil, code)...)
+		case h[3] == headers:
+			send(headers, endStream|endHeaders, stream, 0x88) // :status 200, by its index in the static table
+		}
+	}
+}
+
+func TestRefusedStreamsAreUnprocessed(t *testing.T) {
+	const refused, internalError, never = 7, 2, 1 << 30
+	cases := []struct {
+		name     string
+		code     uint32
+		success  int32 // the first stream that is answered
+		policy   retryhttp.Policy
+		attempts int
+		status   int
+		streams  int32
+	}{
+		// net/http tries a refused stream eight times itself before it tells.
+		{"a POST", refused, never, retryhttp.Policy{}, 1, 0, 8},
+		{"a POST that may be repeated if unprocessed", refused, never, retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 16},
+		{"and succeeds in the end", refused, 10, retryhttp.Policy{RetryUnprocessed: true}, 2, 200, 10},
+		{"another error may have been processed", internalError, never, retryhttp.Policy{RetryUnprocessed: true}, 1, 0, 1},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var seen atomic.Int32
+				n := memnet.New()
+				defer n.Close()
+				go func() {
+					for {
+						c, err := n.Accept()
+						if err != nil {
+							return
+						}
+						go refuseStreams(c, tc.code, tc.success, &seen)
+					}
+				}()
+				base := &http.Transport{DialContext: n.Dial, Protocols: new(http.Protocols)}
+				base.Protocols.SetUnencryptedHTTP2(true)
+				defer base.CloseIdleConnections()
+				var classes []retryhttp.Class
+				tc.policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					classes = append(classes, retryhttp.Classify(a))
+					return classes[len(classes)-1]
+				}
+				req, err := http.NewRequest("POST", "http://server/", io.MultiReader(strings.NewReader("content")))
+				require.NoError(t, err)
+				resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
+				if tc.status == 0 {
+					e := errorOf(t, err)
+					assert.Equal(t, tc.attempts, e.Attempts)
+					assert.False(t, e.Ambiguous)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					assert.Equal(t, tc.status, resp.StatusCode)
+					assert.Equal(t, tc.attempts, retryhttp.OutcomeOf(resp).Attempts)
+					assert.False(t, retryhttp.OutcomeOf(resp).Ambiguous)
+				}
+				assert.Equal(t, tc.streams, seen.Load())
+				want := retryhttp.Unprocessed
+				if tc.code != refused {
+					want = retryhttp.Retryable
+				}
+				assert.Equal(t, want, classes[0])
+				time.Sleep(time.Minute) // what net/http keeps for a closed stream
+			})
+		})
+	}
+}

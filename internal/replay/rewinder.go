@@ -43,7 +43,10 @@ func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
 		return 0, &ReadError{err}
 	}
 	n, err := w.body.Read(p)
-	n, err = checked(n, err, len(p))
+	if n, err = checked(n, err, len(p)); err == errInvalidRead {
+		w.position = unknown
+		return 0, &ReadError{err}
+	}
 	w.position += int64(n)
 	w.furthest = max(w.furthest, w.position)
 	switch {
@@ -55,6 +58,8 @@ func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
+const unknown = -1
+
 var errMoved = errors.New("the request body cannot be rewound: its position does not follow its reads")
 
 // seek moves the body to an offset. It trusts nobody: a device, or a body that
@@ -63,14 +68,17 @@ func (w *rewinder) seek(offset int64) error {
 	if w.position == offset {
 		return nil
 	}
-	at, err := w.body.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return err
+	if w.position != unknown {
+		at, err := w.body.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return err
+		}
+		if at != w.start+w.position {
+			return errMoved
+		}
 	}
-	if at != w.start+w.position {
-		return errMoved
-	}
-	at, err = w.body.Seek(w.start+offset, io.SeekStart)
+	w.position = unknown // until the body is known to be there
+	at, err := w.body.Seek(w.start+offset, io.SeekStart)
 	if err != nil {
 		return err
 	}

@@ -168,6 +168,7 @@ type Lease struct {
 	source *Source
 	ctx    context.Context
 	atEOF  func()
+	once   sync.Once
 	over   bool // guarded by source.mu
 }
 
@@ -231,7 +232,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	n, err := r.lease.source.origin.read(r, p)
 	r.offset += int64(n)
 	if err == io.EOF && r.lease.atEOF != nil {
-		r.lease.atEOF()
+		r.lease.once.Do(r.lease.atEOF)
 	}
 	return n, err
 }

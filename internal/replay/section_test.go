@@ -1,0 +1,182 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// faultyFile says that it has size bytes, and gives head and then err.
+type faultyFile struct {
+	closer
+	size int64
+	head string
+	err  error
+}
+
+func (f *faultyFile) Read([]byte) (int, error) { panic("a section is read at an offset") }
+
+func (f *faultyFile) Seek(_ int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		return f.size, nil
+	}
+	return 0, nil
+}
+
+func (f *faultyFile) ReadAt(p []byte, at int64) (int, error) {
+	n := copy(p, f.head[min(at, int64(len(f.head))):])
+	if n < len(p) {
+		return n, f.err
+	}
+	return n, nil
+}
+
+func TestFileIsRepeatableWhateverTheLimit(t *testing.T) {
+	for _, limit := range []int64{-1, 0, 1} {
+		s := New(fileOf(t, text), limit)
+		var l *Lease
+		for range 3 {
+			l = lease(t, s, l)
+			assert.Equal(t, text, readAll(t, open(t, l)))
+			assert.True(t, s.Repeatable())
+		}
+	}
+}
+
+func TestFileCutShortMeanwhileIsNotTheEndOfTheBody(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		size int64 // what is left of the file, which is sent from its byte 4 on
+	}{
+		{"to nothing", 0},
+		{"to before the body", 2},
+		{"to the beginning of the body", 4},
+		{"to the middle of the body", 10},
+		{"by one byte", int64(len(text)) - 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fileOf(t, text)
+			_, err := f.Seek(4, io.SeekStart)
+			require.NoError(t, err)
+			s := New(f, 1000)
+			first := lease(t, s, nil)
+			assert.Equal(t, text[4:], readAll(t, open(t, first)))
+			require.NoError(t, f.Truncate(c.size))
+			for _, chunk := range []int{1, 1000} {
+				var got bytes.Buffer
+				_, err := io.CopyBuffer(struct{ io.Writer }{&got}, open(t, lease(t, s, nil)), make([]byte, chunk))
+				assert.Equal(t, &ReadError{io.ErrUnexpectedEOF}, err)
+				assert.Equal(t, text[4:max(4, c.size)], got.String())
+			}
+		})
+	}
+}
+
+func TestFileThatGrewGivesWhatItHad(t *testing.T) {
+	f := fileOf(t, text)
+	s := New(f, 1000)
+	l := lease(t, s, nil)
+	r := open(t, l)
+	head := read(t, r, 5)
+	_, err := f.WriteAt([]byte("and more"), int64(len(text)))
+	require.NoError(t, err)
+	assert.Equal(t, text, head+readAll(t, r))
+	assert.Equal(t, text, readAll(t, open(t, lease(t, s, l))))
+}
+
+func TestFileIsReadStraightIntoTheCallersBuffer(t *testing.T) {
+	var into *byte
+	body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func(p []byte) { into = &p[0] }}
+	p := make([]byte, 8)
+	_, err := open(t, lease(t, New(body, 1000), nil)).Read(p)
+	require.NoError(t, err)
+	assert.Same(t, &p[0], into)
+}
+
+// spyFile tells of every ReadAt.
+type spyFile struct {
+	fileBody
+	readAt func(p []byte)
+}
+
+func (f *spyFile) ReadAt(p []byte, at int64) (int, error) {
+	f.readAt(p)
+	return f.fileBody.ReadAt(p, at)
+}
+
+func TestFileIsReadByAllReadersAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stall, first := make(chan struct{}), true
+		body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}}
+		body.readAt = func([]byte) {
+			if first {
+				first = false
+				<-stall
+			}
+		}
+		s := New(body, 1000)
+		a, b := open(t, lease(t, s, nil)), open(t, lease(t, s, nil))
+		result := make(chan string)
+		go func() {
+			p, _ := io.ReadAll(a)
+			result <- string(p)
+		}()
+		synctest.Wait()
+		assert.Equal(t, text, readAll(t, b), "a deadlock if it waited for the first reader")
+		close(stall)
+		assert.Equal(t, text, <-result)
+	})
+}
+
+func TestFileIsNotClosedUnderAReader(t *testing.T) {
+	f := fileOf(t, text)
+	s := New(f, 1000)
+	r := open(t, lease(t, s, nil))
+	read(t, r, 3)
+	s.Seal(false)
+	assert.Equal(t, text[3:], readAll(t, r))
+	require.NoError(t, r.Close())
+	_, err := f.Stat()
+	assert.ErrorIs(t, err, os.ErrClosed)
+}
+
+func TestFileWithImpossibleCountsFails(t *testing.T) {
+	for name, count := range map[string]int{"negative": -1, "larger than the buffer": 9, "the whole body": len(text)} {
+		t.Run(name, func(t *testing.T) {
+			s := New(lyingFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}, count}, 1000)
+			for range 2 {
+				failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
+			}
+		})
+	}
+}
+
+// lyingFile gives impossible counts.
+type lyingFile struct {
+	fileBody
+	count int
+}
+
+func (f lyingFile) ReadAt([]byte, int64) (int, error) { return f.count, nil }
+
+// An io.ReaderAt may return an error with the last byte it was asked for.
+func TestFileThatFailsAfterItsLastByteWasSentWhole(t *testing.T) {
+	s := New(lateFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}}, 1000)
+	assert.Equal(t, text, readAll(t, open(t, lease(t, s, nil))))
+}
+
+type lateFile struct{ fileBody }
+
+func (f lateFile) ReadAt(p []byte, at int64) (int, error) {
+	n, _ := f.fileBody.ReadAt(p, at)
+	if at+int64(n) == f.Size() {
+		return n, errors.New("too late to matter")
+	}
+	return n, nil
+}

@@ -1,0 +1,783 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const text = "one body, sent as often as it takes"
+
+// closer counts how often it is closed.
+type closer struct {
+	closes atomic.Int32
+	done   chan struct{} // closed by the first Close, unless it is nil
+}
+
+func (c *closer) Close() error {
+	if c.closes.Add(1) == 1 && c.done != nil {
+		close(c.done)
+	}
+	return nil
+}
+
+// wait waits for a Close that has a goroutine of its own, because some Read
+// that was left behind is still about to return.
+func (c *closer) wait() { <-c.done }
+
+// The three shapes a body can have. Embedding an interface hides all the other
+// methods of what is inside.
+type (
+	fileBody struct {
+		*bytes.Reader
+		*closer
+	}
+	seekBody struct {
+		io.ReadSeeker
+		*closer
+	}
+	plainBody struct {
+		io.Reader
+		*closer
+	}
+)
+
+// kinds makes a body of each shape, for what holds whatever the shape.
+var kinds = []struct {
+	name string
+	make func(content []byte, c *closer) io.ReadCloser
+}{
+	{"section", func(content []byte, c *closer) io.ReadCloser { return fileBody{bytes.NewReader(content), c} }},
+	{"rewinder", func(content []byte, c *closer) io.ReadCloser { return seekBody{bytes.NewReader(content), c} }},
+	{"stream", func(content []byte, c *closer) io.ReadCloser { return plainBody{bytes.NewReader(content), c} }},
+}
+
+// device is like /dev/zero: it has random access and can be told to seek, but
+// has no size, and its position means nothing.
+type device struct {
+	io.Reader
+	closer
+	size    int64 // where seeking to the end leads
+	seekEnd error // what else it gives
+	seekSet error // what seeking back gives
+}
+
+func (d *device) ReadAt([]byte, int64) (int, error) { panic("a device is not read at an offset") }
+
+func (d *device) Seek(_ int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekEnd:
+		return d.size, d.seekEnd
+	case io.SeekStart:
+		return 0, d.seekSet
+	}
+	return 0, nil
+}
+
+// unseekable has a Seek that always fails, as an *os.File's does on a pipe.
+type unseekable struct{ plainBody }
+
+func (unseekable) ReadAt([]byte, int64) (int, error) { panic("a pipe is not read at an offset") }
+func (unseekable) Seek(int64, int) (int64, error)    { return 0, errors.New("illegal seek") }
+
+func lease(t *testing.T, s *Source, instead *Lease) *Lease {
+	t.Helper()
+	l, err := s.Lease(t.Context(), instead, nil)
+	require.NoError(t, err)
+	return l
+}
+
+func open(t *testing.T, l *Lease) *Reader {
+	t.Helper()
+	r, err := l.Open()
+	require.NoError(t, err)
+	return r.(*Reader)
+}
+
+// read reads exactly n bytes.
+func read(t *testing.T, r io.Reader, n int) string {
+	t.Helper()
+	p := make([]byte, n)
+	_, err := io.ReadFull(r, p)
+	require.NoError(t, err)
+	return string(p)
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	p, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(p)
+}
+
+// failsWith is what a Read returns that gives no byte.
+func failsWith(t *testing.T, r io.Reader, want error) {
+	t.Helper()
+	n, err := r.Read(make([]byte, 8))
+	assert.Zero(t, n)
+	assert.Equal(t, want, err)
+}
+
+func fileOf(t *testing.T, content string) *os.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestEachKindOfBodyIsReadInTheWayThatSuitsIt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		body func(*testing.T) io.ReadCloser
+		kind origin
+		want string
+	}{
+		{"a file", func(t *testing.T) io.ReadCloser { return fileOf(t, text) }, &section{}, text},
+		{"a file, from the middle", func(t *testing.T) io.ReadCloser {
+			f := fileOf(t, text)
+			_, err := f.Seek(9, io.SeekStart)
+			require.NoError(t, err)
+			return f
+		}, &section{}, text[9:]},
+		{"a file, at its last byte", func(t *testing.T) io.ReadCloser {
+			f := fileOf(t, text)
+			_, err := f.Seek(-1, io.SeekEnd)
+			require.NoError(t, err)
+			return f
+		}, &section{}, text[len(text)-1:]},
+		{"a file, read to its end", func(t *testing.T) io.ReadCloser {
+			f := fileOf(t, text)
+			_, err := io.ReadAll(f)
+			require.NoError(t, err)
+			return f
+		}, &stream{}, ""},
+		{"a file, beyond its end", func(t *testing.T) io.ReadCloser {
+			f := fileOf(t, text)
+			_, err := f.Seek(1000, io.SeekStart)
+			require.NoError(t, err)
+			return f
+		}, &stream{}, ""},
+		{"an empty file", func(t *testing.T) io.ReadCloser { return fileOf(t, "") }, &stream{}, ""},
+		{"a pipe that is a file", func(t *testing.T) io.ReadCloser {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			t.Cleanup(func() { r.Close() })
+			_, err = io.WriteString(w, text)
+			require.NoError(t, err)
+			require.NoError(t, w.Close())
+			return r
+		}, &stream{}, text},
+		{"a device without a size", func(*testing.T) io.ReadCloser {
+			return &device{Reader: strings.NewReader(text)}
+		}, &stream{}, text},
+		{"a file that cannot tell where it ends", func(*testing.T) io.ReadCloser {
+			return &device{Reader: strings.NewReader(text), seekEnd: os.ErrInvalid}
+		}, &stream{}, text},
+		{"a file whose size comes with an error", func(*testing.T) io.ReadCloser {
+			return &device{Reader: strings.NewReader(text), size: 8, seekEnd: os.ErrInvalid}
+		}, &stream{}, text},
+		{"bytes behind a Close", func(*testing.T) io.ReadCloser {
+			return fileBody{bytes.NewReader([]byte(text)), new(closer)}
+		}, &section{}, text},
+		{"bytes behind a Close, from the middle", func(*testing.T) io.ReadCloser {
+			r := bytes.NewReader([]byte(text))
+			r.Seek(4, io.SeekStart)
+			return fileBody{r, new(closer)}
+		}, &section{}, text[4:]},
+		{"a seeker without random access", func(*testing.T) io.ReadCloser {
+			return seekBody{strings.NewReader(text), new(closer)}
+		}, &rewinder{}, text},
+		{"a seeker without random access, from the middle", func(*testing.T) io.ReadCloser {
+			r := strings.NewReader(text)
+			r.Seek(4, io.SeekStart)
+			return seekBody{r, new(closer)}
+		}, &rewinder{}, text[4:]},
+		{"a seeker without random access, empty", func(*testing.T) io.ReadCloser {
+			return seekBody{strings.NewReader(""), new(closer)}
+		}, &rewinder{}, ""},
+		{"a seeker that cannot seek", func(*testing.T) io.ReadCloser {
+			return unseekable{plainBody{strings.NewReader(text), new(closer)}}
+		}, &stream{}, text},
+		{"a stream", func(*testing.T) io.ReadCloser {
+			return plainBody{strings.NewReader(text), new(closer)}
+		}, &stream{}, text},
+		{"an empty stream", func(*testing.T) io.ReadCloser {
+			return plainBody{strings.NewReader(""), new(closer)}
+		}, &stream{}, ""},
+		{"a file hidden in a NopCloser", func(t *testing.T) io.ReadCloser {
+			return io.NopCloser(fileOf(t, text))
+		}, &stream{}, text},
+		{"bytes hidden in a NopCloser", func(*testing.T) io.ReadCloser {
+			return io.NopCloser(bytes.NewReader([]byte(text)))
+		}, &stream{}, text},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := New(c.body(t), 1000)
+			require.IsType(t, c.kind, s.origin)
+			var l *Lease
+			for range 3 {
+				assert.True(t, s.Repeatable())
+				l = lease(t, s, l)
+				r := open(t, l)
+				assert.Equal(t, c.want, readAll(t, r))
+				failsWith(t, r, io.EOF)
+			}
+		})
+	}
+}
+
+// A file in /proc has random access and a Seek, but no size. Where there is no
+// /proc, the test has a file that behaves alike.
+func TestFileInProcIsReadOnceAndRepeatedFromTheRecord(t *testing.T) {
+	var body io.ReadCloser = &device{Reader: strings.NewReader(text), seekEnd: os.ErrInvalid}
+	want := text
+	if f, err := os.Open("/proc/version"); err == nil {
+		content, err := os.ReadFile("/proc/version")
+		require.NoError(t, err)
+		body, want = f, string(content)
+	}
+	s := New(body, 1<<16)
+	require.IsType(t, &stream{}, s.origin)
+	l := lease(t, s, nil)
+	assert.Equal(t, want, readAll(t, open(t, l)))
+	assert.Equal(t, want, readAll(t, open(t, lease(t, s, l))))
+	s.Seal(true)
+}
+
+func TestEndlessDeviceIsRepeatedAsFarAsItIsKept(t *testing.T) {
+	endless := iotest.OneByteReader(rot(0))
+	s := New(&device{Reader: endless}, 600)
+	first := lease(t, s, nil)
+	want := read(t, open(t, first), 600)
+	second := lease(t, s, first)
+	r := open(t, second)
+	assert.Equal(t, want, read(t, r, 600))
+	assert.Equal(t, string([]byte{600 % 256}), read(t, r, 1), "the second attempt goes on where the first one stood")
+	_, err := s.Lease(t.Context(), second, nil)
+	assert.Equal(t, ErrSpent, err)
+}
+
+// rot is an endless body whose byte at offset i is i modulo 256.
+func rot(at byte) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		for i := range p {
+			p[i] = at
+			at++
+		}
+		return len(p), nil
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// What was read to find the size cannot be taken back if seeking back fails.
+// An empty body must not be sent in its place.
+func TestFileThatCannotSeekBackFailsInsteadOfSendingNothing(t *testing.T) {
+	broken := errors.New("stuck at the end")
+	s := New(&device{Reader: strings.NewReader(""), seekSet: broken}, 1000)
+	for range 2 {
+		n, err := open(t, lease(t, s, nil)).Read(make([]byte, 8))
+		assert.Zero(t, n)
+		assert.Equal(t, &ReadError{broken}, err)
+	}
+}
+
+func TestEveryAttemptReadsTheExactBytes(t *testing.T) {
+	big := make([]byte, 10_000)
+	rot(7).Read(big)
+	for _, kind := range kinds {
+		for name, content := range map[string][]byte{"empty": {}, "one byte": {'x'}, "text": []byte(text), "big": big} {
+			for _, chunk := range []int{1, 7, 4096, 100_000} {
+				t.Run(fmt.Sprintf("%s/%s/%d", kind.name, name, chunk), func(t *testing.T) {
+					s := New(kind.make(content, new(closer)), int64(len(content)))
+					var l *Lease
+					for range 3 {
+						l = lease(t, s, l)
+						var got bytes.Buffer
+						_, err := io.CopyBuffer(struct{ io.Writer }{&got}, open(t, l), make([]byte, chunk))
+						require.NoError(t, err)
+						require.True(t, bytes.Equal(content, got.Bytes()))
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestAttemptReadsTheWholeBodyHoweverFarTheOneBeforeCame(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			for n := range len(text) + 1 {
+				s := New(kind.make([]byte(text), new(closer)), 1000)
+				first := lease(t, s, nil)
+				assert.Equal(t, text[:n], read(t, open(t, first), n))
+				require.Equal(t, text, readAll(t, open(t, lease(t, s, first))), "after %d bytes", n)
+			}
+		})
+	}
+}
+
+func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := New(kind.make([]byte(text), new(closer)), 1000)
+			l := lease(t, s, nil)
+			a, b, c := open(t, l), open(t, l), open(t, lease(t, s, nil))
+			var gotA, gotB, gotC string
+			gotA += read(t, a, 5)
+			gotB += read(t, b, 1)
+			gotC += read(t, c, 8)
+			gotA += read(t, a, 9)
+			gotC += read(t, c, 3)
+			gotB += read(t, b, 2)
+			gotC += readAll(t, c)
+			require.NoError(t, c.Close())
+			gotA += readAll(t, a)
+			gotB += readAll(t, b)
+			assert.Equal(t, []string{text, text, text}, []string{gotA, gotB, gotC})
+		})
+	}
+}
+
+func TestReadOfNothingReadsNothing(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := New(kind.make([]byte{}, new(closer)), 1000)
+			r := open(t, lease(t, s, nil))
+			n, err := r.Read(nil)
+			assert.Zero(t, n)
+			assert.NoError(t, err, "the end has not been met")
+			failsWith(t, r, io.EOF)
+		})
+	}
+}
+
+// permutations calls f with every order of 0 to n-1.
+func permutations(n int, f func([]int)) {
+	var extend func(order []int)
+	extend = func(order []int) {
+		if len(order) == n {
+			f(order)
+			return
+		}
+		for i := range n {
+			if !slices.Contains(order, i) {
+				extend(append(slices.Clone(order), i))
+			}
+		}
+	}
+	extend(nil)
+}
+
+func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
+	const (
+		closeOld = iota
+		closeNew
+		closeNewAgain
+		replace // the old reader's lease
+		cutOld  // as a timeout does
+		seal
+		sealCut
+		events
+	)
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			permutations(events, func(order []int) {
+				var c closer
+				s := New(kind.make([]byte(text), &c), 1000)
+				l := lease(t, s, nil)
+				older, newer := open(t, l), open(t, lease(t, s, nil))
+				read(t, older, 5)
+				oldOpen, newOpen, sealed, wasClosed := true, true, false, false
+				for i, event := range order {
+					switch event {
+					case closeOld:
+						require.NoError(t, older.Close())
+						oldOpen = false
+					case closeNew, closeNewAgain:
+						require.NoError(t, newer.Close())
+						newOpen = false
+					case replace:
+						_, err := s.Lease(t.Context(), l, nil)
+						require.Equal(t, sealed, err != nil)
+						oldOpen = oldOpen && sealed
+					case cutOld:
+						l.Cut()
+						oldOpen = false
+					case seal:
+						s.Seal(false)
+						sealed = true
+					case sealCut:
+						s.Seal(true)
+						sealed, oldOpen, newOpen = true, false, false
+					}
+					wasClosed = wasClosed || sealed && !oldOpen && !newOpen
+					want := int32(0)
+					if wasClosed {
+						want = 1
+					}
+					require.Equal(t, want, c.closes.Load(), "after %v of %v", order[:i+1], order)
+				}
+				require.EqualValues(t, 1, c.closes.Load())
+			})
+		})
+	}
+}
+
+func TestBodyThatNoAttemptOpenedIsClosedBySeal(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cut %t", cut), func(t *testing.T) {
+			var c closer
+			s := New(plainBody{strings.NewReader(text), &c}, 1000)
+			l := lease(t, s, nil)
+			s.Seal(cut)
+			assert.EqualValues(t, 1, c.closes.Load())
+			_, err := l.Open()
+			assert.Equal(t, ErrOver, err, "there is no body left to open")
+			s.Seal(cut)
+			assert.EqualValues(t, 1, c.closes.Load())
+		})
+	}
+}
+
+func TestLeaseThatIsCutCannotBeOpened(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := New(kind.make([]byte(text), new(closer)), 1000)
+			l := lease(t, s, nil)
+			l.Cut()
+			l.Cut()
+			_, err := l.Open()
+			assert.Equal(t, ErrOver, err)
+			assert.True(t, s.Repeatable())
+			assert.Equal(t, text, readAll(t, open(t, lease(t, s, l))))
+		})
+	}
+	assert.NotPanics(t, (*Lease)(nil).Cut, "a request without a source has no lease")
+}
+
+func TestSealedBodyCanStillBeOpenedWhileItIsRead(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			var c closer
+			s := New(kind.make([]byte(text), &c), 1000)
+			l := lease(t, s, nil)
+			a := open(t, l)
+			s.Seal(false)
+			_, err := s.Lease(t.Context(), nil, nil)
+			assert.Equal(t, ErrSpent, err, "there is no further attempt")
+			b := open(t, l)
+			assert.Equal(t, text, readAll(t, a))
+			require.NoError(t, a.Close())
+			assert.Zero(t, c.closes.Load())
+			assert.Equal(t, text, readAll(t, b))
+			require.NoError(t, b.Close())
+			assert.EqualValues(t, 1, c.closes.Load())
+		})
+	}
+}
+
+func TestReaderThatIsOverGivesNothing(t *testing.T) {
+	for _, kind := range kinds {
+		for name, end := range map[string]func(*Source, *Lease, *Reader){
+			"closed":   func(_ *Source, _ *Lease, r *Reader) { r.Close() },
+			"replaced": func(s *Source, l *Lease, _ *Reader) { s.Lease(context.Background(), l, nil) },
+			"cut off":  func(_ *Source, l *Lease, _ *Reader) { l.Cut() },
+			"sealed":   func(s *Source, _ *Lease, _ *Reader) { s.Seal(true) },
+		} {
+			t.Run(kind.name+"/"+name, func(t *testing.T) {
+				s := New(kind.make([]byte(text), new(closer)), 1000)
+				l := lease(t, s, nil)
+				r := open(t, l)
+				read(t, open(t, l), 20) // what is on record is over too
+				read(t, r, 5)
+				end(s, l, r)
+				failsWith(t, r, ErrOver)
+				n, err := r.Read(nil)
+				assert.Zero(t, n)
+				assert.Equal(t, ErrOver, err)
+				assert.NoError(t, r.Close(), "closing it again is no error")
+			})
+		}
+	}
+}
+
+func TestNewLeaseEndsTheOneItReplacesAndNoOther(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := New(kind.make([]byte(text), new(closer)), 1000)
+			replaced, other := lease(t, s, nil), lease(t, s, nil)
+			a, b, c := open(t, replaced), open(t, replaced), open(t, other)
+			granted := lease(t, s, replaced)
+			failsWith(t, a, ErrOver)
+			failsWith(t, b, ErrOver)
+			_, err := replaced.Open()
+			assert.Equal(t, ErrOver, err)
+			assert.Equal(t, text, readAll(t, c))
+			assert.Equal(t, text, readAll(t, open(t, other)))
+			assert.Equal(t, text, readAll(t, open(t, granted)))
+		})
+	}
+}
+
+// Cutting off the old attempt for a retry that cannot be would cost the caller
+// what the old attempt still brings.
+func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
+	t.Run("spent", func(t *testing.T) {
+		s := New(plainBody{strings.NewReader(text), new(closer)}, 3)
+		l := lease(t, s, nil)
+		r := open(t, l)
+		head := read(t, r, 4)
+		_, err := s.Lease(t.Context(), l, nil)
+		require.Equal(t, ErrSpent, err)
+		assert.Equal(t, text, head+readAll(t, r))
+	})
+	t.Run("sealed", func(t *testing.T) {
+		s := New(seekBody{strings.NewReader(text), new(closer)}, 3)
+		l := lease(t, s, nil)
+		r := open(t, l)
+		head := read(t, r, 4)
+		s.Seal(false)
+		_, err := s.Lease(t.Context(), l, nil)
+		require.Equal(t, ErrSpent, err)
+		assert.Equal(t, text, head+readAll(t, r))
+	})
+}
+
+func TestEndOfTheBodyIsToldToTheLeaseBeforeReadReturns(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := New(kind.make([]byte(text), new(closer)), 1000)
+			for range 2 { // from the body, then from the record
+				told, other := 0, 0
+				l, err := s.Lease(t.Context(), nil, func() { told++ })
+				require.NoError(t, err)
+				_, err = s.Lease(t.Context(), nil, func() { other++ })
+				require.NoError(t, err)
+				r := open(t, l)
+				_, err = r.Read(nil)
+				require.NoError(t, err)
+				read(t, r, len(text)-1)
+				assert.Zero(t, told, "one byte is left")
+				for err == nil {
+					assert.Zero(t, told)
+					_, err = r.Read(make([]byte, 8))
+				}
+				require.Equal(t, io.EOF, err)
+				assert.Equal(t, 1, told)
+				assert.Zero(t, other, "the end was met by another lease")
+			}
+		})
+	}
+}
+
+func TestFailureIsNotToldAsTheEndOfTheBody(t *testing.T) {
+	l, err := New(plainBody{iotest.ErrReader(io.ErrUnexpectedEOF), new(closer)}, 1000).
+		Lease(t.Context(), nil, func() { t.Error("told of an end") })
+	require.NoError(t, err)
+	r := open(t, l)
+	failsWith(t, r, &ReadError{io.ErrUnexpectedEOF})
+	r.Close()
+	failsWith(t, r, ErrOver)
+}
+
+// The function is there to fill the attempt's trailer, which another reader of
+// the same lease may be doing at that moment, or whoever has met the end be
+// reading. This needs the race detector to fail.
+func TestEndOfTheBodyIsToldToALeaseWithoutARace(t *testing.T) {
+	content, body := chanBody()
+	s := New(body, 1000)
+	trailer := ""
+	l, err := s.Lease(t.Context(), nil, func() { trailer = "sum" })
+	require.NoError(t, err)
+	done := make(chan string)
+	for range 2 {
+		r := open(t, l)
+		go func() {
+			io.Copy(io.Discard, r)
+			done <- trailer
+		}()
+	}
+	content <- []byte(text)
+	close(content)
+	for range 2 {
+		assert.Equal(t, "sum", <-done)
+	}
+}
+
+// chanBody is a body whose every Read takes one item of the channel, which must
+// fit, and that ends with the channel. Closing it has no effect on a Read.
+func chanBody() (chan []byte, plainBody) {
+	content := make(chan []byte)
+	return content, plainBody{readerFunc(func(p []byte) (int, error) {
+		b, ok := <-content
+		if !ok {
+			return 0, io.EOF
+		}
+		if len(b) > len(p) {
+			panic("the item does not fit")
+		}
+		return copy(p, b), nil
+	}), new(closer)}
+}
+
+func TestBodyThatFailsIsTheCauseOfAReadError(t *testing.T) {
+	broken := errors.New("the disk is on fire")
+	for _, c := range []struct {
+		name string
+		body io.ReadCloser
+		want string // what comes before the error
+	}{
+		{"section", &faultyFile{size: 9, head: text[:4], err: broken}, text[:4]},
+		{"rewinder", seekBody{&faultySeeker{Reader: strings.NewReader(text), failAt: 4, err: broken}, new(closer)}, text[:4]},
+		{"stream", plainBody{io.MultiReader(strings.NewReader(text[:4]), iotest.ErrReader(broken)), new(closer)}, text[:4]},
+		{"stream that fails with its last bytes", plainBody{
+			iotest.DataErrReader(io.MultiReader(strings.NewReader(text[:4]), iotest.ErrReader(broken))), new(closer),
+		}, text[:4]},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := New(c.body, 1000)
+			for range 2 {
+				got, err := io.ReadAll(open(t, lease(t, s, nil)))
+				assert.Equal(t, c.want, string(got))
+				readError, ok := errors.AsType[*ReadError](err)
+				require.True(t, ok, "%T", err)
+				assert.ErrorIs(t, err, broken)
+				assert.Equal(t, broken.Error(), readError.Error())
+			}
+		})
+	}
+}
+
+// serialBody lets neither its Read nor its Close begin before the other is
+// done, as the body of a request that net/http's server received. A channel
+// stands in for the mutex: a goroutine that waits for a mutex would keep a
+// bubble from finding a deadlock.
+type serialBody struct {
+	closer
+	lock chan struct{}
+	body io.Reader
+}
+
+func newSerialBody(body io.Reader) *serialBody {
+	return &serialBody{lock: make(chan struct{}, 1), body: body}
+}
+
+func (b *serialBody) Read(p []byte) (int, error) {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	return b.body.Read(p)
+}
+
+func (b *serialBody) Close() error {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	return b.closer.Close()
+}
+
+// endings are the ways in which a source loses its last reader and is sealed.
+var endings = map[string]func(*Source, *Reader){
+	"closed, then sealed":  func(s *Source, r *Reader) { r.Close(); s.Seal(false) },
+	"sealed, then closed":  func(s *Source, r *Reader) { s.Seal(false); r.Close() },
+	"cut off, then sealed": func(s *Source, r *Reader) { r.lease.Cut(); s.Seal(false) },
+	"sealed, then cut off": func(s *Source, r *Reader) { s.Seal(false); r.lease.Cut() },
+	"cut off by the seal":  func(s *Source, _ *Reader) { s.Seal(true) },
+}
+
+func TestCloseFreesAReadThatIsUnderWay(t *testing.T) {
+	for name, end := range endings {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pipe, _ := io.Pipe() // nobody writes
+				freed := make(chan error, 1)
+				s := New(plainPipe{readerFunc(func(p []byte) (int, error) {
+					n, err := pipe.Read(p)
+					freed <- err
+					return n, err
+				}), pipe}, 1000)
+				r := open(t, lease(t, s, nil))
+				result := make(chan error, 1)
+				go func() {
+					_, err := r.Read(make([]byte, 8))
+					result <- err
+				}()
+				synctest.Wait()
+				end(s, r)
+				assert.Equal(t, ErrOver, <-result)
+				assert.Equal(t, io.ErrClosedPipe, <-freed)
+			})
+		})
+	}
+}
+
+type plainPipe struct {
+	io.Reader
+	io.Closer
+}
+
+func TestCloseDoesNotWaitForAReadThatIsUnderWay(t *testing.T) {
+	for name, end := range endings {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				content, stalled := chanBody()
+				body := newSerialBody(stalled)
+				s := New(body, 1000)
+				r := open(t, lease(t, s, nil))
+				result := make(chan error, 1)
+				go func() {
+					_, err := r.Read(make([]byte, 100))
+					result <- err
+				}()
+				synctest.Wait()
+				end(s, r) // a deadlock if it waited
+				assert.Equal(t, ErrOver, <-result)
+				synctest.Wait()
+				assert.Zero(t, body.closes.Load(), "the body itself makes its Close wait")
+				content <- []byte(text)
+				synctest.Wait()
+				assert.EqualValues(t, 1, body.closes.Load())
+				r.Close()
+				s.Seal(true)
+				synctest.Wait()
+				assert.EqualValues(t, 1, body.closes.Load())
+			})
+		})
+	}
+}
+
+// A Read may look at its reader just before that is cut off, and come to the
+// body just after.
+func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			var c closer
+			s := New(kind.make([]byte(text), &c), 1000)
+			l := lease(t, s, nil)
+			r := open(t, l)
+			read(t, r, 3)
+			s.Seal(true)
+			require.EqualValues(t, 1, c.closes.Load())
+			assert.Equal(t, ErrOver, s.enter(r))
+			_, err := s.origin.read(r, make([]byte, 8))
+			assert.Equal(t, ErrOver, err)
+		})
+	}
+}

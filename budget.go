@@ -85,9 +85,9 @@ const (
 	// foldEvery is after how many deposits one of them does the arithmetic, so
 	// that the rate follows the last Window also where nothing withdraws.
 	foldEvery = 64
-	// tokenUnit is what amounts are rounded to when they are compared: ten
-	// times 0.1 is one token, although not in binary fractions.
-	tokenUnit = 1e-9
+	// tokenUnits is the fineness to which amounts are rounded when they are
+	// compared: ten times 0.1 is one token, although not in binary fractions.
+	tokenUnits = 1e9
 )
 
 // Withdraw takes a token from req's bucket, or reports false if there is none.
@@ -186,8 +186,23 @@ func (b *TokenBucket) bucket(req *http.Request) *bucket {
 // them, and so takes along every one that is as good as new: a crawler that
 // meets a new host each time pays for the search once in a while only.
 func (b *TokenBucket) evict(now time.Time) {
-	var fullest *bucket
-	least := worth{math.Inf(1), math.Inf(1)}
+	for b.count >= maxBuckets {
+		fullest, least := b.sweep(now)
+		if b.count < maxBuckets {
+			return
+		}
+		fullest.mu.Lock()
+		fullest.fold(now)
+		if !least.less(fullest.worth(now)) { // else a Withdraw came in between, and it is no longer the one
+			b.remove(fullest)
+		}
+		fullest.mu.Unlock()
+	}
+}
+
+// sweep removes the buckets that are as good as new, and returns the fullest of
+// the others.
+func (b *TokenBucket) sweep(now time.Time) (fullest *bucket, least worth) {
 	b.buckets.Range(func(_, v any) bool {
 		k := v.(*bucket)
 		k.mu.Lock()
@@ -195,16 +210,12 @@ func (b *TokenBucket) evict(now time.Time) {
 		k.fold(now)
 		if w := k.worth(now); w == (worth{}) {
 			b.remove(k)
-		} else if w.less(least) {
+		} else if fullest == nil || w.less(least) {
 			fullest, least = k, w
 		}
 		return true
 	})
-	if b.count >= maxBuckets && fullest != nil {
-		fullest.mu.Lock()
-		defer fullest.mu.Unlock()
-		b.remove(fullest)
-	}
+	return fullest, least
 }
 
 // remove takes k out, with b.mu and k.mu held.
@@ -333,12 +344,13 @@ func (k *bucket) withdrawFloor(now time.Time) bool {
 	if k.floor == nil {
 		return false
 	}
-	k.returned = k.floorTokens(now) - max(k.floor.TokensAt(now), 0)
-	if k.returned >= 1 {
-		k.returned--
-		return true
+	total := k.floorTokens(now)
+	if round(total) < 1 {
+		return false
 	}
-	return k.floor.AllowN(now, 1)
+	k.returned = total - k.floor.TokensAt(now)
+	k.floor.ReserveN(now, 1) // may leave it in debt, by no more than what was returned
+	return true
 }
 
 // floorTokens is what MinPerSecond allows at now: what the limiter has, which
@@ -347,7 +359,7 @@ func (k *bucket) floorTokens(now time.Time) float64 {
 	if k.floor == nil {
 		return 0
 	}
-	return min(max(k.floor.TokensAt(now), 0)+k.returned, float64(k.floor.Burst()))
+	return max(min(k.floor.TokensAt(now)+k.returned, float64(k.floor.Burst())), 0)
 }
 
 // notePayer notes whether it was floor that paid for req's token, so that a
@@ -370,5 +382,5 @@ func (k *bucket) notePayer(req *http.Request, floor bool) {
 
 // round takes the binary fractions' error out of an amount.
 func round(tokens float64) float64 {
-	return math.Round(tokens/tokenUnit) * tokenUnit
+	return math.Round(tokens*tokenUnits) / tokenUnits
 }

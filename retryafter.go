@@ -62,22 +62,31 @@ func delay(v string, unit time.Duration) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// httpDate reads the three forms of an HTTP-date. [http.ParseTime] knows them,
-// but takes a fraction of a second and, in the RFC 850 form, any time zone; and
-// it refuses the leap second that the grammar has, which counts as the second
-// before it.
+// httpDate reads an HTTP-date by its grammar, which is case-sensitive.
+// [http.ParseTime] is more generous: it takes names in any case, fractions of a
+// second, signs, and any time zone. Like it, this does not check that the day of
+// the week is the right one. The leap second that the grammar has counts as the
+// second before it.
 func httpDate(v string) (time.Time, bool) {
-	t, err := http.ParseTime(strings.Replace(v, "23:59:60", "23:59:59", 1))
-	if err != nil || strings.Contains(v, ".") {
-		return time.Time{}, false
+	v = strings.Replace(v, "23:59:60", "23:59:59", 1)
+	forms := [...]string{
+		http.TimeFormat,                  // IMF-fixdate
+		"Monday, 02-Jan-06 15:04:05 GMT", // RFC 850
+		"Mon Jan _2 15:04:05 2006",       // asctime, whose day is padded with a space
+		"Mon Jan 02 15:04:05 2006",       // or with a zero
 	}
-	switch strings.Count(v, ",") {
-	case 0: // asctime, the one form without a zone
-		return t, true
-	case 1:
-		return t, strings.HasSuffix(v, " GMT")
+	for _, form := range forms {
+		t, err := time.Parse(form, v)
+		if err != nil {
+			continue
+		}
+		day, rest, _ := strings.Cut(v, " ")
+		_, exact, _ := strings.Cut(t.Format(form), " ")
+		if rest == exact && day == strings.ToUpper(day[:1])+strings.ToLower(day[1:]) {
+			return t, true
+		}
 	}
-	return time.Time{}, false // Parse takes a comma for a decimal point as well
+	return time.Time{}, false
 }
 
 // serverNow is the moment from which a date in the response's header counts.

@@ -1,0 +1,316 @@
+package retryhttp_test
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+const (
+	maxWait = time.Duration(math.MaxInt64)
+	minWait = time.Duration(math.MinInt64)
+)
+
+// waits lists what b gives for retries 1 to count, each fed the one before.
+func waits(b retryhttp.Backoff, count int) []time.Duration {
+	var list []time.Duration
+	prev := time.Duration(0)
+	for n := 1; n <= count; n++ {
+		prev = b(n, prev)
+		list = append(list, prev)
+	}
+	return list
+}
+
+// requireUniform draws many times and requires what U(lo, hi) has: nothing
+// outside, values close to both ends, and a mean and quarters that are as
+// expected within 7 standard deviations.
+func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duration) {
+	t.Helper()
+	const samples = 20000
+	width := float64(hi) - float64(lo)
+	least, greatest := hi, lo
+	sum, quarters := 0.0, [4]int{}
+	for range samples {
+		d := draw()
+		if d < lo || d > hi { // testify's comparisons are slow, and this one runs a million times
+			require.FailNowf(t, "out of range", "%v is not within [%v, %v]", d, lo, hi)
+		}
+		least, greatest = min(least, d), max(greatest, d)
+		share := (float64(d) - float64(lo)) / width
+		sum += share
+		quarters[min(int(4*share), 3)]++
+	}
+	// That none of the samples is within 0.2 % of an end has odds of e^-40.
+	require.Less(t, float64(least)-float64(lo), width*0.002, "the low end is never drawn")
+	require.Less(t, float64(hi)-float64(greatest), width*0.002, "the high end is never drawn")
+	require.InDelta(t, 0.5, sum/samples, 7/math.Sqrt(12*samples), "mean, as a share of the range")
+	for i, n := range quarters {
+		require.InDelta(t, samples/4, n, 7*math.Sqrt(samples*3.0/16), "quarter %d", i)
+	}
+}
+
+func TestBackoffSequencesWithoutJitterAreExact(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for name, c := range map[string]struct {
+		backoff retryhttp.Backoff
+		want    []time.Duration
+	}{
+		"constant":                          {retryhttp.Constant(3 * s), []time.Duration{3 * s, 3 * s, 3 * s}},
+		"constant zero":                     {retryhttp.Constant(0), []time.Duration{0, 0}},
+		"constant negative":                 {retryhttp.Constant(-s), []time.Duration{0, 0}},
+		"constant longest":                  {retryhttp.Constant(maxWait), []time.Duration{maxWait, maxWait}},
+		"linear":                            {retryhttp.Linear(2*s, 7*s), []time.Duration{2 * s, 4 * s, 6 * s, 7 * s, 7 * s}},
+		"linear meets its limit":            {retryhttp.Linear(2*s, 6*s), []time.Duration{2 * s, 4 * s, 6 * s, 6 * s}},
+		"linear step above limit":           {retryhttp.Linear(9*s, 7*s), []time.Duration{7 * s, 7 * s}},
+		"linear step zero":                  {retryhttp.Linear(0, 7*s), []time.Duration{0, 0}},
+		"linear step negative":              {retryhttp.Linear(-s, 7*s), []time.Duration{0, 0}},
+		"linear limit zero":                 {retryhttp.Linear(s, 0), []time.Duration{0, 0}},
+		"linear limit negative":             {retryhttp.Linear(s, -s), []time.Duration{0, 0}},
+		"linear would overflow":             {retryhttp.Linear(maxWait/2+1, maxWait), []time.Duration{maxWait/2 + 1, maxWait, maxWait}},
+		"exponential":                       {retryhttp.Exponential(s, 10*s), []time.Duration{s, 2 * s, 4 * s, 8 * s, 10 * s, 10 * s}},
+		"exponential meets its limit":       {retryhttp.Exponential(s, 8*s), []time.Duration{s, 2 * s, 4 * s, 8 * s, 8 * s}},
+		"exponential one short of limit":    {retryhttp.Exponential(s, 8*s-1), []time.Duration{s, 2 * s, 4 * s, 8*s - 1}},
+		"exponential base above limit":      {retryhttp.Exponential(9*s, 7*s), []time.Duration{7 * s, 7 * s}},
+		"exponential base zero":             {retryhttp.Exponential(0, 7*s), []time.Duration{0, 0}},
+		"exponential base negative":         {retryhttp.Exponential(-s, 7*s), []time.Duration{0, 0}},
+		"exponential limit zero":            {retryhttp.Exponential(s, 0), []time.Duration{0, 0}},
+		"exponential limit negative":        {retryhttp.Exponential(s, -s), []time.Duration{0, 0}},
+		"exponential both at the end":       {retryhttp.Exponential(maxWait, maxWait), []time.Duration{maxWait, maxWait}},
+		"geometric":                         {retryhttp.Geometric(500*ms, 2*s, 1.5), []time.Duration{500 * ms, 750 * ms, 1125 * ms, 1687500 * time.Microsecond, 2 * s, 2 * s}},
+		"geometric by two is exponential":   {retryhttp.Geometric(s, 10*s, 2), []time.Duration{s, 2 * s, 4 * s, 8 * s, 10 * s}},
+		"geometric by one is constant":      {retryhttp.Geometric(s, 10*s, 1), []time.Duration{s, s, s}},
+		"geometric shrinking":               {retryhttp.Geometric(8*s, 10*s, 0.5), []time.Duration{8 * s, 4 * s, 2 * s, s}},
+		"geometric shrinking from above":    {retryhttp.Geometric(8*s, 3*s, 0.5), []time.Duration{3 * s, 3 * s, 2 * s, s}},
+		"geometric ratio zero":              {retryhttp.Geometric(s, 10*s, 0), []time.Duration{s, s, s}},
+		"geometric ratio negative":          {retryhttp.Geometric(s, 10*s, -2), []time.Duration{s, s, s}},
+		"geometric ratio not a number":      {retryhttp.Geometric(s, 10*s, math.NaN()), []time.Duration{s, s, s}},
+		"geometric ratio minus infinity":    {retryhttp.Geometric(s, 10*s, math.Inf(-1)), []time.Duration{s, s, s}},
+		"geometric ratio infinite":          {retryhttp.Geometric(s, 10*s, math.Inf(1)), []time.Duration{s, 10 * s, 10 * s}},
+		"geometric ratio greatest":          {retryhttp.Geometric(s, 10*s, math.MaxFloat64), []time.Duration{s, 10 * s, 10 * s}},
+		"geometric ratio tiny":              {retryhttp.Geometric(s, 10*s, math.SmallestNonzeroFloat64), []time.Duration{s, 0, 0}},
+		"geometric base above limit":        {retryhttp.Geometric(9*s, 7*s, 3), []time.Duration{7 * s, 7 * s}},
+		"geometric base zero":               {retryhttp.Geometric(0, 7*s, math.Inf(1)), []time.Duration{0, 0}},
+		"geometric base negative":           {retryhttp.Geometric(-s, 7*s, 2), []time.Duration{0, 0}},
+		"geometric limit zero":              {retryhttp.Geometric(s, 0, 2), []time.Duration{0, 0}},
+		"geometric limit negative":          {retryhttp.Geometric(s, -s, 2), []time.Duration{0, 0}},
+		"geometric both at the end":         {retryhttp.Geometric(maxWait, maxWait, 2), []time.Duration{maxWait, maxWait}},
+		"full jitter without a limit":       {retryhttp.FullJitter(s, 0), []time.Duration{0, 0}},
+		"full jitter base zero":             {retryhttp.FullJitter(0, s), []time.Duration{0, 0}},
+		"equal jitter limit negative":       {retryhttp.EqualJitter(s, -s), []time.Duration{0, 0}},
+		"equal jitter base negative":        {retryhttp.EqualJitter(-s, s), []time.Duration{0, 0}},
+		"decorrelated limit zero":           {retryhttp.DecorrelatedJitter(s, 0), []time.Duration{0, 0}},
+		"decorrelated limit negative":       {retryhttp.DecorrelatedJitter(s, -s), []time.Duration{0, 0}},
+		"decorrelated base zero":            {retryhttp.DecorrelatedJitter(0, s), []time.Duration{0, 0}},
+		"decorrelated base negative":        {retryhttp.DecorrelatedJitter(-s, s), []time.Duration{0, 0}},
+		"decorrelated base above limit":     {retryhttp.DecorrelatedJitter(9*s, 7*s), []time.Duration{7 * s, 7 * s}},
+		"decorrelated base at the end":      {retryhttp.DecorrelatedJitter(maxWait, maxWait), []time.Duration{maxWait, maxWait}},
+		"spread by nothing":                 {retryhttp.Constant(s).Spread(0), []time.Duration{s, s}},
+		"spread by less than nothing":       {retryhttp.Constant(s).Spread(-1), []time.Duration{s, s}},
+		"spread by minus infinity":          {retryhttp.Constant(s).Spread(math.Inf(-1)), []time.Duration{s, s}},
+		"spread by not a number":            {retryhttp.Constant(s).Spread(math.NaN()), []time.Duration{s, s}},
+		"spread of nothing":                 {retryhttp.Constant(0).Spread(1), []time.Duration{0, 0}},
+		"spread of something negative":      {retryhttp.Backoff(negativeBackoff).Spread(1), []time.Duration{0, 0}},
+		"plus nothing":                      {retryhttp.Constant(s).Plus(0), []time.Duration{s, s}},
+		"plus less than nothing":            {retryhttp.Constant(s).Plus(minWait), []time.Duration{s, s}},
+		"something negative, plus nothing":  {retryhttp.Backoff(negativeBackoff).Plus(0), []time.Duration{0, 0}},
+		"plus saturates":                    {retryhttp.Constant(maxWait).Plus(maxWait), []time.Duration{maxWait, maxWait}},
+		"something negative, plus negative": {retryhttp.Backoff(negativeBackoff).Plus(-1), []time.Duration{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, waits(c.backoff, len(c.want)))
+		})
+	}
+}
+
+func negativeBackoff(int, time.Duration) time.Duration { return minWait }
+
+func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct {
+		backoff retryhttp.Backoff
+		n       int
+		want    time.Duration
+	}{
+		"constant, least":               {retryhttp.Constant(s), math.MinInt, s},
+		"constant, greatest":            {retryhttp.Constant(s), math.MaxInt, s},
+		"linear, 0":                     {retryhttp.Linear(s, 9*s), 0, s},
+		"linear, negative":              {retryhttp.Linear(s, 9*s), -7, s},
+		"linear, least":                 {retryhttp.Linear(s, 9*s), math.MinInt, s},
+		"linear, greatest":              {retryhttp.Linear(s, 9*s), math.MaxInt, 9 * s},
+		"linear, greatest that fits":    {retryhttp.Linear(1, maxWait), math.MaxInt, maxWait},
+		"linear, first to overflow":     {retryhttp.Linear(2, maxWait), math.MaxInt/2 + 1, maxWait},
+		"linear, last not to overflow":  {retryhttp.Linear(2, maxWait), math.MaxInt / 2, maxWait - 1},
+		"exponential, 0":                {retryhttp.Exponential(s, 9*s), 0, s},
+		"exponential, negative":         {retryhttp.Exponential(s, 9*s), -63, s},
+		"exponential, least":            {retryhttp.Exponential(s, 9*s), math.MinInt, s},
+		"exponential, 62":               {retryhttp.Exponential(s, 9*s), 62, 9 * s},
+		"exponential, 63":               {retryhttp.Exponential(s, 9*s), 63, 9 * s},
+		"exponential, 64":               {retryhttp.Exponential(s, 9*s), 64, 9 * s},
+		"exponential, 65":               {retryhttp.Exponential(s, 9*s), 65, 9 * s},
+		"exponential, greatest":         {retryhttp.Exponential(s, 9*s), math.MaxInt, 9 * s},
+		"exponential, of 1 ns, 62":      {retryhttp.Exponential(1, maxWait), 62, 1 << 61},
+		"exponential, of 1 ns, 63":      {retryhttp.Exponential(1, maxWait), 63, 1 << 62},
+		"exponential, of 1 ns, 64":      {retryhttp.Exponential(1, maxWait), 64, maxWait},
+		"exponential, of 1 ns, 65":      {retryhttp.Exponential(1, maxWait), 65, maxWait},
+		"exponential, of 3 ns, 62":      {retryhttp.Exponential(3, maxWait), 62, 3 << 61},
+		"exponential, of 3 ns, 63":      {retryhttp.Exponential(3, maxWait), 63, maxWait},
+		"exponential, 1 ns, greatest":   {retryhttp.Exponential(1, maxWait), math.MaxInt, maxWait},
+		"geometric, 0":                  {retryhttp.Geometric(s, 9*s, 3), 0, s},
+		"geometric, least":              {retryhttp.Geometric(s, 9*s, 3), math.MinInt, s},
+		"geometric, 62":                 {retryhttp.Geometric(1, maxWait, 2), 62, 1 << 61},
+		"geometric, 63":                 {retryhttp.Geometric(1, maxWait, 2), 63, 1 << 62},
+		"geometric, 64":                 {retryhttp.Geometric(1, maxWait, 2), 64, maxWait},
+		"geometric, greatest":           {retryhttp.Geometric(1, maxWait, 2), math.MaxInt, maxWait},
+		"geometric, greatest, shrink":   {retryhttp.Geometric(s, 9*s, 0.5), math.MaxInt, 0},
+		"geometric, greatest, constant": {retryhttp.Geometric(s, 9*s, 1), math.MaxInt, s},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, c.backoff(c.n, 0))
+		})
+	}
+}
+
+func TestBackoffJittersEvenlyOverItsWholeRange(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	full, equal := retryhttp.FullJitter(s, 10*s), retryhttp.EqualJitter(s, 10*s)
+	decorrelated := retryhttp.DecorrelatedJitter(s, 10*s)
+	for name, c := range map[string]struct {
+		backoff retryhttp.Backoff
+		n       int
+		prev    time.Duration
+		lo, hi  time.Duration
+	}{
+		"full, 0":                             {full, 0, 0, 0, s},
+		"full, least":                         {full, math.MinInt, 0, 0, s},
+		"full, 1":                             {full, 1, 0, 0, s},
+		"full, 3":                             {full, 3, 9 * s, 0, 4 * s},
+		"full, at the limit":                  {full, 5, 0, 0, 10 * s},
+		"full, 63, still spread":              {full, 63, 0, 0, 10 * s},
+		"full, 64, still spread":              {full, 64, 0, 0, 10 * s},
+		"full, greatest, still spread":        {full, math.MaxInt, 0, 0, 10 * s},
+		"full, longest":                       {retryhttp.FullJitter(maxWait, maxWait), 1, 0, 0, maxWait},
+		"full, base above limit":              {retryhttp.FullJitter(20*s, 10*s), 1, 0, 0, 10 * s},
+		"equal, 1":                            {equal, 1, 0, s / 2, s},
+		"equal, least":                        {equal, math.MinInt, 0, s / 2, s},
+		"equal, 3":                            {equal, 3, 9 * s, 2 * s, 4 * s},
+		"equal, at the limit":                 {equal, 5, 0, 5 * s, 10 * s},
+		"equal, greatest, still spread":       {equal, math.MaxInt, 0, 5 * s, 10 * s},
+		"equal, longest":                      {retryhttp.EqualJitter(maxWait, maxWait), 1, 0, maxWait / 2, maxWait},
+		"decorrelated, first":                 {decorrelated, 1, 0, s, 3 * s},
+		"decorrelated, from prev, not from n": {decorrelated, 1, 2 * s, s, 6 * s},
+		"decorrelated, prev below base":       {decorrelated, 7, 1, s, 3 * s},
+		"decorrelated, prev negative":         {decorrelated, 7, minWait, s, 3 * s},
+		"decorrelated, at the limit":          {decorrelated, 2, 4 * s, s, 10 * s},
+		"decorrelated, prev a third of limit": {retryhttp.DecorrelatedJitter(s, 9*s), 2, 3 * s, s, 9 * s},
+		"decorrelated, prev at the limit":     {decorrelated, math.MaxInt, 10 * s, s, 10 * s},
+		"decorrelated, prev above the limit":  {decorrelated, 2, maxWait, s, 10 * s},
+		"decorrelated, longest":               {retryhttp.DecorrelatedJitter(1, maxWait), 2, maxWait, 1, maxWait},
+		"spread by a half":                    {retryhttp.Constant(s).Spread(0.5), 1, 0, s / 2, 3 * s / 2},
+		"spread by a tenth":                   {retryhttp.Constant(10 * s).Spread(0.1), 1, 0, 9 * s, 11 * s},
+		"spread by all":                       {retryhttp.Constant(s).Spread(1), 1, 0, 0, 2 * s},
+		"spread by more than all":             {retryhttp.Constant(s).Spread(7), 1, 0, 0, 2 * s},
+		"spread without bound":                {retryhttp.Constant(s).Spread(math.Inf(1)), 1, 0, 0, 2 * s},
+		"spread at the limit":                 {retryhttp.Exponential(s, 10*s).Spread(0.5), math.MaxInt, 0, 5 * s, 15 * s},
+		"spread saturates":                    {retryhttp.Constant(maxWait).Spread(1), 1, 0, 0, maxWait},
+		"plus":                                {retryhttp.Constant(s).Plus(250 * ms), 1, 0, s, 1250 * ms},
+		"plus at the limit":                   {retryhttp.Exponential(s, 10*s).Plus(s), math.MaxInt, 0, 10 * s, 11 * s},
+		"plus to something negative":          {retryhttp.Backoff(negativeBackoff).Plus(s), 1, 0, 0, s},
+		"plus the longest":                    {retryhttp.Constant(0).Plus(maxWait), 1, 0, 0, maxWait},
+		"nil, spread by nothing":              {retryhttp.Backoff(nil).Spread(0), 1, 0, 0, 250 * ms},
+		"nil, spread by nothing, limit":       {retryhttp.Backoff(nil).Spread(0), math.MaxInt, 0, 0, 30 * s},
+		"nil, plus nothing":                   {retryhttp.Backoff(nil).Plus(0), 2, 0, 0, 500 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requireUniform(t, c.lo, c.hi, func() time.Duration { return c.backoff(c.n, c.prev) })
+		})
+	}
+}
+
+func TestBackoffDrawsAreIndependent(t *testing.T) {
+	for name, b := range map[string]retryhttp.Backoff{
+		"full":         retryhttp.FullJitter(time.Hour, time.Hour),
+		"equal":        retryhttp.EqualJitter(time.Hour, time.Hour),
+		"decorrelated": retryhttp.DecorrelatedJitter(time.Minute, time.Hour),
+		"spread":       retryhttp.Constant(time.Hour).Spread(0.5),
+		"plus":         retryhttp.Constant(time.Hour).Plus(time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := make(map[time.Duration]bool)
+			for range 100 {
+				seen[b(3, time.Minute)] = true
+			}
+			// Of 100 draws from 10^11 values or more, two are equal once in 10^7 runs at most.
+			assert.GreaterOrEqual(t, len(seen), 99)
+		})
+	}
+}
+
+func TestBackoffWrappersPassTheirArgumentsOn(t *testing.T) {
+	type args struct {
+		n    int
+		prev time.Duration
+	}
+	var got []args
+	inner := retryhttp.Backoff(func(n int, prev time.Duration) time.Duration {
+		got = append(got, args{n, prev})
+		return 0
+	})
+	inner.Spread(0.5)(3, 4)
+	inner.Plus(time.Second)(5, 6)
+	assert.Equal(t, []args{{3, 4}, {5, 6}}, got)
+}
+
+func TestDecorrelatedJitterGrowsFromItsLastDraw(t *testing.T) {
+	b := retryhttp.DecorrelatedJitter(time.Millisecond, time.Second)
+	for range 200 {
+		prev := time.Duration(0)
+		for n := range 30 {
+			d := b(n+1, prev)
+			require.True(t, time.Millisecond <= d && d <= min(3*max(prev, time.Millisecond), time.Second), "%v after %v", d, prev)
+			prev = d
+		}
+	}
+}
+
+func TestBackoffKeepsNoState(t *testing.T) {
+	// One value serves many requests at once, each at a retry of its own. The
+	// race detector sees any state; the sequences show that none is kept.
+	backoffs := map[string]retryhttp.Backoff{
+		"constant":    retryhttp.Constant(time.Second),
+		"linear":      retryhttp.Linear(time.Second, time.Minute),
+		"exponential": retryhttp.Exponential(time.Second, time.Minute),
+		"geometric":   retryhttp.Geometric(time.Second, time.Minute, 1.5),
+		"spread":      retryhttp.Exponential(time.Second, time.Minute).Spread(0),
+		"plus":        retryhttp.Exponential(time.Second, time.Minute).Plus(0),
+	}
+	jittered := []retryhttp.Backoff{
+		retryhttp.FullJitter(time.Second, time.Minute),
+		retryhttp.EqualJitter(time.Second, time.Minute),
+		retryhttp.DecorrelatedJitter(time.Second, time.Minute),
+		retryhttp.Exponential(time.Second, time.Minute).Spread(0.5).Plus(time.Second),
+	}
+	for name, b := range backoffs {
+		t.Run(name, func(t *testing.T) {
+			want := waits(b, 20)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for range 50 {
+						assert.Equal(t, want, waits(b, 20))
+					}
+					for _, j := range jittered {
+						waits(j, 20)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}

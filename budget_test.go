@@ -1,0 +1,877 @@
+package retryhttp_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+var (
+	_ retryhttp.Budget = (*retryhttp.TokenBucket)(nil)
+	_ retryhttp.Budget = retryhttp.Unlimited{}
+)
+
+func requestTo(host string) *http.Request {
+	return &http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: host, Path: "/"}}
+}
+
+func TestUnlimitedNeverRefuses(t *testing.T) {
+	var b retryhttp.Unlimited
+	for range 1000 {
+		require.True(t, b.Withdraw(nil))
+	}
+	b.Refund(nil)
+	b.Deposit(nil)
+}
+
+func TestTokenBucketZeroValueIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		req := requestTo("a")
+		assert.Equal(t, 5.0, b.Tokens(req))
+		for left := 4; left >= 0; left-- {
+			assert.True(t, b.Withdraw(req))
+			assert.Equal(t, float64(left), b.Tokens(req))
+		}
+		assert.False(t, b.Withdraw(req))
+		assert.Zero(t, b.Tokens(req))
+		time.Sleep(24 * time.Hour)
+		assert.False(t, b.Withdraw(req), "time alone earns nothing")
+		deposit(&b, req, 10)
+		assert.Equal(t, 1, drawAll(t, &b, req))
+	})
+}
+
+func TestTokenBucketEarnsExactlyItsRatio(t *testing.T) {
+	for name, c := range map[string]struct {
+		ratio     float64
+		successes int
+		retries   int
+	}{
+		"default":         {0, 10, 1},
+		"0.1":             {0.1, 10, 1},
+		"0.2":             {0.2, 5, 1},
+		"0.3":             {0.3, 10, 3},
+		"a third":         {1.0 / 3, 3, 1},
+		"0.7":             {0.7, 10, 7},
+		"0.05":            {0.05, 20, 1},
+		"0.01":            {0.01, 100, 1},
+		"1":               {1, 1, 1},
+		"2":               {2, 1, 2},
+		"negative":        {-1, 1000, 0},
+		"minus infinity":  {math.Inf(-1), 1000, 0},
+		"not a number":    {math.NaN(), 1000, 0},
+		"next to nothing": {math.SmallestNonzeroFloat64, 1000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := retryhttp.TokenBucket{Ratio: c.ratio, Burst: 10, Window: -1}
+				req := requestTo("a")
+				require.Equal(t, 10, drawAll(t, &b, req))
+				for range 30 {
+					deposit(&b, req, c.successes)
+					require.Equal(t, c.retries, drawAll(t, &b, req), "all at once")
+				}
+				for range 30 {
+					granted := 0
+					for i := range c.successes {
+						deposit(&b, req, 1)
+						if c.retries == 1 && i < c.successes-1 {
+							require.False(t, b.Withdraw(req), "after %d", i+1)
+						}
+						granted += drawAll(t, &b, req)
+					}
+					require.Equal(t, c.retries, granted, "one by one")
+				}
+			})
+		})
+	}
+}
+
+func TestTokenBucketFields(t *testing.T) {
+	for name, c := range map[string]struct {
+		bucket *retryhttp.TokenBucket
+		start  float64 // tokens
+		filled float64 // tokens, after as many Withdraws as there were tokens, and 100 successes at one moment
+	}{
+		"burst":                    {&retryhttp.TokenBucket{Burst: 3, Window: -1}, 3, 3},
+		"burst default":            {&retryhttp.TokenBucket{Window: -1}, 5, 5},
+		"burst negative":           {&retryhttp.TokenBucket{Burst: -1}, 0, 10},
+		"burst least":              {&retryhttp.TokenBucket{Burst: math.MinInt}, 0, 10},
+		"burst large":              {&retryhttp.TokenBucket{Burst: 10000, Window: -1}, 10000, 10},
+		"nothing at all":           {&retryhttp.TokenBucket{Burst: -1, Window: -1}, 0, 0},
+		"window default":           {&retryhttp.TokenBucket{}, 5, 10},
+		"window least":             {&retryhttp.TokenBucket{Window: minWait}, 5, 5},
+		"window shortest":          {&retryhttp.TokenBucket{Window: 1}, 5, 10},
+		"window longest":           {&retryhttp.TokenBucket{Window: maxWait}, 5, 10},
+		"ratio negative":           {&retryhttp.TokenBucket{Ratio: -0.1}, 5, 0},
+		"ratio minus infinity":     {&retryhttp.TokenBucket{Ratio: math.Inf(-1)}, 5, 0},
+		"ratio not a number":       {&retryhttp.TokenBucket{Ratio: math.NaN()}, 5, 0},
+		"ratio large":              {&retryhttp.TokenBucket{Ratio: 100}, 5, 10000},
+		"ratio infinite":           {&retryhttp.TokenBucket{Ratio: math.Inf(1), Window: -1}, 5, 5},
+		"ratio greatest":           {&retryhttp.TokenBucket{Ratio: math.MaxFloat64, Window: -1}, 5, 5},
+		"ratio tiny":               {&retryhttp.TokenBucket{Ratio: math.SmallestNonzeroFloat64}, 5, 0},
+		"per second negative":      {&retryhttp.TokenBucket{MinPerSecond: -1}, 5, 10},
+		"per second -infinity":     {&retryhttp.TokenBucket{MinPerSecond: math.Inf(-1)}, 5, 10},
+		"per second not a number":  {&retryhttp.TokenBucket{MinPerSecond: math.NaN()}, 5, 10},
+		"per second":               {&retryhttp.TokenBucket{MinPerSecond: 10}, 15, 10},
+		"per second, rounded up":   {&retryhttp.TokenBucket{MinPerSecond: 2.5}, 8, 10},
+		"per second, less than 1":  {&retryhttp.TokenBucket{MinPerSecond: 0.01}, 6, 10},
+		"per second tiny":          {&retryhttp.TokenBucket{MinPerSecond: math.SmallestNonzeroFloat64}, 6, 10},
+		"per second, nothing else": {&retryhttp.TokenBucket{MinPerSecond: 3, Burst: -1, Ratio: -1, Window: -1}, 3, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, req := c.bucket, requestTo("a")
+				assert.InDelta(t, c.start, b.Tokens(req), 1e-9)
+				assert.Equal(t, int(c.start), drawAll(t, b, req))
+				assert.Zero(t, b.Tokens(req))
+				deposit(b, req, 100)
+				assert.InDelta(t, c.filled, b.Tokens(req), 1e-9)
+				deposit(b, req, 100)
+				granted := drawAll(t, b, req)
+				assert.LessOrEqual(t, float64(granted), max(2*c.filled, c.start))
+				assert.Less(t, b.Tokens(req), 1.0)
+			})
+		})
+	}
+}
+
+func TestTokenBucketSurvivesHugeFields(t *testing.T) {
+	for name, b := range map[string]*retryhttp.TokenBucket{
+		"burst":              {Burst: math.MaxInt},
+		"ratio":              {Ratio: math.MaxFloat64},
+		"ratio infinite":     {Ratio: math.Inf(1), Window: maxWait},
+		"per second":         {MinPerSecond: math.MaxFloat64},
+		"per second, no end": {MinPerSecond: math.Inf(1)},
+		"everything":         {Ratio: math.Inf(1), Burst: math.MaxInt, Window: maxWait, MinPerSecond: math.Inf(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req := requestTo("a")
+				for range 50 {
+					deposit(b, req, 100)
+					for range 100 {
+						require.True(t, b.Withdraw(req))
+					}
+					b.Refund(req)
+					tokens := b.Tokens(req)
+					require.False(t, math.IsNaN(tokens) || math.IsInf(tokens, 0))
+					require.GreaterOrEqual(t, tokens, 0.0)
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
+func TestTokenBucketKeepsKeysApart(t *testing.T) {
+	byTenant := func(req *http.Request) string { return req.Header.Get("Tenant") }
+	tenant := func(host, name string) *http.Request {
+		req := requestTo(host)
+		req.Header = http.Header{"Tenant": {name}}
+		return req
+	}
+	otherPath := requestTo("a")
+	otherPath.URL = &url.URL{Scheme: "https", Host: "a", Path: "/other"}
+	otherHostHeader := requestTo("a")
+	otherHostHeader.Host = "b"
+	for name, c := range map[string]struct {
+		key    func(*http.Request) string
+		x, y   *http.Request
+		shared bool
+	}{
+		"another host":                 {nil, requestTo("a"), requestTo("b"), false},
+		"another port":                 {nil, requestTo("a:1"), requestTo("a:2"), false},
+		"another scheme and path":      {nil, requestTo("a"), otherPath, true},
+		"another Host header":          {nil, requestTo("a"), otherHostHeader, true},
+		"no URL":                       {nil, &http.Request{}, requestTo("a"), false},
+		"no URL twice":                 {nil, &http.Request{}, &http.Request{}, true},
+		"custom key, same host":        {byTenant, tenant("a", "x"), tenant("a", "y"), false},
+		"custom key, other host":       {byTenant, tenant("a", "x"), tenant("b", "x"), true},
+		"custom key, no URL":           {byTenant, &http.Request{Header: http.Header{"Tenant": {"x"}}}, tenant("a", "x"), true},
+		"custom key, the same for all": {func(*http.Request) string { return "" }, requestTo("a"), requestTo("b"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := retryhttp.TokenBucket{Key: c.key}
+				require.Equal(t, 5, drawAll(t, &b, c.x))
+				if c.shared {
+					require.False(t, b.Withdraw(c.y))
+					deposit(&b, c.x, 10)
+					assert.True(t, b.Withdraw(c.y))
+					b.Refund(c.x)
+					assert.Equal(t, 1.0, b.Tokens(c.y))
+				} else {
+					assert.Equal(t, 5.0, b.Tokens(c.y))
+					deposit(&b, c.y, 10)
+					b.Refund(c.y)
+					assert.False(t, b.Withdraw(c.x))
+					assert.Equal(t, 5, drawAll(t, &b, c.y))
+				}
+			})
+		})
+	}
+}
+
+func TestTokenBucketSharedByTransportsBoundsTheirSum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			attempts++
+			return unavailable(req)
+		})
+		shared := &retryhttp.TokenBucket{Burst: 7}
+		transports := []*retryhttp.Transport{
+			retryhttp.New(base, retryhttp.Policy{Budget: shared}),
+			retryhttp.New(base, retryhttp.Policy{Budget: shared}),
+		}
+		const calls = 10
+		for i := range calls {
+			req, err := http.NewRequest("GET", "http://example.test/", nil)
+			require.NoError(t, err)
+			resp, err := transports[i%2].RoundTrip(req)
+			require.NoError(t, err)
+			if i == calls-1 {
+				assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
+			}
+		}
+		assert.Equal(t, calls+7, attempts)
+	})
+}
+
+func TestTokenBucketRefundIsExactAndNeverOverfills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Burst: 3}
+		req := requestTo("a")
+		b.Refund(req)
+		assert.Equal(t, 3.0, b.Tokens(req), "full as it was")
+		for range 1000 {
+			require.True(t, b.Withdraw(req))
+			require.Equal(t, 2.0, b.Tokens(req))
+			b.Refund(req)
+			require.Equal(t, 3.0, b.Tokens(req))
+		}
+		drawAll(t, &b, req)
+		deposit(&b, req, 9)
+		require.False(t, b.Withdraw(req))
+		b.Refund(req)
+		assert.InDelta(t, 1.9, b.Tokens(req), 1e-9, "beside what was earned")
+	})
+}
+
+func TestTokenBucketRefundRespectsRoomThatHasShrunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Ratio: 1, Burst: -1}
+		req := requestTo("a")
+		deposit(&b, req, 100)
+		require.Equal(t, 100, drawAll(t, &b, req))
+		time.Sleep(45 * time.Second)
+		for range 100 {
+			b.Refund(req)
+		}
+		assert.InDelta(t, 100*math.Exp(-4.5), b.Tokens(req), 1e-8)
+	})
+}
+
+func TestTokenBucketRefundGoesToWhatPaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Burst: 1, Window: -1, MinPerSecond: 1}
+		earned, floor := requestTo("a"), requestTo("a")
+		require.True(t, b.Withdraw(earned))
+		require.True(t, b.Withdraw(floor))
+		require.False(t, b.Withdraw(requestTo("a")))
+
+		b.Refund(floor)
+		assert.Equal(t, 1.0, b.Tokens(floor))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1.0, b.Tokens(floor), "MinPerSecond's own is full, and the earned tokens got nothing")
+		require.True(t, b.Withdraw(floor))
+		assert.Zero(t, b.Tokens(floor))
+
+		b.Refund(earned)
+		assert.Equal(t, 1.0, b.Tokens(earned))
+		time.Sleep(time.Second)
+		assert.Equal(t, 2.0, b.Tokens(earned), "the earned token, and a second's")
+	})
+}
+
+func TestTokenBucketRefundKnowsTheLastPayer(t *testing.T) {
+	// One request is paid for first by what was earned, then by MinPerSecond; and
+	// another the other way round.
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Burst: 1, Window: -1, Ratio: 1, MinPerSecond: 1}
+		req := requestTo("a")
+		require.True(t, b.Withdraw(req))
+		require.True(t, b.Withdraw(req))
+		b.Refund(req)
+		time.Sleep(time.Second)
+		require.Equal(t, 1.0, b.Tokens(req), "to MinPerSecond")
+
+		require.True(t, b.Withdraw(req))
+		b.Deposit(req)
+		require.True(t, b.Withdraw(req))
+		b.Refund(req)
+		time.Sleep(time.Second)
+		require.Equal(t, 2.0, b.Tokens(req), "to what was earned")
+	})
+}
+
+// A token of MinPerSecond that came back can be spent whenever Tokens tells so,
+// also while the limiter refills beneath it.
+func TestTokenBucketRefundToMinPerSecondCanBeSpentAtAnyTime(t *testing.T) {
+	for _, after := range []time.Duration{0, 1, 250 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 1}
+				first, second := requestTo("a"), requestTo("a")
+				require.True(t, b.Withdraw(first))
+				b.Refund(first)
+				time.Sleep(after)
+				assert.Equal(t, 1.0, b.Tokens(second))
+				assert.True(t, b.Withdraw(second))
+				assert.False(t, b.Withdraw(second))
+			})
+		})
+	}
+}
+
+func TestTokenBucketMinPerSecondKeepsItsRate(t *testing.T) {
+	for _, perSecond := range []float64{0.01, 0.5, 1, 2.5, 10, 100} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: perSecond}
+				req := requestTo("a")
+				burst := max(1, int(math.Ceil(perSecond)))
+				assert.Equal(t, burst, drawAll(t, &b, req))
+				each := time.Duration(float64(time.Second) / perSecond)
+				for range 50 {
+					time.Sleep(each / 2)
+					require.False(t, b.Withdraw(req))
+					require.InDelta(t, 0.5, b.Tokens(req), 1e-6)
+					time.Sleep(each - each/2)
+					require.Equal(t, 1, drawAll(t, &b, req))
+				}
+				time.Sleep(1000 * each)
+				assert.Equal(t, burst, drawAll(t, &b, req), "it saves up no more than that")
+			})
+		})
+	}
+}
+
+func TestTokenBucketAsksMinPerSecondLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Burst: 2, Window: -1, Ratio: -1, MinPerSecond: 3}
+		req := requestTo("a")
+		require.Equal(t, 5.0, b.Tokens(req))
+		require.True(t, b.Withdraw(req))
+		require.True(t, b.Withdraw(req))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 3.0, b.Tokens(req), "the earned ones went first and do not come back")
+	})
+}
+
+func TestTokenBucketRoomFollowsTheRecentRate(t *testing.T) {
+	const n, ratio = 60, 0.5 // too few for a deposit to do the arithmetic
+	for _, window := range []time.Duration{time.Second, 0, 10 * time.Second, time.Hour} {
+		t.Run(window.String(), func(t *testing.T) {
+			w := window
+			if w == 0 {
+				w = 10 * time.Second
+			}
+			tokensAre := func(t *testing.T, b *retryhttp.TokenBucket, want float64) {
+				t.Helper()
+				require.InDelta(t, want, b.Tokens(requestTo("a")), 1e-8)
+			}
+			t.Run("an instant's successes decay", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &retryhttp.TokenBucket{Ratio: ratio, Burst: -1, Window: window}
+					deposit(b, requestTo("a"), n)
+					tokensAre(t, b, ratio*n)
+					for range 10 {
+						time.Sleep(w / 2)
+						tokensAre(t, b, b.Tokens(requestTo("a")))
+					}
+					tokensAre(t, b, ratio*n*math.Exp(-5))
+				})
+			})
+			t.Run("successes since the last look count as spread evenly", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &retryhttp.TokenBucket{Ratio: ratio, Burst: -1, Window: window}
+					deposit(b, requestTo("a"), n)
+					time.Sleep(w / 2)
+					tokensAre(t, b, ratio*n*(1-math.Exp(-0.5))/0.5)
+					time.Sleep(w / 4)
+					tokensAre(t, b, ratio*n*(1-math.Exp(-0.5))/0.5*math.Exp(-0.25))
+				})
+			})
+			t.Run("a steady rate is approached with the window for its time constant", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &retryhttp.TokenBucket{Ratio: ratio, Burst: -1, Window: window}
+					tokensAre(t, b, 0)
+					b.Withdraw(requestTo("a")) // makes the bucket
+					step, steps := w/100, 0
+					for _, windows := range []int{1, 2, 5} {
+						for ; steps < 100*windows; steps++ {
+							time.Sleep(step)
+							b.Deposit(requestTo("a"))
+							b.Tokens(requestTo("a"))
+						}
+						tokensAre(t, b, ratio*100*(1-math.Exp(-float64(windows))))
+					}
+					time.Sleep(3 * w) // an outage
+					tokensAre(t, b, ratio*100*(1-math.Exp(-5))*math.Exp(-3))
+				})
+			})
+			t.Run("never less than Burst", func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &retryhttp.TokenBucket{Ratio: ratio, Burst: 7, Window: window}
+					deposit(b, requestTo("a"), n)
+					tokensAre(t, b, ratio*n)
+					time.Sleep(20 * w)
+					tokensAre(t, b, 7)
+				})
+			})
+		})
+	}
+}
+
+func TestTokenBucketWithoutWindowHoldsBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Burst: 3, Window: -1}
+		req := requestTo("a")
+		for range 1000 {
+			deposit(&b, req, 100)
+			time.Sleep(10 * time.Millisecond)
+			require.Equal(t, 3.0, b.Tokens(req))
+		}
+	})
+}
+
+// Where nothing withdraws and nobody looks, the rate is still that of the last
+// Window, and not the mean over the bucket's life.
+func TestTokenBucketOfABusyClientFollowsTheLastWindow(t *testing.T) {
+	for name, c := range map[string]struct{ before, now int }{ // successes per second
+		"slowed down": {500, 100},
+		"sped up":     {20, 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b retryhttp.TokenBucket
+				req := requestTo("a")
+				for range 600 {
+					deposit(&b, req, c.before)
+					time.Sleep(time.Second)
+				}
+				for range 60 {
+					deposit(&b, req, c.now)
+					time.Sleep(time.Second)
+				}
+				// Of successes that come once a second in one burst, up to 64
+				// and a second's decay are in doubt.
+				assert.InEpsilon(t, 0.1*10*float64(c.now), b.Tokens(req), 0.1)
+			})
+		})
+	}
+}
+
+func TestTokenBucketOfABusyClientSpansABlip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		busy, small := requestTo("busy"), requestTo("small")
+		for i := range 60_000 { // 1,000 a second
+			b.Deposit(busy)
+			if i%10_000 == 0 {
+				b.Deposit(small)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.InEpsilon(t, 0.1*1000*10, b.Tokens(busy), 0.01)
+		assert.Equal(t, 5.0, b.Tokens(small))
+		for range 300 { // 100 ms of failures, three retries each
+			require.True(t, b.Withdraw(busy))
+		}
+	})
+}
+
+func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		bucket *retryhttp.TokenBucket
+		use    func(*retryhttp.TokenBucket, *http.Request)
+	}{
+		"withdrawn from": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }},
+		"drained": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) {
+			for b.Withdraw(req) {
+			}
+		}},
+		"busy": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { deposit(b, req, 1000) }},
+		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
+			b.Withdraw(req)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, req := c.bucket, requestTo("kept")
+				c.use(b, req)
+				want := b.Tokens(req)
+				require.NotEqual(t, b.Tokens(requestTo("new")), want)
+				for i := range 5_000 {
+					b.Deposit(requestTo(fmt.Sprint("crawled-", i)))
+				}
+				assert.Equal(t, want, b.Tokens(req))
+			})
+		})
+	}
+}
+
+func TestTokenBucketEvictsTheFullestThen(t *testing.T) {
+	const buckets = 4096
+	host := func(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
+	t.Run("of buckets that lack tokens", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var b retryhttp.TokenBucket
+			for i := range buckets {
+				for range 2 + i%4 {
+					require.True(t, b.Withdraw(host(i)))
+				}
+			}
+			const fuller = 1234
+			b.Refund(host(fuller)) // of two that lacked...
+			b.Refund(host(fuller))
+			require.True(t, b.Withdraw(host(fuller))) // ...one still does
+			require.True(t, b.Withdraw(requestTo("new")))
+			lost := 0
+			for i := range buckets {
+				if b.Tokens(host(i)) == 5 {
+					lost++
+				}
+			}
+			assert.Equal(t, 1, lost, "exactly one made room")
+		})
+	})
+	t.Run("which is the one that lacks least", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var b retryhttp.TokenBucket
+			const fuller = 2345
+			for i := range buckets {
+				if i == fuller {
+					require.True(t, b.Withdraw(host(i)))
+				} else {
+					drawAll(t, &b, host(i))
+				}
+			}
+			require.True(t, b.Withdraw(requestTo("new")))
+			for i := range buckets {
+				want := 0.0
+				if i == fuller {
+					want = 5
+				}
+				require.Equal(t, want, b.Tokens(host(i)), "%d", i)
+			}
+		})
+	})
+	t.Run("and of full ones the one that has earned least", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := retryhttp.TokenBucket{Ratio: 10}
+			const poorer = 345
+			for i := range buckets {
+				deposit(&b, host(i), 2)
+				if i != poorer {
+					deposit(&b, host(i), 1)
+				}
+			}
+			b.Deposit(requestTo("new"))
+			for i := range buckets {
+				want := 30.0
+				if i == poorer {
+					want = 5
+				}
+				require.InDelta(t, want, b.Tokens(host(i)), 1e-9, "%d", i)
+			}
+		})
+	})
+}
+
+func TestTokenBucketGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T) {
+	// Room for all that is earned, so that every token must be accounted for.
+	const burst, workers, successes, ratio = 5000, 8, 2000, 0.1
+	b := retryhttp.TokenBucket{Burst: burst, Ratio: ratio, Window: -1}
+	warm := requestTo("a")
+	granted := int64(drawAll(t, &b, warm))
+	require.EqualValues(t, burst, granted)
+
+	var net atomic.Int64 // granted and not refunded
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(worker), 1))
+			req := requestTo("a")
+			for range successes {
+				b.Deposit(req)
+				for range 3 {
+					if !b.Withdraw(req) {
+						continue
+					}
+					if rng.IntN(3) == 0 {
+						b.Refund(req)
+					} else {
+						net.Add(1)
+					}
+				}
+				if rng.IntN(16) == 0 {
+					tokens := b.Tokens(req)
+					if tokens < 0 || tokens > burst {
+						assert.Failf(t, "out of bounds", "%v tokens", tokens)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	total := net.Load() + int64(drawAll(t, &b, warm))
+	assert.EqualValues(t, workers*successes/10, total)
+}
+
+func TestTokenBucketDepositAllocatesNothing(t *testing.T) {
+	for name, b := range map[string]*retryhttp.TokenBucket{
+		"default":        {},
+		"MinPerSecond":   {MinPerSecond: 10},
+		"without window": {Window: -1},
+		"custom key":     {Key: func(req *http.Request) string { return req.URL.Path }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := requestTo("a")
+			b.Deposit(req)
+			assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(req) }))
+		})
+	}
+}
+
+// budgetModel is TokenBucket's rules for one key in the plainest form. It keeps
+// its own books of the rate and of MinPerSecond, and is not safe for anything.
+type budgetModel struct {
+	ratio, burst, window, perSecond float64
+
+	now     float64 // seconds, as everywhere here
+	settled float64 // up to when rate and earned are right
+	pending int     // successes since
+	total   int     // successes ever
+	rate    float64
+	earned  float64
+	floor   float64
+	byFloor map[*http.Request]bool // who paid for the last Withdraw
+	unsure  bool                   // an amount was so close to one that rounding decides
+}
+
+func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
+	m := &budgetModel{
+		ratio: b.Ratio, burst: float64(b.Burst), window: b.Window.Seconds(), perSecond: max(b.MinPerSecond, 0),
+		byFloor: make(map[*http.Request]bool),
+	}
+	if b.Ratio == 0 {
+		m.ratio = 0.1
+	}
+	if b.Burst == 0 {
+		m.burst = 5
+	}
+	if b.Window == 0 {
+		m.window = 10
+	}
+	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
+	m.earned, m.floor = m.burst, m.floorRoom()
+	return m
+}
+
+func (m *budgetModel) floorRoom() float64 {
+	if m.perSecond == 0 {
+		return 0
+	}
+	return max(1, math.Ceil(m.perSecond))
+}
+
+func (m *budgetModel) room() float64 {
+	if m.window < 0 {
+		return m.burst
+	}
+	return max(m.burst, m.ratio*m.rate*m.window)
+}
+
+func (m *budgetModel) advance(seconds float64) {
+	m.now += seconds
+	m.floor = min(m.floor+m.perSecond*seconds, m.floorRoom())
+}
+
+// settle books the pending successes, as if they had come evenly since the last
+// time: then their own rate is mixed into the mean with the weight of that time.
+func (m *budgetModel) settle() {
+	if elapsed := m.now - m.settled; m.window > 0 && elapsed > 0 {
+		weight := -math.Expm1(-elapsed / m.window)
+		m.rate = (1-weight)*m.rate + weight*float64(m.pending)/elapsed
+	} else if m.window > 0 {
+		m.rate += float64(m.pending) / m.window
+	}
+	m.earned = min(m.earned+m.ratio*float64(m.pending), m.room())
+	m.settled, m.pending = m.now, 0
+}
+
+func (m *budgetModel) deposit() {
+	m.total++
+	m.pending++
+	if m.total%64 == 0 {
+		m.settle()
+	}
+}
+
+func (m *budgetModel) enough(amount float64) bool {
+	if amount < 1-1e-10 && amount > 1-1e-8 {
+		m.unsure = true
+	}
+	return amount >= 1-1e-10
+}
+
+func (m *budgetModel) withdraw(req *http.Request) bool {
+	m.settle()
+	switch {
+	case m.enough(m.earned):
+		m.earned = max(m.earned-1, 0)
+		m.byFloor[req] = false
+	case m.perSecond > 0 && m.enough(m.floor):
+		m.floor = max(m.floor-1, 0)
+		m.byFloor[req] = true
+	default:
+		return false
+	}
+	return true
+}
+
+func (m *budgetModel) refund(req *http.Request) {
+	m.settle()
+	if m.byFloor[req] {
+		m.floor = min(m.floor+1, m.floorRoom())
+	} else {
+		m.earned = min(m.earned+1, m.room())
+	}
+}
+
+func (m *budgetModel) tokens() float64 {
+	m.settle()
+	return m.earned + m.floor
+}
+
+// compareWithModel does what ops say to b and to a model of it, which must
+// agree on everything. Without a model, for fields that are beyond one, it
+// requires what holds whatever they are. It must run in a bubble.
+func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops []byte) {
+	t.Helper()
+	var requests []*http.Request
+	var open []bool // whose last Withdraw was granted and can be refunded
+	for i := range 4 {
+		requests, open = append(requests, requestTo([]string{"a", "b"}[i%2])), append(open, false)
+	}
+	models := map[string]*budgetModel{}
+	for _, op := range ops {
+		kind, amount := op%8, int(op/8)
+		i := amount % len(requests)
+		req := requests[i]
+		m := models[req.URL.Host]
+		if m == nil && (kind <= 2 || kind == 4 || kind == 5) { // a bucket starts with its first use
+			m = newBudgetModel(b)
+			models[req.URL.Host] = m
+		}
+		switch kind {
+		case 0, 1, 2:
+			before := b.Tokens(req)
+			granted := b.Withdraw(req)
+			if modeled {
+				want := m.withdraw(req)
+				if m.unsure {
+					return
+				}
+				require.Equal(t, want, granted, "Withdraw with %v tokens", before)
+			}
+			if granted {
+				open[i] = true
+				require.GreaterOrEqual(t, before, 1-1e-9)
+				if before < 1e6 {
+					require.InDelta(t, before-1, b.Tokens(req), 1e-6)
+				}
+			} else {
+				require.Less(t, before, 2.0, "there are two accounts, each with less than one")
+				require.Equal(t, before, b.Tokens(req))
+			}
+		case 3:
+			if open[i] {
+				before := b.Tokens(req)
+				b.Refund(req)
+				m.refund(req)
+				open[i] = false
+				require.GreaterOrEqual(t, b.Tokens(req), before)
+				require.LessOrEqual(t, b.Tokens(req), before+1+1e-6*max(before, 1))
+			}
+		case 4, 5:
+			for range 1 + amount*int(kind-4)*3 {
+				b.Deposit(req)
+				m.deposit()
+			}
+		case 6, 7:
+			d := time.Duration(amount+1) * 37 * time.Millisecond
+			if kind == 7 {
+				d *= 80
+			}
+			time.Sleep(d)
+			for _, m := range models {
+				m.advance(d.Seconds())
+			}
+		}
+		tokens := b.Tokens(req)
+		require.False(t, math.IsNaN(tokens) || math.IsInf(tokens, 0), "%v tokens", tokens)
+		require.GreaterOrEqual(t, tokens, 0.0)
+		if modeled {
+			want := newBudgetModel(b).tokens()
+			if m != nil {
+				want = m.tokens()
+			}
+			require.InDelta(t, want, tokens, 1e-7*max(want, 1))
+		}
+	}
+}
+
+func TestTokenBucketAgreesWithAPlainModel(t *testing.T) {
+	pick := func(rng *rand.Rand, from ...float64) float64 { return from[rng.IntN(len(from))] }
+	run := func(perSecond ...float64) func(*testing.T) {
+		return func(t *testing.T) {
+			for seed := range uint64(150) {
+				rng := rand.New(rand.NewPCG(seed, 2))
+				b := &retryhttp.TokenBucket{
+					Ratio:        pick(rng, -1, 0, 0, 0.05, 0.1, 0.3, 1, 2.5),
+					Burst:        int(pick(rng, -1, 0, 0, 1, 2, 10, 100)),
+					Window:       time.Duration(pick(rng, -1, 0, 0, 0.5e9, 1e9, 60e9, 3600e9)),
+					MinPerSecond: pick(rng, perSecond...),
+				}
+				ops := make([]byte, 200)
+				for i := range ops {
+					ops[i] = byte(rng.Uint32())
+				}
+				synctest.Test(t, func(t *testing.T) { compareWithModel(t, b, true, ops) })
+				if t.Failed() {
+					t.Logf("seed %d: %+v", seed, []any{b.Ratio, b.Burst, b.Window, b.MinPerSecond})
+					return
+				}
+			}
+		}
+	}
+	t.Run("earned tokens", run(0))
+	t.Run("with MinPerSecond", run(-1, 0.25, 0.5, 1, 2.5, 10))
+}

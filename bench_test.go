@@ -46,10 +46,6 @@ func (b *stubBody) Close() error {
 	return nil
 }
 
-type roundTripFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 var noWait = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
 
 // transports are those that a first-attempt success is measured with.

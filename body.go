@@ -78,6 +78,9 @@ func (c *call) prepare() {
 	c.bodies.source = replay.New(c.req.Body, c.policy.MaxBodyBytes)
 	c.bodies.trailer = c.req.Trailer.Clone()
 	_ = c.open() // a source's first lease is always granted
+	if hasIdempotencyKey(c.next.Header) && !c.policy.Idempotent(c.next) {
+		c.next.GetBody = nil // net/http goes by the header, and would resend it
+	}
 }
 
 // open makes the next attempt's request.

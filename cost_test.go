@@ -51,7 +51,7 @@ func TestAFileIsSentAgainInConstantMemory(t *testing.T) {
 	require.NoError(t, f.Truncate(size))
 	var sent int64
 	attempts := 0
-	base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		attempts++
 		buf := make([]byte, 32<<10)
 		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
@@ -73,7 +73,7 @@ func TestAFileIsSentAgainInConstantMemory(t *testing.T) {
 
 // waiting is what a RoundTripper costs that does no more than wait: it closes
 // the response and sleeps in a select.
-func waiting(base http.RoundTripper, d time.Duration) roundTripFunc {
+func waiting(base http.RoundTripper, d time.Duration) roundTripperFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(req)
 		if err != nil {
@@ -130,7 +130,7 @@ func TestAWholeUploadIsNotReadAhead(t *testing.T) {
 	body := &trackedBody{Reader: bytes.NewReader(make([]byte, 1<<20))}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
-	_, err = retryhttp.New(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+	_, err = retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		_, err := req.Body.Read(make([]byte, 10))
 		assert.NoError(t, err)
 		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())

@@ -17,10 +17,6 @@ import (
 // These tests build the schedules and budgets that people know from elsewhere,
 // and check them against the numbers that are published for them.
 
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 func unavailable(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: req}, nil
 }

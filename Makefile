@@ -1,0 +1,67 @@
+# Needs GNU make, Go and a C compiler (for the race detector).
+
+GO          ?= go
+FUZZTIME    ?= 30s
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
+
+.DEFAULT_GOAL := help
+.PHONY: help test race vet lint fuzz bench examples api ci
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## run the tests
+	$(GO) test ./...
+
+race: ## run the tests in random order, under the race detector
+	$(GO) test -race -shuffle=on ./...
+
+vet: ## run go vet
+	$(GO) vet ./...
+
+lint: ## run staticcheck
+	$(GO) run $(STATICCHECK) ./...
+
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		targets=$$($(GO) test -list '^Fuzz' $$pkg); \
+		for target in $$(echo "$$targets" | grep '^Fuzz' || true); do \
+			echo "== $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$pkg; \
+		done; \
+	done
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+examples: ## run each example
+	@set -e; for main in examples/*/main.go; do \
+		example=$$(dirname $$main); \
+		echo "== $$example"; \
+		$(GO) run ./$$example; \
+	done
+
+# The worktree is the last tag's source; apidiff compares it with what is here.
+api: ## compare the exported API with that of the last tag
+	@tag=$$(git describe --tags --abbrev=0 2>/dev/null) || tag=; \
+	if [ -z "$$tag" ]; then \
+		echo "no tag yet, so there is no API to compare with"; \
+		exit 0; \
+	fi; \
+	set -e; \
+	tmp=$$(mktemp -d); \
+	trap 'git worktree remove --force "$$tmp/old" 2>/dev/null || true; rm -rf "$$tmp"' EXIT; \
+	git worktree add --quiet --detach "$$tmp/old" "$$tag"; \
+	(cd "$$tmp/old" && $(GO) run $(APIDIFF) -w "$$tmp/old.api" .); \
+	$(GO) run $(APIDIFF) -w "$$tmp/new.api" .; \
+	changes=$$($(GO) run $(APIDIFF) "$$tmp/old.api" "$$tmp/new.api"); \
+	if [ -z "$$changes" ]; then \
+		echo "the exported API is that of $$tag"; \
+	else \
+		echo "the exported API since $$tag:"; \
+		echo "$$changes"; \
+	fi
+
+ci: ## run all that must pass before a merge
+	bash .ci/run

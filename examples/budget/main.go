@@ -1,0 +1,59 @@
+// Budget shows a total outage, and what a budget makes of it: retries die out,
+// and the server that tries to come back meets the usual load and not four
+// times as much.
+package main
+
+import (
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	if err := outage("without a budget", retryhttp.Unlimited{}); err != nil {
+		return err
+	}
+	// This is also what a Policy without a Budget does: 5 retries in reserve,
+	// and one more for every 10 successes.
+	return outage("with a budget", &retryhttp.TokenBucket{})
+}
+
+func outage(how string, budget retryhttp.Budget) error {
+	var hits atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hits.Add(1)
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+
+	stops := make(map[retryhttp.Stop]int)
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		MaxAttempts: 4,
+		Backoff:     retryhttp.Constant(0), // for the example's sake: it does not wait
+		Budget:      budget,
+		OnDone:      func(_ *http.Request, o retryhttp.Outcome) { stops[o.Stop]++ }, // one request at a time, so no lock
+	})}
+	defer client.CloseIdleConnections()
+
+	const requests = 100
+	for range requests {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close() // a 503: the budget refuses retries, and the response comes back
+	}
+	fmt.Printf("%s: %.2f attempts per request, gave up at MaxAttempts: %d, for the budget: %d\n",
+		how, float64(hits.Load())/requests, stops[retryhttp.StopAttempts], stops[retryhttp.StopBudget])
+	return nil
+}

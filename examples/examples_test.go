@@ -1,0 +1,57 @@
+package examples
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryExamplePrintsItsOutput(t *testing.T) {
+	lookAtSources(t)
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./...") // one build for all: linking at the same time is slow
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	found := 0
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		found++
+		name := entry.Name()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want, err := os.ReadFile(filepath.Join(name, "output.txt"))
+			require.NoError(t, err, "every example has its output beside it")
+			var stdout, stderr bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, name))
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			require.NoError(t, cmd.Run(), "%s", &stderr)
+			assert.Equal(t, string(want), stdout.String())
+			assert.Empty(t, stderr.String())
+		})
+	}
+	assert.NotZero(t, found)
+}
+
+// lookAtSources has go test run this test again, instead of taking its result
+// from the cache, when a source file has changed. What the compiler that is run
+// here reads, go test does not know; what is listed here, it does.
+func lookAtSources(t *testing.T) {
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		return err
+	})
+	require.NoError(t, err)
+}

@@ -54,18 +54,6 @@ const (
 	Unprocessed
 )
 
-func (c Class) String() string {
-	switch c {
-	case Final:
-		return "final"
-	case Retryable:
-		return "retryable"
-	case Unprocessed:
-		return "unprocessed"
-	}
-	return "invalid class"
-}
-
 // Classify is the default for [Policy.Classify], and the function to call from
 // your own for the cases that you leave alone.
 //

@@ -108,11 +108,6 @@ func TestPermanent(t *testing.T) {
 	assert.EqualError(t, err, errBroken.Error())
 }
 
-func TestClassString(t *testing.T) {
-	assert.Equal(t, []string{"final", "retryable", "unprocessed", "invalid class"},
-		[]string{retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(9).String()})
-}
-
 // classOf sends req through base, once, and returns how its error is
 // classified.
 func classOf(t *testing.T, base http.RoundTripper, req *http.Request) (retryhttp.Class, error) {

@@ -228,13 +228,14 @@ func ExampleClassify_except() {
 	_ = retryhttp.New(nil, retryhttp.Policy{Classify: classify})
 
 	for _, status := range []int{500, 501, 503, 505} {
-		fmt.Println(status, classify(retryhttp.Attempt{Response: &http.Response{StatusCode: status}}))
+		class := classify(retryhttp.Attempt{Response: &http.Response{StatusCode: status}})
+		fmt.Println(status, "is final:", class == retryhttp.Final)
 	}
 	// Output:
-	// 500 retryable
-	// 501 final
-	// 503 retryable
-	// 505 final
+	// 500 is final: false
+	// 501 is final: true
+	// 503 is final: false
+	// 505 is final: true
 }
 
 // Exactly these statuses are retried, and errors as usual.

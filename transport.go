@@ -227,14 +227,12 @@ func (c *call) judge(a *Attempt) Stop {
 // finish ends the RoundTrip with the last attempt's result.
 func (c *call) finish(a Attempt, stop Stop) (*http.Response, error) {
 	c.bodies.release(a.Err != nil)
-	if stop == StopFinal && a.Response != nil {
+	success := stop == StopFinal && a.Response != nil
+	if success {
 		c.policy.Budget.Deposit(c.req)
 	}
-	if stop == StopFinal && a.Response != nil && c.attempts == 1 && c.inner == nil && c.policy.OnDone == nil {
-		if a.Response.Request != c.req {
-			a.Response.Request = c.req
-		}
-		return a.Response, nil // nothing to record: OutcomeOf knows this one
+	if success && c.attempts == 1 && c.inner == nil {
+		return c.finishAtOnce(a.Response), nil
 	}
 	o := c.outcome(stop)
 	c.tellDone(a, o)
@@ -243,6 +241,18 @@ func (c *call) finish(a Attempt, stop Stop) (*http.Response, error) {
 	}
 	attachOutcome(a.Response, c.req, o)
 	return a.Response, nil
+}
+
+// finishAtOnce ends the RoundTrip whose first attempt was final. There is
+// nothing to record: OutcomeOf knows this case.
+func (c *call) finishAtOnce(resp *http.Response) *http.Response {
+	if c.policy.OnDone != nil {
+		c.policy.OnDone(c.req, c.outcome(StopFinal))
+	}
+	if resp.Request != c.req {
+		resp.Request = c.req
+	}
+	return resp
 }
 
 func (c *call) outcome(stop Stop) Outcome {

@@ -43,7 +43,7 @@ func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration,
 // request's body, and not look at the context before that returns.
 func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration, lease *replay.Lease) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	tooLate := &attemptTimeoutError{timeout}
+	tooLate := &attemptTimeoutError{after: timeout}
 	timer := time.AfterFunc(timeout, func() {
 		cancel(tooLate)
 		lease.Cut()
@@ -52,6 +52,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 	if !timer.Stop() {
 		<-ctx.Done() // the timer's function runs, and is about to cancel
 		if context.Cause(ctx) == error(tooLate) {
+			tooLate.inner = innerError(resp, err)
 			closeResponse(resp) // it came, but its body has been cut
 			return nil, tooLate
 		}
@@ -63,13 +64,28 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 	body := &attemptBody{resp.Body, cancel}
 	resp.Body = body
 	if w, ok := body.ReadCloser.(io.Writer); ok {
-		resp.Body = struct { // a 101's body is a connection
-			*attemptBody
-			io.Writer
-		}{body, w}
+		resp.Body = &attemptConn{body, w}
 	}
 	return resp, nil
 }
+
+// innerError returns an error with the Outcome of a Transport underneath that
+// has retried in the attempt that was too long for the one above, which must not
+// retry as well. It does not wrap what that Transport returned, for whose context
+// the timeout was the cause: the two would wrap each other.
+func innerError(resp *http.Response, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Attempts > 1 {
+		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
+	}
+	if resp != nil {
+		if rec, ok := recordOf(resp); ok && rec.outcome.Attempts > 1 {
+			return &Error{Outcome: rec.outcome, Err: errStillRetrying}
+		}
+	}
+	return nil
+}
+
+var errStillRetrying = errors.New("a Transport underneath was still retrying")
 
 // attemptBody is a response body that releases its attempt's context when it
 // has been read or closed. If it never is, the context goes with the caller's.
@@ -92,13 +108,32 @@ func (b *attemptBody) Close() error {
 	return err
 }
 
+// attemptConn is the body of a 101, which is a connection.
+type attemptConn struct {
+	*attemptBody
+	io.Writer
+}
+
+// CloseWrite half-closes the connection, as net/http's own body does where the
+// connection can.
+func (c *attemptConn) CloseWrite() error {
+	if half, ok := c.ReadCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return http.ErrNotSupported
+}
+
 // attemptTimeoutError is the error of an attempt that took longer than
 // Policy.AttemptTimeout. It implements net.Error.
-type attemptTimeoutError struct{ after time.Duration }
+type attemptTimeoutError struct {
+	after time.Duration
+	inner error // of a Transport underneath; nil: none
+}
 
 func (e *attemptTimeoutError) Error() string {
 	return fmt.Sprintf("no response header within %v", e.after)
 }
+func (e *attemptTimeoutError) Unwrap() error        { return e.inner }
 func (e *attemptTimeoutError) Timeout() bool        { return true }
 func (e *attemptTimeoutError) Temporary() bool      { return true }
 func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }

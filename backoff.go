@@ -61,8 +61,8 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 }
 
 // FullJitter waits U(0, Exponential): a time drawn evenly from the whole range
-// up to the exponential backoff. Of the jitters it makes the fewest calls
-// under contention, and it is the default.
+// up to the exponential backoff. Under contention it makes about as few calls as
+// any jitter, and no other spreads a crowd more evenly. It is the default.
 //
 // From "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog,
 // 2015, as are EqualJitter and DecorrelatedJitter.

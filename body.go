@@ -2,6 +2,7 @@ package retryhttp
 
 import (
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 
@@ -15,7 +16,8 @@ var errNilBody = errors.New("GetBody returned neither a body nor an error")
 // sends the caller's request as it is.
 type bodies struct {
 	source  *replay.Source
-	lease   *replay.Lease // the current attempt's
+	lease   *replay.Lease // the newest attempt's
+	before  *replay.Lease // that of the attempt before, which may still be reading
 	trailer http.Header   // as the caller announced it
 }
 
@@ -31,14 +33,18 @@ func (b *bodies) release(failed bool) {
 	}
 }
 
-// open gives next, a copy of req, the body for a new attempt, and ends what the
-// attempt before may still be reading.
+// cutBefore ends what the attempt before may still be reading.
+func (b *bodies) cutBefore() {
+	b.before.Cut()
+}
+
+// open gives next, a copy of req, the body for a new attempt.
 func (b *bodies) open(req, next *http.Request) error {
 	switch {
 	case b.source != nil:
 		return b.openSource(req, next)
 	case hasBody(req):
-		body, err := req.GetBody()
+		body, err := next.GetBody()
 		if err == nil && body == nil {
 			err = errNilBody
 		}
@@ -62,7 +68,7 @@ func (b *bodies) openSource(req, next *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b.lease = lease
+	b.before, b.lease = b.lease, lease
 	next.GetBody = lease.Open
 	next.Body, err = lease.Open()
 	return err
@@ -72,7 +78,11 @@ func (b *bodies) openSource(req, next *http.Request) error {
 // own: because a key is added, or because its body must be wrapped.
 func (c *call) prepare() {
 	c.addKey()
-	if !hasBody(c.req) || c.req.GetBody != nil {
+	switch {
+	case !hasBody(c.req):
+		return
+	case c.req.GetBody != nil:
+		c.markBody()
 		return
 	}
 	c.bodies.source = replay.New(c.req.Body, c.policy.MaxBodyBytes)
@@ -83,8 +93,48 @@ func (c *call) prepare() {
 	}
 }
 
-// open makes the next attempt's request.
+// markBody has errors of reading a body that has a GetBody told from those of
+// sending it, where a repeated request could hang on it: a body that dials in its
+// Read must not pass for a server that was never reached.
+func (c *call) markBody() {
+	if !c.policy.RetryUnprocessed || c.policy.Idempotent(c.next) {
+		return
+	}
+	getBody := c.req.GetBody
+	c.next = c.next.WithContext(c.req.Context())
+	c.next.Body = markedBody{c.req.Body}
+	c.next.GetBody = func() (io.ReadCloser, error) {
+		body, err := getBody()
+		if err != nil || body == nil {
+			return nil, err
+		}
+		return markedBody{body}, nil
+	}
+}
+
+// markedBody marks the errors of its Reads.
+type markedBody struct{ io.ReadCloser }
+
+func (b markedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = &bodyError{err}
+	}
+	return n, err
+}
+
+// bodyError is an error from reading a body that has a GetBody.
+type bodyError struct{ error }
+
+func (e *bodyError) Unwrap() error { return e.error }
+
+// open makes the next attempt's request and opens its body. Without a body there
+// is nothing that could fail, and the copy is left to send: many requests
+// may be waiting, and need none meanwhile.
 func (c *call) open() error {
+	if !hasBody(c.req) {
+		return nil
+	}
 	next := c.next.WithContext(c.req.Context())
 	if err := c.bodies.open(c.req, next); err != nil {
 		return err

@@ -51,7 +51,8 @@ func (Unlimited) Deposit(*http.Request)       {}
 //
 // There is one bucket per key, by default per host, so that a host that fails
 // does not spend what is another's. At most 4,096 buckets are kept. To make
-// room, those go first that are as good as new, then the fullest.
+// room, those go first that are as good as new, then the fullest, whose tokens
+// its successor takes over.
 //
 // The method is that of "Fixing retries with token buckets and circuit
 // breakers", Marc Brooker, 2022.
@@ -173,31 +174,40 @@ func (b *TokenBucket) bucket(req *http.Request) *bucket {
 		return k
 	}
 	now := time.Now()
-	if b.count >= maxBuckets {
-		b.evict(now)
-	}
 	k := newBucket(b, b.key(req), now)
+	if b.count >= maxBuckets {
+		k.tokens = min(k.tokens, b.evict(now))
+	}
 	b.buckets.Store(k.key, k)
 	b.count++
 	return k
 }
 
-// evict makes room for one bucket at least, with b.mu held. It looks at all of
-// them, and so takes along every one that is as good as new: a crawler that
-// meets a new host each time pays for the search once in a while only.
-func (b *TokenBucket) evict(now time.Time) {
+// evict makes room for one bucket at least, with b.mu held, and returns what its
+// successor may start with: where all of them have spent something, a new bucket
+// must not grant anew what an old one has spent already, or retries would not
+// die out in an outage of more hosts than there are buckets.
+//
+// It looks at all of them, and so takes along every one that is as good as new:
+// a crawler that meets a new host each time pays for the search once in a while
+// only.
+func (b *TokenBucket) evict(now time.Time) (tokens float64) {
 	for b.count >= maxBuckets {
 		fullest, least := b.sweep(now)
 		if b.count < maxBuckets {
-			return
+			break
 		}
 		fullest.mu.Lock()
 		fullest.fold(now)
 		if !least.less(fullest.worth(now)) { // else a Withdraw came in between, and it is no longer the one
 			b.remove(fullest)
+			tokens = fullest.tokens
+			fullest.mu.Unlock()
+			return tokens
 		}
 		fullest.mu.Unlock()
 	}
+	return math.Inf(1)
 }
 
 // sweep removes the buckets that are as good as new, and returns the fullest of

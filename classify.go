@@ -64,13 +64,17 @@ const (
 // context has ended, it was marked by [Permanent], a certificate or the TLS
 // verification failed, the host does not exist, the scheme is not supported, a
 // header or the URL is invalid, the answer is of another protocol than HTTP, or
-// a request body that has no GetBody could not be read.
+// a request body that has no GetBody could not be read. An error of your own that
+// means such a thing, from a tls.Config's VerifyPeerCertificate for example, is
+// best marked with Permanent.
 //
 // An error is Unprocessed if it came before a byte was written, from resolving
 // the host, dialing it or its proxy, or waiting for the TLS handshake; and if
 // the server refused an HTTP/2 stream with REFUSED_STREAM (RFC 9113, section
 // 8.7). The latter is recognized from net/http's own HTTP/2; an error of the
-// separate module golang.org/x/net/http2 is merely Retryable.
+// separate module golang.org/x/net/http2 is merely Retryable. So is a failure to
+// connect for a request that is not safe and has an idempotency key: net/http
+// may have sent it before, by itself, on a connection that broke.
 //
 // Every other error is Retryable: connections that break or are refused by a
 // middlebox, responses that end in the header, timeouts.
@@ -102,25 +106,64 @@ func classifyError(req *http.Request, err error) Class {
 		return Final
 	case is[*replay.ReadError](err):
 		return Final // the body can't be read, and there is no GetBody to make a better one
+	case is[*bodyError](err):
+		return Retryable // GetBody may make a better one
 	case untrusted(err), wrongProtocol(err), invalidRequest(err):
 		return Final
 	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		if dns.IsNotFound {
-			return Final
-		}
-		return Unprocessed
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		return Final
 	}
-	if failedIn(err, "dial", "proxyconnect", "socks connect") {
+	switch {
+	case streamRefused(err):
 		return Unprocessed
-	}
-	if stream, ok := errors.AsType[streamError](err); ok && stream.Code == refusedStream {
-		return Unprocessed
-	}
-	if err.Error() == tlsHandshakeTimeout {
+	case neverSent(err) && !resendable(req):
 		return Unprocessed
 	}
 	return Retryable // conservatively: the server may have seen it
+}
+
+// neverSent reports whether err proves that no byte of the request was written:
+// it came from resolving a host, or from making a connection to it or its proxy.
+//
+// It is the outermost error that counts, and all of a join: a read or a write
+// may fail because of a dial further down, as where one connection is carried by
+// another. The error of an http.Client, a *url.Error, proves nothing, since the
+// client may have followed a redirect.
+func neverSent(err error) bool {
+	switch e := err.(type) {
+	case *url.Error:
+		return false
+	case *net.DNSError:
+		return true
+	case *net.OpError:
+		return e.Op == "dial" || e.Op == "proxyconnect" || e.Op == "socks connect"
+	case interface{ Unwrap() error }:
+		return e.Unwrap() != nil && neverSent(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return len(e.Unwrap()) > 0 && !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return err == nil || !neverSent(err) })
+	}
+	return err.Error() == tlsHandshakeTimeout
+}
+
+// resendable reports whether net/http may have sent req before, by itself: it
+// goes by the key, and returns the last error only. Where it goes by the method,
+// nothing depends on it, for those methods are safe.
+func resendable(req *http.Request) bool {
+	return req != nil && !safeMethod(req.Method) && hasIdempotencyKey(req.Header)
+}
+
+// streamRefused reports whether err is net/http's error for REFUSED_STREAM and
+// nothing else.
+func streamRefused(err error) bool {
+	switch e := err.(type) {
+	case interface{ As(any) bool }:
+		var stream streamError
+		return e.As(&stream) && stream.Code == refusedStream
+	case interface{ Unwrap() error }:
+		return e.Unwrap() != nil && streamRefused(e.Unwrap())
+	}
+	return false
 }
 
 // untrusted reports whether one side refused the other's identity or terms in
@@ -128,7 +171,7 @@ func classifyError(req *http.Request, err error) Class {
 func untrusted(err error) bool {
 	return is[*tls.CertificateVerificationError](err) ||
 		is[tls.AlertError](err) || // an alert over QUIC
-		failedIn(err, "remote error", "local error") || // an alert over TCP, whose type crypto/tls keeps to itself
+		alerted(err) || // an alert over TCP, whose type crypto/tls keeps to itself
 		is[*tls.ECHRejectionError](err) ||
 		is[x509.UnknownAuthorityError](err) ||
 		is[x509.HostnameError](err) ||
@@ -149,11 +192,10 @@ func invalidRequest(err error) bool {
 		textContains(err, notARequest[:])
 }
 
-// failedIn reports whether one of ops is the operation of a net.OpError in err,
-// or in that error in turn: a TLS alert may sit within a proxyconnect.
-func failedIn(err error, ops ...string) bool {
+// alerted reports whether the other side sent a TLS alert, here or at a proxy.
+func alerted(err error) bool {
 	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
-		if slices.Contains(ops, op.Op) {
+		if op.Op == "remote error" {
 			return true
 		}
 	}
@@ -193,6 +235,11 @@ var notARequest = [...]string{
 	"http: Request.Write on Request with no Host or URL set",
 	"net/http: invalid ", // header, trailer, method
 	"http2: invalid ",    // the headers that belong to a connection
+	"http: invalid Host header",
+	"invalid Trailer key",
+	"invalid request :path",
+	"net/http: can't write control character in Request.URL",
+	"idna: ", // a host name that is none
 }
 
 // notHTTP reports whether text tells of an answer that is not HTTP. A status

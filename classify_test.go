@@ -69,7 +69,8 @@ func TestClassifyErrors(t *testing.T) {
 		{"a body that can't be read", fmt.Errorf("write: %w", &replay.ReadError{Err: io.ErrUnexpectedEOF}), retryhttp.Final},
 
 		{"connection refused", dial(syscall.ECONNREFUSED), retryhttp.Unprocessed},
-		{"connection refused, wrapped", &url.Error{Op: "Get", URL: "http://h", Err: dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))}, retryhttp.Unprocessed},
+		{"connection refused, wrapped", fmt.Errorf("base: %w", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed},
+		{"two hosts refused", errors.Join(dial(syscall.ECONNREFUSED), dial(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
 		{"no route", dial(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
 		{"dial timeout", dial(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
 		{"name server fails", dial(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}), retryhttp.Unprocessed},
@@ -77,6 +78,13 @@ func TestClassifyErrors(t *testing.T) {
 		{"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Unprocessed},
 		{"SOCKS proxy refuses", &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}, retryhttp.Unprocessed},
 
+		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Retryable},
+		{"one host refused, the other broke", errors.Join(dial(syscall.ECONNREFUSED), io.EOF), retryhttp.Retryable},
+		{"one broke, the other host refused", errors.Join(io.EOF, dial(syscall.ECONNREFUSED)), retryhttp.Retryable},
+		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, dial(syscall.ECONNREFUSED)), retryhttp.Retryable},
+		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Retryable},
+		{"a write that failed for a name further down", &net.OpError{Op: "write", Err: &net.DNSError{Err: "server misbehaving"}}, retryhttp.Retryable},
+		{"a corrupted TLS record", &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")}, retryhttp.Retryable},
 		{"reset while reading", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, retryhttp.Retryable},
 		{"broken pipe", &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, retryhttp.Retryable},
 		{"end of file", io.EOF, retryhttp.Retryable},

@@ -50,13 +50,11 @@ func (c *call) drain(ctx context.Context, a *Attempt) {
 	c.drained = nil // the Read may end at any time, and be taken for the next one's
 }
 
-// drainTime keeps a drain that outlasts a short wait from using up the time for
-// the attempt.
+// drainTime is how long the drain may take. Where the wait is shorter, a stalled
+// response holds up the retry, but for no more than a tenth of the time that is
+// left for it.
 func (c *call) drainTime(wait time.Duration) time.Duration {
-	if c.room() < maxDrainTime {
-		return min(wait, maxDrainTime)
-	}
-	return maxDrainTime
+	return min(maxDrainTime, max(wait, c.room()/10))
 }
 
 // drain reads one body to its end, in a goroutine of its own, since a Read may

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/rand"
 	"net/http"
+	"slices"
+	"strings"
 )
 
 // Idempotent reports whether req may be sent again without harm although an
@@ -32,18 +34,14 @@ func RandomKey(*http.Request) string {
 
 const idempotencyKeyHeader = "Idempotency-Key"
 
+// hasIdempotencyKey looks for the names in any case: a key that was put into the
+// map by hand is sent as it stands there.
 func hasIdempotencyKey(h http.Header) bool {
-	return marks(h, idempotencyKeyHeader) || marks(h, "X-Idempotency-Key")
-}
-
-func marks(h http.Header, name string) bool {
-	values, present := h[name]
-	if len(values) == 0 {
-		return present
-	}
-	for _, v := range values {
-		if v != "" {
-			return true
+	for name, values := range h {
+		if strings.EqualFold(name, idempotencyKeyHeader) || strings.EqualFold(name, "X-Idempotency-Key") {
+			if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
+				return true
+			}
 		}
 	}
 	return false

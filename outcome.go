@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +31,9 @@ type Outcome struct {
 }
 
 // Stop is why no further attempt was made. It is fit for a log or the label of
-// a metric. Where several reasons apply, the first of this list counts, except
-// that StopCanceled goes before all others unless there is a final response.
+// a metric. Where several reasons apply, the first of these counts: canceled
+// (unless there is a final response), final, nested, not-idempotent, attempts,
+// body, retry-after, deadline, budget.
 type Stop string
 
 const (
@@ -85,7 +85,11 @@ func (rec *record) Value(key any) any {
 
 // attachOutcome makes resp.Request a copy of req that carries o.
 func attachOutcome(resp *http.Response, req *http.Request, o Outcome) {
-	rec := &record{Context: req.Context(), outcome: o, response: resp}
+	ctx := req.Context()
+	if earlier, ok := ctx.(*record); ok {
+		ctx = earlier.Context // or a chain of requests would keep every response alive
+	}
+	rec := &record{Context: ctx, outcome: o, response: resp}
 	rec.request = *req.WithContext(rec)
 	resp.Request = &rec.request
 }
@@ -166,33 +170,4 @@ func (e statusError) Error() string {
 
 func statusText(status int) string {
 	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
-}
-
-// failureText is err's text without secrets: net/http's *url.Error, which a
-// base that is an http.Client returns, quotes the whole URL.
-func failureText(err error) string {
-	if err == nil {
-		return "no error was recorded" // an Error that somebody else made
-	}
-	text := err.Error()
-	if u, ok := errors.AsType[*url.Error](err); ok && u.URL != "" {
-		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(publicURLString(u.URL)))
-	}
-	return text
-}
-
-func publicURLString(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "invalid URL"
-	}
-	return publicURL(u)
-}
-
-// publicURL is what may be told of a URL: no userinfo, query or fragment.
-func publicURL(u *url.URL) string {
-	if u == nil {
-		return ""
-	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 }

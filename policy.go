@@ -25,7 +25,9 @@ type Policy struct {
 	// AttemptTimeout bounds each attempt, from its start to the response
 	// header; it never cuts a response body. The error of an attempt that took
 	// too long has Timeout() true, matches [context.DeadlineExceeded], and is
-	// Retryable. 0 or less means none.
+	// Retryable. Like the end of any context, it takes effect when the base
+	// looks: net/http's HTTP/1 does not while it is in a Read of a request body
+	// that came with a GetBody. 0 or less means none.
 	AttemptTimeout time.Duration
 
 	// Backoff is how long to wait before each retry.
@@ -70,7 +72,8 @@ type Policy struct {
 
 	// OnRetry, if not nil, is called before the wait that precedes each retry.
 	// It may read from the failed response's body. It must not change the
-	// request or keep the Attempt's Response.
+	// request or keep the Attempt's Response. The time that it takes is part of
+	// the wait, and delays the retry if it is longer.
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, when its outcome

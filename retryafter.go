@@ -28,12 +28,19 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 			return d, true
 		}
 	}
+	var now time.Time // read once, and only if there is a date
 	return longest(h["Retry-After"], func(v string) (time.Duration, bool) {
 		if d, ok := delay(v, time.Second); ok {
 			return d, true
 		}
 		at, ok := httpDate(v)
-		return max(at.Sub(serverNow(h)), 0), ok
+		if !ok {
+			return 0, false
+		}
+		if now.IsZero() {
+			now = serverNow(h)
+		}
+		return max(at.Sub(now), 0), true
 	})
 }
 
@@ -68,6 +75,9 @@ func delay(v string, unit time.Duration) (time.Duration, bool) {
 // the week is the right one. The leap second that the grammar has counts as the
 // second before it.
 func httpDate(v string) (time.Time, bool) {
+	if len(v) > len("Wednesday, 31-Dec-99 23:59:59 GMT") {
+		return time.Time{}, false // at once: a failing Parse copies all of v
+	}
 	v = strings.Replace(v, "23:59:60", "23:59:59", 1)
 	forms := [...]string{
 		http.TimeFormat,                  // IMF-fixdate

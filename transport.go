@@ -72,6 +72,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
+
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // Transport is an http.RoundTripper that retries. It is made by [New], and is
@@ -121,6 +123,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return c.finish(Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
 	}
+	defer c.cleanUp()
 	c.prepare()
 	for {
 		a := c.send()
@@ -159,16 +162,25 @@ type call struct {
 	class     Class    // of the last attempt
 	inner     *Outcome // of a Transport underneath, in the last attempt
 	ambiguous bool
+
+	withdrawn bool           // for an attempt that has not been sent
+	response  *http.Response // not handed over, nor closed
+	finished  bool
 }
 
 // send makes one attempt.
 func (c *call) send() Attempt {
 	c.attempts++
+	c.withdrawn = false
 	began := c.start
 	if c.attempts > 1 {
 		began = c.t.now()
+		if !hasBody(c.req) {
+			c.next = c.next.WithContext(c.req.Context()) // the base may still have the last one
+		}
 	}
 	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout, c.bodies.lease)
+	c.response = resp
 	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
 	if !c.t.plain || c.policy != &c.t.policy || err != nil || resp.StatusCode >= 400 { // else nobody will ask
 		a.Elapsed = c.t.now() - began
@@ -214,8 +226,9 @@ func (c *call) judge(a *Attempt) Stop {
 	if !p.Budget.Withdraw(c.req) {
 		return StopBudget
 	}
+	c.withdrawn = true
 	if err := c.open(); err != nil {
-		p.Budget.Refund(c.req)
+		c.refund()
 		if a.Err != nil {
 			a.Err = errors.Join(a.Err, err)
 		}
@@ -236,11 +249,34 @@ func (c *call) finish(a Attempt, stop Stop) (*http.Response, error) {
 	}
 	o := c.outcome(stop)
 	c.tellDone(a, o)
+	c.finished = true
 	if a.Err != nil {
 		return nil, c.newError(a.Err, o)
 	}
 	attachOutcome(a.Response, c.req, o)
 	return a.Response, nil
+}
+
+// refund gives back the token of a retry that is not sent.
+func (c *call) refund() {
+	if c.withdrawn {
+		c.withdrawn = false
+		c.policy.Budget.Refund(c.req)
+	}
+}
+
+// cleanUp is for a RoundTrip that a panic ends, of a hook or of the base:
+// http.ErrAbortHandler, say, which somebody up the stack recovers.
+func (c *call) cleanUp() {
+	if c.finished {
+		return
+	}
+	if c.withdrawn {
+		closeBody(c.next)
+	}
+	c.refund()
+	c.bodies.release(true)
+	closeResponse(c.response)
 }
 
 // finishAtOnce ends the RoundTrip whose first attempt was final. There is
@@ -249,6 +285,7 @@ func (c *call) finishAtOnce(resp *http.Response) *http.Response {
 	if c.policy.OnDone != nil {
 		c.policy.OnDone(c.req, c.outcome(StopFinal))
 	}
+	c.finished = true
 	if resp.Request != c.req {
 		resp.Request = c.req
 	}
@@ -283,10 +320,11 @@ func (c *call) newError(err error, o Outcome) *Error {
 // none or it neither retried nor gave up.
 func innerOutcome(a *Attempt) *Outcome {
 	if a.Err != nil {
-		if e, ok := errors.AsType[*Error](a.Err); ok {
-			return &e.Outcome
+		e, ok := errors.AsType[*Error](a.Err)
+		if !ok || fromElsewhere(e, a) {
+			return nil
 		}
-		return nil
+		return &e.Outcome
 	}
 	if a.Response.Request == a.Request {
 		return nil
@@ -295,4 +333,11 @@ func innerOutcome(a *Attempt) *Outcome {
 		return &rec.outcome
 	}
 	return nil
+}
+
+// fromElsewhere reports whether an Error in a's error tells of another request:
+// one that failed and so ended this one's context, or one that this one's body
+// is read from.
+func fromElsewhere(e *Error, a *Attempt) bool {
+	return errors.Is(context.Cause(a.Request.Context()), e) || is[*replay.ReadError](a.Err) || is[*bodyError](a.Err)
 }

@@ -31,7 +31,7 @@ func (c *call) schedule(a *Attempt, asked time.Duration) bool {
 		return false
 	}
 	if asked > 0 {
-		a.Wait = asked + max(c.backoff, uniform(0, min(asked/2, room-asked)))
+		a.Wait = addSaturating(asked, max(c.backoff, uniform(0, min(asked/2, room-asked))))
 	}
 	return true
 }
@@ -55,33 +55,36 @@ func (c *call) room() time.Duration {
 // more.
 func (c *call) pause(a *Attempt) Stop {
 	c.tellRetry(*a)
+	c.bodies.cutBefore() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
 	ctx := c.req.Context()
+	status := 0
 	if a.Response != nil {
 		c.drain(ctx, a)
+		status, a.Response, c.response = a.Response.StatusCode, nil, nil // sleepers need not hold on to it
 	}
 	if left := a.Wait - (c.t.now() - c.decided); left > 0 && ctx.Err() == nil {
 		c.timer.sleep(ctx, left)
 	}
 	c.waited += c.t.now() - c.decided
 	if ctx.Err() == nil {
-		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a)
+		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""
 	}
-	c.policy.Budget.Refund(c.req)
+	c.refund()
 	closeBody(c.next)
-	if a.Response != nil {
-		a.Err, a.Response = statusError(a.Response.StatusCode), nil
+	if status != 0 {
+		a.Err = statusError(status)
 	}
 	return StopCanceled
 }
 
 // mayHaveTakenEffect reports whether the server may have done what the attempt
 // asked for although it failed.
-func (c *call) mayHaveTakenEffect(a *Attempt) bool {
+func (c *call) mayHaveTakenEffect(a *Attempt, status int) bool {
 	if safeMethod(a.Request.Method) || c.class == Unprocessed {
 		return false
 	}
-	return a.Err != nil || a.Response.StatusCode >= 500
+	return a.Err != nil || status >= 500
 }
 
 // timer is the one with which a RoundTrip waits, made when it is first needed.

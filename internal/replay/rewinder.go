@@ -24,6 +24,19 @@ func newRewinder(s *Source, body io.ReadSeeker, start int64) *rewinder {
 
 func (w *rewinder) repeatable() bool { return true }
 
+// rewind finds a body that cannot be rewound while the last response can still
+// be returned. If somebody reads, their turn may take forever, and the next
+// reader will find out.
+func (w *rewinder) rewind() error {
+	select {
+	case w.turns <- struct{}{}:
+		defer w.turns.give()
+		return w.seek(0)
+	default:
+		return nil
+	}
+}
+
 func (w *rewinder) read(r *Reader, p []byte) (int, error) {
 	if err := w.turns.take(r); err != nil {
 		return 0, err

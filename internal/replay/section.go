@@ -12,6 +12,7 @@ type section struct {
 }
 
 func (s *section) repeatable() bool { return true }
+func (s *section) rewind() error    { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
 	left := s.size - r.offset

@@ -15,6 +15,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 )
 
 var (
@@ -38,6 +39,9 @@ type origin interface {
 	// repeatable reports whether the first byte can be read again. It is called
 	// with Source.mu held.
 	repeatable() bool
+	// rewind tries whether it can, where that can be known without waiting. It
+	// is called without Source.mu.
+	rewind() error
 }
 
 // Source is a request body that can be read by several attempts.
@@ -74,14 +78,15 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 	if !ok {
 		return newRewinder(s, seeker, start)
 	}
-	end, err := seeker.Seek(0, io.SeekEnd)
-	if err == nil && end > start {
+	end, sizeErr := seeker.Seek(0, io.SeekEnd)
+	_, err = seeker.Seek(start, io.SeekStart) // where the caller finds it if nothing is read
+	if sizeErr == nil && end > start {
 		return &section{s, at, start, end - start}
 	}
 	// A device or a file in /proc has no size, and reading it twice may well
 	// give two different things.
 	st := newStream(s, body, limit)
-	if _, err := seeker.Seek(start, io.SeekStart); err != nil {
+	if err != nil {
 		st.end = &ReadError{err}
 	}
 	return st
@@ -94,28 +99,37 @@ func (s *Source) Repeatable() bool {
 	return s.origin.repeatable()
 }
 
-// Lease returns a lease for a new attempt, or ErrSpent. If instead is not nil,
-// its attempt is over once the new lease has been granted: its readers are cut
-// off, without a moment in between in which they could use up what the new one
-// needs. The context bounds how long a reader waits for another one that is
-// reading from the same place. If atEOF is not nil, it is called whenever a
-// reader of the lease has met the end of the body, before that reader's Read
-// returns.
-func (s *Source) Lease(ctx context.Context, instead *Lease, atEOF func()) (*Lease, error) {
+// Lease returns a lease for a new attempt, or an error if the body cannot be read
+// from its beginning again. An attempt after another one, which may still be
+// reading, is promised the beginning: the other is cut off if it would use it
+// up.
+//
+// The context bounds how long a reader waits for the body. If atEOF is not nil,
+// it is called when the first reader of the lease has met the end of the body,
+// before that reader's Read returns.
+func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease, error) {
+	if after != nil {
+		if err := s.origin.rewind(); err != nil {
+			return nil, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sealed || !s.origin.repeatable() {
 		return nil, ErrSpent
 	}
-	l := &Lease{source: s, ctx: ctx, atEOF: atEOF}
-	if instead != nil {
-		instead.cut()
+	if after != nil {
+		after.followed = true
 	}
-	return l, nil
+	return &Lease{source: s, ctx: ctx, atEOF: atEOF}, nil
 }
 
 // Seal says that there will be no further lease. The body is closed as soon as
 // no reader is open. With cut, the attempts are over too, and that is at once.
+//
+// Seal is called before a result is returned. A Close that takes long (that of a
+// server's request body reads on, and may wait for a client that waits for this
+// very result) goes on without it.
 func (s *Source) Seal(cut bool) {
 	s.mu.Lock()
 	s.sealed = true
@@ -124,8 +138,30 @@ func (s *Source) Seal(cut bool) {
 			s.readers[0].lease.cut()
 		}
 	}
-	s.closeIfDone()
+	done, reading := s.done()
+	s.mu.Unlock()
+	if !done {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		s.body.Close()
+		close(closed)
+	}()
+	if reading {
+		return
+	}
+	timer := time.NewTimer(closeTime)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
 }
+
+// closeTime is for how long Seal waits for Close, so that the body of a request
+// that has ended is, as a rule, closed when its result is seen.
+const closeTime = 10 * time.Millisecond
 
 // closeIfDone unlocks s.mu, and closes the body if nobody needs it any more.
 //
@@ -134,9 +170,7 @@ func (s *Source) Seal(cut bool) {
 // read, and that this ends the Read), but a body that serializes the two would
 // make us wait for it, and so the call gets a goroutine of its own then.
 func (s *Source) closeIfDone() {
-	done := s.sealed && len(s.readers) == 0 && !s.closed
-	s.closed = s.closed || done
-	reading := s.reading > 0
+	done, reading := s.done()
 	s.mu.Unlock()
 	switch {
 	case done && reading:
@@ -144,6 +178,14 @@ func (s *Source) closeIfDone() {
 	case done:
 		s.body.Close()
 	}
+}
+
+// done reports whether it is time to close the body, which it is once, and
+// whether a read is under way.
+func (s *Source) done() (done, reading bool) {
+	done = s.sealed && len(s.readers) == 0 && !s.closed
+	s.closed = s.closed || done
+	return done, s.reading > 0
 }
 
 // enter begins a use of the body's methods by r, and leave ends it.
@@ -169,7 +211,10 @@ type Lease struct {
 	ctx    context.Context
 	atEOF  func()
 	once   sync.Once
-	over   bool // guarded by source.mu
+
+	// guarded by source.mu
+	over     bool
+	followed bool // by another lease, which has been promised the beginning
 }
 
 // Open returns a new reader at the beginning of the body. It serves for

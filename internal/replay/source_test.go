@@ -95,7 +95,7 @@ func (unseekable) Seek(int64, int) (int64, error)    { return 0, errors.New("ill
 
 func lease(t *testing.T, s *Source, instead *Lease) *Lease {
 	t.Helper()
-	l, err := s.Lease(t.Context(), instead, nil)
+	l, err := leaseInstead(s, t.Context(), instead, nil)
 	require.NoError(t, err)
 	return l
 }
@@ -269,7 +269,7 @@ func TestEndlessDeviceIsRepeatedAsFarAsItIsKept(t *testing.T) {
 	r := open(t, second)
 	assert.Equal(t, want, read(t, r, 600))
 	assert.Equal(t, string([]byte{600 % 256}), read(t, r, 1), "the second attempt goes on where the first one stood")
-	_, err := s.Lease(t.Context(), second, nil)
+	_, err := leaseInstead(s, t.Context(), second, nil)
 	assert.Equal(t, ErrSpent, err)
 }
 
@@ -416,7 +416,7 @@ func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
 						require.NoError(t, newer.Close())
 						newOpen = false
 					case replace:
-						_, err := s.Lease(t.Context(), l, nil)
+						_, err := leaseInstead(s, t.Context(), l, nil)
 						require.Equal(t, sealed, err != nil)
 						oldOpen = oldOpen && sealed
 					case cutOld:
@@ -482,7 +482,7 @@ func TestSealedBodyCanStillBeOpenedWhileItIsRead(t *testing.T) {
 			l := lease(t, s, nil)
 			a := open(t, l)
 			s.Seal(false)
-			_, err := s.Lease(t.Context(), nil, nil)
+			_, err := leaseInstead(s, t.Context(), nil, nil)
 			assert.Equal(t, ErrSpent, err, "there is no further attempt")
 			b := open(t, l)
 			assert.Equal(t, text, readAll(t, a))
@@ -499,7 +499,7 @@ func TestReaderThatIsOverGivesNothing(t *testing.T) {
 	for _, kind := range kinds {
 		for name, end := range map[string]func(*Source, *Lease, *Reader){
 			"closed":   func(_ *Source, _ *Lease, r *Reader) { r.Close() },
-			"replaced": func(s *Source, l *Lease, _ *Reader) { s.Lease(context.Background(), l, nil) },
+			"replaced": func(s *Source, l *Lease, _ *Reader) { leaseInstead(s, context.Background(), l, nil) },
 			"cut off":  func(_ *Source, l *Lease, _ *Reader) { l.Cut() },
 			"sealed":   func(s *Source, _ *Lease, _ *Reader) { s.Seal(true) },
 		} {
@@ -546,7 +546,7 @@ func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
 		l := lease(t, s, nil)
 		r := open(t, l)
 		head := read(t, r, 4)
-		_, err := s.Lease(t.Context(), l, nil)
+		_, err := leaseInstead(s, t.Context(), l, nil)
 		require.Equal(t, ErrSpent, err)
 		assert.Equal(t, text, head+readAll(t, r))
 	})
@@ -556,7 +556,7 @@ func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
 		r := open(t, l)
 		head := read(t, r, 4)
 		s.Seal(false)
-		_, err := s.Lease(t.Context(), l, nil)
+		_, err := leaseInstead(s, t.Context(), l, nil)
 		require.Equal(t, ErrSpent, err)
 		assert.Equal(t, text, head+readAll(t, r))
 	})
@@ -568,9 +568,9 @@ func TestEndOfTheBodyIsToldToTheLeaseBeforeReadReturns(t *testing.T) {
 			s := New(kind.make([]byte(text), new(closer)), 1000)
 			for range 2 { // from the body, then from the record
 				told, other := 0, 0
-				l, err := s.Lease(t.Context(), nil, func() { told++ })
+				l, err := leaseInstead(s, t.Context(), nil, func() { told++ })
 				require.NoError(t, err)
-				_, err = s.Lease(t.Context(), nil, func() { other++ })
+				_, err = leaseInstead(s, t.Context(), nil, func() { other++ })
 				require.NoError(t, err)
 				r := open(t, l)
 				_, err = r.Read(nil)
@@ -606,7 +606,7 @@ func TestEndOfTheBodyIsToldToALeaseWithoutARace(t *testing.T) {
 	content, body := chanBody()
 	s := New(body, 1000)
 	trailer := ""
-	l, err := s.Lease(t.Context(), nil, func() { trailer = "sum" })
+	l, err := leaseInstead(s, t.Context(), nil, func() { trailer = "sum" })
 	require.NoError(t, err)
 	done := make(chan string)
 	for range 2 {
@@ -780,4 +780,14 @@ func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
 			assert.Equal(t, ErrOver, err)
 		})
 	}
+}
+
+// leaseInstead returns a new lease, and cuts off the one that it replaces, if
+// any.
+func leaseInstead(s *Source, ctx context.Context, old *Lease, atEOF func()) (*Lease, error) {
+	l, err := s.Lease(ctx, old, atEOF)
+	if err == nil {
+		old.Cut()
+	}
+	return l, err
 }

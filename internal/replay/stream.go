@@ -24,6 +24,16 @@ func newStream(s *Source, body io.Reader, limit int64) *stream {
 
 func (s *stream) repeatable() bool { return !s.spent }
 
+// rewind does not let an attempt begin that would meet the body's error again.
+func (s *stream) rewind() error {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	if s.end == io.EOF {
+		return nil
+	}
+	return s.end
+}
+
 func (s *stream) read(r *Reader, p []byte) (int, error) {
 	if n, err, ok := s.recorded(r, p); ok {
 		return n, err
@@ -67,19 +77,24 @@ func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
 	return 0, nil, false
 }
 
-// keep records what r has read from the body. Past the limit the record is
-// given up, and r alone goes on; but if r's attempt ended during this very
-// Read, nobody would be left who has these bytes, and the attempt that follows
-// may have been promised them: then they are kept, limit or not.
+// keep records what r has read from the body. Past the limit the record is given
+// up, and r alone goes on. But not if an attempt that follows has been promised
+// the beginning: then r's attempt ends here. Nor if that has ended during this
+// very Read: nobody else would have these bytes, and an attempt that follows may
+// need them.
 func (s *stream) keep(r *Reader, p []byte, end error) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
 	s.total += int64(len(p))
 	s.end = end
+	fits := s.total <= max(s.limit, 0)
 	switch {
 	case s.spent:
-	case s.total <= max(s.limit, 0) || r.isOver():
+	case fits || r.isOver() || r.lease.followed:
 		s.record = append(s.record, p...)
+		if !fits {
+			r.lease.cut()
+		}
 	default:
 		s.spent, s.record = true, nil
 	}

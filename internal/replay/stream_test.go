@@ -65,7 +65,7 @@ func TestStreamCanBeRepeatedUpToTheLimitAndNotBeyond(t *testing.T) {
 				assert.True(t, bytes.Equal(content, got), "the attempt reads on to the exact end")
 
 				assert.Equal(t, c.repeatable, s.Repeatable())
-				second, err := s.Lease(t.Context(), nil, nil)
+				second, err := leaseInstead(s, t.Context(), nil, nil)
 				if !c.repeatable {
 					assert.Equal(t, ErrSpent, err)
 					assert.Nil(t, second)
@@ -237,7 +237,7 @@ func TestReadThatItsContextEndedLeavesItsBytesOnRecord(t *testing.T) {
 		s := New(body, 1000)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := s.Lease(ctx, nil, nil)
+		l, err := leaseInstead(s, ctx, nil, nil)
 		require.NoError(t, err)
 		r := open(t, l)
 		failsWith(t, r, context.DeadlineExceeded)
@@ -256,7 +256,7 @@ func TestEndMetByAReadUnderWayReachesTheAttemptThatFollows(t *testing.T) {
 		go open(t, old).Read(make([]byte, 8))
 		synctest.Wait()
 		told := false
-		l, err := s.Lease(t.Context(), old, func() { told = true })
+		l, err := leaseInstead(s, t.Context(), old, func() { told = true })
 		require.NoError(t, err)
 		result := make(chan error, 1)
 		go func() {

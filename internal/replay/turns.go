@@ -43,19 +43,22 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // wait for it despite every time limit. This is why f gets a goroutine and a
 // buffer of its own: it may come back when p belongs to somebody else.
 func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
-	type result struct {
-		n   int
-		err error
-	}
 	buffer := buffers.Get().(*[bufferSize]byte)
 	done := make(chan result, 1)
 	go func() {
-		n, err := f(buffer[:min(len(p), bufferSize)])
-		t.give()
-		done <- result{n, err}
+		got := result{err: &ReadError{errNoReturn}}
+		defer func() {
+			got.panicked = recover()
+			t.give()
+			done <- got
+		}()
+		got.n, got.err = f(buffer[:min(len(p), bufferSize)])
 	}()
 	select {
 	case got := <-done:
+		if got.panicked != nil {
+			panic(got.panicked) // where it would have been without the goroutine
+		}
 		copy(p, buffer[:got.n])
 		buffers.Put(buffer)
 		return got.n, got.err
@@ -65,6 +68,15 @@ func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, erro
 		return 0, r.lease.ctx.Err()
 	}
 }
+
+// result is what a Read has returned, if it has.
+type result struct {
+	n        int
+	err      error
+	panicked any
+}
+
+var errNoReturn = errors.New("the request body's Read ended its goroutine")
 
 var errInvalidRead = errors.New("the request body's reader returned an impossible count")
 

@@ -34,7 +34,7 @@ func TestReadOfABodyThatStallsGivesUp(t *testing.T) {
 			wait time.Duration
 		}{
 			{"when its lease is replaced", func(s *Source, r *Reader, _ context.CancelFunc) {
-				s.Lease(context.Background(), r.lease, nil)
+				leaseInstead(s, context.Background(), r.lease, nil)
 			}, ErrOver, 0},
 			{"when its lease is cut", func(_ *Source, r *Reader, _ context.CancelFunc) { r.lease.Cut() }, ErrOver, 0},
 			{"when the source is sealed", func(s *Source, _ *Reader, _ context.CancelFunc) { s.Seal(true) }, ErrOver, 0},
@@ -58,7 +58,7 @@ func TestReadOfABodyThatStallsGivesUp(t *testing.T) {
 						}
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 						defer cancel()
-						l, err := s.Lease(ctx, nil, nil)
+						l, err := leaseInstead(s, ctx, nil, nil)
 						require.NoError(t, err)
 						r := open(t, l)
 						result := make(chan error, 1)

@@ -1,0 +1,242 @@
+package retryhttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+var dialRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+// A keyed POST: the server read it all (and charged), then died. net/http resends by itself, and that dial is refused.
+func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var payments atomic.Int32
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		br := bufio.NewReader(c)
+		for i := 0; i < 2; i++ {
+			r, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			if i == 0 {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				continue
+			}
+			payments.Add(1) // it took effect
+			_ = l.Close()   // and the process dies
+		}
+	}()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	var classes []retryhttp.Class
+	rt := retryhttp.New(base, retryhttp.Policy{
+		RetryUnprocessed: true, MaxAttempts: 2, Backoff: retryhttp.Constant(0),
+		// what the package documentation tells a reverse proxy to do
+		Idempotent: func(r *http.Request) bool { return r.Method == "GET" },
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			classes = append(classes, retryhttp.Classify(a))
+			return classes[len(classes)-1]
+		},
+	})
+	send := func() error {
+		req, _ := http.NewRequest("POST", "http://"+l.Addr().String()+"/pay", bytes.NewReader([]byte("pay")))
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	}
+	require.NoError(t, send())
+	time.Sleep(20 * time.Millisecond)
+	err = send()
+	e := errorOf(t, err)
+	require.EqualValues(t, 1, payments.Load(), "the payment did take effect")
+	assert.NotEqual(t, retryhttp.Unprocessed, classes[1], "%v", err)
+	assert.Equal(t, 1, e.Attempts, "not repeated")
+}
+
+// The same, default policy: Ambiguous must be true.
+func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
+	var l2 net.Listener
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		br := bufio.NewReader(c)
+		for i := 0; i < 2; i++ {
+			r, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			if i == 0 {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			} else {
+				_ = l.Close()
+			}
+		}
+	}()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	rt := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), OnRetry: func(retryhttp.Attempt) {
+		l2, err = net.Listen("tcp", addr) // the server is up again
+		require.NoError(t, err)
+		go http.Serve(l2, http.HandlerFunc(status(409)))
+	}})
+	send := func() (*http.Response, error) {
+		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return resp, err
+	}
+	_, err = send()
+	require.NoError(t, err)
+	time.Sleep(20 * time.Millisecond)
+	resp, err := send()
+	require.NoError(t, err)
+	defer l2.Close()
+	assert.Equal(t, 409, resp.StatusCode)
+	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous, "%+v", retryhttp.OutcomeOf(resp))
+}
+
+// A body that has a GetBody, and whose Read fails with a dial error in the middle: half was sent.
+func TestBodyReadThatDialsIsNotUnprocessed(t *testing.T) {
+	for name, failure := range map[string]error{
+		"dial": dialRefused,
+		"dns":  &net.DNSError{Err: "server misbehaving", Name: "source", IsTemporary: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan string, 10)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b := make([]byte, 100)
+				n, _ := io.ReadAtLeast(r.Body, b, 1)
+				got <- string(b[:n])
+			}))
+			defer srv.Close()
+			srv.Config.ErrorLog = discardLog
+			body := func() (io.ReadCloser, error) {
+				pr, pw := io.Pipe()
+				go func() {
+					_, _ = io.WriteString(pw, "transfer 100; ")
+					time.Sleep(50 * time.Millisecond)
+					_ = pw.CloseWithError(fmt.Errorf("next part: %w", failure))
+				}()
+				return pr, nil
+			}
+			req, _ := http.NewRequest("POST", srv.URL, nil)
+			req.Body, _ = body()
+			req.GetBody = body
+			req.ContentLength = -1
+			_, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+			require.Error(t, err)
+			assert.Equal(t, 1, errorOf(t, err).Attempts, "%v", err)
+			assert.Len(t, got, 1, "the server acted on how many uploads?")
+		})
+	}
+}
+
+// A base with a second endpoint to fall back to joins what happened at both.
+func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
+	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	for name, err := range map[string]error{
+		"join dial first": errors.Join(dialRefused, reads),
+		"join read first": errors.Join(reads, dialRefused),
+		"join eof, dial":  errors.Join(io.EOF, dialRefused),
+		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", dialRefused, io.ErrUnexpectedEOF),
+		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
+		"write wraps dns": &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Err: err}))
+		})
+	}
+}
+
+func TestFallbackBaseRepeatsAPayment(t *testing.T) {
+	var payments atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		payments.Add(1)
+		panic(http.ErrAbortHandler)
+	}))
+	defer srv.Close()
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	dead := l.Addr().String()
+	l.Close()
+	tr := &http.Transport{}
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		var errs []error
+		for _, host := range []string{dead, strings.TrimPrefix(srv.URL, "http://")} {
+			r := req.Clone(req.Context())
+			r.URL.Host = host
+			resp, err := tr.RoundTrip(r)
+			if err == nil {
+				return resp, nil
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	})
+	req, _ := http.NewRequest("POST", "http://pool.example/", nil)
+	_, err := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+	require.Error(t, err)
+	assert.EqualValues(t, 1, payments.Load())
+}
+
+// A base that is an http.Client: POST done, 303 to a host that is down.
+func TestRedirectedPostIsNotUnprocessed(t *testing.T) {
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	dead := l.Addr().String()
+	l.Close()
+	var payments atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		payments.Add(1)
+		http.Redirect(w, r, "http://"+dead+"/receipt", http.StatusSeeOther)
+	}))
+	defer srv.Close()
+	client := &http.Client{}
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		return client.Do(req)
+	})
+	req, _ := http.NewRequest("POST", srv.URL, nil)
+	_, err := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+	require.Error(t, err)
+	assert.EqualValues(t, 1, payments.Load(), "%v", err)
+}
+
+// With GetBody an error from reading the body is Retryable, not Final and not nested.
+var _ = context.Background
+var _ url.URL

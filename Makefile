@@ -6,7 +6,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint fuzz bench examples api ci
+.PHONY: help test race vet lint fuzz bench sim examples api ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+sim: ## run the simulations at full size, and write docs/simulation.md
+	cd simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../docs && pwd)" .
 
 examples: ## run each example
 	@set -e; for main in examples/*/main.go; do \

@@ -1,0 +1,173 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// Never is a time that has not come.
+const Never = time.Duration(math.MaxInt64)
+
+// A Collapse is a spike of load on a service that slows down under load, whose
+// clients lose patience and try again, while the service goes on working on
+// what they no longer wait for. If retries keep the load up after the spike,
+// the service never recovers.
+//
+// The model and its numbers are those of simple_collapse_sim in the repository
+// simulator_example, Marc Brooker, 2023. The kind of failure is described in
+// "Metastable Failures in Distributed Systems", Nathan Bronson, Abutalib
+// Aghayev, Aleksey Charapko and Timothy Zhu, HotOS 2021.
+type Collapse struct {
+	Policy    func() retryhttp.Policy // of a run; AttemptTimeout is set to CollapsePatience
+	Processes int                     // among which the requests are spread, each with a Transport of its own
+	Spike     float64                 // requests per second in the spike
+	SpikeFor  time.Duration
+	Until     time.Duration // the end of a run
+	Seeds     int
+}
+
+// The numbers of the published model.
+const (
+	CollapseRate     = 40.0 // requests per second, but for the spike
+	CollapsePatience = 3 * time.Second
+	CollapseSpikeAt  = 20 * time.Second
+
+	collapseNetwork = 100 * time.Millisecond // mean, each way
+	collapseWork    = time.Second
+	collapseSlope   = 10 * time.Millisecond // more work for each request that is being worked on
+)
+
+// CollapseResult is what became of the service. The series have a bin for each
+// second, and are means over the seeds.
+type CollapseResult struct {
+	Offered []float64 // requests per second
+	Load    []float64 // attempts per second
+	Goodput []float64 // successes per second, by when they came
+
+	// Recovery is, for each seed, the time from the spike's end to the first
+	// moment from which the service keeps up, or Never. It keeps up while in
+	// every 10 s at least 0.9 times as many requests succeed as were made in 10 s
+	// that began 2 s earlier, which is what a request takes.
+	Recovery []time.Duration
+
+	// Settled is the goodput in the last quarter of a run.
+	Settled Mean
+}
+
+// Recovered counts the seeds in which the service recovered within a time after
+// the spike.
+func (r CollapseResult) Recovered(within time.Duration) int {
+	n := 0
+	for _, d := range r.Recovery {
+		if d != Never && d <= within {
+			n++
+		}
+	}
+	return n
+}
+
+// Slowest is the longest Recovery.
+func (r CollapseResult) Slowest() time.Duration {
+	var slowest time.Duration
+	for _, d := range r.Recovery {
+		slowest = max(slowest, d)
+	}
+	return slowest
+}
+
+// Run runs the experiment.
+func (c Collapse) Run(t *testing.T) CollapseResult {
+	t.Helper()
+	type run struct{ offered, load, goodput []float64 }
+	runs := Runs(t, c.Seeds, func(t *testing.T, rng *rand.Rand) run {
+		const bin = time.Second
+		offered, load, goodput := Series{Width: bin}, Series{Width: bin}, Series{Width: bin}
+		start := time.Now()
+		policy := c.Policy()
+		policy.AttemptTimeout = CollapsePatience
+		service := &congested{dice: newDice(rng)}
+		clients := processes(c.Processes, server(func(req *http.Request) (*http.Response, error) {
+			load.Add(time.Since(start), 1)
+			return service.RoundTrip(req)
+		}), policy)
+		req, pick := get(t), newDice(rng)
+
+		Poisson(rng, c.Until, max(CollapseRate, c.Spike), c.rate, func(at time.Duration) {
+			offered.Add(at, 1)
+			if succeeded(clients[pick.intN(len(clients))].RoundTrip(req)) {
+				goodput.Add(time.Since(start), 1)
+			}
+		})
+		service.work.Wait()
+		return run{upTo(&offered, c.Until), upTo(&load, c.Until), upTo(&goodput, c.Until)}
+	})
+
+	var offered, load, goodput [][]float64
+	var result CollapseResult
+	spikeEnd := int((CollapseSpikeAt + c.SpikeFor) / time.Second)
+	for _, r := range runs {
+		offered, load, goodput = append(offered, r.offered), append(load, r.load), append(goodput, r.goodput)
+		result.Recovery = append(result.Recovery, recovery(r.offered, r.goodput, spikeEnd))
+	}
+	result.Offered, result.Load, result.Goodput = meanBins(offered), meanBins(load), meanBins(goodput)
+	result.Settled = MeanOf(goodput, func(bins []float64) float64 {
+		last := bins[len(bins)*3/4:]
+		return total(last) / float64(len(last))
+	})
+	return result
+}
+
+func (c Collapse) rate(at time.Duration) float64 {
+	if at >= CollapseSpikeAt && at < CollapseSpikeAt+c.SpikeFor {
+		return c.Spike
+	}
+	return CollapseRate
+}
+
+// recovery finds CollapseResult.Recovery in the series of one run. Goodput is
+// held against what was offered in fact and not against the mean rate, from
+// which 10 s of a Poisson process differ by a tenth now and then.
+func recovery(offered, goodput []float64, from int) time.Duration {
+	const window, lag, share = 10, 2, 0.9
+	recovered := Never
+	for i := len(goodput) - window; i >= from; i-- {
+		if total(goodput[i:i+window]) < share*total(offered[i-lag:i-lag+window]) {
+			break
+		}
+		recovered = time.Duration(i-from) * time.Second
+	}
+	return recovered
+}
+
+// congested is a service that takes the longer for a request the more it is
+// working on. It does not notice when a client has gone.
+type congested struct {
+	dice    *dice
+	working atomic.Int64
+	work    sync.WaitGroup // to be waited for: a bubble's clock stops with its main goroutine
+}
+
+func (s *congested) RoundTrip(req *http.Request) (*http.Response, error) {
+	there, back := s.dice.exponential(collapseNetwork), s.dice.exponential(collapseNetwork)
+	answered := make(chan struct{})
+	s.work.Go(func() {
+		time.Sleep(there)
+		time.Sleep(collapseWork + time.Duration(s.working.Add(1))*collapseSlope)
+		s.working.Add(-1)
+		time.Sleep(back)
+		close(answered)
+	})
+	select {
+	case <-answered:
+		return answer(req, http.StatusOK)
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}

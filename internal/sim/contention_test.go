@@ -1,0 +1,41 @@
+package sim
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The standard deviation of a run's time is 2.2 % of its mean for no backoff, 6 %
+// for exponential, 10.3 % for equal jitter, 10.9 % for full and 12.2 % for
+// decorrelated; that of its calls is at most 3.2 %. With these seeds the mean
+// time's standard error is 0.4 %, a fifth of the slack: a right formula fails
+// once in a million runs. The library's jitter cannot be seeded.
+var contentionSeeds = map[string]int{
+	"none":                80,
+	"exponential":         240,
+	"equal jitter":        670,
+	"full jitter":         750,
+	"decorrelated jitter": 940,
+}
+
+// Under the race detector there are fewer seeds, and the slack is as many
+// standard errors.
+var contentionSlack = 0.02 * math.Sqrt(contentionShare)
+
+func TestContentionCostsWhatWasPublished(t *testing.T) {
+	calls := make(map[string]float64)
+	for _, c := range Contenders() {
+		t.Run(c.Name, func(t *testing.T) {
+			want := c.Model[100]
+			runs := Contend(t, contentionSeeds[c.Name]/contentionShare, 100, c.Backoff)
+			gotCalls := MeanOf(runs, func(r Contended) float64 { return r.Calls })
+			gotTime := MeanOf(runs, func(r Contended) float64 { return r.Time.Seconds() })
+			assert.InEpsilon(t, want.Calls, gotCalls.Value, contentionSlack, "calls: %v", gotCalls)
+			assert.InEpsilon(t, want.Time.Seconds(), gotTime.Value, contentionSlack, "time: %v", gotTime)
+			calls[c.Name] = gotCalls.Value
+		})
+	}
+	assert.Less(t, calls["full jitter"], calls["exponential"]/2, `"reduced our call count by more than half"`)
+}

@@ -1,0 +1,49 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTransportsOnTopOfEachOtherDoNotMultiply(t *testing.T) {
+	assert.Equal(t, 4, Stacked(t, 3, 4, false), "in one process")
+	assert.Equal(t, 64, Stacked(t, 3, 4, true), "in three")
+	assert.Equal(t, 3, Stacked(t, 5, 3, false))
+	assert.Equal(t, 243, Stacked(t, 5, 3, true))
+}
+
+func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
+	chain := Chain{Transports: 3, PerSecond: 100, Up: 20 * time.Second, Down: 40 * time.Second, After: 10 * time.Second}
+	for _, got := range Cascade(t, 3, chain, func() retryhttp.Policy { return retryhttp.Policy{} }) {
+		require.Equal(t, 1.0, got.Load(0, 20), "in health")
+		for i, retries := range got.Retries {
+			assert.LessOrEqual(t, retries, got.Reserves[i], "of Transport %d: no more than its budget held", i)
+			// 0.1 · 10 s · 100/s, of which a mean over 10 s knows 1-e^-2 after 20 s.
+			assert.InDelta(t, 86.5, got.Reserves[i], 6*2.3)
+		}
+		assert.Greater(t, got.Load(20, 25), 1.2, "the reserves are spent")
+		assert.Equal(t, 1.0, got.Load(40, 60), "and then nothing")
+		assert.Equal(t, 1.0, got.Load(62, 70), "after the outage")
+		assert.Equal(t, between(got.Offered, 62, 70), between(got.Served, 62, 70), "all are served again")
+	}
+}
+
+func TestAChainWithoutBudgetsMultiplies(t *testing.T) {
+	policy := func() retryhttp.Policy { return retryhttp.Policy{Budget: retryhttp.Unlimited{}} }
+	t.Run("every request of an outage that does not end", func(t *testing.T) {
+		got := Cascade(t, 1, Chain{Transports: 3, PerSecond: 2, Down: 30 * time.Second}, policy)[0]
+		assert.Equal(t, 64.0, got.Load(0, len(got.Deepest)))
+	})
+	t.Run("in time", func(t *testing.T) {
+		chain := Chain{Transports: 3, PerSecond: 10, Up: 5 * time.Second, Down: 60 * time.Second, After: 10 * time.Second}
+		got := Cascade(t, 1, chain, policy)[0]
+		assert.Equal(t, 1.0, got.Load(0, 5))
+		// It takes a request 18 s on average to make its 64. Ten a second for 20 s
+		// are 200, give or take a tenth for each of those that came and those that were served.
+		assert.InDelta(t, 64, got.Load(45, 65), 64*0.6)
+	})
+}

@@ -299,7 +299,7 @@ func TestA101CanBeHalfClosed(t *testing.T) {
 		}
 		defer c.Close()
 		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
-		c.SetReadDeadline(time.Now().Add(time.Second))
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		all, err := io.ReadAll(rw)
 		fmt.Fprintf(c, "%d %v", len(all), err)
 	}))

@@ -25,7 +25,8 @@ import (
 
 var dialRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// A keyed POST: the server read it all (and charged), then died. net/http resends by itself, and that dial is refused.
+// The server has read a POST with a key, acted on it, and died. net/http resends it
+// by itself, and what the caller sees is that this dial was refused.
 func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -186,7 +187,7 @@ func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
 	}
 }
 
-func TestFallbackBaseRepeatsAPayment(t *testing.T) {
+func TestFallbackBaseDoesNotRepeatAPayment(t *testing.T) {
 	var payments atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		payments.Add(1)

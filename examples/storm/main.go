@@ -21,10 +21,10 @@ import (
 const (
 	clients  = 300
 	interval = 500 * time.Millisecond // between a client's requests
-	length   = 2500 * time.Millisecond
-	stall    = time.Second             // when the server stalls,
-	down     = 1300 * time.Millisecond // when it turns away all who wait and all who come,
-	up       = 1600 * time.Millisecond // and when it is well again
+	length   = 2 * time.Second
+	stall    = 700 * time.Millisecond  // when the server stalls,
+	down     = time.Second             // when it turns away all who wait and all who come,
+	up       = 1300 * time.Millisecond // and when it is well again
 	workers  = 4
 	service  = 5 * time.Millisecond // so that 800 requests a second can be served, and 600 are made
 	bin      = 25 * time.Millisecond

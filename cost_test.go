@@ -43,32 +43,44 @@ func TestTwoRetriesAllocateSevenObjects(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(1000, roundTripper(rt, req))-floor, 7.0)
 }
 
-func TestAFileIsSentAgainInConstantMemory(t *testing.T) {
-	const size = 64 << 20
-	path := filepath.Join(t.TempDir(), "upload")
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	require.NoError(t, f.Truncate(size))
-	var sent int64
+// sendFileTwice PUTs a sparse file through a base that fails at first, and
+// returns how much was read of it.
+func sendFileTwice(tb testing.TB, size int64) (sent int64) {
+	f, err := os.Create(filepath.Join(tb.TempDir(), "upload"))
+	require.NoError(tb, err)
+	require.NoError(tb, f.Truncate(size))
+	req, err := http.NewRequest("PUT", "http://host.example/", f)
+	require.NoError(tb, err)
 	attempts := 0
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		attempts++
-		buf := make([]byte, 32<<10)
-		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, make([]byte, 32<<10))
 		sent += n
 		_ = req.Body.Close()
 		return &http.Response{StatusCode: 200 + 303*(attempts%2), Body: http.NoBody, Request: req}, err
 	})
-	req, err := http.NewRequest("PUT", "http://host.example/", f)
-	require.NoError(t, err)
+	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+	require.NoError(tb, err)
+	require.NoError(tb, resp.Body.Close())
+	return sent
+}
+
+func TestAFileIsSentAgainInConstantMemory(t *testing.T) {
+	const size = 64 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+	sent := sendFileTwice(t, size)
 	runtime.ReadMemStats(&after)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, int64(2*size), sent)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+}
+
+func BenchmarkFileOf64MiBSentTwice(b *testing.B) {
+	b.ReportAllocs()
+	b.SetBytes(2 * 64 << 20)
+	for b.Loop() {
+		sendFileTwice(b, 64<<20)
+	}
 }
 
 // waiting is what a RoundTripper costs that does no more than wait: it closes
@@ -91,10 +103,12 @@ func waiting(base http.RoundTripper, d time.Duration) roundTripperFunc {
 	}
 }
 
-func TestSleepersCostLittleMoreThanASleep(t *testing.T) {
-	const sleepers = 10_000
-	measure := func(rt http.RoundTripper, asleep *sync.WaitGroup) uint64 {
-		ctx, cancel := context.WithCancel(t.Context())
+// sleepers returns the bytes that each of many requests costs while it sleeps, in
+// a RoundTripper that does no more than that, and in ours.
+func sleepers(tb testing.TB) (floor, ours float64) {
+	const n = 10_000
+	measure := func(rt http.RoundTripper, asleep *sync.WaitGroup) float64 {
+		ctx, cancel := context.WithCancel(tb.Context())
 		client := &http.Client{Transport: rt}
 		var before, after runtime.MemStats
 		settle := func(m *runtime.MemStats) {
@@ -104,27 +118,40 @@ func TestSleepersCostLittleMoreThanASleep(t *testing.T) {
 		}
 		settle(&before)
 		var ended sync.WaitGroup
-		asleep.Add(sleepers)
-		for range sleepers {
+		asleep.Add(n)
+		for range n {
 			ended.Go(func() {
 				req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
 				_, err := client.Do(req) //nolint:bodyclose // there is none
-				assert.ErrorIs(t, err, context.Canceled)
+				assert.ErrorIs(tb, err, context.Canceled)
 			})
 		}
 		asleep.Wait()
 		settle(&after)
 		cancel()
 		ended.Wait()
-		return after.HeapAlloc + after.StackInuse - before.HeapAlloc - before.StackInuse
+		return float64(after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse) / n
 	}
 	var asleep sync.WaitGroup
 	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
 	measure(waiting(base, time.Hour), &asleep) // what the runtime keeps of so many goroutines is nobody's
-	floor := measure(waiting(base, time.Hour), &asleep)
-	ours := measure(retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}), &asleep)
-	t.Logf("bytes per sleeper: %d, with retryhttp %d", floor/sleepers, ours/sleepers)
-	assert.LessOrEqual(t, float64(ours), 1.1*float64(floor))
+	floor = measure(waiting(base, time.Hour), &asleep)
+	ours = measure(retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}), &asleep)
+	return floor, ours
+}
+
+func TestSleepersCostLittleMoreThanASleep(t *testing.T) {
+	floor, ours := sleepers(t)
+	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
+	assert.LessOrEqual(t, ours, 1.1*floor)
+}
+
+func BenchmarkSleepers(b *testing.B) {
+	for b.Loop() {
+		floor, ours := sleepers(b)
+		b.ReportMetric(floor, "bare-B/sleeper")
+		b.ReportMetric(ours, "B/sleeper")
+	}
 }
 
 func TestAWholeUploadIsNotReadAhead(t *testing.T) {

@@ -55,16 +55,17 @@ func (Unlimited) Deposit(*http.Request)       {}
 // its successor takes over.
 //
 // What the defaults do well, in simulations (docs/simulation.md): in an outage
-// load falls to 1.00 attempts per request within seconds, and a service that
-// retries would keep down after a spike of load recovers as fast as without any;
-// a process at 1,000 requests a second loses none of those that 100 ms of failure
-// hit. Where they are weak: each process has a Burst to spend, so that what a
-// fleet may add to an outage grows with the number of processes. A hundred take
-// 17 s to let the service recover that one lets recover in 8, and a thousand of
-// a request in 25 s each take a minute and a half. If yours are that many and
-// that small, set Burst to 1 or 2. And in a chain of services each layer has
-// such a reserve: three of them add up to three times the load in the first
-// second of an outage, and nothing after the fifth.
+// the load of a process that is busy falls to 1.00 attempts per request within
+// seconds, and a service that retries would keep down after a spike of load
+// recovers as fast as without any; a process at 1,000 requests a second loses
+// none of those that 100 ms of failure hit. Where they are weak: each process
+// has a Burst to spend, so that what a fleet may add to an outage grows with the
+// number of processes. A hundred take 17 s to let the service recover that one
+// lets recover in 8, and a thousand with a request in 25 s each take a minute
+// and a half; with a Burst of 1 they take 25 s. If yours are that many and that
+// small, set Burst to 1 or 2. And in a chain of services each layer has such a
+// reserve: three of them raise the load to about three times in the first second
+// of an outage, and to nothing above 1.00 after the fifth.
 //
 // The method is that of "Fixing retries with token buckets and circuit
 // breakers", Marc Brooker, 2022.

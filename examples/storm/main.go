@@ -48,6 +48,9 @@ func run() error {
 		{"jitter, no budget", retryhttp.Policy{Backoff: jitter, Budget: retryhttp.Unlimited{}}},
 		{"jitter, budget", retryhttp.Policy{Backoff: jitter}},
 	}
+	// All clients share one Transport here, and so one bucket, which holds little
+	// after so short a life: a budget keeps load down, and does not make a server
+	// that is down answer.
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "clients with\trequests\tsucceeded\tattempts per request\tworst 25 ms\tworst 25 ms when up again\t")
 	for i, s := range storms {

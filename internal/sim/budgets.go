@@ -65,7 +65,7 @@ func Budgets() []struct {
 	}
 }
 
-// BrookersWait is between the attempts of the published comparison.
+// BrookersWait is between the attempts of the comparison.
 func BrookersWait(int, time.Duration) time.Duration { return 50 * time.Millisecond }
 
 // PartialFailure has the clients send to a server that fails each attempt with

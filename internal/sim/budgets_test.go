@@ -62,9 +62,9 @@ func TestRetriesNeverExceedWhatWasEarned(t *testing.T) {
 // thirds count.
 //
 // The bounds are six times what twelve runs of this size deviated from each
-// other: 0.0009 in load, 0.0026 in success; times root 2, because the published
+// other: 0.0009 in load, 0.0026 in success; times root 2, because the model's
 // figures are of such runs too.
-func TestABucketOfFiveDoesWhatWasPublished(t *testing.T) {
+func TestABucketOfFiveDoesWhatTheModelSays(t *testing.T) {
 	for _, row := range []struct{ p, load, success float64 }{
 		{0.1, 1.092, 0.980},
 		{0.2, 1.087, 0.868},

@@ -49,7 +49,7 @@ func TestServiceRecoversFromSpikeWithDefaultPolicy(t *testing.T) {
 	}{
 		"in one process":    {1, 20, 65 * time.Second, 15 * time.Second},
 		"in 100 processes":  {100, 20, 65 * time.Second, 20 * time.Second},
-		"in 1000 processes": {1000, 4, 180 * time.Second, 2 * time.Minute}, // 40 s between the requests of one, which has Burst tokens
+		"in 1000 processes": {1000, 4, 180 * time.Second, 2 * time.Minute}, // 25 s between the requests of one, which has Burst tokens
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Collapse{
@@ -62,8 +62,8 @@ func TestServiceRecoversFromSpikeWithDefaultPolicy(t *testing.T) {
 }
 
 func TestServiceShrugsOffSmallSpikeWithBackoff(t *testing.T) {
-	// As published: 80 a second for 5 s, from which backoff and jitter recover,
-	// and most runs without them do not.
+	// The spike of the published model, 80 a second for 5 s, from which backoff
+	// and jitter do recover.
 	jitter := retryhttp.FullJitter(20*time.Second, 40*time.Second)
 	c := Collapse{Policy: unbounded(jitter), Processes: 1, Spike: 80, SpikeFor: 5 * time.Second, Until: 80 * time.Second, Seeds: 12 / fewer}
 	r := c.Run(t)

@@ -26,7 +26,7 @@ func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 			assert.InDelta(t, 86.5, got.Reserves[i], 6*2.3)
 		}
 		assert.Greater(t, got.Load(20, 25), 1.2, "the reserves are spent")
-		assert.Equal(t, 1.0, got.Load(40, 60), "and then nothing")
+		assert.Equal(t, 1.0, got.Load(26, 60), "and then nothing")
 		assert.Equal(t, 1.0, got.Load(62, 70), "after the outage")
 		assert.Equal(t, between(got.Offered, 62, 70), between(got.Served, 62, 70), "all are served again")
 	}

@@ -48,7 +48,15 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		cancel(tooLate)
 		lease.Cut()
 	})
+	returned := false
+	defer func() {
+		if !returned {
+			timer.Stop()
+			cancel(nil)
+		}
+	}()
 	resp, err := base.RoundTrip(req.WithContext(ctx))
+	returned = true
 	if !timer.Stop() {
 		<-ctx.Done() // the timer's function runs, and is about to cancel
 		if context.Cause(ctx) == error(tooLate) {

@@ -88,7 +88,7 @@ func (c *call) prepare() {
 	c.bodies.source = replay.New(c.req.Body, c.policy.MaxBodyBytes)
 	c.bodies.trailer = c.req.Trailer.Clone()
 	_ = c.open() // a source's first lease is always granted
-	if hasIdempotencyKey(c.next.Header) && !c.policy.Idempotent(c.next) {
+	if keyedForNetHTTP(c.next.Header) && !c.policy.Idempotent(c.next) {
 		c.next.GetBody = nil // net/http goes by the header, and would resend it
 	}
 }
@@ -139,7 +139,7 @@ func (c *call) open() error {
 	if err := c.bodies.open(c.req, next); err != nil {
 		return err
 	}
-	c.next = next
+	c.next, c.opened = next, true
 	return nil
 }
 

@@ -189,22 +189,24 @@ func (b *TokenBucket) bucket(req *http.Request) *bucket {
 	now := time.Now()
 	k := newBucket(b, b.key(req), now)
 	if b.count >= maxBuckets {
-		k.tokens = min(k.tokens, b.evict(now))
+		if old := b.evict(now); old != nil {
+			k.inherit(old)
+		}
 	}
 	b.buckets.Store(k.key, k)
 	b.count++
 	return k
 }
 
-// evict makes room for one bucket at least, with b.mu held, and returns what its
-// successor may start with: where all of them have spent something, a new bucket
-// must not grant anew what an old one has spent already, or retries would not
-// die out in an outage of more hosts than there are buckets.
+// evict makes room for one bucket at least, with b.mu held. It returns the bucket
+// that went, if that was worth something: its successor must not grant anew what
+// it has spent already, or retries would not die out in an outage of more hosts
+// than there are buckets.
 //
 // It looks at all of them, and so takes along every one that is as good as new:
 // a crawler that meets a new host each time pays for the search once in a while
 // only.
-func (b *TokenBucket) evict(now time.Time) (tokens float64) {
+func (b *TokenBucket) evict(now time.Time) *bucket {
 	for b.count >= maxBuckets {
 		fullest, least := b.sweep(now)
 		if b.count < maxBuckets {
@@ -214,13 +216,12 @@ func (b *TokenBucket) evict(now time.Time) (tokens float64) {
 		fullest.fold(now)
 		if !least.less(fullest.worth(now)) { // else a Withdraw came in between, and it is no longer the one
 			b.remove(fullest)
-			tokens = fullest.tokens
 			fullest.mu.Unlock()
-			return tokens
+			return fullest
 		}
 		fullest.mu.Unlock()
 	}
-	return math.Inf(1)
+	return nil
 }
 
 // sweep removes the buckets that are as good as new, and returns the fullest of
@@ -298,6 +299,14 @@ func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
 		k.floorPaid = make(map[weak.Pointer[http.Request]]struct{})
 	}
 	return k
+}
+
+// inherit lets k start with what old, which has been evicted, had left.
+func (k *bucket) inherit(old *bucket) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	k.tokens = min(k.tokens, old.tokens)
+	k.floor, k.returned = old.floor, old.returned
 }
 
 // fold brings tokens and rate up to date, with k.mu held.

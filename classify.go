@@ -150,7 +150,7 @@ func neverSent(err error) bool {
 // goes by the key, and returns the last error only. Where it goes by the method,
 // nothing depends on it, for those methods are safe.
 func resendable(req *http.Request) bool {
-	return req != nil && !safeMethod(req.Method) && hasIdempotencyKey(req.Header)
+	return req != nil && !safeMethod(req.Method) && keyedForNetHTTP(req.Header)
 }
 
 // streamRefused reports whether err is net/http's error for REFUSED_STREAM and
@@ -293,3 +293,10 @@ func Permanent(err error) error {
 type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
+
+// keyedForNetHTTP goes by the entry's presence alone, as net/http does.
+func keyedForNetHTTP(h http.Header) bool {
+	_, key := h["Idempotency-Key"]
+	_, xKey := h["X-Idempotency-Key"]
+	return key || xKey
+}

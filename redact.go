@@ -31,17 +31,7 @@ func failureText(err error) string {
 // parse a URL may quote any part of it for the reason, and is replaced as a
 // whole.
 func withoutURLErrors(err error, text string) string {
-	if u, ok := err.(*url.Error); ok {
-		if u.Op == "parse" {
-			return strings.ReplaceAll(text, u.Error(), "invalid URL")
-		}
-		public := "invalid URL"
-		if parsed, err := url.Parse(u.URL); err == nil {
-			public = publicURL(parsed)
-		}
-		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
-	}
-	switch x := err.(type) {
+	switch x := err.(type) { // from the inside, before what is outside changes the quotes
 	case interface{ Unwrap() error }:
 		if inner := x.Unwrap(); inner != nil {
 			text = withoutURLErrors(inner, text)
@@ -53,11 +43,21 @@ func withoutURLErrors(err error, text string) string {
 			}
 		}
 	}
+	if u, ok := err.(*url.Error); ok {
+		if u.Op == "parse" {
+			return strings.ReplaceAll(text, u.Error(), "invalid URL")
+		}
+		public := "invalid URL"
+		if parsed, err := url.Parse(u.URL); err == nil {
+			public = publicURL(parsed)
+		}
+		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
+	}
 	return text
 }
 
 // urlEnd holds what ends a URL in an error's text.
-const urlEnd = " \t\r\n\"'`<>"
+const urlEnd = " \t\r\n\"`<>"
 
 // withoutQueries cuts each question mark with what follows it in the same word.
 func withoutQueries(text string) string {
@@ -76,7 +76,8 @@ func withoutQueries(text string) string {
 	}
 }
 
-// withoutUserinfo cuts what stands between "://" and "@" in the same word.
+// withoutUserinfo cuts what stands between "://" and "@" in the same word, and
+// the fragment.
 func withoutUserinfo(text string) string {
 	var b strings.Builder
 	for {
@@ -90,6 +91,11 @@ func withoutUserinfo(text string) string {
 		if end < 0 {
 			end = len(after)
 		}
-		text = after[strings.LastIndexByte(after[:end], '@')+1:]
+		after = after[strings.LastIndexByte(after[:end], '@')+1:]
+		if end = strings.IndexAny(after, urlEnd); end < 0 {
+			end = len(after)
+		}
+		public, _, _ := strings.Cut(after[:end], "#")
+		text = public + after[end:]
 	}
 }

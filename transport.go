@@ -115,15 +115,16 @@ func (t *Transport) CloseIdleConnections() {
 // is the caller's to close. Its Request is req, or a copy of it that carries
 // the [Outcome].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now()}
+	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now(), opened: true}
+	defer c.cleanUp()
 	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
 		c.policy = edit.apply(&t.policy, &t.own)
 	}
 	if req.Context().Err() != nil {
+		c.opened = false
 		closeBody(req)
 		return c.finish(Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
 	}
-	defer c.cleanUp()
 	c.prepare()
 	for {
 		a := c.send()
@@ -163,6 +164,7 @@ type call struct {
 	inner     *Outcome // of a Transport underneath, in the last attempt
 	ambiguous bool
 
+	opened    bool           // c.next's body is ours to close
 	withdrawn bool           // for an attempt that has not been sent
 	response  *http.Response // not handed over, nor closed
 	finished  bool
@@ -171,7 +173,7 @@ type call struct {
 // send makes one attempt.
 func (c *call) send() Attempt {
 	c.attempts++
-	c.withdrawn = false
+	c.withdrawn, c.opened = false, false
 	began := c.start
 	if c.attempts > 1 {
 		began = c.t.now()
@@ -271,7 +273,7 @@ func (c *call) cleanUp() {
 	if c.finished {
 		return
 	}
-	if c.withdrawn {
+	if c.opened {
 		closeBody(c.next)
 	}
 	c.refund()

@@ -70,8 +70,9 @@ func (c *call) pause(a *Attempt) Stop {
 		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""
 	}
-	c.refund()
+	c.opened = false
 	closeBody(c.next)
+	c.refund()
 	if status != 0 {
 		a.Err = statusError(status)
 	}

@@ -55,12 +55,13 @@ func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
 	if err := w.seek(offset); err != nil {
 		return 0, &ReadError{err}
 	}
+	position := w.position
+	w.position = unknown // should Read not return
 	n, err := w.body.Read(p)
 	if n, err = checked(n, err, len(p)); err == errInvalidRead {
-		w.position = unknown
 		return 0, &ReadError{err}
 	}
-	w.position += int64(n)
+	w.position = position + int64(n)
 	w.furthest = max(w.furthest, w.position)
 	switch {
 	case err == io.EOF && w.position < w.furthest: // it was longer before

@@ -51,7 +51,14 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 			return 0, err
 		}
 		defer s.source.leave()
+		returned := false
+		defer func() {
+			if !returned { // the bytes of this Read are lost
+				s.keep(r, nil, &ReadError{errNoReturn})
+			}
+		}()
 		n, err := s.body.Read(p)
+		returned = true
 		n, err = checked(n, err, len(p))
 		if err != nil && err != io.EOF {
 			err = &ReadError{err}
@@ -92,7 +99,7 @@ func (s *stream) keep(r *Reader, p []byte, end error) {
 	case s.spent:
 	case fits || r.isOver() || r.lease.followed:
 		s.record = append(s.record, p...)
-		if !fits {
+		if !fits && !r.isOver() {
 			r.lease.cut()
 		}
 	default:

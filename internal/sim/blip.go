@@ -16,7 +16,7 @@ import (
 // breakers", Marc Brooker, 2022, whose bucket has a fixed size. The experiment
 // shows what that costs a busy client, and is this project's own.
 type Blip struct {
-	Policy func() retryhttp.Policy // of a run
+	Policy func() retryhttp.Policy // of a process
 	Rate   float64                 // requests per second
 	WarmUp time.Duration           // before the blip
 	For    time.Duration           // the length of the blip

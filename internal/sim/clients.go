@@ -53,10 +53,10 @@ func answer(req *http.Request, status int) (*http.Response, error) {
 
 // processes are n clients with a Transport each, and so, unless the policy
 // names one Budget for all, with a budget each.
-func processes(n int, base http.RoundTripper, p retryhttp.Policy) []*retryhttp.Transport {
+func processes(n int, base http.RoundTripper, policy func() retryhttp.Policy) []*retryhttp.Transport {
 	transports := make([]*retryhttp.Transport, n)
 	for i := range transports {
-		transports[i] = retryhttp.New(base, p)
+		transports[i] = retryhttp.New(base, policy())
 	}
 	return transports
 }

@@ -25,7 +25,7 @@ const Never = time.Duration(math.MaxInt64)
 // "Metastable Failures in Distributed Systems", Nathan Bronson, Abutalib
 // Aghayev, Aleksey Charapko and Timothy Zhu, HotOS 2021.
 type Collapse struct {
-	Policy    func() retryhttp.Policy // of a run; AttemptTimeout is set to CollapsePatience
+	Policy    func() retryhttp.Policy // of a process; AttemptTimeout is set to CollapsePatience
 	Processes int                     // among which the requests are spread, each with a Transport of its own
 	Spike     float64                 // requests per second in the spike
 	SpikeFor  time.Duration
@@ -90,8 +90,11 @@ func (c Collapse) Run(t *testing.T) CollapseResult {
 		const bin = time.Second
 		offered, load, goodput := Series{Width: bin}, Series{Width: bin}, Series{Width: bin}
 		start := time.Now()
-		policy := c.Policy()
-		policy.AttemptTimeout = CollapsePatience
+		policy := func() retryhttp.Policy {
+			p := c.Policy()
+			p.AttemptTimeout = CollapsePatience
+			return p
+		}
 		service := &congested{dice: newDice(rng)}
 		clients := processes(c.Processes, server(func(req *http.Request) (*http.Response, error) {
 			load.Add(time.Since(start), 1)

@@ -16,7 +16,7 @@ import (
 // Brooker asks what becomes of a budget that is kept by each of many clients in
 // "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.
 type Fleet struct {
-	Policy    func() retryhttp.Policy // of a run
+	Policy    func() retryhttp.Policy // of a process
 	Processes int
 	Rate      float64       // requests per second, of all processes together
 	WarmUp    time.Duration // in which nothing fails
@@ -75,7 +75,7 @@ func (f Fleet) Run(t *testing.T) FleetResult {
 				}
 			}
 			return answer(req, http.StatusOK)
-		}), f.Policy())
+		}), f.Policy)
 		req := get(t)
 
 		Poisson(rng, f.WarmUp+f.For, f.Rate, Constantly(f.Rate), func(at time.Duration) {

@@ -1,0 +1,74 @@
+package replay
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A resend within one attempt (net/http's HTTP/2): the first reader is closed in
+// a Read, the second waits for the body.
+func TestResendWithinTheAttemptGoesOnPastTheLimit(t *testing.T) {
+	for _, limit := range []int64{-1, 4, 100} {
+		gate := make(chan struct{})
+		first := true
+		s := New(plainBody{readerFunc(func(p []byte) (int, error) {
+			if first {
+				first = false
+				<-gate
+				return copy(p, text), nil
+			}
+			return 0, io.EOF
+		}), new(closer)}, limit)
+		l := lease(t, s, nil)
+		a := open(t, l)
+		started := make(chan struct{})
+		go func() { close(started); a.Read(make([]byte, 100)) }()
+		<-started
+		time.Sleep(20 * time.Millisecond)
+		a.Close()
+		b := open(t, l)
+		go func() { time.Sleep(20 * time.Millisecond); close(gate) }()
+		got, err := io.ReadAll(b)
+		assert.NoError(t, err, "limit %d", limit)
+		assert.Equal(t, text, string(got), "limit %d", limit)
+	}
+}
+
+func TestPanicOfReadDoesNotTruncateTheNextAttempt(t *testing.T) {
+	for _, k := range []string{"stream", "seeker"} {
+		t.Run(k, func(t *testing.T) {
+			under := bytes.NewReader([]byte(text))
+			n := 0
+			rd := func(p []byte) (int, error) {
+				n++
+				if n == 1 {
+					io.ReadFull(under, make([]byte, 5))
+					panic("once")
+				}
+				return under.Read(p)
+			}
+			var s *Source
+			if k == "stream" {
+				s = New(plainBody{readerFunc(rd), new(closer)}, 1000)
+			} else {
+				h := &hookedSeeker{Reader: under, read: rd}
+				s = New(seekBody{h, new(closer)}, 0)
+			}
+			l := lease(t, s, nil)
+			require.Panics(t, func() { io.ReadAll(open(t, l)) })
+			l2, err := s.Lease(t.Context(), l, nil)
+			if err != nil {
+				return
+			}
+			got, err := io.ReadAll(open(t, l2))
+			if err == nil {
+				assert.Equal(t, text, string(got))
+			}
+		})
+	}
+}

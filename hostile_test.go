@@ -136,6 +136,7 @@ func TestOnRetryMayReadTheFailedBodyOfAnUpload(t *testing.T) {
 			t.Run(fmt.Sprint(kind, " h2=", h2), func(t *testing.T) {
 				const size = 200 << 10
 				var n atomic.Int32
+				inHook, read := make(chan struct{}), make(chan struct{})
 				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if n.Add(1) > 1 {
 						io.Copy(io.Discard, r.Body)
@@ -144,10 +145,10 @@ func TestOnRetryMayReadTheFailedBodyOfAnUpload(t *testing.T) {
 					http.NewResponseController(w).EnableFullDuplex()
 					w.WriteHeader(503)
 					w.(http.Flusher).Flush()
-					time.Sleep(50 * time.Millisecond)
+					<-inHook // the body comes when it is being waited for
 					w.Write(bytes.Repeat([]byte("e"), size))
 					w.(http.Flusher).Flush()
-					time.Sleep(50 * time.Millisecond)
+					<-read
 				}))
 				srv.EnableHTTP2 = h2
 				srv.StartTLS()
@@ -160,11 +161,14 @@ func TestOnRetryMayReadTheFailedBodyOfAnUpload(t *testing.T) {
 				req.URL, _ = url.Parse(srv.URL)
 				req.Host = ""
 				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0), OnRetry: func(a retryhttp.Attempt) {
+					close(inHook)
+					defer close(read)
 					if a.Response == nil {
 						rerr = a.Err
 						return
 					}
-					got, rerr = io.ReadAll(a.Response.Body)
+					got = make([]byte, size) // not to the end, which is when the handler returns
+					_, rerr = io.ReadFull(a.Response.Body, got)
 				}}).RoundTrip(req)
 				if err == nil {
 					resp.Body.Close()

@@ -25,12 +25,13 @@ import (
 
 var dialRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// The server has read a POST with a key, acted on it, and died. net/http resends it
-// by itself, and what the caller sees is that this dial was refused.
-func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
+// dyingServer answers one request, and at the second, which it reads to its end
+// and acts on, it dies: nobody listens any more when the connection breaks.
+func dyingServer(t *testing.T, act func()) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var payments atomic.Int32
+	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
@@ -38,20 +39,28 @@ func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
 		}
 		defer c.Close()
 		br := bufio.NewReader(c)
-		for i := 0; i < 2; i++ {
-			r, err := http.ReadRequest(br)
+		for n := range 2 {
+			req, err := http.ReadRequest(br)
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(io.Discard, r.Body)
-			if i == 0 {
+			_, _ = io.Copy(io.Discard, req.Body)
+			if n == 0 {
 				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 				continue
 			}
-			payments.Add(1) // it took effect
-			_ = l.Close()   // and the process dies
+			act()
+			_ = l.Close()
 		}
 	}()
+	return l.Addr().String()
+}
+
+// The server has read a POST with a key, acted on it, and died. net/http resends it
+// by itself, and what the caller sees is that this dial was refused.
+func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
+	var payments atomic.Int32
+	addr := dyingServer(t, func() { payments.Add(1) })
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
 	var classes []retryhttp.Class
@@ -65,7 +74,7 @@ func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
 		},
 	})
 	send := func() error {
-		req, _ := http.NewRequest("POST", "http://"+l.Addr().String()+"/pay", bytes.NewReader([]byte("pay")))
+		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))
 		req.Header.Set("Idempotency-Key", "k")
 		resp, err := rt.RoundTrip(req)
 		if err == nil {
@@ -74,8 +83,7 @@ func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
 		return err
 	}
 	require.NoError(t, send())
-	time.Sleep(20 * time.Millisecond)
-	err = send()
+	err := send()
 	e := errorOf(t, err)
 	require.EqualValues(t, 1, payments.Load(), "the payment did take effect")
 	assert.NotEqual(t, retryhttp.Unprocessed, classes[1], "%v", err)
@@ -84,35 +92,15 @@ func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
 
 // The same, default policy: Ambiguous must be true.
 func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
-	var l2 net.Listener
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		br := bufio.NewReader(c)
-		for i := 0; i < 2; i++ {
-			r, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, r.Body)
-			if i == 0 {
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			} else {
-				_ = l.Close()
-			}
-		}
-	}()
+	addr := dyingServer(t, func() {})
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
 	rt := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), OnRetry: func(retryhttp.Attempt) {
-		l2, err = net.Listen("tcp", addr) // the server is up again
-		require.NoError(t, err)
+		l2, err := net.Listen("tcp", addr) // the server is up again
+		if !assert.NoError(t, err) {
+			return
+		}
+		t.Cleanup(func() { _ = l2.Close() })
 		go http.Serve(l2, http.HandlerFunc(status(409)))
 	}})
 	send := func() (*http.Response, error) {
@@ -124,12 +112,10 @@ func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
 		}
 		return resp, err
 	}
-	_, err = send()
+	_, err := send()
 	require.NoError(t, err)
-	time.Sleep(20 * time.Millisecond)
 	resp, err := send()
 	require.NoError(t, err)
-	defer l2.Close()
 	assert.Equal(t, 409, resp.StatusCode)
 	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous, "%+v", retryhttp.OutcomeOf(resp))
 }

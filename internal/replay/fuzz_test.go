@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -115,15 +116,18 @@ type (
 		closed  bool
 	}
 	modelLease struct {
-		lease *Lease
-		over  bool
-		met   bool // the end, by a reader
-		told  bool // of it
+		lease  *Lease
+		over   bool
+		opened bool
+		met    bool // the end, by a reader
+		told   bool // of it
 	}
 	modelReader struct {
 		reader io.ReadCloser
 		lease  *modelLease
 		offset int64
+		again  bool // not the lease's first
+		used   bool
 		over   bool
 	}
 )
@@ -181,13 +185,15 @@ func (m *model) open(l *modelLease) {
 		require.Equal(m.t, ErrSpent, err)
 	default:
 		require.NoError(m.t, err)
-		m.readers = append(m.readers, &modelReader{reader: r, lease: l})
+		m.readers = append(m.readers, &modelReader{reader: r, lease: l, again: l.opened})
+		l.opened = true
 	}
 }
 
 // read reports whether the reader may have more.
 func (m *model) read(r *modelReader, size int) bool {
 	p := make([]byte, size)
+	r.used = true
 	n, err := r.reader.Read(p)
 	require.True(m.t, n >= 0 && n <= size, "count %d of %d", n, size)
 	switch {
@@ -233,6 +239,14 @@ func (m *model) read(r *modelReader, size int) bool {
 func (m *model) seal(cut bool) {
 	m.source.Seal(cut)
 	m.sealed = true
+	newest := true
+	for _, r := range slices.Backward(m.readers) {
+		if r.over {
+			continue
+		}
+		r.over = !newest && r.again && !r.used
+		newest = false
+	}
 	if cut {
 		for _, r := range m.readers {
 			r.lease.over = r.lease.over || !r.over

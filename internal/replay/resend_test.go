@@ -72,3 +72,27 @@ func TestPanicOfReadDoesNotTruncateTheNextAttempt(t *testing.T) {
 		})
 	}
 }
+
+// net/http opens a body for a resend, finds no connection, and forgets it.
+func TestSealEndsWhatWasOpenedForAResendAndNotUsed(t *testing.T) {
+	var closes closer
+	s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
+	l := lease(t, s, nil)
+	first := open(t, l)
+	used := open(t, l)
+	_, err := used.Read(make([]byte, 5))
+	require.NoError(t, err)
+	forgotten := open(t, l)
+	newest := open(t, l)
+	s.Seal(false)
+	_, err = forgotten.Read(make([]byte, 5))
+	assert.Equal(t, ErrOver, err)
+	for _, r := range []*Reader{first, used, newest} {
+		assert.Zero(t, closes.closes.Load())
+		got, err := io.ReadAll(r)
+		assert.NoError(t, err)
+		assert.True(t, bytes.HasSuffix([]byte(text), got))
+		require.NoError(t, r.Close())
+	}
+	assert.EqualValues(t, 1, closes.closes.Load())
+}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -133,6 +134,7 @@ func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease,
 func (s *Source) Seal(cut bool) {
 	s.mu.Lock()
 	s.sealed = true
+	s.forget()
 	if cut {
 		for len(s.readers) > 0 {
 			s.readers[0].lease.cut()
@@ -156,6 +158,19 @@ func (s *Source) Seal(cut bool) {
 	select {
 	case <-closed:
 	case <-timer.C:
+	}
+}
+
+// forget ends the readers that were opened for a resend and are not used for it:
+// net/http's HTTP/2 opens one before it looks for a connection, and where there is
+// none drops it without a Close. The newest is the one that is in use, if it is
+// not the first.
+func (s *Source) forget() {
+	for i := len(s.readers) - 2; i >= 0; i-- {
+		if r := s.readers[i]; r.again && !r.used.Load() {
+			close(r.over)
+			s.readers = slices.Delete(s.readers, i, i+1)
+		}
 	}
 }
 
@@ -214,6 +229,7 @@ type Lease struct {
 
 	// guarded by source.mu
 	over     bool
+	opened   bool
 	followed bool // by another lease, which has been promised the beginning
 }
 
@@ -229,7 +245,8 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	case !s.origin.repeatable():
 		return nil, ErrSpent
 	}
-	r := &Reader{lease: l, over: make(chan struct{})}
+	r := &Reader{lease: l, over: make(chan struct{}), again: l.opened}
+	l.opened = true
 	s.readers = append(s.readers, r)
 	return r, nil
 }
@@ -265,9 +282,12 @@ type Reader struct {
 	lease  *Lease
 	offset int64
 	over   chan struct{} // closed by Close, or with the attempt
+	again  bool          // not the lease's first
+	used   atomic.Bool   // somebody has read from it
 }
 
 func (r *Reader) Read(p []byte) (int, error) {
+	r.used.Store(true)
 	if r.isOver() {
 		return 0, ErrOver
 	}

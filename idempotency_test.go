@@ -20,7 +20,7 @@ func TestIdempotentFollowsTheMethodRegistry(t *testing.T) {
 		"LABEL": true, "LINK": true, "MERGE": true, "MKACTIVITY": true, "MKCALENDAR": true, "MKCOL": true,
 		"MKREDIRECTREF": true, "MKWORKSPACE": true, "MOVE": true, "ORDERPATCH": true, "PRI": true,
 		"PROPFIND": true, "PROPPATCH": true, "REBIND": true, "REPORT": true, "SEARCH": true, "UNBIND": true,
-		"UNCHECKOUT": true, "UNLINK": true, "UPDATE": true, "UPDATEREDIRECTREF": true, "VERSION-CONTROL": true,
+		"UNCHECKOUT": true, "UNLINK": true, "UNLOCK": true, "UPDATE": true, "UPDATEREDIRECTREF": true, "VERSION-CONTROL": true,
 
 		"POST": false, "PATCH": false, "CONNECT": false, "LOCK": false,
 

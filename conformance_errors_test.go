@@ -1,0 +1,178 @@
+package retryhttp_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"reflect"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/replay"
+)
+
+func testClassifyVectors(t *testing.T) {
+	type classifyCase struct {
+		vector
+		Status     *int       `json:"status"`
+		Error      string     `json:"error"`
+		Method     string     `json:"method"`
+		Headers    fieldLines `json:"headers"`
+		CallerGone bool       `json:"caller_gone"`
+		Expect     string     `json:"expect"`
+	}
+	for _, c := range vectors[classifyCase](t, "classify.json").Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.CallerGone {
+				cancel()
+			}
+			req := get(t, ctx)
+			req.Method, req.Header = c.Method, c.Headers.toSend()
+			a := retryhttp.Attempt{Number: 1, Request: req}
+			require.NotEqual(t, c.Status == nil, c.Error == "", "a case has a status or an error")
+			if c.Status != nil {
+				a.Response = &http.Response{StatusCode: *c.Status}
+			} else {
+				a.Err = errorOfKind(t, c.Error)
+			}
+			assert.Equal(t, classOfName(t, c.Expect), retryhttp.Classify(a), "%v; %s", a.Err, c.Because)
+		})
+	}
+}
+
+func classOfName(t *testing.T, name string) retryhttp.Class {
+	t.Helper()
+	switch name {
+	case "final":
+		return retryhttp.Final
+	case "retryable":
+		return retryhttp.Retryable
+	case "unprocessed":
+		return retryhttp.Unprocessed
+	}
+	require.Fail(t, "no such class", name)
+	return 0
+}
+
+func errorOfKind(t *testing.T, kind string) error {
+	t.Helper()
+	err, ok := errorKinds[kind]
+	require.True(t, ok, "no such kind of error: %q", kind)
+	return err
+}
+
+var (
+	connectionRefused = dialError(syscall.ECONNREFUSED)
+	connectionReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+)
+
+func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+
+func untrusted(err error) error { return &tls.CertificateVerificationError{Err: err} }
+
+// errorKinds has, for each kind of error in the vectors, the one that net/http
+// makes.
+var errorKinds = map[string]error{
+	"request-canceled":          context.Canceled,
+	"request-deadline-exceeded": context.DeadlineExceeded,
+
+	"marked-permanent":                    retryhttp.Permanent(errBroken),
+	"marked-permanent-connection-refused": retryhttp.Permanent(connectionRefused),
+
+	"tls-certificate-unknown-authority":            untrusted(x509.UnknownAuthorityError{}),
+	"tls-certificate-host-mismatch":                untrusted(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}),
+	"tls-certificate-expired":                      untrusted(x509.CertificateInvalidError{Reason: x509.Expired}),
+	"tls-certificate-not-permitted-by-constraints": untrusted(x509.ConstraintViolationError{}),
+	"tls-certificate-weak-signature":               untrusted(x509.InsecureAlgorithmError(x509.MD5WithRSA)),
+	"tls-certificate-unknown-critical-extension":   untrusted(x509.UnhandledCriticalExtension{}),
+	"tls-certificate-rejected-by-verification":     untrusted(errBroken),
+	"tls-no-trusted-roots":                         x509.SystemRootsError{},
+	"tls-encrypted-client-hello-rejected":          &tls.ECHRejectionError{},
+	"tls-alert-received":                           &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")},
+	"tls-alert-received-over-quic":                 fmt.Errorf("crypto error: %w", tls.AlertError(42)),
+	"tls-alert-received-from-proxy":                &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}},
+	"tls-peer-speaks-no-tls":                       tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"},
+	"tls-peer-speaks-plain-http":                   http.ErrSchemeMismatch,
+	"tls-handshake-timeout":                        errors.New("net/http: TLS handshake timeout"),
+	"tls-record-corrupted":                         &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")},
+
+	"answer-of-another-protocol":           errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`),
+	"http-version-unreadable":              errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP version "HTTP/x"`),
+	"status-code-unreadable":               errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP status code "abc"`),
+	"http1-answer-to-http2":                errors.New("http2: failed reading the frame payload: unexpected EOF, note that the frame header looked like an HTTP/1.1 header"),
+	"connection-closed-in-status-line":     errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "HTTP/1"`),
+	"connection-closed-in-response-header": fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", io.ErrUnexpectedEOF),
+	"connection-closed-before-response":    io.EOF,
+	"connection-reset":                     connectionReset,
+	"connection-broken-while-writing":      &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE},
+	"response-header-timeout":              errors.New("net/http: timeout awaiting response headers"),
+	"attempt-timeout":                      context.DeadlineExceeded,
+	"cancellation-not-the-callers":         context.Canceled,
+	"unknown":                              errBroken,
+
+	"dns-not-found":      dialError(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}),
+	"dns-server-failure": dialError(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}),
+	"dns-timeout":        dialError(&net.DNSError{Err: "i/o timeout", Name: "h", IsTimeout: true}),
+
+	"unsupported-scheme":      errors.New(`unsupported protocol scheme "gopher"`),
+	"invalid-method":          errors.New(`net/http: invalid method "GE T"`),
+	"invalid-header-value":    errors.New(`net/http: invalid header field value for "A"`),
+	"no-host":                 errors.New("http: no Host in request URL"),
+	"invalid-host":            errors.New("http: invalid Host header"),
+	"invalid-port":            dialError(&net.AddrError{Err: "invalid port", Addr: "h:99999"}),
+	"invalid-url-escape":      &url.Error{Op: "parse", Err: url.EscapeError("%zz")},
+	"request-body-unreadable": fmt.Errorf("write: %w", &replay.ReadError{Err: errBroken}),
+
+	"connection-refused":                  connectionRefused,
+	"connection-refused-at-every-address": errors.Join(connectionRefused, dialError(syscall.EHOSTUNREACH)),
+	"host-unreachable":                    dialError(syscall.EHOSTUNREACH),
+	"network-unreachable":                 dialError(syscall.ENETUNREACH),
+	"connect-timeout":                     dialError(os.ErrDeadlineExceeded),
+	"proxy-connection-refused":            &net.OpError{Op: "proxyconnect", Net: "tcp", Err: connectionRefused},
+	"socks-proxy-refused":                 &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")},
+
+	"connection-refused-after-redirect":            &url.Error{Op: "Get", URL: "http://h/", Err: connectionRefused},
+	"connection-reset-then-refused-elsewhere":      errors.Join(connectionReset, connectionRefused),
+	"connection-refused-then-reset-elsewhere":      errors.Join(connectionRefused, connectionReset),
+	"read-failed-for-a-connection-refused-beneath": &net.OpError{Op: "read", Net: "tunnel", Err: connectionRefused},
+	"write-failed-for-a-name-beneath":              &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "server misbehaving", Name: "h"}},
+
+	"http2-refused-stream":    http2Error{StreamID: 1, Code: 7},
+	"http2-internal-error":    http2Error{StreamID: 1, Code: 2},
+	"http2-cancel":            http2Error{StreamID: 1, Code: 8},
+	"http2-enhance-your-calm": http2Error{StreamID: 1, Code: 11},
+}
+
+// http2Error is like net/http's own error for a stream, whose type is not
+// exported: it converts to any struct of the same fields.
+type http2Error struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e http2Error) Error() string {
+	return fmt.Sprintf("stream error: stream ID %d; code %d", e.StreamID, e.Code)
+}
+
+func (e http2Error) As(target any) bool {
+	dst, src := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
+	if dst.Kind() != reflect.Struct || !src.CanConvert(dst.Type()) {
+		return false
+	}
+	dst.Set(src.Convert(dst.Type()))
+	return true
+}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,12 +68,13 @@ const (
 // best marked with Permanent.
 //
 // An error is Unprocessed if it came before a byte was written, from resolving
-// the host, dialing it or its proxy, or waiting for the TLS handshake; and if
-// the server refused an HTTP/2 stream with REFUSED_STREAM (RFC 9113, section
-// 8.7). The latter is recognized from net/http's own HTTP/2; an error of the
-// separate module golang.org/x/net/http2 is merely Retryable. So is a failure to
-// connect for a request that is not safe and has an idempotency key: net/http
-// may have sent it before, by itself, on a connection that broke.
+// the host, dialing it or its proxy, or waiting for the TLS or QUIC
+// handshake; and if the server refused the stream, with REFUSED_STREAM over HTTP/2
+// (RFC 9113, section 8.7) or H3_REQUEST_REJECTED over HTTP/3 (RFC 9114, section
+// 4.1.1). The latter two are recognized from net/http, golang.org/x/net/http2 and
+// github.com/quic-go/quic-go/http3. But a failure to connect is merely Retryable
+// for a request that is not safe and has an idempotency key: net/http may have
+// sent it before, by itself, on a connection that broke.
 //
 // Every other error is Retryable: connections that break or are refused by a
 // middlebox, responses that end in the header, timeouts.
@@ -123,49 +123,6 @@ func classifyError(req *http.Request, err error) Class {
 	return Retryable // conservatively: the server may have seen it
 }
 
-// neverSent reports whether err proves that no byte of the request was written:
-// it came from resolving a host, or from making a connection to it or its proxy.
-//
-// It is the outermost error that counts, and all of a join: a read or a write
-// may fail because of a dial further down, as where one connection is carried by
-// another. The error of an http.Client, a *url.Error, proves nothing, since the
-// client may have followed a redirect.
-func neverSent(err error) bool {
-	switch e := err.(type) {
-	case *url.Error:
-		return false
-	case *net.DNSError:
-		return true
-	case *net.OpError:
-		return e.Op == "dial" || e.Op == "proxyconnect" || e.Op == "socks connect"
-	case interface{ Unwrap() error }:
-		return e.Unwrap() != nil && neverSent(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		return len(e.Unwrap()) > 0 && !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return err == nil || !neverSent(err) })
-	}
-	return err.Error() == tlsHandshakeTimeout
-}
-
-// resendable reports whether net/http may have sent req before, by itself: it
-// goes by the key, and returns the last error only. Where it goes by the method,
-// nothing depends on it, for those methods are safe.
-func resendable(req *http.Request) bool {
-	return req != nil && !safeMethod(req.Method) && keyedForNetHTTP(req.Header)
-}
-
-// streamRefused reports whether err is net/http's error for REFUSED_STREAM and
-// nothing else.
-func streamRefused(err error) bool {
-	switch e := err.(type) {
-	case interface{ As(any) bool }:
-		var stream streamError
-		return e.As(&stream) && stream.Code == refusedStream
-	case interface{ Unwrap() error }:
-		return e.Unwrap() != nil && streamRefused(e.Unwrap())
-	}
-	return false
-}
-
 // untrusted reports whether one side refused the other's identity or terms in
 // the TLS handshake.
 func untrusted(err error) bool {
@@ -207,19 +164,6 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// streamError has the shape of net/http's own HTTP/2 stream error, which lets
-// errors.As convert it to any struct of the same fields, so that nobody needs
-// to import golang.org/x/net/http2 to read it.
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string { return "http2: stream error" }
-
-const refusedStream = 7 // REFUSED_STREAM, RFC 9113, section 7
-
 // The following are the errors that net/http makes without a type or a
 // sentinel. This is the one place where an error's text is looked at. Should a
 // release of Go word one differently, its error turns Retryable, which costs
@@ -229,12 +173,13 @@ const tlsHandshakeTimeout = "net/http: TLS handshake timeout"
 var notARequest = [...]string{
 	"unsupported protocol scheme",
 	"http2: unsupported scheme",
-	"http: nil Request.URL",
-	"http: nil Request.Header",
-	"http: no Host in request URL",
+	"nil Request.URL",
+	"nil Request.Header",
+	"no Host in request URL",
 	"http: Request.Write on Request with no Host or URL set",
 	"net/http: invalid ", // header, trailer, method
 	"http2: invalid ",    // the headers that belong to a connection
+	"http3: invalid ",    // header, method
 	"http: invalid Host header",
 	"invalid Trailer key",
 	"invalid request :path",
@@ -293,10 +238,3 @@ func Permanent(err error) error {
 type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
-
-// keyedForNetHTTP goes by the entry's presence alone, as net/http does.
-func keyedForNetHTTP(h http.Header) bool {
-	_, key := h["Idempotency-Key"]
-	_, xKey := h["X-Idempotency-Key"]
-	return key || xKey
-}

@@ -54,6 +54,15 @@
 // time. A request whose body this package wraps is given a GetBody, so that they
 // work for it too.
 //
+// # Connections that have died
+//
+// Over HTTP/2 the attempts of a request share one connection with everything else
+// that goes to that host. Where its other end is gone without a word, they all
+// meet the same silence, whatever the AttemptTimeout, until the kernel gives the
+// connection up, which can take a quarter of an hour. Have the base ping it: set
+// SendPingTimeout and PingTimeout in its [http.HTTP2Config]. The base that [New]
+// makes for itself does.
+//
 // # Chains of RoundTrippers
 //
 // Signing, authentication, tracing of single attempts and circuit breakers
@@ -89,15 +98,27 @@ type Transport struct {
 
 // New returns a Transport that sends attempts through base. A nil base is a
 // pooled go-cleanhttp transport of its own: the settings of
-// [http.DefaultTransport], sharing no connections with it.
+// [http.DefaultTransport], sharing no connections with it. Its HTTP/2 connections
+// are pinged when nothing has come for 15 seconds, and closed if nothing comes
+// for another 15.
 func New(base http.RoundTripper, p Policy) *Transport {
 	if base == nil {
-		base = cleanhttp.DefaultPooledTransport()
+		base = pooled()
 	}
 	t := &Transport{base: base, plain: p.Classify == nil, epoch: time.Now()}
 	t.policy = p.resolve(&t.own)
 	return t
 }
+
+// pooled is a base for who brings none. net/http sends every attempt on the same
+// HTTP/2 connection for as long as it takes it for alive; by itself it never asks.
+func pooled() *http.Transport {
+	base := cleanhttp.DefaultPooledTransport()
+	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+	return base
+}
+
+const pingAfter = 15 * time.Second
 
 // CloseIdleConnections closes the base's idle connections, if it has any. It
 // is what makes [http.Client.CloseIdleConnections] work.

@@ -1,0 +1,57 @@
+package retryhttp
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/memnet"
+)
+
+// mute is a listener whose first connection takes all and says nothing.
+type mute struct {
+	net.Listener
+	spoken bool
+}
+
+func (m *mute) Accept() (net.Conn, error) {
+	c, err := m.Listener.Accept()
+	if err != nil || m.spoken {
+		return c, err
+	}
+	m.spoken = true
+	go func() {
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}()
+	return m.Listener.Accept()
+}
+
+// All attempts go to one HTTP/2 connection. If that is dead, it must be found out.
+func TestAttemptsLeaveADeadHTTP2Connection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		srv.Protocols.SetUnencryptedHTTP2(true)
+		go func() { _ = srv.Serve(&mute{Listener: n}) }()
+		base := pooled()
+		base.DialContext, base.Protocols = n.Dial, srv.Protocols
+		rt := New(base, Policy{AttemptTimeout: time.Second, Backoff: Constant(time.Second), MaxAttempts: -1, MaxElapsed: time.Hour, Budget: Unlimited{}})
+		req, err := http.NewRequest("GET", "http://server/", nil)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.LessOrEqual(t, OutcomeOf(resp).Elapsed, 2*pingAfter+2*time.Second)
+		assert.Equal(t, 2, n.Dials())
+		rt.CloseIdleConnections()
+		require.NoError(t, srv.Close())
+		time.Sleep(time.Minute) // what net/http keeps for a closed stream
+	})
+}

@@ -2,11 +2,11 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 
@@ -116,17 +116,16 @@ type (
 		closed  bool
 	}
 	modelLease struct {
-		lease  *Lease
-		over   bool
-		opened bool
-		met    bool // the end, by a reader
-		told   bool // of it
+		lease         *Lease
+		over          bool
+		first, newest *modelReader
+		met           bool // the end, by a reader
+		told          bool // of it
 	}
 	modelReader struct {
 		reader io.ReadCloser
 		lease  *modelLease
 		offset int64
-		again  bool // not the lease's first
 		used   bool
 		over   bool
 	}
@@ -185,8 +184,9 @@ func (m *model) open(l *modelLease) {
 		require.Equal(m.t, ErrSpent, err)
 	default:
 		require.NoError(m.t, err)
-		m.readers = append(m.readers, &modelReader{reader: r, lease: l, again: l.opened})
-		l.opened = true
+		reader := &modelReader{reader: r, lease: l}
+		l.first, l.newest = cmp.Or(l.first, reader), reader
+		m.readers = append(m.readers, reader)
 	}
 }
 
@@ -239,13 +239,8 @@ func (m *model) read(r *modelReader, size int) bool {
 func (m *model) seal(cut bool) {
 	m.source.Seal(cut)
 	m.sealed = true
-	newest := true
-	for _, r := range slices.Backward(m.readers) {
-		if r.over {
-			continue
-		}
-		r.over = !newest && r.again && !r.used
-		newest = false
+	for _, r := range m.readers {
+		r.over = r.over || r != r.lease.first && r != r.lease.newest && !r.used
 	}
 	if cut {
 		for _, r := range m.readers {

@@ -96,3 +96,17 @@ func TestSealEndsWhatWasOpenedForAResendAndNotUsed(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, closes.closes.Load())
 }
+
+func TestSealEndsWhatWasForgottenAlsoIfTheResendIsDone(t *testing.T) {
+	var closes closer
+	s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
+	l := lease(t, s, nil)
+	require.NoError(t, open(t, l).Close())
+	open(t, l) // and forgotten
+	newest := open(t, l)
+	_, err := io.ReadAll(newest)
+	require.NoError(t, err)
+	require.NoError(t, newest.Close())
+	s.Seal(false)
+	assert.EqualValues(t, 1, closes.closes.Load())
+}

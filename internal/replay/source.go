@@ -10,6 +10,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -161,17 +162,17 @@ func (s *Source) Seal(cut bool) {
 	}
 }
 
-// forget ends the readers that were opened for a resend and are not used for it:
+// forget ends the readers that were opened for a resend and not used for it:
 // net/http's HTTP/2 opens one before it looks for a connection, and where there is
-// none drops it without a Close. The newest is the one that is in use, if it is
-// not the first.
+// none drops it without a Close. It then uses the newest, or the first.
 func (s *Source) forget() {
-	for i := len(s.readers) - 2; i >= 0; i-- {
-		if r := s.readers[i]; r.again && !r.used.Load() {
+	s.readers = slices.DeleteFunc(s.readers, func(r *Reader) bool {
+		forgotten := r != r.lease.first && r != r.lease.newest && !r.used.Load()
+		if forgotten {
 			close(r.over)
-			s.readers = slices.Delete(s.readers, i, i+1)
 		}
-	}
+		return forgotten
+	})
 }
 
 // closeTime is for how long Seal waits for Close, so that the body of a request
@@ -229,7 +230,8 @@ type Lease struct {
 
 	// guarded by source.mu
 	over     bool
-	opened   bool
+	first    *Reader
+	newest   *Reader
 	followed bool // by another lease, which has been promised the beginning
 }
 
@@ -245,8 +247,8 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	case !s.origin.repeatable():
 		return nil, ErrSpent
 	}
-	r := &Reader{lease: l, over: make(chan struct{}), again: l.opened}
-	l.opened = true
+	r := &Reader{lease: l, over: make(chan struct{})}
+	l.first, l.newest = cmp.Or(l.first, r), r
 	s.readers = append(s.readers, r)
 	return r, nil
 }
@@ -282,7 +284,6 @@ type Reader struct {
 	lease  *Lease
 	offset int64
 	over   chan struct{} // closed by Close, or with the attempt
-	again  bool          // not the lease's first
 	used   atomic.Bool   // somebody has read from it
 }
 

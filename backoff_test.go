@@ -177,6 +177,15 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 	}
 }
 
+// Where the limit is no multiple of three, prev at a third of it has a ceiling
+// of its own.
+func TestDecorrelatedJitterStaysWithinThreeTimesThePreviousWait(t *testing.T) {
+	decorrelated := retryhttp.DecorrelatedJitter(1, 5)
+	for range 100 {
+		assert.LessOrEqual(t, decorrelated(2, 1), time.Duration(3))
+	}
+}
+
 func TestBackoffJittersEvenlyOverItsWholeRange(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	full, equal := retryhttp.FullJitter(s, 10*s), retryhttp.EqualJitter(s, 10*s)

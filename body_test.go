@@ -165,34 +165,38 @@ func TestGetBodyThatFailsEndsTheRetries(t *testing.T) {
 		{"after an error", script.Fail(errBroken), func() (io.ReadCloser, error) { return nil, errGone }, errGone},
 		{"neither a body nor an error", script.Fail(errBroken), func() (io.ReadCloser, error) { return nil, nil }, errBroken},
 	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				budget := &countingBudget{}
-				retried := 0
-				req, err := http.NewRequest("PUT", "http://host.example/", strings.NewReader("x"))
-				require.NoError(t, err)
-				req.GetBody = tc.body
-				start := time.Now()
-				resp, err := retryhttp.New(script.New(tc.step), retryhttp.Policy{Budget: budget, OnRetry: func(retryhttp.Attempt) { retried++ }}).RoundTrip(req)
-				assert.Zero(t, time.Since(start), "no wait")
-				assert.Zero(t, retried)
-				assert.Equal(t, 1, budget.withdrawn)
-				assert.Equal(t, 1, budget.refunded)
-				if tc.err == nil {
+	unprocessed := func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Unprocessed }
+	for _, method := range []string{"PUT", "POST"} {
+		for _, tc := range cases {
+			t.Run(method+" "+tc.name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					budget := &countingBudget{}
+					retried := 0
+					p := retryhttp.Policy{Budget: budget, Classify: unprocessed, RetryUnprocessed: true, OnRetry: func(retryhttp.Attempt) { retried++ }}
+					req, err := http.NewRequest(method, "http://host.example/", strings.NewReader("x"))
 					require.NoError(t, err)
-					got, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					assert.Equal(t, "body of 503", string(got), "the body comes unread")
-					assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-					return
-				}
-				assert.Nil(t, resp)
-				assert.ErrorIs(t, err, errBroken)
-				assert.ErrorIs(t, err, tc.err)
-				assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
+					req.GetBody = tc.body
+					start := time.Now()
+					resp, err := retryhttp.New(script.New(tc.step), p).RoundTrip(req)
+					assert.Zero(t, time.Since(start), "no wait")
+					assert.Zero(t, retried)
+					assert.Equal(t, 1, budget.withdrawn)
+					assert.Equal(t, 1, budget.refunded)
+					if tc.err == nil {
+						require.NoError(t, err)
+						got, err := io.ReadAll(resp.Body)
+						require.NoError(t, err)
+						assert.Equal(t, "body of 503", string(got), "the body comes unread")
+						assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+						return
+					}
+					assert.Nil(t, resp)
+					assert.ErrorIs(t, err, errBroken)
+					assert.ErrorIs(t, err, tc.err)
+					assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -415,6 +419,33 @@ func TestAttemptsHaveTrailersOfTheirOwn(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	})
 }
+
+func TestTrailerThatWasNotAnnouncedIsNotSent(t *testing.T) {
+	req, err := http.NewRequest("PUT", "http://server/", nil)
+	require.NoError(t, err)
+	req.Body = &lateTrailerBody{strings.NewReader("content"), req}
+	base := script.New(script.Status(200))
+	_, err = retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Empty(t, base.Requests()[0].Trailer)
+}
+
+// lateTrailerBody adds a trailer, which it did not announce, when it has been
+// read.
+type lateTrailerBody struct {
+	io.Reader
+	req *http.Request
+}
+
+func (b *lateTrailerBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.req.Trailer = http.Header{"X-Sum": {"sum of content"}}
+	}
+	return n, err
+}
+
+func (b *lateTrailerBody) Close() error { return nil }
 
 // trailerBody sets a trailer when it has been read.
 type trailerBody struct {

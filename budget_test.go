@@ -512,6 +512,9 @@ func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
 		use    func(*retryhttp.TokenBucket, *http.Request)
 	}{
 		"withdrawn from": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }},
+		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
+			b.Withdraw(req)
+		}},
 		"drained": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) {
 			for b.Withdraw(req) {
 			}
@@ -561,27 +564,37 @@ func TestTokenBucketEvictsTheFullestThen(t *testing.T) {
 			assert.Equal(t, 1, lost, "exactly one made room")
 		})
 	})
-	t.Run("which is the one that lacks least", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var b retryhttp.TokenBucket
-			const fuller = 2345
-			for i := range buckets {
-				if i == fuller {
-					require.True(t, b.Withdraw(host(i)))
-				} else {
-					drawAll(t, &b, host(i))
+	for name, c := range map[string]struct {
+		bucket *retryhttp.TokenBucket
+		drawn  int // from the fuller one
+		whole  float64
+	}{
+		"which is the one that lacks least":           {&retryhttp.TokenBucket{}, 1, 5},
+		"which is the one that has MinPerSecond left": {&retryhttp.TokenBucket{MinPerSecond: 1}, 5, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := c.bucket
+				const fuller = 2345
+				for i := range buckets {
+					if i != fuller {
+						drawAll(t, b, host(i))
+					}
 				}
-			}
-			require.True(t, b.Withdraw(requestTo("new")))
-			for i := range buckets {
-				want := 0.0
-				if i == fuller {
-					want = 5
+				for range c.drawn {
+					require.True(t, b.Withdraw(host(fuller)))
 				}
-				require.Equal(t, want, b.Tokens(host(i)), "%d", i)
-			}
+				require.True(t, b.Withdraw(requestTo("new")))
+				for i := range buckets {
+					want := 0.0
+					if i == fuller {
+						want = c.whole
+					}
+					require.Equal(t, want, b.Tokens(host(i)), "%d", i)
+				}
+			})
 		})
-	})
+	}
 	t.Run("and of full ones the one that has earned least", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := retryhttp.TokenBucket{Ratio: 10}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,7 +78,9 @@ func TestClassifyErrors(t *testing.T) {
 		{"name server times out", &net.DNSError{Err: "i/o timeout", Name: "h", IsTimeout: true}, retryhttp.Unprocessed},
 		{"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Unprocessed},
 		{"SOCKS proxy refuses", &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}, retryhttp.Unprocessed},
+		{"stream refused, wrapped", fmt.Errorf("base: %w", resetStream(7)), retryhttp.Unprocessed},
 
+		{"stream canceled, wrapped", fmt.Errorf("base: %w", resetStream(8)), retryhttp.Retryable},
 		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Retryable},
 		{"one host refused, the other broke", errors.Join(dial(syscall.ECONNREFUSED), io.EOF), retryhttp.Retryable},
 		{"one broke, the other host refused", errors.Join(io.EOF, dial(syscall.ECONNREFUSED)), retryhttp.Retryable},
@@ -99,6 +102,21 @@ func TestClassifyErrors(t *testing.T) {
 			assert.Equal(t, tc.want, retryhttp.Classify(retryhttp.Attempt{Err: tc.err}), "without a request")
 		})
 	}
+}
+
+// resetStream is an HTTP/2 error code. Like net/http's error for a stream that
+// was reset, it fills any struct that has a field for it.
+type resetStream uint64
+
+func (s resetStream) Error() string { return "stream was reset" }
+
+func (s resetStream) As(target any) bool {
+	v := reflect.ValueOf(target).Elem()
+	if v.Kind() != reflect.Struct || !v.FieldByName("Code").IsValid() {
+		return false
+	}
+	v.FieldByName("Code").SetUint(uint64(s))
+	return true
 }
 
 func TestAnErrorAfterTheCallersContextEndedIsFinal(t *testing.T) {
@@ -211,6 +229,7 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"another protocol", &http.Transport{}, "http://" + speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
 		{"another version", &http.Transport{}, "http://" + speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
 		{"no status", &http.Transport{}, "http://" + speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},
+		{"a status of four digits", &http.Transport{}, "http://" + speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Final},
 		{"a greeting with a number", &http.Transport{}, "http://" + speak("220 mail.example ESMTP\r\n"), retryhttp.Final},
 		{"closed without an answer", &http.Transport{}, "http://" + speak(""), retryhttp.Retryable},
 		{"closed in the version", &http.Transport{}, "http://" + speak("HTT"), retryhttp.Retryable},

@@ -211,6 +211,33 @@ func TestNestedAmbiguityIsPassedOn(t *testing.T) {
 	})
 }
 
+func TestAttemptTimeoutIsRetriedUnlessTheOneUnderneathHasRetried(t *testing.T) {
+	slow := func(step script.Step) script.Step { // it does not look at its context
+		return func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return step(req)
+		}
+	}
+	for _, late := range []script.Step{script.Status(503), script.Fail(errBroken)} {
+		for _, tc := range []struct {
+			steps []script.Step
+			stop  retryhttp.Stop
+		}{
+			{[]script.Step{slow(late)}, retryhttp.StopAttempts},
+			{[]script.Step{script.Status(503), slow(late)}, retryhttp.StopNested},
+		} {
+			bubble(t, func(t *testing.T) {
+				base := script.New(tc.steps...)
+				inner := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0)})
+				_, err := retryhttp.New(inner, retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2}).RoundTrip(get(t, t.Context()))
+				assert.Equal(t, tc.stop, errorOf(t, err).Stop)
+				assert.Equal(t, 2, errorOf(t, err).Attempts)
+				assert.Len(t, base.Requests(), 2)
+			})
+		}
+	}
+}
+
 func TestStopCanceledOfANestedTransport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("enough"))

@@ -93,6 +93,7 @@ func TestRetryAfter(t *testing.T) {
 		{"asctime", fields("Retry-After", "Sat Jan  1 00:00:30 2000"), 30 * s},
 		{"asctime, two-digit day", fields("Retry-After", "Tue Jan 11 00:00:00 2000"), 240 * hour},
 		{"asctime, zero before the day", fields("Retry-After", "Sat Jan 01 00:00:30 2000"), 30 * s},
+		{"RFC 850, the longest day", fields("Retry-After", "Wednesday, 05-Jan-00 00:00:00 GMT"), 96 * hour},
 		{"RFC 850, sign in the year", fields("Retry-After", "Saturday, 01-Jan-+5 00:00:30 GMT"), none},
 		{"RFC 850, minus in the year", fields("Retry-After", "Saturday, 01-Jan--1 00:00:30 GMT"), none},
 		{"date with white space around", fields("Retry-After", "\t "+in30s+" \t"), 30 * s},

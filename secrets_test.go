@@ -70,7 +70,8 @@ func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
 func TestNoSecretIsTold(t *testing.T) {
 	ue := func(u string) error { return &url.Error{Op: "Get", URL: u, Err: io.EOF} }
 	for name, err := range map[string]error{
-		"joined":   errors.Join(ue("http://a/?token=one"), ue("http://b/?token=secret")),
+		"joined":   errors.Join(ue("http://a/?token=one"), ue("http://b/?token=secret"), ue("http://user:secret/x@c/")),
+		"wrapped":  fmt.Errorf("the base: %w", ue("http://user:secret/x@b/")),
 		"nested":   &url.Error{Op: "Get", URL: "http://a/", Err: ue("http://u:secret@b/")},
 		"location": &url.Error{Op: "Get", URL: "http://a/", Err: fmt.Errorf("failed to parse Location header %q: %w", "http://b/%zz?t=secret", ue("http://b/%zz?t=secret"))},
 	} {
@@ -108,6 +109,18 @@ func TestNoSecretIsTold(t *testing.T) {
 		req.URL.Host = "user:secret@host.example"
 		assert.NotContains(t, logged(t, script.New(script.Fail(errBroken)), req), "secret")
 	})
+}
+
+func TestWhatIsNoSecretIsTold(t *testing.T) {
+	for text, want := range map[string]string{
+		"Get http://user:secret@a/path?token=secret#secret failed": "Get http://a/path failed",
+		"is it http://a/? no, and not http://b/? either":           "is it http://a/ no, and not http://b/ either",
+		"what follows is no URL? http://a/?token=secret":           "what follows is no URL http://a/",
+		"file:///home/user@host is missing":                        "file:///home/user@host is missing",
+		"no host in http:// and #2 of 3 failed":                    "no host in http:// and #2 of 3 failed",
+	} {
+		assert.Equal(t, want, (&retryhttp.Error{Err: errors.New(text)}).Error())
+	}
 }
 
 // An outage of more hosts than there are buckets.

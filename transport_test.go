@@ -304,6 +304,37 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 	retryhttp.New(script.New(), retryhttp.Policy{}).CloseIdleConnections() // a base without it is left alone
 }
 
+func TestAttemptTellsHowLongItTook(t *testing.T) {
+	var told []time.Duration
+	onRetry := func(a retryhttp.Attempt) { told = append(told, a.Elapsed) }
+	classify := func(a retryhttp.Attempt) retryhttp.Class {
+		told = append(told, a.Elapsed)
+		return retryhttp.Classify(a)
+	}
+	for name, c := range map[string]struct {
+		policy retryhttp.Policy
+		edit   func(*retryhttp.Policy)
+		step   script.Step
+	}{
+		"OnRetry, of a response":     {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Status(503)},
+		"OnRetry, of an error":       {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Fail(errBroken)},
+		"Classify, of a success":     {retryhttp.Policy{Classify: classify}, nil, script.Status(200)},
+		"WithPolicy's, of a success": {retryhttp.Policy{}, func(p *retryhttp.Policy) { p.Classify = classify }, script.Status(200)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told = nil
+			bubble(t, func(t *testing.T) {
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(3 * time.Second)
+					return c.step(req)
+				})
+				_, _ = retryhttp.New(base, c.policy).RoundTrip(get(t, retryhttp.WithPolicy(t.Context(), c.edit)))
+			})
+			assert.Equal(t, []time.Duration{3 * time.Second}, told)
+		})
+	}
+}
+
 func TestGuardsComeInTheirOrder(t *testing.T) {
 	// Everything speaks against another attempt. One reason after the other is
 	// taken away, and the next is the label.

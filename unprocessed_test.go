@@ -165,6 +165,7 @@ func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
 		"join eof, dial":  errors.Join(io.EOF, dialRefused),
 		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", dialRefused, io.ErrUnexpectedEOF),
 		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
+		"join of nothing": emptyJoin{},
 		"write wraps dns": &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,6 +173,11 @@ func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
 		})
 	}
 }
+
+type emptyJoin struct{}
+
+func (emptyJoin) Error() string   { return "every endpoint failed" }
+func (emptyJoin) Unwrap() []error { return nil }
 
 func TestFallbackBaseDoesNotRepeatAPayment(t *testing.T) {
 	var payments atomic.Int32

@@ -132,6 +132,17 @@ func TestSpreadOfRetryAfterMakesDoWithTheTimeLeft(t *testing.T) {
 	}
 }
 
+func TestTimesCountFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		base := script.New(script.Status(503))
+		rt := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 10, MaxElapsed: 10 * time.Second, Backoff: retryhttp.Constant(3 * time.Second), Budget: retryhttp.Unlimited{}})
+		time.Sleep(time.Hour)
+		resp, err := rt.RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.Outcome{Attempts: 4, Elapsed: 9 * time.Second, Waited: 9 * time.Second, Stop: retryhttp.StopDeadline}, retryhttp.OutcomeOf(resp))
+	})
+}
+
 func TestCancelDuringAWait(t *testing.T) {
 	cause := errors.New("the user went away")
 	cases := []struct {
@@ -333,6 +344,37 @@ func TestDrainIsBounded(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, []time.Duration{tc.wait}, base.Waits())
+				synctest.Wait()
+				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Equal(t, tc.bytes, body.bytes.Load())
+			})
+		})
+	}
+}
+
+func TestBodyIsNotDrainedInVain(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		length int64
+		took   time.Duration // of the one second that there is
+		bytes  int64         // that were read
+	}{
+		{"as long as what is drained", 64 << 10, 0, 64 << 10},
+		{"longer", 64<<10 + 1, 0, 0},
+		{"without a moment left", -1, time.Second, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				body := newSlowBody(0)
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(tc.took)
+					resp, err := respond(503, body)(req)
+					resp.ContentLength = tc.length
+					return resp, err
+				}, script.Status(200))
+				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), MaxElapsed: time.Second}).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
 				synctest.Wait()
 				assert.Equal(t, int32(1), body.closes.Load())
 				assert.Equal(t, tc.bytes, body.bytes.Load())

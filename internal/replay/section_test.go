@@ -99,6 +99,15 @@ func TestFileIsReadStraightIntoTheCallersBuffer(t *testing.T) {
 	assert.Same(t, &p[0], into)
 }
 
+func TestFileIsNotReadOnceItsLastByteWasGiven(t *testing.T) {
+	reads := 0
+	body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func([]byte) { reads++ }}
+	r := open(t, lease(t, New(body, 1000), nil))
+	read(t, r, len(text))
+	failsWith(t, r, io.EOF)
+	assert.Equal(t, 1, reads)
+}
+
 // spyFile tells of every ReadAt.
 type spyFile struct {
 	fileBody

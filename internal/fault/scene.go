@@ -1,0 +1,205 @@
+package fault
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// Method is a request's method, and what lets it be repeated.
+type Method struct {
+	Name       string
+	Key        string // of idempotency
+	Repeatable bool
+}
+
+// Methods are those that the faults are crossed with.
+var Methods = []Method{
+	{Name: "GET", Repeatable: true},
+	{Name: "PUT", Repeatable: true},
+	{Name: "POST"},
+	{Name: "POST", Key: "c0ffee", Repeatable: true},
+}
+
+func (m Method) String() string {
+	if m.Key != "" {
+		return m.Name + " with a key"
+	}
+	return m.Name
+}
+
+// Limit is what bounds a request in time.
+type Limit int
+
+const (
+	Unlimited  Limit = iota // nothing, but that its caller goes when it hangs
+	PerAttempt              // Policy.AttemptTimeout
+	Deadline                // the deadline of its context
+)
+
+var limitNames = [...]string{"default", "attempt timeout", "deadline"}
+
+func (l Limit) String() string { return limitNames[l] }
+
+// Case is a request, and a fault that its first attempt meets.
+type Case struct {
+	Fault  *Fault
+	Method Method
+	Kind   Kind
+	Limit  Limit
+}
+
+func (c Case) String() string {
+	return fmt.Sprintf("%s/%v/%s/%v", c.Fault.Name, c.Method, c.Kind.Name, c.Limit)
+}
+
+// Cases crosses faults with all that there is.
+func Cases(faults []*Fault) []Case {
+	var cases []Case
+	for _, f := range faults {
+		for _, m := range Methods {
+			for _, k := range Kinds {
+				if (m.Name == "GET" && k.Size > 0) || (f.NeedsBody && k.Size == 0) {
+					continue
+				}
+				for l := range Limit(len(limitNames)) {
+					cases = append(cases, Case{f, m, k, l})
+				}
+			}
+		}
+	}
+	return cases
+}
+
+// HangsForEver reports whether the request's caller must go for it to end.
+func (c Case) HangsForEver() bool {
+	switch c.Limit {
+	case PerAttempt:
+		return c.Fault.Effect == SpoilHangs // an attempt's timeout does not cut a response's body
+	case Deadline:
+		return false
+	}
+	return c.Fault.Effect.Hangs()
+}
+
+// Result is what a request's caller saw.
+type Result struct {
+	Upload  *Upload
+	Status  int   // of the response; 0 is none
+	Err     error // in the place of a response
+	BodyErr error // of reading the response
+	Whole   bool  // it is the server's good answer, from the first byte to the last
+	Outcome retryhttp.Outcome
+}
+
+// Succeeded is whether the caller has reason to think that all is well.
+func (r Result) Succeeded() bool { return r.Whole }
+
+func (r Result) String() string {
+	return fmt.Sprintf("status %d, error %v, error of the body %v, whole %t, %+v", r.Status, r.Err, r.BodyErr, r.Whole, r.Outcome)
+}
+
+// Send makes the n-th request, called id, to the server at url, with an account
+// in l, and reads the response.
+func Send(ctx context.Context, rt http.RoundTripper, l *Ledger, url, id string, n uint64, m Method, k Kind) Result {
+	req, err := http.NewRequestWithContext(ctx, m.Name, url+"/"+id, nil)
+	if err != nil {
+		return Result{Err: err}
+	}
+	if m.Key != "" {
+		req.Header.Set("Idempotency-Key", m.Key)
+	}
+	upload, err := NewUpload(req, k, n)
+	r := Result{Upload: upload, Err: err}
+	if err != nil {
+		return r
+	}
+	l.Expect(id, Want{Method: m.Name, Body: upload.Content, Trailer: upload.Trailer(), Repeatable: m.Repeatable})
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		r.Err = err
+		if e, ok := errors.AsType[*retryhttp.Error](err); ok {
+			r.Outcome = e.Outcome
+		}
+		return r
+	}
+	r.Status, r.Outcome = resp.StatusCode, retryhttp.OutcomeOf(resp)
+	if r.Status != http.StatusOK { // its body may never end
+		_ = resp.Body.Close()
+		return r
+	}
+	got, err := io.ReadAll(resp.Body)
+	r.BodyErr = errors.Join(err, resp.Body.Close())
+	r.Whole = r.BodyErr == nil && bytes.Equal(got, answer)
+	return r
+}
+
+// Judge says what is wrong with what the caller saw, where only the first
+// attempt met the fault.
+func (c Case) Judge(r Result) error {
+	ends := c.ends()
+	if slices.Contains(ends, r.end()) {
+		return nil
+	}
+	return fmt.Errorf("%v, and not one of %v", r, ends)
+}
+
+// end is one way in which a request ends for its caller.
+type end struct {
+	stop  retryhttp.Stop
+	shape shape
+}
+
+type shape string
+
+const (
+	success shape = "a success"
+	spoiled shape = "half a success"
+	failure shape = "a response that is not a success"
+	anError shape = "an error"
+)
+
+func (r Result) end() end {
+	switch {
+	case r.Err != nil:
+		return end{r.Outcome.Stop, anError}
+	case r.Whole:
+		return end{r.Outcome.Stop, success}
+	case r.Status == http.StatusOK:
+		return end{r.Outcome.Stop, spoiled}
+	}
+	return end{r.Outcome.Stop, failure}
+}
+
+// ends are the ways in which the case may end.
+func (c Case) ends() []end {
+	switch c.Fault.Effect {
+	case Harmless:
+		return []end{{retryhttp.StopFinal, success}}
+	case Fatal:
+		return []end{{retryhttp.StopFinal, anError}}
+	case Spoils, SpoilHangs:
+		return []end{{retryhttp.StopFinal, spoiled}}
+	case Hangs:
+		if c.Limit != PerAttempt {
+			return []end{{retryhttp.StopCanceled, anError}}
+		}
+	}
+	var ends []end
+	if c.Method.Repeatable || c.Fault.Reused { // which net/http may send again, if nothing of it was sent
+		ends = append(ends, end{retryhttp.StopFinal, success})
+	}
+	if !c.Method.Repeatable {
+		ends = append(ends, end{retryhttp.StopNotIdempotent, failure}, end{retryhttp.StopNotIdempotent, anError})
+	}
+	if c.Method.Repeatable && c.Kind.Spendable { // depending on how much was read
+		ends = append(ends, end{retryhttp.StopBody, failure}, end{retryhttp.StopBody, anError})
+	}
+	return ends
+}

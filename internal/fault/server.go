@@ -1,0 +1,185 @@
+package fault
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Server is an http.Handler that treats each request as it was ordered to, and
+// as it should when no orders are left. A request's id is its path without the
+// slash.
+type Server struct {
+	Ledger *Ledger
+	// Patience is how long something hangs at most. 0 is until the end.
+	Patience time.Duration
+
+	mu      sync.Mutex
+	orders  map[string][]*Fault
+	closing chan struct{}
+	hung    chan struct{}
+	hangs   sync.Once
+}
+
+// NewServer returns a Server that keeps l.
+func NewServer(l *Ledger) *Server {
+	return &Server{Ledger: l, orders: make(map[string][]*Fault), closing: make(chan struct{}), hung: make(chan struct{})}
+}
+
+// Order has the first arrivals of the request meet faults, one each. A nil one
+// is treated well.
+func (s *Server) Order(id string, faults ...*Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders[id] = faults
+}
+
+// Hung is closed once a request is met by a fault that hangs.
+func (s *Server) Hung() <-chan struct{} { return s.hung }
+
+// Close ends all that hangs.
+func (s *Server) Close() { close(s.closing) }
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := strings.TrimPrefix(r.URL.Path, "/")
+	a, want, before := s.Ledger.arrive(id, r)
+	x := &Exchange{w: w, r: r, server: s, arrival: a, want: want}
+	// Over HTTP/1 net/http would otherwise read the request before it answers.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	s.mu.Lock()
+	var f *Fault
+	if orders := s.orders[id]; before < len(orders) {
+		f = orders[before]
+	}
+	s.mu.Unlock()
+	if f != nil && f.Answer != nil {
+		f.Answer(x)
+		return
+	}
+	x.succeed()
+}
+
+// Exchange is a request in a handler, and what can be done about it.
+type Exchange struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	server  *Server
+	arrival *Arrival
+	want    Want
+}
+
+// AnswerSize is how long a good answer is.
+const AnswerSize = 8 << 10
+
+var answer = bytes.Repeat([]byte("received"), AnswerSize/len("received"))
+
+// receive reads the whole request, and reports whether it came whole.
+func (x *Exchange) receive() bool {
+	return x.server.Ledger.receive(x.arrival, x.want, x.r, math.MaxInt)
+}
+
+// glance reads the beginning of the request.
+func (x *Exchange) glance() {
+	x.server.Ledger.receive(x.arrival, x.want, x.r, 1000)
+}
+
+// succeed does what a server should. What did not come whole is not answered.
+func (x *Exchange) succeed() {
+	if !x.receive() {
+		x.abort()
+	}
+	x.answered(http.StatusOK)
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	_, _ = x.w.Write(answer)
+}
+
+// answered notes that the client may be told of that status.
+func (x *Exchange) answered(status int) {
+	x.server.Ledger.answered(x.arrival, status)
+}
+
+// head sends a response header, and some of a body of the length; -1 is a
+// length that is not told.
+func (x *Exchange) head(status, length int, some string) {
+	if status == http.StatusOK {
+		x.answered(status)
+	}
+	if length >= 0 {
+		x.w.Header().Set("Content-Length", strconv.Itoa(length))
+	}
+	x.w.WriteHeader(status)
+	_, _ = io.WriteString(x.w, some)
+	_ = http.NewResponseController(x.w).Flush()
+}
+
+// abort ends the connection, or the stream of an HTTP/2 or HTTP/3 connection.
+func (x *Exchange) abort() {
+	panic(http.ErrAbortHandler)
+}
+
+// hang waits until the client has gone, or the server goes. Over HTTP/1 net/http
+// does not notice the former before the request has been read.
+func (x *Exchange) hang() {
+	x.hangs()
+	select {
+	case <-x.r.Context().Done():
+	case <-x.server.closing:
+	case <-x.patience():
+	}
+}
+
+// hangs says that there will be no more, or no end of it.
+func (x *Exchange) hangs() {
+	x.server.hangs.Do(func() { close(x.server.hung) })
+}
+
+func (x *Exchange) patience() <-chan time.Time {
+	if x.server.Patience == 0 {
+		return nil
+	}
+	return time.After(x.server.Patience)
+}
+
+// Write has what is written leave at once.
+func (x *Exchange) Write(p []byte) (int, error) {
+	n, err := x.w.Write(p)
+	_ = http.NewResponseController(x.w).Flush()
+	return n, err
+}
+
+// pour writes p to w again and again, with pauses in between.
+func (x *Exchange) pour(w io.Writer, p []byte, pause time.Duration) {
+	patience := x.patience()
+	for {
+		if _, err := w.Write(p); err != nil {
+			return
+		}
+		if pause == 0 {
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-patience:
+			return
+		case <-x.server.closing:
+			return
+		}
+	}
+}
+
+// conn takes over the connection of an HTTP/1 request, and says text on it.
+// net/http closes it no more.
+func (x *Exchange) conn(text string) *net.TCPConn {
+	c, _, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.WriteString(c, text)
+	return c.(*net.TCPConn)
+}

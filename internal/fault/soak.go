@@ -1,0 +1,237 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// Soak is many clients that share a Transport, and a server and a network that
+// fail them at random.
+type Soak struct {
+	Clients int
+	Seed    uint64
+	HTTP2   bool
+}
+
+// Tally counts what came of requests.
+type Tally struct {
+	Requests  int
+	Attempts  int
+	Succeeded int
+	Spoiled   int // a success whose body broke
+	Responses int // that are not a success
+	Errors    int
+}
+
+func (t Tally) String() string {
+	return fmt.Sprintf("%d requests, %d attempts: %d succeeded, %d broke off in the answer, %d ended in another response, %d in an error",
+		t.Requests, t.Attempts, t.Succeeded, t.Spoiled, t.Responses, t.Errors)
+}
+
+func (t *Tally) add(r Result) {
+	t.Requests++
+	t.Attempts += r.Outcome.Attempts
+	switch {
+	case r.Err != nil:
+		t.Errors++
+	case r.Whole:
+		t.Succeeded++
+	case r.Status == http.StatusOK:
+		t.Spoiled++
+	default:
+		t.Responses++
+	}
+}
+
+// What hangs does so for longer than anybody waits.
+const (
+	attemptTimeout = time.Second
+	deadline       = 3 * time.Second
+	patience       = 5 * time.Second
+)
+
+// Run soaks until stop is closed, tells from time to time how it goes, and returns
+// what was wrong.
+func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
+	// net/http tells of answers that nobody asked for.
+	log.SetOutput(io.Discard)
+	defer log.SetOutput(os.Stderr)
+	goroutines := runtime.NumGoroutine()
+	run, err := s.start()
+	if err != nil {
+		return Tally{}, err
+	}
+	var wg sync.WaitGroup
+	for c := range s.Clients {
+		wg.Go(func() { run.client(rand.New(rand.NewPCG(s.Seed, uint64(c))), stop) })
+	}
+	ticker := time.NewTicker(10 * time.Second)
+	defer ticker.Stop()
+	for going := true; going; {
+		select {
+		case <-ticker.C:
+			tell(run.sofar())
+		case <-stop:
+			going = false
+		}
+	}
+	wg.Wait()
+	err = errors.Join(run.err, run.end())
+	for end := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return run.sofar(), errors.Join(err, fmt.Errorf("%d goroutines are left of %d", runtime.NumGoroutine(), goroutines))
+		}
+	}
+	return run.sofar(), err
+}
+
+// soaking is a Soak that runs.
+type soaking struct {
+	http2  bool
+	server *Server
+	http   *httptest.Server
+	proxy  *Proxy
+	base   *http.Transport
+	rt     *retryhttp.Transport
+
+	mu    sync.Mutex
+	tally Tally
+	err   error
+}
+
+func (s Soak) start() (*soaking, error) {
+	run := &soaking{http2: s.HTTP2, server: NewServer(NewLedger())}
+	run.server.Patience = patience
+	run.http = httptest.NewUnstartedServer(run.server)
+	run.http.Config.ErrorLog = log.New(io.Discard, "", 0)
+	run.http.Config.Protocols = new(http.Protocols)
+	run.http.Config.Protocols.SetHTTP1(!s.HTTP2)
+	run.http.Config.Protocols.SetUnencryptedHTTP2(s.HTTP2)
+	run.http.Start()
+	var err error
+	run.proxy, err = NewProxy(run.http.Listener.Addr().String(), &chance{random: rand.New(rand.NewPCG(s.Seed, 1<<63))})
+	if err != nil {
+		run.http.Close()
+		return nil, err
+	}
+	run.proxy.Patience = patience
+	run.base = &http.Transport{
+		DialContext:            run.proxy.DialContext,
+		Protocols:              run.http.Config.Protocols,
+		MaxIdleConnsPerHost:    s.Clients,
+		MaxResponseHeaderBytes: 64 << 10,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: attemptTimeout, PingTimeout: attemptTimeout},
+	}
+	run.rt = retryhttp.New(run.base, retryhttp.Policy{Budget: retryhttp.Unlimited{}, Backoff: retryhttp.FullJitter(10*time.Millisecond, time.Second)})
+	return run, nil
+}
+
+// chance orders what the connections of a soak meet.
+type chance struct{ random *rand.Rand }
+
+func (c *chance) Refuse() bool { return c.random.IntN(20) == 0 }
+
+func (c *chance) Next() *Link {
+	if c.random.IntN(2) == 0 {
+		return nil
+	}
+	cut := func() Cut {
+		return Cut{After: int64(c.random.ExpFloat64() * 200_000), How: How(c.random.IntN(int(Stall) + 1))}
+	}
+	return &Link{Up: cut(), Down: cut(), Reused: c.random.IntN(4) == 0, Trickle: c.random.IntN(50) == 0}
+}
+
+// client makes requests one after the other.
+func (s *soaking) client(random *rand.Rand, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		n := random.Uint64() >> 1
+		id := strconv.FormatUint(n, 16)
+		m, k := Methods[random.IntN(len(Methods))], Kinds[random.IntN(len(Kinds))]
+		if m.Name == "GET" {
+			k = Kinds[0]
+		}
+		s.server.Order(id, s.orders(random)...)
+		r := s.send(random, id, n, m, k)
+		s.note(r, s.server.Ledger.Check(id, r.Succeeded()), id, m, k)
+		s.server.Order(id)
+	}
+}
+
+// orders are the faults that a request's attempts meet.
+func (s *soaking) orders(random *rand.Rand) []*Fault {
+	var faults []*Fault
+	for random.IntN(3) == 0 {
+		answers := Answers
+		if !s.http2 && random.IntN(2) == 0 {
+			answers = WireAnswers
+		}
+		faults = append(faults, answers[random.IntN(len(answers))])
+	}
+	return faults
+}
+
+func (s *soaking) send(random *rand.Rand, id string, n uint64, m Method, k Kind) Result {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	switch random.IntN(10) {
+	case 0: // its caller goes at any moment
+		time.AfterFunc(time.Duration(random.ExpFloat64()*float64(100*time.Millisecond)), cancel)
+	case 1, 2, 3, 4:
+		ctx = retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.AttemptTimeout = attemptTimeout })
+	}
+	return Send(ctx, s.rt, s.server.Ledger, s.http.URL, id, n, m, k)
+}
+
+// note takes down what came of a request, when its body has been closed.
+func (s *soaking) note(r Result, wrong error, id string, m Method, k Kind) {
+	for end := time.Now().Add(20 * time.Second); r.Upload.Closed(s.http2) != nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	wrong = errors.Join(wrong, r.Upload.Closed(s.http2))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tally.add(r)
+	if wrong != nil {
+		s.err = errors.Join(s.err, fmt.Errorf("%v, %s, request %s: %w; %v", m, k.Name, id, wrong, r))
+	}
+}
+
+func (s *soaking) sofar() Tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tally
+}
+
+// end waits until all has come to rest, and looks at everything once more: what
+// came to the server late is seen now.
+func (s *soaking) end() error {
+	for end := time.Now().Add(20 * time.Second); s.proxy.Conns() > 0; time.Sleep(time.Millisecond) {
+		s.rt.CloseIdleConnections()
+		if time.Now().After(end) {
+			return fmt.Errorf("%d connections are left", s.proxy.Conns())
+		}
+	}
+	s.server.Close()
+	s.proxy.Close()
+	s.http.Close()
+	_, err := s.server.Ledger.CheckAll()
+	return err
+}

@@ -2,12 +2,14 @@
 
 GO          ?= go
 FUZZTIME    ?= 30s
+SOAKTIME    ?= 10m
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GREMLINS    := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint fuzz mutate bench sim examples api ci
+.PHONY: help test race vet lint vuln fuzz soak mutate bench sim examples api ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +26,12 @@ vet: ## run go vet
 lint: ## run staticcheck
 	$(GO) run $(STATICCHECK) ./...
 
+vuln: ## look for known vulnerabilities, in each module
+	@set -e; for mod in $$(find . -name go.mod); do \
+		echo "== $$(dirname $$mod)"; \
+		(cd $$(dirname $$mod) && $(GO) run $(GOVULNCHECK) ./...); \
+	done
+
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@set -e; for pkg in $$($(GO) list ./...); do \
 		targets=$$($(GO) test -list '^Fuzz' $$pkg); \
@@ -32,6 +40,9 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$pkg; \
 		done; \
 	done
+
+soak: ## send requests through random faults for SOAKTIME (10m), half of it over HTTP/2
+	$(GO) run -race ./internal/fault/soak -for $(SOAKTIME)
 
 mutate: ## run mutation tests, for an hour or two
 	bash .ci/mutate $(GREMLINS)

@@ -24,7 +24,70 @@ func failureText(err error) string {
 	if err == nil {
 		return "no error was recorded" // an Error that somebody else made
 	}
-	return withoutQueries(withoutUserinfo(withoutURLErrors(err, err.Error())))
+	return withoutQueries(withoutUserinfo(withoutURLErrors(err, withoutAnswers(err.Error()))))
+}
+
+// quoting is what net/http and net/textproto say before they quote what the
+// server sent: a header, or what should have been one and may be a part of a body.
+var quoting = [...]string{
+	"malformed HTTP response ",
+	"malformed HTTP status code ",
+	"malformed HTTP version ",
+	"malformed MIME header initial line: ",
+	"malformed MIME header line: ",
+	"malformed MIME header: missing colon: ",
+	"Content-Length ",
+	"Content-Length headers; got ",
+	"transfer encoding: ",
+	"transfer encodings: ",
+	"bad trailer key ",
+	"debug=", // of a GOAWAY
+}
+
+// withoutAnswers cuts what is quoted of the server's answer. It comes first, since
+// what the server sent may be long.
+func withoutAnswers(text string) string {
+	for _, label := range quoting {
+		text = withoutQuotes(text, label)
+	}
+	return text
+}
+
+// withoutQuotes cuts what is quoted behind each label.
+func withoutQuotes(text, label string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, label)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString(label)
+		text = unquoted(rest)
+		if len(text) < len(rest) {
+			b.WriteString("...")
+		}
+	}
+}
+
+// unquoted is text from behind the quoted string, or the list of those, that it
+// begins with.
+func unquoted(text string) string {
+	rest, list := strings.CutPrefix(text, "[")
+	for {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return text
+		}
+		rest = rest[len(quoted):]
+		if !list {
+			return rest
+		}
+		if after, ended := strings.CutPrefix(rest, "]"); ended {
+			return after
+		}
+		rest = strings.TrimPrefix(rest, " ")
+	}
 }
 
 // withoutURLErrors replaces what the url.Errors in err quote. One that could not
@@ -80,22 +143,31 @@ func withoutQueries(text string) string {
 // the fragment.
 func withoutUserinfo(text string) string {
 	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(text, "://")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		b.WriteString("://")
-		end := strings.IndexAny(after, urlEnd+"/?#")
+	for text != "" {
+		end := strings.IndexAny(text, urlEnd)
 		if end < 0 {
-			end = len(after)
+			end = len(text)
 		}
-		after = after[strings.LastIndexByte(after[:end], '@')+1:]
-		if end = strings.IndexAny(after, urlEnd); end < 0 {
-			end = len(after)
-		}
-		public, _, _ := strings.Cut(after[:end], "#")
-		text = public + after[end:]
+		writeWithoutUserinfo(&b, text[:end])
+		b.WriteString(text[end:min(end+1, len(text))])
+		text = text[min(end+1, len(text)):]
 	}
+	return b.String()
+}
+
+// writeWithoutUserinfo does so for one word, in which a URL may hold another.
+func writeWithoutUserinfo(b *strings.Builder, word string) {
+	before, after, found := strings.Cut(word, "://")
+	after, _, _ = strings.Cut(after, "#")
+	for found {
+		b.WriteString(before)
+		b.WriteString("://")
+		authority := strings.IndexAny(after, "/?")
+		if authority < 0 {
+			authority = len(after)
+		}
+		after = after[strings.LastIndexByte(after[:authority], '@')+1:]
+		before, after, found = strings.Cut(after, "://")
+	}
+	b.WriteString(before)
 }

@@ -76,13 +76,16 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 	return s
 }
 
-// close waits until all that belongs to the stage has ended.
-func (s *stage) close(t *testing.T) {
+// rest waits until no connection is open.
+func (s *stage) rest(t *testing.T) {
 	t.Helper()
 	assert.True(t, comesTrue(func() bool {
 		s.base.CloseIdleConnections() // again, for one may become idle now
 		return s.proxy.Conns() == 0
 	}), "connections are left open")
+}
+
+func (s *stage) close() {
 	s.server.Close()
 	s.proxy.Close()
 	s.http.Close()
@@ -142,9 +145,10 @@ func run(t *testing.T, c fault.Case, http2 bool) {
 	}
 	s.server.Order("request", c.Fault)
 	r := fault.Send(ctx, rt, s.server.Ledger, s.url, "request", 1, c.Method, c.Kind)
+	assert.NoError(t, c.Judge(r), "%v", r)
+	s.rest(t) // while the request's context could still hold something
 	cancel()
-	assert.NoError(t, c.Judge(r))
-	s.close(t)
+	s.close()
 	assert.NoError(t, s.server.Ledger.Check("request", r.Succeeded()))
 	comesTrue(func() bool { return r.Upload.Closed(http2) == nil })
 	assert.NoError(t, r.Upload.Closed(http2), "%v", r)
@@ -191,7 +195,7 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	t.Helper()
 	log.SetOutput(io.Discard) // net/http tells of answers that nobody asked for
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
-	newStage(t, faults[0], http2).close(t) // what the process opens for its first socket stays open
+	newStage(t, faults[0], http2).close() // what the process opens for its first socket stays open
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	cases := make(chan fault.Case)
 	var wg sync.WaitGroup

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,24 +13,32 @@ import (
 )
 
 func main() {
-	length := flag.Duration("for", 10*time.Minute, "how long")
+	length := flag.Duration("for", 10*time.Minute, "how long, half of it over HTTP/2")
 	clients := flag.Int("clients", 200, "how many requests at once")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "what chance begins with")
-	http2 := flag.Bool("http2", false, "speak HTTP/2")
 	flag.Parse()
-
 	fmt.Printf("%d clients for %v, -seed %d\n", *clients, *length, *seed)
-	s := fault.Soak{Clients: *clients, Seed: *seed, HTTP2: *http2}
-	stop := make(chan struct{})
-	time.AfterFunc(*length, func() { close(stop) })
-	start := time.Now()
-	total, err := s.Run(stop, func(so fault.Tally) {
-		fmt.Printf("%8v  %v\n", time.Since(start).Round(time.Second), so)
-	})
-	fmt.Println(total)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, errors.Join(err, fmt.Errorf("-seed %d", *seed)))
-		os.Exit(1)
+	for _, http2 := range []bool{false, true} {
+		if err := soak(fault.Soak{Clients: *clients, Seed: *seed, HTTP2: http2}, *length/2); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	fmt.Println("nothing lost, repeated, mixed or leaked")
+}
+
+func soak(s fault.Soak, length time.Duration) error {
+	protocol := "HTTP/1"
+	if s.HTTP2 {
+		protocol = "HTTP/2"
+	}
+	start := time.Now()
+	tell := func(so fault.Tally) {
+		fmt.Printf("%s %5v  %v\n", protocol, time.Since(start).Round(time.Second), so)
+	}
+	stop := make(chan struct{})
+	time.AfterFunc(length, func() { close(stop) })
+	total, err := s.Run(stop, tell)
+	tell(total)
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -17,15 +18,16 @@ const (
 
 // drain reads what is left of the failed response, so that its connection can
 // serve again, and closes it. If that takes too long, or ctx ends, the response
-// is closed as it is, which costs the connection.
-func (c *call) drain(ctx context.Context, a *Attempt) {
+// is closed as it is, which costs the connection, and drain reports false, for
+// that goes on beside the next attempt.
+func (c *call) drain(ctx context.Context, a *Attempt) bool {
 	resp, limit := a.Response, c.drainTime(a.Wait)
 	if resp.Body == nil {
-		return
+		return true
 	}
 	if resp.Body == http.NoBody || resp.ContentLength > maxDrainBytes || limit <= 0 {
 		resp.Body.Close()
-		return
+		return true
 	}
 	d, _ := c.t.drains.Get().(*drain)
 	if d == nil {
@@ -34,20 +36,37 @@ func (c *call) drain(ctx context.Context, a *Attempt) {
 	if c.drained == nil {
 		c.drained = make(chan struct{}, 1)
 	}
-	c.timer.start(limit)
 	d.start(resp.Body, c.drained)
+	if !c.awaitDrain(ctx, limit) {
+		go d.close()    // which may wait for the Read
+		c.drained = nil // the Read may end at any time, and be taken for the next one's
+		return false
+	}
+	d.body, d.rest.R, d.done = nil, nil, nil
+	c.t.drains.Put(d)
+	return true
+}
+
+// awaitDrain reports whether the drain was done in time. As a rule all of a
+// failed response is there with its header, and a moment is enough: so no timer
+// runs, and nobody parks, for that.
+func (c *call) awaitDrain(ctx context.Context, limit time.Duration) bool {
+	runtime.Gosched()
+	select {
+	case <-c.drained:
+		return true
+	default:
+	}
+	c.timer.start(limit)
 	select {
 	case <-c.drained:
 		c.timer.Stop()
-		d.body, d.rest.R, d.done = nil, nil, nil
-		c.t.drains.Put(d)
-		return
+		return true
 	case <-c.timer.C:
 	case <-ctx.Done():
 		c.timer.Stop()
 	}
-	go d.close()    // which may wait for the Read
-	c.drained = nil // the Read may end at any time, and be taken for the next one's
+	return false
 }
 
 // drainTime is how long the drain may take. Where the wait is shorter, a stalled

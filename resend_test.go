@@ -70,3 +70,41 @@ func TestNotIdempotentByPolicyIsNotResentByNetHTTP(t *testing.T) {
 	assert.Error(t, err)
 	assert.EqualValues(t, 1, posts.Load(), "times the server has seen the POST")
 }
+
+// What a base got it may use until the response's body has been closed, and after
+// an error for as long as it likes.
+func TestARequestIsUsedAgainOnlyIfTheBaseIsDoneWithIt(t *testing.T) {
+	stalled := make(chan struct{})
+	t.Cleanup(func() { close(stalled) })
+	stall := funcBody(func([]byte) (int, error) { <-stalled; return 0, io.EOF })
+	cases := []struct {
+		name   string
+		first  func() (*http.Response, error)
+		copied bool
+	}{
+		{"after an error", func() (*http.Response, error) { return nil, errBroken }, true},
+		{"after a response whose body stalls", func() (*http.Response, error) {
+			return &http.Response{StatusCode: 503, Body: stall}, nil
+		}, true},
+		{"after a response that was read and closed", func() (*http.Response, error) {
+			return &http.Response{StatusCode: 503, Body: io.NopCloser(strings.NewReader("busy"))}, nil
+		}, false},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			var requests []*http.Request
+			base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				requests = append(requests, req)
+				if len(requests) == 1 {
+					return tc.first()
+				}
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			})
+			resp, err := retryhttp.New(base, noWait).RoundTrip(getURL(t, "http://host.example"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Len(t, requests, 2)
+			assert.Equal(t, tc.copied, requests[0] != requests[1])
+		})
+	}
+}

@@ -175,6 +175,7 @@ type call struct {
 
 	timer   timer
 	drained chan struct{}
+	settled bool // the last attempt's response has been closed, and so the base is done with its request
 
 	start     time.Duration // by t.now, as is decided
 	decided   time.Duration // when it was decided to retry
@@ -198,7 +199,7 @@ func (c *call) send() Attempt {
 	began := c.start
 	if c.attempts > 1 {
 		began = c.t.now()
-		if !hasBody(c.req) {
+		if !hasBody(c.req) && !c.settled {
 			c.next = c.next.WithContext(c.req.Context()) // the base may still have the last one
 		}
 	}

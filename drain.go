@@ -33,13 +33,9 @@ func (c *call) drain(ctx context.Context, a *Attempt) bool {
 	if d == nil {
 		d = newDrain()
 	}
-	if c.drained == nil {
-		c.drained = make(chan struct{}, 1)
-	}
-	d.start(resp.Body, c.drained)
-	if !c.awaitDrain(ctx, limit) {
-		go d.close()    // which may wait for the Read
-		c.drained = nil // the Read may end at any time, and be taken for the next one's
+	d.start(resp.Body)
+	if !c.await(ctx, d, limit) {
+		go d.close() // which may wait for the Read
 		return false
 	}
 	d.body, d.rest.R, d.done = nil, nil, nil
@@ -47,24 +43,22 @@ func (c *call) drain(ctx context.Context, a *Attempt) bool {
 	return true
 }
 
-// awaitDrain reports whether the drain was done in time. As a rule all of a
-// failed response is there with its header, and a moment is enough: so no timer
-// runs, and nobody parks, for that.
-func (c *call) awaitDrain(ctx context.Context, limit time.Duration) bool {
+// await reports whether the drain was done in time. As a rule all of a failed
+// response is there with its header, and a moment is enough; so only after that
+// does it take a channel, a timer, and a place among those who wait.
+func (c *call) await(ctx context.Context, d *drain, limit time.Duration) bool {
 	runtime.Gosched()
-	select {
-	case <-c.drained:
+	done := d.notify()
+	if done == nil {
 		return true
-	default:
 	}
 	c.timer.start(limit)
+	defer c.timer.Stop()
 	select {
-	case <-c.drained:
-		c.timer.Stop()
+	case <-done:
 		return true
 	case <-c.timer.C:
 	case <-ctx.Done():
-		c.timer.Stop()
 	}
 	return false
 }
@@ -83,8 +77,15 @@ type drain struct {
 	body   io.ReadCloser
 	rest   io.LimitedReader
 	closed atomic.Bool
-	done   chan<- struct{}
+	state  atomic.Uint32
+	done   chan struct{} // closed at the end, once the state says that somebody waits
 }
+
+const (
+	drainGoesOn = iota
+	drainAwaited
+	drainEnded
+)
 
 func newDrain() *drain {
 	d := new(drain)
@@ -92,17 +93,33 @@ func newDrain() *drain {
 	return d
 }
 
-func (d *drain) start(body io.ReadCloser, done chan<- struct{}) {
-	d.body, d.done = body, done
+func (d *drain) start(body io.ReadCloser) {
+	d.body = body
 	d.rest = io.LimitedReader{R: body, N: maxDrainBytes}
 	d.closed.Store(false)
+	d.state.Store(drainGoesOn)
 	go d.run()
 }
 
 func (d *drain) readAll() {
 	_, _ = io.Copy(io.Discard, &d.rest)
 	d.close()
-	d.done <- struct{}{}
+	if !d.state.CompareAndSwap(drainGoesOn, drainEnded) {
+		close(d.done)
+	}
+}
+
+// notify returns a channel that will be closed at the end, or nil if that has
+// come.
+func (d *drain) notify() <-chan struct{} {
+	if d.state.Load() == drainEnded {
+		return nil
+	}
+	d.done = make(chan struct{})
+	if !d.state.CompareAndSwap(drainGoesOn, drainAwaited) {
+		return nil
+	}
+	return d.done
 }
 
 func (d *drain) close() {

@@ -137,6 +137,7 @@ func (t *Transport) CloseIdleConnections() {
 // the [Outcome].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now(), opened: true}
+	c.began = c.start
 	defer c.cleanUp()
 	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
 		c.policy = edit.apply(&t.policy, &t.own)
@@ -174,11 +175,11 @@ type call struct {
 	bodies bodies
 
 	timer   timer
-	drained chan struct{}
 	settled bool // the last attempt's response has been closed, and so the base is done with its request
 
-	start     time.Duration // by t.now, as is decided
-	decided   time.Duration // when it was decided to retry
+	start     time.Duration // by t.now, as are the next two
+	began     time.Duration // the newest attempt
+	ended     time.Duration // the newest attempt
 	backoff   time.Duration // before the last retry
 	waited    time.Duration
 	attempts  int
@@ -196,18 +197,15 @@ type call struct {
 func (c *call) send() Attempt {
 	c.attempts++
 	c.withdrawn, c.opened = false, false
-	began := c.start
-	if c.attempts > 1 {
-		began = c.t.now()
-		if !hasBody(c.req) && !c.settled {
-			c.next = c.next.WithContext(c.req.Context()) // the base may still have the last one
-		}
+	if c.attempts > 1 && !hasBody(c.req) && !c.settled {
+		c.next = c.next.WithContext(c.req.Context()) // the base may still have the last one
 	}
 	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout, c.bodies.lease)
 	c.response = resp
 	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
 	if !c.t.plain || c.policy != &c.t.policy || err != nil || resp.StatusCode >= 400 { // else nobody will ask
-		a.Elapsed = c.t.now() - began
+		c.ended = c.t.now()
+		a.Elapsed = c.ended - c.began
 	}
 	if c.class = c.policy.Classify(a); c.class != Retryable && c.class != Unprocessed {
 		c.class = Final

@@ -23,7 +23,6 @@ func (c *call) retryAfter(a *Attempt) time.Duration {
 // time in which the server's queue of clients built up. Where the deadline is
 // near, the spread makes do with what is left; the backoff is not cut.
 func (c *call) schedule(a *Attempt, asked time.Duration) bool {
-	c.decided = c.t.now()
 	c.backoff = max(c.policy.Backoff(a.Number, c.backoff), 0)
 	a.Wait = addSaturating(asked, c.backoff)
 	room := c.room()
@@ -44,7 +43,7 @@ func (c *call) room() time.Duration {
 		room = time.Until(deadline) - 1
 	}
 	if c.policy.MaxElapsed > 0 {
-		room = min(room, c.policy.MaxElapsed-(c.decided-c.start))
+		room = min(room, c.policy.MaxElapsed-(c.ended-c.start))
 	}
 	return room
 }
@@ -63,10 +62,11 @@ func (c *call) pause(a *Attempt) Stop {
 		c.settled = c.drain(ctx, a)
 		status, a.Response, c.response = a.Response.StatusCode, nil, nil // sleepers need not hold on to it
 	}
-	if left := a.Wait - (c.t.now() - c.decided); left > 0 && ctx.Err() == nil {
-		c.timer.sleep(ctx, left)
+	if a.Wait > 0 && ctx.Err() == nil {
+		c.timer.sleep(ctx, a.Wait-(c.t.now()-c.ended)) // for what is left of it
 	}
-	c.waited += c.t.now() - c.decided
+	c.began = c.t.now()
+	c.waited += c.began - c.ended
 	if ctx.Err() == nil {
 		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""

@@ -157,7 +157,7 @@ func run(t *testing.T, c fault.Case, http2 bool) {
 // comesTrue waits for what happens in its own time, at sockets and in
 // goroutines.
 func comesTrue(is func() bool) bool {
-	for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}

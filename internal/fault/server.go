@@ -32,11 +32,15 @@ func NewServer(l *Ledger) *Server {
 	return &Server{Ledger: l, orders: make(map[string][]*Fault), closing: make(chan struct{}), hung: make(chan struct{})}
 }
 
-// Order has the first arrivals of the request meet faults, one each. A nil one
-// is treated well.
+// Order has the first arrivals of the request meet faults, one each. Without any,
+// it is treated well from now on.
 func (s *Server) Order(id string, faults ...*Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(faults) == 0 {
+		delete(s.orders, id)
+		return
+	}
 	s.orders[id] = faults
 }
 

@@ -68,13 +68,15 @@ const (
 // best marked with Permanent.
 //
 // An error is Unprocessed if it came before a byte was written, from resolving
-// the host, dialing it or its proxy, or waiting for the TLS or QUIC
+// the host, dialing it or its proxy, or waiting for the TLS
 // handshake; and if the server refused the stream, with REFUSED_STREAM over HTTP/2
 // (RFC 9113, section 8.7) or H3_REQUEST_REJECTED over HTTP/3 (RFC 9114, section
 // 4.1.1). The latter two are recognized from net/http, golang.org/x/net/http2 and
 // github.com/quic-go/quic-go/http3. But a failure to connect is merely Retryable
 // for a request that is not safe and has an idempotency key: net/http may have
-// sent it before, by itself, on a connection that broke.
+// sent it before, by itself, on a connection that broke. Over HTTP/2 it also sends
+// any request again when the server ends its stream with PROTOCOL_ERROR; that is
+// not to be seen here.
 //
 // Every other error is Retryable: connections that break or are refused by a
 // middlebox, responses that end in the header, timeouts.
@@ -114,10 +116,7 @@ func classifyError(req *http.Request, err error) Class {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return Final
 	}
-	switch {
-	case streamRefused(err):
-		return Unprocessed
-	case neverSent(err) && !resendable(req):
+	if streamRefused(err) || neverSent(err) && !resendable(req) {
 		return Unprocessed
 	}
 	return Retryable // conservatively: the server may have seen it

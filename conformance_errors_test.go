@@ -150,10 +150,11 @@ var errorKinds = map[string]error{
 	"read-failed-for-a-connection-refused-beneath": &net.OpError{Op: "read", Net: "tunnel", Err: connectionRefused},
 	"write-failed-for-a-name-beneath":              &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "server misbehaving", Name: "h"}},
 
-	"http2-refused-stream":    http2Error{StreamID: 1, Code: 7},
-	"http2-internal-error":    http2Error{StreamID: 1, Code: 2},
-	"http2-cancel":            http2Error{StreamID: 1, Code: 8},
-	"http2-enhance-your-calm": http2Error{StreamID: 1, Code: 11},
+	"http2-refused-stream":                http2Error{StreamID: 1, Code: 7},
+	"http2-refused-stream-after-redirect": &url.Error{Op: "Get", URL: "http://h/", Err: http2Error{StreamID: 1, Code: 7}},
+	"http2-internal-error":                http2Error{StreamID: 1, Code: 2},
+	"http2-cancel":                        http2Error{StreamID: 1, Code: 8},
+	"http2-enhance-your-calm":             http2Error{StreamID: 1, Code: 11},
 }
 
 // http2Error is like net/http's own error for a stream, whose type is not

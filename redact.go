@@ -24,11 +24,12 @@ func failureText(err error) string {
 	if err == nil {
 		return "no error was recorded" // an Error that somebody else made
 	}
-	return withoutQueries(withoutUserinfo(withoutURLErrors(err, withoutAnswers(err.Error()))))
+	return withoutQueries(withoutUserinfo(withoutQuoted(withoutURLErrors(err, err.Error()))))
 }
 
-// quoting is what net/http and net/textproto say before they quote what the
-// server sent: a header, or what should have been one and may be a part of a body.
+// quoting is what net/http and net/textproto say before they quote what should
+// not be told: of an answer a header, or what should have been one and may be a
+// part of a body; of a request a header; an address with a password in it.
 var quoting = [...]string{
 	"malformed HTTP response ",
 	"malformed HTTP status code ",
@@ -41,12 +42,18 @@ var quoting = [...]string{
 	"transfer encoding: ",
 	"transfer encodings: ",
 	"bad trailer key ",
+	"invalid header field name ",
+	"invalid pseudo-header ",
+	"Upgrade request header: ",
+	"Location header ",
+	"invalid proxy address ",
+	"invalid port ",
+	"parse ",
 	"debug=", // of a GOAWAY
 }
 
-// withoutAnswers cuts what is quoted of the server's answer. It comes first, since
-// what the server sent may be long.
-func withoutAnswers(text string) string {
+// withoutQuoted cuts what is quoted behind those.
+func withoutQuoted(text string) string {
 	for _, label := range quoting {
 		text = withoutQuotes(text, label)
 	}
@@ -148,7 +155,11 @@ func withoutUserinfo(text string) string {
 		if end < 0 {
 			end = len(text)
 		}
-		writeWithoutUserinfo(&b, text[:end])
+		word := text[:end]
+		if strings.HasSuffix(b.String(), "lookup ") { // of what somebody has put into the host by hand
+			word = word[strings.LastIndexByte(word, '@')+1:]
+		}
+		writeWithoutUserinfo(&b, word)
 		b.WriteString(text[end:min(end+1, len(text))])
 		text = text[min(end+1, len(text)):]
 	}

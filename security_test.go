@@ -46,6 +46,24 @@ func TestNothingOfTheAnswerIsTold(t *testing.T) {
 	}
 }
 
+func TestWhatIsQuotedIsNotTold(t *testing.T) {
+	for name, text := range map[string]string{
+		"a header that is none":       `net/http: invalid header field name "Authorization: Bearer secret"`,
+		"a header over HTTP/2":        `stream error: stream ID 1; PROTOCOL_ERROR; invalid header field name "cookie secret"`,
+		"a pseudo-header":             `http2: invalid pseudo-header ":secret"`,
+		"a redirect":                  `failed to parse Location header "/cb?token=\"secret\" secret": invalid character`,
+		"a proxy":                     `invalid proxy address "http://user:secret#x@proxy": first path segment`,
+		"an upgrade":                  `net/http: invalid Upgrade request header: ["secret"]`,
+		"a URL that cannot be parsed": `the base: parse "http://user:secret/x@host": invalid port ":secret" after host`,
+		"a host with userinfo":        `dial tcp: lookup user:secret@host.example: no such host`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := (&retryhttp.Error{Err: errors.New(text)}).Error()
+			assert.NotContains(t, told, "secret")
+		})
+	}
+}
+
 // Certificates and what a GOAWAY says are the server's to choose.
 func TestALongErrorIsToldInTimeThatGrowsWithItsLength(t *testing.T) {
 	for _, fragment := range []string{"://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {

@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,7 +29,7 @@ func neverSent(err error) bool {
 	case interface{ Unwrap() []error }:
 		return len(e.Unwrap()) > 0 && !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return err == nil || !neverSent(err) })
 	}
-	return err.Error() == tlsHandshakeTimeout || isNamed(err, "github.com/quic-go/quic-go/internal/qerr", "HandshakeTimeoutError")
+	return err.Error() == tlsHandshakeTimeout
 }
 
 // resendable reports whether net/http may have sent req before, by itself: it
@@ -39,12 +40,15 @@ func resendable(req *http.Request) bool {
 }
 
 // streamRefused reports whether err says that the server refused the stream
-// without having processed the request, and nothing else.
+// without having processed the request, and nothing else. As above, an
+// http.Client may have followed a redirect.
 func streamRefused(err error) bool {
 	if refusedElsewhere(err) {
 		return true
 	}
 	switch e := err.(type) {
+	case *url.Error:
+		return false
 	case interface{ As(any) bool }:
 		var stream streamError
 		return e.As(&stream) && stream.Code == refusedStream
@@ -79,8 +83,10 @@ func refusedElsewhere(err error) bool {
 	case isNamed(err, "golang.org/x/net/http2", "StreamError"):
 		return hasCode(err, "Code", refusedStream)
 	case isNamed(err, "github.com/quic-go/quic-go/http3", "Error"):
-		remote := field(err, "Remote") // what this side says tells nothing of the other
-		return remote.Kind() == reflect.Bool && remote.Bool() && hasCode(err, "ErrorCode", requestRejected)
+		// It is used for the end of a connection too, and for what this side says.
+		remote := field(err, "Remote")
+		return isNamed(errors.Unwrap(err), "github.com/quic-go/quic-go", "StreamError") &&
+			remote.Kind() == reflect.Bool && remote.Bool() && hasCode(err, "ErrorCode", requestRejected)
 	}
 	return false
 }

@@ -3,14 +3,12 @@ package retryhttp_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -230,6 +228,21 @@ func TestRedirectedPostIsNotUnprocessed(t *testing.T) {
 	assert.EqualValues(t, 1, payments.Load(), "%v", err)
 }
 
-// With GetBody an error from reading the body is Retryable, not Final and not nested.
-var _ = context.Background
-var _ url.URL
+// An http.Client as base has followed a redirect: it is not the POST that was
+// refused.
+func TestARefusedStreamAfterARedirectProvesNothing(t *testing.T) {
+	payments := 0
+	client := &http.Client{Transport: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		if r.Method == "GET" {
+			return nil, http2Error{StreamID: 3, Code: 7}
+		}
+		payments++
+		return &http.Response{StatusCode: 303, Header: http.Header{"Location": {"/receipt"}}, Body: http.NoBody, Request: r}, nil
+	})}
+	req, err := http.NewRequest("POST", "http://host.example/", nil)
+	require.NoError(t, err)
+	rt := retryhttp.New(roundTripperFunc(client.Do), retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)})
+	_, err = rt.RoundTrip(req)
+	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+	assert.Equal(t, 1, payments)
+}

@@ -62,7 +62,7 @@ var Answers = []*Fault{
 	{Name: "503 whose body never ends", Effect: Fails, Answer: func(x *Exchange) {
 		x.receive()
 		x.head(unavailable, -1, "")
-		x.pour(x, answer, 0)
+		x.pour(x, answerTo(x.id), 0)
 	}},
 	{Name: "503 whose body trickles and never ends", Effect: Fails, Answer: func(x *Exchange) {
 		x.receive()
@@ -132,7 +132,7 @@ var WireAnswers = []*Fault{
 		x.receive()
 		c := x.conn("HTTP/1.1 200 OK\r\n")
 		for {
-			if _, err := fmt.Fprintf(c, "X: %s\r\n", answer); err != nil {
+			if _, err := fmt.Fprintf(c, "X: %s\r\n", strings.Repeat("x", AnswerSize)); err != nil {
 				_ = c.Close()
 				return
 			}

@@ -104,7 +104,7 @@ func (a *afterwards) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // run makes the case's request, and holds what came of it against what should.
-func run(t *testing.T, c fault.Case, http2 bool) {
+func run(t *testing.T, n uint64, c fault.Case, http2 bool) {
 	t.Helper()
 	s := newStage(t, c.Fault, http2)
 	policy := retryhttp.Policy{}
@@ -144,8 +144,15 @@ func run(t *testing.T, c fault.Case, http2 bool) {
 		rt = &afterwards{rt, leave}
 	}
 	s.server.Order("request", c.Fault)
-	r := fault.Send(ctx, rt, s.server.Ledger, s.url, "request", 1, c.Method, c.Kind)
+	r := fault.Send(ctx, rt, s.server.Ledger, s.url, "request", n, c.Method, c.Kind)
 	assert.NoError(t, c.Judge(r), "%v", r)
+	if arrivals := s.server.Ledger.Arrivals("request"); !http2 && !c.Fault.Reused { // else net/http may resend
+		assert.LessOrEqual(t, arrivals, r.Outcome.Attempts, "attempts")
+		if c.Fault.Effect == fault.Fails && r.Succeeded() {
+			assert.GreaterOrEqual(t, r.Outcome.Attempts, 2) // a connection may break because of what the first met
+			assert.Positive(t, r.Outcome.Waited)
+		}
+	}
 	s.rest(t) // while the request's context could still hold something
 	cancel()
 	s.close()
@@ -197,12 +204,16 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	newStage(t, faults[0], http2).close() // what the process opens for its first socket stays open
 	goroutines, files := runtime.NumGoroutine(), openFiles()
-	cases := make(chan fault.Case)
+	type numbered struct {
+		fault.Case
+		n uint64
+	}
+	cases := make(chan numbered)
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
 			for c := range cases {
-				t.Run(c.String(), func(t *testing.T) { run(t, c, http2) })
+				t.Run(c.String(), func(t *testing.T) { run(t, c.n, c.Case, http2) })
 			}
 		})
 	}
@@ -210,8 +221,8 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	if http2 { // a deadline that is not met makes no more of a difference here
 		all = slices.DeleteFunc(all, func(c fault.Case) bool { return c.Limit == fault.Deadline && !c.Fault.Effect.Hangs() })
 	}
-	for _, c := range all {
-		cases <- c
+	for n, c := range all {
+		cases <- numbered{c, uint64(n)}
 	}
 	close(cases)
 	wg.Wait()

@@ -130,13 +130,14 @@ func Send(ctx context.Context, rt http.RoundTripper, l *Ledger, url, id string, 
 		return r
 	}
 	r.Status, r.Outcome = resp.StatusCode, retryhttp.OutcomeOf(resp)
-	if r.Status != http.StatusOK { // its body may never end
+	if r.Status != http.StatusOK {
+		_, r.BodyErr = resp.Body.Read(make([]byte, 1)) // it may never end, but must be open
 		_ = resp.Body.Close()
 		return r
 	}
 	got, err := io.ReadAll(resp.Body)
 	r.BodyErr = errors.Join(err, resp.Body.Close())
-	r.Whole = r.BodyErr == nil && bytes.Equal(got, answer)
+	r.Whole = r.BodyErr == nil && bytes.Equal(got, answerTo(id))
 	return r
 }
 
@@ -144,10 +145,13 @@ func Send(ctx context.Context, rt http.RoundTripper, l *Ledger, url, id string, 
 // attempt met the fault.
 func (c Case) Judge(r Result) error {
 	ends := c.ends()
-	if slices.Contains(ends, r.end()) {
-		return nil
+	switch {
+	case !slices.Contains(ends, r.end()):
+		return fmt.Errorf("%v, and not one of %v", r, ends)
+	case errors.Is(r.BodyErr, http.ErrBodyReadAfterClose):
+		return fmt.Errorf("%v: the response came closed", r)
 	}
-	return fmt.Errorf("%v, and not one of %v", r, ends)
+	return nil
 }
 
 // end is one way in which a request ends for its caller.

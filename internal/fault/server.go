@@ -53,7 +53,7 @@ func (s *Server) Close() { close(s.closing) }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.URL.Path, "/")
 	a, want, before := s.Ledger.arrive(id, r)
-	x := &Exchange{w: w, r: r, server: s, arrival: a, want: want}
+	x := &Exchange{id: id, w: w, r: r, server: s, arrival: a, want: want}
 	// Over HTTP/1 net/http would otherwise read the request before it answers.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	s.mu.Lock()
@@ -71,6 +71,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Exchange is a request in a handler, and what can be done about it.
 type Exchange struct {
+	id      string
 	w       http.ResponseWriter
 	r       *http.Request
 	server  *Server
@@ -81,7 +82,11 @@ type Exchange struct {
 // AnswerSize is how long a good answer is.
 const AnswerSize = 8 << 10
 
-var answer = bytes.Repeat([]byte("received"), AnswerSize/len("received"))
+// answerTo is the good answer to a request, which is no other's.
+func answerTo(id string) []byte {
+	line := []byte("received " + id + "\n")
+	return bytes.Repeat(line, AnswerSize/len(line)+1)[:AnswerSize]
+}
 
 // receive reads the whole request, and reports whether it came whole.
 func (x *Exchange) receive() bool {
@@ -99,6 +104,7 @@ func (x *Exchange) succeed() {
 		x.abort()
 	}
 	x.answered(http.StatusOK)
+	answer := answerTo(x.id)
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	_, _ = x.w.Write(answer)
 }

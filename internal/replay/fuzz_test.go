@@ -138,9 +138,13 @@ func (m *model) settle() {
 	busy := false
 	for _, r := range m.readers {
 		r.over = r.over || r.lease.over
-		busy = busy || !r.over
+		counts := r.used || r == r.lease.first || r == r.lease.newest
+		busy = busy || !r.over && counts
 	}
 	m.closed = m.closed || m.sealed && !busy
+	for _, r := range m.readers {
+		r.over = r.over || m.closed
+	}
 	want := int32(0)
 	if m.closed {
 		want = 1
@@ -239,9 +243,6 @@ func (m *model) read(r *modelReader, size int) bool {
 func (m *model) seal(cut bool) {
 	m.source.Seal(cut)
 	m.sealed = true
-	for _, r := range m.readers {
-		r.over = r.over || r != r.lease.first && r != r.lease.newest && !r.used
-	}
 	if cut {
 		for _, r := range m.readers {
 			r.lease.over = r.lease.over || !r.over

@@ -16,7 +16,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -135,7 +134,6 @@ func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease,
 func (s *Source) Seal(cut bool) {
 	s.mu.Lock()
 	s.sealed = true
-	s.forget()
 	if cut {
 		for len(s.readers) > 0 {
 			s.readers[0].lease.cut()
@@ -162,19 +160,6 @@ func (s *Source) Seal(cut bool) {
 	}
 }
 
-// forget ends the readers that were opened for a resend and not used for it:
-// net/http's HTTP/2 opens one before it looks for a connection, and where there is
-// none drops it without a Close. It then uses the newest, or the first.
-func (s *Source) forget() {
-	s.readers = slices.DeleteFunc(s.readers, func(r *Reader) bool {
-		forgotten := r != r.lease.first && r != r.lease.newest && !r.used.Load()
-		if forgotten {
-			close(r.over)
-		}
-		return forgotten
-	})
-}
-
 // closeTime is for how long Seal waits for Close, so that the body of a request
 // that has ended is, as a rule, closed when its result is seen.
 const closeTime = 10 * time.Millisecond
@@ -199,9 +184,14 @@ func (s *Source) closeIfDone() {
 // done reports whether it is time to close the body, which it is once, and
 // whether a read is under way.
 func (s *Source) done() (done, reading bool) {
-	done = s.sealed && len(s.readers) == 0 && !s.closed
-	s.closed = s.closed || done
-	return done, s.reading > 0
+	if !s.sealed || s.closed || slices.ContainsFunc(s.readers, (*Reader).counts) {
+		return false, s.reading > 0
+	}
+	for _, r := range s.readers {
+		close(r.over)
+	}
+	s.readers, s.closed = nil, true
+	return true, s.reading > 0
 }
 
 // enter begins a use of the body's methods by r, and leave ends it.
@@ -248,8 +238,8 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 		return nil, ErrSpent
 	}
 	r := &Reader{lease: l, over: make(chan struct{})}
-	l.first, l.newest = cmp.Or(l.first, r), r
 	s.readers = append(s.readers, r)
+	l.first, l.newest = cmp.Or(l.first, r), r
 	return r, nil
 }
 
@@ -284,11 +274,29 @@ type Reader struct {
 	lease  *Lease
 	offset int64
 	over   chan struct{} // closed by Close, or with the attempt
-	used   atomic.Bool   // somebody has read from it
+	used   bool          // somebody has read from it; written with source.mu held, by Read alone
+}
+
+// counts reports whether r keeps the body open. net/http's HTTP/2 opens a reader
+// for a resend before it looks for a connection, and where there is none forgets
+// it, without a Close. What it uses is the newest, or the first; any other one
+// counts from its first Read.
+func (r *Reader) counts() bool {
+	return r.used || r == r.lease.first || r == r.lease.newest
+}
+
+// use has r count. It is too late once the body has been closed.
+func (r *Reader) use() {
+	s := r.lease.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.used = true
 }
 
 func (r *Reader) Read(p []byte) (int, error) {
-	r.used.Store(true)
+	if !r.used {
+		r.use()
+	}
 	if r.isOver() {
 		return 0, ErrOver
 	}

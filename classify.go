@@ -68,7 +68,7 @@ const (
 // best marked with Permanent.
 //
 // An error is Unprocessed if it came before a byte was written, from resolving
-// the host, dialing it or its proxy, or waiting for the TLS
+// the host, dialing it or its proxy, or waiting for the TLS or QUIC
 // handshake; and if the server refused the stream, with REFUSED_STREAM over HTTP/2
 // (RFC 9113, section 8.7) or H3_REQUEST_REJECTED over HTTP/3 (RFC 9114, section
 // 4.1.1). The latter two are recognized from net/http, golang.org/x/net/http2 and
@@ -178,7 +178,8 @@ var notARequest = [...]string{
 	"http: Request.Write on Request with no Host or URL set",
 	"net/http: invalid ", // header, trailer, method
 	"http2: invalid ",    // the headers that belong to a connection
-	"http3: invalid ",    // header, method
+	"http3: invalid http header",
+	"http3: invalid method",
 	"http: invalid Host header",
 	"invalid Trailer key",
 	"invalid request :path",

@@ -17,6 +17,9 @@ import (
 // another. The error of an http.Client, a *url.Error, proves nothing, since the
 // client may have followed a redirect.
 func neverSent(err error) bool {
+	if isNamed(err, "github.com/quic-go/quic-go/internal/qerr", "HandshakeTimeoutError") {
+		return true
+	}
 	switch e := err.(type) {
 	case *url.Error:
 		return false

@@ -70,8 +70,10 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 	s.base.Protocols = s.http.Config.Protocols
 	s.base.DialContext = s.proxy.DialContext
 	s.base.MaxResponseHeaderBytes = 64 << 10
-	// All attempts go to one HTTP/2 connection, until somebody finds that it is dead.
-	s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: patience, PingTimeout: patience}
+	if f.Link != nil && f.Effect == fault.Hangs {
+		// All attempts go to one HTTP/2 connection, until somebody finds that it is dead.
+		s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: patience, PingTimeout: 2 * patience}
+	}
 	s.url = s.http.URL
 	return s
 }

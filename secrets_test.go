@@ -118,6 +118,7 @@ func TestWhatIsNoSecretIsTold(t *testing.T) {
 		"what follows is no URL? http://a/?token=secret":           "what follows is no URL http://a/",
 		"file:///home/user@host is missing":                        "file:///home/user@host is missing",
 		"no host in http:// and #2 of 3 failed":                    "no host in http:// and #2 of 3 failed",
+		"two  blanks, http://a/#secret and more":                   "two  blanks, http://a/ and more",
 	} {
 		assert.Equal(t, want, (&retryhttp.Error{Err: errors.New(text)}).Error())
 	}

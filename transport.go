@@ -99,7 +99,7 @@ type Transport struct {
 // New returns a Transport that sends attempts through base. A nil base is a
 // pooled go-cleanhttp transport of its own: the settings of
 // [http.DefaultTransport], sharing no connections with it. Its HTTP/2 connections
-// are pinged when nothing has come for 15 seconds, and closed if nothing comes
+// are pinged when nothing has come for 30 seconds, and closed if nothing comes
 // for another 15.
 func New(base http.RoundTripper, p Policy) *Transport {
 	if base == nil {
@@ -114,11 +114,15 @@ func New(base http.RoundTripper, p Policy) *Transport {
 // HTTP/2 connection for as long as it takes it for alive; by itself it never asks.
 func pooled() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
-	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	return base
 }
 
-const pingAfter = 15 * time.Second
+// As Kubernetes has them: seldom enough for servers that take pings ill.
+const (
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
 
 // CloseIdleConnections closes the base's idle connections, if it has any. It
 // is what makes [http.Client.CloseIdleConnections] work.

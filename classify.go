@@ -68,15 +68,18 @@ const (
 // best marked with Permanent.
 //
 // An error is Unprocessed if it came before a byte was written, from resolving
-// the host, dialing it or its proxy, or waiting for the TLS or QUIC
-// handshake; and if the server refused the stream, with REFUSED_STREAM over HTTP/2
-// (RFC 9113, section 8.7) or H3_REQUEST_REJECTED over HTTP/3 (RFC 9114, section
-// 4.1.1). The latter two are recognized from net/http, golang.org/x/net/http2 and
-// github.com/quic-go/quic-go/http3. But a failure to connect is merely Retryable
-// for a request that is not safe and has an idempotency key: net/http may have
-// sent it before, by itself, on a connection that broke. Over HTTP/2 it also sends
-// any request again when the server ends its stream with PROTOCOL_ERROR; that is
-// not to be seen here.
+// the host, dialing it or its proxy, or waiting for the TLS handshake; and if the
+// server refused the stream, with REFUSED_STREAM over HTTP/2 (RFC 9113, section
+// 8.7) or H3_REQUEST_REJECTED over HTTP/3 (RFC 9114, section 4.1.1). The latter
+// two are recognized from net/http, golang.org/x/net/http2 and
+// github.com/quic-go/quic-go/http3.
+//
+// Where that proves nothing the error is merely Retryable. A failure to connect is
+// so for a request that is not safe and has an idempotency key: net/http may have
+// sent it before, by itself, on a connection that broke. A host that does not
+// answer over QUIC is so too, since a connection that dies later has the same
+// error. What is not to be seen here is that net/http's HTTP/2 also resends, whatever
+// the method, when the server ends a stream with PROTOCOL_ERROR.
 //
 // Every other error is Retryable: connections that break or are refused by a
 // middlebox, responses that end in the header, timeouts.

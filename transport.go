@@ -49,10 +49,10 @@
 // response was read, if the request has no body or a GetBody, and is a GET,
 // HEAD, OPTIONS or TRACE or has an Idempotency-Key; and over HTTP/2, whatever the
 // method, if the server refused the stream, ended it with PROTOCOL_ERROR, or
-// announced in a GOAWAY that it had not processed it: up to seven times, with waits that add up to a minute. These
-// do not count as attempts and draw on no budget; an AttemptTimeout bounds their
-// time. A request whose body this package wraps is given a GetBody, so that they
-// work for it too.
+// announced in a GOAWAY that it had not processed it: up to seven times, with
+// waits that add up to a minute, but after each GOAWAY anew. These do not count as
+// attempts and draw on no budget; an AttemptTimeout bounds their time. A request
+// whose body this package wraps is given a GetBody, so that they work for it too.
 //
 // # Connections that have died
 //

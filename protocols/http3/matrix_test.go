@@ -122,7 +122,7 @@ func TestFaultsOverHTTP3(t *testing.T) {
 	leavesNothing(t)
 	cases := make(chan fault.Case)
 	var wg sync.WaitGroup
-	for range 32 {
+	for range 64 {
 		wg.Go(func() {
 			for c := range cases {
 				t.Run(c.String(), func(t *testing.T) { run(t, c) })

@@ -185,7 +185,7 @@ func (s *Source) closeIfDone() {
 // whether a read is under way.
 func (s *Source) done() (done, reading bool) {
 	if !s.sealed || s.closed || slices.ContainsFunc(s.readers, (*Reader).counts) {
-		return false, s.reading > 0
+		return false, false
 	}
 	for _, r := range s.readers {
 		close(r.over)

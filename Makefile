@@ -3,16 +3,17 @@
 GO          ?= go
 FUZZTIME    ?= 30s
 SOAKTIME    ?= 10m
+ROUNDS      ?= 21
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GREMLINS    := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint vuln fuzz soak mutate bench sim examples api ci
+.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers sim examples api ci
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## run the tests
 	$(GO) test ./...
@@ -49,6 +50,9 @@ mutate: ## run mutation tests, for an hour or two
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+bench-peers: ## measure other libraries beside this one, ROUNDS (21) times, and write docs/benchmarks.md
+	cd benchmarks && $(GO) test -count=1 -run '^TestReport$$' -timeout 90m -report "$$(cd ../docs && pwd)" -rounds $(ROUNDS) .
 
 sim: ## run the simulations at full size, and write docs/simulation.md
 	cd simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../docs && pwd)" .

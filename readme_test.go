@@ -36,3 +36,17 @@ func withoutIndent(t *testing.T, name string) string {
 	require.NoError(t, err)
 	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(string(content), "")
 }
+
+// What the README has of the comparison is what the last run of it wrote.
+func TestREADMEHasTheTableOfTheComparison(t *testing.T) {
+	report, err := os.ReadFile("docs/benchmarks.md")
+	require.NoError(t, err)
+	_, glance, found := strings.Cut(string(report), "## At a glance\n")
+	require.True(t, found)
+	start := strings.Index(glance, "| ")
+	require.Positive(t, start)
+	table, _, _ := strings.Cut(glance[start:], "\n\n")
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), table)
+}

@@ -1,0 +1,84 @@
+package benchmarks
+
+import (
+	"fmt"
+	"slices"
+)
+
+// glance is the summary that the README has too. Of two entries of one module it
+// shows the first.
+func (r *report) glance() string {
+	var shown []peer
+	for _, p := range retriers() {
+		if !slices.ContainsFunc(shown, func(q peer) bool { return q.module == p.module }) {
+			shown = append(shown, p)
+		}
+	}
+	head := []string{""}
+	for _, p := range shown {
+		head = append(head, p.name)
+	}
+	lines := []struct {
+		title string
+		cell  func(name string) string
+	}{
+		{fmt.Sprintf("of %d things that it should do, does", len(probes)), func(name string) string { return fmt.Sprint(yes(of(r.probes, name))) }},
+		{"GET that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.get, name) }},
+		{"GET that succeeds: allocations above bare", func(name string) string { return allocations(r.costs.get, name) }},
+		{"POST of 64 KiB that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.post, name) }},
+		{"GET that fails twice: CPU time, × a loop", func(name string) string { return cpuRatio(r.costs.retries, name) }},
+		{fmt.Sprintf("PUT of a %s file: held in memory", size(float64(r.sizes.Upload))), func(name string) string { return size(max(of(r.held, name)[fileKind].peak, 0)) }},
+		{fmt.Sprintf("of %d uploads that are failed early, arrive wrong, with a 200", len(earlyKinds)*r.sizes.Tries), func(name string) string { return wrong(of(r.early, name)) }},
+		{"attempts per request in an outage", func(name string) string { return fmt.Sprintf("%.2f", of(r.amplify, name)[0].attempts) }},
+	}
+	var rows [][]string
+	for _, l := range lines {
+		cells := []string{l.title}
+		for _, p := range shown {
+			cells = append(cells, l.cell(p.name))
+		}
+		rows = append(rows, cells)
+	}
+	return table(head, rows)
+}
+
+const fileKind = 1 // in heldKinds
+
+// of is what the peer came to, or nothing if it was not measured.
+func of[T any](rows []row[[]T], name string) []T {
+	for _, r := range rows {
+		if r.name == name {
+			return r.got
+		}
+	}
+	return nil
+}
+
+func named(results []result, name string) result {
+	return results[slices.IndexFunc(results, func(r result) bool { return r.name == name })]
+}
+
+func cpuRatio(results []result, name string) string {
+	return fmt.Sprintf("%.1f", named(results, name).cpuRatio)
+}
+
+func allocations(results []result, name string) string {
+	return count(named(results, name).above.allocs)
+}
+
+func yes(verdicts []verdict) (n int) {
+	for _, v := range verdicts {
+		if v.yes {
+			n++
+		}
+	}
+	return n
+}
+
+func wrong(tries []early) string {
+	n := 0
+	for _, e := range tries {
+		n += e.delivered - e.whole
+	}
+	return fmt.Sprint(n)
+}

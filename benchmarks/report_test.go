@@ -1,0 +1,142 @@
+package benchmarks
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	directory = flag.String("report", "", "directory to write the report into, from a run of full size; none: a small one, thrown away")
+	rounds    = flag.Int("rounds", 3, "how often each measurement is made")
+)
+
+// TestReport measures everything and writes the report. Without a directory it
+// does so at the smallest size, to see that it works. Of what it finds it
+// asserts what this library promises and a busy machine cannot spoil.
+func TestReport(t *testing.T) {
+	r := &report{rounds: *rounds, sizes: smallSize}
+	dir := *directory
+	if dir != "" {
+		r.sizes = fullSize
+	} else {
+		dir = t.TempDir()
+	}
+	t.Run("requests", r.measureRequests)
+	t.Run("large uploads", r.measureHeld)
+	t.Run("uploads and an early 503", r.measureEarly)
+	t.Run("connections", r.measureOpened)
+	t.Run("sleepers", r.measureAsleep)
+	t.Run("amplification", r.measureAmplified)
+	t.Run("probes", r.probe)
+	if t.Failed() {
+		return
+	}
+	found, err := versions()
+	require.NoError(t, err)
+	text, err := r.render(found)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "benchmarks.md"), []byte(text), 0o644))
+}
+
+func (r *report) measureRequests(t *testing.T) {
+	var err error
+	r.costs, err = requests(r.rounds, r.sizes.Full)
+	require.NoError(t, err)
+	if raceDetector || !r.sizes.Full {
+		return // the one makes a sync.Pool forget, the other is too short for its first Get not to count
+	}
+	for _, results := range [][]result{r.costs.get, r.costs.parallel, r.costs.post} {
+		assert.InDelta(t, 0, results[ours].above.allocs, 0.01, "allocations above the base")
+	}
+}
+
+func (r *report) measureHeld(t *testing.T) {
+	body, err := newPayload(t.TempDir(), r.sizes.Upload)
+	require.NoError(t, err)
+	for _, p := range append([]peer{peers[floor]}, retriers()...) {
+		got := row[[]held]{name: p.name}
+		for _, u := range []upload{body.getBody(), body.file(), body.stream()} {
+			h, err := holdOften(min(r.rounds, 5), p, u, body.sum)
+			require.NoError(t, err)
+			got.got = append(got.got, h)
+		}
+		r.held = append(r.held, got)
+	}
+	for i, outcome := range []string{wholeAgain, wholeAgain, sentOnce} {
+		h := r.held[ours].got[i]
+		assert.Equal(t, outcome, h.outcome, heldKinds[i])
+		assert.Less(t, h.peak, 512.0*1024, heldKinds[i])
+	}
+}
+
+func (r *report) measureEarly(t *testing.T) {
+	body, err := newPayload(t.TempDir(), r.sizes.Early)
+	require.NoError(t, err)
+	for _, p := range retriers() {
+		if raceDetector && p.name != peers[ours].name {
+			continue // the races that the experiment looks for are not ours to report
+		}
+		got := row[[]early]{name: p.name}
+		for _, u := range []upload{body.getBody(), body.file(), body.seeker(), body.stream()} {
+			e, err := hurry(p, u, body.sum, r.sizes.Tries)
+			require.NoError(t, err)
+			got.got = append(got.got, e)
+		}
+		r.early = append(r.early, got)
+	}
+	for i, e := range r.early[0].got {
+		assert.True(t, e.intact(), earlyKinds[i])
+	}
+}
+
+func (r *report) measureOpened(t *testing.T) {
+	for _, p := range retriers() {
+		got := row[[]int64]{name: p.name}
+		for _, size := range []int{1 << 10, 1 << 20} {
+			n, err := connections(p, r.sizes.Connections, size)
+			require.NoError(t, err, p.name)
+			got.got = append(got.got, n)
+		}
+		r.opened = append(r.opened, got)
+	}
+	assert.Equal(t, int64(1), r.opened[0].got[0])
+}
+
+func (r *report) measureAsleep(t *testing.T) {
+	all := withFloor("a wait and nothing else", sleepOnly)
+	sleepers(t, all[floor], r.sizes.Sleepers) // what the runtime keeps of so many goroutines is nobody's
+	for _, p := range all {
+		r.asleep = append(r.asleep, row[asleep]{p.name, sleepers(t, p, r.sizes.Sleepers)})
+	}
+	assert.True(t, r.asleep[ours].got.cancelable)
+}
+
+func (r *report) measureAmplified(t *testing.T) {
+	for _, p := range retriers() {
+		got := row[[]amplified]{name: p.name}
+		for _, failing := range []float64{1, 0.1} {
+			got.got = append(got.got, amplify(t, p, r.sizes.Amplified, failing))
+		}
+		r.amplify = append(r.amplify, got)
+	}
+	assert.LessOrEqual(t, r.amplify[0].got[0].attempts, 1.05)
+}
+
+func (r *report) probe(t *testing.T) {
+	for _, p := range retriers() {
+		got := row[[]verdict]{name: p.name}
+		for _, pr := range probes {
+			v := pr.run(t, p)
+			if p.name == peers[ours].name {
+				assert.True(t, v.yes, "%s: %s", pr.name, v)
+			}
+			got.got = append(got.got, v)
+		}
+		r.probes = append(r.probes, got)
+	}
+}

@@ -5,15 +5,9 @@ import (
 	"slices"
 )
 
-// glance is the summary that the README has too. Of two entries of one module it
-// shows the first.
+// glance is the summary that the README has too.
 func (r *report) glance() string {
-	var shown []peer
-	for _, p := range retriers() {
-		if !slices.ContainsFunc(shown, func(q peer) bool { return q.module == p.module }) {
-			shown = append(shown, p)
-		}
-	}
+	shown := retriers()
 	head := []string{""}
 	for _, p := range shown {
 		head = append(head, p.name)
@@ -22,14 +16,14 @@ func (r *report) glance() string {
 		title string
 		cell  func(name string) string
 	}{
-		{fmt.Sprintf("of %d things that it should do, does", len(probes)), func(name string) string { return fmt.Sprint(yes(of(r.probes, name))) }},
+		{fmt.Sprintf("of %d things that this library sets out to do, does", len(probes)), func(name string) string { return fmt.Sprint(yes(of(r.probes, name))) }},
 		{"GET that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.get, name) }},
 		{"GET that succeeds: allocations above bare", func(name string) string { return allocations(r.costs.get, name) }},
 		{"POST of 64 KiB that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.post, name) }},
 		{"GET that fails twice: CPU time, × a loop", func(name string) string { return cpuRatio(r.costs.retries, name) }},
-		{fmt.Sprintf("PUT of a %s file: held in memory", size(float64(r.sizes.Upload))), func(name string) string { return size(max(of(r.held, name)[fileKind].peak, 0)) }},
-		{fmt.Sprintf("of %d uploads that are failed early, arrive wrong, with a 200", len(earlyKinds)*r.sizes.Tries), func(name string) string { return wrong(of(r.early, name)) }},
-		{"attempts per request in an outage", func(name string) string { return fmt.Sprintf("%.2f", of(r.amplify, name)[0].attempts) }},
+		{fmt.Sprintf("PUT of a %s file: held in memory", size(float64(r.sizes.Upload))), func(name string) string { return heldInMemory(of(r.held, name)[fileKind]) }},
+		{fmt.Sprintf("of %d uploads that are failed early: arrive whole, and wrong with a 200", len(earlyKinds)*r.sizes.Tries), func(name string) string { return arrived(of(r.early, name)) }},
+		{"attempts per request in an outage, with default budgets", func(name string) string { return fmt.Sprintf("%.2f", of(r.amplify, name)[0].attempts) }},
 	}
 	var rows [][]string
 	for _, l := range lines {
@@ -75,10 +69,19 @@ func yes(verdicts []verdict) (n int) {
 	return n
 }
 
-func wrong(tries []early) string {
-	n := 0
-	for _, e := range tries {
-		n += e.delivered - e.whole
+func heldInMemory(h held) string {
+	text := size(max(h.peak, 0))
+	if h.outcome != wholeAgain {
+		text += ", not sent again"
 	}
-	return fmt.Sprint(n)
+	return text
+}
+
+func arrived(tries []early) string {
+	whole, wrong := 0, 0
+	for _, e := range tries {
+		whole += e.whole
+		wrong += e.delivered - e.whole
+	}
+	return fmt.Sprintf("%d, %d", whole, wrong)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/PuerkitoBio/rehttp"
 	"github.com/cristalhq/hedgedhttp"
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
@@ -238,12 +239,37 @@ func (silent) Debugf(string, ...any) {}
 type azure struct{ pipeline runtime.Pipeline }
 
 func (a azure) Do(req *http.Request) (*http.Response, error) {
-	own, err := runtime.NewRequestFromRequest(req)
+	own, err := newAzure(req)
 	if err != nil {
 		return nil, err
 	}
 	runtime.SkipBodyDownload(own)
 	return a.pipeline.Do(own)
+}
+
+// newAzure gives SetBody what can seek, as azcore's own clients do. Anything else
+// NewRequestFromRequest copies.
+func newAzure(req *http.Request) (*policy.Request, error) {
+	source := sourceOf(req)
+	seeker, ok := source.(io.ReadSeeker)
+	if source != nil && !ok {
+		return runtime.NewRequestFromRequest(req)
+	}
+	own, err := runtime.NewRequest(req.Context(), req.Method, req.URL.String())
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range req.Header {
+		own.Raw().Header[name] = values
+	}
+	if source == nil {
+		return own, nil
+	}
+	body, ok := source.(io.ReadSeekCloser)
+	if !ok {
+		body = streaming.NopCloser(seeker)
+	}
+	return own, own.SetBody(body, req.Header.Get("Content-Type"))
 }
 
 type sourceKey struct{}

@@ -240,7 +240,7 @@ var probes = []probe{
 	},
 	{
 		"CloseIdleConnections reaches the base",
-		"The method of http.Client, or of the peer's own. Yes: the base's is called. Who has no such method is left with that of the http.Client that is inside.",
+		"The method of http.Client, for those that are called through one. Yes: the base's is called. Those with a client of their own have no such method, and leave that of the http.Client that is inside.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			base := &idle{RoundTripper: script.New(script.Status(200))}
 			c, ok := p.build(base, settings{attempts: 3, wait: backoff}).(interface{ CloseIdleConnections() })

@@ -84,9 +84,6 @@ func (u *Upload) Closed(http2 bool) error {
 		if n == 0 && http2 && i > 0 && !c.used.Load() {
 			continue
 		}
-		if c.late.Load() && u.req.GetBody == nil { // else it is net/http alone who reads and closes
-			return fmt.Errorf("body %d of %d, %s, was read after it had been closed", i+1, len(u.closers), u.Kind.Name)
-		}
 		if n != 1 {
 			return fmt.Errorf("body %d of %d, %s, was closed %d times", i+1, len(u.closers), u.Kind.Name, n)
 		}
@@ -144,7 +141,6 @@ func (u *Upload) file() (io.ReadCloser, error) {
 // closer counts how often a body is closed.
 type closer struct {
 	used atomic.Bool // the body was read
-	late atomic.Bool // when it had been closed
 
 	mu sync.Mutex
 	n  int
@@ -154,13 +150,6 @@ func (c *closer) times() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n
-}
-
-func (c *closer) read() {
-	c.used.Store(true)
-	if c.times() > 0 {
-		c.late.Store(true)
-	}
 }
 
 func (c *closer) Close() error {
@@ -184,18 +173,13 @@ type seekBody struct {
 	*closer
 }
 
-func (b *seekBody) Read(p []byte) (int, error) {
-	b.read()
-	return b.ReadSeeker.Read(p)
-}
-
 type streamBody struct {
 	reader *bytes.Reader
 	*closer
 }
 
 func (b *streamBody) Read(p []byte) (int, error) {
-	b.read()
+	b.used.Store(true)
 	return b.reader.Read(p)
 }
 

@@ -183,7 +183,7 @@ type call struct {
 
 	start     time.Duration // by t.now, as are the next two
 	began     time.Duration // the newest attempt
-	ended     time.Duration // the newest attempt
+	decided   time.Duration // when it was decided to retry
 	backoff   time.Duration // before the last retry
 	waited    time.Duration
 	attempts  int
@@ -208,8 +208,7 @@ func (c *call) send() Attempt {
 	c.response = resp
 	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
 	if !c.t.plain || c.policy != &c.t.policy || err != nil || resp.StatusCode >= 400 { // else nobody will ask
-		c.ended = c.t.now()
-		a.Elapsed = c.ended - c.began
+		a.Elapsed = c.t.now() - c.began
 	}
 	if c.class = c.policy.Classify(a); c.class != Retryable && c.class != Unprocessed {
 		c.class = Final

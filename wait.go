@@ -23,6 +23,7 @@ func (c *call) retryAfter(a *Attempt) time.Duration {
 // time in which the server's queue of clients built up. Where the deadline is
 // near, the spread makes do with what is left; the backoff is not cut.
 func (c *call) schedule(a *Attempt, asked time.Duration) bool {
+	c.decided = c.t.now() // not when the attempt ended: asked may have been a date, which was read since
 	c.backoff = max(c.policy.Backoff(a.Number, c.backoff), 0)
 	a.Wait = addSaturating(asked, c.backoff)
 	room := c.room()
@@ -43,7 +44,7 @@ func (c *call) room() time.Duration {
 		room = time.Until(deadline) - 1
 	}
 	if c.policy.MaxElapsed > 0 {
-		room = min(room, c.policy.MaxElapsed-(c.ended-c.start))
+		room = min(room, c.policy.MaxElapsed-(c.decided-c.start))
 	}
 	return room
 }
@@ -63,10 +64,10 @@ func (c *call) pause(a *Attempt) Stop {
 		status, a.Response, c.response = a.Response.StatusCode, nil, nil // sleepers need not hold on to it
 	}
 	if a.Wait > 0 && ctx.Err() == nil {
-		c.timer.sleep(ctx, a.Wait-(c.t.now()-c.ended)) // for what is left of it
+		c.timer.sleep(ctx, a.Wait-(c.t.now()-c.decided)) // for what is left of it
 	}
 	c.began = c.t.now()
-	c.waited += c.began - c.ended
+	c.waited += c.began - c.decided
 	if ctx.Err() == nil {
 		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""

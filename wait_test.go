@@ -439,3 +439,24 @@ func TestATransportServesSeveralBubbles(t *testing.T) {
 		})
 	}
 }
+
+// A date is turned into a delay when it is read, which a slow Classify can put off.
+func TestRetryComesNoSoonerThanTheDateThoughClassifyIsSlow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		start := time.Now()
+		at := start.Add(10 * time.Second)
+		base := script.New(script.Status(503, "Retry-After", at.UTC().Format(http.TimeFormat)), script.Status(200))
+		rt := retryhttp.New(base, retryhttp.Policy{
+			Backoff: retryhttp.Constant(0),
+			Classify: func(a retryhttp.Attempt) retryhttp.Class {
+				time.Sleep(6 * time.Second)
+				return retryhttp.Classify(a)
+			},
+		})
+		resp, err := rt.RoundTrip(get(t, t.Context()))
+		second := time.Now().Add(-6 * time.Second) // the second attempt was classified too
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.False(t, second.Before(at), "came %v after the start", second.Sub(start))
+	})
+}

@@ -55,6 +55,9 @@ func TestWhatIsQuotedIsNotTold(t *testing.T) {
 		"a proxy":                     `invalid proxy address "http://user:secret#x@proxy": first path segment`,
 		"an upgrade":                  `net/http: invalid Upgrade request header: ["secret"]`,
 		"a URL that cannot be parsed": `the base: parse "http://user:secret/x@host": invalid port ":secret" after host`,
+		"a header line":               `malformed MIME header line: "X-Token secret"`,
+		"a trailer":                   `bad trailer key "secret"`,
+		"what a GOAWAY says":          `http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="secret"`,
 		"a host with userinfo":        `dial tcp: lookup user:secret@host.example: no such host`,
 	} {
 		t.Run(name, func(t *testing.T) {

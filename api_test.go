@@ -17,6 +17,7 @@ var (
 	_ func(*retryhttp.Transport, *http.Request) (*http.Response, error) = (*retryhttp.Transport).RoundTrip
 	_ func(*retryhttp.Transport)                                        = (*retryhttp.Transport).CloseIdleConnections
 	_ func(context.Context, func(*retryhttp.Policy)) context.Context    = retryhttp.WithPolicy
+	_ func(context.Context) int                                         = retryhttp.AttemptNumber
 	_ func(time.Duration) retryhttp.Backoff                             = retryhttp.Constant
 	_ func(time.Duration, time.Duration) retryhttp.Backoff              = retryhttp.Linear
 	_ func(time.Duration, time.Duration) retryhttp.Backoff              = retryhttp.Exponential

@@ -135,7 +135,7 @@ func (c *call) open() error {
 	if !hasBody(c.req) {
 		return nil
 	}
-	next := c.next.WithContext(c.req.Context())
+	next := c.again()
 	if err := c.bodies.open(c.req, next); err != nil {
 		return err
 	}

@@ -18,16 +18,15 @@ const (
 
 // drain reads what is left of the failed response, so that its connection can
 // serve again, and closes it. If that takes too long, or ctx ends, the response
-// is closed as it is, which costs the connection, and drain reports false, for
-// that goes on beside the next attempt.
-func (c *call) drain(ctx context.Context, a *Attempt) bool {
+// is closed as it is, which costs the connection.
+func (c *call) drain(ctx context.Context, a *Attempt) {
 	resp, limit := a.Response, c.drainTime(a.Wait)
 	if resp.Body == nil {
-		return true
+		return
 	}
 	if resp.Body == http.NoBody || resp.ContentLength > maxDrainBytes || limit <= 0 {
 		resp.Body.Close()
-		return true
+		return
 	}
 	d, _ := c.t.drains.Get().(*drain)
 	if d == nil {
@@ -36,11 +35,10 @@ func (c *call) drain(ctx context.Context, a *Attempt) bool {
 	d.start(resp.Body)
 	if !c.await(ctx, d, limit) {
 		go d.close() // which may wait for the Read
-		return false
+		return
 	}
 	d.body, d.rest.R, d.done = nil, nil, nil
 	c.t.drains.Put(d)
-	return true
 }
 
 // await reports whether the drain was done in time. As a rule all of a failed

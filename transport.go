@@ -175,11 +175,10 @@ type call struct {
 	t      *Transport
 	policy *Policy
 	req    *http.Request // the caller's
-	next   *http.Request // what the next attempt sends; it has the caller's context
+	next   *http.Request // what the next attempt sends; its context is the caller's
 	bodies bodies
 
-	timer   timer
-	settled bool // the last attempt's response has been closed, and so the base is done with its request
+	timer timer
 
 	start     time.Duration // by t.now, as are the next two
 	began     time.Duration // the newest attempt
@@ -199,11 +198,11 @@ type call struct {
 
 // send makes one attempt.
 func (c *call) send() Attempt {
-	c.attempts++
 	c.withdrawn, c.opened = false, false
-	if c.attempts > 1 && !hasBody(c.req) && !c.settled {
-		c.next = c.next.WithContext(c.req.Context()) // the base may still have the last one
+	if c.attempts > 0 && !hasBody(c.req) {
+		c.next = c.again()
 	}
+	c.attempts++
 	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout, c.bodies.lease)
 	c.response = resp
 	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}

@@ -58,9 +58,8 @@ func (c *call) pause(a *Attempt) Stop {
 	c.bodies.cutBefore() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
 	ctx := c.req.Context()
 	status := 0
-	c.settled = false
 	if a.Response != nil {
-		c.settled = c.drain(ctx, a)
+		c.drain(ctx, a)
 		status, a.Response, c.response = a.Response.StatusCode, nil, nil // sleepers need not hold on to it
 	}
 	if a.Wait > 0 && ctx.Err() == nil {

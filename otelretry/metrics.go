@@ -1,0 +1,118 @@
+package otelretry
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// stopKey is the attribute that says why there was no further attempt.
+const stopKey = attribute.Key("retryhttp.stop")
+
+type metrics struct {
+	attempts metric.Int64Histogram
+	retries  metric.Int64Histogram
+	delay    metric.Float64Histogram
+	stops    metric.Int64Counter
+	tokens   metric.Float64Gauge
+}
+
+// newMetrics makes the instruments. One that cannot be made is there nevertheless,
+// and does nothing.
+func newMetrics(m metric.Meter) *metrics {
+	attempts, err1 := m.Int64Histogram("retryhttp.client.call.attempts",
+		metric.WithUnit("{attempt}"),
+		metric.WithDescription("Number of attempts made for the request."),
+		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 10))
+	retries, err2 := m.Int64Histogram("retryhttp.client.call.retries",
+		metric.WithUnit("{retry}"),
+		metric.WithDescription("Number of attempts after the first. If there were none, 0 is not reported."),
+		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 10))
+	delay, err3 := m.Float64Histogram("retryhttp.client.call.retry_delay",
+		metric.WithUnit("s"),
+		metric.WithDescription("Time between the attempts of a request that was retried."),
+		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120))
+	stops, err4 := m.Int64Counter("retryhttp.client.call.stops",
+		metric.WithUnit("{call}"),
+		metric.WithDescription("Number of requests, by why there was no further attempt."))
+	tokens, err5 := m.Float64Gauge("retryhttp.client.budget.tokens",
+		metric.WithUnit("{token}"),
+		metric.WithDescription("Number of retries that the budget held when a request had ended."))
+	for _, err := range []error{err1, err2, err3, err4, err5} {
+		if err != nil {
+			otel.Handle(err)
+		}
+	}
+	return &metrics{attempts, retries, delay, stops, tokens}
+}
+
+// observe returns p with an OnDone that records before it calls p's own.
+func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
+	if b, isBucket := p.Budget.(*retryhttp.TokenBucket); p.Budget == nil || isBucket && b == nil {
+		p.Budget = new(retryhttp.TokenBucket) // as the Transport's own, but within reach of the gauge
+	}
+	budget, _ := p.Budget.(interface{ Tokens(*http.Request) float64 })
+	next := p.OnDone
+	p.OnDone = func(req *http.Request, o retryhttp.Outcome) {
+		m.record(req, o)
+		if budget != nil {
+			m.tokens.Record(req.Context(), budget.Tokens(req), metric.WithAttributes(serverOf(req)...))
+		}
+		if next != nil {
+			next(req, o)
+		}
+	}
+	return p
+}
+
+func (m *metrics) record(req *http.Request, o retryhttp.Outcome) {
+	ctx := req.Context()
+	attrs := append(serverOf(req), methodOf(req))
+	call := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	m.attempts.Record(ctx, int64(o.Attempts), call)
+	if o.Attempts > 1 {
+		m.retries.Record(ctx, int64(o.Attempts-1), call)
+		m.delay.Record(ctx, o.Waited.Seconds(), call)
+	}
+	m.stops.Add(ctx, 1, metric.WithAttributes(append(attrs, stopKey.String(string(o.Stop)))...))
+}
+
+// serverOf returns server.address and server.port.
+func serverOf(req *http.Request) []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, 4)
+	if req.URL == nil {
+		return attrs
+	}
+	attrs = append(attrs, semconv.ServerAddress(req.URL.Hostname()))
+	port, err := strconv.Atoi(req.URL.Port())
+	switch {
+	case err == nil:
+		return append(attrs, semconv.ServerPort(port))
+	case req.URL.Scheme == "https":
+		return append(attrs, semconv.ServerPort(443))
+	case req.URL.Scheme == "http":
+		return append(attrs, semconv.ServerPort(80))
+	}
+	return attrs
+}
+
+// knownMethods are those of the semantic conventions. Any other would let whoever
+// chooses methods make time series without end.
+var knownMethods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "QUERY"}
+
+func methodOf(req *http.Request) attribute.KeyValue {
+	switch {
+	case req.Method == "":
+		return semconv.HTTPRequestMethodGet
+	case slices.Contains(knownMethods, req.Method):
+		return semconv.HTTPRequestMethodKey.String(req.Method)
+	}
+	return semconv.HTTPRequestMethodOther
+}

@@ -1,0 +1,209 @@
+package otelretry_test
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/otelretry"
+)
+
+// server returns the attributes that tell of a server.
+func server(t *testing.T, rawURL string) []attribute.KeyValue {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
+	port, err := strconv.Atoi(u.Port())
+	require.NoError(t, err)
+	return []attribute.KeyValue{attribute.String("server.address", u.Hostname()), attribute.Int("server.port", port)}
+}
+
+// call returns the attributes of a request.
+func call(t *testing.T, method, rawURL string, more ...attribute.KeyValue) attribute.Set {
+	t.Helper()
+	attrs := append(server(t, rawURL), attribute.String("http.request.method", method))
+	return attribute.NewSet(append(attrs, more...)...)
+}
+
+func stop(s retryhttp.Stop) attribute.KeyValue { return attribute.String("retryhttp.stop", string(s)) }
+
+func TestMetricsOfRequests(t *testing.T) {
+	tel := newTelemetry()
+	rt := otelretry.New(nil, atOnce, tel.options()...)
+	url, _ := answering(t, 200, 503, 503, 200, 503)
+	for _, method := range []string{"GET", "GET", "POST"} {
+		_, err := send(t, t.Context(), rt, method, url)
+		require.NoError(t, err)
+	}
+	counts := func(attrs attribute.Set, counts ...uint64) metricdata.HistogramDataPoint[int64] {
+		p := metricdata.HistogramDataPoint[int64]{Attributes: attrs, Bounds: []float64{1, 2, 3, 4, 5, 10}, BucketCounts: make([]uint64, 7)}
+		var low, high int64
+		for i, n := range counts {
+			p.BucketCounts[i] = n
+			p.Count += n
+			p.Sum += int64(n) * int64(i+1)
+			if n > 0 {
+				high = int64(i + 1)
+				if low == 0 {
+					low = high
+				}
+			}
+		}
+		p.Min, p.Max = metricdata.NewExtrema(low), metricdata.NewExtrema(high)
+		return p
+	}
+	get, post := call(t, "GET", url), call(t, "POST", url)
+	histogram := func(points ...metricdata.HistogramDataPoint[int64]) metricdata.Aggregation {
+		return metricdata.Histogram[int64]{Temporality: metricdata.CumulativeTemporality, DataPoints: points}
+	}
+	equal := func(want, got metricdata.Aggregation) {
+		t.Helper()
+		metricdatatest.AssertAggregationsEqual(t, want, got, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+	}
+	attempts := tel.metric(t, "retryhttp.client.call.attempts")
+	assert.Equal(t, "{attempt}", attempts.Unit)
+	equal(histogram(counts(get, 1, 0, 1), counts(post, 1)), attempts.Data)
+
+	retries := tel.metric(t, "retryhttp.client.call.retries")
+	assert.Equal(t, "{retry}", retries.Unit)
+	equal(histogram(counts(get, 0, 1)), retries.Data) // none of what was sent once
+
+	stops := tel.metric(t, "retryhttp.client.call.stops")
+	assert.Equal(t, "{call}", stops.Unit)
+	equal(metricdata.Sum[int64]{Temporality: metricdata.CumulativeTemporality, IsMonotonic: true, DataPoints: []metricdata.DataPoint[int64]{
+		{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal)), Value: 2},
+		{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent)), Value: 1},
+	}}, stops.Data)
+}
+
+func TestTimeSpentWaitingIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		statuses := []int{200, 503, 503, 200}
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Minute) // which does not count
+			status := statuses[0]
+			statuses = statuses[1:]
+			return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, nil
+		})
+		rt := otelretry.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(3 * time.Second)}, tel.options()...)
+		for range 2 {
+			_, err := send(t, t.Context(), rt, "GET", "http://host.example:80/")
+			require.NoError(t, err)
+		}
+		delay := tel.metric(t, "retryhttp.client.call.retry_delay")
+		assert.Equal(t, "s", delay.Unit)
+		points := delay.Data.(metricdata.Histogram[float64]).DataPoints
+		require.Len(t, points, 1)
+		assert.EqualValues(t, 1, points[0].Count, "of the request that was retried")
+		assert.Equal(t, 6.0, points[0].Sum)
+	})
+}
+
+func (tel *telemetry) tokens(t *testing.T) []metricdata.DataPoint[float64] {
+	t.Helper()
+	gauge, _ := tel.metric(t, "retryhttp.client.budget.tokens").Data.(metricdata.Gauge[float64])
+	return gauge.DataPoints
+}
+
+func TestTheBudgetsBalanceIsMeasured(t *testing.T) {
+	var none *retryhttp.TokenBucket
+	for name, budget := range map[string]retryhttp.Budget{
+		"the default":        nil,
+		"no bucket":          none,
+		"a bucket of theirs": &retryhttp.TokenBucket{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tel := newTelemetry()
+			policy := atOnce
+			policy.Budget = budget
+			url, _ := answering(t, 503, 503, 200)
+			_, err := send(t, t.Context(), otelretry.New(nil, policy, tel.options()...), "GET", url)
+			require.NoError(t, err)
+			points := tel.tokens(t)
+			require.Len(t, points, 1)
+			assert.InDelta(t, 5-2+0.1, points[0].Value, 1e-9)
+			assert.Equal(t, attribute.NewSet(server(t, url)...), points[0].Attributes)
+		})
+	}
+}
+
+func TestABudgetWithoutABalanceHasNoGauge(t *testing.T) {
+	tel := newTelemetry()
+	policy := atOnce
+	policy.Budget = retryhttp.Unlimited{}
+	url, _ := answering(t, 503, 200)
+	_, err := send(t, t.Context(), otelretry.New(nil, policy, tel.options()...), "GET", url)
+	require.NoError(t, err)
+	assert.Empty(t, tel.tokens(t))
+	assert.NotEmpty(t, tel.metric(t, "retryhttp.client.call.stops").Data)
+}
+
+func TestAttributesAreFew(t *testing.T) {
+	for url, want := range map[string][]attribute.KeyValue{
+		"http://host.example/a?b":    {attribute.String("server.address", "host.example"), attribute.Int("server.port", 80)},
+		"https://host.example/":      {attribute.String("server.address", "host.example"), attribute.Int("server.port", 443)},
+		"http://user:pw@[::1]:8080/": {attribute.String("server.address", "::1"), attribute.Int("server.port", 8080)},
+		"other://host.example/":      {attribute.String("server.address", "host.example")},
+	} {
+		for method, told := range map[string]string{"": "GET", "PATCH": "PATCH", "QUERY": "QUERY", "get": "_OTHER", "X-1": "_OTHER"} {
+			t.Run(method+" "+url, func(t *testing.T) {
+				tel := newTelemetry()
+				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+				})
+				req, err := http.NewRequest(http.MethodGet, url, nil)
+				require.NoError(t, err)
+				req.Method = method
+				_, err = otelretry.New(base, atOnce, tel.options()...).RoundTrip(req)
+				require.NoError(t, err)
+				points := tel.metric(t, "retryhttp.client.call.stops").Data.(metricdata.Sum[int64]).DataPoints
+				require.Len(t, points, 1)
+				attrs := append([]attribute.KeyValue{attribute.String("http.request.method", told), stop(retryhttp.StopFinal)}, want...)
+				assert.Equal(t, attribute.NewSet(attrs...), points[0].Attributes)
+			})
+		}
+	}
+}
+
+func TestEachAttemptIsMeasuredByOtelhttp(t *testing.T) {
+	tel := newTelemetry()
+	url, _ := answering(t, 503, 503, 200)
+	_, err := send(t, t.Context(), otelretry.New(nil, atOnce, tel.options()...), "GET", url)
+	require.NoError(t, err)
+	var all metricdata.ResourceMetrics
+	require.NoError(t, tel.reader.Collect(t.Context(), &all))
+	var attempts uint64
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name == "http.client.request.duration" {
+				for _, p := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+					attempts += p.Count
+				}
+			}
+		}
+	}
+	assert.EqualValues(t, 3, attempts)
+}
+
+func TestGlobalMetersAreTheDefault(t *testing.T) {
+	tel := newTelemetry()
+	global := otel.GetMeterProvider()
+	defer otel.SetMeterProvider(global)
+	otel.SetMeterProvider(tel.meters)
+	url, _ := answering(t, 200)
+	_, err := send(t, t.Context(), otelretry.New(nil, atOnce), "GET", url)
+	require.NoError(t, err)
+	assert.NotEmpty(t, tel.metric(t, "retryhttp.client.call.attempts").Data)
+}

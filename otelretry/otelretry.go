@@ -1,0 +1,135 @@
+// Package otelretry tells OpenTelemetry what a retryhttp.Transport does.
+//
+//	client := &http.Client{Transport: otelretry.New(nil, retryhttp.Policy{})}
+//
+// # Traces
+//
+// Each attempt has a client span of its own, by otelhttp, which also sends the
+// span's context to the server. Those of one request read as one operation:
+//
+//   - If the request is made within a span, all of its attempts are that span's
+//     children. If not, the first attempt is the parent of the others. There is no
+//     span around them, as the semantic conventions for HTTP ask.
+//   - A resend has the attribute http.request.resend_count, from 1, and a link to
+//     the attempt before. The redirects that an http.Client follows are resends too.
+//
+// What net/http resends by itself is part of the attempt's span.
+//
+// # Metrics
+//
+// otelhttp measures each attempt. The metrics of requests are those of gRPC's
+// proposal A96, as far as they have a meaning here:
+//
+//	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
+//	retryhttp.client.call.retries      histogram, {retry}    attempts after the first; 0 is not reported
+//	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
+//	retryhttp.client.call.stops        counter, {call}       requests, by why there was no further attempt: retryhttp.stop
+//	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
+//
+// All have http.request.method, server.address and server.port; the gauge has
+// only the latter two. retryhttp.stop is a [retryhttp.Stop].
+package otelretry
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-cleanhttp"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// ScopeName is the name of the instrumentation scope of this package's metrics.
+const ScopeName = "github.com/retryhttp/retryhttp/otelretry"
+
+// Transport is a retryhttp.Transport with telemetry. It is made by [New], and is
+// safe for concurrent use.
+type Transport struct {
+	retry *retryhttp.Transport
+	base  http.RoundTripper
+}
+
+// New returns a Transport that retries as retryhttp.New(base, p) does. Its spans
+// and metrics go to the global providers, unless an option says otherwise.
+//
+// base is what each span is around: what signs or authenticates an attempt may be
+// part of it. A nil base is a pooled transport of its own, as with retryhttp.New.
+//
+// p.OnDone is called after the metrics have been recorded. An edit by
+// retryhttp.WithPolicy that replaces OnDone ends the metrics of that request. The
+// budget's gauge is there for a Budget that has TokenBucket's method Tokens.
+func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
+	var c config
+	for _, o := range opts {
+		o(&c)
+	}
+	if base == nil {
+		base = pooled()
+	}
+	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...)}
+	return &Transport{retryhttp.New(attempts, c.newMetrics().observe(p)), base}
+}
+
+// RoundTrip is that of retryhttp.Transport. The response's Request is a copy of
+// req, also where retryhttp would return req itself, if it is a redirect.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	op := begin(req)
+	resp, err := t.retry.RoundTrip(&op.request)
+	if err == nil && resp.Request == &op.request && !isRedirect(resp) {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+// CloseIdleConnections closes the base's idle connections, if it has any. It is what
+// makes http.Client.CloseIdleConnections work; otelhttp's transport does not hand
+// it on.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// Option changes where telemetry goes to.
+type Option func(*config)
+
+type config struct {
+	meter metric.MeterProvider
+	http  []otelhttp.Option
+}
+
+// WithMeterProvider has the metrics of requests and of attempts go to mp.
+func WithMeterProvider(mp metric.MeterProvider) Option {
+	return func(c *config) {
+		c.meter = mp
+		c.http = append(c.http, otelhttp.WithMeterProvider(mp))
+	}
+}
+
+// WithHTTP hands options on to otelhttp, which makes the spans of attempts: its
+// WithTracerProvider, WithPropagators, WithFilter or WithSpanNameFormatter.
+func WithHTTP(opts ...otelhttp.Option) Option {
+	return func(c *config) { c.http = append(c.http, opts...) }
+}
+
+func (c *config) newMetrics() *metrics {
+	mp := c.meter
+	if mp == nil {
+		mp = otel.GetMeterProvider()
+	}
+	return newMetrics(mp.Meter(ScopeName))
+}
+
+// pooled is the base that retryhttp.New makes for who brings none.
+func pooled() *http.Transport {
+	base := cleanhttp.DefaultPooledTransport()
+	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	return base
+}
+
+func isRedirect(resp *http.Response) bool {
+	return resp.StatusCode >= 300 && resp.StatusCode < 400
+}

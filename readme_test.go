@@ -11,17 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReadmeShowsOnlyCodeThatIsTested(t *testing.T) {
+func TestDocumentsShowOnlyCodeThatIsTested(t *testing.T) {
 	sources, err := filepath.Glob("examples/*/main.go")
 	require.NoError(t, err)
 	var code strings.Builder
-	for _, name := range append(sources, "example_test.go") {
+	for _, name := range append(sources, "example_test.go", "example_choosing_test.go") {
 		code.WriteString(withoutIndent(t, name))
 	}
-	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(withoutIndent(t, "README.md"), -1)
-	require.NotEmpty(t, snippets)
-	for _, snippet := range snippets {
-		assert.Contains(t, code.String(), snippet[1])
+	for _, document := range []string{"README.md", "docs/choosing.md"} {
+		snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(withoutIndent(t, document), -1)
+		require.NotEmpty(t, snippets)
+		for _, snippet := range snippets {
+			assert.Contains(t, code.String(), snippet[1], "of %s", document)
+		}
 	}
 }
 
@@ -49,4 +51,41 @@ func TestREADMEHasTheTableOfTheComparison(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	require.Contains(t, string(readme), table)
+}
+
+func TestLinksInDocumentsLeadSomewhere(t *testing.T) {
+	documents := []string{"README.md", "testdata/conformance/README.md"}
+	more, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, document := range append(documents, more...) {
+		content, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(string(content), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(link[1], "#")
+			target := document
+			if path != "" {
+				target = filepath.Join(filepath.Dir(document), path)
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "from %s", document)
+			if anchor != "" {
+				assert.Contains(t, headings(t, target), anchor, "from %s to %s", document, target)
+			}
+		}
+	}
+}
+
+// headings returns a document's headings, as links name them.
+func headings(t *testing.T, document string) (anchors []string) {
+	t.Helper()
+	content, err := os.ReadFile(document)
+	require.NoError(t, err)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(content), -1) {
+		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return anchors
 }

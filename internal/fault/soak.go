@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -69,7 +68,7 @@ func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 	// net/http tells of answers that nobody asked for.
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
-	goroutines := runtime.NumGoroutine()
+	before := TakeInventory()
 	run, err := s.start()
 	if err != nil {
 		return Tally{}, err
@@ -90,12 +89,7 @@ func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 	}
 	wg.Wait()
 	err = errors.Join(run.err, run.end())
-	for end := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return run.sofar(), errors.Join(err, fmt.Errorf("%d goroutines are left of %d", runtime.NumGoroutine(), goroutines))
-		}
-	}
-	return run.sofar(), err
+	return run.sofar(), errors.Join(err, before.Left(20*time.Second))
 }
 
 // soaking is a Soak that runs.

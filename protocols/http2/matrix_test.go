@@ -8,9 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
-	"runtime/pprof"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,12 +19,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/fault"
 )
 
-// patience is how long what hangs is waited for. Where nothing hangs, the limits
-// are there, and are so long that a busy machine does not run into them.
-const (
-	patience = time.Second
-	ample    = time.Minute
-)
+// atRest is how long it may take at most until all has ended.
+const atRest = 5 * time.Second
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -75,24 +68,12 @@ func newStage(t *testing.T, f *frameFault, b base) *stage {
 func (s *stage) close(t *testing.T) {
 	t.Helper()
 	rt := retryhttp.New(s.base, retryhttp.Policy{})
-	assert.True(t, comesTrue(func() bool {
+	assert.True(t, fault.ComesTrue(atRest, func() bool {
 		rt.CloseIdleConnections() // again, for one may become idle now
 		return s.frames.conns() == 0
 	}), "connections are left open")
 	s.handler.Close()
 	s.frames.close()
-}
-
-// afterwards does something once there is a response.
-type afterwards struct {
-	base http.RoundTripper
-	do   func()
-}
-
-func (a *afterwards) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := a.base.RoundTrip(req)
-	go a.do()
-	return resp, err
 }
 
 // frameCase is a case with one of the bases.
@@ -102,29 +83,11 @@ type frameCase struct {
 	base   base
 }
 
-// limited is the policy and the context that the case's limit asks for.
-func (c frameCase) limited(ctx context.Context) (context.Context, context.CancelFunc, retryhttp.Policy) {
-	limit := ample
-	if c.Fault.Effect == fault.Hangs {
-		limit = patience
-	}
-	switch c.Limit {
-	case fault.PerAttempt: // as often as it takes, for the machine may hang as well
-		ctx, cancel := context.WithCancel(ctx)
-		return ctx, cancel, retryhttp.Policy{AttemptTimeout: limit, MaxAttempts: -1, Budget: retryhttp.Unlimited{}}
-	case fault.Deadline:
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		return ctx, cancel, retryhttp.Policy{}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	return ctx, cancel, retryhttp.Policy{}
-}
-
 // run makes the case's request, and holds what came of it against what should.
 func (c frameCase) run(t *testing.T) {
 	t.Helper()
 	s := newStage(t, c.frames, c.base)
-	ctx, cancel, policy := c.limited(t.Context())
+	ctx, cancel, policy := c.Limited(t.Context())
 	defer cancel()
 	policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 		class := retryhttp.Classify(a)
@@ -136,19 +99,7 @@ func (c frameCase) run(t *testing.T) {
 		r := fault.Send(ctx, rt, s.handler.Ledger, s.url, "before", 0, fault.Methods[0], fault.Kinds[0])
 		require.True(t, r.Succeeded(), "%v", r)
 	}
-	leave := func() {
-		select {
-		case <-s.handler.Hung():
-		case <-ctx.Done():
-		}
-		cancel()
-	}
-	switch {
-	case c.HangsForEver() && c.Fault.Effect == fault.Hangs:
-		go leave()
-	case c.HangsForEver():
-		rt = &afterwards{rt, leave}
-	}
+	rt = c.Leaving(ctx, cancel, rt, s.handler.Hung(), nil)
 	if c.frames.meet != nil {
 		s.frames.order("request", c.frames.meet)
 	} else {
@@ -159,28 +110,8 @@ func (c frameCase) run(t *testing.T) {
 	assert.NoError(t, c.Judge(r))
 	s.close(t)
 	assert.NoError(t, s.handler.Ledger.Check("request", r.Succeeded()))
-	comesTrue(func() bool { return r.Upload.Closed(true) == nil })
+	fault.ComesTrue(atRest, func() bool { return r.Upload.Closed(true) == nil })
 	assert.NoError(t, r.Upload.Closed(true), "%v", r)
-}
-
-// comesTrue waits for what happens in its own time, at sockets and in
-// goroutines.
-func comesTrue(is func() bool) bool {
-	for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
-// openFiles is how many descriptors the process has, where that can be told.
-func openFiles() int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return -1
-	}
-	return len(entries)
 }
 
 // frameCases are all cases but some that differ from another in what does not
@@ -208,26 +139,9 @@ func TestFaultsOfFrames(t *testing.T) {
 	log.SetOutput(io.Discard) // net/http tells of answers that nobody asked for
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	newStage(t, frameFaults[0], bases[0]).close(t) // what the process opens for its first socket stays open
-	goroutines, files := runtime.NumGoroutine(), openFiles()
-	cases := make(chan frameCase)
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for c := range cases {
-				t.Run(c.base.name+"/"+c.String(), c.run)
-			}
-		})
-	}
+	before := fault.TakeInventory()
 	all := frameCases()
-	for _, c := range all {
-		cases <- c
-	}
-	close(cases)
-	wg.Wait()
-	assert.True(t, comesTrue(func() bool { return runtime.NumGoroutine() <= goroutines }), "goroutines are left")
-	if t.Failed() {
-		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-	}
-	assert.Equal(t, files, openFiles(), "file descriptors")
+	fault.SideBySide(64, all, func(_ int, c frameCase) { t.Run(c.base.name+"/"+c.String(), c.run) })
+	assert.NoError(t, before.Left(atRest))
 	t.Logf("%d cases", len(all))
 }

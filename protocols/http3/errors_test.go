@@ -65,7 +65,7 @@ func (s *stage) reject(times int) {
 func TestRejectedRequestIsUnprocessed(t *testing.T) {
 	for _, k := range []string{"none", "bytes.Reader", "recorded stream"} {
 		t.Run(k, func(t *testing.T) {
-			s := newStage(t, ample)
+			s := newStage(t, fault.Ample)
 			defer s.close()
 			s.reject(tries)
 			w := s.send(retryhttp.Policy{}, post, kind(t, k))
@@ -79,7 +79,7 @@ func TestRejectedRequestIsUnprocessed(t *testing.T) {
 func TestPostThatWasRejectedSucceedsIfUnprocessedIsRetried(t *testing.T) {
 	for _, k := range []string{"none", "bytes.Reader", "recorded stream", "trailer"} {
 		t.Run(k, func(t *testing.T) {
-			s := newStage(t, ample)
+			s := newStage(t, fault.Ample)
 			defer s.close()
 			s.reject(tries)
 			w := s.send(retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, k))
@@ -94,7 +94,7 @@ func TestPostThatWasRejectedSucceedsIfUnprocessedIsRetried(t *testing.T) {
 func TestRequestThatIsResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
 	for _, code := range []http3.ErrCode{http3.ErrCodeRequestCanceled, http3.ErrCodeInternalError, http3.ErrCodeNoError, http3.ErrCodeExcessiveLoad} {
 		t.Run(fmt.Sprintf("%#x", uint64(code)), func(t *testing.T) {
-			s := newStage(t, ample)
+			s := newStage(t, fault.Ample)
 			defer s.close()
 			s.handler.Order("request", &fault.Fault{Answer: func(x *fault.Exchange) {
 				x.Receive()
@@ -109,7 +109,7 @@ func TestRequestThatIsResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
 
 // A connection that is closed says nothing of a single request, whatever the code.
 func TestConnectionClosedAsIfARequestHadBeenRejectedIsNotUnprocessed(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	f := &fault.Fault{Answer: func(x *fault.Exchange) {
 		x.Receive()
@@ -124,7 +124,7 @@ func TestConnectionClosedAsIfARequestHadBeenRejectedIsNotUnprocessed(t *testing.
 
 // What this side says of a stream tells nothing of the other.
 func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	_, pool := identity()
 	conn, err := s.dialAfter(0)(t.Context(), s.addr, &tls.Config{RootCAs: pool, NextProtos: []string{http3.NextProtoH3}}, s.base.QUICConfig)
@@ -144,7 +144,7 @@ func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
 // One that is not over in time although the server says something. The network
 // has no part in it, for it would take as long as it takes.
 func TestHandshakeTimeoutIsUnprocessed(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	s.base.Dial = s.dialAfter(1)
 	w := s.send(retryhttp.Policy{}, post, kind(t, "recorded stream"))
@@ -153,7 +153,7 @@ func TestHandshakeTimeoutIsUnprocessed(t *testing.T) {
 }
 
 func TestPostSucceedsAfterAHandshakeTimeoutIfUnprocessedIsRetried(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	s.base.Dial = s.dialAfter(1)
 	w := s.send(retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, "recorded stream"))
@@ -183,7 +183,7 @@ func (s *stage) dialAfter(timeouts int) func(context.Context, string, *tls.Confi
 
 // quic-go's error is that of any connection on which nothing comes any more.
 func TestHandshakeThatNobodyAnswersIsNotKnownToBeUnprocessed(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	s.base.QUICConfig.HandshakeIdleTimeout = 50 * time.Millisecond
 	s.newest().socket.mute.Store(true)
@@ -193,7 +193,7 @@ func TestHandshakeThatNobodyAnswersIsNotKnownToBeUnprocessed(t *testing.T) {
 }
 
 func TestUntrustedCertificateIsFinal(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	s.base.TLSClientConfig = nil
 	w := s.send(retryhttp.Policy{}, fault.Methods[0], kind(t, "none"))
@@ -212,7 +212,7 @@ func TestInvalidRequestIsFinal(t *testing.T) {
 	}
 	for name, spoil := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, ample)
+			s := newStage(t, fault.Ample)
 			defer s.close()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url, nil)
 			require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestInvalidRequestIsFinal(t *testing.T) {
 }
 
 func TestInvalidResponseIsRetryable(t *testing.T) {
-	s := newStage(t, ample)
+	s := newStage(t, fault.Ample)
 	defer s.close()
 	s.handler.Order("request", &fault.Fault{Answer: func(x *fault.Exchange) {
 		x.Writer().Header().Set("Connection", "close") // of which HTTP/3 knows nothing

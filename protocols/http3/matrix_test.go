@@ -1,11 +1,8 @@
 package http3_test
 
 import (
-	"context"
 	"net/http"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -13,48 +10,11 @@ import (
 	"github.com/retryhttp/retryhttp/internal/fault"
 )
 
-// patience is how long what hangs is waited for. Where nothing hangs, the limits
-// are there, and are so long that a busy machine does not run into them.
-const (
-	patience = time.Second
-	ample    = time.Minute
-)
-
-// afterwards does something once there is a response.
-type afterwards struct {
-	base http.RoundTripper
-	do   func()
-}
-
-func (a *afterwards) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := a.base.RoundTrip(req)
-	go a.do()
-	return resp, err
-}
-
-// limited is the policy and the context that the case's limit asks for.
-func limited(ctx context.Context, c fault.Case) (context.Context, context.CancelFunc, retryhttp.Policy) {
-	limit := ample
-	if c.Fault.Effect == fault.Hangs {
-		limit = patience
-	}
-	switch c.Limit {
-	case fault.PerAttempt: // as often as it takes, for the machine may hang as well
-		ctx, cancel := context.WithCancel(ctx)
-		return ctx, cancel, retryhttp.Policy{AttemptTimeout: limit, MaxAttempts: -1, Budget: retryhttp.Unlimited{}}
-	case fault.Deadline:
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		return ctx, cancel, retryhttp.Policy{}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	return ctx, cancel, retryhttp.Policy{}
-}
-
 // run makes the case's request, and holds what came of it against what should.
 func run(t *testing.T, c fault.Case) {
 	t.Helper()
-	s := newStage(t, ample)
-	ctx, cancel, policy := limited(t.Context(), c)
+	s := newStage(t, fault.Ample)
+	ctx, cancel, policy := c.Limited(t.Context())
 	defer cancel()
 	var failed bool
 	policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
@@ -64,19 +24,7 @@ func run(t *testing.T, c fault.Case) {
 		return class
 	}
 	var rt http.RoundTripper = retryhttp.New(s.base, policy)
-	leave := func() {
-		select {
-		case <-s.handler.Hung():
-		case <-ctx.Done():
-		}
-		cancel()
-	}
-	switch {
-	case c.HangsForEver() && c.Fault.Effect == fault.Hangs:
-		go leave()
-	case c.HangsForEver():
-		rt = &afterwards{rt, leave}
-	}
+	rt = c.Leaving(ctx, cancel, rt, s.handler.Hung(), nil)
 	s.handler.Order("request", c.Fault)
 	r := fault.Send(ctx, rt, s.handler.Ledger, s.url, "request", 1, c.Method, c.Kind)
 	cancel()
@@ -95,10 +43,10 @@ func run(t *testing.T, c fault.Case) {
 func checkClosed(t *testing.T, r fault.Result) {
 	t.Helper()
 	if r.Upload.Kind.Name == "bytes.Reader" {
-		assert.True(t, comesTrue(func() bool { return r.Upload.Unclosed() == 0 }), "%v", r)
+		assert.True(t, fault.ComesTrue(atRest, func() bool { return r.Upload.Unclosed() == 0 }), "%v", r)
 		return
 	}
-	comesTrue(func() bool { return r.Upload.Closed(false) == nil })
+	fault.ComesTrue(atRest, func() bool { return r.Upload.Closed(false) == nil })
 	assert.NoError(t, r.Upload.Closed(false), "%v", r)
 }
 
@@ -120,20 +68,7 @@ func someCases() []fault.Case {
 
 func TestFaultsOverHTTP3(t *testing.T) {
 	leavesNothing(t)
-	cases := make(chan fault.Case)
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for c := range cases {
-				t.Run(c.String(), func(t *testing.T) { run(t, c) })
-			}
-		})
-	}
 	all := someCases()
-	for _, c := range all {
-		cases <- c
-	}
-	close(cases)
-	wg.Wait()
+	fault.SideBySide(64, all, func(_ int, c fault.Case) { t.Run(c.String(), func(t *testing.T) { run(t, c) }) })
 	t.Logf("%d cases", len(all))
 }

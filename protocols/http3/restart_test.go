@@ -19,7 +19,7 @@ var deaths = []struct {
 	idle time.Duration
 	die  func(*stage)
 }{
-	{"closes the connection", ample, func(s *stage) {
+	{"closes the connection", fault.Ample, func(s *stage) {
 		_ = s.newest().conn.Load().CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
 	}},
 	{"is replaced without a word", time.Second, (*stage).replace},

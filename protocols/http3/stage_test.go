@@ -10,9 +10,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +24,9 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/fault"
 )
+
+// atRest is how long it may take at most until all has ended.
+const atRest = 5 * time.Second
 
 // identity is a certificate for the loopback address, and who trusts it.
 var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
@@ -98,7 +98,7 @@ func newStage(t *testing.T, idle time.Duration) *stage {
 	t.Helper()
 	_, pool := identity()
 	s := &stage{t: t, handler: fault.NewServer(fault.NewLedger()), addr: "127.0.0.1:0", orders: make(map[string][]http3.ErrCode)}
-	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{MaxIdleTimeout: idle, HandshakeIdleTimeout: ample}}
+	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{MaxIdleTimeout: idle, HandshakeIdleTimeout: fault.Ample}}
 	s.start()
 	return s
 }
@@ -118,7 +118,7 @@ func (s *stage) start() {
 		v.conn.Store(c)
 		return ctx
 	}}
-	ln, err := v.quic.ListenEarly(http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}), &quic.Config{MaxIdleTimeout: ample})
+	ln, err := v.quic.ListenEarly(http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}), &quic.Config{MaxIdleTimeout: fault.Ample})
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	s.servers = append(s.servers, v)
@@ -176,7 +176,7 @@ func reset(w http.ResponseWriter, code http3.ErrCode) {
 func (s *stage) idle() {
 	s.t.Helper()
 	rt := retryhttp.New(s.base, retryhttp.Policy{})
-	assert.True(s.t, comesTrue(func() bool {
+	assert.True(s.t, fault.ComesTrue(atRest, func() bool {
 		rt.CloseIdleConnections() // again, for one may become idle now
 		return s.conns.Load() == 0
 	}), "connections are left open")
@@ -203,36 +203,10 @@ func (s *stage) end(v *server) {
 	<-v.done
 }
 
-// comesTrue waits for what happens in its own time, at sockets and in
-// goroutines.
-func comesTrue(is func() bool) bool {
-	for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
 // leavesNothing holds what is there after the test against what was before.
 func leavesNothing(t *testing.T) {
 	t.Helper()
-	newStage(t, ample).close() // what the process opens for its first socket stays open
-	goroutines, files := runtime.NumGoroutine(), openFiles()
-	t.Cleanup(func() {
-		assert.True(t, comesTrue(func() bool { return runtime.NumGoroutine() <= goroutines }), "goroutines are left")
-		if t.Failed() {
-			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		}
-		assert.Equal(t, files, openFiles(), "file descriptors")
-	})
-}
-
-// openFiles is how many descriptors the process has, where that can be told.
-func openFiles() int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return -1
-	}
-	return len(entries)
+	newStage(t, fault.Ample).close() // what the process opens for its first socket stays open
+	before := fault.TakeInventory()
+	t.Cleanup(func() { assert.NoError(t, before.Left(atRest)) })
 }

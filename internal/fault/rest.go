@@ -1,0 +1,53 @@
+package fault
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+)
+
+// ComesTrue waits, for no longer than within, for what happens in its own time, at
+// sockets and in goroutines.
+func ComesTrue(within time.Duration, is func() bool) bool {
+	for end := time.Now().Add(within); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// Inventory is what the process holds at some moment.
+type Inventory struct {
+	goroutines int
+	files      int // open descriptors; -1 where that cannot be told
+}
+
+func TakeInventory() Inventory {
+	return Inventory{runtime.NumGoroutine(), openFiles()}
+}
+
+// Left says what there still is, beyond the inventory, when what was begun since
+// has had this long to end.
+func (i Inventory) Left(within time.Duration) error {
+	if !ComesTrue(within, func() bool { return runtime.NumGoroutine() <= i.goroutines }) {
+		var stacks bytes.Buffer
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+		return fmt.Errorf("%d goroutines are left of %d:\n%s", runtime.NumGoroutine(), i.goroutines, &stacks)
+	}
+	if files := openFiles(); files != i.files {
+		return fmt.Errorf("%d open files, and %d before", files, i.files)
+	}
+	return nil
+}
+
+func openFiles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return len(entries)
+}

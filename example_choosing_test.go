@@ -26,13 +26,7 @@ func ExamplePolicy_interactiveCall() {
 	}
 	client := &http.Client{Transport: retryhttp.New(nil, policy), Timeout: 2 * time.Second}
 
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
+	show(client.Get(server.URL))
 	// Output: 200 OK
 }
 
@@ -51,13 +45,7 @@ func ExamplePolicy_batchJob() {
 	}
 	client := &http.Client{Transport: retryhttp.New(nil, policy)}
 
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
+	show(client.Get(server.URL))
 	// Output: 200 OK
 }
 
@@ -79,13 +67,7 @@ func ExamplePolicy_payment() {
 	}
 	req.Header.Set("Idempotency-Key", "order-4711") // stored with the order before it is sent
 
-	resp, err := client.Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
+	show(client.Do(req))
 	// Output: 200 OK
 }
 
@@ -119,13 +101,7 @@ func ExamplePolicy_largeUpload() {
 	req.ContentLength = info.Size()
 	req.Header.Set("Expect", "100-continue") // so that a refusal comes before the file is sent
 
-	resp, err := client.Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
+	show(client.Do(req))
 	// Output: 200 OK
 }
 
@@ -148,13 +124,7 @@ func ExamplePolicy_rateLimits() {
 	}
 	client := &http.Client{Transport: retryhttp.New(nil, policy)}
 
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
+	show(client.Get(server.URL))
 	// Output: 200 OK
 }
 
@@ -175,12 +145,16 @@ func ExamplePolicy_commandLine() {
 	}
 	client := &http.Client{Transport: retryhttp.New(nil, policy)}
 
-	resp, err := client.Get(server.URL)
+	show(client.Get(server.URL))
+	// Output: 200 OK
+}
+
+// show prints what came of a request.
+func show(resp *http.Response, err error) {
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
-	// Output: 200 OK
 }

@@ -109,8 +109,8 @@ func recordOf(resp *http.Response) (*record, bool) {
 // Error is what [Transport.RoundTrip] returns when there is no response: the
 // last attempt failed with an error, or the request's context ended. An
 // http.Client wraps it in a *url.Error, where errors.As finds it; except that
-// once http.Client.Timeout has run out, the Client returns an error of its own
-// in the place of any that it got. [Policy.OnDone] is told either way.
+// once http.Client.Timeout has run out, the Client may return an error of its own
+// in the place of the one that it got. [Policy.OnDone] is told either way.
 type Error struct {
 	Outcome
 	// Err is the last attempt's error. If the context ended after an attempt

@@ -1,0 +1,152 @@
+package migrating_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/failsafe-go/failsafe-go/failsafehttp"
+	"github.com/failsafe-go/failsafe-go/retrypolicy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// HandleIf adds to what the builder for HTTP handles.
+func Example_failsafehttpBefore() {
+	server := failing(408, 503)
+	defer server.Close()
+
+	retries := failsafehttp.NewRetryPolicyBuilder().
+		HandleIf(func(resp *http.Response, _ error) bool {
+			return resp != nil && resp.StatusCode == http.StatusRequestTimeout
+		}).
+		WithMaxRetries(3).
+		WithBackoff(50*time.Millisecond, time.Second).
+		WithJitterFactor(0.25).
+		ReturnLastFailure().
+		Build()
+	client := &http.Client{Transport: failsafehttp.NewRoundTripper(nil, retries)}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	// Output: 200 OK after 3 requests
+}
+
+// A 408 is retried by default, and the last response is always returned.
+func Example_failsafehttpAfter() {
+	server := failing(408, 503)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(http.DefaultTransport, retryhttp.Policy{
+		MaxAttempts: 4,
+		Backoff:     retryhttp.Exponential(50*time.Millisecond, time.Second).Spread(0.25),
+	})}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	// Output: 200 OK after 3 requests
+}
+
+// What else failsafe-go does stays beneath, where it sees every attempt. An open
+// breaker is not asked again.
+func Example_failsafehttpBreaker() {
+	server := failing(503, 503)
+	defer server.Close()
+
+	breaker := circuitbreaker.NewBuilder[*http.Response]().
+		HandleIf(func(resp *http.Response, err error) bool {
+			return err != nil || resp.StatusCode >= 500
+		}).
+		WithFailureThreshold(2).
+		Build()
+	client := &http.Client{Transport: retryhttp.New(failsafehttp.NewRoundTripper(nil, breaker), retryhttp.Policy{
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			if errors.Is(a.Err, circuitbreaker.ErrOpen) {
+				return retryhttp.Final
+			}
+			return retryhttp.Classify(a)
+		},
+	})}
+	resp, err := client.Get(server.URL)
+	if failure, ok := errors.AsType[*retryhttp.Error](err); ok {
+		fmt.Println(failure.Err, "at attempt", failure.Attempts)
+		return
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: circuit breaker open at attempt 3
+}
+
+// failsafe builds clients that make four attempts.
+func failsafe(edit func(retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response]) func(http.RoundTripper) doer {
+	return func(base http.RoundTripper) doer {
+		retries := edit(failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(3)).Build()
+		return &http.Client{Transport: failsafehttp.NewRoundTripper(base, retries)}
+	}
+}
+
+func TestFailsafesDelaysHaveTheirLike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spread := []span{
+			{750 * time.Millisecond, 1250 * time.Millisecond}, {1500 * time.Millisecond, 2500 * time.Millisecond},
+			{2250 * time.Millisecond, 3750 * time.Millisecond},
+		}
+		assertWaits(t, failsafe(func(b retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response] {
+			return b.WithBackoff(time.Second, 3*time.Second).WithJitterFactor(0.25)
+		}), spread...)
+		backoff := retryhttp.Exponential(time.Second, 3*time.Second).Spread(0.25)
+		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), spread...)
+
+		random := []span{{time.Second, 3 * time.Second}, {time.Second, 3 * time.Second}, {time.Second, 3 * time.Second}}
+		assertWaits(t, failsafe(func(b retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response] {
+			return b.WithRandomDelay(time.Second, 3*time.Second)
+		}), random...)
+		backoff = retryhttp.Constant(time.Second).Plus(2 * time.Second)
+		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), random...)
+	})
+}
+
+func TestFailsafeMakesThreeAttemptsWithoutAWaitByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := answering(http.StatusServiceUnavailable)
+		start := time.Now()
+		_, err := failsafehttp.NewRoundTripper(base, failsafehttp.NewRetryPolicyBuilder().Build()).
+			RoundTrip(newRequest(t, t.Context(), http.MethodGet))
+		require.ErrorIs(t, err, retrypolicy.ErrExceeded)
+		assert.Equal(t, 3, base.count())
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestFailsafeCutsTheLastDelayToTheMaxDuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		theirs, ours := answering(http.StatusServiceUnavailable), answering(http.StatusServiceUnavailable)
+		_, err := get(t, t.Context(), failsafe(func(b retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response] {
+			return b.WithDelay(wait).WithMaxDuration(wait / 2)
+		})(theirs))
+		require.Error(t, err)
+		assert.Equal(t, wait/2, theirs.at[1].Sub(theirs.at[0]))
+
+		_, err = get(t, t.Context(), retrying(retryhttp.Policy{Backoff: retryhttp.Constant(wait), MaxElapsed: wait / 2})(ours))
+		require.NoError(t, err)
+		assert.Equal(t, 1, ours.count())
+	})
+}

@@ -1,0 +1,28 @@
+package migrating_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+)
+
+// server is a local one that fails first, and counts.
+type server struct {
+	*httptest.Server
+	requests atomic.Int64
+}
+
+// failing starts a server that answers the first requests with statuses, one
+// each, and all others with 200 and a JSON text.
+func failing(statuses ...int) *server {
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if n := int(s.requests.Add(1)); n <= len(statuses) {
+			w.WriteHeader(statuses[n-1])
+		}
+		_, _ = io.WriteString(w, `{"text": "hello"}`)
+	}))
+	return s
+}

@@ -1,0 +1,136 @@
+package integrations_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/elastic/elastic-transport-go/v8/elastictransport"
+	"github.com/elastic/go-elasticsearch/v9"
+	"github.com/elastic/go-elasticsearch/v9/esapi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// go-elasticsearch takes a RoundTripper and, with WithDisableRetry, leaves retries
+// to it. It searches with POST, which onlyReads lets be repeated. Its own retries
+// go to another node each time, and those of a Transport to the same one: of
+// several Addresses, better make one of a load balancer.
+func Example_elasticsearch() {
+	server := failing(elastic, http.StatusServiceUnavailable)
+	defer server.Close()
+
+	client, err := elasticsearch.New(
+		elasticsearch.WithAddresses(server.URL),
+		elasticsearch.WithTransportOptions(
+			elastictransport.WithTransport(retryhttp.New(nil, retryhttp.Policy{Idempotent: onlyReads})),
+			elastictransport.WithDisableRetry(),
+		),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := client.Search(
+		client.Search.WithContext(context.Background()),
+		client.Search.WithIndex("books"),
+		client.Search.WithBody(strings.NewReader(`{"query": {"match_all": {}}}`)),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status())
+	// Output: 200 OK
+}
+
+// onlyReads reports whether a request may be repeated, knowing also the POSTs that
+// search: /_search and /index/_search, but not /index/_update/_search, which is about
+// a document of that name.
+func onlyReads(req *http.Request) bool {
+	path := strings.Split(req.URL.Path, "/")
+	if len(path) <= 3 {
+		switch path[len(path)-1] {
+		case "_search", "_msearch", "_count":
+			return true
+		}
+	}
+	return retryhttp.Idempotent(req)
+}
+
+func elastic(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Elastic-Product", "Elasticsearch") // or the client refuses the answer
+	io.WriteString(w, `{}`)
+}
+
+func elasticClient(t *testing.T, url string) *elasticsearch.Client {
+	policy := threeAttempts()
+	policy.Idempotent = onlyReads
+	client, err := elasticsearch.New(elasticsearch.WithAddresses(url), elasticsearch.WithTransportOptions(
+		elastictransport.WithTransport(retryhttp.New(nil, policy)), elastictransport.WithDisableRetry(),
+	))
+	require.NoError(t, err)
+	return client
+}
+
+func TestElasticsearchRepeatsWhatReads(t *testing.T) {
+	body := func() io.Reader { return strings.NewReader("{}\n{}\n") }
+	books := []string{"books"}
+	for _, c := range []struct {
+		request  esapi.Request
+		attempts int
+	}{
+		{esapi.SearchRequest{Body: body()}, 3},
+		{esapi.SearchRequest{Index: books, Body: body()}, 3},
+		{esapi.MsearchRequest{Index: books, Body: body()}, 3},
+		{esapi.CountRequest{Index: books, Body: body()}, 3},
+		{esapi.IndexRequest{Index: "books", DocumentID: "17", Body: body()}, 3}, // a PUT
+		{esapi.IndexRequest{Index: "books", Body: body()}, 1},
+		{esapi.UpdateRequest{Index: "books", DocumentID: "_search", Body: body()}, 1},
+		{esapi.ScrollRequest{Body: body()}, 1},
+		{esapi.BulkRequest{Index: "books", Body: body()}, 1},
+	} {
+		server := failing(elastic, 503, 503, 503, 503)
+		defer server.Close()
+
+		resp, err := c.request.Do(t.Context(), elasticClient(t, server.URL))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		require.Equal(t, "{}\n{}\n", string(requireRepeats(t, server, c.attempts).Body))
+	}
+}
+
+// Whether a _bulk may be repeated stands in its body, so only who writes it can
+// tell: here, that a document that is there already is not created again.
+func TestElasticsearchRepeatsABulkThatIsVouchedFor(t *testing.T) {
+	server := failing(elastic, 503)
+	defer server.Close()
+	client := elasticClient(t, server.URL)
+	ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) {
+		p.Idempotent = func(*http.Request) bool { return true }
+	})
+
+	actions := strings.NewReader(`{"create": {"_index": "books", "_id": "17"}}` + "\n{}\n")
+	resp, err := client.Bulk(actions, client.Bulk.WithContext(ctx))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	requireRepeats(t, server, 2)
+}
+
+func TestElasticsearchKeepsTheErrorOfTheLastAttempt(t *testing.T) {
+	server := failing(elastic)
+	server.Close()
+	client := elasticClient(t, server.URL)
+
+	_, err := client.Search(client.Search.WithContext(t.Context()))
+	var failure *retryhttp.Error
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, 3, failure.Attempts)
+}

@@ -1,0 +1,123 @@
+package integrations_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-github/v92/github"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// go-github takes a RoundTripper, and has no retries of its own to switch off: it
+// only remembers rate limits, and refuses by itself until they are over. Its
+// GETs, PUTs and DELETEs are retried, its POSTs and PATCHes are sent once.
+func Example_github() {
+	server := failing(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"full_name": "golang/go"}`)
+	}, http.StatusBadGateway)
+	defer server.Close()
+
+	client, err := github.NewClient(
+		github.WithTransport(retryhttp.New(nil, retryhttp.Policy{})),
+		github.WithURLs(&server.URL, nil), // your own server, if you have one
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	repo, _, err := client.Repositories.Get(context.Background(), "golang", "go")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(repo.GetFullName())
+	// Output: golang/go
+}
+
+func githubClient(t *testing.T, url string, policy retryhttp.Policy) *github.Client {
+	client, err := github.NewClient(
+		github.WithTransport(retryhttp.New(nil, policy)),
+		github.WithURLs(&url, nil),
+		github.WithAuthToken("secret"),
+	)
+	require.NoError(t, err)
+	return client
+}
+
+func TestGitHubRepeatsGetAndSendsPostOnce(t *testing.T) {
+	server := failing(http.NotFound, 502, 502, 502)
+	defer server.Close()
+	client := githubClient(t, server.URL, threeAttempts())
+
+	_, resp, err := client.Repositories.Get(t.Context(), "golang", "go")
+	requireRepeats(t, server, 3)
+	var failure *github.ErrorResponse
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, http.StatusBadGateway, failure.Response.StatusCode)
+	require.Equal(t, 3, retryhttp.OutcomeOf(resp.Response).Attempts)
+
+	server = failing(http.NotFound, 502)
+	defer server.Close()
+	client = githubClient(t, server.URL, threeAttempts())
+	_, _, err = client.Issues.Create(t.Context(), "golang", "go", github.CreateIssueRequest{Title: "title"})
+	require.ErrorAs(t, err, &failure)
+	require.Empty(t, requireRepeats(t, server, 1).Header["Idempotency-Key"])
+}
+
+func TestGitHubKeepsTheErrorOfTheLastAttempt(t *testing.T) {
+	server := failing(http.NotFound)
+	server.Close()
+
+	_, _, err := githubClient(t, server.URL, threeAttempts()).Repositories.Get(t.Context(), "golang", "go")
+	var failure *retryhttp.Error
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, 3, failure.Attempts)
+}
+
+// A secondary rate limit is a 403, which is final, and so go-github sees it at
+// once, and holds back all further requests itself.
+func TestGitHubHoldsBackAfterASecondaryRateLimit(t *testing.T) {
+	server := failing(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, `{"documentation_url": "https://docs.github.com/rest#secondary-rate-limits"}`)
+	})
+	defer server.Close()
+	client := githubClient(t, server.URL, threeAttempts())
+
+	for range 2 {
+		_, _, err := client.Repositories.Get(t.Context(), "golang", "go")
+		var limit *github.AbuseRateLimitError
+		require.ErrorAs(t, err, &limit)
+	}
+	requireRepeats(t, server, 1)
+}
+
+// A 429 is retried before go-github sees it: in vain, where its limit is the
+// hourly one, whose end GitHub tells in X-RateLimit-Reset alone. Such a 429 is
+// best made final.
+func TestGitHubSpentRateLimitCanBeMadeFinal(t *testing.T) {
+	server := failing(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(github.HeaderRateRemaining, "0")
+		w.Header().Set(github.HeaderRateReset, "4102444800") // in 2100
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	defer server.Close()
+	policy := threeAttempts()
+	policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		if a.Response != nil && a.Response.Header.Get(github.HeaderRateRemaining) == "0" {
+			return retryhttp.Final
+		}
+		return retryhttp.Classify(a)
+	}
+
+	_, _, err := githubClient(t, server.URL, policy).Repositories.Get(t.Context(), "golang", "go")
+	var limit *github.RateLimitError
+	require.ErrorAs(t, err, &limit)
+	requireRepeats(t, server, 1)
+}

@@ -1,0 +1,182 @@
+package integrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// A rest.Config has its transport wrapped, and kubernetes.NewForConfig takes the
+// same config. client-go sends again by itself, whatever the method and up to
+// ten times, what is answered with 429 or 5xx and a Retry-After: no setting of a
+// typed client ends that, and so the wrapper takes the header off what it returns.
+func Example_kubernetes() {
+	server := failing(namespace, 503)
+	defer server.Close()
+
+	config := &rest.Config{Host: server.URL}
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+		return withoutRetryAfter{retryhttp.New(base, retryhttp.Policy{})}
+	})
+	client, err := corev1.NewForConfig(config)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ns, err := client.Namespaces().Get(context.Background(), "default", metav1.GetOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(ns.Name)
+	// Output: default
+}
+
+// withoutRetryAfter hides from client-go what it would send again.
+type withoutRetryAfter struct{ base http.RoundTripper }
+
+func (t withoutRetryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req)
+	if err == nil {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
+}
+
+func namespace(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	io.WriteString(w, `{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}`)
+}
+
+func tooBusy(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", "0") // client-go has another go at once
+	w.WriteHeader(http.StatusTooManyRequests)
+}
+
+func kubernetesClient(t *testing.T, config *rest.Config, wrap func(http.RoundTripper) http.RoundTripper) *corev1.CoreV1Client {
+	config.Wrap(wrap)
+	client, err := corev1.NewForConfig(config)
+	require.NoError(t, err)
+	return client
+}
+
+var kubernetesPolicy = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+
+func wrapPlainly(base http.RoundTripper) http.RoundTripper {
+	return retryhttp.New(base, kubernetesPolicy)
+}
+
+func wrapWithoutRetryAfter(base http.RoundTripper) http.RoundTripper {
+	return withoutRetryAfter{retryhttp.New(base, kubernetesPolicy)}
+}
+
+func TestKubernetesRetriesMultiplyUnlessRetryAfterIsTakenOff(t *testing.T) {
+	create := func(c *corev1.CoreV1Client) error {
+		_, err := c.Namespaces().Create(t.Context(), &apiv1.Namespace{}, metav1.CreateOptions{})
+		return err
+	}
+	get := func(c *corev1.CoreV1Client) error {
+		_, err := c.Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}
+	byHand := func(c *corev1.CoreV1Client) error {
+		return c.RESTClient().Get().Resource("namespaces").MaxRetries(0).Do(t.Context()).Error()
+	}
+	for name, tt := range map[string]struct {
+		wrap     func(http.RoundTripper) http.RoundTripper
+		call     func(*corev1.CoreV1Client) error
+		attempts int
+	}{
+		"a GET, eleven times four": {wrapPlainly, get, 44},
+		"a POST, eleven times":     {wrapPlainly, create, 11},
+		"GET":                      {wrapWithoutRetryAfter, get, 4},
+		"POST":                     {wrapWithoutRetryAfter, create, 1},
+		"GET with MaxRetries(0)":   {wrapPlainly, byHand, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := failing(tooBusy)
+			defer server.Close()
+			config := &rest.Config{Host: server.URL, QPS: -1}
+			require.Error(t, tt.call(kubernetesClient(t, config, tt.wrap)))
+			assert.Len(t, server.got(), tt.attempts)
+		})
+	}
+}
+
+func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, stop := failingInMemory(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			http.NewResponseController(w).Flush()
+			time.Sleep(time.Hour) // nothing happens
+			io.WriteString(w, `{"type": "ADDED", "object": `)
+			namespace(w, r)
+			io.WriteString(w, `}`)
+		}, 503)
+		defer stop()
+		policy := kubernetesPolicy
+		policy.AttemptTimeout = time.Second
+		client := kubernetesClient(t, &rest.Config{Host: "http://host.example"}, func(http.RoundTripper) http.RoundTripper {
+			return retryhttp.New(base, policy)
+		})
+		watch, err := client.Namespaces().Watch(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		defer watch.Stop()
+		event := <-watch.ResultChan()
+		require.IsType(t, &apiv1.Namespace{}, event.Object)
+		assert.Equal(t, "default", event.Object.(*apiv1.Namespace).Name)
+	})
+}
+
+// What authenticates lies above a wrapper, and beneath a Transport that is put on
+// top of what rest.TransportFor returns.
+func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
+	server := failing(namespace, 503, 200, 503)
+	defer server.Close()
+	var seen []string
+	policy := kubernetesPolicy
+	policy.OnRetry = func(a retryhttp.Attempt) { seen = append(seen, a.Request.Header.Get("Authorization")) }
+	get := func(c *corev1.CoreV1Client) {
+		err := c.RESTClient().Get().Resource("namespaces").Do(t.Context()).Error()
+		require.NoError(t, err)
+	}
+
+	config := rest.Config{Host: server.URL, BearerToken: "secret"}
+	base, err := rest.TransportFor(&config)
+	require.NoError(t, err)
+	client, err := corev1.NewForConfigAndClient(&config, &http.Client{Transport: retryhttp.New(base, policy)})
+	require.NoError(t, err)
+	get(kubernetesClient(t, &config, func(base http.RoundTripper) http.RoundTripper {
+		return retryhttp.New(base, policy)
+	}))
+	get(client)
+
+	assert.Equal(t, []string{"Bearer secret", ""}, seen)
+	for _, r := range server.got() {
+		assert.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
+	}
+}
+
+func TestKubernetesErrorHoldsTheOutcome(t *testing.T) {
+	server := failing(namespace)
+	server.Close()
+	client := kubernetesClient(t, &rest.Config{Host: server.URL}, wrapWithoutRetryAfter)
+	_, err := client.Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	failure, ok := errors.AsType[*retryhttp.Error](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, 4, failure.Attempts)
+}

@@ -1,0 +1,153 @@
+package integrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// The Transport goes above oauth2.Transport, so that each attempt gets a token
+// that is good at that moment; another goes into the client that asks for tokens.
+// That is asked with a POST, which may be repeated for client credentials: all
+// it leaves is a token that nobody uses. Do not repeat a code or a refresh token
+// that the server takes only once.
+func Example_oauth2() {
+	tokens := failing(freshToken(), 503)
+	defer tokens.Close()
+	api := failing(answerOK, 503)
+	defer api.Close()
+
+	tokenClient := &http.Client{
+		Timeout: 10 * time.Second, // a TokenSource does not know the deadline of the request that it is for
+		Transport: retryhttp.New(nil, retryhttp.Policy{
+			Idempotent: func(*http.Request) bool { return true },
+		}),
+	}
+	config := clientcredentials.Config{
+		ClientID:     "id",
+		ClientSecret: "secret",
+		TokenURL:     tokens.URL,
+		AuthStyle:    oauth2.AuthStyleInHeader, // or any failure is met with a second request, in the other style
+	}
+	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, tokenClient)
+
+	// Not config.Client(ctx): that would send everything through tokenClient.
+	client := &http.Client{Transport: retryhttp.New(
+		&oauth2.Transport{Source: config.TokenSource(ctx)},
+		retryhttp.Policy{Classify: tokenRefusalIsFinal},
+	)}
+	resp, err := client.Get(api.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
+}
+
+// tokenRefusalIsFinal is for an answer of the token endpoint that is no token:
+// it has had its retries, or is not worth any.
+func tokenRefusalIsFinal(a retryhttp.Attempt) retryhttp.Class {
+	if _, ok := errors.AsType[*oauth2.RetrieveError](a.Err); ok {
+		return retryhttp.Final
+	}
+	return retryhttp.Classify(a)
+}
+
+// freshToken answers with t1, t2 and so on, each of which has run out by the next
+// attempt: oauth2 drops a token ten seconds before its end.
+func freshToken() http.HandlerFunc {
+	var n atomic.Int32
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token": "t%d", "expires_in": 1}`, n.Add(1))
+	}
+}
+
+var oauth2Policy = retryhttp.Policy{
+	Backoff:  retryhttp.Constant(0),
+	Classify: tokenRefusalIsFinal,
+}
+
+func tokenSource(tokens *server) oauth2.TokenSource {
+	policy := oauth2Policy
+	policy.Idempotent = func(*http.Request) bool { return true }
+	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: retryhttp.New(nil, policy)})
+	config := clientcredentials.Config{TokenURL: tokens.URL, AuthStyle: oauth2.AuthStyleInHeader}
+	return config.TokenSource(ctx)
+}
+
+func TestOAuth2RenewsATokenForTheRetryOnlyBeneathTheTransport(t *testing.T) {
+	for name, tt := range map[string]struct {
+		chain func(oauth2.TokenSource) http.RoundTripper
+		sent  []string
+	}{
+		"retryhttp above oauth2": {func(source oauth2.TokenSource) http.RoundTripper {
+			return retryhttp.New(&oauth2.Transport{Source: source}, oauth2Policy)
+		}, []string{"Bearer t1", "Bearer t2"}},
+		"the wrong way round": {func(source oauth2.TokenSource) http.RoundTripper {
+			return &oauth2.Transport{Source: source, Base: retryhttp.New(nil, oauth2Policy)}
+		}, []string{"Bearer t1", "Bearer t1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens := failing(freshToken(), 503)
+			defer tokens.Close()
+			api := failing(answerOK, 503)
+			defer api.Close()
+
+			body := &countedBody{Reader: strings.NewReader("hello")}
+			req, err := http.NewRequest(http.MethodPut, api.URL, body)
+			require.NoError(t, err)
+			resp, err := (&http.Client{Transport: tt.chain(tokenSource(tokens))}).Do(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+
+			var sent []string
+			for _, r := range api.got() {
+				sent = append(sent, r.Header.Get("Authorization"))
+				assert.Equal(t, "hello", string(r.Body))
+			}
+			assert.Equal(t, tt.sent, sent)
+			assert.EqualValues(t, 1, body.closed.Load())
+		})
+	}
+}
+
+func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
+	for name, tt := range map[string]struct{ status, attempts int }{
+		"it is down":     {503, 4},
+		"it refuses":     {400, 1},
+		"nobody answers": {0, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var attempts atomic.Int32
+			tokens := failing(func(w http.ResponseWriter, r *http.Request) {
+				attempts.Add(1)
+				if tt.status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(tt.status)
+			})
+			defer tokens.Close()
+
+			client := &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: tokenSource(tokens)}, oauth2Policy)}
+			_, err := client.Get("http://api.invalid/")
+			_, ok := errors.AsType[*retryhttp.Error](err)
+			assert.True(t, ok, "%v", err)
+			assert.EqualValues(t, tt.attempts, attempts.Load())
+		})
+	}
+}

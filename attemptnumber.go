@@ -10,10 +10,10 @@ import (
 // sees the attempt's request or a context derived from it: to sign, trace or log
 // each attempt. A context that has not come through a Transport has the number 1.
 //
-// Where Transports lie on top of each other, the attempts of all are counted. What
-// net/http resends by itself is not. Contexts are inherited: a request that is
-// made on the way of another, for a token say, with that one's context, begins at
-// its number.
+// Where Transports lie on top of each other, the inner one counts on from the
+// number of the outer one's attempt. What net/http resends by itself is not counted.
+// Contexts are inherited: a request that is made on the way of another, for a token
+// say, with that one's context, begins at its number.
 func AttemptNumber(ctx context.Context) int {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
 		return n.number

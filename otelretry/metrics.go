@@ -1,6 +1,7 @@
 package otelretry
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,6 +23,12 @@ type metrics struct {
 	delay    metric.Float64Histogram
 	stops    metric.Int64Counter
 	tokens   metric.Float64Gauge
+	budget   balance // nil: it has none that can be told
+}
+
+// balance is what a TokenBucket has, and any other Budget may have.
+type balance interface {
+	Tokens(*http.Request) float64
 }
 
 // newMetrics makes the instruments. One that cannot be made is there nevertheless,
@@ -50,26 +57,38 @@ func newMetrics(m metric.Meter) *metrics {
 			otel.Handle(err)
 		}
 	}
-	return &metrics{attempts, retries, delay, stops, tokens}
+	return &metrics{attempts: attempts, retries: retries, delay: delay, stops: stops, tokens: tokens}
 }
 
 // observe returns p with an OnDone that records before it calls p's own.
 func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
-	if b, isBucket := p.Budget.(*retryhttp.TokenBucket); p.Budget == nil || isBucket && b == nil {
-		p.Budget = new(retryhttp.TokenBucket) // as the Transport's own, but within reach of the gauge
-	}
-	budget, _ := p.Budget.(interface{ Tokens(*http.Request) float64 })
 	next := p.OnDone
 	p.OnDone = func(req *http.Request, o retryhttp.Outcome) {
 		m.record(req, o)
-		if budget != nil {
-			m.tokens.Record(req.Context(), budget.Tokens(req), metric.WithAttributes(serverOf(req)...))
+		if m.budget != nil {
+			m.tokens.Record(req.Context(), m.budget.Tokens(req), metric.WithAttributes(serverOf(req)...))
+		}
+		if op := operationOf(req.Context()); op != nil && req == &op.request {
+			req = op.caller
 		}
 		if next != nil {
 			next(req, o)
 		}
 	}
 	return p
+}
+
+// budgetOf returns t's Budget, which may be one of its own. It asks where defaults
+// have been filled in: in an edit of the policy, for a request that is over before it
+// is sent.
+func budgetOf(t *retryhttp.Transport) (b retryhttp.Budget) {
+	ctx, cancel := context.WithCancel(retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) {
+		b = p.Budget
+		*p = retryhttp.Policy{} // so that nobody is told
+	}))
+	cancel()
+	_, _ = t.RoundTrip((&http.Request{}).WithContext(ctx)) //nolint:bodyclose // there is none
+	return b
 }
 
 func (m *metrics) record(req *http.Request, o retryhttp.Outcome) {

@@ -41,8 +41,8 @@ func stop(s retryhttp.Stop) attribute.KeyValue { return attribute.String("retryh
 func TestMetricsOfRequests(t *testing.T) {
 	tel := newTelemetry()
 	rt := otelretry.New(nil, atOnce, tel.options()...)
-	url, _ := answering(t, 200, 503, 503, 200, 503)
-	for _, method := range []string{"GET", "GET", "POST"} {
+	url, _ := answering(t, 200, 503, 200, 503, 503, 200, 503)
+	for _, method := range []string{"GET", "GET", "GET", "POST"} {
 		_, err := send(t, t.Context(), rt, method, url)
 		require.NoError(t, err)
 	}
@@ -73,16 +73,16 @@ func TestMetricsOfRequests(t *testing.T) {
 	}
 	attempts := tel.metric(t, "retryhttp.client.call.attempts")
 	assert.Equal(t, "{attempt}", attempts.Unit)
-	equal(histogram(counts(get, 1, 0, 1), counts(post, 1)), attempts.Data)
+	equal(histogram(counts(get, 1, 1, 1), counts(post, 1)), attempts.Data)
 
 	retries := tel.metric(t, "retryhttp.client.call.retries")
 	assert.Equal(t, "{retry}", retries.Unit)
-	equal(histogram(counts(get, 0, 1)), retries.Data) // none of what was sent once
+	equal(histogram(counts(get, 1, 1)), retries.Data) // none of what was sent once
 
 	stops := tel.metric(t, "retryhttp.client.call.stops")
 	assert.Equal(t, "{call}", stops.Unit)
 	equal(metricdata.Sum[int64]{Temporality: metricdata.CumulativeTemporality, IsMonotonic: true, DataPoints: []metricdata.DataPoint[int64]{
-		{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal)), Value: 2},
+		{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal)), Value: 3},
 		{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent)), Value: 1},
 	}}, stops.Data)
 }
@@ -108,12 +108,17 @@ func TestTimeSpentWaitingIsMeasured(t *testing.T) {
 		require.Len(t, points, 1)
 		assert.EqualValues(t, 1, points[0].Count, "of the request that was retried")
 		assert.Equal(t, 6.0, points[0].Sum)
+		assert.Equal(t, []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}, points[0].Bounds)
 	})
 }
 
 func (tel *telemetry) tokens(t *testing.T) []metricdata.DataPoint[float64] {
 	t.Helper()
-	gauge, _ := tel.metric(t, "retryhttp.client.budget.tokens").Data.(metricdata.Gauge[float64])
+	tokens := tel.metric(t, "retryhttp.client.budget.tokens")
+	gauge, isGauge := tokens.Data.(metricdata.Gauge[float64])
+	if isGauge {
+		assert.Equal(t, "{token}", tokens.Unit)
+	}
 	return gauge.DataPoints
 }
 
@@ -157,7 +162,7 @@ func TestAttributesAreFew(t *testing.T) {
 		"http://user:pw@[::1]:8080/": {attribute.String("server.address", "::1"), attribute.Int("server.port", 8080)},
 		"other://host.example/":      {attribute.String("server.address", "host.example")},
 	} {
-		for method, told := range map[string]string{"": "GET", "PATCH": "PATCH", "QUERY": "QUERY", "get": "_OTHER", "X-1": "_OTHER"} {
+		for method, told := range map[string]string{"": "GET", "CONNECT": "CONNECT", "DELETE": "DELETE", "GET": "GET", "HEAD": "HEAD", "OPTIONS": "OPTIONS", "PATCH": "PATCH", "POST": "POST", "PUT": "PUT", "QUERY": "QUERY", "TRACE": "TRACE", "get": "_OTHER", "X-1": "_OTHER"} {
 			t.Run(method+" "+url, func(t *testing.T) {
 				tel := newTelemetry()
 				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {

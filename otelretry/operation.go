@@ -3,7 +3,6 @@ package otelretry
 import (
 	"context"
 	"net/http"
-	"sync"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -11,18 +10,20 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// operation is what the attempts of one request have in common, those after a
-// redirect included. It is the context in which they are made, and the request that
-// has it.
+// operation is what the attempts of one request have in common, and those of the
+// requests that redirected to it. It is the context in which they are made, and the
+// request that has it. All of it belongs to the goroutine of the RoundTrip.
 type operation struct {
 	context.Context
+	caller  *http.Request // what request is a copy of
 	request http.Request
 	resends int               // what a first attempt counts as: more than 0 after a redirect
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
+	handed  context.Context   // that of the response's request
 
-	mu          sync.Mutex
-	first, last trace.Span // attempts so far
+	first, last trace.SpanContext // attempts so far
+	attempt     attempt           // under way
 }
 
 type operationKey struct{}
@@ -34,79 +35,80 @@ func (op *operation) Value(key any) any {
 	return op.Context.Value(key)
 }
 
+func operationOf(ctx context.Context) *operation {
+	op, _ := ctx.Value(operationKey{}).(*operation)
+	return op
+}
+
 func begin(req *http.Request) *operation {
 	ctx := req.Context()
-	op := &operation{Context: ctx, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
+	if before := operationOf(ctx); before != nil && before.handed == ctx {
+		ctx = before.Context // or a chain of requests would keep every response alive
+	}
+	op := &operation{Context: ctx, caller: req, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
 	op.request = *req.WithContext(op)
 	if req.Header == nil {
 		op.request.Header = make(http.Header) // otelhttp would write to nil
 	}
-	if redirect := req.Response; redirect != nil && redirect.Request != nil {
-		if before, ok := operationOf(redirect.Request.Context()); ok {
-			op.resends = before.resends + retryhttp.OutcomeOf(redirect).Attempts
-			op.first, op.last = before.spans()
-		}
+	if before := redirecting(req); before != nil {
+		op.resends = before.resends + retryhttp.OutcomeOf(req.Response).Attempts
+		op.first, op.last = before.first, before.last
 	}
 	return op
 }
 
-func operationOf(ctx context.Context) (*operation, bool) {
-	op, ok := ctx.Value(operationKey{}).(*operation)
-	return op, ok
-}
-
-func (op *operation) spans() (first, last trace.Span) {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	return op.first, op.last
-}
-
-// add makes span the last attempt's, and returns that of the attempt before, or nil.
-func (op *operation) add(span trace.Span) (before trace.Span) {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	before, op.last = op.last, span
-	if op.first == nil {
-		op.first = span
+// redirecting returns the operation of the request whose response has an http.Client
+// make req, or nil. That client goes on once; whoever sends req again makes a new
+// request of it.
+func redirecting(req *http.Request) *operation {
+	if req.Response == nil || req.Response.Request == nil {
+		return nil
 	}
+	ctx := req.Response.Request.Context()
+	before := operationOf(ctx)
+	if before == nil || before.handed != ctx {
+		return nil
+	}
+	before.handed = nil
 	return before
 }
 
-// beforeSpan lies between the retries and otelhttp. Where there is no span around
-// the request it has the first attempt's be the parent. The span itself and not
-// only its context, for otelhttp takes its tracer from there.
-type beforeSpan struct{ next http.RoundTripper }
-
-func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
-	if op, ok := operationOf(req.Context()); ok && !op.around.IsValid() {
-		if first, _ := op.spans(); first != nil {
-			req = req.WithContext(trace.ContextWithSpan(req.Context(), first))
-		}
+// end notes in which context the response came, which may be the caller's own, and
+// lets go of what that context would keep alive.
+func (op *operation) end(resp *http.Response) {
+	if resp.Request == &op.request && !isRedirect(resp.StatusCode) {
+		resp.Request = op.caller
+	} else {
+		op.handed = resp.Request.Context()
 	}
-	return b.next.RoundTrip(req)
+	op.caller, op.attempt = nil, attempt{}
 }
 
-// withinSpan lies beneath otelhttp, and tells its span what it is of.
-type withinSpan struct{ next http.RoundTripper }
-
-func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
-	if op, ok := operationOf(req.Context()); ok {
-		op.describe(trace.SpanFromContext(req.Context()), retryhttp.AttemptNumber(req.Context()))
+// isRedirect reports whether an http.Client goes on to another request.
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
 	}
-	return w.next.RoundTrip(req)
+	return false
 }
 
-// describe leaves a span alone that is not the attempt's: where otelhttp makes none,
-// because of a filter, it finds that around the request, or none.
-func (op *operation) describe(span trace.Span, attempt int) {
-	if span.SpanContext().SpanID() == op.around.SpanID() {
+// describe tells an attempt's span what it is of. Where otelhttp makes none, because
+// of a filter, span is that around the request, and is left alone.
+func (op *operation) describe(span trace.Span, number int) {
+	at := span.SpanContext()
+	if at.SpanID() == op.around.SpanID() {
 		return
 	}
-	before := op.add(span)
-	if resends := op.resends + attempt - op.number; resends > 0 {
+	if resends := op.resends + number - op.number; resends > 0 {
 		span.SetAttributes(semconv.HTTPRequestResendCount(resends))
 	}
-	if before != nil {
-		span.AddLink(trace.Link{SpanContext: before.SpanContext()})
+	if op.last.IsValid() {
+		span.AddLink(trace.Link{SpanContext: op.last})
+	}
+	op.last = at
+	if !op.first.IsValid() {
+		op.first = at
 	}
 }

@@ -11,14 +11,15 @@
 //     children. If not, the first attempt is the parent of the others. There is no
 //     span around them, as the semantic conventions for HTTP ask.
 //   - A resend has the attribute http.request.resend_count, from 1, and a link to
-//     the attempt before. The redirects that an http.Client follows are resends too.
+//     the attempt before. The redirects that an http.Client follows are resends too,
+//     if no other retryhttp.Transport lies between.
 //
 // What net/http resends by itself is part of the attempt's span.
 //
 // # Metrics
 //
-// otelhttp measures each attempt. The metrics of requests are those of gRPC's
-// proposal A96, as far as they have a meaning here:
+// otelhttp measures each attempt. The metrics of requests are named after those of
+// gRPC's proposal A96, of which retries and retry_delay have their counterparts here:
 //
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
 //	retryhttp.client.call.retries      histogram, {retry}    attempts after the first; 0 is not reported
@@ -26,8 +27,12 @@
 //	retryhttp.client.call.stops        counter, {call}       requests, by why there was no further attempt: retryhttp.stop
 //	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
 //
-// All have http.request.method, server.address and server.port; the gauge has
-// only the latter two. retryhttp.stop is a [retryhttp.Stop].
+// All have http.request.method, server.address and, for http and https or where the
+// URL has one, server.port; the gauge has no method. retryhttp.stop is a
+// [retryhttp.Stop]. The gauge is that of the Policy's Budget, also where
+// retryhttp.WithPolicy has put another in its place, and it has one value for each
+// server: with a TokenBucket.Key that tells requests to one server apart, the last of
+// theirs.
 package otelretry
 
 import (
@@ -60,17 +65,25 @@ type Transport struct {
 //
 // p.OnDone is called after the metrics have been recorded. An edit by
 // retryhttp.WithPolicy that replaces OnDone ends the metrics of that request. The
-// budget's gauge is there for a Budget that has TokenBucket's method Tokens.
+// other functions of p, and its Budget, get a copy of the caller's request. The
+// gauge is there for a Budget that has TokenBucket's method Tokens.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
-	var c config
+	// otelhttp would take the tracer of the span around a request, and one that came
+	// from another process has none.
+	c := config{http: []otelhttp.Option{otelhttp.WithTracerProvider(otel.GetTracerProvider())}}
 	for _, o := range opts {
-		o(&c)
+		if o != nil {
+			o(&c)
+		}
 	}
 	if base == nil {
 		base = pooled()
 	}
+	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...)}
-	return &Transport{retryhttp.New(attempts, c.newMetrics().observe(p)), base}
+	t := &Transport{retryhttp.New(attempts, m.observe(p)), base}
+	m.budget, _ = budgetOf(t.retry).(balance)
+	return t
 }
 
 // RoundTrip is that of retryhttp.Transport. The response's Request is a copy of
@@ -78,8 +91,8 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	op := begin(req)
 	resp, err := t.retry.RoundTrip(&op.request)
-	if err == nil && resp.Request == &op.request && !isRedirect(resp) {
-		resp.Request = req
+	if err == nil {
+		op.end(resp)
 	}
 	return resp, err
 }
@@ -112,7 +125,13 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 // WithHTTP hands options on to otelhttp, which makes the spans of attempts: its
 // WithTracerProvider, WithPropagators, WithFilter or WithSpanNameFormatter.
 func WithHTTP(opts ...otelhttp.Option) Option {
-	return func(c *config) { c.http = append(c.http, opts...) }
+	return func(c *config) {
+		for _, o := range opts {
+			if o != nil {
+				c.http = append(c.http, o)
+			}
+		}
+	}
 }
 
 func (c *config) newMetrics() *metrics {
@@ -128,8 +147,4 @@ func pooled() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
 	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
 	return base
-}
-
-func isRedirect(resp *http.Response) bool {
-	return resp.StatusCode >= 300 && resp.StatusCode < 400
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,6 +133,124 @@ func TestRedirectsAreResends(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestEachKindOfRedirectIsAResend(t *testing.T) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		tel := newTelemetry()
+		server := redirecting(status)
+		_, err := send(t, t.Context(), otelretry.New(nil, atOnce, tel.options()...), "GET", server.URL)
+		server.Close()
+		require.NoError(t, err)
+		assert.Equal(t, []int64{-1, 1}, resends(tel.named("HTTP GET")), status)
+	}
+}
+
+// redirecting is a server that has its clients go on once.
+func redirecting(status int) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/next", status)
+		}
+	}))
+}
+
+func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
+	tel := newTelemetry()
+	server := redirecting(302)
+	defer server.Close()
+	client := &http.Client{Transport: otelretry.New(nil, atOnce, tel.options()...)}
+	resp, err := client.Get(server.URL)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	for range 2 {
+		resp, err = client.Do(resp.Request)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	assert.Equal(t, []int64{-1, 1, -1, -1}, resends(tel.named("HTTP GET")))
+	byHand := resp.Request.Clone(t.Context())
+	byHand.Response = &http.Response{} // which comes from nowhere
+	resp, err = client.Do(byHand)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
+// A span that came from another process has no tracer.
+func TestAttemptsWithinARemoteSpanAreItsChildren(t *testing.T) {
+	tel := newTelemetry()
+	global := otel.GetTracerProvider()
+	defer otel.SetTracerProvider(global)
+	otel.SetTracerProvider(tel.tracers)
+	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true})
+	for name, opts := range map[string][]otelretry.Option{
+		"tracers of an option": tel.options(),
+		"global tracers":       nil,
+		"no option":            {nil, otelretry.WithHTTP(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tel.spans.Reset()
+			url, _ := answering(t, 503, 200)
+			_, err := send(t, trace.ContextWithRemoteSpanContext(t.Context(), remote), otelretry.New(nil, atOnce, opts...), "GET", url)
+			require.NoError(t, err)
+			spans := tel.named("HTTP GET")
+			require.Len(t, spans, 2)
+			for _, s := range spans {
+				assert.Equal(t, remote.SpanID(), s.Parent.SpanID())
+			}
+			requireLinked(t, spans)
+		})
+	}
+}
+
+func TestTheSpanOfAnAttemptThatPanicsEnds(t *testing.T) {
+	tel := newTelemetry()
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) { panic(http.ErrAbortHandler) })
+	rt := otelretry.New(base, atOnce, tel.options()...)
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = send(t, t.Context(), rt, "GET", "http://host.example/") })
+	assert.Len(t, tel.named("HTTP GET"), 1)
+
+	filtered := otelretry.New(base, atOnce, tel.options(otelhttp.WithFilter(func(*http.Request) bool { return false }))...)
+	ctx, span := tel.tracers.Tracer("test").Start(t.Context(), "caller")
+	assert.Panics(t, func() { _, _ = send(t, ctx, filtered, "GET", "http://host.example/") })
+	assert.True(t, span.IsRecording(), "the caller's span goes on")
+	span.End()
+}
+
+func TestOneRequestMayBeSentBySeveralAtOnce(t *testing.T) {
+	tel := newTelemetry()
+	var n atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch n := n.Add(1); {
+		case n%5 == 0:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.URL.Path == "/" && n%2 == 0:
+			http.Redirect(w, r, "/next", http.StatusFound)
+		}
+	}))
+	defer server.Close()
+	policy := noBudget()
+	policy.AttemptTimeout = time.Minute
+	client := &http.Client{Transport: otelretry.New(nil, policy, tel.options()...), Timeout: time.Minute}
+	req, err := http.NewRequest(http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 30 {
+				resp, err := client.Do(req)
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	traces := make(map[trace.TraceID]bool)
+	for _, s := range tel.named("HTTP GET") {
+		traces[s.SpanContext.TraceID()] = true
+	}
+	assert.Len(t, traces, 8*30)
 }
 
 func TestAttemptsThatFailHaveSpansToo(t *testing.T) {

@@ -1,0 +1,78 @@
+package otelretry
+
+import (
+	"io"
+	"net/http"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// otelhttp lies between beforeSpan and withinSpan, and an attempt passes through all
+// three.
+
+// attempt is what otelhttp hides of one from the other end of itself.
+type attempt struct {
+	trailer http.Header   // the request's; otelhttp copies it, and its body fills the one that it was made with
+	body    io.ReadCloser // the response's
+}
+
+// beforeSpan has the first attempt's span be the parent, where there is none around
+// the request.
+type beforeSpan struct{ next http.RoundTripper }
+
+func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
+	op := operationOf(req.Context())
+	op.attempt = attempt{trailer: req.Trailer}
+	if !op.around.IsValid() && op.first.IsValid() {
+		req = req.WithContext(trace.ContextWithSpanContext(req.Context(), op.first))
+	}
+	resp, err := b.next.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		keepCloseWrite(resp, op.attempt.body)
+	}
+	return resp, err
+}
+
+// withinSpan finds the attempt's span.
+type withinSpan struct{ next http.RoundTripper }
+
+func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	op, span := operationOf(ctx), trace.SpanFromContext(ctx)
+	op.describe(span, retryhttp.AttemptNumber(ctx))
+	if len(op.attempt.trailer) > 0 {
+		req = req.WithContext(ctx)
+		req.Trailer = op.attempt.trailer
+	}
+	returned := false
+	defer func() {
+		if !returned && span.SpanContext().SpanID() != op.around.SpanID() {
+			span.End() // the base panics, and otelhttp would not end it
+		}
+	}()
+	resp, err := w.next.RoundTrip(req)
+	returned = true
+	if resp != nil {
+		op.attempt.body = resp.Body
+	}
+	return resp, err
+}
+
+type closeWriter interface{ CloseWrite() error }
+
+// conn is the body of a 101, which is a connection, and can be closed by halves as it
+// could before otelhttp wrapped it.
+type conn struct {
+	io.ReadWriteCloser
+	closeWriter
+}
+
+func keepCloseWrite(resp *http.Response, original io.ReadCloser) {
+	wrapped, isConn := resp.Body.(io.ReadWriteCloser)
+	half, canHalf := original.(closeWriter)
+	if isConn && canHalf {
+		resp.Body = conn{wrapped, half}
+	}
+}

@@ -43,6 +43,18 @@ func TestTwoRetriesAllocateThreeObjects(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(1000, roundTripper(rt, req))-floor, 3.0)
 }
 
+// Of a body there is also what its GetBody returns.
+func TestTwoRetriesOfABodyAllocateNoMoreThanTheirBodies(t *testing.T) {
+	bare := &stub{statuses: []int{503, 503, 200}, body: true}
+	req, err := http.NewRequest(http.MethodPut, "http://host.example/", bytes.NewReader(make([]byte, 1<<10)))
+	require.NoError(t, err)
+	body := testing.AllocsPerRun(1000, func() { _, _ = req.GetBody() })
+	once := roundTripper(bare, req)
+	floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
+	again := testing.AllocsPerRun(1000, roundTripper(retryhttp.New(bare, noWait), req))
+	assert.LessOrEqual(t, again-floor, 3.0+2*body)
+}
+
 // sendFileTwice PUTs a sparse file through a base that fails at first, and
 // returns how much was read of it.
 func sendFileTwice(tb testing.TB, size int64) (sent int64) {

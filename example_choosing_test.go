@@ -8,26 +8,32 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-cleanhttp"
-
 	"github.com/retryhttp/retryhttp"
 )
 
 // These are the policies of docs/choosing.md.
+
+var interactive = retryhttp.Policy{
+	AttemptTimeout: 500 * time.Millisecond, // what a healthy server hardly ever needs
+}
 
 // Somebody waits for the answer, for two seconds at most.
 func ExamplePolicy_interactiveCall() {
 	server := serverAnswering(503, 200)
 	defer server.Close()
 
-	policy := retryhttp.Policy{
-		MaxAttempts:    3,
-		AttemptTimeout: 500 * time.Millisecond, // what a healthy server hardly ever needs
-	}
-	client := &http.Client{Transport: retryhttp.New(nil, policy), Timeout: 2 * time.Second}
-
+	client := &http.Client{Transport: retryhttp.New(nil, interactive), Timeout: 2 * time.Second}
 	show(client.Get(server.URL))
 	// Output: 200 OK
+}
+
+var batch = retryhttp.Policy{
+	MaxAttempts:    -1, // as many as there is time for
+	MaxElapsed:     15 * time.Minute,
+	AttemptTimeout: time.Minute,
+	Backoff:        retryhttp.FullJitter(time.Second, time.Minute),
+	MaxRetryAfter:  15 * time.Minute,
+	Budget:         retryhttp.Unlimited{}, // the number of workers is the bound
 }
 
 // Nobody waits, and everything has to be done in the end.
@@ -35,40 +41,45 @@ func ExamplePolicy_batchJob() {
 	server := serverAnswering(503, 200)
 	defer server.Close()
 
-	policy := retryhttp.Policy{
-		MaxAttempts:    -1, // as many as there is time for
-		MaxElapsed:     15 * time.Minute,
-		AttemptTimeout: time.Minute,
-		Backoff:        retryhttp.FullJitter(time.Second, time.Minute),
-		MaxRetryAfter:  15 * time.Minute,
-		Budget:         retryhttp.Unlimited{}, // the number of workers is the bound
-	}
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-
+	client := &http.Client{Transport: retryhttp.New(nil, batch)}
 	show(client.Get(server.URL))
 	// Output: 200 OK
 }
 
+var payment = retryhttp.Policy{
+	MaxAttempts:    8,
+	MaxElapsed:     5 * time.Minute,  // far less than the server remembers a key
+	AttemptTimeout: 30 * time.Second, // a lost answer is found out; a slow one is not given up
+	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
+	Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		if a.Response != nil && a.Response.StatusCode == http.StatusConflict {
+			return retryhttp.Retryable // an earlier attempt is being worked on
+		}
+		return retryhttp.Classify(a)
+	},
+}
+
 // It must be made once, and the server honors an Idempotency-Key.
 func ExamplePolicy_payment() {
-	server := serverAnswering(503, 200)
+	server := serverAnswering(409, 200)
 	defer server.Close()
 	body := strings.NewReader(`{"amount": 100}`)
 
-	policy := retryhttp.Policy{
-		AttemptTimeout: 30 * time.Second, // a lost answer is found out; a slow one is not given up
-		MaxElapsed:     5 * time.Minute,  // far less than the server remembers a key
-	}
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
+	client := &http.Client{Transport: retryhttp.New(nil, payment)}
 	req, err := http.NewRequest("POST", server.URL, body)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	req.Header.Set("Idempotency-Key", "order-4711") // stored with the order before it is sent
-
 	show(client.Do(req))
 	// Output: 200 OK
+}
+
+var largeUpload = retryhttp.Policy{
+	MaxAttempts:    3,
+	AttemptTimeout: 20 * time.Minute, // the largest file on the slowest line
+	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
 }
 
 // It takes minutes, and must arrive whole.
@@ -86,13 +97,7 @@ func ExamplePolicy_largeUpload() {
 		return
 	}
 
-	policy := retryhttp.Policy{
-		MaxAttempts: 3,
-		Backoff:     retryhttp.FullJitter(time.Second, 30*time.Second),
-	}
-	base := cleanhttp.DefaultPooledTransport()
-	base.ResponseHeaderTimeout = time.Minute // from the last byte sent; AttemptTimeout would count from the first
-	client := &http.Client{Transport: retryhttp.New(base, policy)}
+	client := &http.Client{Transport: retryhttp.New(nil, largeUpload), Timeout: time.Hour}
 	req, err := http.NewRequest("PUT", server.URL, file)
 	if err != nil {
 		fmt.Println(err)
@@ -100,9 +105,21 @@ func ExamplePolicy_largeUpload() {
 	}
 	req.ContentLength = info.Size()
 	req.Header.Set("Expect", "100-continue") // so that a refusal comes before the file is sent
-
 	show(client.Do(req))
 	// Output: 200 OK
+}
+
+var limited = retryhttp.Policy{
+	MaxAttempts:   6,
+	MaxRetryAfter: 5 * time.Minute,
+	Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		if a.Response != nil && a.Response.StatusCode == http.StatusForbidden {
+			if _, told := retryhttp.RetryAfter(a.Response.Header); told {
+				return retryhttp.Retryable
+			}
+		}
+		return retryhttp.Classify(a)
+	},
 }
 
 // It says when to come back, and not always with a 429.
@@ -110,41 +127,30 @@ func ExamplePolicy_rateLimits() {
 	server := serverAnswering(429, 200)
 	defer server.Close()
 
-	policy := retryhttp.Policy{
-		MaxAttempts:   6,
-		MaxRetryAfter: 5 * time.Minute,
-		Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			if a.Response != nil && a.Response.StatusCode == http.StatusForbidden {
-				if _, limited := retryhttp.RetryAfter(a.Response.Header); limited {
-					return retryhttp.Retryable
-				}
-			}
-			return retryhttp.Classify(a)
-		},
-	}
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-
+	client := &http.Client{Transport: retryhttp.New(nil, limited)}
 	show(client.Get(server.URL))
 	// Output: 200 OK
+}
+
+var stderr = io.Discard
+
+var command = retryhttp.Policy{
+	MaxAttempts:    3,
+	MaxElapsed:     10 * time.Second,
+	AttemptTimeout: 3 * time.Second,
+	MaxRetryAfter:  5 * time.Second,
+	Budget:         &retryhttp.TokenBucket{Burst: 2},
+	OnRetry: func(a retryhttp.Attempt) {
+		fmt.Fprintf(stderr, "%s is busy, trying again in %v\n", a.Request.URL.Host, a.Wait.Round(100*time.Millisecond))
+	},
 }
 
 // It runs for seconds, on thousands of machines, and somebody looks at it.
 func ExamplePolicy_commandLine() {
 	server := serverAnswering(503, 200)
 	defer server.Close()
-	stderr := io.Discard
 
-	policy := retryhttp.Policy{
-		MaxAttempts:   3,
-		MaxElapsed:    10 * time.Second,
-		MaxRetryAfter: 5 * time.Second,
-		Budget:        &retryhttp.TokenBucket{Burst: 2},
-		OnRetry: func(a retryhttp.Attempt) {
-			fmt.Fprintf(stderr, "%s is busy, trying again in %v\n", a.Request.URL.Host, a.Wait.Round(100*time.Millisecond))
-		},
-	}
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-
+	client := &http.Client{Transport: retryhttp.New(nil, command)}
 	show(client.Get(server.URL))
 	// Output: 200 OK
 }

@@ -1,0 +1,170 @@
+package retryhttp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/memnet"
+)
+
+// Each policy of docs/choosing.md meets the trouble that it is for.
+
+// serving runs test in a bubble, with a base that talks to h.
+func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http.RoundTripper)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(h)
+		defer stop()
+		test(t, base)
+	})
+}
+
+// silent is a server that never answers.
+func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func TestAnInteractiveCallIsOverInTime(t *testing.T) {
+	serving(t, silent, func(t *testing.T, base http.RoundTripper) {
+		start := time.Now()
+		client := &http.Client{Transport: retryhttp.New(base, interactive), Timeout: 2 * time.Second}
+		_, err := client.Do(getURL(t, "http://host.example/"))
+		require.Error(t, err)
+		assert.LessOrEqual(t, time.Since(start), 2*time.Second)
+	})
+}
+
+func TestABatchJobOutlastsAnOutageAndTurnsItsServerNoHarm(t *testing.T) {
+	const outage = 10 * time.Minute
+	var start time.Time
+	attempts := 0
+	serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		attempts++
+		if time.Since(start) < outage {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		start = time.Now()
+		resp, err := retryhttp.New(base, batch).RoundTrip(getURL(t, "http://host.example/"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Less(t, attempts, 60) // 26 in the mean, and a deviation of 4
+	})
+}
+
+// The server works on a payment for a while, whether or not the client still
+// listens, and says so to whoever asks again.
+func TestAPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		needs time.Duration
+		lost  bool
+	}{
+		"the connection breaks":                   {2 * time.Second, true},
+		"it takes longer than an attempt's limit": {40 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var payments sync.Map // when each began, by its key
+			serving(t, func(w http.ResponseWriter, r *http.Request) {
+				began, known := payments.LoadOrStore(r.Header.Get("Idempotency-Key"), time.Now())
+				switch {
+				case !known && tc.lost:
+					panic(http.ErrAbortHandler)
+				case !known:
+					time.Sleep(tc.needs)
+				case time.Since(began.(time.Time)) < tc.needs:
+					w.WriteHeader(http.StatusConflict)
+				}
+			}, func(t *testing.T, base http.RoundTripper) {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("{}"))
+				require.NoError(t, err)
+				req.Header.Set("Idempotency-Key", "order-4711")
+				resp, err := retryhttp.New(base, payment).RoundTrip(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, http.StatusOK, resp.StatusCode)
+				assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+				keys := 0
+				payments.Range(func(any, any) bool { keys++; return true })
+				assert.Equal(t, 1, keys)
+				time.Sleep(tc.needs) // until the first has been worked on
+			})
+		})
+	}
+}
+
+func TestAnUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "upload")
+	require.NoError(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
+	var attempts, got atomic.Int64
+	serving(t, func(_ http.ResponseWriter, r *http.Request) {
+		if attempts.Add(1) == 1 {
+			_, _ = r.Body.Read(make([]byte, 1000))
+			time.Sleep(2 * time.Hour)
+			return
+		}
+		n, _ := io.Copy(io.Discard, r.Body)
+		got.Add(n)
+	}, func(t *testing.T, base http.RoundTripper) {
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", file)
+		require.NoError(t, err)
+		req.ContentLength = 1 << 20
+		client := &http.Client{Transport: retryhttp.New(base, largeUpload), Timeout: time.Hour}
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, 1<<20, got.Load())
+		assert.EqualValues(t, 2, attempts.Load())
+		time.Sleep(2 * time.Hour) // until the server has given up as well
+	})
+}
+
+func TestARateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
+	for header, attempts := range map[string]int{"60": 2, "": 1} {
+		n := 0
+		serving(t, func(w http.ResponseWriter, _ *http.Request) {
+			if n++; n == 1 {
+				w.Header().Set("Retry-After", header)
+				w.WriteHeader(http.StatusForbidden)
+			}
+		}, func(t *testing.T, base http.RoundTripper) {
+			resp, err := retryhttp.New(base, limited).RoundTrip(getURL(t, "http://host.example/"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, attempts, n)
+		})
+	}
+}
+
+func TestACommandIsOverWhileSomebodyStillLooks(t *testing.T) {
+	for name, server := range map[string]http.HandlerFunc{
+		"silent": silent,
+		"busy": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "5")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serving(t, server, func(t *testing.T, base http.RoundTripper) {
+				start := time.Now()
+				resp, err := retryhttp.New(base, command).RoundTrip(get(t, context.Background()))
+				if err == nil {
+					require.NoError(t, resp.Body.Close())
+				}
+				assert.LessOrEqual(t, time.Since(start), command.MaxElapsed+command.AttemptTimeout)
+			})
+		})
+	}
+}

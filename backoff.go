@@ -12,10 +12,10 @@ import (
 //
 // A Backoff keeps no state: one value may serve any number of requests at the
 // same time, and there is nothing to reset. The constructors below accept any
-// arguments: an n below 1 counts as 1, a limit of 0 or less gives 0, a base or
-// step of 0 or less gives 0, a base above the limit gives the limit, and no n
-// is so large that the result overflows. The limit applies before any jitter,
-// so waits at the limit are spread too.
+// arguments: an n below 1 counts as 1, a limit of 0 or less gives 0 and stands for
+// no default, a base or step of 0 or less gives 0, a base above the limit gives the
+// limit, and no n is so large that the result overflows. The limit applies before
+// any jitter, so waits at the limit are spread too.
 type Backoff func(n int, prev time.Duration) time.Duration
 
 // Constant waits d before every retry. A d of 0 or less does not wait at all.

@@ -45,13 +45,13 @@ const (
 	StopRetryAfter    Stop = "retry-after"    // the server asked for a longer wait than MaxRetryAfter
 	StopBudget        Stop = "budget"         // the Budget was spent
 	StopCanceled      Stop = "canceled"       // the request's context ended
-	StopNested        Stop = "nested"         // a Transport underneath had already retried
+	StopNested        Stop = "nested"         // a Transport underneath had already retried, or given up
 )
 
 // OutcomeOf returns how the request ended that resp answers. A response on
 // which nothing was recorded, because the first attempt was final or because it
-// came from elsewhere, has Attempts 1 and StopFinal. OutcomeOf(nil) is the zero
-// Outcome.
+// came from elsewhere, has Attempts 1, StopFinal, and no times: [Policy.OnDone] is
+// told those. OutcomeOf(nil) is the zero Outcome.
 //
 // The record is kept in resp.Request's context. A RoundTripper above the
 // Transport that replaces resp.Request, or copies the response, hides it.
@@ -109,8 +109,8 @@ func recordOf(resp *http.Response) (*record, bool) {
 // Error is what [Transport.RoundTrip] returns when there is no response: the
 // last attempt failed with an error, or the request's context ended. An
 // http.Client wraps it in a *url.Error, where errors.As finds it; except that
-// once http.Client.Timeout has run out, the Client may return an error of its own
-// in the place of the one that it got. [Policy.OnDone] is told either way.
+// once http.Client.Timeout has run out, the Client mostly returns an error of its
+// own in the place of the one that it got. [Policy.OnDone] is told either way.
 type Error struct {
 	Outcome
 	// Err is the last attempt's error. If the context ended after an attempt
@@ -126,10 +126,10 @@ type Error struct {
 // how many there were, how long they took, and why they stopped. It holds no
 // more of a URL than scheme, host and path.
 func (e *Error) Error() string {
-	if e.Stop == StopNested {
-		return failureText(e.Err) // the Transport underneath has told the rest
-	}
 	text := failureText(e.Err)
+	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
+		return text // it has told the rest
+	}
 	if len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0]) {
 		text += ", then " + failureText(e.canceled[0])
 	}

@@ -100,6 +100,7 @@ func TestErrorText(t *testing.T) {
 		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
 		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (4 attempts in 1.235s, stopped by attempts)"},
 		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (4 attempts in 1s, stopped by budget)"},
+		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (3 attempts in 2s, stopped by nested)"},
 		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
 		{
 			"a URL with secrets",

@@ -132,18 +132,31 @@ func TestAnUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
 }
 
 func TestARateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
-	for header, attempts := range map[string]int{"60": 2, "": 1} {
+	for _, tc := range []struct {
+		method, after    string
+		status, attempts int
+	}{
+		{"GET", "60", 429, 2},
+		{"GET", "", 429, 2},
+		{"POST", "60", 429, 2},
+		{"GET", "60", 403, 2},
+		{"POST", "60", 403, 2},
+		{"GET", "", 403, 1},
+		{"POST", "60", 503, 1},
+	} {
 		n := 0
 		serving(t, func(w http.ResponseWriter, _ *http.Request) {
 			if n++; n == 1 {
-				w.Header().Set("Retry-After", header)
-				w.WriteHeader(http.StatusForbidden)
+				w.Header().Set("Retry-After", tc.after)
+				w.WriteHeader(tc.status)
 			}
 		}, func(t *testing.T, base http.RoundTripper) {
-			resp, err := retryhttp.New(base, limited).RoundTrip(getURL(t, "http://host.example/"))
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://host.example/", nil)
+			require.NoError(t, err)
+			resp, err := retryhttp.New(base, limited).RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, attempts, n)
+			assert.Equal(t, tc.attempts, n, "%v", tc)
 		})
 	}
 }

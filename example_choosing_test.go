@@ -110,12 +110,14 @@ func ExamplePolicy_largeUpload() {
 }
 
 var limited = retryhttp.Policy{
-	MaxAttempts:   6,
-	MaxRetryAfter: 5 * time.Minute,
+	MaxAttempts:      6,
+	MaxRetryAfter:    5 * time.Minute,
+	RetryUnprocessed: true, // so that a POST is sent again, which the API has only counted
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
-		if a.Response != nil && a.Response.StatusCode == http.StatusForbidden {
-			if _, told := retryhttp.RetryAfter(a.Response.Header); told {
-				return retryhttp.Retryable
+		if resp := a.Response; resp != nil {
+			_, told := retryhttp.RetryAfter(resp.Header)
+			if resp.StatusCode == 429 || resp.StatusCode == 403 && told {
+				return retryhttp.Unprocessed
 			}
 		}
 		return retryhttp.Classify(a)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -44,10 +46,8 @@ func Example_oauth2() {
 	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, tokenClient)
 
 	// Not config.Client(ctx): that would send everything through tokenClient.
-	client := &http.Client{Transport: retryhttp.New(
-		&oauth2.Transport{Source: config.TokenSource(ctx)},
-		retryhttp.Policy{Classify: tokenRefusalIsFinal},
-	)}
+	source := hasRetried{config.TokenSource(ctx)}
+	client := &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: source}, retryhttp.Policy{})}
 	resp, err := client.Get(api.URL)
 	if err != nil {
 		fmt.Println(err)
@@ -58,13 +58,13 @@ func Example_oauth2() {
 	// Output: 200 OK
 }
 
-// tokenRefusalIsFinal is for an answer of the token endpoint that is no token:
-// it has had its retries, or is not worth any.
-func tokenRefusalIsFinal(a retryhttp.Attempt) retryhttp.Class {
-	if _, ok := errors.AsType[*oauth2.RetrieveError](a.Err); ok {
-		return retryhttp.Final
-	}
-	return retryhttp.Classify(a)
+// hasRetried is a TokenSource whose client retries: when that has given up, or was
+// refused, the Transport above is not to have it all done again.
+type hasRetried struct{ oauth2.TokenSource }
+
+func (s hasRetried) Token() (*oauth2.Token, error) {
+	token, err := s.TokenSource.Token()
+	return token, retryhttp.Permanent(err)
 }
 
 // freshToken answers with t1, t2 and so on, each of which has run out by the next
@@ -77,17 +77,14 @@ func freshToken() http.HandlerFunc {
 	}
 }
 
-var oauth2Policy = retryhttp.Policy{
-	Backoff:  retryhttp.Constant(0),
-	Classify: tokenRefusalIsFinal,
-}
+var oauth2Policy = retryhttp.Policy{Backoff: retryhttp.Constant(0)}
 
-func tokenSource(tokens *server) oauth2.TokenSource {
+func tokenSource(base http.RoundTripper, url string) oauth2.TokenSource {
 	policy := oauth2Policy
 	policy.Idempotent = func(*http.Request) bool { return true }
-	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: retryhttp.New(nil, policy)})
-	config := clientcredentials.Config{TokenURL: tokens.URL, AuthStyle: oauth2.AuthStyleInHeader}
-	return config.TokenSource(ctx)
+	client := &http.Client{Timeout: time.Minute, Transport: retryhttp.New(base, policy)}
+	config := clientcredentials.Config{TokenURL: url, AuthStyle: oauth2.AuthStyleInHeader}
+	return hasRetried{config.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, client))}
 }
 
 func TestOAuth2RenewsATokenForTheRetryOnlyBeneathTheTransport(t *testing.T) {
@@ -111,7 +108,7 @@ func TestOAuth2RenewsATokenForTheRetryOnlyBeneathTheTransport(t *testing.T) {
 			body := &countedBody{Reader: strings.NewReader("hello")}
 			req, err := http.NewRequest(http.MethodPut, api.URL, body)
 			require.NoError(t, err)
-			resp, err := (&http.Client{Transport: tt.chain(tokenSource(tokens))}).Do(req)
+			resp, err := (&http.Client{Transport: tt.chain(tokenSource(nil, tokens.URL))}).Do(req)
 			require.NoError(t, err)
 			resp.Body.Close()
 
@@ -143,11 +140,26 @@ func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
 			})
 			defer tokens.Close()
 
-			client := &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: tokenSource(tokens)}, oauth2Policy)}
+			client := &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: tokenSource(nil, tokens.URL)}, oauth2Policy)}
 			_, err := client.Get("http://api.invalid/")
 			_, ok := errors.AsType[*retryhttp.Error](err)
 			assert.True(t, ok, "%v", err)
 			assert.EqualValues(t, tt.attempts, attempts.Load())
 		})
 	}
+}
+
+func TestOAuth2TokenEndpointThatIsSilentIsWaitedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, stop := failingInMemory(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		})
+		defer stop()
+		start := time.Now()
+		source := tokenSource(base, "http://tokens.example/")
+		_, err := (&http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: source}, oauth2Policy)}).Get("http://api.example/")
+		require.Error(t, err)
+		assert.Equal(t, time.Minute, time.Since(start))
+	})
 }

@@ -35,11 +35,11 @@ func Example_backoffBefore() {
 			return resp, nil
 		}
 		resp.Body.Close()
+		if resp.StatusCode < 500 && resp.StatusCode != 408 && resp.StatusCode != 429 {
+			return nil, backoff.Permanent(errors.New(resp.Status))
+		}
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 			return nil, backoff.RetryAfter(seconds)
-		}
-		if resp.StatusCode < 500 && resp.StatusCode != 429 {
-			return nil, backoff.Permanent(errors.New(resp.Status))
 		}
 		return nil, errors.New(resp.Status)
 	}

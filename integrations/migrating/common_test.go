@@ -32,26 +32,34 @@ func Example_status() {
 	// Output: 503 Service Unavailable after 4 attempts
 }
 
+type signing struct{ base http.RoundTripper }
+
+func (s signing) RoundTrip(req *http.Request) (*http.Response, error) {
+	signed := req.Clone(req.Context()) // the request is its caller's, and is sent again
+	signed.Header.Set("Signature", fmt.Sprint("of attempt ", retryhttp.AttemptNumber(req.Context())))
+	return s.base.RoundTrip(signed)
+}
+
 // What has to be done for every attempt is done beneath the Transport.
 func Example_eachAttempt() {
-	server := failing(503)
+	var signatures []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signatures = append(signatures, r.Header.Get("Signature"))
+		if len(signatures) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
 	defer server.Close()
 
-	var signatures atomic.Int64
-	signing := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-		signed := req.Clone(req.Context())
-		signed.Header.Set("Signature", fmt.Sprint(signatures.Add(1)))
-		return http.DefaultTransport.RoundTrip(signed)
-	})
-	client := &http.Client{Transport: retryhttp.New(signing, retryhttp.Policy{})}
+	client := &http.Client{Transport: retryhttp.New(signing{http.DefaultTransport}, retryhttp.Policy{})}
 	resp, err := client.Get(server.URL)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(signatures.Load(), "signatures")
-	// Output: 2 signatures
+	fmt.Println(signatures)
+	// Output: [of attempt 1 of attempt 2]
 }
 
 // What a server says in a header of its own is told in a Retry-After.

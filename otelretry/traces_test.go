@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,96 +83,6 @@ func TestAttemptsOutsideOfASpanAreOneTrace(t *testing.T) {
 	}
 }
 
-func TestTwoRequestsAreTwoOperations(t *testing.T) {
-	tel := newTelemetry()
-	url, _ := answering(t, 503, 200)
-	rt := otelretry.New(nil, atOnce, tel.options()...)
-	first, err := send(t, t.Context(), rt, "GET", url)
-	require.NoError(t, err)
-	_, err = send(t, first.Request.Context(), rt, "GET", url) // as for the next page
-	require.NoError(t, err)
-	spans := tel.named("HTTP GET")
-	require.Len(t, spans, 3)
-	assert.Equal(t, []int64{-1, 1, -1}, resends(spans))
-	assert.NotEqual(t, spans[0].SpanContext.TraceID(), spans[2].SpanContext.TraceID())
-	assert.Empty(t, spans[2].Links)
-}
-
-func TestRedirectsAreResends(t *testing.T) {
-	for name, statuses := range map[string][]int{
-		"at once":              {302, 200},
-		"after a retry":        {503, 307, 200},
-		"with a retry after":   {302, 503, 200},
-		"twice, with retries":  {503, 308, 503, 301, 503, 200},
-		"and then they failed": {302, 404},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tel := newTelemetry()
-			n := 0
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				n++
-				w.Header().Set("Location", "/next")
-				w.WriteHeader(statuses[n-1])
-			}))
-			defer server.Close()
-			_, err := send(t, t.Context(), otelretry.New(nil, atOnce, tel.options()...), "GET", server.URL)
-			require.NoError(t, err)
-			spans := tel.named("HTTP GET")
-			require.Len(t, spans, len(statuses))
-			want := []int64{-1}
-			for i := range statuses[1:] {
-				want = append(want, int64(i+1))
-			}
-			assert.Equal(t, want, resends(spans))
-			requireLinked(t, spans)
-			for _, s := range spans {
-				assert.Equal(t, spans[0].SpanContext.TraceID(), s.SpanContext.TraceID())
-			}
-		})
-	}
-}
-
-func TestEachKindOfRedirectIsAResend(t *testing.T) {
-	for _, status := range []int{301, 302, 303, 307, 308} {
-		tel := newTelemetry()
-		server := redirecting(status)
-		_, err := send(t, t.Context(), otelretry.New(nil, atOnce, tel.options()...), "GET", server.URL)
-		server.Close()
-		require.NoError(t, err)
-		assert.Equal(t, []int64{-1, 1}, resends(tel.named("HTTP GET")), status)
-	}
-}
-
-// redirecting is a server that has its clients go on once.
-func redirecting(status int) *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" {
-			http.Redirect(w, r, "/next", status)
-		}
-	}))
-}
-
-func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
-	tel := newTelemetry()
-	server := redirecting(302)
-	defer server.Close()
-	client := &http.Client{Transport: otelretry.New(nil, atOnce, tel.options()...)}
-	resp, err := client.Get(server.URL)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	for range 2 {
-		resp, err = client.Do(resp.Request)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-	}
-	assert.Equal(t, []int64{-1, 1, -1, -1}, resends(tel.named("HTTP GET")))
-	byHand := resp.Request.Clone(t.Context())
-	byHand.Response = &http.Response{} // which comes from nowhere
-	resp, err = client.Do(byHand)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-}
-
 // A span that came from another process has no tracer.
 func TestAttemptsWithinARemoteSpanAreItsChildren(t *testing.T) {
 	tel := newTelemetry()
@@ -215,42 +122,6 @@ func TestTheSpanOfAnAttemptThatPanicsEnds(t *testing.T) {
 	assert.Panics(t, func() { _, _ = send(t, ctx, filtered, "GET", "http://host.example/") })
 	assert.True(t, span.IsRecording(), "the caller's span goes on")
 	span.End()
-}
-
-func TestOneRequestMayBeSentBySeveralAtOnce(t *testing.T) {
-	tel := newTelemetry()
-	var n atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch n := n.Add(1); {
-		case n%5 == 0:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case r.URL.Path == "/" && n%2 == 0:
-			http.Redirect(w, r, "/next", http.StatusFound)
-		}
-	}))
-	defer server.Close()
-	policy := noBudget()
-	policy.AttemptTimeout = time.Minute
-	client := &http.Client{Transport: otelretry.New(nil, policy, tel.options()...), Timeout: time.Minute}
-	req, err := http.NewRequest(http.MethodGet, server.URL, nil)
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 30 {
-				resp, err := client.Do(req)
-				if assert.NoError(t, err) {
-					assert.NoError(t, resp.Body.Close())
-				}
-			}
-		})
-	}
-	wg.Wait()
-	traces := make(map[trace.TraceID]bool)
-	for _, s := range tel.named("HTTP GET") {
-		traces[s.SpanContext.TraceID()] = true
-	}
-	assert.Len(t, traces, 8*30)
 }
 
 func TestAttemptsThatFailHaveSpansToo(t *testing.T) {

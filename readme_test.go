@@ -89,3 +89,16 @@ func headings(t *testing.T, document string) (anchors []string) {
 	}
 	return anchors
 }
+
+// What only some need, such as OpenTelemetry, is in modules of its own.
+func TestTheModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
+	content, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	var direct []string
+	for _, line := range strings.Split(string(content), "\n") {
+		if module, version, found := strings.Cut(strings.TrimSpace(line), " v"); found && !strings.Contains(version, "indirect") {
+			direct = append(direct, module)
+		}
+	}
+	assert.ElementsMatch(t, []string{"github.com/hashicorp/go-cleanhttp", "github.com/stretchr/testify", "golang.org/x/time"}, direct)
+}

@@ -86,7 +86,7 @@ import (
 )
 
 // Transport is an http.RoundTripper that retries. It is made by [New], and is
-// safe for concurrent use.
+// safe for concurrent use. One that was not made by New fails every request.
 type Transport struct {
 	base   http.RoundTripper
 	policy Policy // resolved
@@ -124,6 +124,8 @@ const (
 	pingTimeout = 15 * time.Second
 )
 
+var errNotMade = errors.New("the retryhttp.Transport was not made by New")
+
 // CloseIdleConnections closes the base's idle connections, if it has any. It
 // is what makes [http.Client.CloseIdleConnections] work.
 func (t *Transport) CloseIdleConnections() {
@@ -140,6 +142,10 @@ func (t *Transport) CloseIdleConnections() {
 // is the caller's to close. Its Request is req, or a copy of it that carries
 // the [Outcome].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t == nil || t.base == nil {
+		closeBody(req)
+		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
+	}
 	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now(), opened: true}
 	c.began = c.start
 	defer c.cleanUp()

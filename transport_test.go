@@ -219,6 +219,18 @@ func TestContract(t *testing.T) {
 	}
 }
 
+func TestATransportThatWasNotMadeByNewSaysSo(t *testing.T) {
+	for _, rt := range []*retryhttp.Transport{nil, {}} {
+		body := &trackedBody{Reader: strings.NewReader("upload")}
+		req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
+		require.NoError(t, err)
+		_, err = rt.RoundTrip(req)
+		assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+		assert.ErrorContains(t, err, "not made by New")
+		assert.EqualValues(t, 1, body.closes.Load())
+	}
+}
+
 // bubble runs f in a synctest bubble.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()

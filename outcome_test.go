@@ -100,6 +100,8 @@ func TestErrorText(t *testing.T) {
 		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
 		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (4 attempts in 1.235s, stopped by attempts)"},
 		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (4 attempts in 1s, stopped by budget)"},
+		{"nested, by hand", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Elapsed: time.Second, Stop: retryhttp.StopNested}, Err: errBroken}, "connection broken (2 attempts in 1s, stopped by nested)"},
+		{"over another request's", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 2 * time.Second, Stop: retryhttp.StopAttempts}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (4 attempts in 1s, stopped by budget) (4 attempts in 2s, stopped by attempts)"},
 		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (3 attempts in 2s, stopped by nested)"},
 		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
 		{
@@ -166,6 +168,12 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 		{name: "the inner one succeeded after retries", steps: []script.Step{script.Status(503), script.Status(200)}, sent: 2, stop: retryhttp.StopFinal, attempts: 2, waited: time.Second, deposits: 1},
 		{name: "the inner one succeeded at once", steps: []script.Step{script.Status(200)}, sent: 1, stop: retryhttp.StopFinal, attempts: 1, deposits: 1},
 		{name: "the inner one met a final error", steps: []script.Step{script.Fail(retryhttp.Permanent(errBroken))}, sent: 1, err: true, stop: retryhttp.StopFinal, attempts: 1},
+		{name: "first the outer one retried, and then the inner one", steps: []script.Step{script.Status(503), script.Status(503), script.Status(200)}, inner: retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			if retryhttp.AttemptNumber(a.Request.Context()) == 1 {
+				return retryhttp.Final
+			}
+			return retryhttp.Classify(a)
+		}}, sent: 3, stop: retryhttp.StopFinal, attempts: 3, waited: 2 * time.Second, deposits: 1},
 		{name: "the inner one takes it for final", steps: []script.Step{script.Status(503)}, inner: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }}, sent: 4, stop: retryhttp.StopAttempts, attempts: 4, waited: 3 * time.Second},
 	}
 	for _, tc := range cases {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -58,12 +59,18 @@ func Example_gcs() {
 }
 
 // takesEffectOnce reports whether a request may be repeated, knowing also those that
-// take effect once: under a precondition, or as a chunk at its place in an upload.
+// take effect once: a chunk at its place in an upload; a PATCH of a metageneration,
+// which it ends; and what writes an object over a generation, which it ends. The
+// other way round neither does.
 func takesEffectOnce(req *http.Request) bool {
 	query := req.URL.Query()
-	return query.Has("ifGenerationMatch") || query.Has("ifMetagenerationMatch") ||
-		query.Has("upload_id") && req.Header.Get("Content-Range") != "" ||
-		retryhttp.Idempotent(req)
+	switch {
+	case query.Has("upload_id") && req.Header.Get("Content-Range") != "":
+		return true
+	case req.Method == http.MethodPatch:
+		return query.Has("ifMetagenerationMatch")
+	}
+	return query.Has("ifGenerationMatch") || retryhttp.Idempotent(req)
 }
 
 // bucket stores nothing, and says that it has: a chunk, if there are to be more, and
@@ -164,4 +171,22 @@ func TestGCSRetryNeverStillResendsChunks(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, never.got()[4].Header.Get("X-Goog-Api-Client"), "gccl-attempt-count/2")
 	require.Equal(t, off.got()[1].Body, never.got()[4].Body)
+}
+
+func TestGCSKnowsWhatTakesEffectOnce(t *testing.T) {
+	for _, c := range []struct {
+		method, uri string
+		once        bool
+	}{
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart", false},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart&ifGenerationMatch=0", true},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart&ifMetagenerationMatch=1", false},
+		{"POST", "/storage/v1/b/x/o/17/rewriteTo/b/y/o/z?ifMetagenerationMatch=1", false},
+		{"POST", "/storage/v1/b/x/o/17/rewriteTo/b/y/o/z?ifGenerationMatch=5", true},
+		{"PATCH", "/storage/v1/b/x/o/17?ifGenerationMatch=5", false},
+		{"PATCH", "/storage/v1/b/x/o/17?ifMetagenerationMatch=5", true},
+		{"GET", "/storage/v1/b/x/o/17", true},
+	} {
+		require.Equal(t, c.once, takesEffectOnce(httptest.NewRequest(c.method, c.uri, nil)), "%v", c)
+	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// go-github takes a RoundTripper, and has no retries of its own to switch off: it
-// only remembers rate limits, and refuses by itself until they are over. Its
+// go-github takes a RoundTripper, and has no retries of its own to switch off, as
+// long as no context asks it to sleep through rate limits: it only remembers these,
+// and refuses by itself until they are over. Its
 // GETs, PUTs and DELETEs are retried, its POSTs and PATCHes are sent once.
 func Example_github() {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {

@@ -23,8 +23,9 @@ func Example_httpcache() {
 	defer server.Close()
 
 	client := &http.Client{Transport: &httpcache.Transport{
-		Transport: retryhttp.New(nil, retryhttp.Policy{}),
-		Cache:     httpcache.NewMemoryCache(),
+		Transport:           retryhttp.New(nil, retryhttp.Policy{}),
+		Cache:               httpcache.NewMemoryCache(),
+		MarkCachedResponses: true, // with X-From-Cache
 	}}
 	for range 2 {
 		resp, err := client.Get(server.URL)
@@ -38,11 +39,11 @@ func Example_httpcache() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Printf("%s, requests: %d\n", body, len(server.got()))
+		fmt.Printf("%s, from the cache: %t, requests: %d\n", body, resp.Header.Get(httpcache.XFromCache) != "", len(server.got()))
 	}
 	// Output:
-	// hello, requests: 2
-	// hello, requests: 2
+	// hello, from the cache: false, requests: 2
+	// hello, from the cache: true, requests: 2
 }
 
 func cached(control string) http.HandlerFunc {

@@ -46,15 +46,20 @@ func Example_kubernetes() {
 	// Output: default
 }
 
-// withoutRetryAfter hides from client-go what it would send again.
+// withoutRetryAfter hides from client-go what it would send again, but for what
+// the Transport does not repeat and client-go may.
 type withoutRetryAfter struct{ base http.RoundTripper }
 
 func (t withoutRetryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(req)
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	shed := resp.StatusCode == http.StatusTooManyRequests // before it was begun, so that a create may be sent again
+	if !shed || retryhttp.OutcomeOf(resp).Stop != retryhttp.StopNotIdempotent {
 		resp.Header.Del("Retry-After")
 	}
-	return resp, err
+	return resp, nil
 }
 
 func namespace(w http.ResponseWriter, _ *http.Request) {
@@ -62,9 +67,11 @@ func namespace(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, `{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}`)
 }
 
-func tooBusy(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Retry-After", "0") // client-go has another go at once
-	w.WriteHeader(http.StatusTooManyRequests)
+func busy(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "0") // client-go has another go at once
+		w.WriteHeader(status)
+	}
 }
 
 func kubernetesClient(t *testing.T, config *rest.Config, wrap func(http.RoundTripper) http.RoundTripper) *corev1.CoreV1Client {
@@ -99,16 +106,19 @@ func TestKubernetesRetriesMultiplyUnlessRetryAfterIsTakenOff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wrap     func(http.RoundTripper) http.RoundTripper
 		call     func(*corev1.CoreV1Client) error
+		status   int
 		attempts int
 	}{
-		"a GET, eleven times four": {wrapPlainly, get, 44},
-		"a POST, eleven times":     {wrapPlainly, create, 11},
-		"GET":                      {wrapWithoutRetryAfter, get, 4},
-		"POST":                     {wrapWithoutRetryAfter, create, 1},
-		"GET with MaxRetries(0)":   {wrapPlainly, byHand, 4},
+		"a GET, eleven times four": {wrapPlainly, get, 503, 44},
+		"a POST, eleven times":     {wrapPlainly, create, 503, 11},
+		"GET":                      {wrapWithoutRetryAfter, get, 503, 4},
+		"GET that is shed":         {wrapWithoutRetryAfter, get, 429, 4},
+		"POST":                     {wrapWithoutRetryAfter, create, 503, 1},
+		"POST that is shed":        {wrapWithoutRetryAfter, create, 429, 11},
+		"GET with MaxRetries(0)":   {wrapPlainly, byHand, 503, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := failing(tooBusy)
+			server := failing(busy(tt.status))
 			defer server.Close()
 			config := &rest.Config{Host: server.URL, QPS: -1}
 			require.Error(t, tt.call(kubernetesClient(t, config, tt.wrap)))

@@ -22,7 +22,8 @@ import (
 // A proxy may repeat only what its method allows, whatever key a client has sent
 // (RFC 9110, section 9.2.2). What it forwards can be read only once, so that
 // MaxBodyBytes says up to which size a body is kept and can be sent again; and
-// its requests have no deadline, so that MaxElapsed says how long a client waits.
+// its requests have no deadline: AttemptTimeout ends a backend's silence, and
+// MaxElapsed the retries.
 func Example_reverseProxy() {
 	backend := failing(answerOK, 503)
 	defer backend.Close()
@@ -35,9 +36,10 @@ func Example_reverseProxy() {
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: retryhttp.New(nil, retryhttp.Policy{
-			MaxElapsed:   10 * time.Second,
-			MaxBodyBytes: 1 << 20,
-			Idempotent:   idempotentMethod,
+			MaxElapsed:     10 * time.Second,
+			AttemptTimeout: 10 * time.Second,
+			MaxBodyBytes:   1 << 20,
+			Idempotent:     idempotentMethod,
 		}),
 	})
 	defer proxy.Close()

@@ -75,10 +75,13 @@ func Example_delayOfAnotherHeader() {
 
 	translating := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := http.DefaultTransport.RoundTrip(req)
-		if err == nil && resp.StatusCode == http.StatusTooManyRequests {
-			resp.Header.Set("Retry-After", resp.Header.Get("X-RateLimit-Reset-After"))
+		if err != nil {
+			return nil, err
 		}
-		return resp, err
+		if after := resp.Header.Get("X-RateLimit-Reset-After"); after != "" && resp.StatusCode == http.StatusTooManyRequests {
+			resp.Header.Set("Retry-After", after)
+		}
+		return resp, nil
 	})
 	client := &http.Client{Transport: retryhttp.New(translating, retryhttp.Policy{})}
 	resp, err := client.Get(server.URL)

@@ -3,7 +3,10 @@ package migrating_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,7 +76,7 @@ func Example_failsafehttpBreaker() {
 		}).
 		WithFailureThreshold(2).
 		Build()
-	client := &http.Client{Transport: retryhttp.New(failsafehttp.NewRoundTripper(nil, breaker), retryhttp.Policy{
+	client := &http.Client{Transport: retryhttp.New(closing{failsafehttp.NewRoundTripper(nil, breaker)}, retryhttp.Policy{
 		Classify: func(a retryhttp.Attempt) retryhttp.Class {
 			if errors.Is(a.Err, circuitbreaker.ErrOpen) {
 				return retryhttp.Final
@@ -93,6 +96,16 @@ func Example_failsafehttpBreaker() {
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
 	// Output: circuit breaker open at attempt 3
+}
+
+// closing closes request bodies, which failsafehttp does not.
+type closing struct{ http.RoundTripper }
+
+func (c closing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+	}
+	return c.RoundTripper.RoundTrip(req)
 }
 
 // failsafe builds clients that make four attempts.
@@ -149,4 +162,32 @@ func TestFailsafeCutsTheLastDelayToTheMaxDuration(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 1, ours.count())
 	})
+}
+
+func TestWhatLiesAboveFailsafehttpClosesBodies(t *testing.T) {
+	var opened, closed atomic.Int64
+	open := func() (io.ReadCloser, error) {
+		opened.Add(1)
+		return &countedBody{strings.NewReader("upload"), &closed}, nil
+	}
+	breaker := circuitbreaker.NewBuilder[*http.Response]().WithFailureThreshold(100).Build()
+	base := closing{failsafehttp.NewRoundTripper(answering(http.StatusServiceUnavailable), breaker)}
+	req := newRequest(t, t.Context(), http.MethodPut)
+	req.GetBody = open
+	req.Body, _ = open()
+	resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.EqualValues(t, 4, opened.Load())
+	assert.EqualValues(t, 4, closed.Load())
+}
+
+type countedBody struct {
+	io.Reader
+	closed *atomic.Int64
+}
+
+func (b *countedBody) Close() error {
+	b.closed.Add(1)
+	return nil
 }

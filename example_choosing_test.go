@@ -47,10 +47,10 @@ func ExamplePolicy_batchJob() {
 }
 
 var payment = retryhttp.Policy{
-	MaxAttempts:    8,
+	MaxAttempts:    6,
 	MaxElapsed:     5 * time.Minute,  // far less than the server remembers a key
 	AttemptTimeout: 30 * time.Second, // a lost answer is found out; a slow one is not given up
-	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
+	Backoff:        retryhttp.EqualJitter(2*time.Second, 30*time.Second),
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.StatusCode == http.StatusConflict {
 			return retryhttp.Retryable // an earlier attempt is being worked on

@@ -3,6 +3,7 @@ package otelretry
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -12,7 +13,8 @@ import (
 
 // operation is what the attempts of one request have in common, and those of the
 // requests that redirected to it. It is the context in which they are made, and the
-// request that has it. All of it belongs to the goroutine of the RoundTrip.
+// request that has it. It is written to by the goroutine of the RoundTrip alone, and
+// not after that, but for followed.
 type operation struct {
 	context.Context
 	caller  *http.Request // what request is a copy of
@@ -20,7 +22,9 @@ type operation struct {
 	resends int               // what a first attempt counts as: more than 0 after a redirect
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
-	handed  context.Context   // that of the response's request
+	handed  context.Context   // that of the response's request; set once, at the end
+
+	followed atomic.Bool // its redirect has been
 
 	first, last trace.SpanContext // attempts so far
 	attempt     attempt           // under way
@@ -69,7 +73,9 @@ func redirecting(req *http.Request) *operation {
 	if before == nil || before.handed != ctx {
 		return nil
 	}
-	before.handed = nil
+	if !before.followed.CompareAndSwap(false, true) {
+		return nil
+	}
 	return before
 }
 

@@ -7,7 +7,8 @@
 // Each attempt has a client span of its own, by otelhttp, which also sends the
 // span's context to the server, once otel.SetTextMapPropagator, or
 // otelhttp.WithPropagators in [WithHTTP], says how. otelhttp tells the URL of an
-// attempt without its user, but with its query. The spans of one request read as one operation:
+// attempt without its user, but with its query. The spans of one request read as one
+// operation:
 //
 //   - If the request is made within a span, all of its attempts are that span's
 //     children. If not, the first attempt is the parent of the others. There is no

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp/internal/memnet"
+	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
 // mute is a listener whose first connection takes all and says nothing.
@@ -40,7 +41,7 @@ func TestAttemptsLeaveADeadHTTP2Connection(t *testing.T) {
 		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 		srv.Protocols.SetUnencryptedHTTP2(true)
 		go func() { _ = srv.Serve(&mute{Listener: n}) }()
-		base := pooled()
+		base := pooled.Transport()
 		base.DialContext, base.Protocols = n.Dial, srv.Protocols
 		rt := New(base, Policy{AttemptTimeout: time.Second, Backoff: Constant(time.Second), MaxAttempts: -1, MaxElapsed: time.Hour, Budget: Unlimited{}})
 		req, err := http.NewRequest("GET", "http://server/", nil)
@@ -48,10 +49,17 @@ func TestAttemptsLeaveADeadHTTP2Connection(t *testing.T) {
 		resp, err := rt.RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		assert.LessOrEqual(t, OutcomeOf(resp).Elapsed, pingAfter+pingTimeout+2*time.Second)
+		assert.LessOrEqual(t, OutcomeOf(resp).Elapsed, pooled.PingAfter+pooled.PingTimeout+2*time.Second)
 		assert.Equal(t, 2, n.Dials())
 		rt.CloseIdleConnections()
 		require.NoError(t, srv.Close())
 		time.Sleep(time.Minute) // what net/http keeps for a closed stream
 	})
+}
+
+func TestWhoBringsNoBaseGetsThePooledOne(t *testing.T) {
+	base := New(nil, Policy{}).base
+	require.IsType(t, &http.Transport{}, base)
+	assert.Equal(t, pooled.Transport().HTTP2, base.(*http.Transport).HTTP2)
+	assert.NotNil(t, base.(*http.Transport).HTTP2)
 }

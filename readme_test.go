@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/retryhttp/retryhttp/internal/snippets"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -14,29 +15,20 @@ import (
 func TestDocumentsShowOnlyCodeThatIsTested(t *testing.T) {
 	sources, err := filepath.Glob("examples/*/main.go")
 	require.NoError(t, err)
-	var code strings.Builder
-	for _, name := range append(sources, "example_test.go", "example_choosing_test.go") {
-		code.WriteString(withoutIndent(t, name))
-	}
+	sources = append(sources, "example_test.go", "example_choosing_test.go")
 	for _, document := range []string{"README.md", "docs/choosing.md"} {
-		snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(withoutIndent(t, document), -1)
-		require.NotEmpty(t, snippets)
-		for _, snippet := range snippets {
-			assert.Contains(t, code.String(), snippet[1], "of %s", document)
-		}
+		missing, err := snippets.Missing(document, sources...)
+		require.NoError(t, err)
+		assert.Empty(t, missing, "of %s", document)
 	}
 }
 
 func TestReadmeShowsWhatTheQuickstartPrints(t *testing.T) {
-	output := withoutIndent(t, "examples/quickstart/output.txt")
-	assert.Contains(t, withoutIndent(t, "README.md"), "```\n"+output+"```")
-}
-
-func withoutIndent(t *testing.T, name string) string {
-	t.Helper()
-	content, err := os.ReadFile(name)
+	output, err := snippets.WithoutIndent("examples/quickstart/output.txt")
 	require.NoError(t, err)
-	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(string(content), "")
+	readme, err := snippets.WithoutIndent("README.md")
+	require.NoError(t, err)
+	assert.Contains(t, readme, "```\n"+output+"```")
 }
 
 // What the README has of the comparison is what the last run of it wrote.

@@ -80,8 +80,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-cleanhttp"
-
+	"github.com/retryhttp/retryhttp/internal/pooled"
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
@@ -103,26 +102,12 @@ type Transport struct {
 // for another 15.
 func New(base http.RoundTripper, p Policy) *Transport {
 	if base == nil {
-		base = pooled()
+		base = pooled.Transport()
 	}
 	t := &Transport{base: base, plain: p.Classify == nil, epoch: time.Now()}
 	t.policy = p.resolve(&t.own)
 	return t
 }
-
-// pooled is a base for who brings none. net/http sends every attempt on the same
-// HTTP/2 connection for as long as it takes it for alive; by itself it never asks.
-func pooled() *http.Transport {
-	base := cleanhttp.DefaultPooledTransport()
-	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
-	return base
-}
-
-// As Kubernetes has them: seldom enough for servers that take pings ill.
-const (
-	pingAfter   = 30 * time.Second
-	pingTimeout = 15 * time.Second
-)
 
 var errNotMade = errors.New("the retryhttp.Transport was not made by New")
 

@@ -40,14 +40,13 @@ package otelretry
 
 import (
 	"net/http"
-	"time"
 
-	"github.com/hashicorp/go-cleanhttp"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
 // ScopeName is the name of the instrumentation scope of this package's metrics.
@@ -80,7 +79,7 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 		}
 	}
 	if base == nil {
-		base = pooled()
+		base = pooled.Transport()
 	}
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...)}
@@ -143,11 +142,4 @@ func (c *config) newMetrics() *metrics {
 		mp = otel.GetMeterProvider()
 	}
 	return newMetrics(mp.Meter(ScopeName))
-}
-
-// pooled is the base that retryhttp.New makes for who brings none.
-func pooled() *http.Transport {
-	base := cleanhttp.DefaultPooledTransport()
-	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
-	return base
 }

@@ -45,12 +45,7 @@ func Example_backoffBefore() {
 	}
 	resp, err := backoff.Retry(context.Background(), operation,
 		backoff.WithBackOff(intervals), backoff.WithMaxTries(4))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(resp, err)
 	// Output: 200 OK after 3 requests
 }
 
@@ -65,12 +60,7 @@ func Example_backoffAfter() {
 		Backoff:     retryhttp.Geometric(50*time.Millisecond, time.Minute, 1.5).Spread(0.5),
 	})}
 	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(resp, err)
 	// Output: 200 OK after 3 requests
 }
 

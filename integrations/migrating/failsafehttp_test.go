@@ -35,13 +35,7 @@ func Example_failsafehttpBefore() {
 		ReturnLastFailure().
 		Build()
 	client := &http.Client{Transport: failsafehttp.NewRoundTripper(nil, retries)}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(client.Get(server.URL))
 	// Output: 200 OK after 3 requests
 }
 
@@ -54,13 +48,7 @@ func Example_failsafehttpAfter() {
 		MaxAttempts: 4,
 		Backoff:     retryhttp.Exponential(50*time.Millisecond, time.Second).Spread(0.25),
 	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(client.Get(server.URL))
 	// Output: 200 OK after 3 requests
 }
 

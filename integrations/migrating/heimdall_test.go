@@ -29,12 +29,7 @@ func Example_heimdallBefore() {
 		httpclient.WithRetrier(heimdall.NewRetrier(backoff)),
 	)
 	resp, err := client.Get(server.URL, http.Header{"Accept": {"application/json"}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(resp, err)
 	// Output: 200 OK after 3 requests
 }
 
@@ -55,12 +50,7 @@ func Example_heimdallAfter() {
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := client.Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(resp, err)
 	// Output: 200 OK after 3 requests
 }
 

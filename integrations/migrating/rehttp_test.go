@@ -1,7 +1,6 @@
 package migrating_test
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,13 +28,7 @@ func Example_rehttpBefore() {
 		),
 		rehttp.ExpJitterDelay(50*time.Millisecond, time.Second),
 	)}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(client.Get(server.URL))
 	// Output: 200 OK after 3 requests
 }
 
@@ -55,13 +48,7 @@ func Example_rehttpAfter() {
 			return retryhttp.Final
 		},
 	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(client.Get(server.URL))
 	// Output: 200 OK after 3 requests
 }
 

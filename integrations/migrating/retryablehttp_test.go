@@ -3,7 +3,6 @@ package migrating_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log"
 	"log/slog"
 	"math"
@@ -37,12 +36,7 @@ func Example_retryablehttpBefore() {
 		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	}
 	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(resp, err)
 	// Output: 200 OK after 3 requests
 }
 
@@ -62,12 +56,7 @@ func Example_retryablehttpAfter() {
 		},
 	})}
 	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", server.requests.Load(), "requests")
+	server.show(resp, err)
 	// Output: 200 OK after 3 requests
 }
 

@@ -1,6 +1,7 @@
 package migrating_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -25,4 +26,14 @@ func failing(statuses ...int) *server {
 		_, _ = io.WriteString(w, `{"text": "hello"}`)
 	}))
 	return s
+}
+
+// show prints what came of a request, and after how many.
+func (s *server) show(resp *http.Response, err error) {
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "after", s.requests.Load(), "requests")
 }

@@ -62,11 +62,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f = orders[before]
 	}
 	s.mu.Unlock()
-	if f != nil && f.Answer != nil {
-		f.Answer(x)
+	if f == nil || f.Answer == nil {
+		x.succeed()
 		return
 	}
-	x.succeed()
+	f.Answer(x)
+	if r.ProtoMajor == 1 && !f.Wire {
+		// What is left of the request is read here. Net/http would read it after the
+		// handler, and then take the connection for one that is still being read, which
+		// in full duplex breaks the next request on it: golang/go#68560.
+		_ = r.Body.Close()
+	}
 }
 
 // Exchange is a request in a handler, and what can be done about it.

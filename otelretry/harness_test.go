@@ -52,7 +52,7 @@ func (tel *telemetry) inSpan(t *testing.T, f func(ctx context.Context)) tracetes
 	return tel.named("caller")[0]
 }
 
-// named returns the spans of that name, in the order in which they began.
+// named returns the spans of that name, in the order in which they ended.
 func (tel *telemetry) named(name string) []tracetest.SpanStub {
 	var found []tracetest.SpanStub
 	for _, s := range tel.spans.GetSpans() {

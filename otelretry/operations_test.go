@@ -3,6 +3,7 @@ package otelretry_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,6 +104,37 @@ func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
 	resp, err = client.Do(byHand)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
+}
+
+func TestSeveralWhoFollowARedirectAtOnceMakeOneResend(t *testing.T) {
+	tel := newTelemetry()
+	server := redirecting(302)
+	defer server.Close()
+	rt := otelretry.New(nil, atOnce, tel.options()...)
+	byHand := &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	resp, err := byHand.Get(server.URL)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			req, err := http.NewRequestWithContext(resp.Request.Context(), http.MethodGet, server.URL+"/next", nil)
+			if !assert.NoError(t, err) {
+				return
+			}
+			req.Response = resp
+			got, err := rt.RoundTrip(req)
+			if assert.NoError(t, err) {
+				assert.NoError(t, got.Body.Close())
+			}
+		})
+	}
+	wg.Wait()
+	counts := resends(tel.named("HTTP GET"))
+	slices.Sort(counts)
+	assert.Equal(t, []int64{-1, -1, -1, -1, -1, -1, -1, -1, 1}, counts)
 }
 
 func TestOneRequestMayBeSentBySeveralAtOnce(t *testing.T) {

@@ -68,9 +68,10 @@
 // Signing, authentication, tracing of single attempts and circuit breakers
 // belong beneath a Transport, so that every attempt passes through them; caches
 // belong above. Where two Transports come to lie on top of each other, only the
-// inner one retries: what it has given up on is not sent again by the outer one. A reverse proxy must not retry what is not idempotent (RFC
-// 9110, section 9.2.2), whatever key the request carries: give it a
-// [Policy.Idempotent] that looks at the method alone.
+// inner one retries: what it has given up on is not sent again by the outer one. A
+// reverse proxy must not retry what is not idempotent (RFC 9110, section 9.2.2),
+// whatever key the request carries: give it a [Policy.Idempotent] that looks at the
+// method alone.
 package retryhttp
 
 import (

@@ -20,7 +20,7 @@ import (
 )
 
 // atRest is how long it may take at most until all has ended.
-const atRest = 5 * time.Second
+const atRest = 20 * time.Second
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 

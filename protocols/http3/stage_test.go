@@ -26,7 +26,7 @@ import (
 )
 
 // atRest is how long it may take at most until all has ended.
-const atRest = 5 * time.Second
+const atRest = 20 * time.Second
 
 // identity is a certificate for the loopback address, and who trusts it.
 var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
@@ -190,8 +190,9 @@ func (s *stage) close() {
 	assert.NoError(s.t, s.base.Close())
 	s.handler.Close()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, v := range s.servers {
+	servers := s.servers
+	s.mu.Unlock() // handlers that begin only now take it, and a server's end waits for them
+	for _, v := range servers {
 		s.end(v)
 	}
 }

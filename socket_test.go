@@ -294,7 +294,7 @@ func TestErrorBodiesThatDoNotEnd(t *testing.T) {
 
 func TestAttemptTimeoutOverASocket(t *testing.T) {
 	url := rawServer(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, say(okResponse))
-	resp, err := retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: 50 * time.Millisecond, Backoff: retryhttp.Constant(0)}).RoundTrip(getURL(t, url))
+	resp, err := retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)}).RoundTrip(getURL(t, url))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)

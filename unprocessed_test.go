@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,11 +124,13 @@ func TestBodyReadThatDialsIsNotUnprocessed(t *testing.T) {
 		"dns":  &net.DNSError{Err: "server misbehaving", Name: "source", IsTemporary: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := make(chan string, 10)
+			got, acted := make(chan string, 10), make(chan struct{}, 10)
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				b := make([]byte, 100)
 				n, _ := io.ReadAtLeast(r.Body, b, 1)
 				got <- string(b[:n])
+				acted <- struct{}{}
+				_, _ = io.Copy(io.Discard, r.Body)
 			}))
 			defer srv.Close()
 			srv.Config.ErrorLog = discardLog
@@ -137,7 +138,7 @@ func TestBodyReadThatDialsIsNotUnprocessed(t *testing.T) {
 				pr, pw := io.Pipe()
 				go func() {
 					_, _ = io.WriteString(pw, "transfer 100; ")
-					time.Sleep(50 * time.Millisecond)
+					<-acted
 					_ = pw.CloseWithError(fmt.Errorf("next part: %w", failure))
 				}()
 				return pr, nil

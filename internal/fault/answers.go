@@ -37,7 +37,7 @@ var Answers = []*Fault{
 		x.w.Header().Set("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")
 		x.head(http.StatusTooManyRequests, 0, "")
 	}},
-	{Name: "408, and the connection closed", Effect: Fails, Answer: func(x *Exchange) {
+	{Name: "408, and the connection closed", Effect: Fails, GoesAway: true, Answer: func(x *Exchange) {
 		x.w.Header().Set("Connection", "close")
 		x.head(http.StatusRequestTimeout, 0, "")
 	}},

@@ -36,6 +36,9 @@ type Fault struct {
 	// Link is what the proxy does to a connection.
 	Link *Link
 
+	// GoesAway means that the server ends the connection, over HTTP/2 with a GOAWAY.
+	GoesAway bool
+
 	// NeedsBody means that without a request body this does not happen.
 	NeedsBody bool
 	// Reused means that this happens to the second request on a connection.

@@ -22,7 +22,24 @@ import (
 type Soak struct {
 	Clients int
 	Seed    uint64
-	HTTP2   bool
+	Over    Protocol
+}
+
+// Protocol is what a Soak's clients speak.
+type Protocol int
+
+const (
+	HTTP1 Protocol = iota
+	HTTP2          // without GOAWAYs
+	// HTTP2GoAway is HTTP/2 with GOAWAYs, and with nobody who gives up an upload. Where
+	// both meet, net/http looks at whether the body was read while it may still be
+	// reading it: in the RoundTrip that resends the request, and in the stream's own
+	// goroutine. That is harmless, but is a data race, and not this package's.
+	HTTP2GoAway
+)
+
+func (p Protocol) String() string {
+	return [...]string{"HTTP/1", "HTTP/2", "HTTP/2 with GOAWAYs"}[p]
 }
 
 // Tally counts what came of requests.
@@ -55,12 +72,20 @@ func (t *Tally) add(r Result) {
 	}
 }
 
-// What hangs does so for longer than anybody waits.
+// What hangs does so for longer than anybody waits, if somebody gives up.
 const (
 	attemptTimeout = time.Second
 	deadline       = 3 * time.Second
 	patience       = 5 * time.Second
 )
+
+// patience is how long something hangs at most.
+func (p Protocol) patience() time.Duration {
+	if p == HTTP2GoAway {
+		return attemptTimeout
+	}
+	return patience
+}
 
 // Run soaks until stop is closed, tells from time to time how it goes, and returns
 // what was wrong.
@@ -94,7 +119,7 @@ func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 
 // soaking is a Soak that runs.
 type soaking struct {
-	http2  bool
+	over   Protocol
 	server *Server
 	http   *httptest.Server
 	proxy  *Proxy
@@ -107,13 +132,13 @@ type soaking struct {
 }
 
 func (s Soak) start() (*soaking, error) {
-	run := &soaking{http2: s.HTTP2, server: NewServer(NewLedger())}
-	run.server.Patience = patience
+	run := &soaking{over: s.Over, server: NewServer(NewLedger())}
+	run.server.Patience = s.Over.patience()
 	run.http = httptest.NewUnstartedServer(run.server)
 	run.http.Config.ErrorLog = log.New(io.Discard, "", 0)
 	run.http.Config.Protocols = new(http.Protocols)
-	run.http.Config.Protocols.SetHTTP1(!s.HTTP2)
-	run.http.Config.Protocols.SetUnencryptedHTTP2(s.HTTP2)
+	run.http.Config.Protocols.SetHTTP1(s.Over == HTTP1)
+	run.http.Config.Protocols.SetUnencryptedHTTP2(s.Over != HTTP1)
 	run.http.Start()
 	var err error
 	run.proxy, err = NewProxy(run.http.Listener.Addr().String(), &chance{random: rand.New(rand.NewPCG(s.Seed, 1<<63))})
@@ -121,7 +146,7 @@ func (s Soak) start() (*soaking, error) {
 		run.http.Close()
 		return nil, err
 	}
-	run.proxy.Patience = patience
+	run.proxy.Patience = s.Over.patience()
 	run.base = &http.Transport{
 		DialContext:            run.proxy.DialContext,
 		Protocols:              run.http.Config.Protocols,
@@ -174,15 +199,20 @@ func (s *soaking) orders(random *rand.Rand) []*Fault {
 	var faults []*Fault
 	for random.IntN(3) == 0 {
 		answers := Answers
-		if !s.http2 && random.IntN(2) == 0 {
+		if s.over == HTTP1 && random.IntN(2) == 0 {
 			answers = WireAnswers
 		}
-		faults = append(faults, answers[random.IntN(len(answers))])
+		if f := answers[random.IntN(len(answers))]; s.over != HTTP2 || !f.GoesAway {
+			faults = append(faults, f)
+		}
 	}
 	return faults
 }
 
 func (s *soaking) send(random *rand.Rand, id string, n uint64, m Method, k Kind) Result {
+	if s.over == HTTP2GoAway && k.Size > 0 {
+		return Send(context.Background(), s.rt, s.server.Ledger, s.http.URL, id, n, m, k)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	switch random.IntN(10) {
@@ -196,10 +226,10 @@ func (s *soaking) send(random *rand.Rand, id string, n uint64, m Method, k Kind)
 
 // note takes down what came of a request, when its body has been closed.
 func (s *soaking) note(r Result, wrong error, id string, m Method, k Kind) {
-	for end := time.Now().Add(20 * time.Second); r.Upload.Closed(s.http2) != nil && time.Now().Before(end); {
+	for end := time.Now().Add(20 * time.Second); r.Upload.Closed(s.over != HTTP1) != nil && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	wrong = errors.Join(wrong, r.Upload.Closed(s.http2))
+	wrong = errors.Join(wrong, r.Upload.Closed(s.over != HTTP1))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tally.add(r)

@@ -13,13 +13,14 @@ import (
 )
 
 func main() {
-	length := flag.Duration("for", 10*time.Minute, "how long, half of it over HTTP/2")
+	length := flag.Duration("for", 10*time.Minute, "how long, two thirds of it over HTTP/2")
 	clients := flag.Int("clients", 200, "how many requests at once")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "what chance begins with")
 	flag.Parse()
 	fmt.Printf("%d clients for %v, -seed %d\n", *clients, *length, *seed)
-	for _, http2 := range []bool{false, true} {
-		if err := soak(fault.Soak{Clients: *clients, Seed: *seed, HTTP2: http2}, *length/2); err != nil {
+	protocols := []fault.Protocol{fault.HTTP1, fault.HTTP2, fault.HTTP2GoAway}
+	for _, over := range protocols {
+		if err := soak(fault.Soak{Clients: *clients, Seed: *seed, Over: over}, *length/time.Duration(len(protocols))); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -28,13 +29,9 @@ func main() {
 }
 
 func soak(s fault.Soak, length time.Duration) error {
-	protocol := "HTTP/1"
-	if s.HTTP2 {
-		protocol = "HTTP/2"
-	}
 	start := time.Now()
 	tell := func(so fault.Tally) {
-		fmt.Printf("%s %5v  %v\n", protocol, time.Since(start).Round(time.Second), so)
+		fmt.Printf("%v %5v  %v\n", s.Over, time.Since(start).Round(time.Second), so)
 	}
 	stop := make(chan struct{})
 	time.AfterFunc(length, func() { close(stop) })

@@ -69,7 +69,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		cancel(nil)
 		return resp, err
 	}
-	body := &attemptBody{resp.Body, cancel}
+	body := &attemptBody{resp.Body, cancel, hasBody(req)}
 	resp.Body = body
 	if w, ok := body.ReadCloser.(io.Writer); ok {
 		resp.Body = &attemptConn{body, w}
@@ -100,11 +100,12 @@ var errStillRetrying = errors.New("a Transport underneath was still retrying")
 type attemptBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
+	upload bool // the request has a body, which over HTTP/2 may outlast the response
 }
 
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if err != nil && !(b.upload && err == io.EOF) {
 		b.cancel(nil)
 	}
 	return n, err

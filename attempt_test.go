@@ -105,6 +105,21 @@ func TestAttemptContextIsReleased(t *testing.T) {
 	}
 }
 
+// Over HTTP/2 a server may end its answer, and still read the request.
+func TestAttemptContextLastsUntilTheResponseIsClosedWhereThereIsAnUpload(t *testing.T) {
+	base := script.New(script.Status(200))
+	req := get(t, t.Context())
+	req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("upload"))
+	resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(req)
+	require.NoError(t, err)
+	attempt := base.Requests()[0].Context()
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	assert.NoError(t, attempt.Err())
+	require.NoError(t, resp.Body.Close())
+	assert.Error(t, attempt.Err())
+}
+
 func TestAttemptContextIsReleasedAfterAnError(t *testing.T) {
 	base := script.New(script.Fail(errBroken))
 	_, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute, MaxAttempts: 1}).RoundTrip(get(t, t.Context()))

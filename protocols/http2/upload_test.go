@@ -1,0 +1,48 @@
+package http2_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/memnet"
+)
+
+// The caller has read all of the answer, and not closed it, while the request is
+// still being sent: as by a client of a stream in both directions.
+func TestUploadOutlastsTheAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b base) {
+		received := make(chan string, 1)
+		n := memnet.New()
+		server := newServer(n, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "all")
+			w.(*stream).finish(nil)
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			received <- string(body)
+		}), window)
+		rt := retryhttp.New(b.open(n.Dial), retryhttp.Policy{AttemptTimeout: time.Minute})
+		body, upload := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://server/", body)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		answer, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "all", string(answer))
+		time.Sleep(time.Hour)
+		_, err = io.WriteString(upload, "upload")
+		assert.NoError(t, err)
+		require.NoError(t, upload.Close())
+		assert.Equal(t, "upload", <-received)
+		require.NoError(t, resp.Body.Close())
+		rt.CloseIdleConnections()
+		server.close()
+		time.Sleep(time.Minute) // what a base keeps for a closed stream
+	})
+}

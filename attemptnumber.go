@@ -39,6 +39,9 @@ func (n *numbered) Value(key any) any {
 	return n.Context.Value(key)
 }
 
+// String tells no more than that, for the struct has the request's header.
+func (n *numbered) String() string { return "retryhttp.attempt" }
+
 // again returns a copy of what was sent last, for the attempt to come. The base may
 // use what it got until the response's body has been closed, and after an error
 // for as long as it likes.

@@ -20,7 +20,8 @@ type Attempt struct {
 	Number int
 	// Request is the request as it was sent, with the headers that were added
 	// to it, but with the caller's context, in which [AttemptNumber] finds
-	// Number. It must not be changed.
+	// Number; beneath another Transport it finds the number counted on from
+	// there. It must not be changed.
 	Request *http.Request
 	// Response is nil if Err is not. Its body belongs to the Transport:
 	// [Policy.OnRetry] may read from it, [Policy.Classify] must not, and

@@ -83,6 +83,9 @@ func (rec *record) Value(key any) any {
 	return rec.Context.Value(key)
 }
 
+// String tells no more than that, for the struct has the request's header.
+func (rec *record) String() string { return "retryhttp.outcome" }
+
 // attachOutcome makes resp.Request a copy of req that carries o.
 func attachOutcome(resp *http.Response, req *http.Request, o Outcome) {
 	ctx := req.Context()

@@ -111,6 +111,17 @@ func TestNoSecretIsTold(t *testing.T) {
 	})
 }
 
+// Whoever logs a context has its type printed, if it does not say what to.
+func TestContextsTellNothing(t *testing.T) {
+	base := &numbers{failures: 1}
+	req := get(t, t.Context())
+	req.Header.Set("Authorization", "secret")
+	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "retryhttp.attempt", fmt.Sprint(base.requests[1].Context()))
+	assert.Equal(t, "retryhttp.outcome", fmt.Sprint(resp.Request.Context()))
+}
+
 func TestWhatIsNoSecretIsTold(t *testing.T) {
 	for text, want := range map[string]string{
 		"Get http://user:secret@a/path?token=secret#secret failed": "Get http://a/path failed",

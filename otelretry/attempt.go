@@ -15,7 +15,7 @@ import (
 // attempt is what otelhttp hides of one from the other end of itself.
 type attempt struct {
 	trailer http.Header   // the request's; otelhttp copies it, and its body fills the one that it was made with
-	body    io.ReadCloser // the response's
+	body    io.ReadCloser // that of a 101; to hold on to another would be to keep it through the wait for the next attempt
 }
 
 // beforeSpan has the first attempt's span be the parent, where there is none around
@@ -29,7 +29,7 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(trace.ContextWithSpanContext(req.Context(), op.first))
 	}
 	resp, err := b.next.RoundTrip(req)
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+	if err == nil && op.attempt.body != nil {
 		keepCloseWrite(resp, op.attempt.body)
 	}
 	return resp, err
@@ -42,7 +42,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	op, span := operationOf(ctx), trace.SpanFromContext(ctx)
 	op.describe(span, retryhttp.AttemptNumber(ctx))
-	if len(op.attempt.trailer) > 0 {
+	if op.attempt.trailer != nil {
 		req = req.WithContext(ctx)
 		req.Trailer = op.attempt.trailer
 	}
@@ -54,7 +54,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	}()
 	resp, err := w.next.RoundTrip(req)
 	returned = true
-	if resp != nil {
+	if resp != nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		op.attempt.body = resp.Body
 	}
 	return resp, err

@@ -3,8 +3,10 @@ package otelretry
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -65,17 +67,25 @@ func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 	next := p.OnDone
 	p.OnDone = func(req *http.Request, o retryhttp.Outcome) {
 		m.record(req, o)
-		if m.budget != nil {
+		if m.budget != nil && req.URL != nil { // which a TokenBucket.Key may look at
 			m.tokens.Record(req.Context(), m.budget.Tokens(req), metric.WithAttributes(serverOf(req)...))
 		}
-		if op := operationOf(req.Context()); op != nil && req == &op.request {
-			req = op.caller
-		}
 		if next != nil {
-			next(req, o)
+			next(callersOf(req), o)
 		}
 	}
 	return p
+}
+
+// callersOf returns the request that req is a copy of, if that is still there: an
+// edit may have wrapped OnDone to call it later.
+func callersOf(req *http.Request) *http.Request {
+	if op := operationOf(req.Context()); op != nil && req == &op.request {
+		if caller := op.caller.Load(); caller != nil {
+			return caller
+		}
+	}
+	return req
 }
 
 // budgetOf returns t's Budget, which may be one of its own. It asks where defaults
@@ -109,8 +119,10 @@ func serverOf(req *http.Request) []attribute.KeyValue {
 	if req.URL == nil {
 		return attrs
 	}
-	attrs = append(attrs, semconv.ServerAddress(req.URL.Hostname()))
-	port, err := strconv.Atoi(req.URL.Port())
+	// Somebody may have put userinfo into the host by hand.
+	u := url.URL{Host: req.URL.Host[strings.LastIndexByte(req.URL.Host, '@')+1:]}
+	attrs = append(attrs, semconv.ServerAddress(u.Hostname()))
+	port, err := strconv.Atoi(u.Port())
 	switch {
 	case err == nil:
 		return append(attrs, semconv.ServerPort(port))

@@ -182,6 +182,18 @@ func TestAttributesAreFew(t *testing.T) {
 	}
 }
 
+func TestUserinfoInTheHostIsNotTold(t *testing.T) {
+	tel := newTelemetry()
+	req, err := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+	require.NoError(t, err)
+	req.URL.Host = "user:secret@host.example:8080"
+	_, err = otelretry.New(playing(200), atOnce, tel.options()...).RoundTrip(req)
+	require.NoError(t, err)
+	points := tel.metric(t, "retryhttp.client.call.stops").Data.(metricdata.Sum[int64]).DataPoints
+	require.Len(t, points, 1)
+	assert.Equal(t, call(t, "GET", "http://host.example:8080", stop(retryhttp.StopFinal)), points[0].Attributes)
+}
+
 func TestEachAttemptIsMeasuredByOtelhttp(t *testing.T) {
 	tel := newTelemetry()
 	url, _ := answering(t, 503, 503, 200)
@@ -200,6 +212,13 @@ func TestEachAttemptIsMeasuredByOtelhttp(t *testing.T) {
 		}
 	}
 	assert.EqualValues(t, 3, attempts)
+}
+
+func TestANilMeterProviderChangesNothing(t *testing.T) {
+	tel := newTelemetry()
+	_, err := send(t, t.Context(), otelretry.New(playing(200), atOnce, append(tel.options(), otelretry.WithMeterProvider(nil))...), "GET", "http://host.example:80/")
+	require.NoError(t, err)
+	assert.NotEmpty(t, tel.metric(t, "retryhttp.client.call.attempts").Data)
 }
 
 func TestGlobalMetersAreTheDefault(t *testing.T) {

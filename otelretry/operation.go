@@ -14,17 +14,18 @@ import (
 // operation is what the attempts of one request have in common, and those of the
 // requests that redirected to it. It is the context in which they are made, and the
 // request that has it. It is written to by the goroutine of the RoundTrip alone, and
-// not after that, but for followed.
+// not after that, but for followed. What is atomic is read by others, too: whoever has
+// its context may make requests while it goes on.
 type operation struct {
 	context.Context
-	caller  *http.Request // what request is a copy of
 	request http.Request
-	resends int               // what a first attempt counts as: more than 0 after a redirect
+	resends int               // what a first attempt counts as, more than 0 after a redirect; at the end, what that to which it redirects counts as
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
-	handed  context.Context   // that of the response's request; set once, at the end
 
-	followed atomic.Bool // its redirect has been
+	caller   atomic.Pointer[http.Request] // what request is a copy of, until the end
+	handed   atomic.Pointer[http.Request] // that of the response, at the end, where it is not the caller's
+	followed atomic.Bool                  // its redirect has been
 
 	first, last trace.SpanContext // attempts so far
 	attempt     attempt           // under way
@@ -39,6 +40,9 @@ func (op *operation) Value(key any) any {
 	return op.Context.Value(key)
 }
 
+// String tells no more than that, for the struct has the request's header.
+func (op *operation) String() string { return "otelretry.operation" }
+
 func operationOf(ctx context.Context) *operation {
 	op, _ := ctx.Value(operationKey{}).(*operation)
 	return op
@@ -46,19 +50,26 @@ func operationOf(ctx context.Context) *operation {
 
 func begin(req *http.Request) *operation {
 	ctx := req.Context()
-	if before := operationOf(ctx); before != nil && before.handed == ctx {
+	if before := operationOf(ctx); before != nil && before.handedOver(ctx) {
 		ctx = before.Context // or a chain of requests would keep every response alive
 	}
-	op := &operation{Context: ctx, caller: req, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
+	op := &operation{Context: ctx, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
+	op.caller.Store(req)
 	op.request = *req.WithContext(op)
 	if req.Header == nil {
 		op.request.Header = make(http.Header) // otelhttp would write to nil
 	}
 	if before := redirecting(req); before != nil {
-		op.resends = before.resends + retryhttp.OutcomeOf(req.Response).Attempts
+		op.resends = before.resends
 		op.first, op.last = before.first, before.last
 	}
 	return op
+}
+
+// handedOver reports whether ctx is that of the response's request.
+func (op *operation) handedOver(ctx context.Context) bool {
+	req := op.handed.Load()
+	return req != nil && req.Context() == ctx
 }
 
 // redirecting returns the operation of the request whose response has an http.Client
@@ -68,9 +79,8 @@ func redirecting(req *http.Request) *operation {
 	if req.Response == nil || req.Response.Request == nil {
 		return nil
 	}
-	ctx := req.Response.Request.Context()
-	before := operationOf(ctx)
-	if before == nil || before.handed != ctx {
+	before := operationOf(req.Response.Request.Context())
+	if before == nil || before.handed.Load() != req.Response.Request {
 		return nil
 	}
 	if !before.followed.CompareAndSwap(false, true) {
@@ -79,15 +89,17 @@ func redirecting(req *http.Request) *operation {
 	return before
 }
 
-// end notes in which context the response came, which may be the caller's own, and
-// lets go of what that context would keep alive.
+// end notes with which request the response came, and lets go of what that one's
+// context would keep alive.
 func (op *operation) end(resp *http.Response) {
 	if resp.Request == &op.request && !isRedirect(resp.StatusCode) {
-		resp.Request = op.caller
+		resp.Request = op.caller.Load()
 	} else {
-		op.handed = resp.Request.Context()
+		op.resends += retryhttp.OutcomeOf(resp).Attempts
+		op.handed.Store(resp.Request)
 	}
-	op.caller, op.attempt = nil, attempt{}
+	op.caller.Store(nil)
+	op.attempt = attempt{}
 }
 
 // isRedirect reports whether an http.Client goes on to another request.
@@ -101,10 +113,11 @@ func isRedirect(status int) bool {
 }
 
 // describe tells an attempt's span what it is of. Where otelhttp makes none, because
-// of a filter, span is that around the request, and is left alone.
+// of a filter, span is that around the request, or the first attempt's, and is left
+// alone.
 func (op *operation) describe(span trace.Span, number int) {
 	at := span.SpanContext()
-	if at.SpanID() == op.around.SpanID() {
+	if at.SpanID() == op.around.SpanID() || at.SpanID() == op.first.SpanID() {
 		return
 	}
 	if resends := op.resends + number - op.number; resends > 0 {

@@ -106,6 +106,56 @@ func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 }
 
+// Something between copies the response, as to wrap its body.
+func TestACopyOfAResponseRedirectsAsItDoes(t *testing.T) {
+	tel := newTelemetry()
+	statuses := []int{503, 302, 200}
+	rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		status := statuses[0]
+		statuses = statuses[1:]
+		return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/next"}}, Body: http.NoBody, Request: req}, nil
+	}), atOnce, tel.options()...)
+	_, err := send(t, t.Context(), roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		copied := *resp
+		return &copied, nil
+	}), "GET", "http://host.example/")
+	require.NoError(t, err)
+	spans := tel.named("HTTP GET")
+	assert.Equal(t, []int64{-1, 1, 2}, resends(spans))
+	requireLinked(t, spans)
+}
+
+// The context of a redirect that was not followed is used for something else, through
+// what replaces a Response.Request, as a cache does.
+func TestARedirectIsFollowedByItsOwnRequestOnly(t *testing.T) {
+	tel := newTelemetry()
+	server := redirecting(302)
+	defer server.Close()
+	rt := otelretry.New(nil, atOnce, tel.options()...)
+	resp, err := (&http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}).Get(server.URL)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	_, err = send(t, resp.Request.Context(), roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			resp.Request = req
+		}
+		return resp, err
+	}), "GET", server.URL)
+	require.NoError(t, err)
+	spans := tel.named("HTTP GET")
+	assert.Equal(t, []int64{-1, -1, -1}, resends(spans))
+	for _, s := range spans {
+		assert.Empty(t, s.Links)
+	}
+}
+
 func TestSeveralWhoFollowARedirectAtOnceMakeOneResend(t *testing.T) {
 	tel := newTelemetry()
 	server := redirecting(302)

@@ -15,9 +15,11 @@
 //     span around them, as the semantic conventions for HTTP ask.
 //   - A resend has the attribute http.request.resend_count, from 1, and a link to
 //     the attempt before. The redirects that an http.Client follows are resends too,
-//     if no other retryhttp.Transport lies between.
+//     if nothing in between replaces a Response.Request, as another retryhttp.Transport
+//     does.
 //
-// What net/http resends by itself is part of the attempt's span.
+// What net/http resends by itself is part of the attempt's span. What a Transport above
+// this one sends again is a new operation, for the metrics too.
 //
 // # Metrics
 //
@@ -65,10 +67,10 @@ type Transport struct {
 // base is what each span is around: what signs or authenticates an attempt may be
 // part of it. A nil base is a pooled transport of its own, as with retryhttp.New.
 //
-// p.OnDone is called after the metrics have been recorded. An edit by
-// retryhttp.WithPolicy that replaces OnDone ends the metrics of that request. The
-// other functions of p, and its Budget, get a copy of the caller's request. The
-// gauge is there for a Budget that has TokenBucket's method Tokens.
+// p.OnDone is called with the caller's request, after the metrics have been recorded.
+// The other functions of p, those of an edit by retryhttp.WithPolicy, and the Budget get
+// a copy of it. An edit that replaces OnDone, which it never finds nil, ends the metrics
+// of that request. The gauge is there for a Budget that has TokenBucket's method Tokens.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
 	// otelhttp would take the tracer of the span around a request, and one that came
 	// from another process has none.
@@ -91,6 +93,9 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 // RoundTrip is that of retryhttp.Transport. The response's Request is a copy of
 // req, also where retryhttp would return req itself, if it is a redirect.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t == nil {
+		t = new(Transport) // which retryhttp refuses
+	}
 	op := begin(req)
 	resp, err := t.retry.RoundTrip(&op.request)
 	if err == nil {
@@ -116,9 +121,13 @@ type config struct {
 	http  []otelhttp.Option
 }
 
-// WithMeterProvider has the metrics of requests and of attempts go to mp.
+// WithMeterProvider has the metrics of requests and of attempts go to mp. Nil changes
+// nothing.
 func WithMeterProvider(mp metric.MeterProvider) Option {
 	return func(c *config) {
+		if mp == nil {
+			return
+		}
 		c.meter = mp
 		c.http = append(c.http, otelhttp.WithMeterProvider(mp))
 	}

@@ -2,6 +2,7 @@ package otelretry_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,7 +10,10 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 	"weak"
 
 	"github.com/stretchr/testify/assert"
@@ -59,6 +63,12 @@ func (b *trailing) Read(p []byte) (int, error) {
 func (b *trailing) Close() error { return nil }
 
 func TestTrailersAreSentWithEachAttempt(t *testing.T) {
+	for name, announced := range map[string]http.Header{"announced": {"Checksum": nil}, "not announced": {}} {
+		t.Run(name, func(t *testing.T) { testTrailers(t, announced) })
+	}
+}
+
+func testTrailers(t *testing.T, announced http.Header) {
 	forBoth(t, func(t *testing.T, build builder) {
 		var got []string
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +82,7 @@ func TestTrailersAreSentWithEachAttempt(t *testing.T) {
 		defer server.Close()
 		req, err := http.NewRequest(http.MethodPut, server.URL, nil)
 		require.NoError(t, err)
-		req.Trailer = http.Header{"Checksum": nil}
+		req.Trailer = announced.Clone()
 		req.ContentLength = -1
 		req.Body = &trailing{strings.NewReader("upload"), req}
 		resp, err := build(nil, atOnce).RoundTrip(req)
@@ -187,6 +197,124 @@ func TestOnDoneIsToldOfTheCallersRequest(t *testing.T) {
 			require.Len(t, told, 1)
 			assert.Same(t, req, told[0])
 		}
+	})
+}
+
+// An edit has OnDone called beside the RoundTrip, or after it.
+func TestOnDoneMayBeCalledLater(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		told := make(chan *http.Request, 2)
+		policy := atOnce
+		policy.OnDone = func(req *http.Request, _ retryhttp.Outcome) { told <- req }
+		var later func()
+		ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) {
+			onDone := p.OnDone
+			p.OnDone = func(req *http.Request, o retryhttp.Outcome) {
+				later = func() { onDone(req, o) }
+				go onDone(req, o)
+			}
+		})
+		_, err := send(t, ctx, build(playing(200), policy), "GET", "http://host.example/")
+		require.NoError(t, err)
+		later()
+		for range 2 {
+			assert.Equal(t, "http://host.example/", (<-told).URL.String())
+		}
+	})
+}
+
+func TestContextsTellNothing(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		base := playing(503, 302)
+		var told []string
+		tell := func(req *http.Request) { told = append(told, fmt.Sprint(req.Context())) }
+		policy := atOnce
+		policy.Idempotent = func(req *http.Request) bool { tell(req); return true }
+		rt := build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			tell(req)
+			return base(req)
+		}), policy)
+		req, err := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "secret")
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		tell(resp.Request)
+		for _, text := range told {
+			assert.NotContains(t, text, "secret")
+		}
+	})
+}
+
+// A hedge that has lost, say, still uses the context of its attempt.
+func TestRequestsBesideAnAttemptMayOutliveIt(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		beside := build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		}), atOnce)
+		var wg sync.WaitGroup
+		base := playing(503, 302)
+		rt := build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			ctx := context.WithoutCancel(req.Context())
+			wg.Go(func() {
+				side, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://side.example/", nil)
+				if assert.NoError(t, err) {
+					_, err = beside.RoundTrip(side)
+					assert.NoError(t, err)
+				}
+			})
+			return base(req)
+		}), noBudget())
+		for range 50 {
+			req, err := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+			require.NoError(t, err)
+			_, err = rt.RoundTrip(req)
+			require.NoError(t, err)
+		}
+		wg.Wait()
+	})
+}
+
+// largeBody is one that can be told to have been let go of.
+type largeBody struct {
+	io.Reader
+	_ [1 << 10]byte
+}
+
+func (*largeBody) Close() error { return nil }
+
+func TestAFailedResponseIsNotKeptThroughTheWait(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		synctest.Test(t, func(t *testing.T) {
+			failed := make(chan weak.Pointer[largeBody], 1)
+			policy := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)}
+			rt := build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				resp := &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}
+				if retryhttp.AttemptNumber(req.Context()) == 1 {
+					body := &largeBody{Reader: strings.NewReader("busy")}
+					failed <- weak.Make(body)
+					resp.StatusCode, resp.Body = 503, body
+				}
+				return resp, nil
+			}), policy)
+			go func() {
+				body := <-failed
+				time.Sleep(time.Minute)
+				runtime.GC()
+				assert.Nil(t, body.Value())
+			}()
+			_, err := send(t, t.Context(), rt, "GET", "http://host.example/")
+			require.NoError(t, err)
+		})
+	})
+}
+
+func TestABudgetThatLooksAtTheURLIsNotAskedWithoutOne(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		policy := atOnce
+		policy.Budget = &retryhttp.TokenBucket{Key: func(req *http.Request) string { return req.URL.Host }}
+		_, err := build(nil, policy).RoundTrip(&http.Request{Header: make(http.Header)})
+		assert.ErrorContains(t, err, "nil Request.URL")
 	})
 }
 

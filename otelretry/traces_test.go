@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -173,6 +174,48 @@ func TestAFilteredRequestLeavesTheCallersSpanAlone(t *testing.T) {
 	assert.Empty(t, caller.Links)
 	_, err := send(t, t.Context(), rt, "GET", url) // and where there is none either
 	require.NoError(t, err)
+}
+
+func TestAResendAfterAFilteredOneIsLinkedToTheLastSpan(t *testing.T) {
+	tel := newTelemetry()
+	next := map[string]string{"/1": "/2", "/2": "/health", "/health": "/4"}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := next[r.URL.Path]; to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+		}
+	}))
+	defer server.Close()
+	rt := otelretry.New(nil, atOnce, tel.options(otelhttp.WithFilter(func(r *http.Request) bool { return r.URL.Path != "/health" }))...)
+	get := func(ctx context.Context) {
+		_, err := send(t, ctx, rt, "GET", server.URL+"/1")
+		require.NoError(t, err)
+	}
+	for name, made := range map[string]func(){
+		"within a span":  func() { tel.inSpan(t, get) },
+		"outside of one": func() { get(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tel.spans.Reset()
+			made()
+			spans := tel.named("HTTP GET")
+			assert.Equal(t, []int64{-1, 1, 3}, resends(spans))
+			requireLinked(t, spans)
+		})
+	}
+}
+
+func TestAFilteredAttemptMayHaveNoResult(t *testing.T) {
+	base := roundTripperFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+	rt := otelretry.New(base, atOnce, otelretry.WithHTTP(otelhttp.WithFilter(func(*http.Request) bool { return false })))
+	_, err := send(t, t.Context(), rt, "GET", "http://host.example/")
+	assert.ErrorContains(t, err, "neither a response nor an error")
+}
+
+func TestATransportThatWasNotMadeByNewFailsClearly(t *testing.T) {
+	for _, rt := range []*otelretry.Transport{nil, {}} {
+		_, err := send(t, t.Context(), rt, "GET", "http://host.example/")
+		assert.ErrorContains(t, err, "not made by New")
+	}
 }
 
 // Something beneath asks for a token, with the context of the retry it is for.

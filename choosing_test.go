@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/memnet"
@@ -44,6 +46,30 @@ func TestAnInteractiveCallIsOverInTime(t *testing.T) {
 	})
 }
 
+func TestAnInteractiveCallThatMayNotBeRepeatedIsOnlyCutShort(t *testing.T) {
+	slow := func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }
+	unset := func(p *retryhttp.Policy) { p.AttemptTimeout = 0 }
+	for name, tc := range map[string]struct {
+		edit func(*retryhttp.Policy)
+		ok   bool
+	}{"limited": {func(*retryhttp.Policy) {}, false}, "not limited": {unset, true}} {
+		t.Run(name, func(t *testing.T) {
+			serving(t, slow, func(t *testing.T, base http.RoundTripper) {
+				req, err := http.NewRequestWithContext(retryhttp.WithPolicy(t.Context(), tc.edit), http.MethodPost, "http://host.example/", nil)
+				require.NoError(t, err)
+				resp, err := retryhttp.New(base, interactive).RoundTrip(req)
+				if tc.ok {
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					return
+				}
+				assert.Equal(t, 1, errorOf(t, err).Attempts)
+				time.Sleep(time.Minute) // until the server has done it all the same
+			})
+		})
+	}
+}
+
 func TestABatchJobOutlastsAnOutageAndTurnsItsServerNoHarm(t *testing.T) {
 	const outage = 10 * time.Minute
 	var start time.Time
@@ -64,7 +90,7 @@ func TestABatchJobOutlastsAnOutageAndTurnsItsServerNoHarm(t *testing.T) {
 }
 
 // The server works on a payment for a while, whether or not the client still
-// listens, and says so to whoever asks again.
+// listens, and says so to whoever asks again. Ten are under way at once.
 func TestAPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		needs time.Duration
@@ -86,19 +112,60 @@ func TestAPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 					w.WriteHeader(http.StatusConflict)
 				}
 			}, func(t *testing.T, base http.RoundTripper) {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("{}"))
-				require.NoError(t, err)
-				req.Header.Set("Idempotency-Key", "order-4711")
-				resp, err := retryhttp.New(base, payment).RoundTrip(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, http.StatusOK, resp.StatusCode)
-				assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+				const atOnce = 10
+				policy := payment
+				policy.Budget = &retryhttp.TokenBucket{Burst: payment.Budget.(*retryhttp.TokenBucket).Burst} // which no other test has used
+				rt := retryhttp.New(base, policy)
+				var wg sync.WaitGroup
+				for i := range atOnce {
+					wg.Go(func() { pay(t, rt, fmt.Sprint("order-", i)) })
+				}
+				wg.Wait()
 				keys := 0
 				payments.Range(func(any, any) bool { keys++; return true })
-				assert.Equal(t, 1, keys)
-				time.Sleep(tc.needs) // until the first has been worked on
+				assert.Equal(t, atOnce, keys)
+				time.Sleep(tc.needs) // until the last has been worked on
 			})
+		})
+	}
+}
+
+// pay makes a payment whose first answer is lost.
+func pay(t *testing.T, rt http.RoundTripper, key string) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("{}"))
+	if !assert.NoError(t, err) {
+		return
+	}
+	req.Header.Set("Idempotency-Key", key)
+	resp, err := rt.RoundTrip(req)
+	if !assert.NoError(t, err) {
+		return
+	}
+	assert.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+}
+
+// A refusal of the second attempt says nothing about the first.
+func TestAPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
+	for _, status := range []int{401, 403, 404, 408, 422, 429} {
+		n := 0
+		serving(t, func(w http.ResponseWriter, r *http.Request) {
+			if n++; n == 1 {
+				panic(http.ErrAbortHandler) // and it was made
+			}
+			w.WriteHeader(status)
+		}, func(t *testing.T, base http.RoundTripper) {
+			policy := payment
+			policy.Budget = nil
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", nil)
+			require.NoError(t, err)
+			req.Header.Set("Idempotency-Key", "order-4711")
+			resp, err := retryhttp.New(base, policy).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, status, resp.StatusCode)
+			assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
 		})
 	}
 }
@@ -157,6 +224,45 @@ func TestARateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, tc.attempts, n, "%v", tc)
+		})
+	}
+}
+
+func TestARateLimitThatLastsIsGivenUp(t *testing.T) {
+	serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "300")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}, func(t *testing.T, base http.RoundTripper) {
+		start := time.Now()
+		resp, err := retryhttp.New(base, limited).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		assert.LessOrEqual(t, time.Since(start), limited.MaxElapsed)
+	})
+}
+
+// A limiter's wait that the deadline does not allow is an error at once, each time.
+func TestALimiterBeneathThatForbidsAWaitCostsNoBudget(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wrap     func(error) error
+		attempts int
+	}{
+		"permanent": {retryhttp.Permanent, 1},
+		"as it is":  {func(err error) error { return err }, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				limiter := rate.NewLimiter(rate.Every(time.Hour), 1)
+				require.True(t, limiter.Allow())
+				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					return nil, tc.wrap(limiter.Wait(req.Context()))
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+				defer cancel()
+				_, err := retryhttp.New(base, limited).RoundTrip(get(t, ctx))
+				assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
+			})
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,10 +25,15 @@ func Example_backoffBefore() {
 	server := failing(503, 429)
 	defer server.Close()
 
+	server.show(backoffBefore(http.DefaultClient, server.URL))
+	// Output: 200 OK after 3 requests
+}
+
+func backoffBefore(client *http.Client, url string) (*http.Response, error) {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval = 50 * time.Millisecond
 	operation := func() (*http.Response, error) {
-		resp, err := http.Get(server.URL)
+		resp, err := client.Get(url)
 		if err != nil {
 			return nil, err
 		}
@@ -43,25 +49,73 @@ func Example_backoffBefore() {
 		}
 		return nil, errors.New(resp.Status)
 	}
-	resp, err := backoff.Retry(context.Background(), operation,
+	return backoff.Retry(context.Background(), operation,
 		backoff.WithBackOff(intervals), backoff.WithMaxTries(4))
-	server.show(resp, err)
-	// Output: 200 OK after 3 requests
 }
 
-// What the operation decided is the default here.
+// What to repeat is the default here. What is an error is still the caller's to say.
 func Example_backoffAfter() {
 	server := failing(503, 429)
 	defer server.Close()
 
-	client := &http.Client{Transport: retryhttp.New(http.DefaultTransport, retryhttp.Policy{
-		MaxAttempts: 4,
-		MaxElapsed:  15 * time.Minute,
-		Backoff:     retryhttp.Geometric(50*time.Millisecond, time.Minute, 1.5).Spread(0.5),
-	})}
-	resp, err := client.Get(server.URL)
-	server.show(resp, err)
+	get := backoffAfter(http.DefaultTransport)
+	server.show(get(server.URL))
 	// Output: 200 OK after 3 requests
+}
+
+func backoffAfter(base http.RoundTripper) func(url string) (*http.Response, error) {
+	client := &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{
+		MaxAttempts:   4,
+		MaxElapsed:    15 * time.Minute,
+		MaxRetryAfter: 15 * time.Minute,
+		Backoff:       retryhttp.Geometric(50*time.Millisecond, time.Minute, 1.5).Spread(0.5),
+	})}
+	get := func(url string) (*http.Response, error) {
+		resp, err := client.Get(url)
+		if err == nil && resp.StatusCode >= 400 {
+			resp.Body.Close()
+			return nil, errors.New(resp.Status)
+		}
+		return resp, err
+	}
+	return get
+}
+
+func TestWhatComesAfterBackoffDoesAsBefore(t *testing.T) {
+	const none, tenMinutes, hour = "", "600", "3600"
+	for _, of := range []struct {
+		status     int
+		retryAfter string
+		requests   int
+		waits      time.Duration // at least
+	}{
+		{404, none, 1, 0},
+		{503, none, 4, 100 * time.Millisecond},
+		{429, none, 4, 100 * time.Millisecond},
+		{503, tenMinutes, 2, 10 * time.Minute}, // a second such wait would end after a quarter of an hour
+		{503, hour, 1, 0},
+	} {
+		for name, send := range map[string]func(http.RoundTripper) (*http.Response, error){
+			"before": func(base http.RoundTripper) (*http.Response, error) {
+				return backoffBefore(&http.Client{Transport: base}, "http://example.com/")
+			},
+			"after": func(base http.RoundTripper) (*http.Response, error) {
+				return backoffAfter(base)("http://example.com/")
+			},
+		} {
+			t.Run(fmt.Sprint(of.status, " ", of.retryAfter, " ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := answering(of.status, "Retry-After", of.retryAfter)
+					start := time.Now()
+					_, err := send(base)
+					require.Error(t, err)
+					assert.Equal(t, of.requests, base.count())
+					assert.GreaterOrEqual(t, time.Since(start), of.waits)
+					assert.Equal(t, of.waits == 0, time.Since(start) == 0)
+				})
+			})
+		}
+	}
 }
 
 // To read the answer is part of the operation, so backoff stays. RetryAfter reads
@@ -70,28 +124,95 @@ func Example_backoffStays() {
 	server := failing(503, 429)
 	defer server.Close()
 
-	operation := func() (greeting struct{ Text string }, err error) {
-		resp, err := http.Get(server.URL)
-		if err != nil {
-			return greeting, err
-		}
-		defer resp.Body.Close()
-		if asked, ok := retryhttp.RetryAfter(resp.Header); ok && asked <= time.Minute {
-			return greeting, &backoff.RetryAfterError{Duration: asked}
-		}
-		if resp.StatusCode != 200 {
-			return greeting, errors.New(resp.Status)
-		}
-		return greeting, json.NewDecoder(resp.Body).Decode(&greeting)
-	}
-	greeting, err := backoff.Retry(context.Background(), operation,
-		backoff.WithBackOff(backoff.NewConstantBackOff(50*time.Millisecond)), backoff.WithMaxTries(4))
+	greeting, err := greet(http.DefaultClient, server.URL)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(greeting.Text, "after", server.requests.Load(), "requests")
 	// Output: hello after 3 requests
+}
+
+type greeting struct{ Text string }
+
+func greet(client *http.Client, url string) (greeting, error) {
+	operation := func() (greeting, error) {
+		resp, err := client.Get(url)
+		if err != nil {
+			return greeting{}, err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return greeting{}, failureOf(resp)
+		}
+		var read greeting
+		err = json.NewDecoder(resp.Body).Decode(&read)
+		return read, err
+	}
+	return backoff.Retry(context.Background(), operation,
+		backoff.WithBackOff(backoff.NewConstantBackOff(50*time.Millisecond)), backoff.WithMaxTries(4))
+}
+
+// failureOf says what a response that is not the greeting means to backoff. A wait
+// of zero is left to the intervals: backoff would repeat the request at once.
+func failureOf(resp *http.Response) error {
+	failure := errors.New(resp.Status)
+	if resp.StatusCode < 500 && resp.StatusCode != 408 && resp.StatusCode != 429 {
+		return backoff.Permanent(failure)
+	}
+	asked, _ := retryhttp.RetryAfter(resp.Header)
+	if asked > time.Minute {
+		return backoff.Permanent(failure)
+	}
+	if asked > 0 {
+		return fmt.Errorf("%w, %w", failure, &backoff.RetryAfterError{Duration: asked})
+	}
+	return failure
+}
+
+func TestWhatTheOperationThatStaysRepeats(t *testing.T) {
+	for _, of := range []struct {
+		status     int
+		retryAfter string
+		requests   int
+		waited     time.Duration
+	}{
+		{404, "", 1, 0},
+		{404, "1", 1, 0},
+		{204, "1", 1, 0},
+		{408, "", 4, 150 * time.Millisecond},
+		{429, "", 4, 150 * time.Millisecond},
+		{503, "", 4, 150 * time.Millisecond},
+		{503, "0", 4, 150 * time.Millisecond},
+		{429, "1", 4, 3 * time.Second},
+		{503, "60", 4, 3 * time.Minute},
+		{503, "61", 1, 0},
+	} {
+		t.Run(fmt.Sprint(of.status, " ", of.retryAfter), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := answering(of.status, "Retry-After", of.retryAfter)
+				start := time.Now()
+				_, err := greet(&http.Client{Transport: base}, "http://example.com/")
+				require.ErrorContains(t, err, http.StatusText(of.status))
+				assert.Equal(t, of.requests, base.count())
+				assert.Equal(t, of.waited, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestTheOperationThatStaysTakesAGreetingThatComesWithARetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := &stub{answer: func(_ int, req *http.Request) (*http.Response, error) {
+			resp := response(req, http.StatusOK, "Retry-After", "1")
+			resp.Body = io.NopCloser(strings.NewReader(`{"text": "hello"}`))
+			return resp, nil
+		}}
+		greeting, err := greet(&http.Client{Transport: base}, "http://example.com/")
+		require.NoError(t, err)
+		assert.Equal(t, "hello", greeting.Text)
+		assert.Equal(t, 1, base.count())
+	})
 }
 
 func TestBackoffsIntervalsHaveTheirLike(t *testing.T) {

@@ -106,6 +106,19 @@ func TestAttemptsWhereTheCertificateIsBad(t *testing.T) {
 	})
 }
 
+func TestAttemptsWhereTheHostDoesNotExist(t *testing.T) {
+	unknown := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "example.com", IsNotFound: true}}
+	forEach(t, map[string]int{
+		"go-retryablehttp": 4, "rehttp": 1, "heimdall": 4, "resty": 1, "failsafehttp": 4, "backoff": 4,
+		"retryhttp": 1,
+	}, func(t *testing.T, build func(http.RoundTripper) doer, want int) {
+		base := refusing(unknown)
+		_, err := get(t, t.Context(), build(base))
+		require.Error(t, err)
+		assert.Equal(t, want, base.count())
+	})
+}
+
 func TestTheErrorTellsOfTheAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := get(t, t.Context(), peers["retryhttp"](refusing(io.ErrUnexpectedEOF)))

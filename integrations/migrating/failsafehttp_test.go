@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	failsafego "github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
@@ -96,8 +97,10 @@ func (c closing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(req)
 }
 
+type failsafeBuilder = retrypolicy.Builder[*http.Response]
+
 // failsafe builds clients that make four attempts.
-func failsafe(edit func(retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response]) func(http.RoundTripper) doer {
+func failsafe(edit func(failsafeBuilder) failsafeBuilder) func(http.RoundTripper) doer {
 	return func(base http.RoundTripper) doer {
 		retries := edit(failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(3)).Build()
 		return &http.Client{Transport: failsafehttp.NewRoundTripper(base, retries)}
@@ -110,14 +113,14 @@ func TestFailsafesDelaysHaveTheirLike(t *testing.T) {
 			{750 * time.Millisecond, 1250 * time.Millisecond}, {1500 * time.Millisecond, 2500 * time.Millisecond},
 			{2250 * time.Millisecond, 3750 * time.Millisecond},
 		}
-		assertWaits(t, failsafe(func(b retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response] {
+		assertWaits(t, failsafe(func(b failsafeBuilder) failsafeBuilder {
 			return b.WithBackoff(time.Second, 3*time.Second).WithJitterFactor(0.25)
 		}), spread...)
 		backoff := retryhttp.Exponential(time.Second, 3*time.Second).Spread(0.25)
 		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), spread...)
 
 		random := []span{{time.Second, 3 * time.Second}, {time.Second, 3 * time.Second}, {time.Second, 3 * time.Second}}
-		assertWaits(t, failsafe(func(b retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response] {
+		assertWaits(t, failsafe(func(b failsafeBuilder) failsafeBuilder {
 			return b.WithRandomDelay(time.Second, 3*time.Second)
 		}), random...)
 		backoff = retryhttp.Constant(time.Second).Plus(2 * time.Second)
@@ -140,7 +143,7 @@ func TestFailsafeMakesThreeAttemptsWithoutAWaitByDefault(t *testing.T) {
 func TestFailsafeCutsTheLastDelayToTheMaxDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		theirs, ours := answering(http.StatusServiceUnavailable), answering(http.StatusServiceUnavailable)
-		_, err := get(t, t.Context(), failsafe(func(b retrypolicy.Builder[*http.Response]) retrypolicy.Builder[*http.Response] {
+		_, err := get(t, t.Context(), failsafe(func(b failsafeBuilder) failsafeBuilder {
 			return b.WithDelay(wait).WithMaxDuration(wait / 2)
 		})(theirs))
 		require.Error(t, err)
@@ -150,6 +153,123 @@ func TestFailsafeCutsTheLastDelayToTheMaxDuration(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 1, ours.count())
 	})
+}
+
+// failures is a stub that answers n times with 503, and then with 200.
+func failures(n int) *stub {
+	return &stub{answer: func(at int, req *http.Request) (*http.Response, error) {
+		if at <= n {
+			return response(req, http.StatusServiceUnavailable), nil
+		}
+		return response(req, http.StatusOK), nil
+	}}
+}
+
+func TestOfWhichAttemptsOnFailureAndOnRetryTell(t *testing.T) {
+	for name, of := range map[string]struct{ failed, onFailure, onRetry int }{
+		"a success at last": {3, 3, 3},
+		"no success":        {4, 4, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := 0
+				_, _ = get(t, t.Context(), failsafe(func(b failsafeBuilder) failsafeBuilder {
+					return b.OnFailure(func(failsafego.ExecutionEvent[*http.Response]) { told++ })
+				})(failures(of.failed)))
+				assert.Equal(t, of.onFailure, told)
+
+				told = 0
+				_, _ = get(t, t.Context(), retrying(retryhttp.Policy{
+					OnRetry: func(retryhttp.Attempt) { told++ },
+				})(failures(of.failed)))
+				assert.Equal(t, of.onRetry, told)
+			})
+		})
+	}
+}
+
+// failsafe has an event for each.
+func TestStopDoesNotTellASuccessFromWhatWasAborted(t *testing.T) {
+	for name, of := range map[string]struct {
+		status int
+		event  string
+	}{
+		"success": {http.StatusOK, "success"},
+		"aborted": {http.StatusNotFound, "abort"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var events []string
+				tell := func(event string) func(failsafego.ExecutionEvent[*http.Response]) {
+					return func(failsafego.ExecutionEvent[*http.Response]) { events = append(events, event) }
+				}
+				notFound := func(resp *http.Response, _ error) bool { return resp.StatusCode == http.StatusNotFound }
+				_, err := get(t, t.Context(), failsafe(func(b failsafeBuilder) failsafeBuilder {
+					return b.HandleIf(notFound).AbortIf(notFound).OnSuccess(tell("success")).OnAbort(tell("abort"))
+				})(answering(of.status)))
+				require.NoError(t, err)
+				assert.Equal(t, []string{of.event}, events)
+
+				var stops []retryhttp.Stop
+				_, err = get(t, t.Context(), retrying(retryhttp.Policy{
+					OnDone: func(_ *http.Request, o retryhttp.Outcome) { stops = append(stops, o.Stop) },
+				})(answering(of.status)))
+				require.NoError(t, err)
+				assert.Equal(t, []retryhttp.Stop{retryhttp.StopFinal}, stops)
+			})
+		})
+	}
+}
+
+func TestHowOnRetriesExceededIsToldByStop(t *testing.T) {
+	for name, of := range map[string]struct {
+		edit func(failsafeBuilder) failsafeBuilder
+		here retryhttp.Policy
+		stop retryhttp.Stop
+	}{
+		"the attempts": {
+			func(b failsafeBuilder) failsafeBuilder { return b.WithDelay(wait) },
+			retryhttp.Policy{}, retryhttp.StopAttempts,
+		},
+		"the duration": {
+			func(b failsafeBuilder) failsafeBuilder { return b.WithDelay(wait).WithMaxDuration(wait / 2) },
+			retryhttp.Policy{Backoff: retryhttp.Constant(wait), MaxElapsed: wait / 2}, retryhttp.StopDeadline,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				exceeded := 0
+				_, err := get(t, t.Context(), failsafe(func(b failsafeBuilder) failsafeBuilder {
+					return of.edit(b).OnRetriesExceeded(func(failsafego.ExecutionEvent[*http.Response]) { exceeded++ })
+				})(answering(http.StatusServiceUnavailable)))
+				require.ErrorIs(t, err, retrypolicy.ErrExceeded)
+				assert.Equal(t, 1, exceeded)
+
+				resp, err := get(t, t.Context(), retrying(of.here)(answering(http.StatusServiceUnavailable)))
+				require.NoError(t, err)
+				assert.Equal(t, of.stop, retryhttp.OutcomeOf(resp).Stop)
+			})
+		})
+	}
+}
+
+func TestHowManyAttemptsMinusOneMeans(t *testing.T) {
+	const many = 100
+	for name, build := range map[string]func(http.RoundTripper) doer{
+		"failsafehttp, WithMaxRetries":  failsafe(func(b failsafeBuilder) failsafeBuilder { return b.WithMaxRetries(-1) }),
+		"failsafehttp, WithMaxAttempts": failsafe(func(b failsafeBuilder) failsafeBuilder { return b.WithMaxAttempts(-1) }),
+		"retryhttp, MaxAttempts":        retrying(retryhttp.Policy{MaxAttempts: -1}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := failures(many)
+				resp, err := get(t, t.Context(), build(base))
+				require.NoError(t, err)
+				assert.Equal(t, http.StatusOK, resp.StatusCode)
+				assert.Equal(t, many+1, base.count())
+			})
+		})
+	}
 }
 
 func TestWhatLiesAboveFailsafehttpClosesBodies(t *testing.T) {

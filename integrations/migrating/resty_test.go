@@ -3,6 +3,7 @@ package migrating_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,80 @@ func TestRestysMiddlewareRunsForEachOfItsOwnAttemptsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		assert.Equal(t, 4, count(t, newResty(answering(http.StatusServiceUnavailable))))
 		assert.Equal(t, 1, count(t, restyOver(retryhttp.New(answering(http.StatusServiceUnavailable), retryhttp.Policy{}))))
+	})
+}
+
+func TestRestysLoadBalancerIsAskedForEachOfItsOwnAttemptsAlone(t *testing.T) {
+	hostsOf := func(t *testing.T, over func(http.RoundTripper) *resty.Client) []string {
+		var hosts []string
+		balancer, err := resty.NewRoundRobin("http://a.example", "http://b.example")
+		require.NoError(t, err)
+		client := over(&stub{answer: func(_ int, req *http.Request) (*http.Response, error) {
+			hosts = append(hosts, req.URL.Host)
+			return response(req, http.StatusServiceUnavailable), nil
+		}})
+		resp, err := client.SetLoadBalancer(balancer).R().Get("/")
+		require.NoError(t, err)
+		resp.Body.Close()
+		return hosts
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const a, b = "a.example", "b.example"
+		assert.Equal(t, []string{a, b, a, b}, hostsOf(t, newResty))
+		assert.Equal(t, []string{a, a, a, a}, hostsOf(t, func(base http.RoundTripper) *resty.Client {
+			return restyOver(retryhttp.New(base, retryhttp.Policy{}))
+		}))
+	})
+}
+
+func TestAMultipartFormOfRestysIsAStream(t *testing.T) {
+	attemptsOf := func(t *testing.T, base *stub, client *resty.Client) int {
+		resp, err := client.R().
+			SetFileReader("file", "file.bin", strings.NewReader(strings.Repeat("x", 100<<10))).
+			Put("http://example.com/")
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Greater(t, len(base.sent), 100<<10)
+		return base.count()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		base := answering(http.StatusServiceUnavailable)
+		assert.Equal(t, 4, attemptsOf(t, base, newResty(base)))
+
+		base = answering(http.StatusServiceUnavailable)
+		assert.Equal(t, 1, attemptsOf(t, base, restyOver(retryhttp.New(base, retryhttp.Policy{}))))
+
+		base = answering(http.StatusServiceUnavailable)
+		assert.Equal(t, 4, attemptsOf(t, base, restyOver(retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 1 << 20}))))
+	})
+}
+
+func TestAHookOfRestysThatChangesTheRequestLiesBeneath(t *testing.T) {
+	tokensOf := func(t *testing.T, over func(http.RoundTripper) *resty.Client) []string {
+		var tokens []string
+		client := over(&stub{answer: func(_ int, req *http.Request) (*http.Response, error) {
+			tokens = append(tokens, req.Header.Get("Token"))
+			return response(req, http.StatusServiceUnavailable), nil
+		}})
+		resp, err := client.R().SetHeader("Token", "old").Get("http://example.com/")
+		require.NoError(t, err)
+		resp.Body.Close()
+		return tokens
+	}
+	synctest.Test(t, func(t *testing.T) {
+		assert.Equal(t, []string{"old", "new", "new", "new"}, tokensOf(t, func(base http.RoundTripper) *resty.Client {
+			return newResty(base).AddRetryHooks(func(resp *resty.Response, _ error) { resp.Request.SetHeader("Token", "new") })
+		}))
+		assert.Equal(t, []string{"old", "new", "new", "new"}, tokensOf(t, func(base http.RoundTripper) *resty.Client {
+			beneath := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				if retryhttp.AttemptNumber(req.Context()) > 1 {
+					req = req.Clone(req.Context())
+					req.Header.Set("Token", "new")
+				}
+				return base.RoundTrip(req)
+			})
+			return restyOver(retryhttp.New(beneath, retryhttp.Policy{}))
+		}))
 	})
 }
 

@@ -3,6 +3,7 @@ package migrating_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log"
 	"log/slog"
 	"math"
@@ -76,8 +77,80 @@ func TestRetryablehttpsBackoffsHaveTheirLike(t *testing.T) {
 
 		linear := []span{{shortest, longest}, {2 * shortest, 2 * longest}, {3 * shortest, 3 * longest}}
 		assertWaits(t, with(retryablehttp.LinearJitterBackoff), linear...)
+		assertWaits(t, with(retryablehttp.RateLimitLinearJitterBackoff), linear...)
 		backoff := retryhttp.Linear(time.Second, math.MaxInt64).Spread(0.2)
 		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), linear...)
+	})
+}
+
+func TestWhichLinearBackoffHeedsARetryAfter(t *testing.T) {
+	with := func(backoff retryablehttp.Backoff) func(http.RoundTripper) doer {
+		return func(base http.RoundTripper) doer {
+			client := newRetryable(base)
+			client.Backoff = backoff
+			return viaRetryable{client}
+		}
+	}
+	for name, of := range map[string]struct {
+		build func(http.RoundTripper) doer
+		heeds bool
+	}{
+		"LinearJitterBackoff":          {with(retryablehttp.LinearJitterBackoff), false},
+		"RateLimitLinearJitterBackoff": {with(retryablehttp.RateLimitLinearJitterBackoff), true},
+		"Linear":                       {retrying(retryhttp.Policy{Backoff: retryhttp.Linear(wait, time.Hour)}), true},
+		"Linear, MaxRetryAfter: -1":    {retrying(retryhttp.Policy{Backoff: retryhttp.Linear(wait, time.Hour), MaxRetryAfter: -1}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := answering(http.StatusServiceUnavailable, "Retry-After", "10")
+				_, _ = get(t, t.Context(), of.build(base))
+				require.Len(t, base.at, attempts)
+				waited := base.at[1].Sub(base.at[0])
+				if of.heeds {
+					assert.GreaterOrEqual(t, waited, 10*time.Second)
+					return
+				}
+				assert.Equal(t, wait, waited)
+			})
+		})
+	}
+}
+
+var errUnavailable = errors.New("unavailable")
+
+// failing503 lies above a Transport, and makes an error of the 503 with which it ends.
+type failing503 struct {
+	base  http.RoundTripper
+	tries int
+}
+
+func (f *failing503) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := f.base.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusServiceUnavailable {
+		f.tries = retryhttp.OutcomeOf(resp).Attempts
+		resp.Body.Close()
+		return nil, errUnavailable
+	}
+	return resp, err
+}
+
+func TestWhatAnErrorHandlerDidIsDoneAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		client := newRetryable(answering(http.StatusServiceUnavailable))
+		client.ErrorHandler = func(resp *http.Response, _ error, numTries int) (*http.Response, error) {
+			tries = numTries
+			resp.Body.Close()
+			return nil, errUnavailable
+		}
+		_, err := get(t, t.Context(), viaRetryable{client})
+		require.ErrorIs(t, err, errUnavailable)
+		assert.Equal(t, attempts, tries)
+
+		above := &failing503{base: retryhttp.New(answering(http.StatusServiceUnavailable), retryhttp.Policy{})}
+		_, err = get(t, t.Context(), &http.Client{Transport: above})
+		require.ErrorIs(t, err, errUnavailable)
+		assert.Equal(t, attempts, above.tries)
 	})
 }
 

@@ -18,20 +18,22 @@ import (
 type stub struct {
 	answer func(n int, req *http.Request) (*http.Response, error) // to request n, from 1
 
-	mu sync.Mutex
-	at []time.Time
+	mu   sync.Mutex
+	at   []time.Time
+	sent string // the last body
 }
 
 func (s *stub) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
+	var body []byte
 	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
+		body, _ = io.ReadAll(req.Body)
 		req.Body.Close()
 	}
 	s.mu.Lock()
-	s.at = append(s.at, time.Now())
+	s.at, s.sent = append(s.at, time.Now()), string(body)
 	n := len(s.at)
 	s.mu.Unlock()
 	return s.answer(n, req)

@@ -16,21 +16,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// go-elasticsearch takes a RoundTripper and, with WithDisableRetry, leaves retries
-// to it. It searches with POST, which onlyReads lets be repeated. Its own retries
-// go to another node each time, and those of a Transport to the same one: of
-// several Addresses, better make one of a load balancer.
 func Example_elasticsearch() {
 	server := failing(elastic, http.StatusServiceUnavailable)
 	defer server.Close()
 
-	client, err := elasticsearch.New(
-		elasticsearch.WithAddresses(server.URL),
-		elasticsearch.WithTransportOptions(
-			elastictransport.WithTransport(retryhttp.New(nil, retryhttp.Policy{Idempotent: onlyReads})),
-			elastictransport.WithDisableRetry(),
-		),
-	)
+	client, err := newElasticsearch(server.URL, elasticsearchPolicy)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -48,6 +38,22 @@ func Example_elasticsearch() {
 	fmt.Println(resp.Status())
 	// Output: 200 OK
 }
+
+// newElasticsearch gives go-elasticsearch a RoundTripper and, with WithDisableRetry,
+// leaves retries to it. Its own go to another node each time, and those of a
+// Transport to the same one: of several addresses, better make one of a load balancer.
+func newElasticsearch(url string, policy retryhttp.Policy) (*elasticsearch.Client, error) {
+	return elasticsearch.New(
+		elasticsearch.WithAddresses(url),
+		elasticsearch.WithTransportOptions(
+			elastictransport.WithTransport(retryhttp.New(nil, policy)),
+			elastictransport.WithDisableRetry(),
+		),
+	)
+}
+
+// go-elasticsearch searches with POST, which onlyReads lets be repeated.
+var elasticsearchPolicy = retryhttp.Policy{Idempotent: onlyReads}
 
 // onlyReads reports whether a request may be repeated, knowing also the POSTs that
 // search: /_search and /index/_search, but not /index/_update/_search, which is about
@@ -68,12 +74,11 @@ func elastic(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{}`)
 }
 
+// elasticClient makes three attempts, and does not wait between them.
 func elasticClient(t *testing.T, url string) *elasticsearch.Client {
-	policy := threeAttempts()
-	policy.Idempotent = onlyReads
-	client, err := elasticsearch.New(elasticsearch.WithAddresses(url), elasticsearch.WithTransportOptions(
-		elastictransport.WithTransport(retryhttp.New(nil, policy)), elastictransport.WithDisableRetry(),
-	))
+	policy := elasticsearchPolicy
+	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
+	client, err := newElasticsearch(url, policy)
 	require.NoError(t, err)
 	return client
 }
@@ -94,6 +99,10 @@ func TestElasticsearchRepeatsWhatReads(t *testing.T) {
 		{esapi.UpdateRequest{Index: "books", DocumentID: "_search", Body: body()}, 1},
 		{esapi.ScrollRequest{Body: body()}, 1},
 		{esapi.BulkRequest{Index: "books", Body: body()}, 1},
+		{esapi.DeleteByQueryRequest{Index: books, Body: body()}, 1},
+		{esapi.UpdateByQueryRequest{Index: books, Body: body()}, 1},
+		{esapi.ReindexRequest{Body: body()}, 1},
+		{esapi.IndicesRolloverRequest{Alias: "books", Body: body()}, 1},
 	} {
 		server := failing(elastic, 503, 503, 503, 503)
 		defer server.Close()
@@ -103,6 +112,24 @@ func TestElasticsearchRepeatsWhatReads(t *testing.T) {
 		defer resp.Body.Close()
 		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 		require.Equal(t, "{}\n{}\n", string(requireRepeats(t, server, c.attempts).Body))
+	}
+}
+
+// net/http knows how to read a strings.Reader again; a stream is kept up to
+// MaxBodyBytes.
+func TestElasticsearchRepeatsLargeSearches(t *testing.T) {
+	search := strings.Repeat(" ", 200<<10) + "{}"
+	for attempts, body := range map[int]io.Reader{
+		2: strings.NewReader(search),
+		1: io.MultiReader(strings.NewReader(search)),
+	} {
+		server := failing(elastic, 503)
+		defer server.Close()
+
+		resp, err := esapi.SearchRequest{Body: body}.Do(t.Context(), elasticClient(t, server.URL))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, search, string(requireRepeats(t, server, attempts).Body))
 	}
 }
 

@@ -2,7 +2,6 @@ package integrations_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,31 +17,17 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// The storage client takes an http.Client. WithErrorFunc leaves all retries to it;
-// RetryNever does not: chunks of an upload would still be resent, and uploads would
-// lose their idempotency token. With an http.Client of your own, the client adds no
-// credentials: give New a base that does, made by NewTransport of
-// google.golang.org/api/transport/http.
 func Example_gcs() {
 	server := failing(bucket, http.StatusServiceUnavailable)
 	defer server.Close()
 
 	ctx := context.Background()
-	transport := retryhttp.New(nil, retryhttp.Policy{Idempotent: takesEffectOnce})
-	client, err := storage.NewClient(ctx,
-		option.WithHTTPClient(&http.Client{Transport: transport}),
-		option.WithoutAuthentication(),                 // as the server here needs none
-		option.WithEndpoint(server.URL+"/storage/v1/"), // leave it out for Google's
-	)
+	client, err := newGCS(ctx, nil, server.URL, gcsPolicy)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer client.Close()
-	client.SetRetry(
-		storage.WithPolicy(storage.RetryAlways),
-		storage.WithErrorFunc(func(error) bool { return false }),
-	)
 
 	object := client.Bucket("books").Object("17").If(storage.Conditions{DoesNotExist: true})
 	w := object.NewWriter(ctx)
@@ -57,6 +42,29 @@ func Example_gcs() {
 	fmt.Println("stored", w.Attrs().Name)
 	// Output: stored 17
 }
+
+// newGCS gives the storage client an http.Client. WithErrorFunc leaves all retries to
+// that, as long as no Writer has a ChunkTransferTimeout; RetryNever does not: chunks of
+// an upload would still be resent, and uploads would lose their idempotency token. With
+// an http.Client of your own, the client adds no credentials: have base do that, made by
+// NewTransport of google.golang.org/api/transport/http.
+func newGCS(ctx context.Context, base http.RoundTripper, url string, policy retryhttp.Policy) (*storage.Client, error) {
+	client, err := storage.NewClient(ctx,
+		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(base, policy)}),
+		option.WithoutAuthentication(),          // as the server here needs none
+		option.WithEndpoint(url+"/storage/v1/"), // leave it out for Google's
+	)
+	if err != nil {
+		return nil, err
+	}
+	client.SetRetry(
+		storage.WithPolicy(storage.RetryAlways),
+		storage.WithErrorFunc(func(error) bool { return false }),
+	)
+	return client, nil
+}
+
+var gcsPolicy = retryhttp.Policy{Idempotent: takesEffectOnce}
 
 // takesEffectOnce reports whether a request may be repeated, knowing also those that
 // take effect once: a chunk at its place in an upload; a PATCH of a metageneration,
@@ -87,30 +95,24 @@ func bucket(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"name": "17"}`)
 }
 
-func gcsObject(t *testing.T, url string, own ...storage.RetryOption) *storage.ObjectHandle {
-	policy := threeAttempts()
-	policy.Idempotent = takesEffectOnce
-	client, err := storage.NewClient(t.Context(),
-		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(nil, policy)}),
-		option.WithoutAuthentication(),
-		option.WithEndpoint(url+"/storage/v1/"),
-	)
-	require.NoError(t, err)
-	client.SetRetry(own...)
-	return client.Bucket("books").Object("17")
+// gcsThreeAttempts is gcsPolicy with three attempts, and no waits between them.
+func gcsThreeAttempts() retryhttp.Policy {
+	policy := gcsPolicy
+	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
+	return policy
 }
 
-// ownOff switches the client's own retries off.
-func ownOff() []storage.RetryOption {
-	return []storage.RetryOption{
-		storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(func(error) bool { return false }),
-	}
+func gcsObject(t *testing.T, base http.RoundTripper, url string, policy retryhttp.Policy, own ...storage.RetryOption) *storage.ObjectHandle {
+	client, err := newGCS(t.Context(), base, url, policy)
+	require.NoError(t, err)
+	client.SetRetry(own...) // on top of the Example's
+	return client.Bucket("books").Object("17")
 }
 
 func TestGCSLeavesRetriesToTheTransport(t *testing.T) {
 	server := failing(bucket, 503, 503, 503, 503)
 	defer server.Close()
-	object := gcsObject(t, server.URL, ownOff()...)
+	object := gcsObject(t, nil, server.URL, gcsThreeAttempts())
 
 	_, err := object.NewReader(t.Context())
 	var answer *googleapi.Error
@@ -125,68 +127,27 @@ func TestGCSLeavesRetriesToTheTransport(t *testing.T) {
 	require.Equal(t, 3, failure.Attempts)
 }
 
-func TestGCSRepeatsUploadsThatHaveAPrecondition(t *testing.T) {
-	for _, attempts := range []int{1, 3} {
-		server := failing(bucket, 503, 503)
-		defer server.Close()
-		object := gcsObject(t, server.URL, ownOff()...)
-		if attempts > 1 {
-			object = object.If(storage.Conditions{DoesNotExist: true})
-		}
-
-		w := object.NewWriter(t.Context())
-		_, err := io.WriteString(w, "all of it")
-		require.NoError(t, err)
-		require.Equal(t, attempts > 1, w.Close() == nil)
-		got := requireRepeats(t, server, attempts)
-		require.Contains(t, string(got.Body), "all of it")
-		require.NotEmpty(t, got.Header.Get("X-Goog-Gcs-Idempotency-Token"))
-	}
-}
-
-// The first chunk, which is the second request, meets three failures.
-func TestGCSRetryNeverStillResendsChunks(t *testing.T) {
-	upload := func(own ...storage.RetryOption) (*server, error) {
-		var s *server
-		s = failing(func(w http.ResponseWriter, r *http.Request) {
-			if n := len(s.got()); n >= 2 && n <= 4 {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			bucket(w, r)
-		})
-		defer s.Close()
-		w := gcsObject(t, s.URL, own...).NewWriter(t.Context())
-		w.ChunkSize = googleapi.MinUploadChunkSize
-		_, err := w.Write(make([]byte, googleapi.MinUploadChunkSize+1))
-		return s, errors.Join(err, w.Close())
-	}
-
-	off, err := upload(ownOff()...)
-	var answer *googleapi.Error
-	require.ErrorAs(t, err, &answer)
-	require.Len(t, off.got(), 4) // the first opened the upload
-
-	never, err := upload(storage.WithPolicy(storage.RetryNever))
-	require.NoError(t, err)
-	require.Contains(t, never.got()[4].Header.Get("X-Goog-Api-Client"), "gccl-attempt-count/2")
-	require.Equal(t, off.got()[1].Body, never.got()[4].Body)
-}
-
 func TestGCSKnowsWhatTakesEffectOnce(t *testing.T) {
 	for _, c := range []struct {
-		method, uri string
-		once        bool
+		method, uri, contentRange string
+		once                      bool
 	}{
-		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart", false},
-		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart&ifGenerationMatch=0", true},
-		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart&ifMetagenerationMatch=1", false},
-		{"POST", "/storage/v1/b/x/o/17/rewriteTo/b/y/o/z?ifMetagenerationMatch=1", false},
-		{"POST", "/storage/v1/b/x/o/17/rewriteTo/b/y/o/z?ifGenerationMatch=5", true},
-		{"PATCH", "/storage/v1/b/x/o/17?ifGenerationMatch=5", false},
-		{"PATCH", "/storage/v1/b/x/o/17?ifMetagenerationMatch=5", true},
-		{"GET", "/storage/v1/b/x/o/17", true},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart", "", false},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart&ifGenerationMatch=0", "", true},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=multipart&ifMetagenerationMatch=1", "", false},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=resumable&upload_id=1", "bytes 0-16/17", true},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=resumable&upload_id=1", "", false},
+		{"POST", "/upload/storage/v1/b/x/o?uploadType=resumable", "bytes 0-16/17", false},
+		{"POST", "/storage/v1/b/x/o/17/rewriteTo/b/y/o/z?ifMetagenerationMatch=1", "", false},
+		{"POST", "/storage/v1/b/x/o/17/rewriteTo/b/y/o/z?ifGenerationMatch=5", "", true},
+		{"PATCH", "/storage/v1/b/x/o/17?ifGenerationMatch=5", "", false},
+		{"PATCH", "/storage/v1/b/x/o/17?ifMetagenerationMatch=5", "", true},
+		{"GET", "/storage/v1/b/x/o/17", "", true},
 	} {
-		require.Equal(t, c.once, takesEffectOnce(httptest.NewRequest(c.method, c.uri, nil)), "%v", c)
+		req := httptest.NewRequest(c.method, c.uri, nil)
+		if c.contentRange != "" {
+			req.Header.Set("Content-Range", c.contentRange)
+		}
+		require.Equal(t, c.once, takesEffectOnce(req), "%v", c)
 	}
 }

@@ -13,20 +13,13 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// go-github takes a RoundTripper, and has no retries of its own to switch off, as
-// long as no context asks it to sleep through rate limits: it only remembers these,
-// and refuses by itself until they are over. Its
-// GETs, PUTs and DELETEs are retried, its POSTs and PATCHes are sent once.
 func Example_github() {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"full_name": "golang/go"}`)
 	}, http.StatusBadGateway)
 	defer server.Close()
 
-	client, err := github.NewClient(
-		github.WithTransport(retryhttp.New(nil, retryhttp.Policy{})),
-		github.WithURLs(&server.URL, nil), // your own server, if you have one
-	)
+	client, err := newGitHub(server.URL, retryhttp.Policy{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -40,12 +33,19 @@ func Example_github() {
 	// Output: golang/go
 }
 
-func githubClient(t *testing.T, url string, policy retryhttp.Policy) *github.Client {
-	client, err := github.NewClient(
+// newGitHub gives go-github a RoundTripper. It has no retries of its own to switch off,
+// as long as no context asks it to sleep through rate limits: it only remembers these,
+// and refuses by itself until they are over. Its GETs, PUTs and DELETEs are retried,
+// its POSTs and PATCHes are sent once.
+func newGitHub(url string, policy retryhttp.Policy) (*github.Client, error) {
+	return github.NewClient(
 		github.WithTransport(retryhttp.New(nil, policy)),
-		github.WithURLs(&url, nil),
-		github.WithAuthToken("secret"),
+		github.WithURLs(&url, nil), // your own server, if you have one
 	)
+}
+
+func githubClient(t *testing.T, url string, policy retryhttp.Policy) *github.Client {
+	client, err := newGitHub(url, policy)
 	require.NoError(t, err)
 	return client
 }
@@ -121,4 +121,18 @@ func TestGitHubSpentRateLimitCanBeMadeFinal(t *testing.T) {
 	var limit *github.RateLimitError
 	require.ErrorAs(t, err, &limit)
 	requireRepeats(t, server, 1)
+}
+
+func TestGitHubTokenIsAddedAboveTheTransport(t *testing.T) {
+	server := failing(http.NotFound, 502)
+	defer server.Close()
+	policy := threeAttempts()
+	var seen string
+	policy.OnRetry = func(a retryhttp.Attempt) { seen = a.Request.Header.Get("Authorization") }
+	client, err := githubClient(t, server.URL, policy).Clone(github.WithAuthToken("secret"))
+	require.NoError(t, err)
+
+	_, _, err = client.Repositories.Get(t.Context(), "golang", "go")
+	require.Error(t, err)
+	require.Equal(t, "Bearer secret", seen)
 }

@@ -20,19 +20,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A rest.Config has its transport wrapped, and kubernetes.NewForConfig takes the
-// same config. client-go sends again by itself, whatever the method and up to
-// ten times, what is answered with 429 or 5xx and a Retry-After: no setting of a
-// typed client ends that, and so the wrapper takes the header off what it returns.
 func Example_kubernetes() {
 	server := failing(namespace, 503)
 	defer server.Close()
 
-	config := &rest.Config{Host: server.URL}
-	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		return withoutRetryAfter{retryhttp.New(base, retryhttp.Policy{})}
-	})
-	client, err := corev1.NewForConfig(config)
+	client, err := newKubernetes(&rest.Config{Host: server.URL}, retryhttp.Policy{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -44,6 +36,17 @@ func Example_kubernetes() {
 	}
 	fmt.Println(ns.Name)
 	// Output: default
+}
+
+// newKubernetes wraps the transport of a rest.Config; kubernetes.NewForConfig takes the
+// same config. client-go sends again by itself, whatever the method and up to ten
+// times, what is answered with 429 or 5xx and a Retry-After: no setting of a typed
+// client ends that, and so the wrapper takes the header off what it returns.
+func newKubernetes(config *rest.Config, policy retryhttp.Policy) (*corev1.CoreV1Client, error) {
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+		return withoutRetryAfter{retryhttp.New(base, policy)}
+	})
+	return corev1.NewForConfig(config)
 }
 
 // withoutRetryAfter hides from client-go what it would send again, but for what
@@ -74,22 +77,14 @@ func busy(status int) http.HandlerFunc {
 	}
 }
 
-func kubernetesClient(t *testing.T, config *rest.Config, wrap func(http.RoundTripper) http.RoundTripper) *corev1.CoreV1Client {
-	config.Wrap(wrap)
-	client, err := corev1.NewForConfig(config)
-	require.NoError(t, err)
-	return client
+// plainKubernetes leaves the header where it is.
+func plainKubernetes(config *rest.Config, policy retryhttp.Policy) (*corev1.CoreV1Client, error) {
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return retryhttp.New(base, policy) })
+	return corev1.NewForConfig(config)
 }
 
-var kubernetesPolicy = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
-
-func wrapPlainly(base http.RoundTripper) http.RoundTripper {
-	return retryhttp.New(base, kubernetesPolicy)
-}
-
-func wrapWithoutRetryAfter(base http.RoundTripper) http.RoundTripper {
-	return withoutRetryAfter{retryhttp.New(base, kubernetesPolicy)}
-}
+// kubernetesUnlimited lets the tests count attempts, without waits.
+var kubernetesUnlimited = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
 
 func TestKubernetesRetriesMultiplyUnlessRetryAfterIsTakenOff(t *testing.T) {
 	create := func(c *corev1.CoreV1Client) error {
@@ -103,25 +98,30 @@ func TestKubernetesRetriesMultiplyUnlessRetryAfterIsTakenOff(t *testing.T) {
 	byHand := func(c *corev1.CoreV1Client) error {
 		return c.RESTClient().Get().Resource("namespaces").MaxRetries(0).Do(t.Context()).Error()
 	}
+	budgeted := kubernetesUnlimited
+	budgeted.Budget = nil // the default one
 	for name, tt := range map[string]struct {
-		wrap     func(http.RoundTripper) http.RoundTripper
+		client   func(*rest.Config, retryhttp.Policy) (*corev1.CoreV1Client, error)
+		policy   retryhttp.Policy
 		call     func(*corev1.CoreV1Client) error
 		status   int
 		attempts int
 	}{
-		"a GET, eleven times four": {wrapPlainly, get, 503, 44},
-		"a POST, eleven times":     {wrapPlainly, create, 503, 11},
-		"GET":                      {wrapWithoutRetryAfter, get, 503, 4},
-		"GET that is shed":         {wrapWithoutRetryAfter, get, 429, 4},
-		"POST":                     {wrapWithoutRetryAfter, create, 503, 1},
-		"POST that is shed":        {wrapWithoutRetryAfter, create, 429, 11},
-		"GET with MaxRetries(0)":   {wrapPlainly, byHand, 503, 4},
+		"a GET, eleven times four":     {plainKubernetes, kubernetesUnlimited, get, 503, 44},
+		"a GET, eleven and the budget": {plainKubernetes, budgeted, get, 503, 16},
+		"a POST, eleven times":         {plainKubernetes, kubernetesUnlimited, create, 503, 11},
+		"GET":                          {newKubernetes, kubernetesUnlimited, get, 503, 4},
+		"GET that is shed":             {newKubernetes, kubernetesUnlimited, get, 429, 4},
+		"POST":                         {newKubernetes, kubernetesUnlimited, create, 503, 1},
+		"POST that is shed":            {newKubernetes, kubernetesUnlimited, create, 429, 11},
+		"GET with MaxRetries(0)":       {plainKubernetes, kubernetesUnlimited, byHand, 503, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := failing(busy(tt.status))
 			defer server.Close()
-			config := &rest.Config{Host: server.URL, QPS: -1}
-			require.Error(t, tt.call(kubernetesClient(t, config, tt.wrap)))
+			client, err := tt.client(&rest.Config{Host: server.URL, QPS: -1}, tt.policy)
+			require.NoError(t, err)
+			require.Error(t, tt.call(client))
 			assert.Len(t, server.got(), tt.attempts)
 		})
 	}
@@ -138,11 +138,10 @@ func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {
 			io.WriteString(w, `}`)
 		}, 503)
 		defer stop()
-		policy := kubernetesPolicy
+		policy := kubernetesUnlimited
 		policy.AttemptTimeout = time.Second
-		client := kubernetesClient(t, &rest.Config{Host: "http://host.example"}, func(http.RoundTripper) http.RoundTripper {
-			return retryhttp.New(base, policy)
-		})
+		client, err := newKubernetes(&rest.Config{Host: "http://host.example", Transport: base}, policy)
+		require.NoError(t, err)
 		watch, err := client.Namespaces().Watch(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		defer watch.Stop()
@@ -158,7 +157,7 @@ func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
 	server := failing(namespace, 503, 200, 503)
 	defer server.Close()
 	var seen []string
-	policy := kubernetesPolicy
+	policy := kubernetesUnlimited
 	policy.OnRetry = func(a retryhttp.Attempt) { seen = append(seen, a.Request.Header.Get("Authorization")) }
 	get := func(c *corev1.CoreV1Client) {
 		err := c.RESTClient().Get().Resource("namespaces").Do(t.Context()).Error()
@@ -168,12 +167,12 @@ func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
 	config := rest.Config{Host: server.URL, BearerToken: "secret"}
 	base, err := rest.TransportFor(&config)
 	require.NoError(t, err)
-	client, err := corev1.NewForConfigAndClient(&config, &http.Client{Transport: retryhttp.New(base, policy)})
+	above, err := corev1.NewForConfigAndClient(&config, &http.Client{Transport: retryhttp.New(base, policy)})
 	require.NoError(t, err)
-	get(kubernetesClient(t, &config, func(base http.RoundTripper) http.RoundTripper {
-		return retryhttp.New(base, policy)
-	}))
-	get(client)
+	beneath, err := newKubernetes(&config, policy)
+	require.NoError(t, err)
+	get(beneath)
+	get(above)
 
 	assert.Equal(t, []string{"Bearer secret", ""}, seen)
 	for _, r := range server.got() {
@@ -184,8 +183,9 @@ func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
 func TestKubernetesErrorHoldsTheOutcome(t *testing.T) {
 	server := failing(namespace)
 	server.Close()
-	client := kubernetesClient(t, &rest.Config{Host: server.URL}, wrapWithoutRetryAfter)
-	_, err := client.Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	client, err := newKubernetes(&rest.Config{Host: server.URL}, kubernetesUnlimited)
+	require.NoError(t, err)
+	_, err = client.Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 	failure, ok := errors.AsType[*retryhttp.Error](err)
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, 4, failure.Attempts)

@@ -1,37 +1,30 @@
 package integrations_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 )
 
-// openai-go takes an http.Client, and WithMaxRetries(0) leaves retries to it. Its
-// POSTs carry no idempotency key, and to make one that nobody promises to heed would
-// only hide that; onlyPaidFor says instead which may be repeated. What is at risk
-// is that the same answer is made, and paid for, twice. RetryUnprocessed risks
-// nothing: it has the other POSTs repeated where they were never sent.
 func Example_openai() {
 	server := failing(complete, http.StatusServiceUnavailable)
 	defer server.Close()
 
-	transport := retryhttp.New(nil, retryhttp.Policy{Idempotent: onlyPaidFor, RetryUnprocessed: true})
-	client := openai.NewClient(
-		option.WithHTTPClient(&http.Client{Transport: transport}),
-		option.WithMaxRetries(0),
-		option.WithAPIKey("sk-17"),
-		option.WithBaseURL(server.URL), // leave it out for OpenAI itself
-	)
+	client := newOpenAI(server.URL, openaiPolicy)
 	completion, err := client.Chat.Completions.New(context.Background(), openai.ChatCompletionNewParams{
 		Model:    "gpt-17",
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Say hello.")},
@@ -43,6 +36,22 @@ func Example_openai() {
 	fmt.Println(completion.Choices[0].Message.Content)
 	// Output: Hello.
 }
+
+// newOpenAI gives openai-go an http.Client, and WithMaxRetries(0) leaves retries to it.
+// The API key is that of the environment.
+func newOpenAI(url string, policy retryhttp.Policy) openai.Client {
+	return openai.NewClient(
+		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(nil, policy)}),
+		option.WithMaxRetries(0),
+		option.WithBaseURL(url), // leave it out for OpenAI itself
+	)
+}
+
+// The POSTs of openai-go carry no idempotency key, and to make one that nobody promises
+// to heed would only hide that; onlyPaidFor says instead which may be repeated. What is
+// at risk is that the same answer is made, and paid for, twice. RetryUnprocessed risks
+// nothing: it has the other POSTs repeated where they were never sent.
+var openaiPolicy = retryhttp.Policy{Idempotent: onlyPaidFor, RetryUnprocessed: true}
 
 // onlyPaidFor reports whether a request may be repeated, knowing also the POSTs
 // that change nothing but the bill, as long as completions are not stored.
@@ -57,31 +66,36 @@ func complete(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"choices": [{"message": {"content": "Hello."}}]}`)
 }
 
+// openaiThreeAttempts is openaiPolicy with three attempts, and no waits between them.
+func openaiThreeAttempts() retryhttp.Policy {
+	policy := openaiPolicy
+	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
+	return policy
+}
+
+func complain(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusServiceUnavailable)
+	io.WriteString(w, `{"error": {"message": "overloaded"}}`)
+}
+
 func askOpenAI(t *testing.T, url string, policy retryhttp.Policy) error {
-	client := openai.NewClient(
-		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(nil, policy)}),
-		option.WithMaxRetries(0),
-		option.WithAPIKey("sk-17"),
-		option.WithBaseURL(url),
-	)
+	client := newOpenAI(url, policy)
 	_, err := client.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{Model: "gpt-17"})
 	return err
 }
 
-func TestOpenAIRepeatsAPostOnlyIfThePolicySaysSo(t *testing.T) {
-	for attempts, edit := range map[int]func(*retryhttp.Policy){
-		1: func(p *retryhttp.Policy) { p.RetryUnprocessed = true },
-		3: func(p *retryhttp.Policy) { p.Idempotent = onlyPaidFor },
-	} {
-		server := failing(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			io.WriteString(w, `{"error": {"message": "overloaded"}}`)
-		})
-		defer server.Close()
-		policy := threeAttempts()
-		edit(&policy)
+func respondOpenAI(t *testing.T, url string, policy retryhttp.Policy) error {
+	client := newOpenAI(url, policy)
+	_, err := client.Responses.New(t.Context(), responses.ResponseNewParams{Model: "gpt-17"})
+	return err
+}
 
-		err := askOpenAI(t, server.URL, policy)
+func TestOpenAIRepeatsAPostOnlyIfThePolicySaysSo(t *testing.T) {
+	for attempts, call := range map[int]func(*testing.T, string, retryhttp.Policy) error{1: respondOpenAI, 3: askOpenAI} {
+		server := failing(complain)
+		defer server.Close()
+
+		err := call(t, server.URL, openaiThreeAttempts())
 		var answer *openai.Error
 		require.ErrorAs(t, err, &answer)
 		require.Equal(t, "overloaded", answer.Message)
@@ -92,14 +106,29 @@ func TestOpenAIRepeatsAPostOnlyIfThePolicySaysSo(t *testing.T) {
 	}
 }
 
+func TestOpenAIKnowsWhatIsOnlyPaidFor(t *testing.T) {
+	for _, c := range []struct {
+		method, path string
+		only         bool
+	}{
+		{"POST", "/v1/chat/completions", true},
+		{"POST", "/v1/embeddings", true},
+		{"POST", "/v1/chat/completions/17", false}, // of one that is stored
+		{"POST", "/v1/responses", false},
+		{"POST", "/v1/images/generations", false},
+		{"GET", "/v1/responses/17", true},
+		{"DELETE", "/v1/responses/17", true},
+	} {
+		require.Equal(t, c.only, onlyPaidFor(httptest.NewRequest(c.method, c.path, nil)), "%v", c)
+	}
+}
+
 func TestOpenAIRepeatsWhatWasNeverSent(t *testing.T) {
 	server := failing(complete)
 	server.Close()
-	policy := threeAttempts()
-	policy.RetryUnprocessed = true
 
 	var failure *retryhttp.Error
-	require.ErrorAs(t, askOpenAI(t, server.URL, policy), &failure)
+	require.ErrorAs(t, respondOpenAI(t, server.URL, openaiThreeAttempts()), &failure)
 	require.Equal(t, 3, failure.Attempts)
 }
 
@@ -114,12 +143,35 @@ func TestOpenAIIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 		complete(w, r)
 	})
 	defer server.Close()
-	policy := threeAttempts()
-	policy.Idempotent = onlyPaidFor
+	policy := openaiThreeAttempts()
 	var waits []time.Duration
 	policy.OnRetry = func(a retryhttp.Attempt) { waits = append(waits, a.Wait) }
 
 	require.NoError(t, askOpenAI(t, server.URL, policy))
 	require.Len(t, waits, 1)
 	require.GreaterOrEqual(t, waits[0], 20*time.Millisecond)
+}
+
+// The GetBody that openai-go makes for a *bytes.Reader reads all bodies from one
+// position.
+func TestOpenAIRequestBodyIsBestGivenAsBytes(t *testing.T) {
+	seen := errors.New("seen")
+	for want, body := range map[string]any{
+		"hello, hello": []byte("hello"),
+		"hello, ":      bytes.NewReader([]byte("hello")),
+	} {
+		client := newOpenAI("http://host.example", openaiPolicy)
+		err := client.Post(t.Context(), "files", nil, nil, option.WithRequestBody("text/plain", body),
+			option.WithMiddleware(func(req *http.Request, _ option.MiddlewareNext) (*http.Response, error) {
+				one, err := req.GetBody()
+				require.NoError(t, err)
+				another, err := req.GetBody()
+				require.NoError(t, err)
+				got, err := io.ReadAll(io.MultiReader(one, strings.NewReader(", "), another))
+				require.NoError(t, err)
+				require.Equal(t, want, string(got))
+				return nil, seen
+			}))
+		require.ErrorIs(t, err, seen)
+	}
 }

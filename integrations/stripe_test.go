@@ -10,24 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v85"
+	"github.com/stripe/stripe-go/v85/customer"
+	"github.com/stripe/stripe-go/v85/paymentintent"
 
 	"github.com/retryhttp/retryhttp"
 )
 
-// stripe-go sends an Idempotency-Key with every POST and DELETE, and makes it
-// once per call: so they are retried as they are, and Stripe acts on them once.
-// Its own retries must be off, with a pointer to 0, since nil means 2.
 func Example_stripe() {
 	server := failing(stripePayment, http.StatusServiceUnavailable)
 	defer server.Close()
 
-	transport := retryhttp.New(nil, retryhttp.Policy{Classify: classifyStripe})
-	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		HTTPClient:        &http.Client{Transport: transport, Timeout: 80 * time.Second},
-		MaxNetworkRetries: stripe.Int64(0),
-		URL:               &server.URL, // leave it out for Stripe itself
-	})
-	client := stripe.NewClient("sk_test_17", stripe.WithBackends(backends))
+	client := stripe.NewClient("sk_test_17", stripe.WithBackends(newStripeBackends(server.URL, stripePolicy)))
 	payment, err := client.V1PaymentIntents.Create(context.Background(), &stripe.PaymentIntentCreateParams{
 		Amount:   stripe.Int64(1700),
 		Currency: stripe.String("eur"),
@@ -39,6 +32,20 @@ func Example_stripe() {
 	fmt.Println(payment.ID)
 	// Output: pi_17
 }
+
+// newStripeBackends leaves retries to the Transport: stripe-go's own must be off, with
+// a pointer to 0, since nil means 2. A stripe.Client sends an Idempotency-Key with
+// every POST and DELETE, and makes it once per call: so they are retried as they are,
+// and Stripe acts on them once.
+func newStripeBackends(url string, policy retryhttp.Policy) *stripe.Backends {
+	return stripe.NewBackendsWithConfig(&stripe.BackendConfig{
+		HTTPClient:        &http.Client{Transport: retryhttp.New(nil, policy), Timeout: 80 * time.Second}, // as in its own
+		MaxNetworkRetries: stripe.Int64(0),
+		URL:               &url, // leave it out for Stripe itself
+	})
+}
+
+var stripePolicy = retryhttp.Policy{Classify: classifyStripe}
 
 // classifyStripe heeds what Stripe itself says about trying again: that a 409 will
 // pass, for one, where the attempt before is still being worked on.
@@ -58,15 +65,14 @@ func stripePayment(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"id": "pi_17"}`)
 }
 
-// createPayment calls the server at url through the policy, while stripe-go makes
-// up to own retries.
-func createPayment(t *testing.T, url string, policy retryhttp.Policy, own int64) error {
-	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		HTTPClient:        &http.Client{Transport: retryhttp.New(nil, policy)},
-		MaxNetworkRetries: &own,
-		URL:               &url,
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
-	})
+// stripeThreeAttempts is stripePolicy with three attempts, and no waits between them.
+func stripeThreeAttempts() retryhttp.Policy {
+	policy := stripePolicy
+	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
+	return policy
+}
+
+func createPayment(t *testing.T, backends *stripe.Backends) error {
 	client := stripe.NewClient("sk_test_17", stripe.WithBackends(backends))
 	_, err := client.V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(1700)})
 	return err
@@ -84,24 +90,57 @@ func TestStripePaymentIsRepeatedUnderOneKey(t *testing.T) {
 	})
 	defer server.Close()
 
-	require.NoError(t, createPayment(t, server.URL, threeAttempts(), 0))
+	require.NoError(t, createPayment(t, newStripeBackends(server.URL, stripeThreeAttempts())))
 	require.NotEmpty(t, requireRepeats(t, server, 2).Header.Get("Idempotency-Key"))
 }
 
-func TestStripeDecidesAboutA409(t *testing.T) {
-	for says, attempts := range map[string]int{"true": 3, "false": 1, "": 1} {
+// Without params, the functions of stripe-go's packages send no key; the methods of a
+// stripe.Client do.
+func TestStripePackageFunctionsWithoutParamsHaveNoKey(t *testing.T) {
+	server := failing(stripePayment)
+	defer server.Close()
+	backends := newStripeBackends(server.URL, stripePolicy)
+	client := stripe.NewClient("sk_test_17", stripe.WithBackends(backends))
+	defer stripe.SetBackend(stripe.APIBackend, stripe.GetBackend(stripe.APIBackend))
+	stripe.SetBackend(stripe.APIBackend, backends.API)
+
+	_, err := client.V1PaymentIntents.Capture(t.Context(), "pi_17", nil)
+	require.NoError(t, err)
+	_, err = client.V1Customers.Delete(t.Context(), "cus_17", nil)
+	require.NoError(t, err)
+	_, err = paymentintent.Capture("pi_17", nil)
+	require.NoError(t, err)
+	_, err = customer.Del("cus_17", nil)
+	require.NoError(t, err)
+	var keyed []bool
+	for _, r := range server.got() {
+		keyed = append(keyed, r.Header.Get("Idempotency-Key") != "")
+	}
+	require.Equal(t, []bool{true, true, false, false}, keyed)
+}
+
+func TestStripeSaysWhetherToTryAgain(t *testing.T) {
+	for _, c := range []struct {
+		status   int
+		says     string
+		attempts int
+	}{
+		{http.StatusConflict, "true", 3},
+		{http.StatusConflict, "false", 1},
+		{http.StatusConflict, "", 1},
+		{http.StatusInternalServerError, "false", 1},
+		{http.StatusInternalServerError, "", 3},
+	} {
 		server := failing(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Stripe-Should-Retry", says)
-			w.WriteHeader(http.StatusConflict)
+			w.Header().Set("Stripe-Should-Retry", c.says)
+			w.WriteHeader(c.status)
 			io.WriteString(w, `{"error": {"type": "idempotency_error"}}`)
 		})
 		defer server.Close()
-		policy := threeAttempts()
-		policy.Classify = classifyStripe
 
 		var failure *stripe.IdempotencyError
-		require.ErrorAs(t, createPayment(t, server.URL, policy, 0), &failure)
-		requireRepeats(t, server, attempts)
+		require.ErrorAs(t, createPayment(t, newStripeBackends(server.URL, stripeThreeAttempts())), &failure)
+		requireRepeats(t, server, c.attempts)
 	}
 }
 
@@ -112,8 +151,12 @@ func TestStripeOwnRetriesMultiply(t *testing.T) {
 	for own, attempts := range []int{3, 6} {
 		server := failing(stripePayment, 503, 503, 503, 503, 503, 503, 503)
 		defer server.Close()
+		backends := newStripeBackends(server.URL, stripeThreeAttempts())
+		if own > 0 {
+			backends.API.SetMaxNetworkRetries(int64(own))
+		}
 
-		require.Error(t, createPayment(t, server.URL, threeAttempts(), int64(own)))
+		require.Error(t, createPayment(t, backends))
 		requireRepeats(t, server, attempts)
 	}
 }
@@ -123,6 +166,17 @@ func TestStripeKeepsTheErrorOfTheLastAttempt(t *testing.T) {
 	server.Close()
 
 	var failure *retryhttp.Error
-	require.ErrorAs(t, createPayment(t, server.URL, threeAttempts(), 0), &failure)
+	require.ErrorAs(t, createPayment(t, newStripeBackends(server.URL, stripeThreeAttempts())), &failure)
 	require.Equal(t, 3, failure.Attempts)
+}
+
+func TestStripeCallHasADeadline(t *testing.T) {
+	server := failing(stripePayment)
+	defer server.Close()
+	policy := stripeThreeAttempts()
+	var bounded bool
+	policy.OnDone = func(req *http.Request, _ retryhttp.Outcome) { _, bounded = req.Context().Deadline() }
+
+	require.NoError(t, createPayment(t, newStripeBackends(server.URL, policy)))
+	require.True(t, bounded)
 }

@@ -25,9 +25,10 @@ type Policy struct {
 	// AttemptTimeout bounds each attempt, from its start to the response
 	// header; it never cuts a response body. The error of an attempt that took
 	// too long has Timeout() true, matches [context.DeadlineExceeded], and is
-	// Retryable. Like the end of any context, it takes effect when the base
-	// looks: net/http's HTTP/1 does not while it is in a Read of a request body
-	// that came with a GetBody. 0 or less means none.
+	// Retryable; what is beneath finds it as the [context.Cause] of the attempt's
+	// context, which is canceled. Like the end of any context, it takes effect
+	// when the base looks: net/http's HTTP/1 does not while it is in a Read of a
+	// request body that came with a GetBody. 0 or less means none.
 	AttemptTimeout time.Duration
 
 	// Backoff is how long to wait before each retry.

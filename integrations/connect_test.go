@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/assert"
@@ -27,12 +26,7 @@ func Example_connect() {
 	server := failing(sayHandler(nil), 503)
 	defer server.Close()
 
-	client := connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](
-		&http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})},
-		server.URL+sayProcedure,
-		connect.WithIdempotency(connect.IdempotencyNoSideEffects), // generated code does this
-		connect.WithHTTPGet(),
-	)
+	client := newSayClient(server.URL, retryhttp.Policy{}, noSideEffects)
 	resp, err := client.CallUnary(context.Background(), connect.NewRequest(wrapperspb.String("hello")))
 	if err != nil {
 		fmt.Println(err)
@@ -41,6 +35,18 @@ func Example_connect() {
 	fmt.Println(resp.Msg.GetValue())
 	// Output: hello
 }
+
+type sayClient = connect.Client[wrapperspb.StringValue, wrapperspb.StringValue]
+
+func newSayClient(url string, policy retryhttp.Policy, options ...connect.ClientOption) *sayClient {
+	client := &http.Client{Transport: retryhttp.New(nil, policy)}
+	return connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](client, url+sayProcedure, options...)
+}
+
+var noSideEffects = connect.WithClientOptions(
+	connect.WithIdempotency(connect.IdempotencyNoSideEffects), // generated code does this
+	connect.WithHTTPGet(),
+)
 
 // sayHandler answers with what it was told, or with err.
 func sayHandler(err error) http.HandlerFunc {
@@ -53,16 +59,10 @@ func sayHandler(err error) http.HandlerFunc {
 	return handler.ServeHTTP
 }
 
-type sayClient = connect.Client[wrapperspb.StringValue, wrapperspb.StringValue]
-
 func sayTo(server *server, policy retryhttp.Policy, options ...connect.ClientOption) *sayClient {
 	policy.Backoff = retryhttp.Constant(0)
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-	return connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](client, server.URL+sayProcedure, options...)
+	return newSayClient(server.URL, policy, options...)
 }
-
-var noSideEffects = connect.WithClientOptions(
-	connect.WithIdempotency(connect.IdempotencyNoSideEffects), connect.WithHTTPGet())
 
 func TestConnectUnaryIsSentOnceUnlessItIsKnownToBeIdempotent(t *testing.T) {
 	byPath := retryhttp.Policy{Idempotent: func(req *http.Request) bool {
@@ -137,22 +137,4 @@ func TestConnectWithGRPCWebCodesAreNotSeen(t *testing.T) {
 	_, err := sayTo(server, always, connect.WithGRPCWeb()).CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
 	assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
 	assert.Len(t, server.got(), 1)
-}
-
-func TestConnectErrorHoldsTheOutcome(t *testing.T) {
-	stop := make(chan struct{})
-	server := failing(func(_ http.ResponseWriter, r *http.Request) { <-stop })
-	defer server.Close()
-	defer close(stop)
-	policy := retryhttp.Policy{AttemptTimeout: 50 * time.Millisecond}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	_, err := sayTo(server, policy, noSideEffects).CallUnary(ctx, connect.NewRequest(wrapperspb.String("hello")))
-	failure, ok := errors.AsType[*retryhttp.Error](err)
-	require.True(t, ok, "%v", err)
-	assert.Equal(t, 4, failure.Attempts)
-	assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "an attempt that is too late counts as such")
-	for _, r := range server.got() {
-		assert.Equal(t, server.got()[0].Header.Get("Connect-Timeout-Ms"), r.Header.Get("Connect-Timeout-Ms"), "made once")
-	}
 }

@@ -22,11 +22,7 @@ func Example_httpcache() {
 	server := failing(cached("max-age=60"), 503)
 	defer server.Close()
 
-	client := &http.Client{Transport: &httpcache.Transport{
-		Transport:           retryhttp.New(nil, retryhttp.Policy{}),
-		Cache:               httpcache.NewMemoryCache(),
-		MarkCachedResponses: true, // with X-From-Cache
-	}}
+	client := newCaching(retryhttp.Policy{})
 	for range 2 {
 		resp, err := client.Get(server.URL)
 		if err != nil {
@@ -46,6 +42,14 @@ func Example_httpcache() {
 	// hello, from the cache: true, requests: 2
 }
 
+func newCaching(policy retryhttp.Policy) *http.Client {
+	return &http.Client{Transport: &httpcache.Transport{
+		Transport:           retryhttp.New(nil, policy),
+		Cache:               httpcache.NewMemoryCache(),
+		MarkCachedResponses: true, // with X-From-Cache
+	}}
+}
+
 func cached(control string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", control)
@@ -53,19 +57,12 @@ func cached(control string) http.HandlerFunc {
 	}
 }
 
-func cachingClient(policy retryhttp.Policy) *http.Client {
-	policy.Backoff = retryhttp.Constant(0)
-	cache := httpcache.NewTransport(httpcache.NewMemoryCache()) // marks what it had
-	cache.Transport = retryhttp.New(nil, policy)
-	return cache.Client()
-}
-
 // OutcomeOf does not know that there was no attempt at all; what the cache marks
 // its responses with does.
 func TestCachedResponseHasTheOutcomeOfAFirstAttempt(t *testing.T) {
 	server := failing(cached("max-age=60"), 503)
 	defer server.Close()
-	client := cachingClient(retryhttp.Policy{})
+	client := newCaching(retryhttp.Policy{Backoff: retryhttp.Constant(0)})
 	for _, attempts := range []int{2, 1} {
 		resp, err := client.Get(server.URL)
 		require.NoError(t, err)
@@ -94,9 +91,10 @@ func TestCacheAnswersWithWhatIsStaleOnceRetriesHaveEnded(t *testing.T) {
 			})
 			defer server.Close()
 			var attempts []int
-			client := cachingClient(retryhttp.Policy{OnDone: func(_ *http.Request, o retryhttp.Outcome) {
-				attempts = append(attempts, o.Attempts)
-			}})
+			client := newCaching(retryhttp.Policy{
+				Backoff: retryhttp.Constant(0),
+				OnDone:  func(_ *http.Request, o retryhttp.Outcome) { attempts = append(attempts, o.Attempts) },
+			})
 			for range 2 {
 				resp, err := client.Get(server.URL)
 				require.NoError(t, err)
@@ -112,7 +110,7 @@ func TestCacheAnswersWithWhatIsStaleOnceRetriesHaveEnded(t *testing.T) {
 func TestCacheReturnsTheLastFailureIfItHasNothing(t *testing.T) {
 	server := failing(serviceUnavailable)
 	defer server.Close()
-	resp, err := cachingClient(retryhttp.Policy{}).Get(server.URL)
+	resp, err := newCaching(retryhttp.Policy{Backoff: retryhttp.Constant(0)}).Get(server.URL)
 	require.NoError(t, err)
 	assert.Equal(t, "down\n", bodyOf(t, resp))
 	assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)

@@ -31,23 +31,7 @@ func Example_oauth2() {
 	api := failing(answerOK, 503)
 	defer api.Close()
 
-	tokenClient := &http.Client{
-		Timeout: 10 * time.Second, // a TokenSource does not know the deadline of the request that it is for
-		Transport: retryhttp.New(nil, retryhttp.Policy{
-			Idempotent: func(*http.Request) bool { return true },
-		}),
-	}
-	config := clientcredentials.Config{
-		ClientID:     "id",
-		ClientSecret: "secret",
-		TokenURL:     tokens.URL,
-		AuthStyle:    oauth2.AuthStyleInHeader, // or any failure is met with a second request, in the other style
-	}
-	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, tokenClient)
-
-	// Not config.Client(ctx): that would send everything through tokenClient.
-	source := hasRetried{config.TokenSource(ctx)}
-	client := &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: source}, retryhttp.Policy{})}
+	client := newOAuth2(http.DefaultTransport, tokens.URL, retryhttp.Policy{})
 	resp, err := client.Get(api.URL)
 	if err != nil {
 		fmt.Println(err)
@@ -56,6 +40,26 @@ func Example_oauth2() {
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
 	// Output: 200 OK
+}
+
+func newOAuth2(base http.RoundTripper, tokenURL string, policy retryhttp.Policy) *http.Client {
+	tokenPolicy := policy
+	tokenPolicy.Idempotent = func(*http.Request) bool { return true }
+	tokenClient := &http.Client{
+		Timeout:   10 * time.Second, // a TokenSource does not know the deadline of the request that it is for
+		Transport: retryhttp.New(base, tokenPolicy),
+	}
+	config := clientcredentials.Config{
+		ClientID:     "id",
+		ClientSecret: "secret",
+		TokenURL:     tokenURL,
+		AuthStyle:    oauth2.AuthStyleInHeader, // or any failure is met with a second request, in the other style
+	}
+	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, tokenClient)
+
+	// Not config.Client(ctx): that would send everything through tokenClient.
+	source := hasRetried{config.TokenSource(ctx)}
+	return &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: source, Base: base}, policy)}
 }
 
 // hasRetried is a TokenSource whose client retries: when that has given up, or was
@@ -79,28 +83,22 @@ func freshToken() http.HandlerFunc {
 
 var oauth2Policy = retryhttp.Policy{Backoff: retryhttp.Constant(0)}
 
-func tokenSource(base http.RoundTripper, url string) oauth2.TokenSource {
-	policy := oauth2Policy
-	policy.Idempotent = func(*http.Request) bool { return true }
-	client := &http.Client{Timeout: time.Minute, Transport: retryhttp.New(base, policy)}
-	config := clientcredentials.Config{TokenURL: url, AuthStyle: oauth2.AuthStyleInHeader}
-	return hasRetried{config.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, client))}
-}
-
 func TestOAuth2RenewsATokenForTheRetryOnlyBeneathTheTransport(t *testing.T) {
 	for name, tt := range map[string]struct {
-		chain func(oauth2.TokenSource) http.RoundTripper
-		sent  []string
+		client func(tokenURL string) *http.Client
+		sent   []string
 	}{
-		"retryhttp above oauth2": {func(source oauth2.TokenSource) http.RoundTripper {
-			return retryhttp.New(&oauth2.Transport{Source: source}, oauth2Policy)
+		"retryhttp above oauth2": {func(url string) *http.Client {
+			return newOAuth2(http.DefaultTransport, url, oauth2Policy)
 		}, []string{"Bearer t1", "Bearer t2"}},
-		"the wrong way round": {func(source oauth2.TokenSource) http.RoundTripper {
-			return &oauth2.Transport{Source: source, Base: retryhttp.New(nil, oauth2Policy)}
+		"the wrong way round": {func(url string) *http.Client {
+			config := clientcredentials.Config{TokenURL: url}
+			base := retryhttp.New(nil, oauth2Policy)
+			return &http.Client{Transport: &oauth2.Transport{Source: config.TokenSource(context.Background()), Base: base}}
 		}, []string{"Bearer t1", "Bearer t1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens := failing(freshToken(), 503)
+			tokens := failing(freshToken())
 			defer tokens.Close()
 			api := failing(answerOK, 503)
 			defer api.Close()
@@ -108,7 +106,7 @@ func TestOAuth2RenewsATokenForTheRetryOnlyBeneathTheTransport(t *testing.T) {
 			body := &countedBody{Reader: strings.NewReader("hello")}
 			req, err := http.NewRequest(http.MethodPut, api.URL, body)
 			require.NoError(t, err)
-			resp, err := (&http.Client{Transport: tt.chain(tokenSource(nil, tokens.URL))}).Do(req)
+			resp, err := tt.client(tokens.URL).Do(req)
 			require.NoError(t, err)
 			resp.Body.Close()
 
@@ -140,8 +138,7 @@ func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
 			})
 			defer tokens.Close()
 
-			client := &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: tokenSource(nil, tokens.URL)}, oauth2Policy)}
-			_, err := client.Get("http://api.invalid/")
+			_, err := newOAuth2(http.DefaultTransport, tokens.URL, oauth2Policy).Get("http://api.invalid/")
 			_, ok := errors.AsType[*retryhttp.Error](err)
 			assert.True(t, ok, "%v", err)
 			assert.EqualValues(t, tt.attempts, attempts.Load())
@@ -149,17 +146,24 @@ func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
 	}
 }
 
+// Its client's Timeout ends that, and not the deadline of the request.
 func TestOAuth2TokenEndpointThatIsSilentIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, stop := failingInMemory(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			<-r.Context().Done()
+			select {
+			case <-r.Context().Done():
+			case <-time.After(time.Hour):
+			}
 		})
 		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example/", nil)
+		require.NoError(t, err)
 		start := time.Now()
-		source := tokenSource(base, "http://tokens.example/")
-		_, err := (&http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: source}, oauth2Policy)}).Get("http://api.example/")
+		_, err = newOAuth2(base, "http://tokens.example/", oauth2Policy).Do(req)
 		require.Error(t, err)
-		assert.Equal(t, time.Minute, time.Since(start))
+		assert.Equal(t, 10*time.Second, time.Since(start))
 	})
 }

@@ -21,9 +21,11 @@ import (
 
 // A proxy may repeat only what its method allows, whatever key a client has sent
 // (RFC 9110, section 9.2.2). What it forwards can be read only once, so that
-// MaxBodyBytes says up to which size a body is kept and can be sent again; and
-// its requests have no deadline: AttemptTimeout ends a backend's silence, and
-// MaxElapsed the retries.
+// MaxBodyBytes says up to which size a body is kept and can be sent again.
+//
+// Its requests have no deadline: MaxElapsed ends the retries, and
+// ResponseHeaderTimeout a backend's silence. That counts from the end of the upload,
+// and AttemptTimeout from the start, which would end the upload of a slow client.
 func Example_reverseProxy() {
 	backend := failing(answerOK, 503)
 	defer backend.Close()
@@ -33,15 +35,8 @@ func Example_reverseProxy() {
 		return
 	}
 
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: retryhttp.New(nil, retryhttp.Policy{
-			MaxElapsed:     10 * time.Second,
-			AttemptTimeout: 10 * time.Second,
-			MaxBodyBytes:   1 << 20,
-			Idempotent:     idempotentMethod,
-		}),
-	})
+	base := http.DefaultTransport.(*http.Transport)
+	proxy := httptest.NewServer(newProxy(target, base, proxyPolicy))
 	defer proxy.Close()
 
 	req, err := http.NewRequest(http.MethodPut, proxy.URL, strings.NewReader("hello"))
@@ -65,24 +60,43 @@ func Example_reverseProxy() {
 	// PUT hello
 }
 
+var proxyPolicy = retryhttp.Policy{
+	MaxElapsed:   30 * time.Second, // more than ResponseHeaderTimeout, or silence is never retried
+	MaxBodyBytes: 1 << 20,
+	Idempotent:   idempotentMethod,
+}
+
+func newProxy(target *url.URL, base *http.Transport, policy retryhttp.Policy) *httputil.ReverseProxy {
+	base = base.Clone()
+	base.ResponseHeaderTimeout = 10 * time.Second
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: retryhttp.New(base, policy),
+	}
+}
+
 func idempotentMethod(req *http.Request) bool {
 	return retryhttp.Idempotent(&http.Request{Method: req.Method}) // as if it had no headers
 }
 
-func proxyTo(t *testing.T, backend *server, policy retryhttp.Policy) string {
+// proxyTo starts a proxy that does not wait.
+func proxyTo(t *testing.T, backend *server, edit func(*retryhttp.Policy)) string {
 	target, err := url.Parse(backend.URL)
 	require.NoError(t, err)
-	policy.Idempotent = idempotentMethod
-	if policy.Backoff == nil {
-		policy.Backoff = retryhttp.Constant(0)
+	policy := proxyPolicy
+	policy.Backoff = retryhttp.Constant(0)
+	if edit != nil {
+		edit(&policy)
 	}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:    retryhttp.New(nil, policy),
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	})
+	handler := newProxy(target, &http.Transport{}, policy)
+	handler.ErrorHandler = badGateway
+	proxy := httptest.NewServer(handler)
 	t.Cleanup(proxy.Close)
 	return proxy.URL
+}
+
+func badGateway(w http.ResponseWriter, _ *http.Request, _ error) {
+	w.WriteHeader(http.StatusBadGateway)
 }
 
 func plainGet(t *testing.T, from string) *http.Response {
@@ -116,7 +130,7 @@ func TestProxyPassesTheLastResponseOn(t *testing.T) {
 				serviceUnavailable(w, r)
 			})
 			defer backend.Close()
-			resp := tt.send(t, proxyTo(t, backend, retryhttp.Policy{}))
+			resp := tt.send(t, proxyTo(t, backend, nil))
 			assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 			assert.Equal(t, tt.after, resp.Header.Get("Retry-After"))
 			assert.Equal(t, "down\n", bodyOf(t, resp))
@@ -135,7 +149,7 @@ func TestProxyPostWithABodyIsNotResentBeneathIt(t *testing.T) {
 		}
 	})
 	defer backend.Close()
-	proxy := proxyTo(t, backend, retryhttp.Policy{})
+	proxy := proxyTo(t, backend, nil)
 	for _, status := range []int{http.StatusOK, http.StatusBadGateway} {
 		resp := keyedPost(t, proxy)
 		bodyOf(t, resp)
@@ -149,10 +163,10 @@ func TestProxyStopsWaitingWhenItsClientHasGone(t *testing.T) {
 	defer backend.Close()
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan retryhttp.Outcome, 1)
-	proxy := proxyTo(t, backend, retryhttp.Policy{
-		Backoff: retryhttp.Constant(time.Hour),
-		OnRetry: func(retryhttp.Attempt) { leave() },
-		OnDone:  func(_ *http.Request, o retryhttp.Outcome) { done <- o },
+	proxy := proxyTo(t, backend, func(p *retryhttp.Policy) {
+		p.Backoff = retryhttp.Constant(time.Second)
+		p.OnRetry = func(retryhttp.Attempt) { leave() }
+		p.OnDone = func(_ *http.Request, o retryhttp.Outcome) { done <- o }
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, proxy, nil)
 	require.NoError(t, err)
@@ -165,7 +179,7 @@ func TestProxyStopsWaitingWhenItsClientHasGone(t *testing.T) {
 func TestProxySwitchesProtocolsAfterARetry(t *testing.T) {
 	backend := failing(echo, 503)
 	defer backend.Close()
-	conn, _, err := websocket.Dial(t.Context(), proxyTo(t, backend, retryhttp.Policy{AttemptTimeout: time.Minute}), nil)
+	conn, _, err := websocket.Dial(t.Context(), proxyTo(t, backend, func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute }), nil)
 	require.NoError(t, err)
 	defer conn.CloseNow()
 	answer, err := say(t.Context(), conn, "hello")

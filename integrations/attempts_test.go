@@ -8,10 +8,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// threeAttempts is a policy whose number of attempts is none that a client has by
-// itself, and that does not wait.
-func threeAttempts() retryhttp.Policy {
-	return retryhttp.Policy{MaxAttempts: 3, Backoff: retryhttp.Constant(0)}
+// threeAttempts returns policy with a number of attempts that is none that a client
+// makes by itself, and without waits between them.
+func threeAttempts(policy retryhttp.Policy) retryhttp.Policy {
+	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
+	return policy
 }
 
 // requireRepeats demands that s got one request n times: the same method, URL,

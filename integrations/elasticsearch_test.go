@@ -76,9 +76,7 @@ func elastic(w http.ResponseWriter, r *http.Request) {
 
 // elasticClient makes three attempts, and does not wait between them.
 func elasticClient(t *testing.T, url string) *elasticsearch.Client {
-	policy := elasticsearchPolicy
-	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
-	client, err := newElasticsearch(url, policy)
+	client, err := newElasticsearch(url, threeAttempts(elasticsearchPolicy))
 	require.NoError(t, err)
 	return client
 }

@@ -95,13 +95,6 @@ func bucket(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"name": "17"}`)
 }
 
-// gcsThreeAttempts is gcsPolicy with three attempts, and no waits between them.
-func gcsThreeAttempts() retryhttp.Policy {
-	policy := gcsPolicy
-	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
-	return policy
-}
-
 func gcsObject(t *testing.T, base http.RoundTripper, url string, policy retryhttp.Policy, own ...storage.RetryOption) *storage.ObjectHandle {
 	client, err := newGCS(t.Context(), base, url, policy)
 	require.NoError(t, err)
@@ -112,7 +105,7 @@ func gcsObject(t *testing.T, base http.RoundTripper, url string, policy retryhtt
 func TestGCSLeavesRetriesToTheTransport(t *testing.T) {
 	server := failing(bucket, 503, 503, 503, 503)
 	defer server.Close()
-	object := gcsObject(t, nil, server.URL, gcsThreeAttempts())
+	object := gcsObject(t, nil, server.URL, threeAttempts(gcsPolicy))
 
 	_, err := object.NewReader(t.Context())
 	var answer *googleapi.Error

@@ -21,7 +21,7 @@ func TestGCSRepeatsUploadsThatHaveAPrecondition(t *testing.T) {
 	for _, attempts := range []int{1, 3} {
 		server := failing(bucket, 503, 503)
 		defer server.Close()
-		object := gcsObject(t, nil, server.URL, gcsThreeAttempts())
+		object := gcsObject(t, nil, server.URL, threeAttempts(gcsPolicy))
 		if attempts > 1 {
 			object = object.If(storage.Conditions{DoesNotExist: true})
 		}
@@ -46,7 +46,7 @@ func TestGCSMeetsItsOwnEcho(t *testing.T) {
 		w.WriteHeader(http.StatusPreconditionFailed)
 	})
 	defer server.Close()
-	policy := gcsThreeAttempts()
+	policy := threeAttempts(gcsPolicy)
 	var outcome retryhttp.Outcome
 	policy.OnDone = func(_ *http.Request, o retryhttp.Outcome) { outcome = o }
 
@@ -79,7 +79,7 @@ func TestGCSRetryNeverStillResendsChunks(t *testing.T) {
 			bucket(w, r)
 		})
 		defer s.Close()
-		err := twoChunks(gcsObject(t, nil, s.URL, gcsThreeAttempts(), own...).NewWriter(t.Context()))
+		err := twoChunks(gcsObject(t, nil, s.URL, threeAttempts(gcsPolicy), own...).NewWriter(t.Context()))
 		return s.got(), err
 	}
 
@@ -114,7 +114,7 @@ func TestGCSChunkTransferTimeoutResendsWhatMetAttemptTimeout(t *testing.T) {
 				bucket(w, r)
 			})
 			defer stop()
-			policy := gcsThreeAttempts()
+			policy := threeAttempts(gcsPolicy)
 			policy.AttemptTimeout = time.Second
 
 			w := gcsObject(t, base, "http://host.example", policy).NewWriter(t.Context())

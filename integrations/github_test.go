@@ -53,7 +53,7 @@ func githubClient(t *testing.T, url string, policy retryhttp.Policy) *github.Cli
 func TestGitHubRepeatsGetAndSendsPostOnce(t *testing.T) {
 	server := failing(http.NotFound, 502, 502, 502)
 	defer server.Close()
-	client := githubClient(t, server.URL, threeAttempts())
+	client := githubClient(t, server.URL, threeAttempts(retryhttp.Policy{}))
 
 	_, resp, err := client.Repositories.Get(t.Context(), "golang", "go")
 	requireRepeats(t, server, 3)
@@ -64,7 +64,7 @@ func TestGitHubRepeatsGetAndSendsPostOnce(t *testing.T) {
 
 	server = failing(http.NotFound, 502)
 	defer server.Close()
-	client = githubClient(t, server.URL, threeAttempts())
+	client = githubClient(t, server.URL, threeAttempts(retryhttp.Policy{}))
 	_, _, err = client.Issues.Create(t.Context(), "golang", "go", github.CreateIssueRequest{Title: "title"})
 	require.ErrorAs(t, err, &failure)
 	require.Empty(t, requireRepeats(t, server, 1).Header["Idempotency-Key"])
@@ -74,7 +74,7 @@ func TestGitHubKeepsTheErrorOfTheLastAttempt(t *testing.T) {
 	server := failing(http.NotFound)
 	server.Close()
 
-	_, _, err := githubClient(t, server.URL, threeAttempts()).Repositories.Get(t.Context(), "golang", "go")
+	_, _, err := githubClient(t, server.URL, threeAttempts(retryhttp.Policy{})).Repositories.Get(t.Context(), "golang", "go")
 	var failure *retryhttp.Error
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, 3, failure.Attempts)
@@ -89,7 +89,7 @@ func TestGitHubHoldsBackAfterASecondaryRateLimit(t *testing.T) {
 		io.WriteString(w, `{"documentation_url": "https://docs.github.com/rest#secondary-rate-limits"}`)
 	})
 	defer server.Close()
-	client := githubClient(t, server.URL, threeAttempts())
+	client := githubClient(t, server.URL, threeAttempts(retryhttp.Policy{}))
 
 	for range 2 {
 		_, _, err := client.Repositories.Get(t.Context(), "golang", "go")
@@ -109,7 +109,7 @@ func TestGitHubSpentRateLimitCanBeMadeFinal(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
 	defer server.Close()
-	policy := threeAttempts()
+	policy := threeAttempts(retryhttp.Policy{})
 	policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.Header.Get(github.HeaderRateRemaining) == "0" {
 			return retryhttp.Final
@@ -126,7 +126,7 @@ func TestGitHubSpentRateLimitCanBeMadeFinal(t *testing.T) {
 func TestGitHubTokenIsAddedAboveTheTransport(t *testing.T) {
 	server := failing(http.NotFound, 502)
 	defer server.Close()
-	policy := threeAttempts()
+	policy := threeAttempts(retryhttp.Policy{})
 	var seen string
 	policy.OnRetry = func(a retryhttp.Attempt) { seen = a.Request.Header.Get("Authorization") }
 	client, err := githubClient(t, server.URL, policy).Clone(github.WithAuthToken("secret"))

@@ -67,13 +67,6 @@ func storeObject(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
 }
 
-// minioThreeAttempts is minioPolicy with three attempts, and no waits between them.
-func minioThreeAttempts() retryhttp.Policy {
-	policy := minioPolicy
-	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
-	return policy
-}
-
 func minioClient(t *testing.T, url string, policy retryhttp.Policy) *minio.Client {
 	client, err := newMinio(strings.TrimPrefix(url, "http://"), policy)
 	require.NoError(t, err)
@@ -84,7 +77,7 @@ func TestMinioLeavesRetriesToTheTransport(t *testing.T) {
 	server := failing(storeObject, 503, 503, 503, 503)
 	defer server.Close()
 
-	object, err := minioClient(t, server.URL, minioThreeAttempts()).GetObject(t.Context(), "books", "17", minio.GetObjectOptions{})
+	object, err := minioClient(t, server.URL, threeAttempts(minioPolicy)).GetObject(t.Context(), "books", "17", minio.GetObjectOptions{})
 	require.NoError(t, err) // it has not asked yet
 	defer object.Close()
 	_, err = io.ReadAll(object)
@@ -97,7 +90,7 @@ func TestMinioLeavesRetriesToTheTransport(t *testing.T) {
 func TestMinioHidesTheErrorOfABrokenConnection(t *testing.T) {
 	server := failing(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	defer server.Close()
-	policy := minioThreeAttempts()
+	policy := threeAttempts(minioPolicy)
 	var outcome retryhttp.Outcome
 	policy.OnDone = func(_ *http.Request, o retryhttp.Outcome) { outcome = o }
 
@@ -154,7 +147,7 @@ func TestMinioErrorWithinA200IsNotRetried(t *testing.T) {
 	defer server.Close()
 
 	from, to := minio.CopySrcOptions{Bucket: "books", Object: "17"}, minio.CopyDestOptions{Bucket: "books", Object: "18"}
-	_, err := minioClient(t, server.URL, minioThreeAttempts()).CopyObject(t.Context(), to, from)
+	_, err := minioClient(t, server.URL, threeAttempts(minioPolicy)).CopyObject(t.Context(), to, from)
 	require.Equal(t, minio.InternalError, minio.ToErrorResponse(err).Code)
 	requireRepeats(t, server, 1)
 }

@@ -18,7 +18,7 @@ func TestMinioRepeatsUploadsThatAreKept(t *testing.T) {
 	for attempts, kept := range map[int]int64{1: 0, 3: minioPolicy.MaxBodyBytes} {
 		server := failing(storeObject, 503, 503)
 		defer server.Close()
-		policy := minioThreeAttempts()
+		policy := threeAttempts(minioPolicy)
 		policy.MaxBodyBytes = kept
 
 		_, err := minioClient(t, server.URL, policy).
@@ -56,7 +56,7 @@ func TestMinioRepeatsPartsAndNotWhatBeginsAndEndsAnUpload(t *testing.T) {
 		})
 		defer server.Close()
 
-		_, err := minioClient(t, server.URL, minioThreeAttempts()).
+		_, err := minioClient(t, server.URL, threeAttempts(minioPolicy)).
 			PutObject(t.Context(), "books", "17", content, content.Size(), minio.PutObjectOptions{})
 		require.Error(t, err)
 		require.Equal(t, want, requestsOf(server))

@@ -66,13 +66,6 @@ func complete(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"choices": [{"message": {"content": "Hello."}}]}`)
 }
 
-// openaiThreeAttempts is openaiPolicy with three attempts, and no waits between them.
-func openaiThreeAttempts() retryhttp.Policy {
-	policy := openaiPolicy
-	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
-	return policy
-}
-
 func complain(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 	io.WriteString(w, `{"error": {"message": "overloaded"}}`)
@@ -95,7 +88,7 @@ func TestOpenAIRepeatsAPostOnlyIfThePolicySaysSo(t *testing.T) {
 		server := failing(complain)
 		defer server.Close()
 
-		err := call(t, server.URL, openaiThreeAttempts())
+		err := call(t, server.URL, threeAttempts(openaiPolicy))
 		var answer *openai.Error
 		require.ErrorAs(t, err, &answer)
 		require.Equal(t, "overloaded", answer.Message)
@@ -128,7 +121,7 @@ func TestOpenAIRepeatsWhatWasNeverSent(t *testing.T) {
 	server.Close()
 
 	var failure *retryhttp.Error
-	require.ErrorAs(t, respondOpenAI(t, server.URL, openaiThreeAttempts()), &failure)
+	require.ErrorAs(t, respondOpenAI(t, server.URL, threeAttempts(openaiPolicy)), &failure)
 	require.Equal(t, 3, failure.Attempts)
 }
 
@@ -143,7 +136,7 @@ func TestOpenAIIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 		complete(w, r)
 	})
 	defer server.Close()
-	policy := openaiThreeAttempts()
+	policy := threeAttempts(openaiPolicy)
 	var waits []time.Duration
 	policy.OnRetry = func(a retryhttp.Attempt) { waits = append(waits, a.Wait) }
 

@@ -22,7 +22,7 @@ import (
 
 func TestS3LeavesRetriesToTheTransport(t *testing.T) {
 	server := failing(http.NotFound, 503, 503, 503, 503)
-	client := newS3(s3Config(server.URL), threeAttempts())
+	client := newS3(s3Config(server.URL), threeAttempts(s3Policy))
 
 	_, err := client.GetObject(t.Context(), s3Get)
 	require.Equal(t, http.StatusServiceUnavailable, s3Status(t, err))
@@ -69,7 +69,7 @@ func TestS3DoesNotFollowRedirects(t *testing.T) {
 			}
 		})
 		defer server.Close()
-		client := newS3(s3Config(server.URL), threeAttempts())
+		client := newS3(s3Config(server.URL), threeAttempts(s3Policy))
 		require.Equal(t, status, s3Status(t, s3Put(t, client, strings.NewReader("precious"))))
 		require.Len(t, server.got(), 1)
 	}
@@ -93,7 +93,7 @@ func TestS3ErrorWithin200IsRetriedByTheSDKAlone(t *testing.T) {
 		io.WriteString(w, "<CopyObjectResult></CopyObjectResult>")
 	})
 	defer server.Close()
-	client := newS3(s3Config(server.URL), threeAttempts())
+	client := newS3(s3Config(server.URL), threeAttempts(s3Policy))
 	input := &s3.CopyObjectInput{Bucket: s3Get.Bucket, Key: s3Get.Key, CopySource: aws.String("books/16")}
 	_, err := client.CopyObject(t.Context(), input)
 	require.ErrorContains(t, err, "InternalError")

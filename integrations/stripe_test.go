@@ -65,13 +65,6 @@ func stripePayment(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"id": "pi_17"}`)
 }
 
-// stripeThreeAttempts is stripePolicy with three attempts, and no waits between them.
-func stripeThreeAttempts() retryhttp.Policy {
-	policy := stripePolicy
-	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
-	return policy
-}
-
 func createPayment(t *testing.T, backends *stripe.Backends) error {
 	client := stripe.NewClient("sk_test_17", stripe.WithBackends(backends))
 	_, err := client.V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(1700)})
@@ -90,7 +83,7 @@ func TestStripePaymentIsRepeatedUnderOneKey(t *testing.T) {
 	})
 	defer server.Close()
 
-	require.NoError(t, createPayment(t, newStripeBackends(server.URL, stripeThreeAttempts())))
+	require.NoError(t, createPayment(t, newStripeBackends(server.URL, threeAttempts(stripePolicy))))
 	require.NotEmpty(t, requireRepeats(t, server, 2).Header.Get("Idempotency-Key"))
 }
 
@@ -139,7 +132,7 @@ func TestStripeSaysWhetherToTryAgain(t *testing.T) {
 		defer server.Close()
 
 		var failure *stripe.IdempotencyError
-		require.ErrorAs(t, createPayment(t, newStripeBackends(server.URL, stripeThreeAttempts())), &failure)
+		require.ErrorAs(t, createPayment(t, newStripeBackends(server.URL, threeAttempts(stripePolicy))), &failure)
 		requireRepeats(t, server, c.attempts)
 	}
 }
@@ -151,7 +144,7 @@ func TestStripeOwnRetriesMultiply(t *testing.T) {
 	for own, attempts := range []int{3, 6} {
 		server := failing(stripePayment, 503, 503, 503, 503, 503, 503, 503)
 		defer server.Close()
-		backends := newStripeBackends(server.URL, stripeThreeAttempts())
+		backends := newStripeBackends(server.URL, threeAttempts(stripePolicy))
 		if own > 0 {
 			backends.API.SetMaxNetworkRetries(int64(own))
 		}
@@ -166,14 +159,14 @@ func TestStripeKeepsTheErrorOfTheLastAttempt(t *testing.T) {
 	server.Close()
 
 	var failure *retryhttp.Error
-	require.ErrorAs(t, createPayment(t, newStripeBackends(server.URL, stripeThreeAttempts())), &failure)
+	require.ErrorAs(t, createPayment(t, newStripeBackends(server.URL, threeAttempts(stripePolicy))), &failure)
 	require.Equal(t, 3, failure.Attempts)
 }
 
 func TestStripeCallHasADeadline(t *testing.T) {
 	server := failing(stripePayment)
 	defer server.Close()
-	policy := stripeThreeAttempts()
+	policy := threeAttempts(stripePolicy)
 	var bounded bool
 	policy.OnDone = func(req *http.Request, _ retryhttp.Outcome) { _, bounded = req.Context().Deadline() }
 

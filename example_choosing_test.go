@@ -2,7 +2,6 @@ package retryhttp_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -136,8 +135,6 @@ func ExamplePolicy_rateLimits() {
 	// Output: 200 OK
 }
 
-var stderr = io.Discard
-
 var command = retryhttp.Policy{
 	MaxAttempts:    3,
 	MaxElapsed:     10 * time.Second,
@@ -145,7 +142,7 @@ var command = retryhttp.Policy{
 	MaxRetryAfter:  5 * time.Second,
 	Budget:         &retryhttp.TokenBucket{Burst: 2},
 	OnRetry: func(a retryhttp.Attempt) {
-		fmt.Fprintf(stderr, "%s is busy, trying again in %v\n", a.Request.URL.Host, a.Wait.Round(100*time.Millisecond))
+		fmt.Fprintf(os.Stderr, "%s is busy, trying again in %v\n", a.Request.URL.Host, a.Wait.Round(100*time.Millisecond))
 	},
 }
 

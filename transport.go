@@ -72,6 +72,11 @@
 // reverse proxy must not retry what is not idempotent (RFC 9110, section 9.2.2),
 // whatever key the request carries: give it a [Policy.Idempotent] that looks at the
 // method alone.
+//
+// A RoundTripper that lies between needs a CloseIdleConnections of its own, if
+// [http.Client.CloseIdleConnections] is to reach what is beneath it. And the [*Error] of
+// a request that it makes on the way, for a token say, is taken for one of a Transport
+// underneath: its attempts are counted, and Ambiguous may come from it.
 package retryhttp
 
 import (

@@ -47,11 +47,12 @@ func Example_gcs() {
 // that, as long as no Writer has a ChunkTransferTimeout; RetryNever does not: chunks of
 // an upload would still be resent, and uploads would lose their idempotency token. With
 // an http.Client of your own, the client adds no credentials: have base do that, made by
-// NewTransport of google.golang.org/api/transport/http.
+// NewTransport(ctx, http.DefaultTransport, option.WithScopes(storage.ScopeReadWrite)) of
+// google.golang.org/api/transport/http.
 func newGCS(ctx context.Context, base http.RoundTripper, url string, policy retryhttp.Policy) (*storage.Client, error) {
 	client, err := storage.NewClient(ctx,
 		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(base, policy)}),
-		option.WithoutAuthentication(),          // as the server here needs none
+		option.WithoutAuthentication(),          // as the server here needs none; leave it out, too
 		option.WithEndpoint(url+"/storage/v1/"), // leave it out for Google's
 	)
 	if err != nil {

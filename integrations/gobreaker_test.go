@@ -45,8 +45,8 @@ type breaker struct {
 	circuit *gobreaker.CircuitBreaker[*http.Response]
 }
 
-// A request that its caller canceled says nothing about the server; by default it
-// counts as a failure.
+// A request that its caller canceled says nothing about the server, which is what
+// IsExcluded is set to; by default it counts as a failure.
 func newBreaker(base http.RoundTripper, settings gobreaker.Settings) *breaker {
 	settings.IsExcluded = func(err error) bool { return errors.Is(err, context.Canceled) }
 	return &breaker{base, gobreaker.NewCircuitBreaker[*http.Response](settings)}

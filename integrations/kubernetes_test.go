@@ -38,11 +38,13 @@ func Example_kubernetes() {
 	// Output: default
 }
 
-// newKubernetes wraps the transport of a rest.Config; kubernetes.NewForConfig takes the
-// same config. client-go sends again by itself, whatever the method and up to ten
-// times, what is answered with 429 or 5xx and a Retry-After: no setting of a typed
-// client ends that, and so the wrapper takes the header off what it returns.
+// newKubernetes wraps the transport of a rest.Config, or rather of a copy, for it would
+// also go around exec, attach and port-forward; kubernetes.NewForConfig takes the copy
+// as well. client-go sends again by itself, whatever the method and up to ten times,
+// what is answered with 429 or 5xx and a Retry-After: no setting of a typed client ends
+// that, and so the wrapper takes the header off what it returns.
 func newKubernetes(config *rest.Config, policy retryhttp.Policy) (*corev1.CoreV1Client, error) {
+	config = rest.CopyConfig(config)
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
 		return withoutRetryAfter{retryhttp.New(base, policy)}
 	})
@@ -125,6 +127,13 @@ func TestKubernetesRetriesMultiplyUnlessRetryAfterIsTakenOff(t *testing.T) {
 			assert.Len(t, server.got(), tt.attempts)
 		})
 	}
+}
+
+func TestKubernetesConfigIsLeftAsItIs(t *testing.T) {
+	config := &rest.Config{Host: "http://host.example"}
+	_, err := newKubernetes(config, retryhttp.Policy{})
+	require.NoError(t, err)
+	require.Nil(t, config.WrapTransport)
 }
 
 func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {

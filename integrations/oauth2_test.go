@@ -147,6 +147,23 @@ func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
 }
 
 // Its client's Timeout ends that, and not the deadline of the request.
+// It cannot be told from the error of a Transport underneath, for the same request.
+func TestOAuth2AttemptsForATokenAreTakenForThoseOfTheRequest(t *testing.T) {
+	tokens := failing(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	defer tokens.Close()
+	api := failing(answerOK)
+	defer api.Close()
+	resp, err := newOAuth2(http.DefaultTransport, tokens.URL, oauth2Policy).Post(api.URL, "text/plain", nil)
+	if err == nil {
+		resp.Body.Close()
+	}
+	failure, ok := errors.AsType[*retryhttp.Error](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, len(tokens.got()), failure.Attempts)
+	assert.True(t, failure.Ambiguous)
+	assert.Empty(t, api.got())
+}
+
 func TestOAuth2TokenEndpointThatIsSilentIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, stop := failingInMemory(func(_ http.ResponseWriter, r *http.Request) {

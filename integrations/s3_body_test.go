@@ -27,8 +27,8 @@ func TestS3RepeatsSmallBodiesUnderOneSignature(t *testing.T) {
 		server := start(records.Config.Handler)
 		defer server.Close()
 
-		client := newS3(s3Config(server.URL), threeAttempts(s3Policy))
-		require.NoError(t, s3Put(t, client, strings.NewReader("all of it"), s3Through(server.Client().Transport, threeAttempts(s3Policy)), hidden))
+		client := newS3(s3Config(server.URL), server.Client().Transport, threeAttempts(s3Policy))
+		require.NoError(t, s3Put(t, client, strings.NewReader("all of it"), hidden))
 		got := requireRepeats(t, records, 3)
 		requireSigned(t, server.URL, got)
 		if server.TLS == nil {
@@ -60,10 +60,9 @@ func TestS3RepeatsLargeFilesInPlaceOnly(t *testing.T) {
 			defer records.Close()
 			server := httptest.NewTLSServer(records.Config.Handler)
 			defer server.Close()
-			client := newS3(s3Config(server.URL), threeAttempts(s3Policy))
+			client := newS3(s3Config(server.URL), server.Client().Transport, threeAttempts(s3Policy))
 
-			options := append(tt.options, s3Through(server.Client().Transport, threeAttempts(s3Policy)))
-			err := s3Put(t, client, fileFrom(t, content, 5), options...)
+			err := s3Put(t, client, fileFrom(t, content, 5), tt.options...)
 			got := requireRepeats(t, records, tt.attempts)
 			require.Equal(t, tt.attempts == 3, err == nil)
 			require.True(t, bytes.Contains(got.Body, content[5:]))
@@ -103,7 +102,7 @@ func TestS3RepeatsAFileWhoseFirstAttemptWasAnsweredEarly(t *testing.T) {
 	defer server.Close()
 	policy := threeAttempts(s3Policy)
 	policy.MaxAttempts = 2
-	require.NoError(t, s3Put(t, newS3(s3Config(server.URL), policy), fileFrom(t, content, 5)))
+	require.NoError(t, s3Put(t, newS3(s3Config(server.URL), nil, policy), fileFrom(t, content, 5)))
 	require.Len(t, bodies, 1)
 	require.True(t, bytes.Equal(content[5:], bodies[0]))
 }

@@ -26,7 +26,8 @@ import (
 // be sent again: inPlace is for larger ones. It needs
 // RequestChecksumCalculationWhenRequired, for over https the body would otherwise be
 // sent in an encoding with a checksum at the end. To have it verified all the same,
-// set one of PutObjectInput's checksums.
+// set the value of a checksum, such as PutObjectInput.ChecksumSHA256; ChecksumAlgorithm
+// brings that encoding back.
 //
 // An http.Client follows redirects that the SDK's own does not: a PUT that met a 301
 // would go on as a GET, and seem to have stored something.
@@ -34,7 +35,7 @@ func Example_s3() {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {}, http.StatusServiceUnavailable)
 	defer server.Close()
 
-	client := newS3(s3Config(server.URL), s3Policy)
+	client := newS3(s3Config(server.URL), nil, s3Policy)
 	file, err := os.Open("s3_test.go")
 	if err != nil {
 		fmt.Println(err)
@@ -54,10 +55,12 @@ func Example_s3() {
 
 var s3Policy = retryhttp.Policy{MaxElapsed: 10 * time.Minute}
 
-func newS3(config aws.Config, policy retryhttp.Policy) *s3.Client {
+// newS3 replaces config.HTTPClient. Where AWS_CA_BUNDLE is set, that one knows it: have
+// its GetTransport be base.
+func newS3(config aws.Config, base http.RoundTripper, policy retryhttp.Policy) *s3.Client {
 	return s3.NewFromConfig(config, func(o *s3.Options) {
 		o.HTTPClient = &http.Client{
-			Transport:     retryhttp.New(nil, policy),
+			Transport:     retryhttp.New(base, policy),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		o.Retryer = aws.NopRetryer{}
@@ -106,9 +109,4 @@ var s3Get = &s3.GetObjectInput{Bucket: aws.String("books"), Key: aws.String("17"
 func s3Put(t *testing.T, client *s3.Client, body io.Reader, options ...func(*s3.Options)) error {
 	_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: s3Get.Bucket, Key: s3Get.Key, Body: body}, options...)
 	return err
-}
-
-// s3Through sends a client's requests through base.
-func s3Through(base http.RoundTripper, policy retryhttp.Policy) func(*s3.Options) {
-	return func(o *s3.Options) { o.HTTPClient = &http.Client{Transport: retryhttp.New(base, policy)} }
 }

@@ -55,7 +55,11 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 			cancel(nil)
 		}
 	}()
-	resp, err := base.RoundTrip(req.WithContext(ctx))
+	body, attempt := &attemptBody{cancel: cancel}, req.WithContext(ctx)
+	if hasBody(req) && !sentAtOnce(req, lease) {
+		body.watch(attempt)
+	}
+	resp, err := base.RoundTrip(attempt)
 	returned = true
 	if !timer.Stop() {
 		<-ctx.Done() // the timer's function runs, and is about to cancel
@@ -69,8 +73,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		cancel(nil)
 		return resp, err
 	}
-	body := &attemptBody{resp.Body, cancel, hasBody(req)}
-	resp.Body = body
+	body.ReadCloser, resp.Body = resp.Body, body
 	if w, ok := body.ReadCloser.(io.Writer); ok {
 		resp.Body = &attemptConn{body, w}
 	}
@@ -94,43 +97,6 @@ func innerError(resp *http.Response, err error) error {
 }
 
 var errStillRetrying = errors.New("a Transport underneath was still retrying")
-
-// attemptBody is a response body that releases its attempt's context when it
-// has been read or closed. If it never is, the context goes with the caller's.
-type attemptBody struct {
-	io.ReadCloser
-	cancel context.CancelCauseFunc
-	upload bool // the request has a body, which over HTTP/2 may outlast the response
-}
-
-func (b *attemptBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !(b.upload && err == io.EOF) {
-		b.cancel(nil)
-	}
-	return n, err
-}
-
-func (b *attemptBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.cancel(nil)
-	return err
-}
-
-// attemptConn is the body of a 101, which is a connection.
-type attemptConn struct {
-	*attemptBody
-	io.Writer
-}
-
-// CloseWrite half-closes the connection, as net/http's own body does where the
-// connection can.
-func (c *attemptConn) CloseWrite() error {
-	if half, ok := c.ReadCloser.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return http.ErrNotSupported
-}
 
 // attemptTimeoutError is the error of an attempt that took longer than
 // Policy.AttemptTimeout. It implements net.Error.

@@ -1,11 +1,13 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -106,18 +108,98 @@ func TestAttemptContextIsReleased(t *testing.T) {
 }
 
 // Over HTTP/2 a server may end its answer, and still read the request.
-func TestAttemptContextLastsUntilTheResponseIsClosedWhereThereIsAnUpload(t *testing.T) {
-	base := script.New(script.Status(200))
-	req := get(t, t.Context())
-	req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("upload"))
-	resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(req)
-	require.NoError(t, err)
-	attempt := base.Requests()[0].Context()
-	_, err = io.Copy(io.Discard, resp.Body)
-	require.NoError(t, err)
-	assert.NoError(t, attempt.Err())
-	require.NoError(t, resp.Body.Close())
-	assert.Error(t, attempt.Err())
+func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
+	read := func(resp *http.Response, _ *http.Request) { _, _ = io.Copy(io.Discard, resp.Body) }
+	closed := func(resp *http.Response, _ *http.Request) { _ = resp.Body.Close() }
+	sent := func(_ *http.Response, req *http.Request) { _ = req.Body.Close() }
+	resent := func(_ *http.Response, req *http.Request) { // as net/http does
+		first := req.Body
+		var err error
+		req.Body, err = req.GetBody()
+		require.NoError(t, err)
+		require.NoError(t, first.Close())
+	}
+	type step = func(*http.Response, *http.Request)
+	requests := map[string]func(*http.Request){
+		"large":                    func(req *http.Request) { req.ContentLength = 64 << 10 },
+		"small, of unknown length": func(req *http.Request) { req.ContentLength = -1 },
+		"small, from a stream":     func(req *http.Request) { req.GetBody = nil },
+	}
+	for name, steps := range map[string][]step{
+		"the response is read first":   {read, sent},
+		"the response is closed first": {closed, sent},
+		"the upload is sent first":     {sent, closed},
+		"sent first, and then read":    {sent, read},
+		"the upload is sent again":     {resent, read, sent},
+		"and again":                    {read, resent, resent, sent},
+	} {
+		for kind, set := range requests {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				var attempt *http.Request
+				rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					attempt = req // and go on sending it
+					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer"))}, nil
+				}), retryhttp.Policy{AttemptTimeout: time.Minute})
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", strings.NewReader("upload"))
+				require.NoError(t, err)
+				set(req)
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				for _, step := range steps {
+					assert.NoError(t, attempt.Context().Err())
+					step(resp, attempt)
+				}
+				assert.Error(t, attempt.Context().Err())
+			})
+		}
+	}
+}
+
+// Net/http looks at what these bodies are.
+func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
+	for _, body := range []io.Reader{http.NoBody, strings.NewReader("small"), bytes.NewReader(make([]byte, 64<<10-1))} {
+		var seen io.ReadCloser
+		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			seen = req.Body
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
+		}), retryhttp.Policy{AttemptTimeout: time.Minute})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", body)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, req.Body, seen)
+	}
+}
+
+// Nobody has closed it, nor must they: net/http does not hold on to it either.
+func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		}))
+		srv.EnableHTTP2 = http2
+		srv.StartTLS()
+		defer srv.Close()
+		for kind, request := range bodyKinds(t) {
+			var attempt context.Context
+			rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				attempt = req.Context()
+				return srv.Client().Transport.RoundTrip(req)
+			}), retryhttp.Policy{AttemptTimeout: time.Minute})
+			req := request(bytes.Repeat([]byte("x"), 100<<10))
+			req.URL, req.Host = getURL(t, srv.URL).URL, ""
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err, kind)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err, kind)
+			select {
+			case <-attempt.Done():
+			case <-time.After(20 * time.Second):
+				t.Errorf("%s, HTTP/2 %t: it is kept", kind, http2)
+			}
+		}
+	}
 }
 
 func TestAttemptContextIsReleasedAfterAnError(t *testing.T) {

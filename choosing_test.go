@@ -114,11 +114,15 @@ func TestAPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 			}, func(t *testing.T, base http.RoundTripper) {
 				const atOnce = 10
 				policy := payment
-				policy.Budget = &retryhttp.TokenBucket{Burst: payment.Budget.(*retryhttp.TokenBucket).Burst} // which no other test has used
+				policy.Budget = unused(payment)
 				rt := retryhttp.New(base, policy)
 				var wg sync.WaitGroup
 				for i := range atOnce {
-					wg.Go(func() { pay(t, rt, fmt.Sprint("order-", i)) })
+					wg.Go(func() {
+						status, outcome := pay(t, rt, fmt.Sprint("order-", i))
+						assert.Equal(t, http.StatusOK, status)
+						assert.True(t, outcome.Ambiguous)
+					})
 				}
 				wg.Wait()
 				keys := 0
@@ -130,20 +134,53 @@ func TestAPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 	}
 }
 
-// pay makes a payment whose first answer is lost.
-func pay(t *testing.T, rt http.RoundTripper, key string) {
+// pay makes a payment, and returns the status and the Outcome that it ends with.
+func pay(t *testing.T, rt http.RoundTripper, key string) (int, retryhttp.Outcome) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("{}"))
 	if !assert.NoError(t, err) {
-		return
+		return 0, retryhttp.Outcome{}
 	}
 	req.Header.Set("Idempotency-Key", key)
 	resp, err := rt.RoundTrip(req)
 	if !assert.NoError(t, err) {
-		return
+		return 0, retryhttp.Outcome{}
 	}
 	assert.NoError(t, resp.Body.Close())
-	assert.Equal(t, http.StatusOK, resp.StatusCode)
-	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+	return resp.StatusCode, retryhttp.OutcomeOf(resp)
+}
+
+// unused returns a bucket like the policy's that no other test has used.
+func unused(p retryhttp.Policy) retryhttp.Budget {
+	b := p.Budget.(*retryhttp.TokenBucket)
+	return &retryhttp.TokenBucket{Ratio: b.Ratio, Burst: b.Burst, MinPerSecond: b.MinPerSecond}
+}
+
+func TestAPaymentAfterAnOutageGetsItsRetries(t *testing.T) {
+	var began atomic.Pointer[time.Time]
+	var up atomic.Bool
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		switch at := began.Load(); {
+		case !up.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case at == nil:
+			now := time.Now()
+			began.Store(&now)
+			panic(http.ErrAbortHandler)
+		case time.Since(*at) < 10*time.Second:
+			w.WriteHeader(http.StatusConflict)
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		policy := payment
+		policy.Budget = unused(payment)
+		rt := retryhttp.New(base, policy)
+		for range 20 {
+			status, _ := pay(t, rt, "order-4711")
+			require.Equal(t, http.StatusServiceUnavailable, status)
+		}
+		up.Store(true)
+		status, _ := pay(t, rt, "order-4712")
+		assert.Equal(t, http.StatusOK, status)
+	})
 }
 
 // A refusal of the second attempt says nothing about the first.
@@ -157,15 +194,10 @@ func TestAPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
 			w.WriteHeader(status)
 		}, func(t *testing.T, base http.RoundTripper) {
 			policy := payment
-			policy.Budget = nil
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", nil)
-			require.NoError(t, err)
-			req.Header.Set("Idempotency-Key", "order-4711")
-			resp, err := retryhttp.New(base, policy).RoundTrip(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, status, resp.StatusCode)
-			assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+			policy.Budget = unused(payment)
+			got, outcome := pay(t, retryhttp.New(base, policy), "order-4711")
+			assert.Equal(t, status, got)
+			assert.True(t, outcome.Ambiguous)
 		})
 	}
 }

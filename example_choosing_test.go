@@ -50,7 +50,7 @@ var payment = retryhttp.Policy{
 	MaxElapsed:     5 * time.Minute,  // far less than the server remembers a key
 	AttemptTimeout: 30 * time.Second, // a lost answer is found out; a slow one is not given up
 	Backoff:        retryhttp.EqualJitter(2*time.Second, 30*time.Second),
-	Budget:         &retryhttp.TokenBucket{Burst: 50}, // all the retries of ten payments at once
+	Budget:         &retryhttp.TokenBucket{Burst: 50, MinPerSecond: 1}, // ten payments at once, and one retry a second always
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.StatusCode == http.StatusConflict {
 			return retryhttp.Retryable // an earlier attempt is being worked on
@@ -112,6 +112,7 @@ func ExamplePolicy_largeUpload() {
 var limited = retryhttp.Policy{
 	MaxAttempts:      6,
 	MaxElapsed:       10 * time.Minute,
+	AttemptTimeout:   30 * time.Second,
 	MaxRetryAfter:    5 * time.Minute,
 	RetryUnprocessed: true, // so that a POST is sent again, which the API has only counted
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {

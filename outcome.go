@@ -26,7 +26,8 @@ type Outcome struct {
 	// the server: the method is not safe (RFC 9110, section 9.2.1), and the
 	// attempt ended in an error or a 5xx that does not prove the contrary. The
 	// result may then be the echo of an attempt that worked, such as the 404
-	// of a DELETE or the 412 of a conditional PUT.
+	// of a DELETE or the 412 of a conditional PUT. What net/http resends by
+	// itself, as it does with what has an idempotency key, is not known.
 	Ambiguous bool
 }
 

@@ -56,7 +56,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		}
 	}()
 	body, attempt := &attemptBody{cancel: cancel}, req.WithContext(ctx)
-	if hasBody(req) && !sentAtOnce(req, lease) {
+	if hasBody(req) && !sentAtOnce(req) {
 		body.watch(attempt)
 	}
 	resp, err := base.RoundTrip(attempt)

@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -112,26 +113,31 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 	read := func(resp *http.Response, _ *http.Request) { _, _ = io.Copy(io.Discard, resp.Body) }
 	closed := func(resp *http.Response, _ *http.Request) { _ = resp.Body.Close() }
 	sent := func(_ *http.Response, req *http.Request) { _ = req.Body.Close() }
-	resent := func(_ *http.Response, req *http.Request) { // as net/http does
-		first := req.Body
-		var err error
-		req.Body, err = req.GetBody()
+	opened := func(_ *http.Response, req *http.Request) { // as by a signer, who forgets one of two
+		for range 2 {
+			body, err := req.GetBody()
+			require.NoError(t, err)
+			defer body.Close()
+		}
+		_, err := req.GetBody()
 		require.NoError(t, err)
-		require.NoError(t, first.Close())
 	}
 	type step = func(*http.Response, *http.Request)
+	reader := func() *strings.Reader { return strings.NewReader("upload") }
 	requests := map[string]func(*http.Request){
-		"large":                    func(req *http.Request) { req.ContentLength = 64 << 10 },
-		"small, of unknown length": func(req *http.Request) { req.ContentLength = -1 },
-		"small, from a stream":     func(req *http.Request) { req.GetBody = nil },
+		"large":                          func(req *http.Request) { req.ContentLength = 64 << 10 },
+		"small, of unknown length":       func(req *http.Request) { req.ContentLength = -1 },
+		"small, from a stream":           func(req *http.Request) { req.GetBody = nil },
+		"small, from elsewhere":          func(req *http.Request) { req.Body = io.NopCloser(io.LimitReader(reader(), 6)) },
+		"small, from elsewhere, WriteTo": func(req *http.Request) { req.Body = io.NopCloser(bufio.NewReader(reader())) },
+		"small, of another type":         func(req *http.Request) { req.Body = struct{ io.ReadCloser }{req.Body} },
 	}
 	for name, steps := range map[string][]step{
 		"the response is read first":   {read, sent},
 		"the response is closed first": {closed, sent},
 		"the upload is sent first":     {sent, closed},
 		"sent first, and then read":    {sent, read},
-		"the upload is sent again":     {resent, read, sent},
-		"and again":                    {read, resent, resent, sent},
+		"GetBody is called as well":    {opened, read, opened, sent},
 	} {
 		for kind, set := range requests {
 			t.Run(name+"/"+kind, func(t *testing.T) {
@@ -140,7 +146,7 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 					attempt = req // and go on sending it
 					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer"))}, nil
 				}), retryhttp.Policy{AttemptTimeout: time.Minute})
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", strings.NewReader("upload"))
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", reader())
 				require.NoError(t, err)
 				set(req)
 				resp, err := rt.RoundTrip(req)
@@ -155,9 +161,23 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 	}
 }
 
+// The other side has closed its half.
+func TestAttemptContextOfA101LastsUntilItIsClosed(t *testing.T) {
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: &conn{Reader: strings.NewReader("all")}}, nil
+	})
+	resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.NoError(t, base.Requests()[0].Context().Err())
+	require.NoError(t, resp.Body.Close())
+	assert.Error(t, base.Requests()[0].Context().Err())
+}
+
 // Net/http looks at what these bodies are.
 func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
-	for _, body := range []io.Reader{http.NoBody, strings.NewReader("small"), bytes.NewReader(make([]byte, 64<<10-1))} {
+	for _, body := range []io.Reader{http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1))} {
 		var seen io.ReadCloser
 		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			seen = req.Body

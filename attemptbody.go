@@ -1,12 +1,13 @@
 package retryhttp
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
+	"reflect"
+	"strings"
 	"sync"
-
-	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // attemptBody is the body of a response that came in time. It releases its
@@ -17,45 +18,24 @@ type attemptBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
 
-	mu     sync.Mutex
-	upload *upload // what is being sent; nil: nothing is any more
-	over   bool    // the response is
+	mu      sync.Mutex
+	sending bool // the request's body has not been closed
+	over    bool // the response is read or closed
 }
 
-// sentAtOnce reports whether req's body is as good as sent with its header: it came
-// with a GetBody, and fits into the window that HTTP/2 begins with. To watch it, too,
-// would take a third of the time of a small request more, for net/http sends the
-// header by itself if it does not know the body's type.
-func sentAtOnce(req *http.Request, lease *replay.Lease) bool {
-	return lease == nil && 0 < req.ContentLength && req.ContentLength < 64<<10
-}
-
-// watch has b know when req's body has been sent. Of the bodies that the base gets
-// for its own resends only the newest counts, for net/http forgets some.
+// watch has b know when req's body has been sent. Those that the base opens by
+// GetBody are not watched: whoever signs with one may not close it, and one that
+// net/http resends is sent before there is an answer, as a rule.
 func (b *attemptBody) watch(req *http.Request) {
-	req.Body = b.sending(req.Body)
-	if getBody := req.GetBody; getBody != nil {
-		req.GetBody = func() (io.ReadCloser, error) {
-			body, err := getBody()
-			if err != nil || body == nil {
-				return body, err
-			}
-			return b.sending(body), nil
-		}
-	}
-}
-
-func (b *attemptBody) sending(body io.ReadCloser) *upload {
-	u := &upload{body, b}
-	b.note(func() { b.upload = u })
-	return u
+	b.sending = true
+	req.Body = &upload{req.Body, b}
 }
 
 // note releases the context if that is due after the change.
 func (b *attemptBody) note(change func()) {
 	b.mu.Lock()
 	change()
-	release := b.over && b.upload == nil
+	release := b.over && !b.sending
 	b.mu.Unlock()
 	if release {
 		b.cancel(nil)
@@ -84,19 +64,40 @@ type upload struct {
 
 func (u *upload) Close() error {
 	err := u.ReadCloser.Close()
-	u.response.note(func() {
-		if u.response.upload == u {
-			u.response.upload = nil
-		}
-	})
+	u.response.note(func() { u.response.sending = false })
 	return err
 }
+
+// sentAtOnce reports whether req's body is as good as sent with its header: it is
+// in memory, and fits into the window that HTTP/2 begins with. To watch it, too,
+// would take a third of the time of a small request more, for net/http sends the
+// header by itself unless it finds one of these types.
+func sentAtOnce(req *http.Request) bool {
+	if req.ContentLength <= 0 || req.ContentLength >= 64<<10 {
+		return false
+	}
+	if reflect.TypeOf(req.Body) != nopCloserWriterTo { // as http.NewRequest makes them
+		return false
+	}
+	switch reflect.ValueOf(req.Body).Field(0).Interface().(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return true
+	}
+	return false
+}
+
+// nopCloserWriterTo is what io.NopCloser makes of what has WriteTo, as these have.
+var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
 
 // attemptConn is the body of a 101, which is a connection.
 type attemptConn struct {
 	*attemptBody
 	io.Writer
 }
+
+// Read does not release the context at the end: the other side may have closed its
+// half.
+func (c *attemptConn) Read(p []byte) (int, error) { return c.ReadCloser.Read(p) }
 
 // CloseWrite half-closes the connection, as net/http's own body does where the
 // connection can.

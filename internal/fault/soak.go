@@ -72,19 +72,18 @@ func (t *Tally) add(r Result) {
 	}
 }
 
-// What hangs does so for longer than anybody waits, if somebody gives up.
 const (
 	attemptTimeout = time.Second
 	deadline       = 3 * time.Second
-	patience       = 5 * time.Second
 )
 
-// patience is how long something hangs at most.
+// patience is how long something hangs at most: for longer than anybody waits, unless
+// it is up to what hangs to end it.
 func (p Protocol) patience() time.Duration {
 	if p == HTTP2GoAway {
 		return attemptTimeout
 	}
-	return patience
+	return 5 * time.Second
 }
 
 // Run soaks until stop is closed, tells from time to time how it goes, and returns

@@ -26,7 +26,7 @@ var (
 	_ func(time.Duration, time.Duration) retryhttp.Backoff              = retryhttp.EqualJitter
 	_ func(time.Duration, time.Duration) retryhttp.Backoff              = retryhttp.DecorrelatedJitter
 	_ func(retryhttp.Backoff, float64) retryhttp.Backoff                = retryhttp.Backoff.Spread
-	_ func(retryhttp.Backoff, time.Duration) retryhttp.Backoff          = retryhttp.Backoff.Plus
+	_ func(retryhttp.Backoff, time.Duration) retryhttp.Backoff          = retryhttp.Backoff.PlusJitter
 	_ func(retryhttp.Attempt) retryhttp.Class                           = retryhttp.Classify
 	_ func(error) error                                                 = retryhttp.Permanent
 	_ func(http.Header) (time.Duration, bool)                           = retryhttp.RetryAfter

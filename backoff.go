@@ -12,10 +12,10 @@ import (
 //
 // A Backoff keeps no state: one value may serve any number of requests at the
 // same time, and there is nothing to reset. The constructors below accept any
-// arguments: an n below 1 counts as 1, a limit of 0 or less gives 0 and stands for
-// no default, a base or step of 0 or less gives 0, a base above the limit gives the
-// limit, and no n is so large that the result overflows. The limit applies before
-// any jitter, so waits at the limit are spread too.
+// arguments: an n below 1 counts as 1, a limit of 0 or less is no limit, a base or
+// step of 0 or less gives 0, a base above the limit gives the limit, and no n is so
+// large that the result overflows. The limit applies before any jitter, so waits at
+// the limit are spread too.
 type Backoff func(n int, prev time.Duration) time.Duration
 
 // Constant waits d before every retry. A d of 0 or less does not wait at all.
@@ -25,10 +25,11 @@ func Constant(d time.Duration) Backoff {
 
 // Linear waits min(limit, step·n).
 func Linear(step, limit time.Duration) Backoff {
+	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
 		n = max(n, 1)
 		switch {
-		case step <= 0 || limit <= 0:
+		case step <= 0:
 			return 0
 		case time.Duration(n) > limit/step: // step·n > limit, without the product
 			return limit
@@ -39,6 +40,7 @@ func Linear(step, limit time.Duration) Backoff {
 
 // Exponential waits min(limit, base·2^(n-1)).
 func Exponential(base, limit time.Duration) Backoff {
+	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration { return exponential(base, limit, n) }
 }
 
@@ -48,8 +50,9 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 	if !(ratio > 0) {
 		ratio = 1
 	}
+	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
-		if base <= 0 || limit <= 0 {
+		if base <= 0 {
 			return 0
 		}
 		d := float64(base) * math.Pow(ratio, float64(max(n, 1)-1))
@@ -67,6 +70,7 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 // From "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog,
 // 2015, as are EqualJitter and DecorrelatedJitter.
 func FullJitter(base, limit time.Duration) Backoff {
+	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
 		return uniform(0, exponential(base, limit, n))
 	}
@@ -75,6 +79,7 @@ func FullJitter(base, limit time.Duration) Backoff {
 // EqualJitter waits Exponential/2 + U(0, Exponential/2): never less than half
 // the exponential backoff.
 func EqualJitter(base, limit time.Duration) Backoff {
+	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
 		d := exponential(base, limit, n)
 		return uniform(d/2, d)
@@ -87,8 +92,9 @@ func EqualJitter(base, limit time.Duration) Backoff {
 // The post that describes it caps the number drawn; here, as everywhere in
 // this package, the cap comes before the draw.
 func DecorrelatedJitter(base, limit time.Duration) Backoff {
+	limit = orLongest(limit)
 	return func(_ int, prev time.Duration) time.Duration {
-		if base <= 0 || limit <= 0 {
+		if base <= 0 {
 			return 0
 		}
 		prev = max(prev, base)
@@ -116,9 +122,9 @@ func (b Backoff) Spread(factor float64) Backoff {
 	}
 }
 
-// Plus waits b + U(0, extra). An extra of 0 or less adds nothing. A nil b is
-// the default backoff.
-func (b Backoff) Plus(extra time.Duration) Backoff {
+// PlusJitter waits b + U(0, extra). An extra of 0 or less adds nothing. A nil b
+// is the default backoff.
+func (b Backoff) PlusJitter(extra time.Duration) Backoff {
 	b = b.orDefault()
 	return func(n int, prev time.Duration) time.Duration {
 		return addSaturating(max(b(n, prev), 0), uniform(0, max(extra, 0)))
@@ -132,10 +138,20 @@ func (b Backoff) orDefault() Backoff {
 	return b
 }
 
+// orLongest has a limit of 0 or less limit nothing. A setting that was forgotten
+// must not turn retries into a busy loop.
+func orLongest(limit time.Duration) time.Duration {
+	if limit <= 0 {
+		return math.MaxInt64
+	}
+	return limit
+}
+
+// exponential expects a positive limit.
 func exponential(base, limit time.Duration, n int) time.Duration {
 	n = max(n, 1)
 	switch {
-	case base <= 0 || limit <= 0:
+	case base <= 0:
 		return 0
 	case n-1 >= 63 || base > limit>>(n-1): // base·2^(n-1) > limit, without the shift that would overflow
 		return limit

@@ -71,8 +71,9 @@ func TestBackoffSequencesWithoutJitterAreExact(t *testing.T) {
 		"linear step above limit":           {retryhttp.Linear(9*s, 7*s), []time.Duration{7 * s, 7 * s}},
 		"linear step zero":                  {retryhttp.Linear(0, 7*s), []time.Duration{0, 0}},
 		"linear step negative":              {retryhttp.Linear(-s, 7*s), []time.Duration{0, 0}},
-		"linear limit zero":                 {retryhttp.Linear(s, 0), []time.Duration{0, 0}},
-		"linear limit negative":             {retryhttp.Linear(s, -s), []time.Duration{0, 0}},
+		"linear limit zero":                 {retryhttp.Linear(s, 0), []time.Duration{s, 2 * s, 3 * s}},
+		"linear limit negative":             {retryhttp.Linear(s, -s), []time.Duration{s, 2 * s, 3 * s}},
+		"linear without a limit saturates":  {retryhttp.Linear(maxWait/2+1, 0), []time.Duration{maxWait/2 + 1, maxWait, maxWait}},
 		"linear would overflow":             {retryhttp.Linear(maxWait/2+1, maxWait), []time.Duration{maxWait/2 + 1, maxWait, maxWait}},
 		"exponential":                       {retryhttp.Exponential(s, 10*s), []time.Duration{s, 2 * s, 4 * s, 8 * s, 10 * s, 10 * s}},
 		"exponential meets its limit":       {retryhttp.Exponential(s, 8*s), []time.Duration{s, 2 * s, 4 * s, 8 * s, 8 * s}},
@@ -80,8 +81,8 @@ func TestBackoffSequencesWithoutJitterAreExact(t *testing.T) {
 		"exponential base above limit":      {retryhttp.Exponential(9*s, 7*s), []time.Duration{7 * s, 7 * s}},
 		"exponential base zero":             {retryhttp.Exponential(0, 7*s), []time.Duration{0, 0}},
 		"exponential base negative":         {retryhttp.Exponential(-s, 7*s), []time.Duration{0, 0}},
-		"exponential limit zero":            {retryhttp.Exponential(s, 0), []time.Duration{0, 0}},
-		"exponential limit negative":        {retryhttp.Exponential(s, -s), []time.Duration{0, 0}},
+		"exponential limit zero":            {retryhttp.Exponential(s, 0), []time.Duration{s, 2 * s, 4 * s}},
+		"exponential limit negative":        {retryhttp.Exponential(s, -s), []time.Duration{s, 2 * s, 4 * s}},
 		"exponential both at the end":       {retryhttp.Exponential(maxWait, maxWait), []time.Duration{maxWait, maxWait}},
 		"geometric":                         {retryhttp.Geometric(500*ms, 2*s, 1.5), []time.Duration{500 * ms, 750 * ms, 1125 * ms, 1687500 * time.Microsecond, 2 * s, 2 * s}},
 		"geometric by two is exponential":   {retryhttp.Geometric(s, 10*s, 2), []time.Duration{s, 2 * s, 4 * s, 8 * s, 10 * s}},
@@ -98,15 +99,11 @@ func TestBackoffSequencesWithoutJitterAreExact(t *testing.T) {
 		"geometric base above limit":        {retryhttp.Geometric(9*s, 7*s, 3), []time.Duration{7 * s, 7 * s}},
 		"geometric base zero":               {retryhttp.Geometric(0, 7*s, math.Inf(1)), []time.Duration{0, 0}},
 		"geometric base negative":           {retryhttp.Geometric(-s, 7*s, 2), []time.Duration{0, 0}},
-		"geometric limit zero":              {retryhttp.Geometric(s, 0, 2), []time.Duration{0, 0}},
-		"geometric limit negative":          {retryhttp.Geometric(s, -s, 2), []time.Duration{0, 0}},
+		"geometric limit zero":              {retryhttp.Geometric(s, 0, 2), []time.Duration{s, 2 * s, 4 * s}},
+		"geometric limit negative":          {retryhttp.Geometric(s, -s, 2), []time.Duration{s, 2 * s, 4 * s}},
 		"geometric both at the end":         {retryhttp.Geometric(maxWait, maxWait, 2), []time.Duration{maxWait, maxWait}},
-		"full jitter without a limit":       {retryhttp.FullJitter(s, 0), []time.Duration{0, 0}},
 		"full jitter base zero":             {retryhttp.FullJitter(0, s), []time.Duration{0, 0}},
-		"equal jitter limit negative":       {retryhttp.EqualJitter(s, -s), []time.Duration{0, 0}},
 		"equal jitter base negative":        {retryhttp.EqualJitter(-s, s), []time.Duration{0, 0}},
-		"decorrelated limit zero":           {retryhttp.DecorrelatedJitter(s, 0), []time.Duration{0, 0}},
-		"decorrelated limit negative":       {retryhttp.DecorrelatedJitter(s, -s), []time.Duration{0, 0}},
 		"decorrelated base zero":            {retryhttp.DecorrelatedJitter(0, s), []time.Duration{0, 0}},
 		"decorrelated base negative":        {retryhttp.DecorrelatedJitter(-s, s), []time.Duration{0, 0}},
 		"decorrelated base above limit":     {retryhttp.DecorrelatedJitter(9*s, 7*s), []time.Duration{7 * s, 7 * s}},
@@ -117,11 +114,11 @@ func TestBackoffSequencesWithoutJitterAreExact(t *testing.T) {
 		"spread by not a number":            {retryhttp.Constant(s).Spread(math.NaN()), []time.Duration{s, s}},
 		"spread of nothing":                 {retryhttp.Constant(0).Spread(1), []time.Duration{0, 0}},
 		"spread of something negative":      {retryhttp.Backoff(negativeBackoff).Spread(1), []time.Duration{0, 0}},
-		"plus nothing":                      {retryhttp.Constant(s).Plus(0), []time.Duration{s, s}},
-		"plus less than nothing":            {retryhttp.Constant(s).Plus(minWait), []time.Duration{s, s}},
-		"something negative, plus nothing":  {retryhttp.Backoff(negativeBackoff).Plus(0), []time.Duration{0, 0}},
-		"plus saturates":                    {retryhttp.Constant(maxWait).Plus(maxWait), []time.Duration{maxWait, maxWait}},
-		"something negative, plus negative": {retryhttp.Backoff(negativeBackoff).Plus(-1), []time.Duration{0, 0}},
+		"plus nothing":                      {retryhttp.Constant(s).PlusJitter(0), []time.Duration{s, s}},
+		"plus less than nothing":            {retryhttp.Constant(s).PlusJitter(minWait), []time.Duration{s, s}},
+		"something negative, plus nothing":  {retryhttp.Backoff(negativeBackoff).PlusJitter(0), []time.Duration{0, 0}},
+		"plus saturates":                    {retryhttp.Constant(maxWait).PlusJitter(maxWait), []time.Duration{maxWait, maxWait}},
+		"something negative, plus negative": {retryhttp.Backoff(negativeBackoff).PlusJitter(-1), []time.Duration{0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, waits(c.backoff, len(c.want)))
@@ -161,6 +158,9 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 		"exponential, of 1 ns, 65":      {retryhttp.Exponential(1, maxWait), 65, maxWait},
 		"exponential, of 3 ns, 62":      {retryhttp.Exponential(3, maxWait), 62, 3 << 61},
 		"exponential, of 3 ns, 63":      {retryhttp.Exponential(3, maxWait), 63, maxWait},
+		"exponential, no limit":         {retryhttp.Exponential(s, 0), math.MaxInt, maxWait},
+		"linear, no limit":              {retryhttp.Linear(s, 0), math.MaxInt, maxWait},
+		"geometric, no limit":           {retryhttp.Geometric(s, 0, 3), math.MaxInt, maxWait},
 		"exponential, 1 ns, greatest":   {retryhttp.Exponential(1, maxWait), math.MaxInt, maxWait},
 		"geometric, 0":                  {retryhttp.Geometric(s, 9*s, 3), 0, s},
 		"geometric, least":              {retryhttp.Geometric(s, 9*s, 3), math.MinInt, s},
@@ -206,6 +206,11 @@ func TestBackoffJittersEvenlyOverItsWholeRange(t *testing.T) {
 		"full, greatest, still spread":        {full, math.MaxInt, 0, 0, 10 * s},
 		"full, longest":                       {retryhttp.FullJitter(maxWait, maxWait), 1, 0, 0, maxWait},
 		"full, base above limit":              {retryhttp.FullJitter(20*s, 10*s), 1, 0, 0, 10 * s},
+		"full, no limit":                      {retryhttp.FullJitter(250*ms, 0), 3, 0, 0, s},
+		"full, limit negative, greatest":      {retryhttp.FullJitter(s, -s), math.MaxInt, 0, 0, maxWait},
+		"equal, no limit":                     {retryhttp.EqualJitter(s, 0), 3, 0, 2 * s, 4 * s},
+		"decorrelated, no limit":              {retryhttp.DecorrelatedJitter(s, 0), 2, time.Hour, s, 3 * time.Hour},
+		"decorrelated, no limit, saturates":   {retryhttp.DecorrelatedJitter(s, -s), 2, maxWait, s, maxWait},
 		"equal, 1":                            {equal, 1, 0, s / 2, s},
 		"equal, least":                        {equal, math.MinInt, 0, s / 2, s},
 		"equal, 3":                            {equal, 3, 9 * s, 2 * s, 4 * s},
@@ -228,13 +233,13 @@ func TestBackoffJittersEvenlyOverItsWholeRange(t *testing.T) {
 		"spread without bound":                {retryhttp.Constant(s).Spread(math.Inf(1)), 1, 0, 0, 2 * s},
 		"spread at the limit":                 {retryhttp.Exponential(s, 10*s).Spread(0.5), math.MaxInt, 0, 5 * s, 15 * s},
 		"spread saturates":                    {retryhttp.Constant(maxWait).Spread(1), 1, 0, 0, maxWait},
-		"plus":                                {retryhttp.Constant(s).Plus(250 * ms), 1, 0, s, 1250 * ms},
-		"plus at the limit":                   {retryhttp.Exponential(s, 10*s).Plus(s), math.MaxInt, 0, 10 * s, 11 * s},
-		"plus to something negative":          {retryhttp.Backoff(negativeBackoff).Plus(s), 1, 0, 0, s},
-		"plus the longest":                    {retryhttp.Constant(0).Plus(maxWait), 1, 0, 0, maxWait},
+		"plus":                                {retryhttp.Constant(s).PlusJitter(250 * ms), 1, 0, s, 1250 * ms},
+		"plus at the limit":                   {retryhttp.Exponential(s, 10*s).PlusJitter(s), math.MaxInt, 0, 10 * s, 11 * s},
+		"plus to something negative":          {retryhttp.Backoff(negativeBackoff).PlusJitter(s), 1, 0, 0, s},
+		"plus the longest":                    {retryhttp.Constant(0).PlusJitter(maxWait), 1, 0, 0, maxWait},
 		"nil, spread by nothing":              {retryhttp.Backoff(nil).Spread(0), 1, 0, 0, 250 * ms},
 		"nil, spread by nothing, limit":       {retryhttp.Backoff(nil).Spread(0), math.MaxInt, 0, 0, 30 * s},
-		"nil, plus nothing":                   {retryhttp.Backoff(nil).Plus(0), 2, 0, 0, 500 * ms},
+		"nil, plus nothing":                   {retryhttp.Backoff(nil).PlusJitter(0), 2, 0, 0, 500 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requireUniform(t, c.lo, c.hi, func() time.Duration { return c.backoff(c.n, c.prev) })
@@ -248,7 +253,7 @@ func TestBackoffDrawsAreIndependent(t *testing.T) {
 		"equal":        retryhttp.EqualJitter(time.Hour, time.Hour),
 		"decorrelated": retryhttp.DecorrelatedJitter(time.Minute, time.Hour),
 		"spread":       retryhttp.Constant(time.Hour).Spread(0.5),
-		"plus":         retryhttp.Constant(time.Hour).Plus(time.Hour),
+		"plus":         retryhttp.Constant(time.Hour).PlusJitter(time.Hour),
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := make(map[time.Duration]bool)
@@ -272,7 +277,7 @@ func TestBackoffWrappersPassTheirArgumentsOn(t *testing.T) {
 		return 0
 	})
 	inner.Spread(0.5)(3, 4)
-	inner.Plus(time.Second)(5, 6)
+	inner.PlusJitter(time.Second)(5, 6)
 	assert.Equal(t, []args{{3, 4}, {5, 6}}, got)
 }
 
@@ -297,13 +302,13 @@ func TestBackoffKeepsNoState(t *testing.T) {
 		"exponential": retryhttp.Exponential(time.Second, time.Minute),
 		"geometric":   retryhttp.Geometric(time.Second, time.Minute, 1.5),
 		"spread":      retryhttp.Exponential(time.Second, time.Minute).Spread(0),
-		"plus":        retryhttp.Exponential(time.Second, time.Minute).Plus(0),
+		"plus":        retryhttp.Exponential(time.Second, time.Minute).PlusJitter(0),
 	}
 	jittered := []retryhttp.Backoff{
 		retryhttp.FullJitter(time.Second, time.Minute),
 		retryhttp.EqualJitter(time.Second, time.Minute),
 		retryhttp.DecorrelatedJitter(time.Second, time.Minute),
-		retryhttp.Exponential(time.Second, time.Minute).Spread(0.5).Plus(time.Second),
+		retryhttp.Exponential(time.Second, time.Minute).Spread(0.5).PlusJitter(time.Second),
 	}
 	for name, b := range backoffs {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func (s *backoffSpec) build(t *testing.T) retryhttp.Backoff {
 		b = b.Spread(*s.Spread)
 	}
 	if s.PlusMs != nil {
-		b = b.Plus(millis(*s.PlusMs))
+		b = b.PlusJitter(millis(*s.PlusMs))
 	}
 	return b
 }

@@ -380,8 +380,8 @@ func ExampleBackoff_Spread() {
 }
 
 // 1, 2, 4, 8 and 16 seconds, each with up to a second on top.
-func ExampleBackoff_Plus() {
-	backoff := retryhttp.Exponential(time.Second, 16*time.Second).Plus(time.Second)
+func ExampleBackoff_PlusJitter() {
+	backoff := retryhttp.Exponential(time.Second, 16*time.Second).PlusJitter(time.Second)
 	fmt.Println(within(backoff, 1, 1*time.Second, 2*time.Second))
 	fmt.Println(within(backoff, 5, 16*time.Second, 17*time.Second))
 	// Output:

@@ -133,12 +133,16 @@ func FuzzBackoff(f *testing.F) {
 				t.Fatalf("%s: %v (%d) is not within [%v, %v]", name, d, d, lo, hi)
 			}
 		}
-		clip := func(x *big.Int) time.Duration { // to [0, limit]
+		top := limit
+		if limit <= 0 {
+			top = math.MaxInt64
+		}
+		clip := func(x *big.Int) time.Duration { // to [0, top]
 			switch {
-			case base <= 0 || limit <= 0:
+			case base <= 0:
 				return 0
-			case x.Cmp(big.NewInt(limitNS)) > 0:
-				return limit
+			case x.Cmp(big.NewInt(int64(top))) > 0:
+				return top
 			}
 			return time.Duration(x.Int64())
 		}
@@ -152,15 +156,11 @@ func FuzzBackoff(f *testing.F) {
 		retry := max(n, 1)
 		linear := clip(new(big.Int).Mul(big.NewInt(baseNS), big.NewInt(int64(retry))))
 		exponential := clip(new(big.Int).Lsh(big.NewInt(baseNS), uint(min(retry-1, 200))))
-		lowest := time.Duration(0) // of what DecorrelatedJitter draws
-		if base > 0 && limit > 0 {
-			lowest = min(base, limit)
+		lowest, highest := time.Duration(0), time.Duration(0) // of what DecorrelatedJitter draws
+		if base > 0 {
+			lowest = min(base, top)
+			highest = min(top, sum(sum(max(prev, base), max(prev, base)), max(prev, base)))
 		}
-		highest := time.Duration(0)
-		if base > 0 && limit > 0 {
-			highest = min(limit, sum(sum(max(prev, base), max(prev, base)), max(prev, base)))
-		}
-		top := max(limit, 0)
 		for name, c := range map[string]struct {
 			backoff retryhttp.Backoff
 			lo, hi  time.Duration
@@ -172,19 +172,19 @@ func FuzzBackoff(f *testing.F) {
 			"FullJitter":         {retryhttp.FullJitter(base, limit), 0, exponential},
 			"EqualJitter":        {retryhttp.EqualJitter(base, limit), exponential / 2, exponential},
 			"DecorrelatedJitter": {retryhttp.DecorrelatedJitter(base, limit), lowest, highest},
-			"nil":                {retryhttp.Backoff(nil).Plus(0), 0, 30 * time.Second},
+			"nil":                {retryhttp.Backoff(nil).PlusJitter(0), 0, 30 * time.Second},
 			"anything":           {func(int, time.Duration) time.Duration { return base }, minWait, maxWait},
 		} {
 			d := c.backoff(n, prev)
 			within(name, d, c.lo, c.hi)
 			lo, hi := max(c.lo, 0), max(c.hi, 0)
-			within(name+".Plus", c.backoff.Plus(extra)(n, prev), lo, sum(hi, max(extra, 0)))
-			within(name+".Plus.Plus", c.backoff.Plus(extra).Plus(extra)(n, prev), lo, sum(hi, sum(max(extra, 0), max(extra, 0))))
+			within(name+".PlusJitter", c.backoff.PlusJitter(extra)(n, prev), lo, sum(hi, max(extra, 0)))
+			within(name+".PlusJitter.Plus", c.backoff.PlusJitter(extra).PlusJitter(extra)(n, prev), lo, sum(hi, sum(max(extra, 0), max(extra, 0))))
 			within(name+".Spread", c.backoff.Spread(factor)(n, prev), 0, sum(hi, hi))
 			if !(factor > 0) {
 				within(name+".Spread by nothing", c.backoff.Spread(factor)(n, prev), lo, hi)
 			}
-			within(name+".Spread.Plus", c.backoff.Spread(factor).Plus(extra)(n, prev), 0, sum(sum(hi, hi), max(extra, 0)))
+			within(name+".Spread.Plus", c.backoff.Spread(factor).PlusJitter(extra)(n, prev), 0, sum(sum(hi, hi), max(extra, 0)))
 		}
 	})
 }

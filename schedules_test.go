@@ -45,7 +45,7 @@ func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcom
 
 func TestScheduleOfGoogleCoreReporting(t *testing.T) {
 	// Five waits of 2^n seconds, n = 0…4, plus up to 1,000 ms drawn anew each time.
-	backoff := retryhttp.Exponential(time.Second, 16*time.Second).Plus(time.Second)
+	backoff := retryhttp.Exponential(time.Second, 16*time.Second).PlusJitter(time.Second)
 	for n := range 5 {
 		base := time.Second << n
 		requireUniform(t, base, base+time.Second, func() time.Duration { return backoff(n+1, 0) })

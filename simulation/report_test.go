@@ -269,7 +269,7 @@ them returns sooner. This library adds up to half of what was asked, so that the
 ![Arrivals after a Retry-After of 5 seconds](storm.svg)`)
 	spread := func(extra time.Duration) func() retryhttp.Policy {
 		return func() retryhttp.Policy {
-			return retryhttp.Policy{MaxRetryAfter: -1, Backoff: retryhttp.Constant(5 * time.Second).Plus(extra)}
+			return retryhttp.Policy{MaxRetryAfter: -1, Backoff: retryhttp.Constant(5 * time.Second).PlusJitter(extra)}
 		}
 	}
 	cases := []struct {

@@ -123,7 +123,7 @@ func TestFailsafesDelaysHaveTheirLike(t *testing.T) {
 		assertWaits(t, failsafe(func(b failsafeBuilder) failsafeBuilder {
 			return b.WithRandomDelay(time.Second, 3*time.Second)
 		}), random...)
-		backoff = retryhttp.Constant(time.Second).Plus(2 * time.Second)
+		backoff = retryhttp.Constant(time.Second).PlusJitter(2 * time.Second)
 		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), random...)
 	})
 }

@@ -41,7 +41,7 @@ func Example_heimdallAfter() {
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		MaxAttempts:    4,
 		AttemptTimeout: 5 * time.Second,
-		Backoff:        retryhttp.Exponential(50*time.Millisecond, time.Second).Plus(20 * time.Millisecond),
+		Backoff:        retryhttp.Exponential(50*time.Millisecond, time.Second).PlusJitter(20 * time.Millisecond),
 	})}
 	req, err := http.NewRequest(http.MethodGet, server.URL, nil)
 	if err != nil {
@@ -68,12 +68,12 @@ func TestHeimdallsBackoffsHaveTheirLike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := []span{{time.Second, 2 * time.Second}, {3 * time.Second, 4 * time.Second}, {5 * time.Second, 6 * time.Second}}
 		assertWaits(t, with(heimdall.NewExponentialBackoff(time.Second, 5*time.Second, 3, jitter)), spans...)
-		backoff := retryhttp.Geometric(time.Second, 5*time.Second, 3).Plus(jitter)
+		backoff := retryhttp.Geometric(time.Second, 5*time.Second, 3).PlusJitter(jitter)
 		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), spans...)
 
 		same := []span{{time.Second, 2 * time.Second}, {time.Second, 2 * time.Second}, {time.Second, 2 * time.Second}}
 		assertWaits(t, with(heimdall.NewConstantBackoff(time.Second, jitter)), same...)
-		assertWaits(t, retrying(retryhttp.Policy{Backoff: retryhttp.Constant(time.Second).Plus(jitter)}), same...)
+		assertWaits(t, retrying(retryhttp.Policy{Backoff: retryhttp.Constant(time.Second).PlusJitter(jitter)}), same...)
 	})
 }
 

@@ -14,7 +14,7 @@ func TestHerdReturnsSpreadAndNeverSooner(t *testing.T) {
 	const all = 1000
 	spread := func(extra time.Duration) func() retryhttp.Policy {
 		return func() retryhttp.Policy {
-			return retryhttp.Policy{MaxRetryAfter: -1, Backoff: retryhttp.Constant(asked).Plus(extra)}
+			return retryhttp.Policy{MaxRetryAfter: -1, Backoff: retryhttp.Constant(asked).PlusJitter(extra)}
 		}
 	}
 	for _, c := range []struct {

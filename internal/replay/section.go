@@ -1,9 +1,12 @@
 package replay
 
-import "io"
+import (
+	"io"
+	"os"
+)
 
-// section reads a body that has random access, an *os.File above all: nothing
-// is copied, and readers need not take turns.
+// section reads a body that has random access, an *os.File above all: nothing is
+// kept, and readers need not take turns.
 type section struct {
 	source *Source
 	at     io.ReaderAt
@@ -15,16 +18,24 @@ func (s *section) repeatable() bool { return true }
 func (s *section) rewind() error    { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
-	left := s.size - r.offset
-	if left <= 0 {
+	offset := r.offset
+	if offset >= s.size {
 		return 0, io.EOF
 	}
+	if _, local := s.at.(*os.File); local {
+		return s.readAt(r, p, offset)
+	}
+	return readBeside(r, p, func(p []byte) (int, error) { return s.readAt(r, p, offset) })
+}
+
+func (s *section) readAt(r *Reader, p []byte, offset int64) (int, error) {
 	if err := s.source.enter(r); err != nil {
 		return 0, err
 	}
 	defer s.source.leave()
+	left := s.size - offset
 	p = p[:min(int64(len(p)), left)]
-	n, err := s.at.ReadAt(p, s.start+r.offset)
+	n, err := s.at.ReadAt(p, s.start+offset)
 	n, err = checked(n, err, len(p))
 	switch {
 	case int64(n) == left:

@@ -2,11 +2,14 @@ package replay
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,13 +93,47 @@ func TestFileThatGrewGivesWhatItHad(t *testing.T) {
 	assert.Equal(t, text, readAll(t, open(t, lease(t, s, l))))
 }
 
+// A goroutine or a buffer for each Read would show as an allocation.
 func TestFileIsReadStraightIntoTheCallersBuffer(t *testing.T) {
-	var into *byte
-	body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func(p []byte) { into = &p[0] }}
-	p := make([]byte, 8)
-	_, err := open(t, lease(t, New(body, 1000), nil)).Read(p)
+	f, err := os.Create(filepath.Join(t.TempDir(), "body"))
 	require.NoError(t, err)
-	assert.Same(t, &p[0], into)
+	require.NoError(t, f.Truncate(1<<20))
+	r := open(t, lease(t, New(f, 1000), nil))
+	p := make([]byte, 8)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		if n, err := r.Read(p); n != len(p) || err != nil {
+			panic(err)
+		}
+	}))
+	require.NoError(t, r.Close())
+	require.NoError(t, f.Close())
+}
+
+// What is no file may stall, and only a goroutine of its own gets out of that.
+func TestSectionThatStallsIsLeftBehind(t *testing.T) {
+	for _, byCut := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			stall := make(chan struct{})
+			body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func([]byte) { <-stall }}
+			ctx, cancel := context.WithCancel(t.Context())
+			s := New(body, 1000)
+			l, err := s.Lease(ctx, nil, nil)
+			require.NoError(t, err)
+			want := context.Canceled
+			if byCut {
+				want = ErrOver
+				time.AfterFunc(time.Second, l.Cut)
+			} else {
+				time.AfterFunc(time.Second, cancel)
+			}
+			start := time.Now()
+			_, err = open(t, l).Read(make([]byte, 8))
+			assert.ErrorIs(t, err, want)
+			assert.Equal(t, time.Second, time.Since(start))
+			close(stall)
+			cancel()
+		})
+	}
 }
 
 func TestFileIsNotReadOnceItsLastByteWasGiven(t *testing.T) {

@@ -10,13 +10,13 @@
 package replay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"slices"
 	"sync"
-	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 var (
@@ -93,6 +93,13 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 	return st
 }
 
+// Recorded reports whether the body can be read only once, so that what is read
+// from it must be kept.
+func (s *Source) Recorded() bool {
+	_, recorded := s.origin.(*stream)
+	return recorded
+}
+
 // Repeatable reports whether a further lease can be had now.
 func (s *Source) Repeatable() bool {
 	s.mu.Lock()
@@ -144,25 +151,12 @@ func (s *Source) Seal(cut bool) {
 	if !done {
 		return
 	}
-	closed := make(chan struct{})
-	go func() {
-		s.body.Close()
-		close(closed)
-	}()
 	if reading {
+		closing.Begin(s.body)
 		return
 	}
-	timer := time.NewTimer(closeTime)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
+	closing.Soon(s.body)
 }
-
-// closeTime is for how long Seal waits for Close, so that the body of a request
-// that has ended is, as a rule, closed when its result is seen.
-const closeTime = 10 * time.Millisecond
 
 // closeIfDone unlocks s.mu, and closes the body if nobody needs it any more.
 //
@@ -175,7 +169,7 @@ func (s *Source) closeIfDone() {
 	s.mu.Unlock()
 	switch {
 	case done && reading:
-		go s.body.Close()
+		closing.Begin(s.body)
 	case done:
 		s.body.Close()
 	}
@@ -220,7 +214,6 @@ type Lease struct {
 
 	// guarded by source.mu
 	over     bool
-	first    *Reader
 	newest   *Reader
 	followed bool // by another lease, which has been promised the beginning
 }
@@ -239,7 +232,7 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	}
 	r := &Reader{lease: l, over: make(chan struct{})}
 	s.readers = append(s.readers, r)
-	l.first, l.newest = cmp.Or(l.first, r), r
+	l.newest = r
 	return r, nil
 }
 
@@ -275,14 +268,16 @@ type Reader struct {
 	offset int64
 	over   chan struct{} // closed by Close, or with the attempt
 	used   bool          // somebody has read from it; written with source.mu held, by Read alone
+	ended  bool          // it has met the end; written likewise
 }
 
-// counts reports whether r keeps the body open. net/http's HTTP/2 opens a reader
-// for a resend before it looks for a connection, and where there is none forgets
-// it, without a Close. What it uses is the newest, or the first; any other one
-// counts from its first Read.
+// counts reports whether r keeps the body open once there is a result. A base may
+// forget to close what it got. One that signs reads a reader to its end, or sends
+// what GetBody returned and never looks at the first; net/http's HTTP/2 opens a
+// reader for a resend before it looks for a connection. So a reader that has met
+// its end does not count, nor does an unread one that a newer one superseded.
 func (r *Reader) counts() bool {
-	return r.used || r == r.lease.first || r == r.lease.newest
+	return !r.ended && (r.used || r == r.lease.newest)
 }
 
 // use has r count. It is too late once the body has been closed.
@@ -297,18 +292,30 @@ func (r *Reader) Read(p []byte) (int, error) {
 	if !r.used {
 		r.use()
 	}
-	if r.isOver() {
+	switch {
+	case r.ended:
+		return 0, io.EOF // also after the attempt: net/http looks for the end once more
+	case r.isOver():
 		return 0, ErrOver
-	}
-	if len(p) == 0 {
+	case len(p) == 0:
 		return 0, nil
 	}
 	n, err := r.lease.source.origin.read(r, p)
 	r.offset += int64(n)
-	if err == io.EOF && r.lease.atEOF != nil {
-		r.lease.once.Do(r.lease.atEOF)
+	if err == io.EOF {
+		if r.lease.atEOF != nil {
+			r.lease.once.Do(r.lease.atEOF)
+		}
+		r.end()
 	}
 	return n, err
+}
+
+func (r *Reader) end() {
+	s := r.lease.source
+	s.mu.Lock()
+	r.ended = true
+	s.closeIfDone()
 }
 
 // Close ends this reader. The body itself is closed later, see [Source.Seal].

@@ -36,20 +36,27 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // read calls f, which reads the body, with r's turn having been taken, gives
 // the turn back, and returns what f has read.
+func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
+	return readBeside(r, p, func(p []byte) (int, error) {
+		defer t.give()
+		return f(p)
+	})
+}
+
+// readBeside calls f, which reads the body, and returns what f has read.
 //
 // If r's attempt ends meanwhile, it does not wait for f. net/http's HTTP/1
 // transport does not return from RoundTrip, not even when the context has
 // ended, while it is in a Read of the body; so a caller whose body stalls would
 // wait for it despite every time limit. This is why f gets a goroutine and a
 // buffer of its own: it may come back when p belongs to somebody else.
-func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
+func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 	buffer := buffers.Get().(*[bufferSize]byte)
 	done := make(chan result, 1)
 	go func() {
 		got := result{err: &ReadError{errNoReturn}}
 		defer func() {
 			got.panicked = recover()
-			t.give()
 			done <- got
 		}()
 		got.n, got.err = f(buffer[:min(len(p), bufferSize)])

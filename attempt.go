@@ -6,21 +6,23 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/replay"
+	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
 // roundTrip sends req through base and returns either a response or an error,
 // also where base breaks that rule. A positive timeout bounds the time until
-// the response header; lease is that on req's body, or nil.
-func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration, lease *replay.Lease) (*http.Response, error) {
+// the response header; body is what reads the request's body.
+func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration, body reading) (*http.Response, error) {
 	var resp *http.Response
 	var err error
 	if timeout > 0 {
-		resp, err = roundTripWithin(base, req, timeout, lease)
+		resp, err = roundTripWithin(base, req, timeout, body)
 	} else {
 		resp, err = base.RoundTrip(req)
 	}
@@ -39,14 +41,14 @@ func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration,
 // A context with a deadline would not do: it cannot be disarmed, and would cut
 // the body that is being read. So a timer cancels, and is stopped at the
 // header. The context itself must live as long as the body, which therefore
-// has to be wrapped. The lease is cut because a base may be in a Read of the
+// has to be wrapped. The reading is cut because a base may be in a Read of the
 // request's body, and not look at the context before that returns.
-func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration, lease *replay.Lease) (*http.Response, error) {
+func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration, reading reading) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	tooLate := &attemptTimeoutError{after: timeout}
 	timer := time.AfterFunc(timeout, func() {
 		cancel(tooLate)
-		lease.Cut()
+		reading.cut()
 	})
 	returned := false
 	defer func() {
@@ -73,11 +75,21 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		cancel(nil)
 		return resp, err
 	}
+	if bodiless(req, resp) {
+		body.end() // nobody closes it
+	}
 	body.ReadCloser, resp.Body = resp.Body, body
 	if w, ok := body.ReadCloser.(io.Writer); ok {
 		resp.Body = &attemptConn{body, w}
 	}
 	return resp, nil
+}
+
+// bodiless reports whether the response has no body by its nature (RFC 9110,
+// section 6.4.1). HTTP/2's is not http.NoBody.
+func bodiless(req *http.Request, resp *http.Response) bool {
+	return req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
+		resp.StatusCode == http.StatusNotModified || resp.Body == http.NoBody
 }
 
 // innerError returns an error with the Outcome of a Transport underneath that
@@ -115,7 +127,22 @@ func (e *attemptTimeoutError) Is(target error) bool { return target == context.D
 
 // closeResponse closes the body of a response that nobody will get.
 func closeResponse(resp *http.Response) {
-	if resp != nil && resp.Body != nil {
-		resp.Body.Close()
+	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+		closing.Soon(resp.Body)
 	}
 }
+
+// headerTrace notes whether an attempt's header was written. A nil one notes
+// nothing.
+type headerTrace struct{ wrote atomic.Bool }
+
+func (t *headerTrace) attach(req *http.Request) *http.Request {
+	if t == nil {
+		return req
+	}
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteHeaders: func() { t.wrote.Store(true) },
+	}))
+}
+
+func (t *headerTrace) written() bool { return t != nil && t.wrote.Load() }

@@ -42,18 +42,20 @@ func (b *attemptBody) note(change func()) {
 	}
 }
 
+// end notes that the response is over.
+func (b *attemptBody) end() { b.note(func() { b.over = true }) }
+
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.note(func() { b.over = true })
+		b.end()
 	}
 	return n, err
 }
 
 func (b *attemptBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.note(func() { b.over = true })
-	return err
+	defer b.end() // also where Close panics
+	return b.ReadCloser.Close()
 }
 
 // upload is a request's body.

@@ -42,12 +42,15 @@ func (n *numbered) Value(key any) any {
 // String tells no more than that, for the struct has the request's header.
 func (n *numbered) String() string { return "retryhttp.attempt" }
 
-// again returns a copy of what was sent last, for the attempt to come. The base may
-// use what it got until the response's body has been closed, and after an error
-// for as long as it likes.
-func (c *call) again() *http.Request {
-	ctx := c.req.Context()
-	n := &numbered{Context: ctx, number: AttemptNumber(ctx) + c.attempts}
-	n.request = *c.next.WithContext(n)
+// copyForAttempt returns a copy of req for the attempt that follows on so many
+// others. The base may use what it got until the response's body has been closed,
+// and after an error for as long as it likes.
+func copyForAttempt(req *http.Request, others int) *http.Request {
+	ctx := req.Context()
+	if others == 0 {
+		return req.WithContext(ctx)
+	}
+	n := &numbered{Context: ctx, number: AttemptNumber(ctx) + others}
+	n.request = *req.WithContext(n)
 	return &n.request
 }

@@ -1,60 +1,131 @@
 package retryhttp
 
 import (
-	"errors"
+	"bytes"
+	"context"
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
+	"strings"
+	"sync"
 
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-var errNilBody = errors.New("GetBody returned neither a body nor an error")
-
-// bodies gives every attempt of one request a body of its own. The zero value
-// is for a request that has none, or that has a GetBody: there the first attempt
-// sends the caller's request as it is.
+// bodies gives every attempt of one request a body of its own. It is nil for a
+// request whose body is sent as it is: it has none, or http.NewRequest made its
+// GetBody, or no retry can follow.
 type bodies struct {
-	source  *replay.Source
-	lease   *replay.Lease // the newest attempt's
-	before  *replay.Lease // that of the attempt before, which may still be reading
-	trailer http.Header   // as the caller announced it
+	source   *replay.Source   // of a body without a GetBody
+	reopener *replay.Reopener // of a GetBody that http.NewRequest did not make
+	newest   reading
+	previous reading // which may still be going on
+
+	trailer http.Header // as the caller announced it
+	limit   int64       // how much of a stream is kept
+	hidden  bool        // no attempt has a GetBody
 }
 
-func (b *bodies) repeatable() bool {
-	return b.source == nil || b.source.Repeatable()
+// reading is one attempt's right to read the body, from the source or from the
+// reopener. The zero value is for a body that is sent as it is.
+type reading struct {
+	lease     *replay.Lease
+	reopening *replay.Reopening
 }
 
-// release says that there will be no further attempt. Where the last one
-// failed, nothing reads its body any more.
-func (b *bodies) release(failed bool) {
-	if b.source != nil {
-		b.source.Seal(failed)
+// cut ends the attempt's reading.
+func (r reading) cut() {
+	r.lease.Cut()
+	r.reopening.Cut()
+}
+
+// bodiesOf decides how the attempts of req, which has a body, send it.
+func bodiesOf(req *http.Request, p *Policy) *bodies {
+	keyed := keyedForNetHTTP(req.Header)
+	inMemory := madeByNewRequest(req.GetBody)
+	if inMemory && !keyed {
+		return nil
 	}
-}
-
-// cutBefore ends what the attempt before may still be reading.
-func (b *bodies) cutBefore() {
-	b.before.Cut()
-}
-
-// open gives next, a copy of req, the body for a new attempt.
-func (b *bodies) open(req, next *http.Request) error {
+	idempotent := p.Idempotent(req)
+	retries := p.MaxAttempts != 1 && (idempotent || p.RetryUnprocessed)
+	hidden := keyed && !idempotent // net/http goes by the key, and would send it again unseen
+	asItIs := inMemory || !retries && (p.AttemptTimeout <= 0 || req.GetBody != nil)
+	if asItIs && !(hidden && req.GetBody != nil) {
+		return nil
+	}
+	b := &bodies{hidden: hidden, limit: p.MaxBodyBytes}
+	if !retries {
+		b.limit = -1
+	}
 	switch {
-	case b.source != nil:
-		return b.openSource(req, next)
-	case hasBody(req):
-		body, err := next.GetBody()
-		if err == nil && body == nil {
-			err = errNilBody
-		}
-		next.Body = body
-		return err
+	case asItIs:
+	case req.GetBody != nil:
+		b.reopener, b.newest.reopening = replay.NewReopener(req.Body, req.GetBody)
+	default:
+		b.source = replay.New(req.Body, b.limit)
+		b.trailer = req.Trailer.Clone()
 	}
-	return nil
+	return b
 }
 
-func (b *bodies) openSource(req, next *http.Request) error {
+// repeatable reports whether the body of req can be sent again.
+func (b *bodies) repeatable(req *http.Request) bool {
+	if b != nil && b.source != nil {
+		return b.source.Repeatable()
+	}
+	return !hasBody(req) || req.GetBody != nil
+}
+
+// release says that there will be no further attempt. If the last one failed,
+// nothing reads its body any more.
+func (b *bodies) release(failed bool) {
+	switch {
+	case b == nil:
+	case b.source != nil:
+		b.source.Seal(failed)
+	case b.reopener != nil:
+		b.reopener.Seal(failed)
+	}
+}
+
+// reading returns what the newest attempt reads.
+func (b *bodies) reading() reading {
+	if b == nil {
+		return reading{}
+	}
+	return b.newest
+}
+
+// cutPrevious ends what the previous attempt may still be reading.
+func (b *bodies) cutPrevious() {
+	if b != nil {
+		b.previous.cut()
+	}
+}
+
+// open gives next, a copy of the caller's request req, the body for an attempt.
+func (b *bodies) open(req, next *http.Request, first bool) error {
+	var err error
+	switch {
+	case b != nil && b.source != nil:
+		err = b.lend(req, next)
+	case b != nil && b.reopener != nil && first:
+		next.Body, next.GetBody = b.newest.reopening.Body(), b.newest.reopening.Open
+	case b != nil && b.reopener != nil:
+		err = b.reopen(req.Context(), next)
+	case !first:
+		if next.Body, err = req.GetBody(); err == nil && next.Body == nil {
+			err = replay.ErrNoBody
+		}
+	}
+	if b != nil && b.hidden {
+		next.GetBody = nil
+	}
+	return err
+}
+
+func (b *bodies) lend(req, next *http.Request) error {
 	// A body may set the values of req.Trailer when it is read to its end,
 	// which an earlier attempt may be doing while the new one looks at its
 	// keys. So each attempt has a map of its own, filled at the end.
@@ -64,102 +135,49 @@ func (b *bodies) openSource(req, next *http.Request) error {
 		next.Trailer = trailer
 		atEOF = func() { maps.Copy(trailer, req.Trailer) }
 	}
-	lease, err := b.source.Lease(req.Context(), b.lease, atEOF)
+	lease, err := b.source.Lease(req.Context(), b.newest.lease, atEOF)
 	if err != nil {
 		return err
 	}
-	b.before, b.lease = b.lease, lease
-	next.GetBody = lease.Open
+	b.previous, b.newest = b.newest, reading{lease: lease}
+	// A base that finds a GetBody counts on it, at any time. A stream may outgrow
+	// what is kept, unless its length is known.
+	if !b.source.Recorded() || 0 < req.ContentLength && req.ContentLength <= b.limit {
+		next.GetBody = lease.Open
+	}
 	next.Body, err = lease.Open()
 	return err
 }
 
-// prepare makes the first attempt's request, where it cannot be the caller's
-// own: because a key is added, or because its body must be wrapped.
-func (c *call) prepare() {
-	c.addKey()
-	switch {
-	case !hasBody(c.req):
-		return
-	case c.req.GetBody != nil:
-		c.markBody()
-		return
-	}
-	c.bodies.source = replay.New(c.req.Body, c.policy.MaxBodyBytes)
-	c.bodies.trailer = c.req.Trailer.Clone()
-	_ = c.open() // a source's first lease is always granted
-	if keyedForNetHTTP(c.next.Header) && !c.policy.Idempotent(c.next) {
-		c.next.GetBody = nil // net/http goes by the header, and would resend it
-	}
-}
-
-// markBody has errors of reading a body that has a GetBody told from those of
-// sending it, where a repeated request could hang on it: a body that dials in its
-// Read must not pass for a server that was never reached.
-func (c *call) markBody() {
-	if !c.policy.RetryUnprocessed || c.policy.Idempotent(c.next) {
-		return
-	}
-	getBody := c.req.GetBody
-	c.next = c.next.WithContext(c.req.Context())
-	c.next.Body = markedBody{c.req.Body}
-	c.next.GetBody = func() (io.ReadCloser, error) {
-		body, err := getBody()
-		if err != nil || body == nil {
-			return nil, err
-		}
-		return markedBody{body}, nil
-	}
-}
-
-// markedBody marks the errors of its Reads.
-type markedBody struct{ io.ReadCloser }
-
-func (b markedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
-		err = &bodyError{err}
-	}
-	return n, err
-}
-
-// bodyError is an error from reading a body that has a GetBody.
-type bodyError struct{ error }
-
-func (e *bodyError) Unwrap() error { return e.error }
-
-// open makes the next attempt's request and opens its body. Without a body there
-// is nothing that could fail, and the copy is left to send: many requests
-// may be waiting, and need none meanwhile.
-func (c *call) open() error {
-	if !hasBody(c.req) {
-		return nil
-	}
-	next := c.again()
-	if err := c.bodies.open(c.req, next); err != nil {
+func (b *bodies) reopen(ctx context.Context, next *http.Request) error {
+	opened, err := b.reopener.Reopen(ctx, b.newest.reopening)
+	if err != nil {
 		return err
 	}
-	c.next, c.opened = next, true
+	b.previous, b.newest = b.newest, reading{reopening: opened}
+	next.Body, next.GetBody = opened.Body(), opened.Open
 	return nil
 }
 
-// addKey has the attempts carry an Idempotency-Key if the policy makes one.
-func (c *call) addKey() {
-	p := c.policy
-	if p.IdempotencyKey == nil || hasIdempotencyKey(c.req.Header) || p.Idempotent(c.req) {
-		return
+// madeByNewRequest reports whether getBody is what http.NewRequest makes for a
+// body in memory. The readers that it returns have positions of their own and
+// never fail. It compares code pointers, for the closures of one function
+// literal share one.
+func madeByNewRequest(getBody func() (io.ReadCloser, error)) bool {
+	if getBody == nil {
+		return false
 	}
-	key := p.IdempotencyKey(c.req)
-	if key == "" {
-		return
-	}
-	c.next = c.req.WithContext(c.req.Context())
-	c.next.Header = maps.Clone(c.req.Header)
-	if c.next.Header == nil {
-		c.next.Header = make(http.Header)
-	}
-	c.next.Header[idempotencyKeyHeader] = []string{key}
+	code, made := reflect.ValueOf(getBody).Pointer(), inMemory()
+	return code == made[0] || code == made[1] || code == made[2]
 }
+
+var inMemory = sync.OnceValue(func() (code [3]uintptr) {
+	for i, body := range []io.Reader{bytes.NewBufferString("x"), bytes.NewReader([]byte("x")), strings.NewReader("x")} {
+		req, _ := http.NewRequest(http.MethodPut, "", body)
+		code[i] = reflect.ValueOf(req.GetBody).Pointer()
+	}
+	return code
+})
 
 func hasBody(req *http.Request) bool {
 	return req.Body != nil && req.Body != http.NoBody

@@ -318,6 +318,7 @@ func TestAnAttemptThatIsOverCannotReadOn(t *testing.T) {
 		body := &trackedBody{Reader: strings.NewReader("0123456789")}
 		req, err := http.NewRequest("PUT", "http://host.example/", body)
 		require.NoError(t, err)
+		req.ContentLength = 10
 		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -350,6 +351,9 @@ func TestAttemptsCarryGetBody(t *testing.T) {
 	// net/http needs it to send a request again that a server refused on
 	// HTTP/2, or that met a dead connection.
 	for name, request := range bodyKinds(t) {
+		if name == "stream" {
+			continue // it may outgrow what is kept: see below
+		}
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				resend := func(code int) script.Step {
@@ -370,6 +374,45 @@ func TestAttemptsCarryGetBody(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, 200, resp.StatusCode)
 			})
+		})
+	}
+}
+
+// A base that finds a GetBody counts on it (a signer that hashes the body, say) and
+// buffers otherwise. So a stream has one only if all of it will be kept.
+func TestAttemptsOfAStreamCarryGetBodyIfItIsKept(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		length         int64
+		limit          int64
+		attemptTimeout time.Duration
+		maxAttempts    int
+		want           bool
+	}{
+		{name: "length unknown", length: -1},
+		{name: "length unknown, as zero", length: 0},
+		{name: "at the default limit", length: 64 << 10, want: true},
+		{name: "past the default limit", length: 64<<10 + 1},
+		{name: "at a limit", length: 10, limit: 10, want: true},
+		{name: "past a limit", length: 11, limit: 10},
+		{name: "nothing is kept", length: 1, limit: -1},
+		{name: "nothing is kept without retries", length: 1, attemptTimeout: time.Hour, maxAttempts: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			base := script.New(script.Fail(errBroken), script.Status(503))
+			p := noWait
+			p.MaxBodyBytes, p.AttemptTimeout, p.MaxAttempts = tc.limit, tc.attemptTimeout, tc.maxAttempts
+			req, err := http.NewRequest("PUT", "http://host.example/", io.MultiReader(strings.NewReader("x")))
+			require.NoError(t, err)
+			req.ContentLength = tc.length
+			resp, err := retryhttp.New(base, p).RoundTrip(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			require.NotEmpty(t, base.Requests())
+			for _, r := range base.Requests() {
+				assert.Equal(t, tc.want, r.GetBody != nil)
+			}
 		})
 	}
 }

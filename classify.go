@@ -16,16 +16,17 @@ import (
 
 // Attempt describes one attempt and how it went.
 type Attempt struct {
-	// Number is 1 for the first attempt of a request.
+	// Number is 1 for the first attempt of a request. It is 0 in [Policy.OnDone] if
+	// no attempt was made, because the context had ended.
 	Number int
 	// Request is the request as it was sent, with the headers that were added
 	// to it, but with the caller's context, in which [AttemptNumber] finds
 	// Number; beneath another Transport it finds the number counted on from
 	// there. It must not be changed.
 	Request *http.Request
-	// Response is nil if Err is not. Its body belongs to the Transport:
-	// [Policy.OnRetry] may read from it, [Policy.Classify] must not, and
-	// neither may close it.
+	// Response is nil if Err is not. [Policy.OnRetry] may read from its body;
+	// [Policy.Classify] must not, nor [Policy.OnDone], for that body is the
+	// caller's. None of them may close it.
 	Response *http.Response
 	// Err is nil if Response is not.
 	Err error
@@ -54,6 +55,20 @@ const (
 	// method.
 	Unprocessed
 )
+
+// String returns "final", "retryable" or "unprocessed", and a number for any other
+// value.
+func (c Class) String() string {
+	switch c {
+	case Final:
+		return "final"
+	case Retryable:
+		return "retryable"
+	case Unprocessed:
+		return "unprocessed"
+	}
+	return "Class(" + strconv.Itoa(int(c)) + ")"
+}
 
 // Classify is the default for [Policy.Classify], and the function to call from
 // your own for the cases that you leave alone.
@@ -107,13 +122,13 @@ func classifyStatus(status int) Class {
 
 func classifyError(req *http.Request, err error) Class {
 	switch {
-	case req != nil && req.Context().Err() != nil:
+	case req != nil && ended(req) != nil:
 		return Final // the caller has gone
 	case is[*permanentError](err):
 		return Final
 	case is[*replay.ReadError](err):
 		return Final // the body can't be read, and there is no GetBody to make a better one
-	case is[*bodyError](err):
+	case is[*replay.BodyError](err):
 		return Retryable // GetBody may make a better one
 	case untrusted(err), wrongProtocol(err), invalidRequest(err):
 		return Final
@@ -189,7 +204,21 @@ var notARequest = [...]string{
 	"invalid Trailer key",
 	"invalid request :path",
 	"net/http: can't write control character in Request.URL",
-	"idna: ", // a host name that is none
+	"idna: ",               // a host name that is none
+	"http: ContentLength=", // and the body is longer or shorter
+	"http: Request.ContentLength=",
+	"http2: request body larger than specified content length",
+}
+
+// refusedWithoutGetBody reports whether text says that net/http's HTTP/2 would have sent the
+// request again by itself, had it a GetBody, because the server refused the stream
+// or announced that it had not processed it. net/http does so after a
+// PROTOCOL_ERROR, too, which proves nothing.
+func refusedWithoutGetBody(text string) bool {
+	cause, found := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
+	return found &&
+		(strings.HasPrefix(cause, "stream error: ") && strings.Contains(cause, "; REFUSED_STREAM") ||
+			strings.HasPrefix(cause, "http2: Transport received Server's graceful shutdown GOAWAY] "))
 }
 
 // notHTTP reports whether text tells of an answer that is not HTTP. A status

@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"reflect"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -18,27 +20,27 @@ const (
 
 // drain reads what is left of the failed response, so that its connection can
 // serve again, and closes it. If that takes too long, or ctx ends, the response
-// is closed as it is, which costs the connection.
-func (c *call) drain(ctx context.Context, a *Attempt) {
-	resp, limit := a.Response, c.drainTime(a.Wait)
-	if resp.Body == nil {
-		return
-	}
-	if resp.Body == http.NoBody || resp.ContentLength > maxDrainBytes || limit <= 0 {
-		resp.Body.Close()
+// is left to itself, which costs the connection.
+func (c *call) drain(ctx context.Context, resp *http.Response, wait time.Duration) {
+	if resp.Body == nil || resp.Body == http.NoBody {
 		return
 	}
 	d, _ := c.t.drains.Get().(*drain)
 	if d == nil {
 		d = newDrain()
 	}
-	d.start(resp.Body)
+	limit := c.drainTime(wait)
+	d.start(resp, limit > 0)
 	if !c.await(ctx, d, limit) {
-		go d.close() // which may wait for the Read
+		d.leave()
 		return
 	}
-	d.body, d.rest.R, d.done = nil, nil, nil
+	panicked := d.panicked
+	d.body, d.done, d.panicked = nil, nil, nil
 	c.t.drains.Put(d)
+	if panicked != nil {
+		panic(panicked)
+	}
 }
 
 // await reports whether the drain was done in time. As a rule all of a failed
@@ -68,15 +70,21 @@ func (c *call) drainTime(wait time.Duration) time.Duration {
 	return min(maxDrainTime, max(wait, c.room()/10))
 }
 
-// drain reads one body to its end, in a goroutine of its own, since a Read may
-// hang, even through the end of its context.
+// drain reads one body to its end and closes it, in a goroutine of its own: a
+// Read or a Close may hang, even through the end of its context.
+//
+// A body may panic. That of a Read counts as its end; that of Close surfaces in
+// the caller if the caller still waits.
 type drain struct {
-	run    func() // readAll as a value: starting that allocates nothing
-	body   io.ReadCloser
-	rest   io.LimitedReader
-	closed atomic.Bool
-	state  atomic.Uint32
-	done   chan struct{} // closed at the end, once the state says that somebody waits
+	run      func() // readAll as a value: starting that allocates nothing
+	body     io.ReadCloser
+	rest     int64       // how much may still be read
+	empty    int         // how many Reads in a row brought nothing
+	left     atomic.Bool // nobody waits any more
+	closed   atomic.Bool
+	panicked any // by Close
+	state    atomic.Uint32
+	done     chan struct{} // closed at the end, once the state says that somebody waits
 }
 
 const (
@@ -85,23 +93,49 @@ const (
 	drainEnded
 )
 
+// maxEmptyReads is how many Reads in a row may return neither bytes nor an error,
+// as in bufio.
+const maxEmptyReads = 100
+
 func newDrain() *drain {
 	d := new(drain)
 	d.run = d.readAll
 	return d
 }
 
-func (d *drain) start(body io.ReadCloser) {
-	d.body = body
-	d.rest = io.LimitedReader{R: body, N: maxDrainBytes}
+// start begins to read, if that may be of use, and to close.
+func (d *drain) start(resp *http.Response, read bool) {
+	d.body, d.rest, d.empty = resp.Body, 0, 0
+	if read && resp.ContentLength <= maxDrainBytes {
+		d.rest = maxDrainBytes
+	}
+	d.left.Store(false)
 	d.closed.Store(false)
 	d.state.Store(drainGoesOn)
 	go d.run()
 }
 
 func (d *drain) readAll() {
-	_, _ = io.Copy(io.Discard, &d.rest)
-	d.close()
+	defer d.end()
+	defer d.close()
+	defer func() { _ = recover() }()
+	_, _ = io.Copy(io.Discard, d)
+}
+
+// Read reads on from the body, for as long as that is of use.
+func (d *drain) Read(p []byte) (int, error) {
+	if d.rest <= 0 || d.empty == maxEmptyReads || d.left.Load() {
+		return 0, io.EOF
+	}
+	n, err := d.body.Read(p[:min(d.rest, int64(len(p)))])
+	d.rest -= int64(n)
+	if d.empty++; n > 0 {
+		d.empty = 0
+	}
+	return n, err
+}
+
+func (d *drain) end() {
 	if !d.state.CompareAndSwap(drainGoesOn, drainEnded) {
 		close(d.done)
 	}
@@ -120,8 +154,57 @@ func (d *drain) notify() <-chan struct{} {
 	return d.done
 }
 
+// leave gives the body up. A Read that hangs is freed where that is safe: by the
+// end of the attempt's context if it has one of its own, and by Close if the body
+// is net/http's. Close beside a Read is promised there and nowhere else: a decoder
+// goes back to its pool while it is read. Any other body is closed when its Read
+// has returned.
+func (d *drain) leave() {
+	d.left.Store(true)
+	if attempt, ok := attemptOf(d.body); ok {
+		attempt.cancel(nil)
+	}
+	if closableInRead(d.body) {
+		go d.close()
+	}
+}
+
 func (d *drain) close() {
 	if d.closed.CompareAndSwap(false, true) {
-		d.body.Close()
+		defer func() { d.panicked = recover() }()
+		_ = d.body.Close()
 	}
+}
+
+// closableInRead reports whether body is one of net/http's own, which may be
+// closed while it is read. It goes by the names of their types: of others in that
+// package some wrap what they are given. A type that is renamed costs a connection
+// where a response stalls, and a test watches for it.
+func closableInRead(body io.ReadCloser) bool {
+	if attempt, ok := attemptOf(body); ok {
+		body = attempt.ReadCloser
+	}
+	t := reflect.TypeOf(body)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath() == "net/http" && slices.Contains(netHTTPBodies[:], t.Name())
+}
+
+var netHTTPBodies = [...]string{
+	"bodyEOFSignal", // HTTP/1
+	"gzipReader",
+	"http2transportResponseBody",
+	"http2gzipReader",
+}
+
+// attemptOf returns the attemptBody that body is, if it is one.
+func attemptOf(body io.ReadCloser) (*attemptBody, bool) {
+	switch b := body.(type) {
+	case *attemptBody:
+		return b, true
+	case *attemptConn:
+		return b.attemptBody, true
+	}
+	return nil, false
 }

@@ -51,8 +51,8 @@ func ExamplePolicy() {
 		OnRetry: func(a retryhttp.Attempt) {
 			fmt.Println("retrying after attempt", a.Number)
 		},
-		OnDone: func(req *http.Request, o retryhttp.Outcome) {
-			fmt.Println(req.Method, "took", o.Attempts, "attempts")
+		OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
+			fmt.Println(a.Request.Method, "took", o.Attempts, "attempts")
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}

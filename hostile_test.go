@@ -59,15 +59,21 @@ func TestASlowCloseOfTheBodyDoesNotHoldUpTheResponse(t *testing.T) {
 
 func TestHooksThatPanicLeakNothing(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
+	asked := 0
 	cases := map[string]struct {
 		p    retryhttp.Policy
 		base http.RoundTripper
 	}{
-		"OnRetry":    {p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
-		"Classify":   {p: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { boom(); return 0 }}},
-		"Backoff":    {p: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
-		"Idempotent": {p: retryhttp.Policy{Idempotent: func(*http.Request) bool { boom(); return true }}},
-		"base":       {base: script.New(func(r *http.Request) (*http.Response, error) { defer r.Body.Close(); panic(http.ErrAbortHandler) })},
+		"OnRetry":  {p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
+		"Classify": {p: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { boom(); return 0 }}},
+		"Backoff":  {p: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
+		"Idempotent": {p: retryhttp.Policy{Idempotent: func(*http.Request) bool {
+			if asked++; asked > 1 { // the first time, there is no response yet
+				boom()
+			}
+			return true
+		}}},
+		"base": {base: script.New(func(r *http.Request) (*http.Response, error) { defer r.Body.Close(); panic(http.ErrAbortHandler) })},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -66,21 +66,26 @@ func refuseStreams(c net.Conn, code uint32, n int32, seen *atomic.Int32) {
 }
 
 func TestRefusedStreamsAreUnprocessed(t *testing.T) {
-	const refused, internalError, never = 7, 2, 1 << 30
+	const refused, internalError, protocolError, never = 7, 2, 1, 1 << 30
 	cases := []struct {
 		name     string
 		code     uint32
 		success  int32 // the first stream that is answered
+		length   int64 // that the request tells
 		policy   retryhttp.Policy
 		attempts int
 		status   int
 		streams  int32
 	}{
-		// net/http tries a refused stream eight times itself before it tells.
-		{"a POST", refused, never, retryhttp.Policy{}, 1, 0, 8},
-		{"a POST that may be repeated if unprocessed", refused, never, retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 16},
-		{"and succeeds in the end", refused, 10, retryhttp.Policy{RetryUnprocessed: true}, 2, 200, 10},
-		{"another error may have been processed", internalError, never, retryhttp.Policy{RetryUnprocessed: true}, 1, 0, 1},
+		{"a POST", refused, never, 7, retryhttp.Policy{}, 1, 0, 1},
+		// With a GetBody, net/http tries a refused stream eight times itself.
+		{"a POST that may be repeated if unprocessed", refused, never, 7, retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 16},
+		{"and succeeds in the end", refused, 10, 7, retryhttp.Policy{RetryUnprocessed: true}, 2, 200, 10},
+		// Without one it says that it cannot.
+		{"a stream that may be repeated if unprocessed", refused, never, -1, retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 2},
+		{"and the stream succeeds in the end", refused, 2, -1, retryhttp.Policy{RetryUnprocessed: true}, 2, 200, 2},
+		{"another error may have been processed", internalError, never, -1, retryhttp.Policy{RetryUnprocessed: true}, 1, 0, 1},
+		{"and so may what net/http would have sent again", protocolError, never, -1, retryhttp.Policy{RetryUnprocessed: true}, 1, 0, 1},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -107,6 +112,7 @@ func TestRefusedStreamsAreUnprocessed(t *testing.T) {
 				}
 				req, err := http.NewRequest("POST", "http://server/", io.MultiReader(strings.NewReader("content")))
 				require.NoError(t, err)
+				req.ContentLength = tc.length
 				resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
 				if tc.status == 0 {
 					e := errorOf(t, err)

@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"cmp"
 	"crypto/rand"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,11 +35,34 @@ func RandomKey(*http.Request) string {
 
 const idempotencyKeyHeader = "Idempotency-Key"
 
-// hasIdempotencyKey looks for the names in any case: a key that was put into the
-// map by hand is sent as it stands there.
+// withKey returns a copy of req that carries an Idempotency-Key, if p makes one
+// for it, and otherwise req. A key of the caller's that holds only empty strings
+// is left out, in whatever case its name is spelled.
+func withKey(req *http.Request, p *Policy) *http.Request {
+	if p.IdempotencyKey == nil || hasIdempotencyKey(req.Header) || p.Idempotent(req) {
+		return req
+	}
+	key := p.IdempotencyKey(req)
+	if key == "" {
+		return req
+	}
+	keyed := req.WithContext(req.Context())
+	keyed.Header = make(http.Header, len(req.Header)+1)
+	maps.Copy(keyed.Header, req.Header)
+	maps.DeleteFunc(keyed.Header, func(name string, _ []string) bool { return namesKey(name) })
+	keyed.Header[idempotencyKeyHeader] = []string{key}
+	return keyed
+}
+
+// namesKey accepts any case: a key that was put into the map by hand is sent as
+// it stands there.
+func namesKey(name string) bool {
+	return strings.EqualFold(name, idempotencyKeyHeader) || strings.EqualFold(name, "X-Idempotency-Key")
+}
+
 func hasIdempotencyKey(h http.Header) bool {
 	for name, values := range h {
-		if strings.EqualFold(name, idempotencyKeyHeader) || strings.EqualFold(name, "X-Idempotency-Key") {
+		if namesKey(name) {
 			if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
 				return true
 			}

@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,31 @@ const (
 	StopCanceled      Stop = "canceled"       // the request's context ended
 	StopNested        Stop = "nested"         // a Transport underneath had already retried, or given up
 )
+
+// reason says in words why there was no further attempt.
+func (s Stop) reason() string {
+	switch s {
+	case StopFinal:
+		return "a retry would not help"
+	case StopNotIdempotent:
+		return "the request is not safe to repeat"
+	case StopBody:
+		return "the body cannot be sent again"
+	case StopAttempts:
+		return "attempt limit"
+	case StopDeadline:
+		return "no time left to wait"
+	case StopRetryAfter:
+		return "the server asked for a longer wait"
+	case StopBudget:
+		return "retry budget spent"
+	case StopCanceled:
+		return "canceled"
+	case StopNested:
+		return "a Transport below has given up"
+	}
+	return cmp.Or(string(s), "no reason was recorded")
+}
 
 // OutcomeOf returns how the request ended that resp answers. A response on
 // which nothing was recorded, because the first attempt was final or because it
@@ -140,7 +166,8 @@ func (e *Error) Error() string {
 	if e.Attempts <= 1 {
 		return text
 	}
-	return fmt.Sprintf("%s (%d attempts in %v, stopped by %s)", text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop)
+	return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
+		text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
 }
 
 // Unwrap returns Err and, on StopCanceled, also the context's cause and its

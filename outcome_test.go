@@ -98,11 +98,11 @@ func TestErrorText(t *testing.T) {
 		want string
 	}{
 		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
-		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (4 attempts in 1.235s, stopped by attempts)"},
-		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (4 attempts in 1s, stopped by budget)"},
-		{"nested, by hand", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Elapsed: time.Second, Stop: retryhttp.StopNested}, Err: errBroken}, "connection broken (2 attempts in 1s, stopped by nested)"},
-		{"over another request's", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 2 * time.Second, Stop: retryhttp.StopAttempts}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (4 attempts in 1s, stopped by budget) (4 attempts in 2s, stopped by attempts)"},
-		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (3 attempts in 2s, stopped by nested)"},
+		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (gave up after 4 attempts in 1.235s: attempt limit)"},
+		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent)"},
+		{"nested, by hand", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Elapsed: time.Second, Stop: retryhttp.StopNested}, Err: errBroken}, "connection broken (gave up after 2 attempts in 1s: a Transport below has given up)"},
+		{"over another request's", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 2 * time.Second, Stop: retryhttp.StopAttempts}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent) (gave up after 4 attempts in 2s: attempt limit)"},
+		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (gave up after 3 attempts in 2s: a Transport below has given up)"},
 		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
 		{
 			"a URL with secrets",
@@ -184,7 +184,7 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 				tc.inner.Backoff = retryhttp.Constant(time.Second)
 				outer := retryhttp.Policy{Idempotent: idempotent, Budget: budget, Backoff: retryhttp.Constant(time.Second)}
 				var done retryhttp.Outcome
-				outer.OnDone = func(_ *http.Request, o retryhttp.Outcome) { done = o }
+				outer.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
 				req := get(t, t.Context())
 				req.Method = tc.method
 				resp, err := retryhttp.New(retryhttp.New(base, tc.inner), outer).RoundTrip(req)

@@ -77,9 +77,12 @@ type Policy struct {
 	// the wait, and delays the retry if it is longer.
 	OnRetry func(Attempt)
 
-	// OnDone, if not nil, is called once for each RoundTrip, when its outcome
-	// is known, with the caller's request. It must not change the request.
-	OnDone func(*http.Request, Outcome)
+	// OnDone, if not nil, is called once for each RoundTrip, when its outcome is
+	// known, with the last attempt. The attempt has the response that the caller
+	// gets, whose body OnDone must not read, or the last error. Its Number is 0 if
+	// the context had ended before the first attempt. OnDone must not change the
+	// request.
+	OnDone func(Attempt, Outcome)
 
 	// Logger, if not nil, gets a record at level Info for each retry, and one
 	// at level Warn for each request that was given up: one whose Stop is

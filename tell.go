@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-func (c *call) tellRetry(a Attempt) {
+func (c *call) tellRetry(a *Attempt) {
 	if l := c.policy.Logger; l != nil {
 		l.LogAttrs(c.req.Context(), slog.LevelInfo, "retrying request",
 			c.method(), c.url(), result(a),
@@ -15,11 +15,11 @@ func (c *call) tellRetry(a Attempt) {
 			slog.Duration("wait", a.Wait))
 	}
 	if c.policy.OnRetry != nil {
-		c.policy.OnRetry(a)
+		c.policy.OnRetry(*a)
 	}
 }
 
-func (c *call) tellDone(a Attempt, o Outcome) {
+func (c *call) tellDone(a *Attempt, o Outcome) {
 	if l := c.policy.Logger; l != nil && o.Stop != StopFinal && o.Stop != StopCanceled {
 		l.LogAttrs(c.req.Context(), slog.LevelWarn, "gave up on request",
 			c.method(), c.url(), result(a),
@@ -30,7 +30,7 @@ func (c *call) tellDone(a Attempt, o Outcome) {
 			slog.Bool("ambiguous", o.Ambiguous))
 	}
 	if c.policy.OnDone != nil {
-		c.policy.OnDone(c.req, o)
+		c.policy.OnDone(*a, o)
 	}
 }
 
@@ -42,7 +42,7 @@ func (c *call) url() slog.Attr {
 	return slog.String("url", publicURL(c.req.URL))
 }
 
-func result(a Attempt) slog.Attr {
+func result(a *Attempt) slog.Attr {
 	if a.Err != nil {
 		return slog.String("error", failureText(a.Err))
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -41,13 +42,19 @@ func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
 					assert.Equal(t, "body of 503", string(body), "the hook may read the failed body")
 				}
 			},
-			OnDone: func(r *http.Request, o retryhttp.Outcome) {
+			OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
 				events = append(events, "done")
+				attempts = append(attempts, a)
 				outcome = o
-				assert.Same(t, req, r)
 			},
 		}).RoundTrip(req)
 		require.NoError(t, err)
+		last := attempts[2]
+		attempts = attempts[:2]
+		assert.Same(t, resp, last.Response, "the caller's")
+		assert.Equal(t, 3, last.Number)
+		assert.NoError(t, last.Err)
+		assert.Equal(t, outcome, retryhttp.OutcomeOf(last.Response))
 		assert.Equal(t, []string{"retry", "retry", "done"}, events)
 		assert.Equal(t, []time.Duration{0, time.Second}, at, "before the wait")
 		assert.Equal(t, retryhttp.OutcomeOf(resp), outcome)
@@ -61,13 +68,35 @@ func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
 }
 
 func TestOnDoneOfASuccessAtOnce(t *testing.T) {
+	var attempts []retryhttp.Attempt
 	var outcomes []retryhttp.Outcome
-	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{OnDone: func(_ *http.Request, o retryhttp.Outcome) { outcomes = append(outcomes, o) }})
-	_, err := rt.RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return script.Response(req, 200), nil
+		})
+		rt := retryhttp.New(base, retryhttp.Policy{OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
+			attempts, outcomes = append(attempts, a), append(outcomes, o)
+		}})
+		req := get(t, t.Context())
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, []retryhttp.Attempt{{Number: 1, Request: req, Response: resp, Elapsed: time.Second}}, attempts)
+	})
 	require.Len(t, outcomes, 1)
 	assert.Equal(t, 1, outcomes[0].Attempts)
 	assert.Equal(t, retryhttp.StopFinal, outcomes[0].Stop)
+}
+
+func TestOnDoneGetsTheLastError(t *testing.T) {
+	var last retryhttp.Attempt
+	p := noWait
+	p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a }
+	_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
+	require.Error(t, err)
+	assert.Equal(t, errBroken, last.Err)
+	assert.Nil(t, last.Response)
+	assert.Equal(t, 4, last.Number)
 }
 
 // logOf returns what is logged of one request.

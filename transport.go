@@ -86,6 +86,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/pooled"
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
@@ -146,7 +147,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Context().Err() != nil {
 		c.opened = false
 		closeBody(req)
-		return c.finish(Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
+		return c.finish(&Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
 	}
 	c.prepare()
 	for {
@@ -156,7 +157,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			stop = c.pause(&a)
 		}
 		if stop != "" {
-			return c.finish(a, stop)
+			return c.finish(&a, stop)
 		}
 	}
 }
@@ -172,8 +173,9 @@ type call struct {
 	t      *Transport
 	policy *Policy
 	req    *http.Request // the caller's
+	keyed  *http.Request // req, or a copy that carries a key
 	next   *http.Request // what the next attempt sends; its context is the caller's
-	bodies bodies
+	bodies *bodies
 
 	timer timer
 
@@ -184,6 +186,7 @@ type call struct {
 	waited    time.Duration
 	attempts  int
 	class     Class    // of the last attempt
+	written   bool     // its header was, as far as that is known
 	inner     *Outcome // of a Transport underneath, in the last attempt
 	ambiguous bool
 
@@ -193,18 +196,49 @@ type call struct {
 	finished  bool
 }
 
+// prepare decides what the attempts send. The first sends the caller's own request
+// where it can.
+func (c *call) prepare() {
+	c.keyed = withKey(c.req, c.policy)
+	c.next = c.keyed
+	if !hasBody(c.req) {
+		return
+	}
+	if c.bodies = bodiesOf(c.keyed, c.policy); c.bodies != nil {
+		_ = c.open() // the first reading is always granted
+	}
+}
+
+// open makes the request that the next attempt sends, with its body. Every request
+// that is not the caller's own is made here.
+func (c *call) open() error {
+	next := copyForAttempt(c.keyed, c.attempts)
+	if hasBody(c.req) {
+		if err := c.bodies.open(c.keyed, next, c.attempts == 0); err != nil {
+			return err
+		}
+	}
+	c.next, c.opened = next, true
+	return nil
+}
+
 // send makes one attempt.
 func (c *call) send() Attempt {
-	c.withdrawn, c.opened = false, false
 	if c.attempts > 0 && !hasBody(c.req) {
-		c.next = c.again()
+		_ = c.open() // not earlier: many requests may be waiting, and need no copy meanwhile
 	}
+	c.withdrawn, c.opened = false, false
 	c.attempts++
-	resp, err := roundTrip(c.t.base, c.next, c.policy.AttemptTimeout, c.bodies.lease)
+	var trace *headerTrace
+	if c.policy.RetryUnprocessed && !c.policy.Idempotent(c.next) {
+		trace = new(headerTrace)
+	}
+	resp, err := roundTrip(c.t.base, trace.attach(c.next), c.policy.AttemptTimeout, c.bodies.reading())
 	c.response = resp
+	c.written = trace.written()
 	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
-	if !c.t.plain || c.policy != &c.t.policy || err != nil || resp.StatusCode >= 400 { // else nobody will ask
-		a.Elapsed = c.t.now() - c.began
+	if !c.t.plain || c.policy != &c.t.policy || c.policy.OnDone != nil || err != nil || resp.StatusCode >= 400 {
+		a.Elapsed = c.t.now() - c.began // else nobody will ask
 	}
 	if c.class = c.policy.Classify(a); c.class != Retryable && c.class != Unprocessed {
 		c.class = Final
@@ -219,7 +253,10 @@ func (c *call) send() Attempt {
 // last so that no token goes to a retry that will not happen.
 func (c *call) judge(a *Attempt) Stop {
 	p := c.policy
-	if c.req.Context().Err() != nil && (a.Response == nil || c.class != Final) {
+	if c.class == Final && a.Response != nil {
+		return StopFinal
+	}
+	if ended(c.req) != nil {
 		return StopCanceled
 	}
 	if c.class == Final {
@@ -228,13 +265,13 @@ func (c *call) judge(a *Attempt) Stop {
 	if c.inner != nil {
 		return StopNested
 	}
-	if !p.Idempotent(a.Request) && !(p.RetryUnprocessed && c.class == Unprocessed) {
+	if !p.Idempotent(a.Request) && !(p.RetryUnprocessed && c.unprocessed(a)) {
 		return StopNotIdempotent
 	}
 	if p.MaxAttempts > 0 && a.Number >= p.MaxAttempts {
 		return StopAttempts
 	}
-	if !c.bodies.repeatable() {
+	if !c.bodies.repeatable(c.req) {
 		return StopBody
 	}
 	asked := c.retryAfter(a)
@@ -248,34 +285,55 @@ func (c *call) judge(a *Attempt) Stop {
 		return StopBudget
 	}
 	c.withdrawn = true
-	if err := c.open(); err != nil {
-		c.refund()
-		if a.Err != nil {
-			a.Err = errors.Join(a.Err, err)
+	if hasBody(c.req) {
+		if err := c.open(); err != nil {
+			c.refund()
+			if a.Err != nil {
+				a.Err = errors.Join(a.Err, err)
+			}
+			return StopBody
 		}
-		return StopBody
 	}
 	return ""
 }
 
+// unprocessed reports whether the server provably did not process the attempt, so
+// that a request that is not idempotent may be sent again. An error that claims so
+// after the header was written proves nothing: a connection that is carried by
+// another one may report a failed dial from any of its reads. A refused stream is
+// the server's own word, and so is a response.
+func (c *call) unprocessed(a *Attempt) bool {
+	return c.class == Unprocessed && (a.Err == nil || !c.written || streamRefused(a.Err))
+}
+
 // finish ends the RoundTrip with the last attempt's result.
-func (c *call) finish(a Attempt, stop Stop) (*http.Response, error) {
+func (c *call) finish(a *Attempt, stop Stop) (*http.Response, error) {
 	c.bodies.release(a.Err != nil)
 	success := stop == StopFinal && a.Response != nil
 	if success {
 		c.policy.Budget.Deposit(c.req)
 	}
 	if success && c.attempts == 1 && c.inner == nil {
-		return c.finishAtOnce(a.Response), nil
+		return c.finishAtOnce(a), nil
 	}
 	o := c.outcome(stop)
+	if a.Response != nil {
+		attachOutcome(a.Response, c.req, o)
+	}
 	c.tellDone(a, o)
 	c.finished = true
 	if a.Err != nil {
-		return nil, c.newError(a.Err, o)
+		return nil, newError(a.Err, o, c.req)
 	}
-	attachOutcome(a.Response, c.req, o)
 	return a.Response, nil
+}
+
+// closeUnsent closes the body that was opened for an attempt that is not made.
+func (c *call) closeUnsent() {
+	if c.opened {
+		c.opened = false
+		closing.Soon(c.next.Body)
+	}
 }
 
 // refund gives back the token of a retry that is not sent.
@@ -302,15 +360,15 @@ func (c *call) cleanUp() {
 
 // finishAtOnce ends the RoundTrip whose first attempt was final. There is
 // nothing to record: OutcomeOf knows this case.
-func (c *call) finishAtOnce(resp *http.Response) *http.Response {
+func (c *call) finishAtOnce(a *Attempt) *http.Response {
+	if a.Response.Request != c.req {
+		a.Response.Request = c.req
+	}
 	if c.policy.OnDone != nil {
-		c.policy.OnDone(c.req, c.outcome(StopFinal))
+		c.policy.OnDone(*a, c.outcome(StopFinal))
 	}
 	c.finished = true
-	if resp.Request != c.req {
-		resp.Request = c.req
-	}
-	return resp
+	return a.Response
 }
 
 func (c *call) outcome(stop Stop) Outcome {
@@ -322,19 +380,44 @@ func (c *call) outcome(stop Stop) Outcome {
 		Ambiguous: c.ambiguous,
 	}
 	if c.inner != nil {
-		o.Attempts += c.inner.Attempts - 1
+		o.Attempts += max(c.inner.Attempts, 1) - 1 // 0 if its context had ended
 		o.Waited += c.inner.Waited
 		o.Ambiguous = o.Ambiguous || c.inner.Ambiguous
 	}
 	return o
 }
 
-func (c *call) newError(err error, o Outcome) *Error {
+func newError(err error, o Outcome, req *http.Request) *Error {
 	e := &Error{Outcome: o, Err: err}
-	if ctx := c.req.Context(); o.Stop == StopCanceled {
-		e.canceled = []error{context.Cause(ctx), ctx.Err()}
+	if o.Stop != StopCanceled {
+		return e
+	}
+	e.canceled = append(e.canceled, ended(req))
+	if err := req.Context().Err(); err != nil {
+		e.canceled = append(e.canceled, err)
 	}
 	return e
+}
+
+var errCancelClosed = errors.New("the request's Cancel channel was closed")
+
+// ended returns why req's caller has stopped waiting, or nil. A deadline counts
+// from the moment that it names: http.Client.Timeout closes Request.Cancel, which
+// ends an attempt, and the context notices only after that.
+func ended(req *http.Request) error {
+	ctx := req.Context()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	select {
+	case <-req.Cancel:
+		return errCancelClosed
+	default:
+		return nil
+	}
 }
 
 // innerOutcome returns what a Transport underneath recorded, or nil if there is
@@ -360,5 +443,5 @@ func innerOutcome(a *Attempt) *Outcome {
 // one that failed and so ended this one's context, or one that this one's body
 // is read from.
 func fromElsewhere(e *Error, a *Attempt) bool {
-	return errors.Is(context.Cause(a.Request.Context()), e) || is[*replay.ReadError](a.Err) || is[*bodyError](a.Err)
+	return errors.Is(context.Cause(a.Request.Context()), e) || is[*replay.ReadError](a.Err) || is[*replay.BodyError](a.Err)
 }

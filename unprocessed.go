@@ -57,8 +57,10 @@ func streamRefused(err error) bool {
 		return e.As(&stream) && stream.Code == refusedStream
 	case interface{ Unwrap() error }:
 		return e.Unwrap() != nil && streamRefused(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return false
 	}
-	return false
+	return refusedWithoutGetBody(err.Error())
 }
 
 // streamError has the shape of net/http's own HTTP/2 stream error, which lets

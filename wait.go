@@ -54,25 +54,24 @@ func (c *call) room() time.Duration {
 // ended meanwhile; a is then the attempt whose result cannot be returned any
 // more.
 func (c *call) pause(a *Attempt) Stop {
-	c.tellRetry(*a)
-	c.bodies.cutBefore() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
+	c.tellRetry(a)
+	c.bodies.cutPrevious() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
 	ctx := c.req.Context()
 	status := 0
-	if a.Response != nil {
-		c.drain(ctx, a)
-		status, a.Response, c.response = a.Response.StatusCode, nil, nil // sleepers need not hold on to it
+	if resp := a.Response; resp != nil {
+		status, a.Response, c.response = resp.StatusCode, nil, nil // sleepers need not hold on to it
+		c.drain(ctx, resp, a.Wait)
 	}
 	if a.Wait > 0 && ctx.Err() == nil {
 		c.timer.sleep(ctx, a.Wait-(c.t.now()-c.decided)) // for what is left of it
 	}
 	c.began = c.t.now()
 	c.waited += c.began - c.decided
-	if ctx.Err() == nil {
+	if ended(c.req) == nil {
 		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""
 	}
-	c.opened = false
-	closeBody(c.next)
+	c.closeUnsent()
 	c.refund()
 	if status != 0 {
 		a.Err = statusError(status)

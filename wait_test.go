@@ -185,7 +185,7 @@ func TestCancelDuringAWait(t *testing.T) {
 				resp, err := retryhttp.New(script.New(tc.step), retryhttp.Policy{
 					Budget:  budget,
 					Backoff: retryhttp.Constant(time.Second),
-					OnDone:  func(_ *http.Request, o retryhttp.Outcome) { done = append(done, o) },
+					OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = append(done, o) },
 				}).RoundTrip(req)
 
 				assert.Equal(t, 1500*time.Millisecond, time.Since(start), "promptly")
@@ -199,7 +199,7 @@ func TestCancelDuringAWait(t *testing.T) {
 				if tc.last != nil {
 					assert.ErrorIs(t, err, tc.last)
 				}
-				assert.EqualError(t, err, tc.text+" (2 attempts in 1.5s, stopped by canceled)")
+				assert.EqualError(t, err, tc.text+" (gave up after 2 attempts in 1.5s: canceled)")
 				assert.Equal(t, 2, budget.withdrawn)
 				assert.Equal(t, 1, budget.refunded, "the retry that was not sent")
 				assert.Equal(t, int32(1), body.closes.Load())
@@ -238,8 +238,8 @@ func TestContextThatEndedBefore(t *testing.T) {
 			base := script.New(script.Status(200))
 			budget := &countingBudget{}
 
-			resp, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, OnDone: func(r *http.Request, o retryhttp.Outcome) {
-				assert.Same(t, req, r)
+			resp, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
+				assert.Equal(t, retryhttp.Attempt{Request: req, Err: cause}, a)
 				done = append(done, o)
 			}}).RoundTrip(req)
 
@@ -327,12 +327,14 @@ func TestDrainIsBounded(t *testing.T) {
 		elapsed  time.Duration // MaxElapsed
 		wait     time.Duration // that came of it
 		bytes    int64         // that were read, at most
+		stuck    bool          // a Read is under way at the end
 	}{
 		{name: "an endless body costs 64 KiB", backoff: time.Second, wait: time.Second, bytes: 64 << 10},
-		{name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second, wait: time.Second},
-		{name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond, wait: 250 * time.Millisecond},
-		{name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond, elapsed: 100 * time.Millisecond, wait: 10 * time.Millisecond},
-		{name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second, wait: time.Second, bytes: 8},
+		{name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second, wait: time.Second, stuck: true},
+		{name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond, wait: 250 * time.Millisecond, stuck: true},
+		{name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond, elapsed: 100 * time.Millisecond, wait: 10 * time.Millisecond, stuck: true},
+		// The Read that is under way then brings the ninth byte.
+		{name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second, wait: time.Second, bytes: 9},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -345,6 +347,11 @@ func TestDrainIsBounded(t *testing.T) {
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, []time.Duration{tc.wait}, base.Waits())
 				synctest.Wait()
+				if tc.stuck {
+					assert.Zero(t, body.closes.Load(), "not beside a Read")
+					time.Sleep(tc.interval)
+					tc.bytes = 1
+				}
 				assert.Equal(t, int32(1), body.closes.Load())
 				assert.Equal(t, tc.bytes, body.bytes.Load())
 			})

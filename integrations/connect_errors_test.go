@@ -56,7 +56,7 @@ func TestConnectTellsOnlyOnDoneOfABrokenConnectionAndTheContextsEnd(t *testing.T
 				done := make(chan retryhttp.Outcome, 1) // connect may return before the Transport does
 				policy := retryhttp.Policy{
 					Backoff: retryhttp.Constant(tt.wait),
-					OnDone:  func(_ *http.Request, o retryhttp.Outcome) { done <- o },
+					OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { done <- o },
 				}
 				client := connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](
 					&http.Client{Transport: retryhttp.New(base, policy)}, "http://host.example"+sayProcedure, noSideEffects)

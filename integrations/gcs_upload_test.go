@@ -48,7 +48,7 @@ func TestGCSMeetsItsOwnEcho(t *testing.T) {
 	defer server.Close()
 	policy := threeAttempts(gcsPolicy)
 	var outcome retryhttp.Outcome
-	policy.OnDone = func(_ *http.Request, o retryhttp.Outcome) { outcome = o }
+	policy.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { outcome = o }
 
 	w := gcsObject(t, nil, server.URL, policy).If(storage.Conditions{DoesNotExist: true}).NewWriter(t.Context())
 	_, err := io.WriteString(w, "all of it")

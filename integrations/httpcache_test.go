@@ -93,7 +93,7 @@ func TestCacheAnswersWithWhatIsStaleOnceRetriesHaveEnded(t *testing.T) {
 			var attempts []int
 			client := newCaching(retryhttp.Policy{
 				Backoff: retryhttp.Constant(0),
-				OnDone:  func(_ *http.Request, o retryhttp.Outcome) { attempts = append(attempts, o.Attempts) },
+				OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { attempts = append(attempts, o.Attempts) },
 			})
 			for range 2 {
 				resp, err := client.Get(server.URL)

@@ -92,7 +92,7 @@ func TestMinioHidesTheErrorOfABrokenConnection(t *testing.T) {
 	defer server.Close()
 	policy := threeAttempts(minioPolicy)
 	var outcome retryhttp.Outcome
-	policy.OnDone = func(_ *http.Request, o retryhttp.Outcome) { outcome = o }
+	policy.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { outcome = o }
 
 	_, err := minioClient(t, server.URL, policy).StatObject(t.Context(), "books", "17", minio.StatObjectOptions{})
 	var failure *retryhttp.Error
@@ -112,7 +112,7 @@ func TestMinioEndsItsRetriesBeforeTheSignatureEnds(t *testing.T) {
 	policy.Backoff = retryhttp.Constant(15 * time.Minute)
 	policy.OnRetry = func(retryhttp.Attempt) { cancel() }
 	var outcome retryhttp.Outcome
-	policy.OnDone = func(_ *http.Request, o retryhttp.Outcome) { outcome = o }
+	policy.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { outcome = o }
 
 	_, err := minioClient(t, server.URL, policy).StatObject(ctx, "books", "17", minio.StatObjectOptions{})
 	require.Error(t, err)

@@ -166,7 +166,7 @@ func TestProxyStopsWaitingWhenItsClientHasGone(t *testing.T) {
 	proxy := proxyTo(t, backend, func(p *retryhttp.Policy) {
 		p.Backoff = retryhttp.Constant(time.Second)
 		p.OnRetry = func(retryhttp.Attempt) { leave() }
-		p.OnDone = func(_ *http.Request, o retryhttp.Outcome) { done <- o }
+		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done <- o }
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, proxy, nil)
 	require.NoError(t, err)

@@ -168,7 +168,7 @@ func TestStripeCallHasADeadline(t *testing.T) {
 	defer server.Close()
 	policy := threeAttempts(stripePolicy)
 	var bounded bool
-	policy.OnDone = func(req *http.Request, _ retryhttp.Outcome) { _, bounded = req.Context().Deadline() }
+	policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { _, bounded = a.Request.Context().Deadline() }
 
 	require.NoError(t, createPayment(t, newStripeBackends(server.URL, policy)))
 	require.True(t, bounded)

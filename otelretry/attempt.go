@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
@@ -41,23 +43,50 @@ type withinSpan struct{ next http.RoundTripper }
 func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	op, span := operationOf(ctx), trace.SpanFromContext(ctx)
-	op.describe(span, retryhttp.AttemptNumber(ctx))
+	made := op.describe(span, retryhttp.AttemptNumber(ctx))
 	if op.attempt.trailer != nil {
 		req = req.WithContext(ctx)
 		req.Trailer = op.attempt.trailer
 	}
 	returned := false
 	defer func() {
-		if !returned && span.SpanContext().SpanID() != op.around.SpanID() {
+		if !returned && made {
 			span.End() // the base panics, and otelhttp would not end it
 		}
 	}()
 	resp, err := w.next.RoundTrip(req)
 	returned = true
-	if resp != nil && resp.StatusCode == http.StatusSwitchingProtocols {
+	switch {
+	case err != nil && made:
+		endInError(span, err)
+	case err == nil && resp != nil && resp.StatusCode == http.StatusSwitchingProtocols:
 		op.attempt.body = resp.Body
+	case err == nil && resp != nil && resp.Body != nil && made:
+		resp.Body = &spanBody{resp.Body, span}
 	}
 	return resp, err
+}
+
+// endInError ends span before otelhttp sets its status to err's own text, which may
+// quote a header or a query. Nothing changes a span that has ended.
+func endInError(span trace.Span, err error) {
+	span.SetAttributes(semconv.ErrorType(err))
+	span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
+	span.End()
+}
+
+// spanBody ends the attempt's span where the response's body fails.
+type spanBody struct {
+	io.ReadCloser
+	span trace.Span
+}
+
+func (b *spanBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		endInError(b.span, err)
+	}
+	return n, err
 }
 
 type closeWriter interface{ CloseWrite() error }

@@ -65,27 +65,17 @@ func newMetrics(m metric.Meter) *metrics {
 // observe returns p with an OnDone that records before it calls p's own.
 func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 	next := p.OnDone
-	p.OnDone = func(req *http.Request, o retryhttp.Outcome) {
+	p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+		req := a.Request
 		m.record(req, o)
 		if m.budget != nil && req.URL != nil { // which a TokenBucket.Key may look at
 			m.tokens.Record(req.Context(), m.budget.Tokens(req), metric.WithAttributes(serverOf(req)...))
 		}
 		if next != nil {
-			next(callersOf(req), o)
+			next(a, o)
 		}
 	}
 	return p
-}
-
-// callersOf returns the request that req is a copy of, if that is still there: an
-// edit may have wrapped OnDone to call it later.
-func callersOf(req *http.Request) *http.Request {
-	if op := operationOf(req.Context()); op != nil && req == &op.request {
-		if caller := op.caller.Load(); caller != nil {
-			return caller
-		}
-	}
-	return req
 }
 
 // budgetOf returns t's Budget, which may be one of its own. It asks where defaults

@@ -23,7 +23,6 @@ type operation struct {
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
 
-	caller   atomic.Pointer[http.Request] // what request is a copy of, until the end
 	handed   atomic.Pointer[http.Request] // that of the response, at the end, where it is not the caller's
 	followed atomic.Bool                  // its redirect has been
 
@@ -54,7 +53,6 @@ func begin(req *http.Request) *operation {
 		ctx = before.Context // or a chain of requests would keep every response alive
 	}
 	op := &operation{Context: ctx, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
-	op.caller.Store(req)
 	op.request = *req.WithContext(op)
 	if req.Header == nil {
 		op.request.Header = make(http.Header) // otelhttp would write to nil
@@ -89,16 +87,15 @@ func redirecting(req *http.Request) *operation {
 	return before
 }
 
-// end notes with which request the response came, and lets go of what that one's
-// context would keep alive.
-func (op *operation) end(resp *http.Response) {
+// end notes with which request the response to the caller's request came, and lets
+// go of what that one's context would keep alive.
+func (op *operation) end(resp *http.Response, caller *http.Request) {
 	if resp.Request == &op.request && !isRedirect(resp.StatusCode) {
-		resp.Request = op.caller.Load()
+		resp.Request = caller
 	} else {
 		op.resends += retryhttp.OutcomeOf(resp).Attempts
 		op.handed.Store(resp.Request)
 	}
-	op.caller.Store(nil)
 	op.attempt = attempt{}
 }
 
@@ -112,13 +109,13 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// describe tells an attempt's span what it is of. Where otelhttp makes none, because
-// of a filter, span is that around the request, or the first attempt's, and is left
-// alone.
-func (op *operation) describe(span trace.Span, number int) {
+// describe sets the attributes and the link of an attempt's span, and reports
+// whether span is that. If otelhttp made none, because of a filter, span is the one
+// around the request or the first attempt's, and is left alone.
+func (op *operation) describe(span trace.Span, number int) bool {
 	at := span.SpanContext()
 	if at.SpanID() == op.around.SpanID() || at.SpanID() == op.first.SpanID() {
-		return
+		return false
 	}
 	if resends := op.resends + number - op.number; resends > 0 {
 		span.SetAttributes(semconv.HTTPRequestResendCount(resends))
@@ -130,4 +127,5 @@ func (op *operation) describe(span trace.Span, number int) {
 	if !op.first.IsValid() {
 		op.first = at
 	}
+	return true
 }

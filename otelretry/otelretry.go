@@ -7,7 +7,8 @@
 // Each attempt has a client span of its own, by otelhttp, which also sends the
 // span's context to the server, once otel.SetTextMapPropagator, or
 // otelhttp.WithPropagators in [WithHTTP], says how. otelhttp tells the URL of an
-// attempt without its user, but with its query. The spans of one request read as one
+// attempt without its user, but with its query. The description of a span's error is
+// the text of a *retryhttp.Error: it quotes no header, query or userinfo. The spans of one request read as one
 // operation:
 //
 //   - If the request is made within a span, all of its attempts are that span's
@@ -67,9 +68,9 @@ type Transport struct {
 // base is what each span is around: what signs or authenticates an attempt may be
 // part of it. A nil base is a pooled transport of its own, as with retryhttp.New.
 //
-// p.OnDone is called with the caller's request, after the metrics have been recorded.
-// The other functions of p, those of an edit by retryhttp.WithPolicy, and the Budget get
-// a copy of it. An edit that replaces OnDone, which it never finds nil, ends the metrics
+// p.OnDone is called after the metrics have been recorded. The functions of p, those of
+// an edit by retryhttp.WithPolicy, and the Budget get a copy of the caller's request.
+// An edit that replaces OnDone, which it never finds nil, ends the metrics
 // of that request. The gauge is there for a Budget that has TokenBucket's method Tokens.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
 	// otelhttp would take the tracer of the span around a request, and one that came
@@ -99,7 +100,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	op := begin(req)
 	resp, err := t.retry.RoundTrip(&op.request)
 	if err == nil {
-		op.end(resp)
+		op.end(resp, req)
 	}
 	return resp, err
 }

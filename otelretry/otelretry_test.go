@@ -18,7 +18,7 @@ func TestThePolicysOwnOnDoneIsCalled(t *testing.T) {
 	tel := newTelemetry()
 	policy := atOnce
 	var outcomes []retryhttp.Outcome
-	policy.OnDone = func(_ *http.Request, o retryhttp.Outcome) {
+	policy.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
 		assert.NotEmpty(t, tel.metric(t, "retryhttp.client.call.attempts").Data, "recorded before")
 		outcomes = append(outcomes, o)
 	}

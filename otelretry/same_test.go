@@ -184,18 +184,20 @@ func TestThereIsOneBudget(t *testing.T) {
 	})
 }
 
-func TestOnDoneIsToldOfTheCallersRequest(t *testing.T) {
+func TestOnDoneGetsTheLastAttempt(t *testing.T) {
 	forBoth(t, func(t *testing.T, build builder) {
 		for _, statuses := range [][]int{{200}, {503, 200}} {
-			var told []*http.Request
+			var told []retryhttp.Attempt
 			policy := atOnce
-			policy.OnDone = func(req *http.Request, _ retryhttp.Outcome) { told = append(told, req) }
+			policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { told = append(told, a) }
 			req, err := http.NewRequest(http.MethodGet, "http://host.example/", nil)
 			require.NoError(t, err)
-			_, err = build(playing(statuses...), policy).RoundTrip(req)
+			resp, err := build(playing(statuses...), policy).RoundTrip(req)
 			require.NoError(t, err)
 			require.Len(t, told, 1)
-			assert.Same(t, req, told[0])
+			assert.Equal(t, len(statuses), told[0].Number)
+			assert.Same(t, resp, told[0].Response)
+			assert.Equal(t, req.URL, told[0].Request.URL)
 		}
 	})
 }
@@ -205,13 +207,13 @@ func TestOnDoneMayBeCalledLater(t *testing.T) {
 	forBoth(t, func(t *testing.T, build builder) {
 		told := make(chan *http.Request, 2)
 		policy := atOnce
-		policy.OnDone = func(req *http.Request, _ retryhttp.Outcome) { told <- req }
+		policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { told <- a.Request }
 		var later func()
 		ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) {
 			onDone := p.OnDone
-			p.OnDone = func(req *http.Request, o retryhttp.Outcome) {
-				later = func() { onDone(req, o) }
-				go onDone(req, o)
+			p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+				later = func() { onDone(a, o) }
+				go onDone(a, o)
 			}
 		})
 		_, err := send(t, ctx, build(playing(200), policy), "GET", "http://host.example/")

@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
@@ -143,6 +148,37 @@ func TestAttemptsThatFailHaveSpansToo(t *testing.T) {
 			require.Len(t, spans, 3)
 			assert.Equal(t, []int64{-1, 1, 2}, resends(spans))
 			requireLinked(t, spans)
+		})
+	}
+}
+
+// net/http's errors quote header lines and URLs, and otelhttp would hand them on.
+func TestSpanErrorsQuoteNothing(t *testing.T) {
+	secret := fmt.Errorf(`net/http: HTTP/1.x transport connection broken: malformed MIME header line: "X-Token: secret"`)
+	want := "net/http: HTTP/1.x transport connection broken: malformed MIME header line: ..."
+	for name, answer := range map[string]func() (*http.Response, error){
+		"no response": func() (*http.Response, error) { return nil, secret },
+		"body": func() (*http.Response, error) {
+			body := io.NopCloser(io.MultiReader(strings.NewReader("x"), iotest.ErrReader(secret)))
+			return &http.Response{StatusCode: 200, Body: body}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tel := newTelemetry()
+			base := roundTripperFunc(func(*http.Request) (*http.Response, error) { return answer() })
+			rt := otelretry.New(base, retryhttp.Policy{MaxAttempts: 1}, tel.options()...)
+			req, err := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+			require.NoError(t, err)
+			resp, err := rt.RoundTrip(req)
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+			}
+			require.ErrorIs(t, err, secret, "the caller gets the error itself")
+			spans := tel.named("HTTP GET")
+			require.Len(t, spans, 1)
+			assert.Equal(t, sdktrace.Status{Code: codes.Error, Description: want}, spans[0].Status)
+			assert.Contains(t, spans[0].Attributes, semconv.ErrorType(secret))
 		})
 	}
 }

@@ -41,7 +41,7 @@ func outage(how string, budget retryhttp.Budget) error {
 		MaxAttempts: 4,
 		Backoff:     retryhttp.Constant(0), // for the example's sake: it does not wait
 		Budget:      budget,
-		OnDone:      func(_ *http.Request, o retryhttp.Outcome) { stops[o.Stop]++ }, // one request at a time, so no lock
+		OnDone:      func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops[o.Stop]++ }, // one request at a time, so no lock
 	})}
 	defer client.CloseIdleConnections()
 

@@ -51,7 +51,7 @@ func run() error {
 			}
 			retries.Add(fmt.Sprint(a.Response.StatusCode), 1)
 		},
-		OnDone: func(_ *http.Request, o retryhttp.Outcome) { outcomes.Add(string(o.Stop), 1) },
+		OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { outcomes.Add(string(o.Stop), 1) },
 	})}
 
 	for _, r := range []struct{ method, path string }{

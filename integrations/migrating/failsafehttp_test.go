@@ -212,7 +212,7 @@ func TestStopDoesNotTellASuccessFromWhatWasAborted(t *testing.T) {
 
 				var stops []retryhttp.Stop
 				_, err = get(t, t.Context(), retrying(retryhttp.Policy{
-					OnDone: func(_ *http.Request, o retryhttp.Outcome) { stops = append(stops, o.Stop) },
+					OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops = append(stops, o.Stop) },
 				})(answering(of.status)))
 				require.NoError(t, err)
 				assert.Equal(t, []retryhttp.Stop{retryhttp.StopFinal}, stops)

@@ -3,7 +3,9 @@ package retryhttp_test
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -122,6 +124,76 @@ func BenchmarkTwoRetries(b *testing.B) {
 	b.Run("retryhttp", func(b *testing.B) {
 		run(b, retryhttp.New(&stub{statuses: []int{503, 503, 200}, body: true}, noWait), requestKinds[0].make())
 	})
+}
+
+// BenchmarkSuccessBesideManyHosts is a success with as many buckets as a
+// TokenBucket keeps, and one with random traffic over more hosts than that.
+func BenchmarkSuccessBesideManyHosts(b *testing.B) {
+	requests := make([]*http.Request, 10_000)
+	for i := range requests {
+		requests[i], _ = http.NewRequest("GET", "http://"+strconv.Itoa(i)+".example/", nil)
+	}
+	bare := &stub{statuses: []int{200}}
+	for _, traffic := range []struct {
+		name     string
+		failed   int // hosts that have failed before
+		requests []*http.Request
+	}{
+		{"one host", 0, requests[:1]},
+		{"one host beside 4096 that failed", 4096, requests[len(requests)-1:]},
+		{"10000 hosts at random", 0, requests},
+		{"10000 hosts at random, 4096 failed", 4096, requests},
+	} {
+		b.Run(traffic.name, func(b *testing.B) {
+			budget := &retryhttp.TokenBucket{}
+			for i := range traffic.failed {
+				budget.Withdraw(requests[i])
+			}
+			rt := retryhttp.New(bare, retryhttp.Policy{Budget: budget})
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := rt.RoundTrip(traffic.requests[rand.IntN(len(traffic.requests))])
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+// BenchmarkStreamWithoutRetries is a POST of a stream that has no key.
+func BenchmarkStreamWithoutRetries(b *testing.B) {
+	for _, size := range []int{60 << 10, 10 << 20} {
+		content := make([]byte, size)
+		for name, rt := range map[string]http.RoundTripper{"bare": consuming{}, "retryhttp": retryhttp.New(consuming{}, retryhttp.Policy{})} {
+			b.Run(strconv.Itoa(size>>10)+" KiB/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					sendStream(rt, content)
+				}
+			})
+		}
+	}
+}
+
+// sendStream POSTs content as a body that can be read only once.
+func sendStream(rt http.RoundTripper, content []byte) {
+	req, _ := http.NewRequest("POST", "http://host.example/", struct{ io.Reader }{bytes.NewReader(content)})
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		panic(err)
+	}
+	_ = resp.Body.Close()
+}
+
+// consuming is a base that reads what it is sent.
+type consuming struct{}
+
+func (consuming) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, req.Body)
+	_ = req.Body.Close()
+	return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, err
 }
 
 func run(b *testing.B, rt http.RoundTripper, req *http.Request) {

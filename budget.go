@@ -2,13 +2,12 @@ package retryhttp
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"golang.org/x/time/rate"
 )
@@ -50,9 +49,12 @@ func (Unlimited) Deposit(*http.Request)       {}
 // outage the room shrinks with the rate.
 //
 // There is one bucket per key, by default per host, so that a host that fails
-// does not spend what is another's. At most 4,096 buckets are kept. To make
-// room, those go first that are as good as new, then the fullest, whose tokens
-// its successor takes over.
+// does not spend what is another's. At most 4,096 buckets are kept. To make room,
+// one that is as good as new goes first, then the one unused for longest. If that
+// one was in use within its Window, its successor starts with the tokens that it
+// had left, so that retries die out in an outage of more hosts than there are
+// buckets. A bucket unused for longer leaves nothing, so a client may meet any
+// number of dead hosts and still retry for the others.
 //
 // What the defaults do well, in simulations (docs/simulation.md): in an outage
 // the load of a process that is busy falls to 1.00 attempts per request within
@@ -77,7 +79,7 @@ type TokenBucket struct {
 	// it has room for. 0 means 5; negative means none.
 	Burst int
 	// Window gives a bucket room also for what this long at the recent rate of
-	// successes earns. 0 means 10s; negative means no room beyond Burst.
+	// successes earns. 0 means 20s; negative means no room beyond Burst.
 	Window time.Duration
 	// MinPerSecond is how many retries are allowed each second, per bucket,
 	// whatever was earned. It is asked when the earned tokens are spent. 0 or
@@ -89,15 +91,20 @@ type TokenBucket struct {
 	// Key tells which bucket a request draws on. nil means one per URL.Host.
 	Key func(*http.Request) string
 
-	mu      sync.Mutex // serializes changes to buckets' set of keys
-	buckets sync.Map   // string to *bucket; its Load takes no lock
-	count   int        // of buckets, guarded by mu
+	mu      sync.Mutex    // serializes changes to buckets' set of keys
+	buckets sync.Map      // string to *bucket; its Load takes no lock
+	count   atomic.Int32  // of buckets, written with mu held
+	next    []*bucket     // which go next, in order; guarded by mu
+	passed  atomic.Uint32 // deposits that found neither a bucket nor room for one
 }
 
 const (
-	maxBuckets = 4096
+	maxBuckets    = 4096
+	defaultWindow = 20 * time.Second
 	// foldEvery is after how many deposits one of them does the arithmetic, so
-	// that the rate follows the last Window also where nothing withdraws.
+	// that the rate follows the last Window also where nothing withdraws; and of
+	// how many that find no room one makes it. A host whose successes are few has
+	// nothing to lose but the reserve that every new bucket has.
 	foldEvery = 64
 	// tokenUnits is the fineness to which amounts are rounded when they are
 	// compared: ten times 0.1 is one token, although not in binary fractions.
@@ -107,20 +114,27 @@ const (
 // Withdraw takes a token from req's bucket, or reports false if there is none.
 func (b *TokenBucket) Withdraw(req *http.Request) bool {
 	granted := false
-	b.update(req, func(k *bucket, now time.Time) { granted = k.withdraw(req, now) })
+	b.update(req, func(k *bucket, now time.Time) { granted = k.withdraw(now) })
 	return granted
 }
 
-// Refund gives back the token that the last Withdraw for req took. The bucket
-// still never holds more than it has room for.
+// Refund gives req's bucket a token back, also where MinPerSecond had allowed the
+// retry. The bucket still never holds more than it has room for.
 func (b *TokenBucket) Refund(req *http.Request) {
-	b.update(req, func(k *bucket, now time.Time) { k.refund(req, now) })
+	b.update(req, func(k *bucket, _ time.Time) { k.refund() })
 }
 
 // Deposit credits a success to req's bucket. It counts, which is one atomic
 // addition, and leaves the arithmetic to Withdraw.
 func (b *TokenBucket) Deposit(req *http.Request) {
-	k := b.bucket(req)
+	key := b.key(req)
+	k, ok := b.find(key)
+	if !ok {
+		if b.count.Load() >= maxBuckets && b.passed.Add(1)%foldEvery != 0 {
+			return
+		}
+		k = b.bucket(key)
+	}
 	if k.deposits.Add(1)%foldEvery == 0 && k.mu.TryLock() {
 		k.fold(time.Now())
 		k.mu.Unlock()
@@ -130,9 +144,10 @@ func (b *TokenBucket) Deposit(req *http.Request) {
 // Tokens returns what req could draw on now: the earned tokens and what
 // MinPerSecond allows. It makes no bucket, so a gauge may ask for any request.
 func (b *TokenBucket) Tokens(req *http.Request) float64 {
-	k, ok := b.find(req)
+	key := b.key(req)
+	k, ok := b.find(key)
 	if !ok {
-		k = newBucket(b, b.key(req), time.Now())
+		k = b.successor(key)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -145,12 +160,14 @@ func (b *TokenBucket) Tokens(req *http.Request) float64 {
 // between, the bucket that was found is no longer the one that counts, and a
 // token taken from it would be granted a second time by its successor.
 func (b *TokenBucket) update(req *http.Request, f func(*bucket, time.Time)) {
+	key := b.key(req)
 	for {
-		k := b.bucket(req)
+		k := b.bucket(key)
 		k.mu.Lock()
 		if !k.evicted {
 			now := time.Now()
 			k.fold(now)
+			k.used = now
 			f(k, now)
 			k.mu.Unlock()
 			return
@@ -169,94 +186,109 @@ func (b *TokenBucket) key(req *http.Request) string {
 	return ""
 }
 
-func (b *TokenBucket) find(req *http.Request) (*bucket, bool) {
-	k, ok := b.buckets.Load(b.key(req))
+func (b *TokenBucket) find(key string) (*bucket, bool) {
+	k, ok := b.buckets.Load(key)
 	if !ok {
 		return nil, false
 	}
 	return k.(*bucket), true
 }
 
-func (b *TokenBucket) bucket(req *http.Request) *bucket {
-	if k, ok := b.find(req); ok {
+func (b *TokenBucket) bucket(key string) *bucket {
+	if k, ok := b.find(key); ok {
 		return k
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if k, ok := b.find(req); ok {
+	if k, ok := b.find(key); ok {
 		return k
 	}
 	now := time.Now()
-	k := newBucket(b, b.key(req), now)
-	if b.count >= maxBuckets {
-		if old := b.evict(now); old != nil {
-			k.inherit(old)
-		}
+	k := newBucket(b, key, now)
+	if b.count.Load() >= maxBuckets {
+		old := b.lockNext(now)
+		k.inherit(old, now)
+		b.remove(old)
+		old.mu.Unlock()
 	}
 	b.buckets.Store(k.key, k)
-	b.count++
+	b.count.Add(1)
 	return k
 }
 
-// evict makes room for one bucket at least, with b.mu held. It returns the bucket
-// that went, if that was worth something: its successor must not grant anew what
-// it has spent already, or retries would not die out in an outage of more hosts
-// than there are buckets.
-//
-// It looks at all of them, and so takes along every one that is as good as new:
-// a crawler that meets a new host each time pays for the search once in a while
-// only.
-func (b *TokenBucket) evict(now time.Time) *bucket {
-	for b.count >= maxBuckets {
-		fullest, least := b.sweep(now)
-		if b.count < maxBuckets {
-			break
-		}
-		fullest.mu.Lock()
-		fullest.fold(now)
-		if !least.less(fullest.worth(now)) { // else a Withdraw came in between, and it is no longer the one
-			b.remove(fullest)
-			fullest.mu.Unlock()
-			return fullest
-		}
-		fullest.mu.Unlock()
+// successor returns what bucket would make for a key, and changes nothing.
+func (b *TokenBucket) successor(key string) *bucket {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	k := newBucket(b, key, now)
+	if b.count.Load() >= maxBuckets {
+		old := b.lockNext(now)
+		k.inherit(old, now)
+		old.mu.Unlock()
 	}
-	return nil
+	return k
 }
 
-// sweep removes the buckets that are as good as new, and returns the fullest of
-// the others.
-func (b *TokenBucket) sweep(now time.Time) (fullest *bucket, least worth) {
+// lockNext returns the bucket that goes next, with its lock held; b.mu is held.
+//
+// The list is made anew when all of it has gone or been used since. A bucket is
+// passed over once for each time that it was used at the most, so the search costs
+// every use a constant share of the sort, however many hosts there are.
+func (b *TokenBucket) lockNext(now time.Time) *bucket {
+	for {
+		if len(b.next) == 0 {
+			b.list(now)
+		}
+		k := b.next[0]
+		k.mu.Lock()
+		k.fold(now)
+		if k.used.Equal(k.listed) {
+			return k
+		}
+		k.mu.Unlock()
+		b.next = b.next[1:]
+	}
+}
+
+// list lists all buckets in the order in which they go, with b.mu held.
+func (b *TokenBucket) list(now time.Time) {
+	type entry struct {
+		k      *bucket
+		asNew  bool
+		listed time.Time
+	}
+	entries := make([]entry, 0, maxBuckets)
 	b.buckets.Range(func(_, v any) bool {
 		k := v.(*bucket)
 		k.mu.Lock()
-		defer k.mu.Unlock() // not before it is gone, or a Withdraw might come in between
+		defer k.mu.Unlock()
 		k.fold(now)
-		if w := k.worth(now); w == (worth{}) {
-			b.remove(k)
-		} else if fullest == nil || w.less(least) {
-			fullest, least = k, w
-		}
+		k.listed = k.used
+		entries = append(entries, entry{k, k.asNew(now), k.listed})
 		return true
 	})
-	return fullest, least
+	slices.SortFunc(entries, func(x, y entry) int {
+		if x.asNew != y.asNew {
+			if x.asNew {
+				return -1
+			}
+			return 1
+		}
+		return x.listed.Compare(y.listed)
+	})
+	b.next = make([]*bucket, len(entries))
+	for i, e := range entries {
+		b.next[i] = e.k
+	}
 }
 
-// remove takes k out, with b.mu and k.mu held.
+// remove takes out the bucket that goes next, with b.mu and its own lock held.
 func (b *TokenBucket) remove(k *bucket) {
 	k.evicted = true
+	b.next = b.next[1:]
 	b.buckets.Delete(k.key)
-	b.count--
-}
-
-// worth is what would be lost with a bucket, the zero worth being nothing.
-type worth struct {
-	missing float64 // tokens that a new bucket would grant anew
-	earned  float64 // tokens, and room for them, that a new one would lack
-}
-
-func (w worth) less(other worth) bool {
-	return cmp.Or(cmp.Compare(w.missing, other.missing), cmp.Compare(w.earned, other.earned)) < 0
+	b.count.Add(-1)
 }
 
 // bucket holds one key's tokens.
@@ -266,27 +298,33 @@ type bucket struct {
 
 	mu        sync.Mutex
 	evicted   bool
+	used      time.Time // as far as is known: a deposit counts when it is folded
+	listed    time.Time // used, when the TokenBucket's list was made
 	ratio     float64
 	burst     float64
-	window    float64 // seconds; 0: no room beyond burst
+	window    float64       // seconds; 0: no room beyond burst
+	idle      time.Duration // unused for longer, it leaves nothing
 	tokens    float64
 	folded    uint64 // deposits that tokens and rate contain
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
 
-	floor     *rate.Limiter                           // nil: none
-	returned  float64                                 // tokens given back to floor
-	floorPaid map[weak.Pointer[http.Request]]struct{} // whose last token came from floor
-	sweepAt   int                                     // the size of floorPaid at which the dead are taken out
+	floor *rate.Limiter // nil: none
 }
 
 func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
+	window := cmp.Or(b.Window, defaultWindow)
 	k := &bucket{
 		key:      key,
 		ratio:    cmp.Or(b.Ratio, 0.1),
 		burst:    float64(max(cmp.Or(b.Burst, 5), 0)),
-		window:   max(cmp.Or(b.Window, 10*time.Second), 0).Seconds(),
+		window:   max(window, 0).Seconds(),
+		idle:     window,
+		used:     now,
 		foldedAt: now,
+	}
+	if k.idle < 0 {
+		k.idle = defaultWindow
 	}
 	if !(k.ratio > 0) {
 		k.ratio = 0
@@ -296,17 +334,18 @@ func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
 	if b.MinPerSecond > 0 {
 		perSecond := min(b.MinPerSecond, math.MaxInt32)
 		k.floor = rate.NewLimiter(rate.Limit(perSecond), max(1, int(math.Ceil(perSecond))))
-		k.floorPaid = make(map[weak.Pointer[http.Request]]struct{})
 	}
 	return k
 }
 
-// inherit lets k start with what old, which has been evicted, had left.
-func (k *bucket) inherit(old *bucket) {
-	old.mu.Lock()
-	defer old.mu.Unlock()
+// inherit has k start with what old had left, if old was in use until now: else
+// retries would not die out in an outage of more hosts than there are buckets.
+func (k *bucket) inherit(old *bucket, now time.Time) {
+	if now.Sub(old.used) > old.idle {
+		return
+	}
 	k.tokens = min(k.tokens, old.tokens)
-	k.floor, k.returned = old.floor, old.returned
+	k.floor = old.floor
 }
 
 // fold brings tokens and rate up to date, with k.mu held.
@@ -314,6 +353,9 @@ func (k *bucket) fold(now time.Time) {
 	total := k.deposits.Load()
 	n := float64(total - k.folded)
 	k.folded = total
+	if n > 0 {
+		k.used = now
+	}
 	k.decay(n, max(now.Sub(k.foldedAt), 0).Seconds())
 	if now.After(k.foldedAt) {
 		k.foldedAt = now
@@ -339,77 +381,34 @@ func (k *bucket) capacity() float64 {
 	return max(k.burst, k.ratio*k.perSecond*k.window)
 }
 
-func (k *bucket) worth(now time.Time) worth {
-	w := worth{
-		missing: max(k.burst-round(k.tokens), 0),
-		earned:  round(k.capacity() - k.burst),
-	}
-	if k.floor != nil {
-		w.missing += round(float64(k.floor.Burst()) - k.floorTokens(now))
-	}
-	return w
+// asNew reports whether a new bucket would be worth as much.
+func (k *bucket) asNew(now time.Time) bool {
+	return round(k.tokens) >= k.burst && round(k.capacity()) <= k.burst &&
+		(k.floor == nil || round(k.floorTokens(now)) >= float64(k.floor.Burst()))
 }
 
-func (k *bucket) withdraw(req *http.Request, now time.Time) bool {
-	if round(k.tokens) >= 1 {
+func (k *bucket) withdraw(now time.Time) bool {
+	switch {
+	case round(k.tokens) >= 1:
 		k.tokens = max(k.tokens-1, 0)
-		k.notePayer(req, false)
-		return true
-	}
-	if !k.withdrawFloor(now) {
+	case round(k.floorTokens(now)) >= 1:
+		k.floor.ReserveN(now, 1)
+	default:
 		return false
 	}
-	k.notePayer(req, true)
 	return true
 }
 
-func (k *bucket) refund(req *http.Request, now time.Time) {
-	if _, ok := k.floorPaid[weak.Make(req)]; ok {
-		k.returned++
-		k.notePayer(req, false)
-		return
-	}
+func (k *bucket) refund() {
 	k.tokens = min(k.tokens+1, k.capacity())
 }
 
-func (k *bucket) withdrawFloor(now time.Time) bool {
-	if k.floor == nil {
-		return false
-	}
-	total := k.floorTokens(now)
-	if round(total) < 1 {
-		return false
-	}
-	k.returned = total - k.floor.TokensAt(now)
-	k.floor.ReserveN(now, 1) // may leave it in debt, by no more than what was returned
-	return true
-}
-
-// floorTokens is what MinPerSecond allows at now: what the limiter has, which
-// takes nothing back, and what was returned, up to its burst.
+// floorTokens is what MinPerSecond allows at now.
 func (k *bucket) floorTokens(now time.Time) float64 {
 	if k.floor == nil {
 		return 0
 	}
-	return max(min(k.floor.TokensAt(now)+k.returned, float64(k.floor.Burst())), 0)
-}
-
-// notePayer notes whether it was floor that paid for req's token, so that a
-// Refund goes to the same place. The pointers are weak because nobody tells
-// when a request has ended whose retry was sent.
-func (k *bucket) notePayer(req *http.Request, floor bool) {
-	if k.floor == nil {
-		return
-	}
-	if !floor {
-		delete(k.floorPaid, weak.Make(req))
-		return
-	}
-	if len(k.floorPaid) >= k.sweepAt {
-		maps.DeleteFunc(k.floorPaid, func(p weak.Pointer[http.Request], _ struct{}) bool { return p.Value() == nil })
-		k.sweepAt = 2*len(k.floorPaid) + 64
-	}
-	k.floorPaid[weak.Make(req)] = struct{}{}
+	return max(k.floor.TokensAt(now), 0)
 }
 
 // round takes the binary fractions' error out of an amount.

@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -30,7 +29,7 @@ func kept(t *testing.T, b *TokenBucket) int {
 		n++
 		return true
 	})
-	require.Equal(t, b.count, n)
+	require.EqualValues(t, b.count.Load(), n)
 	return n
 }
 
@@ -68,18 +67,20 @@ func TestTokenBucketKeepsABoundedNumberOfBuckets(t *testing.T) {
 	}
 }
 
-func TestTokenBucketEvictsAllThatIsAsGoodAsNewAtOnce(t *testing.T) {
+// The list is made once for many evictions.
+func TestTokenBucketListsItsBucketsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b TokenBucket
-		for i := range maxBuckets {
-			req := requestForKey(fmt.Sprint(i))
-			b.Deposit(req)
-			if i%8 == 0 {
-				b.Withdraw(req)
+		lists := 0
+		for i := range 5 * maxBuckets {
+			before := len(b.next)
+			b.Withdraw(requestForKey(fmt.Sprint(i)))
+			if len(b.next) > before {
+				lists++
 			}
 		}
-		b.Deposit(requestForKey("new"))
-		assert.Equal(t, maxBuckets/8+1, kept(t, &b))
+		assert.Equal(t, 4, lists)
+		assert.Equal(t, maxBuckets, kept(t, &b))
 	})
 }
 
@@ -105,7 +106,7 @@ func TestTokenBucketDepositTakesNoLock(t *testing.T) {
 	for range 50 {
 		require.True(t, b.Withdraw(req))
 	}
-	k, ok := b.find(req)
+	k, ok := b.find(req.URL.Host)
 	require.True(t, ok)
 	func() {
 		b.mu.Lock()
@@ -128,7 +129,7 @@ func TestTokenBucketDepositFoldsOnceInAWhile(t *testing.T) {
 		req := requestForKey("a")
 		for n := range uint64(1000) {
 			b.Deposit(req)
-			k, _ := b.find(req)
+			k, _ := b.find(req.URL.Host)
 			require.Equal(t, (n+1)/foldEvery*foldEvery, k.folded)
 		}
 	})
@@ -153,7 +154,7 @@ func TestTokenBucketWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 					return req.URL.Host
 				}}
 				req := requestForKey("a")
-				k := b.bucket(req)
+				k := b.bucket(req.URL.Host)
 				for len(asked) > 0 {
 					<-asked
 				}
@@ -168,6 +169,7 @@ func TestTokenBucketWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 				for range 100 {
 					runtime.Gosched()
 				}
+				b.next = []*bucket{k}
 				b.remove(k)
 				k.mu.Unlock()
 				b.mu.Unlock()
@@ -176,6 +178,19 @@ func TestTokenBucketWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 				require.Equal(t, c.want, b.Tokens(req))
 			}
 		})
+	}
+}
+
+func evictAsNew(b *TokenBucket) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.count.Load() == 0 {
+		return
+	}
+	k := b.lockNext(time.Now())
+	defer k.mu.Unlock()
+	if k.asNew(time.Now()) {
+		b.remove(k)
 	}
 }
 
@@ -189,9 +204,7 @@ func TestTokenBucketEvictionGrantsNothingTwice(t *testing.T) {
 	var evictor, drawers sync.WaitGroup
 	evictor.Go(func() {
 		for !stop.Load() {
-			b.mu.Lock()
-			b.evict(time.Now())
-			b.mu.Unlock()
+			evictAsNew(&b)
 			runtime.Gosched()
 		}
 	})
@@ -231,71 +244,26 @@ func TestTokenBucketEvictionGrantsNothingTwice(t *testing.T) {
 	assert.EqualValues(t, burst, drained.Load(), "and all of them are there in the end")
 }
 
-// The search for the fullest looks at one bucket after the other. One that it
-// has found full may be drained before the search ends, and is then not the
-// fullest any more.
-func TestTokenBucketDrainedWhileTheFullestIsSoughtSurvives(t *testing.T) {
-	var b TokenBucket
-	for i := range maxBuckets {
-		req := requestForKey(fmt.Sprint(i))
-		for range 2 {
-			require.True(t, b.Withdraw(req))
+// A bucket that the list names may be drained before its turn comes.
+func TestTokenBucketPassesOverWhatWasUsedSinceTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b TokenBucket
+		for i := range maxBuckets {
+			require.True(t, b.Withdraw(requestForKey(fmt.Sprint(i))))
+			time.Sleep(time.Millisecond)
 		}
-	}
-	var order []*bucket
-	b.buckets.Range(func(_, v any) bool {
-		order = append(order, v.(*bucket))
-		return true
+		time.Sleep(time.Minute)
+		b.mu.Lock()
+		k := b.lockNext(time.Now())
+		k.mu.Unlock()
+		b.mu.Unlock()
+		require.Equal(t, "0", k.key)
+		for range 4 {
+			require.True(t, b.Withdraw(requestForKey("0")))
+		}
+		require.True(t, b.Withdraw(requestForKey("new")))
+		assert.Zero(t, b.Tokens(requestForKey("0")), "it is still there")
+		assert.Equal(t, 5.0, b.Tokens(requestForKey("1")), "and the next one is not")
+		assert.Equal(t, maxBuckets, kept(t, &b))
 	})
-	first, last := order[0], order[len(order)-1]
-	req := requestForKey(first.key)
-	b.Refund(req) // which makes it the fullest
-	require.Equal(t, 4.0, b.Tokens(req))
-
-	last.mu.Lock() // holds up the search at its end
-	first.deposits.Add(1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b.Deposit(requestForKey("new"))
-	}()
-	for seen := false; !seen; {
-		runtime.Gosched()
-		first.mu.Lock()
-		seen = first.folded == 1
-		first.mu.Unlock()
-	}
-	granted := 1 // before
-	for b.Withdraw(req) {
-		granted++
-	}
-	last.mu.Unlock()
-	<-done
-	for b.Withdraw(req) {
-		granted++
-	}
-	assert.Equal(t, 5, granted, "drained once, and no more in it")
-	assert.Equal(t, maxBuckets, kept(t, &b))
-}
-
-// Requests are noted while they may be refunded, and nobody tells when one has
-// ended: it is the garbage collector that does.
-func TestTokenBucketForgetsRequestsThatAreGone(t *testing.T) {
-	b := TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: math.MaxInt32}
-	live := requestForKey("a")
-	require.True(t, b.Withdraw(live))
-	for range 5 {
-		for range 1000 {
-			require.True(t, b.Withdraw(requestForKey("a")))
-		}
-		runtime.GC()
-	}
-	k, _ := b.find(live)
-	k.mu.Lock()
-	noted := len(k.floorPaid)
-	k.mu.Unlock()
-	assert.Less(t, noted, 2500)
-	before := k.returned
-	b.Refund(live)
-	assert.Equal(t, before+1, k.returned, "one that lives is still known")
 }

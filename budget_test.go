@@ -282,70 +282,25 @@ func TestTokenBucketRefundRespectsRoomThatHasShrunk(t *testing.T) {
 		for range 100 {
 			b.Refund(req)
 		}
-		assert.InDelta(t, 100*math.Exp(-4.5), b.Tokens(req), 1e-8)
+		assert.InDelta(t, 100*math.Exp(-45.0/20), b.Tokens(req), 1e-8)
 	})
 }
 
-func TestTokenBucketRefundGoesToWhatPaid(t *testing.T) {
+func TestTokenBucketRefundGoesToTheEarnedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 1, Window: -1, MinPerSecond: 1}
-		earned, floor := requestTo("a"), requestTo("a")
-		require.True(t, b.Withdraw(earned))
-		require.True(t, b.Withdraw(floor))
-		require.False(t, b.Withdraw(requestTo("a")))
-
-		b.Refund(floor)
-		assert.Equal(t, 1.0, b.Tokens(floor))
-		time.Sleep(time.Minute)
-		assert.Equal(t, 1.0, b.Tokens(floor), "MinPerSecond's own is full, and the earned tokens got nothing")
-		require.True(t, b.Withdraw(floor))
-		assert.Zero(t, b.Tokens(floor))
-
-		b.Refund(earned)
-		assert.Equal(t, 1.0, b.Tokens(earned))
-		time.Sleep(time.Second)
-		assert.Equal(t, 2.0, b.Tokens(earned), "the earned token, and a second's")
-	})
-}
-
-func TestTokenBucketRefundKnowsTheLastPayer(t *testing.T) {
-	// One request is paid for first by what was earned, then by MinPerSecond; and
-	// another the other way round.
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Burst: 1, Window: -1, Ratio: 1, MinPerSecond: 1}
 		req := requestTo("a")
+		require.Equal(t, 2, drawAll(t, &b, req))
+		b.Refund(req)
+		assert.Equal(t, 1.0, b.Tokens(req))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 2.0, b.Tokens(req), "MinPerSecond refills beside it")
 		require.True(t, b.Withdraw(req))
 		require.True(t, b.Withdraw(req))
 		b.Refund(req)
-		time.Sleep(time.Second)
-		require.Equal(t, 1.0, b.Tokens(req), "to MinPerSecond")
-
-		require.True(t, b.Withdraw(req))
-		b.Deposit(req)
-		require.True(t, b.Withdraw(req))
 		b.Refund(req)
-		time.Sleep(time.Second)
-		require.Equal(t, 2.0, b.Tokens(req), "to what was earned")
+		assert.Equal(t, 1.0, b.Tokens(req), "there is room for one")
 	})
-}
-
-// A token of MinPerSecond that came back can be spent whenever Tokens tells so,
-// also while the limiter refills beneath it.
-func TestTokenBucketRefundToMinPerSecondCanBeSpentAtAnyTime(t *testing.T) {
-	for _, after := range []time.Duration{0, 1, 250 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, time.Minute} {
-		t.Run(after.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 1}
-				first, second := requestTo("a"), requestTo("a")
-				require.True(t, b.Withdraw(first))
-				b.Refund(first)
-				time.Sleep(after)
-				assert.Equal(t, 1.0, b.Tokens(second))
-				assert.True(t, b.Withdraw(second))
-				assert.False(t, b.Withdraw(second))
-			})
-		})
-	}
 }
 
 func TestTokenBucketMinPerSecondKeepsItsRate(t *testing.T) {
@@ -389,7 +344,7 @@ func TestTokenBucketRoomFollowsTheRecentRate(t *testing.T) {
 		t.Run(window.String(), func(t *testing.T) {
 			w := window
 			if w == 0 {
-				w = 10 * time.Second
+				w = 20 * time.Second
 			}
 			tokensAre := func(t *testing.T, b *retryhttp.TokenBucket, want float64) {
 				t.Helper()
@@ -475,13 +430,13 @@ func TestTokenBucketOfABusyClientFollowsTheLastWindow(t *testing.T) {
 					deposit(&b, req, c.before)
 					time.Sleep(time.Second)
 				}
-				for range 60 {
+				for range 120 {
 					deposit(&b, req, c.now)
 					time.Sleep(time.Second)
 				}
 				// Of successes that come once a second in one burst, up to 64
 				// and a second's decay are in doubt.
-				assert.InEpsilon(t, 0.1*10*float64(c.now), b.Tokens(req), 0.1)
+				assert.InEpsilon(t, 0.1*20*float64(c.now), b.Tokens(req), 0.1)
 			})
 		})
 	}
@@ -491,14 +446,14 @@ func TestTokenBucketOfABusyClientSpansABlip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		busy, small := requestTo("busy"), requestTo("small")
-		for i := range 60_000 { // 1,000 a second
+		for i := range 120_000 { // 1,000 a second
 			b.Deposit(busy)
 			if i%10_000 == 0 {
 				b.Deposit(small)
 			}
 			time.Sleep(time.Millisecond)
 		}
-		assert.InEpsilon(t, 0.1*1000*10, b.Tokens(busy), 0.01)
+		assert.InEpsilon(t, 0.1*1000*20, b.Tokens(busy), 0.01)
 		assert.Equal(t, 5.0, b.Tokens(small))
 		for range 300 { // 100 ms of failures, three retries each
 			require.True(t, b.Withdraw(busy))
@@ -539,82 +494,119 @@ func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
 	}
 }
 
-func TestTokenBucketEvictsTheFullestThen(t *testing.T) {
-	const buckets = 4096
-	host := func(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
-	t.Run("of buckets that lack tokens", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var b retryhttp.TokenBucket
-			for i := range buckets {
-				for range 2 + i%4 {
-					require.True(t, b.Withdraw(host(i)))
-				}
-			}
-			const fuller = 1234
-			b.Refund(host(fuller)) // of two that lacked...
-			b.Refund(host(fuller))
-			require.True(t, b.Withdraw(host(fuller))) // ...one still does
-			require.True(t, b.Withdraw(requestTo("new")))
-			lost := 0
-			for i := range buckets {
-				if b.Tokens(host(i)) == 5 {
-					lost++
-				}
-			}
-			assert.Equal(t, 1, lost, "exactly one made room")
-		})
-	})
-	for name, c := range map[string]struct {
-		bucket *retryhttp.TokenBucket
-		drawn  int // from the fuller one
-		whole  float64
-	}{
-		"which is the one that lacks least":           {&retryhttp.TokenBucket{}, 1, 5},
-		"which is the one that has MinPerSecond left": {&retryhttp.TokenBucket{MinPerSecond: 1}, 5, 6},
+// maxBuckets is how many a TokenBucket keeps.
+const maxBuckets = 4096
+
+func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
+
+func TestTokenBucketEvictsTheOneUnusedForLongest(t *testing.T) {
+	for name, use := range map[string]func(*retryhttp.TokenBucket, *http.Request){
+		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) },
+		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req) },
+		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := c.bucket
-				const fuller = 2345
-				for i := range buckets {
-					if i != fuller {
-						drawAll(t, b, host(i))
+				var b retryhttp.TokenBucket
+				for i := range maxBuckets {
+					drawAll(t, &b, host(i))
+					time.Sleep(time.Millisecond)
+				}
+				for i := range 100 { // the oldest are in use again
+					use(&b, host(i))
+				}
+				time.Sleep(time.Minute)
+				for i := range 100 {
+					require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+				}
+				b.Withdraw(host(50)) // the list knows nothing of that
+				for i := range maxBuckets - 200 {
+					require.True(t, b.Withdraw(requestTo(fmt.Sprint("more-", i))))
+				}
+				time.Sleep(time.Minute) // or a new bucket would take over what the next to go has left
+				gone := 0
+				for i := range maxBuckets {
+					if b.Tokens(host(i)) == 5 {
+						gone++
+						require.GreaterOrEqual(t, i, 100)
 					}
 				}
-				for range c.drawn {
-					require.True(t, b.Withdraw(host(fuller)))
-				}
-				require.True(t, b.Withdraw(requestTo("new")))
-				for i := range buckets {
-					want := 0.0
-					if i == fuller {
-						want = c.whole
-					}
-					require.Equal(t, want, b.Tokens(host(i)), "%d", i)
+				require.Equal(t, maxBuckets-100, gone)
+			})
+		})
+	}
+}
+
+// A sender of webhooks meets ever more hosts that are dead.
+func TestTokenBucketRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
+	for name, b := range map[string]*retryhttp.TokenBucket{
+		"default":        {},
+		"MinPerSecond":   {MinPerSecond: 1},
+		"without window": {Window: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fresh := b.Tokens(requestTo("new"))
+				for i := range 3 * maxBuckets {
+					require.Equal(t, fresh, b.Tokens(host(i)))
+					drawAll(t, b, host(i))
+					time.Sleep(10 * time.Millisecond) // 41 s for all that are kept
 				}
 			})
 		})
 	}
-	t.Run("and of full ones the one that has earned least", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			b := retryhttp.TokenBucket{Ratio: 10}
-			const poorer = 345
-			for i := range buckets {
-				deposit(&b, host(i), 2)
-				if i != poorer {
-					deposit(&b, host(i), 1)
+}
+
+func TestTokenBucketDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
+	for name, b := range map[string]*retryhttp.TokenBucket{
+		"default":        {},
+		"MinPerSecond":   {MinPerSecond: 0.001},
+		"without window": {Window: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fresh := int(b.Tokens(requestTo("new")))
+				granted := 0
+				for range 10 {
+					for i := range 2 * maxBuckets {
+						req := host(i)
+						for tokens := b.Tokens(req); tokens >= 1; tokens-- { // what Tokens reports is granted
+							require.True(t, b.Withdraw(req))
+							granted++
+						}
+						require.False(t, b.Withdraw(req))
+					}
+					time.Sleep(time.Second)
 				}
-			}
-			b.Deposit(requestTo("new"))
-			for i := range buckets {
-				want := 30.0
-				if i == poorer {
-					want = 5
-				}
-				require.InDelta(t, want, b.Tokens(host(i)), 1e-9, "%d", i)
-			}
+				require.Equal(t, maxBuckets*fresh, granted, "no more than the buckets held at the start")
+			})
 		})
+	}
+}
+
+// A busy host finds its way in, though all buckets are in use.
+func TestTokenBucketMakesRoomForABusyHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets {
+			drawAll(t, &b, host(i))
+		}
+		time.Sleep(time.Minute)
+		busy := requestTo("busy")
+		deposit(&b, busy, 64+1000)
+		require.InDelta(t, 100, b.Tokens(busy), 1)
 	})
+}
+
+func TestTokenBucketAsksKeyOnceForEachOperation(t *testing.T) {
+	asked := 0
+	b := retryhttp.TokenBucket{Key: func(*http.Request) string { asked++; return fmt.Sprint(asked) }}
+	for i, op := range []func(*http.Request){
+		b.Deposit, b.Refund, func(req *http.Request) { b.Withdraw(req) }, func(req *http.Request) { b.Tokens(req) },
+	} {
+		op(requestTo("a"))
+		require.Equal(t, i+1, asked)
+	}
 }
 
 func TestTokenBucketGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T) {
@@ -684,14 +676,12 @@ type budgetModel struct {
 	rate    float64
 	earned  float64
 	floor   float64
-	byFloor map[*http.Request]bool // who paid for the last Withdraw
-	unsure  bool                   // an amount was so close to one that rounding decides
+	unsure  bool // an amount was so close to one that rounding decides
 }
 
 func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	m := &budgetModel{
 		ratio: b.Ratio, burst: float64(b.Burst), window: b.Window.Seconds(), perSecond: max(b.MinPerSecond, 0),
-		byFloor: make(map[*http.Request]bool),
 	}
 	if b.Ratio == 0 {
 		m.ratio = 0.1
@@ -700,7 +690,7 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 		m.burst = 5
 	}
 	if b.Window == 0 {
-		m.window = 10
+		m.window = 20
 	}
 	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
 	m.earned, m.floor = m.burst, m.floorRoom()
@@ -754,28 +744,22 @@ func (m *budgetModel) enough(amount float64) bool {
 	return amount >= 1-1e-10
 }
 
-func (m *budgetModel) withdraw(req *http.Request) bool {
+func (m *budgetModel) withdraw() bool {
 	m.settle()
 	switch {
 	case m.enough(m.earned):
 		m.earned = max(m.earned-1, 0)
-		m.byFloor[req] = false
 	case m.perSecond > 0 && m.enough(m.floor):
 		m.floor = max(m.floor-1, 0)
-		m.byFloor[req] = true
 	default:
 		return false
 	}
 	return true
 }
 
-func (m *budgetModel) refund(req *http.Request) {
+func (m *budgetModel) refund() {
 	m.settle()
-	if m.byFloor[req] {
-		m.floor = min(m.floor+1, m.floorRoom())
-	} else {
-		m.earned = min(m.earned+1, m.room())
-	}
+	m.earned = min(m.earned+1, m.room())
 }
 
 func (m *budgetModel) tokens() float64 {
@@ -808,7 +792,7 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 			before := b.Tokens(req)
 			granted := b.Withdraw(req)
 			if modeled {
-				want := m.withdraw(req)
+				want := m.withdraw()
 				if m.unsure {
 					return
 				}
@@ -828,7 +812,7 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 			if open[i] {
 				before := b.Tokens(req)
 				b.Refund(req)
-				m.refund(req)
+				m.refund()
 				open[i] = false
 				require.GreaterOrEqual(t, b.Tokens(req), before)
 				require.LessOrEqual(t, b.Tokens(req), before+1+1e-6*max(before, 1))

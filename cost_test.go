@@ -43,6 +43,16 @@ func TestTwoRetriesAllocateThreeObjects(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(1000, roundTripper(rt, req))-floor, 3.0)
 }
 
+// A stream that no retry can follow is neither wrapped nor recorded.
+func TestStreamWithoutRetriesAllocatesTwoObjectsAtMost(t *testing.T) {
+	for _, size := range []int{60 << 10, 10 << 20} {
+		content := make([]byte, size)
+		rt := retryhttp.New(consuming{}, retryhttp.Policy{})
+		bare := testing.AllocsPerRun(100, func() { sendStream(consuming{}, content) })
+		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { sendStream(rt, content) })-bare, 2.0)
+	}
+}
+
 // Of a body there is also what its GetBody returns.
 func TestTwoRetriesOfABodyAllocateNoMoreThanTheirBodies(t *testing.T) {
 	bare := &stub{statuses: []int{503, 503, 200}, body: true}

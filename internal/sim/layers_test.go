@@ -22,8 +22,8 @@ func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 		require.Equal(t, 1.0, got.Load(0, 20), "in health")
 		for i, retries := range got.Retries {
 			assert.LessOrEqual(t, retries, got.Reserves[i], "of Transport %d: no more than its budget held", i)
-			// 0.1 · 10 s · 100/s, of which a mean over 10 s knows 1-e^-2 after 20 s.
-			assert.InDelta(t, 86.5, got.Reserves[i], 6*2.3)
+			// 0.1 · 20 s · 100/s, of which a mean over 20 s knows 1-e^-1 after 20 s.
+			assert.InDelta(t, 126.4, got.Reserves[i], 6*3.2)
 		}
 		assert.Greater(t, got.Load(20, 25), 1.2, "the reserves are spent")
 		assert.Equal(t, 1.0, got.Load(26, 60), "and then nothing")

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -327,3 +329,96 @@ func TestCancelWinsOverAttemptTimeout(t *testing.T) {
 		assert.False(t, e.Timeout())
 	})
 }
+
+// Nobody closes a response that has no body, and some check only for http.NoBody.
+func TestAttemptContextOfAResponseWithoutABodyIsReleased(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, tc := range []struct {
+			method string
+			code   int
+		}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}, {"PUT", 204}} {
+			t.Run(fmt.Sprintf("%s %d, HTTP/2: %v", tc.method, tc.code, http2), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						w.WriteHeader(tc.code)
+					}, http2)
+					defer stop()
+					var ctx context.Context
+					rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+						ctx = req.Context()
+						return base.RoundTrip(req)
+					}), retryhttp.Policy{AttemptTimeout: time.Hour})
+					req, err := http.NewRequest(tc.method, "http://server/", nil)
+					if tc.method == "PUT" {
+						req, err = http.NewRequest(tc.method, "http://server/", seekBody{strings.NewReader("x")})
+					}
+					require.NoError(t, err)
+					_, err = rt.RoundTrip(req) //nolint:bodyclose // that is the point
+					require.NoError(t, err)
+					synctest.Wait()
+					assert.Error(t, ctx.Err())
+					time.Sleep(time.Minute) // what net/http keeps for a closed stream
+				})
+			})
+		}
+	}
+}
+
+func TestRequestCancelEndsTheRetries(t *testing.T) {
+	closed := make(chan struct{})
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		close(closed)
+		return nil, errBroken
+	})
+	req := get(t, t.Context())
+	req.Cancel = closed //nolint:staticcheck // some still use it
+	_, err := retryhttp.New(base, noWait).RoundTrip(req)
+	e := errorOf(t, err)
+	assert.Equal(t, 1, e.Attempts)
+	assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+	assert.ErrorIs(t, err, errBroken)
+	assert.EqualError(t, err, "connection broken, then the request's Cancel channel was closed")
+}
+
+// http.Client.Timeout closes Request.Cancel, too, and that ends the attempt a
+// moment before the context notices.
+func TestClientTimeoutDuringAnAttemptIsCanceled(t *testing.T) {
+	var log bytes.Buffer
+	for range 50 {
+		var stop retryhttp.Stop
+		var failure error
+		client := &http.Client{Timeout: 2 * time.Millisecond, Transport: retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			<-req.Cancel //nolint:staticcheck // http.Client sets it
+			return nil, errBroken
+		}), retryhttp.Policy{
+			Backoff: retryhttp.Constant(time.Hour),
+			Logger:  slog.New(slog.NewTextHandler(&log, nil)),
+			OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { stop = o.Stop },
+		})}
+		_, failure = client.Get("http://host.example/") //nolint:bodyclose // there is none
+		require.Error(t, failure)
+		require.Equal(t, retryhttp.StopCanceled, stop)
+	}
+	assert.Empty(t, log.String())
+}
+
+// A deadline counts from its moment, though the context has not noticed.
+func TestDeadlineThatHasPassedIsCanceled(t *testing.T) {
+	ctx := lateContext{t.Context(), time.Now().Add(-time.Second)}
+	req := get(t, ctx)
+	_, err := retryhttp.New(script.New(script.Fail(errBroken)), noWait).RoundTrip(req)
+	e := errorOf(t, err)
+	assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorIs(t, err, errBroken)
+	assert.True(t, e.Timeout())
+}
+
+// lateContext has a deadline that it does not keep.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -71,10 +71,13 @@ func bodiesOf(req *http.Request, p *Policy) *bodies {
 
 // repeatable reports whether the body of req can be sent again.
 func (b *bodies) repeatable(req *http.Request) bool {
-	if b != nil && b.source != nil {
+	switch {
+	case b != nil && b.source != nil:
 		return b.source.Repeatable()
+	case b != nil && b.reopener != nil:
+		return true
 	}
-	return !hasBody(req) || req.GetBody != nil
+	return !hasBody(req) || madeByNewRequest(req.GetBody)
 }
 
 // release says that there will be no further attempt. If the last one failed,
@@ -115,9 +118,7 @@ func (b *bodies) open(req, next *http.Request, first bool) error {
 	case b != nil && b.reopener != nil:
 		err = b.reopen(req.Context(), next)
 	case !first:
-		if next.Body, err = req.GetBody(); err == nil && next.Body == nil {
-			err = replay.ErrNoBody
-		}
+		next.Body, err = req.GetBody()
 	}
 	if b != nil && b.hidden {
 		next.GetBody = nil

@@ -1,14 +1,18 @@
 package retryhttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -576,4 +580,259 @@ func TestASecondAttemptWaitsForAStalledUpload(t *testing.T) {
 		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 		assert.Equal(t, "first second", srv.got[len(srv.got)-1].body)
 	})
+}
+
+// net/http sends a request that has a key and a GetBody again by itself, unseen.
+func TestAttemptsOfAnUnacceptedKeyCarryNoGetBody(t *testing.T) {
+	byMethod := func(req *http.Request) bool { return retryhttp.Idempotent(&http.Request{Method: req.Method}) }
+	unprocessed := func(a retryhttp.Attempt) retryhttp.Class {
+		if a.Response != nil && a.Response.StatusCode == 429 {
+			return retryhttp.Unprocessed
+		}
+		return retryhttp.Classify(a)
+	}
+	for name, body := range map[string]func() (io.Reader, func() (io.ReadCloser, error)){
+		"in memory": func() (io.Reader, func() (io.ReadCloser, error)) { return strings.NewReader("x"), nil },
+		"stream":    func() (io.Reader, func() (io.ReadCloser, error)) { return io.MultiReader(strings.NewReader("x")), nil },
+		"section": func() (io.Reader, func() (io.ReadCloser, error)) {
+			return sectionBody{bytes.NewReader([]byte("x"))}, nil
+		},
+		"custom GetBody": func() (io.Reader, func() (io.ReadCloser, error)) {
+			get := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+			return io.MultiReader(strings.NewReader("x")), get
+		},
+	} {
+		for _, p := range []retryhttp.Policy{
+			{RetryUnprocessed: true},
+			{RetryUnprocessed: true, AttemptTimeout: time.Hour},
+			{},
+			{MaxAttempts: 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				p.Idempotent, p.Classify, p.Backoff = byMethod, unprocessed, retryhttp.Constant(0)
+				base := script.New(script.Status(429), script.Status(429), script.Status(200))
+				reader, getBody := body()
+				req, err := http.NewRequest("POST", "http://host.example/", reader)
+				require.NoError(t, err)
+				req.ContentLength = 1
+				if getBody != nil {
+					req.GetBody = getBody
+				}
+				had := req.GetBody != nil
+				req.Header.Set("Idempotency-Key", "17")
+				resp, err := retryhttp.New(base, p).RoundTrip(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				attempts := 1
+				if p.RetryUnprocessed {
+					attempts = 3
+				}
+				require.Len(t, base.Requests(), attempts)
+				for _, r := range base.Requests() {
+					assert.Nil(t, r.GetBody)
+				}
+				assert.Equal(t, had, req.GetBody != nil, "the caller's request is left alone")
+			})
+		}
+	}
+}
+
+func TestRequestThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		method  string
+		key     bool
+		getBody bool
+		policy  retryhttp.Policy
+		asItIs  bool
+	}{
+		{"not idempotent", "POST", false, false, retryhttp.Policy{}, true},
+		{"not idempotent, GetBody", "POST", false, true, retryhttp.Policy{}, true},
+		{"one attempt", "PUT", false, false, retryhttp.Policy{MaxAttempts: 1}, true},
+		{"one attempt of a keyed request", "POST", true, false, retryhttp.Policy{MaxAttempts: 1}, true},
+		{"not idempotent, GetBody, AttemptTimeout", "POST", false, true, retryhttp.Policy{AttemptTimeout: time.Hour}, true},
+		{"not idempotent, AttemptTimeout", "POST", false, false, retryhttp.Policy{AttemptTimeout: time.Hour}, false},
+		{"idempotent", "PUT", false, false, retryhttp.Policy{}, false},
+		{"idempotent, GetBody", "PUT", false, true, retryhttp.Policy{}, false},
+		{"keyed", "POST", true, false, retryhttp.Policy{}, false},
+		{"retried if unprocessed", "POST", false, false, retryhttp.Policy{RetryUnprocessed: true}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			body := &trackedBody{Reader: strings.NewReader("x")}
+			req, err := http.NewRequest(tc.method, "http://host.example/", body)
+			require.NoError(t, err)
+			if tc.key {
+				req.Header.Set("Idempotency-Key", "17")
+			}
+			if tc.getBody {
+				req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+			}
+			var sent *http.Request
+			base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				sent = req
+				return script.Status(200)(req)
+			})
+			resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if tc.policy.AttemptTimeout == 0 {
+				assert.Equal(t, tc.asItIs, sent == req)
+			}
+			assert.Equal(t, tc.getBody, sent.GetBody != nil)
+			assert.EqualValues(t, 1, body.closes.Load())
+		})
+	}
+}
+
+// An Idempotent that changes its mind finds no body that could be sent again.
+func TestBodyThatWasSentAsItIsIsNotSentAgain(t *testing.T) {
+	for _, getBody := range []func() (io.ReadCloser, error){nil, func() (io.ReadCloser, error) { return nil, nil }} {
+		asked := 0
+		p := noWait
+		p.Idempotent = func(*http.Request) bool { asked++; return asked > 1 }
+		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("x")))
+		require.NoError(t, err)
+		req.GetBody = getBody
+		base := script.New(script.Status(503), script.Status(200))
+		resp, err := retryhttp.New(base, p).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+	}
+}
+
+// As connect-go does: GetBody rewinds one reader. The server answers before it has
+// read the request, so net/http still sends it.
+func TestGetBodyThatRewindsOneReaderIsSentWhole(t *testing.T) {
+	content := strings.Repeat("0123456789abcdef", 1<<14)
+	for range 20 {
+		var got string
+		first := true
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if first {
+				first = false
+				_ = http.NewResponseController(w).EnableFullDuplex()
+				w.WriteHeader(503)
+				_ = http.NewResponseController(w).Flush()
+				_, _ = io.Copy(io.Discard, r.Body)
+				return
+			}
+			all, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			got = string(all)
+		}))
+		base := &http.Transport{}
+		shared := strings.NewReader(content)
+		req, err := http.NewRequest("PUT", srv.URL, io.NopCloser(shared))
+		require.NoError(t, err)
+		req.ContentLength = int64(len(content))
+		req.GetBody = func() (io.ReadCloser, error) {
+			_, err := shared.Seek(0, io.SeekStart)
+			return io.NopCloser(shared), err
+		}
+		resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		base.CloseIdleConnections()
+		srv.Close()
+		require.Equal(t, 200, resp.StatusCode)
+		require.True(t, content == got)
+	}
+}
+
+// trackedSection has random access and a size, and counts its closes.
+type trackedSection struct {
+	*bytes.Reader
+	io.Closer
+}
+
+// Some bases send only what GetBody returns, and some read it to sign and forget it.
+func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
+	for name, base := range map[string]script.Step{
+		"sends a clone and never looks at the first": func(req *http.Request) (*http.Response, error) {
+			clone := req.Clone(req.Context())
+			clone.Body, _ = req.GetBody()
+			return script.Status(200)(clone)
+		},
+		"reads a clone to its end": func(req *http.Request) (*http.Response, error) {
+			clone, _ := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return script.Status(200)(req)
+		},
+		"reads to the end": func(req *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			return script.Response(req, 200), nil
+		},
+	} {
+		for kind, getBody := range map[string]bool{"section": false, "GetBody": true} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				closes := &trackedBody{Reader: strings.NewReader("content")}
+				req, err := http.NewRequest("PUT", "http://host.example/", trackedSection{bytes.NewReader([]byte("content")), closes})
+				require.NoError(t, err)
+				if getBody {
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }
+				}
+				resp, err := retryhttp.New(script.New(base), retryhttp.Policy{}).RoundTrip(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.EqualValues(t, 1, closes.closes.Load())
+			})
+		}
+	}
+}
+
+// closePanics is a body that can be read once.
+type closePanics struct{ io.Reader }
+
+func (closePanics) Close() error { panic("close") }
+
+func TestBodyWhoseClosePanicsDoesNotEndTheProcess(t *testing.T) {
+	req, err := http.NewRequest("PUT", "http://host.example/", closePanics{strings.NewReader("x")})
+	require.NoError(t, err)
+	rt := retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait)
+	assert.PanicsWithValue(t, "close", func() { _, _ = rt.RoundTrip(req) })
+}
+
+// Neither net/http nor we resend a stream that was sent in part, and the error
+// says what happened, not that the body could not be had again.
+func TestErrorOfAStreamThatCannotBeSentAgainNamesItsCause(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for n := 1; ; n++ {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			in := bufio.NewReader(conn)
+			req, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			_, _ = in.Peek(1000) // of the next request's
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
+	}()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	rt := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 100})
+	for range 2 {
+		req, err := http.NewRequest("POST", "http://"+listener.Addr().String(), io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))
+		require.NoError(t, err)
+		req.Header.Set("Idempotency-Key", "17")
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+			continue
+		}
+		assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
+		assert.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF), "%v", err)
+		return
+	}
+	t.Fatal("the second request went through")
 }

@@ -537,6 +537,22 @@ func TestTokenBucketEvictsTheOneUnusedForLongest(t *testing.T) {
 	}
 }
 
+func TestTokenBucketEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets - 1 {
+			drawAll(t, &b, host(i))
+		}
+		time.Sleep(time.Second)
+		b.Deposit(requestTo("as good as new"))
+		drawAll(t, &b, requestTo("new"))
+		time.Sleep(time.Minute) // a host whose bucket is gone would have all tokens now
+		for i := range maxBuckets - 1 {
+			require.Zero(t, b.Tokens(host(i)))
+		}
+	})
+}
+
 // A sender of webhooks meets ever more hosts that are dead.
 func TestTokenBucketRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
 	for name, b := range map[string]*retryhttp.TokenBucket{

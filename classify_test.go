@@ -299,3 +299,45 @@ func TestClassifySeesTheAttempt(t *testing.T) {
 		assert.NoError(t, seen[1].Err)
 	})
 }
+
+func TestClassHasAName(t *testing.T) {
+	names := []string{retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(7).String()}
+	assert.Equal(t, []string{"final", "retryable", "unprocessed", "Class(7)"}, names)
+}
+
+// A body that does not fit its ContentLength does not fit it the next time.
+func TestContentLengthThatDoesNotFitIsFinal(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, tc := range []struct {
+			body   string
+			length int64
+		}{{"more than that", 3}, {"less", 30}} {
+			if http2 && tc.length == 30 {
+				continue // net/http leaves that to the server
+			}
+			t.Run(fmt.Sprintf("%s, HTTP/2: %v", tc.body, http2), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, http2)
+					defer stop()
+					req, err := http.NewRequest("PUT", "http://server/", strings.NewReader(tc.body))
+					require.NoError(t, err)
+					req.ContentLength = tc.length
+					_, err = retryhttp.New(base, noWait).RoundTrip(req)
+					e := errorOf(t, err)
+					assert.Equal(t, 1, e.Attempts, "%v", err)
+					assert.Equal(t, retryhttp.StopFinal, e.Stop)
+					time.Sleep(time.Minute) // what net/http keeps for a closed stream
+				})
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(status(200), false)
+		defer stop()
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.ContentLength = 5
+		_, err = retryhttp.New(base, noWait).RoundTrip(req)
+		assert.Equal(t, 1, errorOf(t, err).Attempts, "%v", err)
+	})
+}

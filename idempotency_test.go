@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"github.com/retryhttp/retryhttp/internal/script"
 	"math/bits"
 	"net/http"
 	"strings"
@@ -109,4 +110,26 @@ func TestRandomKeyIsLongRandomAndFitForAHeader(t *testing.T) {
 	require.NoError(t, err)
 	req.Header.Set("Idempotency-Key", retryhttp.RandomKey(req))
 	assert.True(t, retryhttp.Idempotent(req))
+}
+
+func TestEmptyKeyIsReplacedHoweverItIsSpelled(t *testing.T) {
+	for _, name := range []string{"Idempotency-Key", "idempotency-key", "IDEMPOTENCY-KEY", "X-Idempotency-Key", "x-idempotency-key"} {
+		t.Run(name, func(t *testing.T) {
+			base := script.New(script.Status(503), script.Status(200))
+			p := noWait
+			p.IdempotencyKey = func(*http.Request) string { return "made" }
+			req, err := http.NewRequest("POST", "http://host.example/", nil)
+			require.NoError(t, err)
+			req.Header[name] = []string{""}
+			req.Header.Set("Other", "kept")
+			resp, err := retryhttp.New(base, p).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Len(t, base.Requests(), 2)
+			for _, r := range base.Requests() {
+				assert.Equal(t, http.Header{"Idempotency-Key": {"made"}, "Other": {"kept"}}, r.Header)
+			}
+			assert.Equal(t, http.Header{name: {""}, "Other": {"kept"}}, req.Header, "the caller's")
+		})
+	}
 }

@@ -270,3 +270,31 @@ func TestStopCanceledOfANestedTransport(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
+
+// A base that derives a context of its own for the Transport below it, which ends
+// before that Transport's first attempt.
+func TestOutcomeCountsAnAttemptWhoseInnerTransportMadeNone(t *testing.T) {
+	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithCancel(req.Context())
+		cancel()
+		return inner.RoundTrip(req.WithContext(ctx))
+	})
+	_, err := retryhttp.New(base, noWait).RoundTrip(get(t, t.Context()))
+	assert.Equal(t, 1, errorOf(t, err).Attempts)
+}
+
+func TestErrorSaysWhyThereWasNoFurtherAttempt(t *testing.T) {
+	seen := map[string]bool{}
+	for _, stop := range []retryhttp.Stop{
+		retryhttp.StopFinal, retryhttp.StopNotIdempotent, retryhttp.StopBody, retryhttp.StopAttempts, retryhttp.StopDeadline,
+		retryhttp.StopRetryAfter, retryhttp.StopBudget, retryhttp.StopCanceled, retryhttp.StopNested, "custom", "",
+	} {
+		text := (&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Stop: stop}, Err: errBroken}).Error()
+		_, reason, found := strings.Cut(text, "connection broken (gave up after 2 attempts in 0s: ")
+		require.True(t, found, text)
+		assert.Greater(t, len(reason), len("x)"))
+		assert.False(t, seen[reason], text)
+		seen[reason] = true
+	}
+}

@@ -86,7 +86,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/pooled"
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
@@ -138,14 +137,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
 	}
-	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now(), opened: true}
+	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now(), unsent: true}
 	c.began = c.start
 	defer c.cleanUp()
 	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
 		c.policy = edit.apply(&t.policy, &t.own)
 	}
 	if req.Context().Err() != nil {
-		c.opened = false
+		c.unsent = false
 		closeBody(req)
 		return c.finish(&Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
 	}
@@ -190,7 +189,7 @@ type call struct {
 	inner     *Outcome // of a Transport underneath, in the last attempt
 	ambiguous bool
 
-	opened    bool           // c.next's body is ours to close
+	unsent    bool           // nobody else closes c.next's body
 	withdrawn bool           // for an attempt that has not been sent
 	response  *http.Response // not handed over, nor closed
 	finished  bool
@@ -218,7 +217,7 @@ func (c *call) open() error {
 			return err
 		}
 	}
-	c.next, c.opened = next, true
+	c.next = next
 	return nil
 }
 
@@ -227,7 +226,7 @@ func (c *call) send() Attempt {
 	if c.attempts > 0 && !hasBody(c.req) {
 		_ = c.open() // not earlier: many requests may be waiting, and need no copy meanwhile
 	}
-	c.withdrawn, c.opened = false, false
+	c.withdrawn, c.unsent = false, false
 	c.attempts++
 	var trace *headerTrace
 	if c.policy.RetryUnprocessed && !c.policy.Idempotent(c.next) {
@@ -328,14 +327,6 @@ func (c *call) finish(a *Attempt, stop Stop) (*http.Response, error) {
 	return a.Response, nil
 }
 
-// closeUnsent closes the body that was opened for an attempt that is not made.
-func (c *call) closeUnsent() {
-	if c.opened {
-		c.opened = false
-		closing.Soon(c.next.Body)
-	}
-}
-
 // refund gives back the token of a retry that is not sent.
 func (c *call) refund() {
 	if c.withdrawn {
@@ -350,7 +341,7 @@ func (c *call) cleanUp() {
 	if c.finished {
 		return
 	}
-	if c.opened {
+	if c.unsent {
 		closeBody(c.next)
 	}
 	c.refund()

@@ -3,16 +3,19 @@ package retryhttp_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -246,4 +249,57 @@ func TestARefusedStreamAfterARedirectProvesNothing(t *testing.T) {
 	_, err = rt.RoundTrip(req)
 	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
 	assert.Equal(t, 1, payments)
+}
+
+// deafConn answers every Read with the error of a dial further down, as a
+// connection through a tunnel may, after the server has executed the request.
+type deafConn struct{ net.Conn }
+
+func (c deafConn) Read([]byte) (int, error) {
+	b := make([]byte, 1)
+	_, _ = io.ReadFull(c.Conn, b) // the server has answered
+	return 0, dialRefused
+}
+
+func TestFailedDialThatARequestWasWrittenToIsNotUnprocessed(t *testing.T) {
+	for _, body := range []string{"", "pay"} {
+		var payments atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			payments.Add(1)
+		}))
+		base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return deafConn{c}, err
+		}}
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			payments.Store(0)
+			p := noWait
+			p.RetryUnprocessed, p.AttemptTimeout = true, timeout
+			req, err := http.NewRequest("POST", srv.URL, strings.NewReader(body))
+			require.NoError(t, err)
+			_, err = retryhttp.New(base, p).RoundTrip(req)
+			assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+			assert.EqualValues(t, 1, payments.Load())
+		}
+		base.CloseIdleConnections()
+		srv.Close()
+	}
+}
+
+// The caller's own trace is called as ever.
+func TestRetryUnprocessedKeepsTheCallersTrace(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(status(200)))
+	defer srv.Close()
+	wrote := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteHeaders: func() { wrote++ }})
+	req, err := http.NewRequestWithContext(ctx, "POST", srv.URL, strings.NewReader("x"))
+	require.NoError(t, err)
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	resp, err := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true}).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 1, wrote)
+	assert.Same(t, req, resp.Request)
 }

@@ -71,7 +71,6 @@ func (c *call) pause(a *Attempt) Stop {
 		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""
 	}
-	c.closeUnsent()
 	c.refund()
 	if status != 0 {
 		a.Err = statusError(status)

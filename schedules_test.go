@@ -268,7 +268,7 @@ func TestBudgetOfATenthOfTheCallsAfterTheFirstHundred(t *testing.T) {
 func TestBudgetOfFinagle(t *testing.T) {
 	// A fifth of the requests of the last 10 s, and 10 a second.
 	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Ratio: 0.2, MinPerSecond: 10}
+		b := retryhttp.TokenBucket{Ratio: 0.2, Window: 10 * time.Second, MinPerSecond: 10}
 		req := requestTo("example.test")
 		for range 6000 { // 100 a second, for a minute
 			b.Deposit(req)

@@ -91,7 +91,9 @@ func (c frameCase) run(t *testing.T) {
 	defer cancel()
 	policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 		class := retryhttp.Classify(a)
-		assert.NotEqual(t, retryhttp.Unprocessed, class, "%v", a.Err) // the bases send these again by themselves
+		if a.Request.Body == nil || a.Request.GetBody != nil { // the bases send these again by themselves
+			assert.NotEqual(t, retryhttp.Unprocessed, class, "%v", a.Err)
+		}
 		return class
 	}
 	var rt http.RoundTripper = retryhttp.New(s.base, policy)

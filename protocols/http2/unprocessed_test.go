@@ -72,13 +72,19 @@ func inBubble(t *testing.T, f func(*testing.T, base)) {
 
 var post = fault.Method{Name: http.MethodPost}
 
-func refused(s *scene) {
-	s.frames.order("request", slices.Repeat([]func(*stream){refuse}, tries+1)...)
+// refused has each of the base's tries refused, and one more. Without a GetBody
+// the base does not try again.
+func refused(k string) func(s *scene) {
+	times := tries + 1
+	if k == "recorded stream" {
+		times = 1
+	}
+	return func(s *scene) { s.frames.order("request", slices.Repeat([]func(*stream){refuse}, times)...) }
 }
 
 func TestRefusedStreamIsUnprocessed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b base) {
-		s := play(t, b, retryhttp.Policy{}, post, kind(t, "recorded stream"), refused)
+		s := play(t, b, retryhttp.Policy{}, post, kind(t, "recorded stream"), refused("recorded stream"))
 		assert.Equal(t, []retryhttp.Class{retryhttp.Unprocessed}, s.classes, "%v", s.result)
 		assert.Equal(t, retryhttp.StopNotIdempotent, s.result.Outcome.Stop)
 		assert.Zero(t, s.handler.Ledger.Arrivals("request"))
@@ -89,7 +95,7 @@ func TestPostThatWasRefusedSucceedsIfUnprocessedIsRetried(t *testing.T) {
 	for _, k := range []string{"none", "bytes.Reader", "recorded stream"} {
 		t.Run(k, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b base) {
-				s := play(t, b, retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, k), refused)
+				s := play(t, b, retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, k), refused(k))
 				assert.True(t, s.result.Succeeded(), "%v", s.result)
 				assert.Equal(t, 2, s.result.Outcome.Attempts)
 				assert.False(t, s.result.Outcome.Ambiguous)
@@ -100,11 +106,20 @@ func TestPostThatWasRefusedSucceedsIfUnprocessedIsRetried(t *testing.T) {
 }
 
 func TestPostThatAGoAwayLeavesOutIsProcessedOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b base) {
-		s := play(t, b, retryhttp.Policy{}, post, kind(t, "recorded stream"), func(s *scene) { s.frames.order("request", leave) })
-		assert.True(t, s.result.Succeeded(), "%v", s.result)
-		assert.Equal(t, 1, s.handler.Ledger.Arrivals("request"))
-	})
+	for _, tc := range []struct {
+		kind     string
+		attempts int
+	}{{"bytes.Reader", 1}, {"recorded stream", 2}} { // the base itself goes on if there is a GetBody
+		t.Run(tc.kind, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b base) {
+				policy := retryhttp.Policy{RetryUnprocessed: true}
+				s := play(t, b, policy, post, kind(t, tc.kind), func(s *scene) { s.frames.order("request", leave) })
+				assert.True(t, s.result.Succeeded(), "%v", s.result)
+				assert.Equal(t, tc.attempts, s.result.Outcome.Attempts)
+				assert.Equal(t, 1, s.handler.Ledger.Arrivals("request"))
+			})
+		})
+	}
 }
 
 // There is no type for it.
@@ -119,7 +134,7 @@ func TestGoAwayThatXNetHasGivenUpOnIsNotKnownToBeUnprocessed(t *testing.T) {
 // It does not count them where each costs it the connection, nor wait.
 func TestGoAwayIsFollowedByNetHTTPForAsLongAsItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := play(t, base{open: netHTTP}, retryhttp.Policy{}, post, kind(t, "recorded stream"), leaveAlways(10*tries))
+		s := play(t, base{open: netHTTP}, retryhttp.Policy{}, post, kind(t, "bytes.Reader"), leaveAlways(10*tries))
 		assert.True(t, s.result.Succeeded(), "%v", s.result)
 		assert.Equal(t, 1, s.result.Outcome.Attempts)
 		assert.Equal(t, 1, s.handler.Ledger.Arrivals("request"))
@@ -162,7 +177,7 @@ func TestProtocolErrorIsResentByNetHTTPWhateverTheMethod(t *testing.T) {
 					s.reset(http2.ErrCodeProtocol)
 				})
 				known := fault.Method{Name: http.MethodPost, Repeatable: true} // to the ledger alone
-				s := play(t, b.base, retryhttp.Policy{RetryUnprocessed: true}, known, kind(t, "recorded stream"), func(s *scene) {
+				s := play(t, b.base, retryhttp.Policy{RetryUnprocessed: true}, known, kind(t, "bytes.Reader"), func(s *scene) {
 					s.handler.Order("request", slices.Repeat([]*fault.Fault{&f.Fault}, tries)...)
 				})
 				assert.Equal(t, b.arrivals, s.handler.Ledger.Arrivals("request"), "%v", s.result)

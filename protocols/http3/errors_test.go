@@ -44,7 +44,7 @@ func (s *stage) send(p retryhttp.Policy, m fault.Method, k fault.Kind) *seen {
 	}
 	w.Result = fault.Send(s.t.Context(), retryhttp.New(s.base, p), s.handler.Ledger, s.url, "request", 1, m, k)
 	assert.NoError(s.t, s.handler.Ledger.Check("request", w.Succeeded()))
-	checkClosed(s.t, w.Result)
+	checkClosed(s.t, w.Result, !m.Repeatable && !p.RetryUnprocessed)
 	return &w
 }
 
@@ -81,7 +81,11 @@ func TestPostThatWasRejectedSucceedsIfUnprocessedIsRetried(t *testing.T) {
 		t.Run(k, func(t *testing.T) {
 			s := newStage(t, fault.Ample)
 			defer s.close()
-			s.reject(tries)
+			times := tries
+			if k == "recorded stream" || k == "trailer" {
+				times = 1 // without a GetBody quic-go does not try again
+			}
+			s.reject(times)
 			w := s.send(retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, k))
 			assert.True(t, w.Succeeded(), "%v", w)
 			assert.Equal(t, 2, w.Outcome.Attempts)

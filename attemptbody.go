@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // attemptBody is the body of a response that came in time. It releases its
@@ -90,6 +92,9 @@ func sentAtOnce(req *http.Request) bool {
 
 // nopCloserWriterTo is what io.NopCloser makes of what has WriteTo, as these have.
 var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
+
+// ClosableWhileRead is that of the body that b wraps.
+func (b *attemptBody) ClosableWhileRead() bool { return closing.WhileRead(b.ReadCloser) }
 
 // attemptConn is the body of a 101, which is a connection.
 type attemptConn struct {

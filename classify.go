@@ -79,8 +79,9 @@ func (c Class) String() string {
 // An error is Final if another attempt would meet it again: the request's own
 // context has ended, it was marked by [Permanent], a certificate or the TLS
 // verification failed, the host does not exist, the scheme is not supported, a
-// header or the URL is invalid, the answer is of another protocol than HTTP, or
-// a request body that has no GetBody could not be read. An error of your own that
+// header or the URL is invalid, the body does not fit the ContentLength, the answer
+// is of another protocol than HTTP, or a request body that has no GetBody could not
+// be read. An error of your own that
 // means such a thing, from a tls.Config's VerifyPeerCertificate for example, is
 // best marked with Permanent.
 //

@@ -4,11 +4,11 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"reflect"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // How much of a failed response is read so that its connection can serve
@@ -156,15 +156,13 @@ func (d *drain) notify() <-chan struct{} {
 
 // leave gives the body up. A Read that hangs is freed where that is safe: by the
 // end of the attempt's context if it has one of its own, and by Close if the body
-// is net/http's. Close beside a Read is promised there and nowhere else: a decoder
-// goes back to its pool while it is read. Any other body is closed when its Read
-// has returned.
+// allows that. Any other body is closed when its Read has returned.
 func (d *drain) leave() {
 	d.left.Store(true)
 	if attempt, ok := attemptOf(d.body); ok {
 		attempt.cancel(nil)
 	}
-	if closableInRead(d.body) {
+	if closing.WhileRead(d.body) {
 		go d.close()
 	}
 }
@@ -174,28 +172,6 @@ func (d *drain) close() {
 		defer func() { d.panicked = recover() }()
 		_ = d.body.Close()
 	}
-}
-
-// closableInRead reports whether body is one of net/http's own, which may be
-// closed while it is read. It goes by the names of their types: of others in that
-// package some wrap what they are given. A type that is renamed costs a connection
-// where a response stalls, and a test watches for it.
-func closableInRead(body io.ReadCloser) bool {
-	if attempt, ok := attemptOf(body); ok {
-		body = attempt.ReadCloser
-	}
-	t := reflect.TypeOf(body)
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t.PkgPath() == "net/http" && slices.Contains(netHTTPBodies[:], t.Name())
-}
-
-var netHTTPBodies = [...]string{
-	"bodyEOFSignal", // HTTP/1
-	"gzipReader",
-	"http2transportResponseBody",
-	"http2gzipReader",
 }
 
 // attemptOf returns the attemptBody that body is, if it is one.

@@ -46,7 +46,7 @@ const (
 	StopDeadline      Stop = "deadline"       // MaxElapsed or the context's deadline left no room for the wait
 	StopRetryAfter    Stop = "retry-after"    // the server asked for a longer wait than MaxRetryAfter
 	StopBudget        Stop = "budget"         // the Budget was spent
-	StopCanceled      Stop = "canceled"       // the request's context ended
+	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed
 	StopNested        Stop = "nested"         // a Transport underneath had already retried, or given up
 )
 
@@ -153,8 +153,8 @@ type Error struct {
 }
 
 // Error describes the last failure and, if there was more than one attempt,
-// how many there were, how long they took, and why they stopped. It holds no
-// more of a URL than scheme, host and path.
+// how many there were, how long they took, and in words why there was no further
+// one. It holds no more of a URL than scheme, host and path.
 func (e *Error) Error() string {
 	text := failureText(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {

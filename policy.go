@@ -57,12 +57,14 @@ type Policy struct {
 	IdempotencyKey func(*http.Request) string
 
 	// RetryUnprocessed has a request that is not idempotent retried also, after
-	// an attempt that was classified [Unprocessed], and after no other.
+	// an attempt that was classified [Unprocessed], and after no other. An error
+	// does not count as such if net/http/httptrace reported that the request's
+	// header had been written, unless the server refused the stream.
 	RetryUnprocessed bool
 
 	// MaxBodyBytes is how much is kept, to be sent again, of a request body that
-	// can be read only once. A body that turns out to be longer is sent all the
-	// same, and not retried. It does not concern bodies with a GetBody, files,
+	// can be read only once, if a retry can follow. A body that turns out to be
+	// longer is sent all the same, and not retried. It does not concern bodies with a GetBody, files,
 	// and whatever else can be read from its start again: they have no limit
 	// and are not copied. 0 means 64 KiB; negative means that nothing is kept.
 	MaxBodyBytes int64

@@ -37,9 +37,14 @@
 //
 // What ReadAt and Seek give must be what Read gives. A type that embeds an
 // *os.File and has a Read of its own that changes the bytes must hide them, or
-// the request be given a GetBody. Readers that GetBody returns must not share a
-// position, for the attempt before may still be reading. An io.NopCloser hides
-// what it wraps: set Request.Body to the file itself.
+// the request be given a GetBody. An io.NopCloser hides what it wraps: set
+// Request.Body to the file itself.
+//
+// The readers that GetBody returns may share one position. GetBody is called while
+// the previous attempt does not read, and that attempt reads nothing after it. A
+// Read that takes longer than 250 ms is not waited for.
+//
+// A request that no retry can follow is sent as it is, and nothing of it is kept.
 //
 // # What net/http resends by itself
 //
@@ -51,8 +56,12 @@
 // method, if the server refused the stream, ended it with PROTOCOL_ERROR, or
 // announced in a GOAWAY that it had not processed it: up to seven times, with
 // waits that add up to a minute, but after each GOAWAY anew. These do not count as
-// attempts and draw on no budget; an AttemptTimeout bounds their time. A request
-// whose body this package wraps is given a GetBody, so that they work for it too.
+// attempts and draw on no budget; an AttemptTimeout bounds their time.
+//
+// A request whose body this package wraps is given a GetBody, so that they work for
+// it too; but a body that can be read only once has one only if its ContentLength
+// is known and not above [Policy.MaxBodyBytes]. A request with an idempotency key
+// that [Policy.Idempotent] does not accept has no GetBody.
 //
 // # Connections that have died
 //
@@ -72,6 +81,13 @@
 // reverse proxy must not retry what is not idempotent (RFC 9110, section 9.2.2),
 // whatever key the request carries: give it a [Policy.Idempotent] that looks at the
 // method alone.
+//
+// A RoundTripper that changes the request it is given, instead of a copy, belongs
+// above a Transport: below it, a retry would carry the change. One that wraps the
+// body of its responses belongs above too, or set [Policy.AttemptTimeout]. The body
+// of a failed response that stalls cannot be closed while it is read, unless it is
+// net/http's own; without an AttemptTimeout its connection is held until the
+// request's context ends or the server goes on.
 //
 // A RoundTripper that lies between needs a CloseIdleConnections of its own, if
 // [http.Client.CloseIdleConnections] is to reach what is beneath it. And the [*Error] of

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // otelhttp lies between beforeSpan and withinSpan, and an attempt passes through all
@@ -17,7 +18,7 @@ import (
 // attempt is what otelhttp hides of one from the other end of itself.
 type attempt struct {
 	trailer http.Header   // the request's; otelhttp copies it, and its body fills the one that it was made with
-	body    io.ReadCloser // that of a 101; to hold on to another would be to keep it through the wait for the next attempt
+	body    io.ReadCloser // the response's, as the base returned it
 }
 
 // beforeSpan has the first attempt's span be the parent, where there is none around
@@ -31,11 +32,28 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(trace.ContextWithSpanContext(req.Context(), op.first))
 	}
 	resp, err := b.next.RoundTrip(req)
-	if err == nil && op.attempt.body != nil {
-		keepCloseWrite(resp, op.attempt.body)
+	original := op.attempt.body
+	op.attempt.body = nil // or it would be kept through the wait for the next attempt
+	switch {
+	case err != nil || original == nil:
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		keepCloseWrite(resp, original)
+	default:
+		resp.Body = &body{resp.Body, closing.WhileRead(original)}
 	}
 	return resp, err
 }
+
+// body is a response's body above otelhttp, which itself does not mind being closed
+// while it is read.
+type body struct {
+	io.ReadCloser
+	closableWhileRead bool
+}
+
+// ClosableWhileRead is that of the base's body. So the drain of a response that stalls
+// can free its connection.
+func (b *body) ClosableWhileRead() bool { return b.closableWhileRead }
 
 // withinSpan finds the attempt's span.
 type withinSpan struct{ next http.RoundTripper }
@@ -56,15 +74,17 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	}()
 	resp, err := w.next.RoundTrip(req)
 	returned = true
-	switch {
-	case err != nil && made:
+	if err != nil && made {
 		endInError(span, err)
-	case err == nil && resp != nil && resp.StatusCode == http.StatusSwitchingProtocols:
-		op.attempt.body = resp.Body
-	case err == nil && resp != nil && resp.Body != nil && made:
+	}
+	if err != nil || resp == nil || resp.Body == nil {
+		return resp, err
+	}
+	op.attempt.body = resp.Body
+	if made && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &spanBody{resp.Body, span}
 	}
-	return resp, err
+	return resp, nil
 }
 
 // endInError ends span before otelhttp sets its status to err's own text, which may

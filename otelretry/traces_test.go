@@ -290,3 +290,33 @@ func TestATraceIsSampledAsAWhole(t *testing.T) {
 	assert.Equal(t, sent[0][:len("00-")+32], sent[1][:len("00-")+32], "one trace")
 	assert.Regexp(t, "-00$", sent[1])
 }
+
+// otelhttp hides that the body is net/http's own, which may be closed while it is read.
+func TestFailedResponseThatStallsFreesItsConnection(t *testing.T) {
+	freed := make(chan struct{})
+	first := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !first {
+			return
+		}
+		first = false
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(freed)
+	}))
+	defer server.Close()
+	rt := otelretry.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(0)}, newTelemetry().options()...)
+	defer rt.CloseIdleConnections()
+	req, err := http.NewRequest(http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 200, resp.StatusCode)
+	select {
+	case <-freed:
+	case <-time.After(20 * time.Second):
+		t.Error("the connection is still held")
+	}
+}

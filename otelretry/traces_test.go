@@ -318,5 +318,6 @@ func TestFailedResponseThatStallsFreesItsConnection(t *testing.T) {
 	case <-freed:
 	case <-time.After(20 * time.Second):
 		t.Error("the connection is still held")
+		server.CloseClientConnections() // or Close would wait for ever
 	}
 }

@@ -83,10 +83,10 @@
 // method alone.
 //
 // A RoundTripper that changes the request it is given, instead of a copy, belongs
-// above a Transport: below it, a retry would carry the change. One that wraps the
-// body of its responses belongs above too, or set [Policy.AttemptTimeout]. The body
-// of a failed response that stalls cannot be closed while it is read, unless it is
-// net/http's own; without an AttemptTimeout its connection is held until the
+// above a Transport: below it, a retry would carry the change. If one below wraps
+// the bodies of responses, as tracers and decoders do, set [Policy.AttemptTimeout].
+// A failed response that stalls cannot be closed while it is read, unless its body is
+// net/http's own. Without an AttemptTimeout its connection is then held until the
 // request's context ends or the server goes on.
 //
 // A RoundTripper that lies between needs a CloseIdleConnections of its own, if

@@ -113,7 +113,9 @@ func TestReopenerSealEndsPausedReads(t *testing.T) {
 		r, first := NewReopener(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		})
+		start := time.Now()
 		next := reopen(t, r, first)
+		assert.Zero(t, time.Since(start), "nobody reads")
 		ended := make(chan error)
 		go func() { _, err := first.Body().Read(make([]byte, 1)); ended <- err }()
 		synctest.Wait()

@@ -18,10 +18,7 @@ func (s *section) repeatable() bool { return true }
 func (s *section) rewind() error    { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
-	offset := r.offset
-	if offset >= s.size {
-		return 0, io.EOF
-	}
+	offset := r.offset // below size: a reader that has met the end is not asked again
 	if _, local := s.at.(*os.File); local {
 		return s.readAt(r, p, offset)
 	}

@@ -836,3 +836,23 @@ func TestErrorOfAStreamThatCannotBeSentAgainNamesItsCause(t *testing.T) {
 	}
 	t.Fatal("the second request went through")
 }
+
+// No retry can follow, and yet the body is wrapped: an attempt's time may end in a
+// Read of it that hangs.
+func TestAttemptTimeoutEndsAReadOfABodyThatIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pipe, w := io.Pipe()
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			_, err := req.Body.Read(make([]byte, 1))
+			_ = req.Body.Close()
+			return nil, err
+		})
+		req, err := http.NewRequest("POST", "http://host.example/", pipe)
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Second}).RoundTrip(req)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		_ = w.Close()
+	})
+}

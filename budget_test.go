@@ -888,3 +888,16 @@ func TestTokenBucketAgreesWithAPlainModel(t *testing.T) {
 	t.Run("earned tokens", run(0))
 	t.Run("with MinPerSecond", run(-1, 0.25, 0.5, 1, 2.5, 10))
 }
+
+func TestTokenBucketLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
+	for idle, want := range map[time.Duration]float64{20 * time.Second: 0, 20*time.Second + 1: 5} {
+		synctest.Test(t, func(t *testing.T) {
+			var b retryhttp.TokenBucket
+			for i := range maxBuckets {
+				drawAll(t, &b, host(i))
+			}
+			time.Sleep(idle)
+			assert.Equal(t, want, b.Tokens(requestTo("new")))
+		})
+	}
+}

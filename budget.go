@@ -95,11 +95,15 @@ type TokenBucket struct {
 	buckets sync.Map      // string to *bucket; its Load takes no lock
 	count   atomic.Int32  // of buckets, written with mu held
 	next    []*bucket     // which go next, in order; guarded by mu
+	taken   int           // from next since it was listed; guarded by mu
 	passed  atomic.Uint32 // deposits that found neither a bucket nor room for one
 }
 
 const (
-	maxBuckets    = 4096
+	maxBuckets = 4096
+	// relistAfter is how many buckets are taken from the list at least before it is
+	// made anew for one that is as good as new.
+	relistAfter   = maxBuckets / 8
 	defaultWindow = 20 * time.Second
 	// foldEvery is after how many deposits one of them does the arithmetic, so
 	// that the rate follows the last Window also where nothing withdraws; and of
@@ -153,7 +157,7 @@ func (b *TokenBucket) Tokens(req *http.Request) float64 {
 	defer k.mu.Unlock()
 	now := time.Now()
 	k.fold(now)
-	return round(k.tokens + k.floorTokens(now))
+	return k.balance(now)
 }
 
 // update runs f on req's bucket, with its lock held. If an eviction came in
@@ -167,7 +171,7 @@ func (b *TokenBucket) update(req *http.Request, f func(*bucket, time.Time)) {
 		if !k.evicted {
 			now := time.Now()
 			k.fold(now)
-			k.used = now
+			k.used, k.drawn = now, now
 			f(k, now)
 			k.mu.Unlock()
 			return
@@ -232,9 +236,10 @@ func (b *TokenBucket) successor(key string) *bucket {
 
 // lockNext returns the bucket that goes next, with its lock held; b.mu is held.
 //
-// The list is made anew when all of it has gone or been used since. A bucket is
-// passed over once for each time that it was used at the most, so the search costs
-// every use a constant share of the sort, however many hosts there are.
+// The list is made anew when all of it has gone or been used since, and now and
+// then for a bucket that has become as good as new. A bucket is passed over once for
+// each time that it was used at the most, so the search costs every use a constant
+// share of the sort, however many hosts there are.
 func (b *TokenBucket) lockNext(now time.Time) *bucket {
 	for {
 		if len(b.next) == 0 {
@@ -243,12 +248,25 @@ func (b *TokenBucket) lockNext(now time.Time) *bucket {
 		k := b.next[0]
 		k.mu.Lock()
 		k.fold(now)
-		if k.used.Equal(k.listed) {
+		unused, asNew := k.used.Equal(k.listed), k.asNew(now)
+		wanted := !asNew && k.inUse(now) && b.taken >= relistAfter
+		if (unused || asNew) && !wanted {
 			return k
 		}
 		k.mu.Unlock()
-		b.next = b.next[1:]
+		if wanted {
+			b.list(now)
+		} else {
+			b.take()
+		}
 	}
+}
+
+// take takes the first bucket from the list, with b.mu held.
+func (b *TokenBucket) take() {
+	b.next[0] = nil // or the list would keep it alive
+	b.next = b.next[1:]
+	b.taken++
 }
 
 // list lists all buckets in the order in which they go, with b.mu held.
@@ -277,7 +295,7 @@ func (b *TokenBucket) list(now time.Time) {
 		}
 		return x.listed.Compare(y.listed)
 	})
-	b.next = make([]*bucket, len(entries))
+	b.next, b.taken = make([]*bucket, len(entries)), 0
 	for i, e := range entries {
 		b.next[i] = e.k
 	}
@@ -286,7 +304,7 @@ func (b *TokenBucket) list(now time.Time) {
 // remove takes out the bucket that goes next, with b.mu and its own lock held.
 func (b *TokenBucket) remove(k *bucket) {
 	k.evicted = true
-	b.next = b.next[1:]
+	b.take()
 	b.buckets.Delete(k.key)
 	b.count.Add(-1)
 }
@@ -299,6 +317,7 @@ type bucket struct {
 	mu        sync.Mutex
 	evicted   bool
 	used      time.Time // as far as is known: a deposit counts when it is folded
+	drawn     time.Time // when a Withdraw or a Refund came last
 	listed    time.Time // used, when the TokenBucket's list was made
 	ratio     float64
 	burst     float64
@@ -338,10 +357,16 @@ func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
 	return k
 }
 
+// inUse reports whether k was drawn on within its Window. What it earned since does
+// not count: a host that answers has nothing to hand on.
+func (k *bucket) inUse(now time.Time) bool {
+	return !k.drawn.IsZero() && now.Sub(k.drawn) <= k.idle
+}
+
 // inherit has k start with what old had left, if old was in use until now: else
 // retries would not die out in an outage of more hosts than there are buckets.
 func (k *bucket) inherit(old *bucket, now time.Time) {
-	if now.Sub(old.used) > old.idle {
+	if !old.inUse(now) {
 		return
 	}
 	k.tokens = min(k.tokens, old.tokens)
@@ -401,6 +426,14 @@ func (k *bucket) withdraw(now time.Time) bool {
 
 func (k *bucket) refund() {
 	k.tokens = min(k.tokens+1, k.capacity())
+}
+
+// balance is how many tokens withdraw would grant, and the greater of what is left
+// beside them: a token comes whole from one of the two accounts.
+func (k *bucket) balance(now time.Time) float64 {
+	earned, earnedRest := math.Modf(round(k.tokens))
+	floor, floorRest := math.Modf(round(k.floorTokens(now)))
+	return earned + floor + max(earnedRest, floorRest)
 }
 
 // floorTokens is what MinPerSecond allows at now.

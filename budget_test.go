@@ -780,7 +780,9 @@ func (m *budgetModel) refund() {
 
 func (m *budgetModel) tokens() float64 {
 	m.settle()
-	return m.earned + m.floor
+	earned, earnedRest := math.Modf(m.earned + 1e-10)
+	floor, floorRest := math.Modf(m.floor + 1e-10)
+	return earned + floor + max(earnedRest, floorRest)
 }
 
 // compareWithModel does what ops say to b and to a model of it, which must
@@ -821,7 +823,7 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 					require.InDelta(t, before-1, b.Tokens(req), 1e-6)
 				}
 			} else {
-				require.Less(t, before, 2.0, "there are two accounts, each with less than one")
+				require.Less(t, before, 1.0)
 				require.Equal(t, before, b.Tokens(req))
 			}
 		case 3:
@@ -900,4 +902,82 @@ func TestTokenBucketLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) 
 			assert.Equal(t, want, b.Tokens(requestTo("new")))
 		})
 	}
+}
+
+// Healthy hosts stay as good as new while they are in use, and make room for a new
+// one; a dead one that is in use would leave it nothing.
+func TestTokenBucketEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		alive := func(i int) *http.Request { return requestTo(fmt.Sprint("alive-", i)) }
+		for i := range maxBuckets / 2 {
+			drawAll(t, &b, host(i))
+			b.Deposit(alive(i))
+		}
+		for range 3 {
+			time.Sleep(time.Second)
+			require.True(t, b.Withdraw(requestTo("first"))) // makes the list
+			for i := range maxBuckets / 2 {
+				b.Deposit(alive(i))
+			}
+		}
+		for i := range 100 {
+			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+		}
+	})
+}
+
+// Of hosts that answer, one attempt in a hundred fails; the others are dead, and
+// there are more than a TokenBucket keeps.
+func TestTokenBucketRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead, alive = 2500, 2500
+		var b retryhttp.TokenBucket
+		rng := rand.New(rand.NewPCG(1, 2))
+		asked, refused := 0, 0
+		for second := range 60 {
+			for _, i := range rng.Perm(dead + alive) {
+				time.Sleep(time.Second / (dead + alive))
+				switch {
+				case i < dead:
+					b.Withdraw(host(i))
+				case rng.IntN(100) > 0:
+					b.Deposit(host(i))
+				case second >= 20:
+					if asked++; !b.Withdraw(host(i)) {
+						refused++
+					}
+				}
+			}
+		}
+		assert.Greater(t, asked, 500)
+		assert.LessOrEqual(t, refused, asked/100)
+	})
+}
+
+// A deposit is noticed late, and is no sign that the host was drawn on.
+func TestTokenBucketLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets {
+			drawAll(t, &b, host(i))
+			b.Deposit(host(i))
+		}
+		time.Sleep(24 * time.Hour)
+		for i := range 1000 {
+			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+		}
+	})
+}
+
+func TestTokenBucketTokensIsWhatWithdrawGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Ratio: 0.5, Burst: 1, MinPerSecond: 0.25}
+		req := requestTo("a")
+		drawAll(t, &b, req)
+		time.Sleep(3 * time.Second)
+		b.Deposit(req)
+		assert.Equal(t, 0.75, b.Tokens(req), "half an earned token, and three quarters of MinPerSecond's")
+		assert.False(t, b.Withdraw(req))
+	})
 }

@@ -123,7 +123,7 @@ func classifyStatus(status int) Class {
 
 func classifyError(req *http.Request, err error) Class {
 	switch {
-	case req != nil && ended(req) != nil:
+	case req != nil && ended(req):
 		return Final // the caller has gone
 	case is[*permanentError](err):
 		return Final

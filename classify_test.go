@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +79,8 @@ func TestClassifyErrors(t *testing.T) {
 		{"SOCKS proxy refuses", &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}, retryhttp.Unprocessed},
 		{"stream refused, wrapped", fmt.Errorf("base: %w", resetStream(7)), retryhttp.Unprocessed},
 
+		{"stream refused, and then another", hidingMore{hiding{resetStream(7)}}, retryhttp.Retryable},
+		{"stream refused after a redirect, hidden", hiding{&url.Error{Op: "Post", URL: "http://h/", Err: resetStream(7)}}, retryhttp.Retryable},
 		{"stream canceled, wrapped", fmt.Errorf("base: %w", resetStream(8)), retryhttp.Retryable},
 		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Retryable},
 		{"one host refused, the other broke", errors.Join(dial(syscall.ECONNREFUSED), io.EOF), retryhttp.Retryable},
@@ -104,20 +105,19 @@ func TestClassifyErrors(t *testing.T) {
 	}
 }
 
-// resetStream is an HTTP/2 error code. Like net/http's error for a stream that
-// was reset, it fills any struct that has a field for it.
-type resetStream uint64
+// resetStream is an HTTP/2 error of that code.
+func resetStream(code uint32) error { return http2Error{StreamID: 1, Code: code} }
 
-func (s resetStream) Error() string { return "stream was reset" }
+// hiding has another error's As, as the chains of some packages for several errors do.
+type hiding struct{ err error }
 
-func (s resetStream) As(target any) bool {
-	v := reflect.ValueOf(target).Elem()
-	if v.Kind() != reflect.Struct || !v.FieldByName("Code").IsValid() {
-		return false
-	}
-	v.FieldByName("Code").SetUint(uint64(s))
-	return true
-}
+func (e hiding) Error() string      { return "gateway: " + e.err.Error() }
+func (e hiding) As(target any) bool { return errors.As(e.err, target) }
+
+// hidingMore also unwraps.
+type hidingMore struct{ hiding }
+
+func (e hidingMore) Unwrap() error { return io.ErrUnexpectedEOF }
 
 func TestAnErrorAfterTheCallersContextEndedIsFinal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

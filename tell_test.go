@@ -166,3 +166,17 @@ func TestLoggerOfARequestWithoutURL(t *testing.T) {
 	assert.ErrorIs(t, err, errBroken)
 	assert.Contains(t, buf.String(), `url=""`)
 }
+
+func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
+	for _, p := range []retryhttp.Policy{
+		{MaxElapsed: time.Second},
+		{Budget: &countingBudget{refuse: true}},
+	} {
+		wait := time.Duration(-1)
+		p.Backoff = retryhttp.Constant(time.Minute)
+		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait }
+		_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
+		require.Error(t, err)
+		assert.Zero(t, wait)
+	}
+}

@@ -271,7 +271,7 @@ func (c *call) judge(a *Attempt) Stop {
 	if c.class == Final && a.Response != nil {
 		return StopFinal
 	}
-	if ended(c.req) != nil {
+	if ended(c.req) {
 		return StopCanceled
 	}
 	if c.class == Final {
@@ -324,6 +324,7 @@ func (c *call) unprocessed(a *Attempt) bool {
 // finish ends the RoundTrip with the last attempt's result.
 func (c *call) finish(a *Attempt, stop Stop) (*http.Response, error) {
 	c.bodies.release(a.Err != nil)
+	a.Wait = 0 // there is no next attempt
 	success := stop == StopFinal && a.Response != nil
 	if success {
 		c.policy.Budget.Deposit(c.req)
@@ -396,35 +397,10 @@ func (c *call) outcome(stop Stop) Outcome {
 
 func newError(err error, o Outcome, req *http.Request) *Error {
 	e := &Error{Outcome: o, Err: err}
-	if o.Stop != StopCanceled {
-		return e
-	}
-	e.canceled = append(e.canceled, ended(req))
-	if err := req.Context().Err(); err != nil {
-		e.canceled = append(e.canceled, err)
+	if o.Stop == StopCanceled {
+		e.canceled = endOf(req)
 	}
 	return e
-}
-
-var errCancelClosed = errors.New("the request's Cancel channel was closed")
-
-// ended returns why req's caller has stopped waiting, or nil. A deadline counts
-// from the moment that it names: http.Client.Timeout closes Request.Cancel, which
-// ends an attempt, and the context notices only after that.
-func ended(req *http.Request) error {
-	ctx := req.Context()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	select {
-	case <-req.Cancel:
-		return errCancelClosed
-	default:
-		return nil
-	}
 }
 
 // innerOutcome returns what a Transport underneath recorded, or nil if there is

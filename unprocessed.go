@@ -52,15 +52,30 @@ func streamRefused(err error) bool {
 	switch e := err.(type) {
 	case *url.Error:
 		return false
-	case interface{ As(any) bool }:
-		var stream streamError
-		return e.As(&stream) && stream.Code == refusedStream
-	case interface{ Unwrap() error }:
-		return e.Unwrap() != nil && streamRefused(e.Unwrap())
 	case interface{ Unwrap() []error }:
 		return false
+	case interface{ Unwrap() error }:
+		return e.Unwrap() != nil && streamRefused(e.Unwrap())
+	case interface{ As(any) bool }:
+		var stream streamError
+		return isStreamError(err) && e.As(&stream) && stream.Code == refusedStream
 	}
 	return refusedWithoutGetBody(err.Error())
+}
+
+// isStreamError reports whether err is itself of streamError's shape. An error with
+// an As of its own may ask another one that it holds, of which there may be several.
+func isStreamError(err error) bool {
+	t := reflect.TypeOf(err)
+	if t.Kind() != reflect.Struct || t.NumField() != reflect.TypeFor[streamError]().NumField() {
+		return false
+	}
+	for f := range reflect.TypeFor[streamError]().Fields() {
+		if own, ok := t.FieldByName(f.Name); !ok || own.Type.Kind() != f.Type.Kind() {
+			return false
+		}
+	}
+	return true
 }
 
 // streamError has the shape of net/http's own HTTP/2 stream error, which lets

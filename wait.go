@@ -57,8 +57,8 @@ func (c *call) pause(a *Attempt) Stop {
 	c.tellRetry(a)
 	c.bodies.cutPrevious() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
 	ctx := c.req.Context()
-	status := 0
-	if resp := a.Response; resp != nil {
+	status, responded := 0, a.Response != nil
+	if resp := a.Response; responded {
 		status, a.Response, c.response = resp.StatusCode, nil, nil // sleepers need not hold on to it
 		c.drain(ctx, resp, a.Wait)
 	}
@@ -67,12 +67,12 @@ func (c *call) pause(a *Attempt) Stop {
 	}
 	c.began = c.t.now()
 	c.waited += c.began - c.decided
-	if ended(c.req) == nil {
+	if !ended(c.req) {
 		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
 		return ""
 	}
 	c.refund()
-	if status != 0 {
+	if responded {
 		a.Err = statusError(status)
 	}
 	return StopCanceled

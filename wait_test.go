@@ -467,3 +467,40 @@ func TestRetryComesNoSoonerThanTheDateThoughClassifyIsSlow(t *testing.T) {
 		assert.False(t, second.Before(at), "came %v after the start", second.Sub(start))
 	})
 }
+
+// A base may leave the status out, and a Classify take that for a failure.
+func TestCancelAfterAResponseWithoutAStatusIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		var last retryhttp.Attempt
+		resp, err := retryhttp.New(script.New(respond(0, http.NoBody)), retryhttp.Policy{
+			Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
+			Backoff:  retryhttp.Constant(time.Minute),
+			OnDone:   func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
+		}).RoundTrip(get(t, ctx))
+		assert.Nil(t, resp)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Error(t, last.Err)
+		assert.Nil(t, last.Response)
+	})
+}
+
+func TestDeadlinesCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {
+	cause := errors.New("the shop closes")
+	for range 50 { // for it is chance which comes first
+		synctest.Test(t, func(t *testing.T) {
+			deadline := time.Now().Add(time.Second)
+			ctx, cancel := context.WithDeadlineCause(t.Context(), deadline, cause)
+			defer cancel()
+			base := script.New(func(*http.Request) (*http.Response, error) {
+				time.Sleep(time.Until(deadline))
+				return nil, errBroken
+			})
+			_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, ctx))
+			assert.ErrorIs(t, err, cause)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.ErrorIs(t, err, errBroken)
+		})
+	}
+}

@@ -36,12 +36,18 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	op.attempt.body = nil // or it would be kept through the wait for the next attempt
 	switch {
 	case err != nil || original == nil:
-	case resp.StatusCode == http.StatusSwitchingProtocols:
+	case isConn(original):
 		keepCloseWrite(resp, original)
 	default:
 		resp.Body = &body{resp.Body, closing.WhileRead(original)}
 	}
 	return resp, err
+}
+
+// isConn reports whether body is a connection, as that of a 101 is.
+func isConn(body io.ReadCloser) bool {
+	_, ok := body.(io.Writer)
+	return ok
 }
 
 // body is a response's body above otelhttp, which itself does not mind being closed
@@ -81,8 +87,8 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	op.attempt.body = resp.Body
-	if made && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Body = &spanBody{resp.Body, span}
+	if made {
+		resp.Body = inSpan(resp.Body, span)
 	}
 	return resp, nil
 }
@@ -99,6 +105,28 @@ func endInError(span trace.Span, err error) {
 type spanBody struct {
 	io.ReadCloser
 	span trace.Span
+}
+
+// spanConn is a spanBody that can be written to.
+type spanConn struct {
+	*spanBody
+	io.Writer
+}
+
+func inSpan(body io.ReadCloser, span trace.Span) io.ReadCloser {
+	b := &spanBody{body, span}
+	if w, ok := body.(io.Writer); ok {
+		return &spanConn{b, w}
+	}
+	return b
+}
+
+func (c *spanConn) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	if err != nil {
+		endInError(c.span, err)
+	}
+	return n, err
 }
 
 func (b *spanBody) Read(p []byte) (int, error) {

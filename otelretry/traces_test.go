@@ -321,3 +321,38 @@ func TestFailedResponseThatStallsFreesItsConnection(t *testing.T) {
 		server.CloseClientConnections() // or Close would wait for ever
 	}
 }
+
+// brokenConn is a connection whose errors quote what is nobody's business.
+type brokenConn struct{ err error }
+
+func (c brokenConn) Read([]byte) (int, error)  { return 0, c.err }
+func (c brokenConn) Write([]byte) (int, error) { return 0, c.err }
+func (c brokenConn) Close() error              { return nil }
+
+func TestSpanErrorsOfAConnectionQuoteNothing(t *testing.T) {
+	secret := errors.New(`Get "http://user:hunter2@host.example/?token=sesame": broken`)
+	for _, status := range []int{101, 200} {
+		for name, use := range map[string]func(io.ReadWriter) (int, error){
+			"read":  func(c io.ReadWriter) (int, error) { return c.Read(make([]byte, 1)) },
+			"write": func(c io.ReadWriter) (int, error) { return c.Write(make([]byte, 1)) },
+		} {
+			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+				tel := newTelemetry()
+				rt := otelretry.New(roundTripperFunc(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: status, Body: brokenConn{secret}}, nil
+				}), retryhttp.Policy{}, tel.options()...)
+				req, err := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+				require.NoError(t, err)
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				require.Implements(t, (*io.ReadWriter)(nil), resp.Body)
+				_, err = use(resp.Body.(io.ReadWriter))
+				require.Equal(t, secret, err)
+				require.NoError(t, resp.Body.Close())
+				spans := tel.named("HTTP GET")
+				require.Len(t, spans, 1)
+				assert.Equal(t, `Get "http://host.example/": broken`, spans[0].Status.Description)
+			})
+		}
+	}
+}

@@ -75,21 +75,14 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		cancel(nil)
 		return resp, err
 	}
-	if bodiless(req, resp) {
-		body.end() // nobody closes it
+	if isEmpty(resp.Body) {
+		body.end() // nobody needs to close it
 	}
 	body.ReadCloser, resp.Body = resp.Body, body
 	if w, ok := body.ReadCloser.(io.Writer); ok {
 		resp.Body = &attemptConn{body, w}
 	}
 	return resp, nil
-}
-
-// bodiless reports whether the response has no body by its nature (RFC 9110,
-// section 6.4.1). HTTP/2's is not http.NoBody.
-func bodiless(req *http.Request, resp *http.Response) bool {
-	return req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
-		resp.StatusCode == http.StatusNotModified || resp.Body == http.NoBody
 }
 
 // innerError returns an error with the Outcome of a Transport underneath that

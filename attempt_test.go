@@ -372,7 +372,7 @@ func TestRequestCancelEndsTheRetries(t *testing.T) {
 		return nil, errBroken
 	})
 	req := get(t, t.Context())
-	req.Cancel = closed //nolint:staticcheck // some still use it
+	req.Cancel = closed //lint:ignore SA1019 some still use it
 	_, err := retryhttp.New(base, noWait).RoundTrip(req)
 	e := errorOf(t, err)
 	assert.Equal(t, 1, e.Attempts)
@@ -389,7 +389,7 @@ func TestClientTimeoutDuringAnAttemptIsCanceled(t *testing.T) {
 		var stop retryhttp.Stop
 		var failure error
 		client := &http.Client{Timeout: 2 * time.Millisecond, Transport: retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			<-req.Cancel //nolint:staticcheck // http.Client sets it
+			<-req.Cancel //lint:ignore SA1019 http.Client sets it
 			return nil, errBroken
 		}), retryhttp.Policy{
 			Backoff: retryhttp.Constant(time.Hour),
@@ -422,3 +422,61 @@ type lateContext struct {
 }
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// A status alone does not tell that there is no body: over HTTP/2 a 204 may go on.
+func TestAttemptContextOfA204ThatGoesOnIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended error
+		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(204)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
+			ended = r.Context().Err()
+		}, true)
+		defer stop()
+		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		assert.NoError(t, ended)
+		require.NoError(t, resp.Body.Close())
+		time.Sleep(time.Minute) // what net/http keeps for a closed stream
+	})
+}
+
+// Some bases send what GetBody returns, and never look at the body.
+func TestAttemptContextIsReleasedThoughTheBaseUsesGetBody(t *testing.T) {
+	for name, use := range map[string]func(*http.Request) (io.ReadCloser, error){
+		"sends a clone": func(req *http.Request) (io.ReadCloser, error) { return req.GetBody() },
+		"reads a clone to its end first": func(req *http.Request) (io.ReadCloser, error) {
+			clone, err := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return req.Body, err
+		},
+		"opens a clone in vain": func(req *http.Request) (io.ReadCloser, error) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			clone, err := req.GetBody()
+			_ = clone.Close()
+			return req.Body, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ctx context.Context
+			base := script.New(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				body, err := use(req)
+				require.NoError(t, err)
+				clone := req.Clone(ctx)
+				clone.Body = body
+				return script.Status(200)(clone)
+			})
+			req, err := http.NewRequest("PUT", "http://host.example/", bytes.NewReader(make([]byte, 100<<10)))
+			require.NoError(t, err)
+			resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Hour}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.NoError(t, ctx.Err())
+			require.NoError(t, resp.Body.Close())
+			assert.Error(t, ctx.Err())
+		})
+	}
+}

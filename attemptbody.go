@@ -12,6 +12,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
+// isEmpty reports whether body is what net/http gives a response without one, such as
+// the answer to a HEAD. A status alone does not tell: over HTTP/2 a 204 may go on.
+func isEmpty(body io.ReadCloser) bool {
+	if body == http.NoBody {
+		return true
+	}
+	t := reflect.TypeOf(body)
+	return t.PkgPath() == "net/http" && t.Name() == "http2noBodyReader"
+}
+
 // attemptBody is the body of a response that came in time. It releases its
 // attempt's context when the response is over, read or closed, and the upload is
 // too: over HTTP/2 and HTTP/3 a server may end its answer, and read on. If either
@@ -21,23 +31,35 @@ type attemptBody struct {
 	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex
-	sending bool // the request's body has not been closed
+	sending bool // the request's body has not been sent
+	using   int  // bodies of the request that are being read
 	over    bool // the response is read or closed
 }
 
-// watch has b know when req's body has been sent. Those that the base opens by
-// GetBody are not watched: whoever signs with one may not close it, and one that
-// net/http resends is sent before there is an answer, as a rule.
+// watch has b know when req's body has been sent: when the body that it has is closed,
+// or one that the base opened by GetBody was read and is done with. A base may send only
+// what GetBody returns, and never look at the first.
 func (b *attemptBody) watch(req *http.Request) {
 	b.sending = true
-	req.Body = &upload{req.Body, b}
+	req.Body = &upload{ReadCloser: req.Body, response: b, first: true}
+	getBody := req.GetBody
+	if getBody == nil {
+		return
+	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		body, err := getBody()
+		if err != nil || body == nil {
+			return nil, err
+		}
+		return &upload{ReadCloser: body, response: b}, nil
+	}
 }
 
 // note releases the context if that is due after the change.
 func (b *attemptBody) note(change func()) {
 	b.mu.Lock()
 	change()
-	release := b.over && !b.sending
+	release := b.over && !b.sending && b.using == 0
 	b.mu.Unlock()
 	if release {
 		b.cancel(nil)
@@ -64,12 +86,49 @@ func (b *attemptBody) Close() error {
 type upload struct {
 	io.ReadCloser
 	response *attemptBody
+	first    bool        // it is the one that the request came with
+	state    uploadState // guarded by response.mu
+}
+
+type uploadState int
+
+const (
+	unread uploadState = iota
+	inUse
+	sent
+)
+
+// become notes a change of state, of which sent is the last.
+func (u *upload) become(next uploadState) {
+	b := u.response
+	b.note(func() {
+		if u.state >= next {
+			return
+		}
+		if u.state == inUse {
+			b.using--
+		}
+		if next == inUse {
+			b.using++
+		} else if u.first || u.state == inUse {
+			b.sending = false
+		}
+		u.state = next
+	})
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.become(inUse)
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.become(sent)
+	}
+	return n, err
 }
 
 func (u *upload) Close() error {
-	err := u.ReadCloser.Close()
-	u.response.note(func() { u.response.sending = false })
-	return err
+	defer u.become(sent)
+	return u.ReadCloser.Close()
 }
 
 // sentAtOnce reports whether req's body is as good as sent with its header: it is

@@ -2,13 +2,13 @@ package retryhttp
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"maps"
 	"net/http"
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
@@ -49,7 +49,9 @@ func bodiesOf(req *http.Request, p *Policy) *bodies {
 	}
 	idempotent := p.Idempotent(req)
 	retries := p.MaxAttempts != 1 && (idempotent || p.RetryUnprocessed)
-	hidden := keyed && !idempotent // net/http goes by the key, and would send it again unseen
+	// net/http goes by GetBody, and by the key, the method or the connection's end,
+	// and would send the request again unseen.
+	hidden := !idempotent && (keyed || req.GetBody == nil)
 	asItIs := inMemory || !retries && (p.AttemptTimeout <= 0 || req.GetBody != nil)
 	if asItIs && !(hidden && req.GetBody != nil) {
 		return nil
@@ -58,13 +60,14 @@ func bodiesOf(req *http.Request, p *Policy) *bodies {
 	if !retries {
 		b.limit = -1
 	}
-	switch {
-	case asItIs:
-	case req.GetBody != nil:
-		b.reopener, b.newest.reopening = replay.NewReopener(req.Body, req.GetBody)
-	default:
+	if asItIs {
+		return b
+	}
+	b.trailer = req.Trailer.Clone()
+	if req.GetBody == nil {
 		b.source = replay.New(req.Body, b.limit)
-		b.trailer = req.Trailer.Clone()
+	} else {
+		b.reopener = replay.NewReopener(req.GetBody)
 	}
 	return b
 }
@@ -107,16 +110,15 @@ func (b *bodies) cutPrevious() {
 	}
 }
 
-// open gives next, a copy of the caller's request req, the body for an attempt.
-func (b *bodies) open(req, next *http.Request, first bool) error {
+// open gives next, a copy of the caller's request req, the body for an attempt. It
+// may wait for a Read of the previous attempt, for as long as patience.
+func (b *bodies) open(req, next *http.Request, first bool, patience time.Duration) error {
 	var err error
 	switch {
 	case b != nil && b.source != nil:
 		err = b.lend(req, next)
-	case b != nil && b.reopener != nil && first:
-		next.Body, next.GetBody = b.newest.reopening.Body(), b.newest.reopening.Open
 	case b != nil && b.reopener != nil:
-		err = b.reopen(req.Context(), next)
+		err = b.reopen(req, next, first, patience)
 	case !first:
 		next.Body, err = req.GetBody()
 	}
@@ -126,17 +128,20 @@ func (b *bodies) open(req, next *http.Request, first bool) error {
 	return err
 }
 
-func (b *bodies) lend(req, next *http.Request) error {
-	// A body may set the values of req.Trailer when it is read to its end,
-	// which an earlier attempt may be doing while the new one looks at its
-	// keys. So each attempt has a map of its own, filled at the end.
-	var atEOF func()
-	if len(b.trailer) > 0 {
-		trailer := b.trailer.Clone()
-		next.Trailer = trailer
-		atEOF = func() { maps.Copy(trailer, req.Trailer) }
+// ownTrailer gives next a Trailer of its own, and returns what fills it at the end of
+// the body. A body may set the values of req.Trailer when it is read to its end, which
+// an earlier attempt may be doing while the new one looks at its keys.
+func (b *bodies) ownTrailer(req, next *http.Request) (atEOF func()) {
+	if len(b.trailer) == 0 {
+		return nil
 	}
-	lease, err := b.source.Lease(req.Context(), b.newest.lease, atEOF)
+	trailer := b.trailer.Clone()
+	next.Trailer = trailer
+	return func() { maps.Copy(trailer, req.Trailer) }
+}
+
+func (b *bodies) lend(req, next *http.Request) error {
+	lease, err := b.source.Lease(req.Context(), b.newest.lease, b.ownTrailer(req, next))
 	if err != nil {
 		return err
 	}
@@ -150,8 +155,15 @@ func (b *bodies) lend(req, next *http.Request) error {
 	return err
 }
 
-func (b *bodies) reopen(ctx context.Context, next *http.Request) error {
-	opened, err := b.reopener.Reopen(ctx, b.newest.reopening)
+func (b *bodies) reopen(req, next *http.Request, first bool, patience time.Duration) error {
+	atEOF := b.ownTrailer(req, next)
+	var opened *replay.Reopening
+	var err error
+	if first {
+		opened = b.reopener.Begin(req.Body, atEOF)
+	} else {
+		opened, err = b.reopener.Reopen(req.Context(), b.newest.reopening, patience, atEOF)
+	}
 	if err != nil {
 		return err
 	}

@@ -582,6 +582,20 @@ func TestASecondAttemptWaitsForAStalledUpload(t *testing.T) {
 	})
 }
 
+// A GET with a body is safe to net/http, which sends it again if it has a GetBody.
+func TestAttemptsOfARefusedMethodCarryNoGetBody(t *testing.T) {
+	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
+		p.Idempotent = func(*http.Request) bool { return false }
+		base := script.New(script.Fail(errBroken))
+		req, err := http.NewRequest("GET", "http://host.example/", sectionBody{bytes.NewReader([]byte("x"))})
+		require.NoError(t, err)
+		_, err = retryhttp.New(base, p).RoundTrip(req)
+		require.Error(t, err)
+		require.Len(t, base.Requests(), 1)
+		assert.Nil(t, base.Requests()[0].GetBody)
+	}
+}
+
 // net/http sends a request that has a key and a GetBody again by itself, unseen.
 func TestAttemptsOfAnUnacceptedKeyCarryNoGetBody(t *testing.T) {
 	byMethod := func(req *http.Request) bool { return retryhttp.Idempotent(&http.Request{Method: req.Method}) }
@@ -855,4 +869,119 @@ func TestAttemptTimeoutEndsAReadOfABodyThatIsSentOnce(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(start))
 		_ = w.Close()
 	})
+}
+
+// The server sends the rest of its failed answer when it has read the request, which
+// pauses while OnRetry reads that answer.
+func TestOnRetryThatReadsWhileTheUploadPausesEnds(t *testing.T) {
+	first := true
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !first {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		first = false
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.WriteHeader(503)
+		_, _ = io.WriteString(w, "busy")
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	defer srv.Close()
+	content := make([]byte, 32<<20)
+	req, err := http.NewRequest("PUT", srv.URL, bytes.NewReader(content))
+	require.NoError(t, err)
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+	p := noWait
+	p.OnRetry = func(a retryhttp.Attempt) { _, _ = io.ReadAll(a.Response.Body) }
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	resp, err := retryhttp.New(base, p).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 200, resp.StatusCode)
+}
+
+// stalledUpload is a PUT whose body has a GetBody and stalls, and a base that still
+// reads it when it returns an error.
+func stalledUpload(t *testing.T, ctx context.Context) (*http.Request, *script.Transport, func()) {
+	t.Helper()
+	release := make(chan struct{})
+	get := func() (io.ReadCloser, error) {
+		return io.NopCloser(readerFunc(func([]byte) (int, error) { <-release; return 0, io.EOF })), nil
+	}
+	body, _ := get()
+	req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
+	require.NoError(t, err)
+	req.GetBody = get
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		go func() { _, _ = io.ReadAll(req.Body); _ = req.Body.Close() }()
+		synctest.Wait()
+		return nil, errBroken
+	})
+	return req, base, func() { close(release) }
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestGetBodyWaitsForAStalledReadWithinTheTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req, base, release := stalledUpload(t, t.Context())
+		defer release()
+		p := retryhttp.Policy{MaxElapsed: 100 * time.Millisecond, Backoff: retryhttp.Constant(10 * time.Millisecond), MaxAttempts: 2}
+		_, err := retryhttp.New(base, p).RoundTrip(req)
+		require.Error(t, err)
+		assert.Equal(t, []time.Duration{10 * time.Millisecond}, base.Waits())
+	})
+}
+
+func TestCancelWhileGetBodyWaitsIsCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, base, release := stalledUpload(t, ctx)
+		defer release()
+		time.AfterFunc(100*time.Millisecond, cancel)
+		start := time.Now()
+		budget := &countingBudget{}
+		_, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, Backoff: retryhttp.Constant(time.Second)}).RoundTrip(req)
+		assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+		assert.Equal(t, budget.withdrawn, budget.refunded)
+	})
+}
+
+// An attempt that is over may still read its body to the end, which sets the trailer.
+func TestAttemptsOfAGetBodyHaveTrailersOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.Body = &trailerBody{strings.NewReader("content"), req}
+		req.GetBody = func() (io.ReadCloser, error) { return &trailerBody{strings.NewReader("content"), req}, nil }
+		step := func(code int) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer, "before the body was read")
+				resp, err := script.Status(code)(req)
+				assert.Equal(t, http.Header{"X-Sum": {"sum of content"}}, req.Trailer)
+				return resp, err
+			}
+		}
+		resp, err := retryhttp.New(script.New(step(503), step(200)), retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// Somebody set the body of a request that was made without content.
+func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
+	req, err := http.NewRequest("PUT", "http://host.example/", new(bytes.Buffer))
+	require.NoError(t, err)
+	req.Body = io.NopCloser(strings.NewReader("precious"))
+	resp, err := retryhttp.New(script.New(script.Status(503), script.Status(200)), noWait).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
 }

@@ -29,7 +29,7 @@ func (c *call) drain(ctx context.Context, resp *http.Response, wait time.Duratio
 	if d == nil {
 		d = newDrain()
 	}
-	limit := c.drainTime(wait)
+	limit := min(maxDrainTime, c.spare(wait))
 	d.start(resp, limit > 0)
 	if !c.await(ctx, d, limit) {
 		d.leave()
@@ -61,13 +61,6 @@ func (c *call) await(ctx context.Context, d *drain, limit time.Duration) bool {
 	case <-ctx.Done():
 	}
 	return false
-}
-
-// drainTime is how long the drain may take. Where the wait is shorter, a stalled
-// response holds up the retry, but for no more than a tenth of the time that is
-// left for it.
-func (c *call) drainTime(wait time.Duration) time.Duration {
-	return min(maxDrainTime, max(wait, c.room()/10))
 }
 
 // drain reads one body to its end and closes it, in a goroutine of its own: a

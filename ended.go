@@ -16,8 +16,10 @@ func ended(req *http.Request) bool {
 	if req.Context().Err() != nil || deadlinePassed(req.Context()) {
 		return true
 	}
+	//lint:ignore SA1019 some still use it, and http.Client.Timeout does
+	cancel := req.Cancel
 	select {
-	case <-req.Cancel:
+	case <-cancel:
 		return true
 	default:
 		return false

@@ -60,8 +60,8 @@
 //
 // A request whose body this package wraps is given a GetBody, so that they work for
 // it too; but a body that can be read only once has one only if its ContentLength
-// is known and not above [Policy.MaxBodyBytes]. A request with an idempotency key
-// that [Policy.Idempotent] does not accept has no GetBody.
+// is known and not above [Policy.MaxBodyBytes]. A request that [Policy.Idempotent]
+// does not accept is not given one, and if it has an idempotency key, it has none.
 //
 // # Connections that have died
 //
@@ -220,16 +220,16 @@ func (c *call) prepare() {
 		return
 	}
 	if c.bodies = bodiesOf(c.keyed, c.policy); c.bodies != nil {
-		_ = c.open() // the first reading is always granted
+		_ = c.open(0) // the first reading is always granted
 	}
 }
 
-// open makes the request that the next attempt sends, with its body. Every request
-// that is not the caller's own is made here.
-func (c *call) open() error {
+// open makes the request that the next attempt sends, with its body, for which it may
+// wait as long as patience. Every request that is not the caller's own is made here.
+func (c *call) open(patience time.Duration) error {
 	next := copyForAttempt(c.keyed, c.attempts)
 	if hasBody(c.req) {
-		if err := c.bodies.open(c.keyed, next, c.attempts == 0); err != nil {
+		if err := c.bodies.open(c.keyed, next, c.attempts == 0, patience); err != nil {
 			return err
 		}
 	}
@@ -240,7 +240,7 @@ func (c *call) open() error {
 // send makes one attempt.
 func (c *call) send() Attempt {
 	if c.attempts > 0 && !hasBody(c.req) {
-		_ = c.open() // not earlier: many requests may be waiting, and need no copy meanwhile
+		_ = c.open(0) // not earlier: many requests may be waiting, and need no copy meanwhile
 	}
 	c.withdrawn, c.unsent = false, false
 	c.attempts++
@@ -301,8 +301,11 @@ func (c *call) judge(a *Attempt) Stop {
 	}
 	c.withdrawn = true
 	if hasBody(c.req) {
-		if err := c.open(); err != nil {
+		if err := c.open(c.spare(a.Wait)); err != nil {
 			c.refund()
+			if ended(c.req) {
+				return StopCanceled
+			}
 			if a.Err != nil {
 				a.Err = errors.Join(a.Err, err)
 			}

@@ -49,6 +49,13 @@ func (c *call) room() time.Duration {
 	return room
 }
 
+// spare is how long what precedes the next attempt may take: the drain of the failed
+// response, say. What takes longer than the wait holds up the retry, but for no more
+// than a tenth of the time that is left for it.
+func (c *call) spare(wait time.Duration) time.Duration {
+	return max(wait, c.room()/10)
+}
+
 // pause tells of the retry that has been decided on, clears the failed response
 // away, and waits. It returns the empty Stop, or StopCanceled if the context
 // ended meanwhile; a is then the attempt whose result cannot be returned any

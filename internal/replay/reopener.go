@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -11,8 +13,9 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// ErrNoBody is returned where a GetBody returned neither a body nor an error.
-var ErrNoBody = errors.New("GetBody returned neither a body nor an error")
+// ErrNoBody is returned where a GetBody returned neither a body nor an error, or
+// the empty one: there is content, or nobody would ask.
+var ErrNoBody = errors.New("GetBody returned no body")
 
 // BodyError marks an error that came from reading a body that has a GetBody.
 type BodyError struct{ Err error }
@@ -29,27 +32,40 @@ func (e *BodyError) Unwrap() error { return e.Err }
 type Reopener struct {
 	getBody func() (io.ReadCloser, error)
 
-	mu      sync.Mutex // never held while a body or GetBody is used
-	readers []*bodyReader
-	sealed  bool // there will be no further attempt
+	mu       sync.Mutex // never held while a body or GetBody is used
+	attempts []*Reopening
+	readers  []*bodyReader // open ones
+	sealed   bool          // there will be no further attempt
 }
 
-// NewReopener returns a Reopener whose first attempt reads body.
-func NewReopener(body io.ReadCloser, getBody func() (io.ReadCloser, error)) (*Reopener, *Reopening) {
-	r := &Reopener{getBody: getBody}
-	first := &Reopening{reopener: r}
-	first.add(body)
-	return r, first
+// NewReopener returns a Reopener for a request that has a GetBody.
+func NewReopener(getBody func() (io.ReadCloser, error)) *Reopener {
+	return &Reopener{getBody: getBody}
 }
 
-// readTime is how long a Read of the previous attempt may delay the next GetBody.
-const readTime = 250 * time.Millisecond
+// Begin begins an attempt that reads body, as the first one does. If atEOF is not
+// nil, it is called when a reader of the attempt has met the end of the body, before
+// the reader's Read returns.
+func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
+	o := &Reopening{reopener: r, atEOF: atEOF}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempts = append(r.attempts, o)
+	o.add(body)
+	return o
+}
 
-// Reopen opens a body for a new attempt. The previous attempt's reads pause until
-// it is cut; if GetBody fails, they go on. A Read that is under way is waited for,
-// up to 250 ms or the end of ctx.
-func (r *Reopener) Reopen(ctx context.Context, previous *Reopening) (*Reopening, error) {
-	err := previous.hold(ctx)
+// pauseTime is how long reads of the previous attempt pause at most. After that
+// they end: the server may wait for them, and somebody for the server.
+const pauseTime = 250 * time.Millisecond
+
+// Reopen opens a body for a new attempt, with atEOF as above. The previous
+// attempt's reads pause until it is cut; if GetBody fails, they go on. A Read that
+// is under way is waited for, but no longer than patience or the end of ctx.
+func (r *Reopener) Reopen(
+	ctx context.Context, previous *Reopening, patience time.Duration, atEOF func(),
+) (*Reopening, error) {
+	err := previous.pause(ctx, patience)
 	var body io.ReadCloser
 	if err == nil {
 		body, err = r.open()
@@ -58,14 +74,12 @@ func (r *Reopener) Reopen(ctx context.Context, previous *Reopening) (*Reopening,
 		previous.resume()
 		return nil, err
 	}
-	next := &Reopening{reopener: r}
-	next.add(body)
-	return next, nil
+	return r.Begin(body, atEOF), nil
 }
 
 func (r *Reopener) open() (io.ReadCloser, error) {
 	body, err := r.getBody()
-	if err == nil && body == nil {
+	if err == nil && (body == nil || body == http.NoBody) {
 		err = ErrNoBody
 	}
 	return body, err
@@ -77,41 +91,59 @@ func (r *Reopener) Seal(cut bool) {
 	r.mu.Lock()
 	r.sealed = true
 	if cut {
-		for _, reader := range r.readers {
-			reader.attempt.end()
+		for _, attempt := range r.attempts {
+			attempt.end()
 		}
 	}
 	idle := r.takeIdle()
 	r.mu.Unlock()
-	for _, reader := range idle {
-		closing.Soon(reader.body)
+	for _, body := range idle {
+		closing.Soon(body)
 	}
 }
 
-// takeIdle removes and returns the readers that nobody needs any more, once the
-// Reopener is sealed, with r.mu held. They are those of an attempt that is over;
-// those that have met their end; and those that another one superseded unread.
-func (r *Reopener) takeIdle() (idle []*bodyReader) {
+// takeIdle removes the readers that nobody needs any more, once the Reopener is
+// sealed, with r.mu held, and returns what is to be closed of them. They are those
+// of an attempt that is over; those that have met their end; and those that another
+// one superseded unread.
+func (r *Reopener) takeIdle() (idle []io.Closer) {
 	if !r.sealed {
 		return nil
 	}
-	r.readers = slices.DeleteFunc(r.readers, func(b *bodyReader) bool {
+	for _, b := range slices.Clone(r.readers) {
 		needed := b.attempt.state != over && !b.ended && (b.used || b == b.attempt.newest)
-		if !needed {
-			idle = append(idle, b)
+		if !needed && r.remove(b) {
+			idle = append(idle, b.body)
 		}
-		return !needed
-	})
+	}
 	return idle
+}
+
+// remove takes b out, with r.mu held, and reports whether its body is to be closed
+// now: it had not been taken out, and no other open reader has the very same body.
+func (r *Reopener) remove(b *bodyReader) bool {
+	i := slices.Index(r.readers, b)
+	if i < 0 {
+		return false
+	}
+	r.readers = slices.Delete(r.readers, i, i+1)
+	return !slices.ContainsFunc(r.readers, func(other *bodyReader) bool { return same(b.body, other.body) })
+}
+
+func same(x, y io.ReadCloser) bool {
+	return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 }
 
 // A Reopening is one attempt's right to read the body.
 type Reopening struct {
 	reopener *Reopener
+	atEOF    func()
+	once     sync.Once
 
 	// guarded by reopener.mu
 	state   state
 	changed chan struct{} // while paused: closed when that ends
+	timer   *time.Timer   // ends the attempt when it has been paused for too long
 	reading int
 	quiet   chan struct{} // if not nil: closed when reading comes to 0
 	newest  *bodyReader
@@ -128,21 +160,37 @@ const (
 // Body returns the newest body that was opened.
 func (o *Reopening) Body() io.ReadCloser { return o.newest }
 
-// Open opens another body. It serves for [net/http.Request.GetBody].
+// Open opens another body. It serves for [net/http.Request.GetBody]. The next
+// attempt may begin meanwhile, or have begun: GetBody would rewind what that reads.
 func (o *Reopening) Open() (io.ReadCloser, error) {
-	body, err := o.reopener.open()
+	r := o.reopener
+	r.mu.Lock()
+	err := o.await()
+	if err == nil {
+		o.reading++ // or it would be rewound by both
+	}
+	r.mu.Unlock()
 	if err != nil {
 		return nil, err
+	}
+	defer o.leave()
+	body, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o.state == over {
+		closing.Begin(body)
+		return nil, ErrOver
 	}
 	return o.add(body), nil
 }
 
+// add adds a reader of body, with reopener.mu held.
 func (o *Reopening) add(body io.ReadCloser) *bodyReader {
-	r := o.reopener
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	o.newest = &bodyReader{attempt: o, body: body}
-	r.readers = append(r.readers, o.newest)
+	o.reopener.readers = append(o.reopener.readers, o.newest)
 	return o.newest
 }
 
@@ -158,19 +206,25 @@ func (o *Reopening) Cut() {
 }
 
 // end is Cut with reopener.mu held.
-func (o *Reopening) end() {
+func (o *Reopening) end() { o.change(over) }
+
+// change ends a pause, with reopener.mu held.
+func (o *Reopening) change(to state) {
 	if o.state == paused {
+		o.timer.Stop()
 		close(o.changed)
 	}
-	o.state = over
+	o.state = to
 }
 
-// hold pauses the attempt's reads. It fails if ctx ends first.
-func (o *Reopening) hold(ctx context.Context) error {
+// pause pauses the attempt's reads, and waits for those under way. It fails if ctx
+// ends first.
+func (o *Reopening) pause(ctx context.Context, patience time.Duration) error {
 	r := o.reopener
 	r.mu.Lock()
 	if o.state == underWay {
 		o.state, o.changed = paused, make(chan struct{})
+		o.timer = time.AfterFunc(pauseTime, o.Cut)
 	}
 	var quiet chan struct{}
 	if o.reading > 0 {
@@ -181,7 +235,7 @@ func (o *Reopening) hold(ctx context.Context) error {
 	if quiet == nil {
 		return nil
 	}
-	timer := time.NewTimer(readTime)
+	timer := time.NewTimer(min(patience, pauseTime))
 	defer timer.Stop()
 	select {
 	case <-quiet:
@@ -197,24 +251,30 @@ func (o *Reopening) resume() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o.state == paused {
-		close(o.changed)
-		o.state = underWay
+		o.change(underWay)
 	}
+}
+
+// await waits while the attempt is paused, with reopener.mu held.
+func (o *Reopening) await() error {
+	for o.state == paused {
+		changed := o.changed
+		o.reopener.mu.Unlock()
+		<-changed
+		o.reopener.mu.Lock()
+	}
+	if o.state == over {
+		return ErrOver
+	}
+	return nil
 }
 
 // enter begins a Read by b, and leave ends it.
 func (o *Reopening) enter(b *bodyReader) error {
-	r := o.reopener
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for o.state == paused {
-		changed := o.changed
-		r.mu.Unlock()
-		<-changed
-		r.mu.Lock()
-	}
-	if o.state == over {
-		return ErrOver
+	o.reopener.mu.Lock()
+	defer o.reopener.mu.Unlock()
+	if err := o.await(); err != nil {
+		return err
 	}
 	b.used = true
 	o.reading++
@@ -265,24 +325,27 @@ func (b *bodyReader) read(p []byte) (int, error) {
 }
 
 func (b *bodyReader) end() {
+	if b.attempt.atEOF != nil {
+		b.attempt.once.Do(b.attempt.atEOF)
+	}
 	r := b.attempt.reopener
 	r.mu.Lock()
 	b.ended = true
 	idle := r.takeIdle()
 	r.mu.Unlock()
-	for _, reader := range idle {
-		_ = reader.body.Close()
+	for _, body := range idle {
+		_ = body.Close()
 	}
 }
 
-// Close closes the body, once.
+// Close closes the body, once. A body that the next attempt reads as well, for
+// GetBody returned the very same again, is closed with that attempt.
 func (b *bodyReader) Close() error {
 	r := b.attempt.reopener
 	r.mu.Lock()
-	open := slices.Contains(r.readers, b)
-	r.readers = slices.DeleteFunc(r.readers, func(other *bodyReader) bool { return other == b })
+	due := r.remove(b)
 	r.mu.Unlock()
-	if !open {
+	if !due {
 		return nil
 	}
 	return b.body.Close()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,15 +34,21 @@ func (r *rewound) get() (io.ReadCloser, error) {
 
 func reopen(t *testing.T, r *Reopener, previous *Reopening) *Reopening {
 	t.Helper()
-	next, err := r.Reopen(t.Context(), previous)
+	next, err := r.Reopen(t.Context(), previous, time.Hour, nil)
 	require.NoError(t, err)
 	return next
+}
+
+// begin returns a Reopener, and its first attempt.
+func begin(body io.ReadCloser, getBody func() (io.ReadCloser, error)) (*Reopener, *Reopening) {
+	r := NewReopener(getBody)
+	return r, r.Begin(body, nil)
 }
 
 func TestReopenerSendsASharedReaderWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &rewound{Reader: bytes.NewReader([]byte(text)), pause: 100 * time.Millisecond}
-		r, first := NewReopener(shared, shared.get)
+		r, first := begin(shared, shared.get)
 		old := make(chan error)
 		go func() {
 			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, first.Body(), make([]byte, 1))
@@ -51,7 +58,7 @@ func TestReopenerSendsASharedReaderWhole(t *testing.T) {
 		start := time.Now()
 		next := reopen(t, r, first)
 		assert.Equal(t, 50*time.Millisecond, time.Since(start), "for the Read that was under way")
-		time.Sleep(time.Second) // in which the previous attempt reads nothing
+		time.Sleep(200 * time.Millisecond) // in which the previous attempt reads nothing
 		assert.Equal(t, len(text), shared.Len())
 		first.Cut()
 		assert.Equal(t, ErrOver, <-old)
@@ -67,8 +74,8 @@ func TestReopenerLetsThePreviousAttemptGoOnIfGetBodyFails(t *testing.T) {
 			"error":   func() (io.ReadCloser, error) { return nil, io.ErrNoProgress },
 			"nothing": func() (io.ReadCloser, error) { return nil, nil },
 		} {
-			r, first := NewReopener(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
-			_, err := r.Reopen(t.Context(), first)
+			r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
+			_, err := r.Reopen(t.Context(), first, time.Hour, nil)
 			if name == "error" {
 				assert.Equal(t, io.ErrNoProgress, err)
 			} else {
@@ -87,7 +94,7 @@ func TestReopenerWaitsForAStalledReadNoLongerThan250ms(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stalled := plainBody{readerFunc(func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }), new(closer)}
 		opened := 0
-		r, first := NewReopener(stalled, func() (io.ReadCloser, error) { opened++; return stalled, nil })
+		r, first := begin(stalled, func() (io.ReadCloser, error) { opened++; return stalled, nil })
 		go func() { _, _ = io.ReadAll(first.Body()) }()
 		synctest.Wait()
 		start := time.Now()
@@ -98,7 +105,7 @@ func TestReopenerWaitsForAStalledReadNoLongerThan250ms(t *testing.T) {
 		synctest.Wait()
 		time.AfterFunc(100*time.Millisecond, cancel)
 		start = time.Now()
-		_, err := r.Reopen(ctx, next)
+		_, err := r.Reopen(ctx, next, time.Hour, nil)
 		assert.Equal(t, context.Canceled, err)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		assert.Equal(t, 1, opened, "GetBody is of no use any more")
@@ -110,7 +117,7 @@ func TestReopenerWaitsForAStalledReadNoLongerThan250ms(t *testing.T) {
 // What ends an attempt frees its reads, also those that are paused.
 func TestReopenerSealEndsPausedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, first := NewReopener(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		})
 		start := time.Now()
@@ -127,7 +134,7 @@ func TestReopenerSealEndsPausedReads(t *testing.T) {
 
 func TestReopenerMarksErrorsOfTheBody(t *testing.T) {
 	errDisk := errors.New("disk error")
-	_, first := NewReopener(plainBody{readerFunc(func([]byte) (int, error) { return 0, errDisk }), new(closer)}, nil)
+	_, first := begin(plainBody{readerFunc(func([]byte) (int, error) { return 0, errDisk }), new(closer)}, nil)
 	failsWith(t, first.Body(), &BodyError{errDisk})
 }
 
@@ -145,12 +152,12 @@ func TestReopenerClosesOnceWhatTheBaseForgot(t *testing.T) {
 		{"read to the end", func(_ *Reopener, o *Reopening) { io.ReadAll(o.Body()) }, false, 1, 0},
 		{"superseded unread", func(_ *Reopener, o *Reopening) { o.Open() }, false, 1, 0},
 		{"superseded in use", func(_ *Reopener, o *Reopening) { o.Body().Read(make([]byte, 1)); o.Open() }, false, 0, 0},
-		{"of an attempt that was cut", func(r *Reopener, o *Reopening) { r.Reopen(context.Background(), o); o.Cut() }, false, 1, 0},
+		{"of an attempt that was cut", func(r *Reopener, o *Reopening) { r.Reopen(context.Background(), o, 0, nil); o.Cut() }, false, 1, 0},
 		{"the attempt failed", func(_ *Reopener, o *Reopening) { o.Open() }, true, 1, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var first, again closer
-			r, o := NewReopener(plainBody{bytes.NewReader([]byte(text)), &first}, func() (io.ReadCloser, error) {
+			r, o := begin(plainBody{bytes.NewReader([]byte(text)), &first}, func() (io.ReadCloser, error) {
 				return plainBody{bytes.NewReader([]byte(text)), &again}, nil
 			})
 			body := o.Body()
@@ -168,7 +175,7 @@ func TestReopenerClosesOnceWhatTheBaseForgot(t *testing.T) {
 func TestReopenerClosesAtTheEndAfterTheResult(t *testing.T) {
 	var closes closer
 	reads := 0
-	r, o := NewReopener(plainBody{readerFunc(func([]byte) (int, error) {
+	r, o := begin(plainBody{readerFunc(func([]byte) (int, error) {
 		if reads++; reads > 1 {
 			return 0, errors.New("read of a closed body")
 		}
@@ -179,4 +186,136 @@ func TestReopenerClosesAtTheEndAfterTheResult(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, closes.closes.Load())
 	failsWith(t, o.Body(), io.EOF)
+}
+
+// A server may wait for the rest of the request, and somebody for the server.
+func TestReopenerPausesNoLongerThan250ms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
+		body, _ := get()
+		r, first := begin(body, get)
+		reopen(t, r, first)
+		start := time.Now()
+		failsWith(t, first.Body(), ErrOver)
+		assert.Equal(t, 250*time.Millisecond, time.Since(start))
+	})
+}
+
+// A GetBody may wait for the previous body to be closed.
+func TestReopenerFreesAGetBodyThatWaitsForTheClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := make(chan struct{}, 1)
+		get := func() (io.ReadCloser, error) {
+			one <- struct{}{}
+			return leased{bytes.NewReader([]byte(text)), one}, nil
+		}
+		body, _ := get()
+		r, first := begin(body, get)
+		go func() {
+			time.Sleep(time.Millisecond)
+			_, _ = io.ReadAll(first.Body()) // fails
+			_ = first.Body().Close()
+		}()
+		start := time.Now()
+		next := reopen(t, r, first)
+		assert.Equal(t, 250*time.Millisecond, time.Since(start))
+		got, err := io.ReadAll(next.Body())
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+	})
+}
+
+// leased gives its place back when it is closed.
+type leased struct {
+	io.Reader
+	place chan struct{}
+}
+
+func (l leased) Close() error { <-l.place; return nil }
+
+func TestReopenerEndsPausedReadsThoughTheirBodyIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		get := func() (io.ReadCloser, error) { panic("GetBody") }
+		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
+		assert.Panics(t, func() { _, _ = r.Reopen(t.Context(), first, 0, nil) })
+		ended := make(chan error)
+		go func() { _, err := first.Body().Read(make([]byte, 1)); ended <- err }()
+		synctest.Wait()
+		require.NoError(t, first.Body().Close())
+		r.Seal(true)
+		assert.Equal(t, ErrOver, <-ended)
+	})
+}
+
+// A base may call GetBody late. It would rewind what the next attempt reads.
+func TestReopenerOpensNothingForAnAttemptThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &rewound{Reader: bytes.NewReader([]byte(text))}
+		r, first := begin(shared, shared.get)
+		next := reopen(t, r, first)
+		late := make(chan error)
+		go func() { _, err := first.Open(); late <- err }() // paused, and then over
+		synctest.Wait()
+		read(t, next.Body(), 3)
+		first.Cut()
+		assert.Equal(t, ErrOver, <-late)
+		assert.Equal(t, text[3:], readAll(t, next.Body()))
+	})
+}
+
+func TestReopenerClosesWhatOpenedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closes closer
+		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+			time.Sleep(time.Second)
+			return plainBody{bytes.NewReader([]byte(text)), &closes}, nil
+		})
+		time.AfterFunc(time.Millisecond, func() { r.Seal(true) })
+		_, err := first.Open()
+		assert.Equal(t, ErrOver, err)
+		synctest.Wait()
+		assert.EqualValues(t, 1, closes.closes.Load())
+	})
+}
+
+// GetBody may return the very same body again. What closes it for an attempt that is
+// over would close it for the one that reads it.
+func TestReopenerClosesASharedBodyWithItsLastReader(t *testing.T) {
+	for _, how := range []string{"the base closes late", "the base forgets to close"} {
+		t.Run(how, func(t *testing.T) {
+			shared := &rewound{Reader: bytes.NewReader([]byte(text))}
+			get := func() (io.ReadCloser, error) { return shared, nil }
+			r, first := begin(shared, get)
+			old := first.Body()
+			next := reopen(t, r, first)
+			first.Cut()
+			if how == "the base closes late" {
+				require.NoError(t, old.Close())
+			}
+			r.Seal(false)
+			assert.Zero(t, shared.closes.Load())
+			require.NoError(t, next.Body().Close())
+			assert.EqualValues(t, 1, shared.closes.Load())
+		})
+	}
+}
+
+func TestReopenerTakesTheEmptyBodyForNone(t *testing.T) {
+	r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+		return http.NoBody, nil
+	})
+	_, err := r.Reopen(t.Context(), first, 0, nil)
+	assert.Equal(t, ErrNoBody, err)
+}
+
+func TestReopenerTellsOfTheEndOnce(t *testing.T) {
+	ends := 0
+	get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
+	body, _ := get()
+	o := NewReopener(get).Begin(body, func() { ends++ })
+	again, err := o.Open()
+	require.NoError(t, err)
+	readAll(t, again)
+	readAll(t, o.Body())
+	assert.Equal(t, 1, ends)
 }

@@ -64,10 +64,13 @@ func bodiesOf(req *http.Request, p *Policy) *bodies {
 		return b
 	}
 	b.trailer = req.Trailer.Clone()
+	late := req.Header.Get("Expect") != ""
 	if req.GetBody == nil {
 		b.source = replay.New(req.Body, b.limit)
+		b.source.Late = late
 	} else {
 		b.reopener = replay.NewReopener(req.GetBody)
+		b.reopener.Late = late
 	}
 	return b
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -984,4 +985,38 @@ func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+}
+
+// The server answers before it says that it wants the body, and reads it after that.
+func TestBodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
+	got := make(chan string, 1)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		all, err := io.ReadAll(r.Body)
+		got <- fmt.Sprint(string(all), err)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	transport := srv.Client().Transport.(*http.Transport)
+	transport.ExpectContinueTimeout = 10 * time.Millisecond
+	signing := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		_, _ = io.Copy(io.Discard, body)
+		_ = body.Close()
+		return transport.RoundTrip(req)
+	})
+	req, err := http.NewRequest("PUT", srv.URL, sectionBody{bytes.NewReader([]byte("content"))})
+	require.NoError(t, err)
+	req.ContentLength = int64(len("content"))
+	req.Header.Set("Expect", "100-continue")
+	resp, err := retryhttp.New(signing, retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "content<nil>", <-got)
 }

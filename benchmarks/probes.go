@@ -295,7 +295,10 @@ var probes = []probe{
 // and a duration is exact.
 func inBubble(run func(*testing.T, peer) verdict) func(*testing.T, peer) verdict {
 	return func(t *testing.T, p peer) (v verdict) {
-		synctest.Test(t, func(t *testing.T) { v = run(t, p) })
+		synctest.Test(t, func(t *testing.T) {
+			v = run(t, p)
+			time.Sleep(time.Hour) // in which a Read that was left behind ends
+		})
 		return v
 	}
 }

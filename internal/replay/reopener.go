@@ -30,6 +30,9 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // while nobody reads, and what the previous attempt opened is cut off before the
 // new one reads.
 type Reopener struct {
+	// Late is that of a [Source].
+	Late bool
+
 	getBody func() (io.ReadCloser, error)
 
 	mu       sync.Mutex // never held while a body or GetBody is used
@@ -111,7 +114,8 @@ func (r *Reopener) takeIdle() (idle []io.Closer) {
 		return nil
 	}
 	for _, b := range slices.Clone(r.readers) {
-		needed := b.attempt.state != over && !b.ended && (b.used || b == b.attempt.newest)
+		o := b.attempt
+		needed := o.state != over && !b.ended && (b.used || b == o.newest || b == o.first && r.Late)
 		if !needed && r.remove(b) {
 			idle = append(idle, b.body)
 		}
@@ -146,6 +150,7 @@ type Reopening struct {
 	timer   *time.Timer   // ends the attempt when it has been paused for too long
 	reading int
 	quiet   chan struct{} // if not nil: closed when reading comes to 0
+	first   *bodyReader
 	newest  *bodyReader
 }
 
@@ -190,6 +195,9 @@ func (o *Reopening) Open() (io.ReadCloser, error) {
 // add adds a reader of body, with reopener.mu held.
 func (o *Reopening) add(body io.ReadCloser) *bodyReader {
 	o.newest = &bodyReader{attempt: o, body: body}
+	if o.first == nil {
+		o.first = o.newest
+	}
 	o.reopener.readers = append(o.reopener.readers, o.newest)
 	return o.newest
 }

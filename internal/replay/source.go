@@ -47,6 +47,11 @@ type origin interface {
 
 // Source is a request body that can be read by several attempts.
 type Source struct {
+	// Late means that an attempt may begin to read its first reader after the
+	// response has come, as one with "Expect: 100-continue" does. It is set before
+	// the first lease.
+	Late bool
+
 	body   io.ReadCloser
 	origin origin
 
@@ -214,6 +219,7 @@ type Lease struct {
 
 	// guarded by source.mu
 	over     bool
+	first    *Reader
 	newest   *Reader
 	followed bool // by another lease, which has been promised the beginning
 }
@@ -233,6 +239,9 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	r := &Reader{lease: l, over: make(chan struct{})}
 	s.readers = append(s.readers, r)
 	l.newest = r
+	if l.first == nil {
+		l.first = r
+	}
 	return r, nil
 }
 
@@ -277,7 +286,8 @@ type Reader struct {
 // reader for a resend before it looks for a connection. So a reader that has met
 // its end does not count, nor does an unread one that a newer one superseded.
 func (r *Reader) counts() bool {
-	return !r.ended && (r.used || r == r.lease.newest)
+	l := r.lease
+	return !r.ended && (r.used || r == l.newest || r == l.first && l.source.Late)
 }
 
 // use has r count. It is too late once the body has been closed.

@@ -152,7 +152,8 @@ func sentAtOnce(req *http.Request) bool {
 // nopCloserWriterTo is what io.NopCloser makes of what has WriteTo, as these have.
 var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
 
-// ClosableWhileRead is that of the body that b wraps.
+// ClosableWhileRead reports whether the body that b wraps may be closed while it is
+// read.
 func (b *attemptBody) ClosableWhileRead() bool { return closing.WhileRead(b.ReadCloser) }
 
 // attemptConn is the body of a 101, which is a connection.

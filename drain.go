@@ -66,8 +66,8 @@ func (c *call) await(ctx context.Context, d *drain, limit time.Duration) bool {
 // drain reads one body to its end and closes it, in a goroutine of its own: a
 // Read or a Close may hang, even through the end of its context.
 //
-// A body may panic. That of a Read counts as its end; that of Close surfaces in
-// the caller if the caller still waits.
+// A body may panic. A panic of Read counts as the end of the body. A panic of Close
+// surfaces in the caller if the caller still waits.
 type drain struct {
 	run      func() // readAll as a value: starting that allocates nothing
 	body     io.ReadCloser

@@ -93,7 +93,7 @@ func serve(h http.HandlerFunc, http2 bool) (*memnet.Network, *http.Transport, fu
 	}
 }
 
-// hookedBody is a response body that does what it is told.
+// hookedBody is a response body that does what its hooks do.
 type hookedBody struct {
 	read   func([]byte) (int, error)
 	close  func()

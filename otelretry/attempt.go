@@ -44,7 +44,7 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isConn reports whether body is a connection, as that of a 101 is.
+// isConn reports whether body is a connection, as the body of a 101 is.
 func isConn(body io.ReadCloser) bool {
 	_, ok := body.(io.Writer)
 	return ok
@@ -57,8 +57,8 @@ type body struct {
 	closableWhileRead bool
 }
 
-// ClosableWhileRead is that of the base's body. So the drain of a response that stalls
-// can free its connection.
+// ClosableWhileRead reports whether the base's body may be closed while it is read. So
+// the drain of a response that stalls can free its connection.
 func (b *body) ClosableWhileRead() bool { return b.closableWhileRead }
 
 // withinSpan finds the attempt's span.

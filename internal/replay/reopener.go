@@ -30,7 +30,7 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // while nobody reads, and what the previous attempt opened is cut off before the
 // new one reads.
 type Reopener struct {
-	// Late is that of a [Source].
+	// Late is as in a [Source].
 	Late bool
 
 	getBody func() (io.ReadCloser, error)

@@ -319,3 +319,42 @@ func TestReopenerTellsOfTheEndOnce(t *testing.T) {
 	readAll(t, o.Body())
 	assert.Equal(t, 1, ends)
 }
+
+// uncomparable is a body that == would panic at.
+type uncomparable struct {
+	io.Reader
+	closes []*closer
+}
+
+func (u uncomparable) Close() error { return u.closes[0].Close() }
+
+func TestReopenerClosesBodiesThatCannotBeCompared(t *testing.T) {
+	var first, again closer
+	r, o := begin(uncomparable{bytes.NewReader([]byte(text)), []*closer{&first}}, func() (io.ReadCloser, error) {
+		return uncomparable{bytes.NewReader([]byte(text)), []*closer{&again}}, nil
+	})
+	body := o.Body()
+	next := reopen(t, r, o)
+	o.Cut()
+	require.NoError(t, body.Close())
+	require.NoError(t, next.Body().Close())
+	assert.EqualValues(t, 1, first.closes.Load())
+	assert.EqualValues(t, 1, again.closes.Load())
+}
+
+// A GetBody that the base has called rewinds, like a Read, what the next attempt reads.
+func TestReopenerWaitsForAGetBodyUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		get := func() (io.ReadCloser, error) {
+			time.Sleep(100 * time.Millisecond)
+			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
+		}
+		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
+		go func() { _, _ = first.Open() }()
+		synctest.Wait()
+		start := time.Now()
+		reopen(t, r, first)
+		assert.Equal(t, 200*time.Millisecond, time.Since(start), "one after the other")
+		first.Cut()
+	})
+}

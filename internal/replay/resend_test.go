@@ -174,6 +174,7 @@ func TestBodyThatIsReadLateIsNotClosed(t *testing.T) {
 	readAll(t, clone)
 	require.NoError(t, clone.Close())
 	r.Seal(false)
+	assert.Zero(t, opened.closes.Load())
 	assert.Equal(t, text, readAll(t, body))
 	assert.EqualValues(t, 1, opened.closes.Load())
 }

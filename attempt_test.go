@@ -453,6 +453,11 @@ func TestAttemptContextIsReleasedThoughTheBaseUsesGetBody(t *testing.T) {
 			_, _ = io.Copy(io.Discard, clone)
 			return req.Body, err
 		},
+		"reads a clone to its end and forgets it": func(req *http.Request) (io.ReadCloser, error) {
+			clone, err := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return http.NoBody, err
+		},
 		"opens a clone in vain": func(req *http.Request) (io.ReadCloser, error) {
 			_, _ = io.Copy(io.Discard, req.Body)
 			clone, err := req.GetBody()

@@ -42,8 +42,8 @@ func (r reading) cut() {
 
 // bodiesOf decides how the attempts of req, which has a body, send it.
 func bodiesOf(req *http.Request, p *Policy) *bodies {
-	keyed := keyedForNetHTTP(req.Header)
 	inMemory := madeByNewRequest(req.GetBody)
+	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header) // else it makes no difference
 	if inMemory && !keyed {
 		return nil
 	}

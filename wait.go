@@ -50,8 +50,8 @@ func (c *call) room() time.Duration {
 }
 
 // spare is how long what precedes the next attempt may take: the drain of the failed
-// response, say. What takes longer than the wait holds up the retry, but for no more
-// than a tenth of the time that is left for it.
+// response, say. If it takes longer than the wait, it holds up the retry by no more
+// than a tenth of the time that is left.
 func (c *call) spare(wait time.Duration) time.Duration {
 	return max(wait, c.room()/10)
 }

@@ -68,8 +68,8 @@ type Transport struct {
 // base is what each span is around: what signs or authenticates an attempt may be
 // part of it. A nil base is a pooled transport of its own, as with retryhttp.New.
 //
-// p.OnDone is called after the metrics have been recorded. The functions of p, those of
-// an edit by retryhttp.WithPolicy, and the Budget get a copy of the caller's request.
+// p.OnDone is called after the metrics have been recorded. The functions of p, the
+// functions of an edit by retryhttp.WithPolicy, and the Budget get a copy of the caller's request.
 // An edit that replaces OnDone, which it never finds nil, ends the metrics
 // of that request. The gauge is there for a Budget that has TokenBucket's method Tokens.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {

@@ -7,9 +7,9 @@ import (
 )
 
 // WhileRead reports whether a response's body may be closed while it is read.
-// net/http promises that of its own bodies, and nobody else does: a decoder goes
-// back to its pool when it is closed, though somebody reads it. A body that wraps
-// another one can say so with a method ClosableWhileRead.
+// net/http allows it for its own bodies, and nobody else does: a decoder goes back to
+// its pool when it is closed, though somebody reads it. A body that wraps another one
+// can report it with a method ClosableWhileRead.
 //
 // net/http's bodies are known by the names of their types, for some types of that
 // package wrap what they are given. A type that is renamed costs a connection

@@ -15,7 +15,7 @@ import (
 )
 
 // rewound is what some GetBody returns each time: one reader, rewound. The race
-// detector sees whoever uses it beside another.
+// detector sees two that use it at once.
 type rewound struct {
 	*bytes.Reader
 	pause time.Duration // before each Read

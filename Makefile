@@ -43,7 +43,7 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	done
 
 soak: ## send requests through random faults for SOAKTIME (10m), two thirds of it over HTTP/2
-	$(GO) run -race ./internal/fault/soak -for $(SOAKTIME)
+	$(GO) run -race ./internal/test/fault/soak -for $(SOAKTIME)
 
 mutate: ## run mutation tests, for an hour or two
 	bash .ci/mutate $(GREMLINS)
@@ -52,10 +52,10 @@ bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 bench-peers: ## measure other libraries beside this one, ROUNDS (21) times, and write docs/benchmarks.md
-	cd benchmarks && $(GO) test -count=1 -run '^TestReport$$' -timeout 90m -report "$$(cd ../docs && pwd)" -rounds $(ROUNDS) .
+	cd test/benchmarks && $(GO) test -count=1 -run '^TestReport$$' -timeout 90m -report "$$(cd ../../docs && pwd)" -rounds $(ROUNDS) .
 
 sim: ## run the simulations at full size, and write docs/simulation.md
-	cd simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../docs && pwd)" .
+	cd test/simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../../docs && pwd)" .
 
 examples: ## run each example
 	@set -e; for main in examples/*/main.go; do \

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
 // Each policy of docs/choosing.md meets the trouble that it is for.

@@ -23,7 +23,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/replay"
-	"github.com/retryhttp/retryhttp/internal/script"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestClassifyStatus(t *testing.T) {

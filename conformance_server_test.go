@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/retryhttp/retryhttp/internal/script"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // scriptedServer answers attempts as a case's results say, and notes what came.

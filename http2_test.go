@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
 // refuseStreams speaks as much HTTP/2 as it takes to answer every request with

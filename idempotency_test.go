@@ -1,7 +1,7 @@
 package retryhttp_test
 
 import (
-	"github.com/retryhttp/retryhttp/internal/script"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 	"math/bits"
 	"net/http"
 	"strings"

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/script"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // attempts sends a request with ctx through rt, which meets nothing but 503s,

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/retryhttp/retryhttp/internal/memnet"
 	"github.com/retryhttp/retryhttp/internal/pooled"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
 // mute is a listener whose first connection takes all and says nothing.

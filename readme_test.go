@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/retryhttp/retryhttp/internal/snippets"
+	"github.com/retryhttp/retryhttp/internal/test/snippets"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/script"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // What a server sends instead of an answer is quoted in net/http's errors.

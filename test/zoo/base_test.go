@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/retryhttp/retryhttp/internal/fault"
+	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
 // writeBuffer makes a connection hold so little that a large upload does not fit.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/fault"
+	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
 // digest sends copies from GetBody where there is one, and closes none but those.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/fault"
+	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
 const (

@@ -1,0 +1,41 @@
+// Command soak sends requests at random through one Transport for as long as it
+// is told, to a server and over a network that misbehave at random, and checks
+// that nothing is lost, repeated, mixed or leaked.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/test/fault"
+)
+
+func main() {
+	length := flag.Duration("for", 10*time.Minute, "how long, two thirds of it over HTTP/2")
+	clients := flag.Int("clients", 200, "how many requests at once")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "what chance begins with")
+	flag.Parse()
+	fmt.Printf("%d clients for %v, -seed %d\n", *clients, *length, *seed)
+	protocols := []fault.Protocol{fault.HTTP1, fault.HTTP2, fault.HTTP2GoAway}
+	for _, over := range protocols {
+		if err := soak(fault.Soak{Clients: *clients, Seed: *seed, Over: over}, *length/time.Duration(len(protocols))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	fmt.Println("nothing lost, repeated, mixed or leaked")
+}
+
+func soak(s fault.Soak, length time.Duration) error {
+	start := time.Now()
+	tell := func(so fault.Tally) {
+		fmt.Printf("%v %5v  %v\n", s.Over, time.Since(start).Round(time.Second), so)
+	}
+	stop := make(chan struct{})
+	time.AfterFunc(length, func() { close(stop) })
+	total, err := s.Run(stop, tell)
+	tell(total)
+	return err
+}

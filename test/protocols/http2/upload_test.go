@@ -1,0 +1,66 @@
+package http2_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+)
+
+// The caller has read all of the answer, and not closed it, while the request is
+// still being sent: as by a client of a stream in both directions.
+func TestUploadOutlastsTheAnswer(t *testing.T) {
+	outlasts(t, "all", func(s *stream) {
+		_, _ = io.WriteString(s, "all")
+		s.finish(nil)
+	}, func(resp *http.Response) {})
+}
+
+// What is closed of an answer without a body is nothing: it was over with its header.
+func TestUploadOutlastsAnAnswerThatHasNoBodyAndIsClosed(t *testing.T) {
+	outlasts(t, "", func(s *stream) {
+		s.conn.write(func() {
+			s.begun, s.ended = true, true
+			s.conn.writeHeaders(s.number, true, s.header, hpack.HeaderField{Name: ":status", Value: "204"})
+		})
+	}, func(resp *http.Response) { require.NoError(t, resp.Body.Close()) })
+}
+
+func outlasts(t *testing.T, want string, answer func(*stream), got func(*http.Response)) {
+	inBubble(t, func(t *testing.T, b base) {
+		received := make(chan string, 1)
+		n := memnet.New()
+		server := newServer(n, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer(w.(*stream))
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			received <- string(body)
+		}), window)
+		rt := retryhttp.New(b.open(n.Dial), retryhttp.Policy{AttemptTimeout: time.Minute})
+		body, upload := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://server/", body)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(text))
+		got(resp)
+		time.Sleep(time.Hour)
+		_, err = io.WriteString(upload, "upload")
+		assert.NoError(t, err)
+		require.NoError(t, upload.Close())
+		assert.Equal(t, "upload", <-received)
+		require.NoError(t, resp.Body.Close())
+		rt.CloseIdleConnections()
+		server.close()
+		time.Sleep(time.Minute) // what a base keeps for a closed stream
+	})
+}

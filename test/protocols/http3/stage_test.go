@@ -1,0 +1,213 @@
+package http3_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/fault"
+)
+
+// atRest is how long it may take at most until all has ended.
+const atRest = 20 * time.Second
+
+// identity is a certificate for the loopback address, and who trusts it.
+var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+})
+
+// stage is a server, and a base that talks to it.
+type stage struct {
+	t       *testing.T
+	handler *fault.Server
+	base    *http3.Transport
+	addr    string
+	url     string
+	conns   atomic.Int64 // open at the servers
+
+	mu      sync.Mutex
+	servers []*server
+	orders  map[string][]http3.ErrCode // what requests are reset with before there is a handler
+}
+
+// server is one that lives at the stage's address.
+type server struct {
+	http   *http3.Server
+	quic   *quic.Transport
+	socket *socket
+	done   chan struct{}
+	conn   atomic.Pointer[quic.Conn] // the newest
+}
+
+// socket may go deaf and dumb.
+type socket struct {
+	net.PacketConn
+	mute atomic.Bool
+}
+
+func (s *socket) WriteTo(p []byte, addr net.Addr) (int, error) {
+	if s.mute.Load() {
+		return len(p), nil
+	}
+	return s.PacketConn.WriteTo(p, addr)
+}
+
+func (s *socket) ReadFrom(p []byte) (int, net.Addr, error) {
+	for {
+		n, addr, err := s.PacketConn.ReadFrom(p)
+		if err != nil || !s.mute.Load() {
+			return n, addr, err
+		}
+	}
+}
+
+// newStage has a client that takes a connection for dead after idle.
+func newStage(t *testing.T, idle time.Duration) *stage {
+	t.Helper()
+	_, pool := identity()
+	s := &stage{t: t, handler: fault.NewServer(fault.NewLedger()), addr: "127.0.0.1:0", orders: make(map[string][]http3.ErrCode)}
+	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{MaxIdleTimeout: idle, HandshakeIdleTimeout: fault.Ample}}
+	s.start()
+	return s
+}
+
+// start has a new server at the address.
+func (s *stage) start() {
+	pc, err := net.ListenPacket("udp4", s.addr)
+	require.NoError(s.t, err)
+	s.addr = pc.LocalAddr().String()
+	s.url = "https://" + s.addr
+	cert, _ := identity()
+	v := &server{socket: &socket{PacketConn: pc}, done: make(chan struct{})}
+	v.quic = &quic.Transport{Conn: v.socket}
+	v.http = &http3.Server{Handler: s, ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
+		s.conns.Add(1)
+		context.AfterFunc(c.Context(), func() { s.conns.Add(-1) })
+		v.conn.Store(c)
+		return ctx
+	}}
+	ln, err := v.quic.ListenEarly(http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}), &quic.Config{MaxIdleTimeout: fault.Ample})
+	require.NoError(s.t, err)
+	s.mu.Lock()
+	s.servers = append(s.servers, v)
+	s.mu.Unlock()
+	go func() {
+		defer close(v.done)
+		_ = v.http.ServeListener(ln)
+	}()
+}
+
+// newest is the server that lives.
+func (s *stage) newest() *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.servers[len(s.servers)-1]
+}
+
+// replace has another server come to the address of one that goes without a
+// word.
+func (s *stage) replace() {
+	old := s.newest().socket
+	old.mute.Store(true)
+	_ = old.PacketConn.Close()
+	s.start()
+}
+
+// ServeHTTP resets requests as ordered, and hands on the others.
+func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := strings.TrimPrefix(r.URL.Path, "/")
+	s.mu.Lock()
+	left := s.orders[id]
+	if len(left) > 0 {
+		s.orders[id] = left[1:]
+	}
+	s.mu.Unlock()
+	if len(left) > 0 {
+		reset(w, left[0])
+		return
+	}
+	s.handler.ServeHTTP(w, r)
+}
+
+// reset ends both directions of the request's stream.
+func reset(w http.ResponseWriter, code http3.ErrCode) {
+	str, err := w.(http3.HTTPStreamer).HTTPStream()
+	if err != nil {
+		panic(err)
+	}
+	str.CancelRead(quic.StreamErrorCode(code))
+	str.CancelWrite(quic.StreamErrorCode(code))
+}
+
+// idle waits until the base's connections have been closed, of which it must not
+// have lost sight.
+func (s *stage) idle() {
+	s.t.Helper()
+	rt := retryhttp.New(s.base, retryhttp.Policy{})
+	assert.True(s.t, fault.ComesTrue(atRest, func() bool {
+		rt.CloseIdleConnections() // again, for one may become idle now
+		return s.conns.Load() == 0
+	}), "connections are left open")
+}
+
+// close waits until all that belongs to the stage has ended. The base has to be
+// closed for that: a connection on which a request failed is not among its idle
+// ones any more.
+func (s *stage) close() {
+	s.t.Helper()
+	assert.NoError(s.t, s.base.Close())
+	s.handler.Close()
+	s.mu.Lock()
+	servers := s.servers
+	s.mu.Unlock() // handlers that begin only now take it, and a server's end waits for them
+	for _, v := range servers {
+		s.end(v)
+	}
+}
+
+func (s *stage) end(v *server) {
+	_ = v.http.Close()
+	_ = v.quic.Close()
+	_ = v.socket.Close()
+	<-v.done
+}
+
+// leavesNothing holds what is there after the test against what was before.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	newStage(t, fault.Ample).close() // what the process opens for its first socket stays open
+	before := fault.TakeInventory()
+	t.Cleanup(func() { assert.NoError(t, before.Left(atRest)) })
+}

@@ -1,0 +1,354 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/sim"
+)
+
+var directory = flag.String("report", "", "directory to write the report into, from runs of full size; none: a small one, thrown away")
+
+// TestReport runs every experiment and writes what comes of it. Without a
+// directory it does so at the smallest size, to see that it works.
+func TestReport(t *testing.T) {
+	r := &report{t: t, dir: *directory, full: *directory != ""}
+	if !r.full {
+		r.dir = t.TempDir()
+	}
+	r.add(introduction)
+	r.collapse()
+	r.budgets()
+	r.blip()
+	r.fleets()
+	r.herd()
+	r.contention()
+	r.layers()
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "simulation.md"), []byte(r.text.String()), 0o644))
+}
+
+type report struct {
+	t    *testing.T
+	dir  string
+	full bool
+	text strings.Builder
+}
+
+// size is n for a report, and a small number otherwise.
+func (r *report) size(n int) int {
+	if r.full {
+		return n
+	}
+	return min(n, 2)
+}
+
+func (r *report) add(text string) { r.text.WriteString(strings.TrimSpace(text) + "\n\n") }
+
+func (r *report) table(head []string, rows [][]string) {
+	line := func(cells []string) { fmt.Fprintf(&r.text, "| %s |\n", strings.Join(cells, " | ")) }
+	line(head)
+	line(slices.Repeat([]string{"---"}, len(head)))
+	for _, row := range rows {
+		line(row)
+	}
+	r.text.WriteString("\n")
+}
+
+func (r *report) draw(f figure) { require.NoError(r.t, f.draw(r.dir)) }
+
+const introduction = `
+# What clients do together to a service in trouble
+
+These experiments drive the real Transport, TokenBucket and Backoff functions, in virtual time (testing/synctest), against
+servers that have capacity and latency. Arrivals and latencies come from seeds; the library's own jitter does not, so figures
+are means over seeds unless they are said to be of one run, and move in their last digit from one report to the next.
+` + "`make sim`" + ` writes the report anew. What the text claims, the tests of internal/test/sim assert, which run with
+` + "`go test ./...`" + ` at a smaller size; further rows of the tables are measurements.
+`
+
+func defaults() retryhttp.Policy  { return retryhttp.Policy{} }
+func once() retryhttp.Policy      { return retryhttp.Policy{MaxAttempts: 1} }
+func unlimited() retryhttp.Policy { return retryhttp.Policy{Budget: retryhttp.Unlimited{}} }
+
+func unbounded(b retryhttp.Backoff) func() retryhttp.Policy {
+	return func() retryhttp.Policy {
+		return retryhttp.Policy{MaxAttempts: 3, Backoff: b, Budget: retryhttp.Unlimited{}}
+	}
+}
+
+func burst(n int) func() retryhttp.Policy {
+	return func() retryhttp.Policy { return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: n}} }
+}
+
+func (r *report) collapse() {
+	r.add(`
+## A spike that outlasts itself
+
+A service takes 1 s for a request, and 10 ms more for each one that it is working on. Its clients make 40 requests a
+second, wait for 3 s, and try again; the service goes on working on what they no longer wait for. For 10 s there are 100
+requests a second. Then the load is as before, and the service, which is healthy, may never come back: what keeps it down is
+the retries.
+
+![Successes per second through a spike of load](collapse.svg)
+
+Backoff and jitter spread retries, and do not make them fewer. A budget that successes feed does: nothing succeeds, so soon
+nothing is retried. Backoff and jitter wait up to 20 s and then 40 s here, as in the published model, which is that of
+simple_collapse_sim, Marc Brooker, 2023. Its own spike, 80 a second for 5 s, is smaller: from that one, they do recover. The
+kind of failure is described in "Metastable Failures in Distributed Systems", Nathan Bronson et al., HotOS 2021.`)
+	jitter := unbounded(retryhttp.FullJitter(20*time.Second, 40*time.Second))
+	cases := []struct {
+		name      string
+		policy    func() retryhttp.Policy
+		processes int
+		until     time.Duration
+		curve     bool
+	}{
+		{"no retries", once, 1, 120 * time.Second, true},
+		{"3 attempts, no backoff, no budget", unbounded(retryhttp.Constant(0)), 1, 120 * time.Second, false},
+		{"3 attempts, backoff and jitter, no budget", jitter, 1, 120 * time.Second, true},
+		{"default policy", defaults, 1, 120 * time.Second, true},
+		{"default policy, 10 processes", defaults, 10, 120 * time.Second, false},
+		{"default policy, 100 processes", defaults, 100, 120 * time.Second, false},
+		{"default policy, 1,000 processes", defaults, 1000, 180 * time.Second, false},
+		{"Burst 2, 1,000 processes", burst(2), 1000, 120 * time.Second, false},
+		{"Burst 1, 1,000 processes", burst(1), 1000, 120 * time.Second, false},
+	}
+	f := figure{file: "collapse.svg", title: "A spike of load, and what comes after it", xLabel: "time (s); the spike is between the thin grey lines", yLabel: "successes per second", yMax: 66, marks: []float64{20, 30}}
+	var rows [][]string
+	for _, c := range cases {
+		got := sim.Collapse{Policy: c.policy, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second, Until: c.until, Seeds: r.size(20)}.Run(r.t)
+		slices.Sort(got.Recovery)
+		recovered := fmt.Sprintf("%d of %d", got.Recovered(sim.Never-1), len(got.Recovery))
+		median, slowest := "never", "never"
+		if d := got.Recovery[len(got.Recovery)/2]; d != sim.Never {
+			median = fmt.Sprintf("%.0f s", d.Seconds())
+		}
+		if d := got.Recovery[len(got.Recovery)-1]; d != sim.Never {
+			slowest = fmt.Sprintf("%.0f s", d.Seconds())
+		}
+		rows = append(rows, []string{c.name, recovered, median, slowest, fmt.Sprintf("%.1f", got.Settled.Value)})
+		if c.curve {
+			n := min(100, len(got.Goodput))
+			f.curves = append(f.curves, curve{c.name, steps(n, 1), got.Goodput[:n]})
+		}
+	}
+	r.table([]string{"clients", "seeds that recover", "median time to", "longest", "successes/s at the end (of 40)"}, rows)
+	r.add(`
+With a bucket in each of many processes, each has its Burst to spend, so that the time to recover grows with the number of
+processes: a thousand, with a request in 25 s each, keep the service down for a minute and a half. Where your clients are
+that many and that small, set Burst to 1 or 2.`)
+	r.draw(f)
+}
+
+// steps returns n times, in the middle of bins of a width in seconds.
+func steps(n int, width float64) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = (float64(i) + 0.5) * width
+	}
+	return x
+}
+
+func (r *report) budgets() {
+	r.add(`
+## What a budget costs and saves
+
+100 clients make 10 requests a second each; each attempt fails with probability p. Load is attempts per request; both columns
+are of the last two thirds of a minute, when at p of 0.2 and more what the buckets held at first has been spent. Without a
+budget, n retries give a load of (1-p^(n+1))/(1-p) and a success of 1-p^(n+1), which the tests check. "Bucket of 5" follows the
+rule of the post's text, 0.1 tokens for each success and never more than 5, with 3 attempts, 50 ms apart; in the plot it
+coincides with the default.
+
+![Attempts per request against the probability of failure](budgets.svg)
+
+"Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.`)
+	ps := []float64{0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1}
+	f := figure{file: "budgets.svg", title: "Load on a failing server", xLabel: "probability that an attempt fails", yLabel: "attempts per request", yMax: 4}
+	var head []string
+	rows := make([][]string, len(ps))
+	for i, p := range ps {
+		rows[i] = []string{fmt.Sprint(p)}
+	}
+	for _, b := range sim.Budgets() {
+		c := curve{name: b.Name, x: ps}
+		for i, p := range ps {
+			runs := sim.PartialFailure(r.t, r.size(3), sim.BrookersClients(time.Duration(r.size(60))*time.Second), p, b.Policy)
+			load := sim.MeanOf(runs, func(b sim.Budgeted) float64 { return b.Load }).Value
+			success := sim.MeanOf(runs, func(b sim.Budgeted) float64 { return b.Success }).Value
+			c.y = append(c.y, load)
+			rows[i] = append(rows[i], fmt.Sprintf("%.3f / %.1f %%", load, 100*success))
+		}
+		f.curves = append(f.curves, c)
+		head = append(head, b.Name+": load / success")
+	}
+	r.table(append([]string{"p"}, head...), rows)
+	r.draw(f)
+}
+
+func (r *report) blip() {
+	r.add(`
+## A blip
+
+One process at 1,000 requests a second, after 20 s of health, meets a moment of total failure. Of the requests whose first
+attempt failed, this share is lost. The room of the default bucket follows the rate of successes; a bucket of a fixed size
+that is right for a small client is far too small for a busy one.`)
+	cases := []struct {
+		name   string
+		policy func() retryhttp.Policy
+	}{
+		{"default policy", defaults},
+		{"no budget", unlimited},
+		{"a fixed bucket of 10", func() retryhttp.Policy {
+			return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: 10, Window: -1}}
+		}},
+	}
+	var rows [][]string
+	for _, c := range cases {
+		row := []string{c.name}
+		for _, d := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
+			got := sim.Blip{Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: d, After: 3 * time.Second, Bin: 100 * time.Millisecond, Seeds: r.size(10)}.Run(r.t)
+			row = append(row, fmt.Sprintf("%.2f %% of %.0f", 100*got.LostPart, got.Failed.Value))
+		}
+		got := sim.Blip{Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: 35 * time.Second, Bin: time.Second, Seeds: 1}.Run(r.t)
+		load := got.Relative()
+		rows = append(rows, append(row, fmt.Sprintf("%.2f", load[0]), fmt.Sprintf("%.2f", load[4]), fmt.Sprintf("%.3f", mean(load[30:]))))
+	}
+	r.table([]string{"client", "lost after 100 ms", "lost after 300 ms", "load in an outage (one run): 1st second", "5th second", "after 30 s"}, rows)
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+func (r *report) fleets() {
+	r.add(`
+## Fleets
+
+The same 1,000 requests a second, made by few or many processes with a default budget each. Load and success are of the last
+third of three minutes, in one run. What the defaults do well: whatever the number of processes, load settles near 1.1 at
+worst, and at 1.00 in an outage. What they do not: the first retries of very many, very small processes are nearly unbounded,
+since each has a Burst of 5; it takes the time in which they spend it.`)
+	var rows [][]string
+	for _, n := range []int{10, 100, 1000, 10000} {
+		row := []string{fmt.Sprintf("%d at %v/s", n, 1000/float64(n))}
+		for _, p := range []float64{0.1, 0.5, 1} {
+			if !r.full && n > 100 {
+				continue
+			}
+			got := sim.Fleet{Policy: defaults, Processes: n, Rate: 1000, WarmUp: 20 * time.Second, Failing: p, For: 3 * time.Minute, Seeds: 1}.Run(r.t)
+			row = append(row, fmt.Sprintf("%.3f / %.1f %%", got.SettledLoad.Value, 100*got.SettledSuccess.Value))
+			if p == 1 {
+				row = append(row, fmt.Sprintf("%.2f", slices.Max(got.LoadSeries)), fmt.Sprintf("%.0f s", got.Calm.Seconds()))
+			}
+		}
+		rows = append(rows, row)
+	}
+	r.table([]string{"processes", "p = 0.1", "p = 0.5", "p = 1", "p = 1: worst second", "load 1.2 or less after"}, rows)
+}
+
+func (r *report) herd() {
+	r.add(`
+## A herd
+
+A thousand clients are told "Retry-After: 5" at the same moment, by a service that is good for 200 requests a second. None of
+them returns sooner. This library adds up to half of what was asked, so that they come back over 2.5 s.
+
+![Arrivals after a Retry-After of 5 seconds](storm.svg)`)
+	spread := func(extra time.Duration) func() retryhttp.Policy {
+		return func() retryhttp.Policy {
+			return retryhttp.Policy{MaxRetryAfter: -1, Backoff: retryhttp.Constant(5 * time.Second).PlusJitter(extra)}
+		}
+	}
+	cases := []struct {
+		name   string
+		policy func() retryhttp.Policy
+	}{
+		{"this library", defaults},
+		{"jitter of 250 ms", spread(250 * time.Millisecond)},
+		{"no jitter", spread(0)},
+	}
+	f := figure{file: "storm.svg", title: "1,000 clients after \"Retry-After: 5\"", xLabel: "time (s)", yLabel: "arrivals in 50 ms", yMax: 250}
+	var rows [][]string
+	for _, c := range cases {
+		got := sim.Herd{Policy: c.policy, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 100, Seeds: r.size(20)}.Run(r.t)
+		rows = append(rows, []string{c.name, fmt.Sprintf("%.3f s", got.Soonest.Seconds()), fmt.Sprintf("%.0f", got.Peak.Value), fmt.Sprintf("%.0f", got.Served.Value), fmt.Sprintf("%.0f", got.Attempts.Value)})
+		line := curve{name: c.name}
+		arrivals := append(got.Arrivals, make([]float64, 1600)...) // nothing comes after the last
+		for i := 450; i < 1600; i += 5 {                           // five bins of 10 ms
+			sum := 0.0
+			for _, perSecond := range arrivals[i : i+5] {
+				sum += perSecond * sim.HerdBin.Seconds()
+			}
+			line.x, line.y = append(line.x, float64(i)*sim.HerdBin.Seconds()), append(line.y, min(sum, 250))
+		}
+		f.curves = append(f.curves, line)
+	}
+	r.table([]string{"clients with", "soonest return", "most arrivals in 10 ms", "served within 4 attempts", "attempts"}, rows)
+	r.add("The plot is cut at 250: without jitter all thousand arrive at once, again and again.")
+	r.draw(f)
+}
+
+func (r *report) contention() {
+	r.add(`
+## Contention
+
+N clients write one row under optimistic concurrency, and one of them succeeds in each round. Time until the last has succeeded,
+and the writes that it took. "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog, 2015; in brackets what an
+independent program makes of the post's model. The post shows plots only. Its decorrelated jitter caps the number drawn, and
+takes 4.6 s at N = 100; here the cap comes before the draw, as everywhere in this library.`)
+	sizes := []int{10, 50, 100, 190}
+	head := []string{"backoff"}
+	for _, n := range sizes {
+		head = append(head, fmt.Sprintf("N = %d: ms / writes", n))
+	}
+	var rows [][]string
+	for _, c := range sim.Contenders() {
+		row := []string{c.Name}
+		for _, n := range sizes {
+			if !r.full && n > 50 {
+				continue
+			}
+			got := sim.Contend(r.t, r.size(200), n, c.Backoff)
+			ms := sim.MeanOf(got, func(c sim.Contended) float64 { return float64(c.Time.Milliseconds()) }).Value
+			calls := sim.MeanOf(got, func(c sim.Contended) float64 { return c.Calls }).Value
+			row = append(row, fmt.Sprintf("%.0f / %.0f (%d / %.0f)", ms, calls, c.Model[n].Time.Milliseconds(), c.Model[n].Calls))
+		}
+		rows = append(rows, row)
+	}
+	r.table(head, rows)
+}
+
+func (r *report) layers() {
+	r.add(fmt.Sprintf(`
+## Layers
+
+Three Transports of 4 attempts on top of each other make %d attempts in an outage, since the outer ones see that the inner one
+has retried. In three services in a row they make %d: no header tells. A budget in each holds that down.`,
+		sim.Stacked(r.t, 3, 4, false), sim.Stacked(r.t, 3, 4, true)))
+	var rows [][]string
+	for _, c := range []struct {
+		name   string
+		policy func() retryhttp.Policy
+		rate   float64
+	}{{"default policy, 100/s", defaults, 100}, {"no budget, 10/s", unlimited, 10}} {
+		got := sim.Cascade(r.t, r.size(3), sim.Chain{Transports: 3, PerSecond: c.rate, Up: 20 * time.Second, Down: 60 * time.Second, After: 10 * time.Second}, c.policy)
+		load := func(from, to int) string {
+			return fmt.Sprintf("%.2f", sim.MeanOf(got, func(c sim.Chained) float64 { return c.Load(20+from, 20+to) }).Value)
+		}
+		rows = append(rows, []string{c.name, load(0, 1), load(0, 5), load(5, 10), load(20, 60)})
+	}
+	r.table([]string{"each service with", "load on the deepest, 1st second", "first 5 s", "5 to 10 s", "20 to 60 s"}, rows)
+}

@@ -1,88 +1,13 @@
 package retryhttp_test
 
 import (
-	"bytes"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/retryhttp/retryhttp"
 )
-
-// stub is a base that plays statuses over and over. What it allocates is what
-// the bare calls allocate that the others are compared with.
-type stub struct {
-	statuses []int
-	body     bool   // give each failure a body to drain
-	closed   func() // called when that body is closed
-	n        int
-}
-
-func (s *stub) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		req.Body.Close()
-	}
-	code := s.statuses[s.n%len(s.statuses)]
-	if len(s.statuses) > 1 {
-		s.n++
-	}
-	resp := &http.Response{StatusCode: code, Body: http.NoBody, Request: req, ContentLength: -1}
-	if s.body && code >= 400 {
-		resp.Body = &stubBody{*strings.NewReader("a failure's body"), s.closed}
-	}
-	return resp, nil
-}
-
-type stubBody struct {
-	strings.Reader
-	closed func()
-}
-
-func (b *stubBody) Close() error {
-	if b.closed != nil {
-		b.closed()
-	}
-	return nil
-}
-
-var noWait = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
-
-// transports are those that a first-attempt success is measured with.
-func transports(base http.RoundTripper) map[string]http.RoundTripper {
-	return map[string]http.RoundTripper{
-		"default policy": retryhttp.New(base, retryhttp.Policy{}),
-		"shared budget":  retryhttp.New(base, retryhttp.Policy{Budget: &retryhttp.TokenBucket{}}),
-	}
-}
-
-var requestKinds = []struct {
-	name string
-	make func() *http.Request
-}{
-	{"GET", func() *http.Request {
-		req, _ := http.NewRequest("GET", "http://host.example/", nil)
-		return req
-	}},
-	{"64 KiB POST", func() *http.Request {
-		req, _ := http.NewRequest("POST", "http://host.example/", bytes.NewReader(make([]byte, 64<<10)))
-		return req
-	}},
-}
-
-// roundTripper returns a function that sends req and reads the response.
-func roundTripper(rt http.RoundTripper, req *http.Request) func() {
-	return func() {
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			panic(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-	}
-}
 
 func BenchmarkSuccess(b *testing.B) {
 	bare := &stub{statuses: []int{200}}
@@ -175,25 +100,6 @@ func BenchmarkStreamWithoutRetries(b *testing.B) {
 			})
 		}
 	}
-}
-
-// sendStream POSTs content as a body that can be read only once.
-func sendStream(rt http.RoundTripper, content []byte) {
-	req, _ := http.NewRequest("POST", "http://host.example/", struct{ io.Reader }{bytes.NewReader(content)})
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		panic(err)
-	}
-	_ = resp.Body.Close()
-}
-
-// consuming is a base that reads what it is sent.
-type consuming struct{}
-
-func (consuming) RoundTrip(req *http.Request) (*http.Response, error) {
-	_, err := io.Copy(io.Discard, req.Body)
-	_ = req.Body.Close()
-	return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, err
 }
 
 func run(b *testing.B, rt http.RoundTripper, req *http.Request) {

@@ -1,11 +1,14 @@
 package retryhttp_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,16 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 var (
 	_ retryhttp.Budget = (*retryhttp.TokenBucket)(nil)
 	_ retryhttp.Budget = retryhttp.Unlimited{}
 )
-
-func requestTo(host string) *http.Request {
-	return &http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: host, Path: "/"}}
-}
 
 func TestUnlimitedNeverRefuses(t *testing.T) {
 	var b retryhttp.Unlimited
@@ -226,30 +226,15 @@ func TestTokenBucketKeepsKeysApart(t *testing.T) {
 	}
 }
 
-func TestTokenBucketSharedByTransportsBoundsTheirSum(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		attempts := 0
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			attempts++
-			return unavailable(req)
-		})
-		shared := &retryhttp.TokenBucket{Burst: 7}
-		transports := []*retryhttp.Transport{
-			retryhttp.New(base, retryhttp.Policy{Budget: shared}),
-			retryhttp.New(base, retryhttp.Policy{Budget: shared}),
-		}
-		const calls = 10
-		for i := range calls {
-			req, err := http.NewRequest("GET", "http://example.test/", nil)
-			require.NoError(t, err)
-			resp, err := transports[i%2].RoundTrip(req)
-			require.NoError(t, err)
-			if i == calls-1 {
-				assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
-			}
-		}
-		assert.Equal(t, calls+7, attempts)
-	})
+func TestTokenBucketAsksKeyOnceForEachOperation(t *testing.T) {
+	asked := 0
+	b := retryhttp.TokenBucket{Key: func(*http.Request) string { asked++; return fmt.Sprint(asked) }}
+	for i, op := range []func(*http.Request){
+		b.Deposit, b.Refund, func(req *http.Request) { b.Withdraw(req) }, func(req *http.Request) { b.Tokens(req) },
+	} {
+		op(requestTo("a"))
+		require.Equal(t, i+1, asked)
+	}
 }
 
 func TestTokenBucketRefundIsExactAndNeverOverfills(t *testing.T) {
@@ -335,6 +320,18 @@ func TestTokenBucketAsksMinPerSecondLast(t *testing.T) {
 		require.True(t, b.Withdraw(req))
 		time.Sleep(time.Minute)
 		assert.Equal(t, 3.0, b.Tokens(req), "the earned ones went first and do not come back")
+	})
+}
+
+func TestTokenBucketTokensIsWhatWithdrawGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := retryhttp.TokenBucket{Ratio: 0.5, Burst: 1, MinPerSecond: 0.25}
+		req := requestTo("a")
+		drawAll(t, &b, req)
+		time.Sleep(3 * time.Second)
+		b.Deposit(req)
+		assert.Equal(t, 0.75, b.Tokens(req), "half an earned token, and three quarters of MinPerSecond's")
+		assert.False(t, b.Withdraw(req))
 	})
 }
 
@@ -461,170 +458,6 @@ func TestTokenBucketOfABusyClientSpansABlip(t *testing.T) {
 	})
 }
 
-func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
-	for name, c := range map[string]struct {
-		bucket *retryhttp.TokenBucket
-		use    func(*retryhttp.TokenBucket, *http.Request)
-	}{
-		"withdrawn from": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }},
-		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
-			b.Withdraw(req)
-		}},
-		"drained": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) {
-			for b.Withdraw(req) {
-			}
-		}},
-		"busy": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { deposit(b, req, 1000) }},
-		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
-			b.Withdraw(req)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b, req := c.bucket, requestTo("kept")
-				c.use(b, req)
-				want := b.Tokens(req)
-				require.NotEqual(t, b.Tokens(requestTo("new")), want)
-				for i := range 5_000 {
-					b.Deposit(requestTo(fmt.Sprint("crawled-", i)))
-				}
-				assert.Equal(t, want, b.Tokens(req))
-			})
-		})
-	}
-}
-
-// maxBuckets is how many a TokenBucket keeps.
-const maxBuckets = 4096
-
-func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
-
-func TestTokenBucketEvictsTheOneUnusedForLongest(t *testing.T) {
-	for name, use := range map[string]func(*retryhttp.TokenBucket, *http.Request){
-		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) },
-		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req) },
-		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var b retryhttp.TokenBucket
-				for i := range maxBuckets {
-					drawAll(t, &b, host(i))
-					time.Sleep(time.Millisecond)
-				}
-				for i := range 100 { // the oldest are in use again
-					use(&b, host(i))
-				}
-				time.Sleep(time.Minute)
-				for i := range 100 {
-					require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
-				}
-				b.Withdraw(host(50)) // the list knows nothing of that
-				for i := range maxBuckets - 200 {
-					require.True(t, b.Withdraw(requestTo(fmt.Sprint("more-", i))))
-				}
-				time.Sleep(time.Minute) // or a new bucket would take over what the next to go has left
-				gone := 0
-				for i := range maxBuckets {
-					if b.Tokens(host(i)) == 5 {
-						gone++
-						require.GreaterOrEqual(t, i, 100)
-					}
-				}
-				require.Equal(t, maxBuckets-100, gone)
-			})
-		})
-	}
-}
-
-func TestTokenBucketEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b retryhttp.TokenBucket
-		for i := range maxBuckets - 1 {
-			drawAll(t, &b, host(i))
-		}
-		time.Sleep(time.Second)
-		b.Deposit(requestTo("as good as new"))
-		drawAll(t, &b, requestTo("new"))
-		time.Sleep(time.Minute) // a host whose bucket is gone would have all tokens now
-		for i := range maxBuckets - 1 {
-			require.Zero(t, b.Tokens(host(i)))
-		}
-	})
-}
-
-// A sender of webhooks meets ever more hosts that are dead.
-func TestTokenBucketRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
-	for name, b := range map[string]*retryhttp.TokenBucket{
-		"default":        {},
-		"MinPerSecond":   {MinPerSecond: 1},
-		"without window": {Window: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				fresh := b.Tokens(requestTo("new"))
-				for i := range 3 * maxBuckets {
-					require.Equal(t, fresh, b.Tokens(host(i)))
-					drawAll(t, b, host(i))
-					time.Sleep(10 * time.Millisecond) // 41 s for all that are kept
-				}
-			})
-		})
-	}
-}
-
-func TestTokenBucketDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
-	for name, b := range map[string]*retryhttp.TokenBucket{
-		"default":        {},
-		"MinPerSecond":   {MinPerSecond: 0.001},
-		"without window": {Window: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				fresh := int(b.Tokens(requestTo("new")))
-				granted := 0
-				for range 10 {
-					for i := range 2 * maxBuckets {
-						req := host(i)
-						for tokens := b.Tokens(req); tokens >= 1; tokens-- { // what Tokens reports is granted
-							require.True(t, b.Withdraw(req))
-							granted++
-						}
-						require.False(t, b.Withdraw(req))
-					}
-					time.Sleep(time.Second)
-				}
-				require.Equal(t, maxBuckets*fresh, granted, "no more than the buckets held at the start")
-			})
-		})
-	}
-}
-
-// A busy host finds its way in, though all buckets are in use.
-func TestTokenBucketMakesRoomForABusyHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b retryhttp.TokenBucket
-		for i := range maxBuckets {
-			drawAll(t, &b, host(i))
-		}
-		time.Sleep(time.Minute)
-		busy := requestTo("busy")
-		deposit(&b, busy, 64+1000)
-		require.InDelta(t, 100, b.Tokens(busy), 1)
-	})
-}
-
-func TestTokenBucketAsksKeyOnceForEachOperation(t *testing.T) {
-	asked := 0
-	b := retryhttp.TokenBucket{Key: func(*http.Request) string { asked++; return fmt.Sprint(asked) }}
-	for i, op := range []func(*http.Request){
-		b.Deposit, b.Refund, func(req *http.Request) { b.Withdraw(req) }, func(req *http.Request) { b.Tokens(req) },
-	} {
-		op(requestTo("a"))
-		require.Equal(t, i+1, asked)
-	}
-}
-
 func TestTokenBucketGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T) {
 	// Room for all that is earned, so that every token must be accounted for.
 	const burst, workers, successes, ratio = 5000, 8, 2000, 0.1
@@ -680,304 +513,76 @@ func TestTokenBucketDepositAllocatesNothing(t *testing.T) {
 	}
 }
 
-// budgetModel is TokenBucket's rules for one key in the plainest form. It keeps
-// its own books of the rate and of MinPerSecond, and is not safe for anything.
-type budgetModel struct {
-	ratio, burst, window, perSecond float64
-
-	now     float64 // seconds, as everywhere here
-	settled float64 // up to when rate and earned are right
-	pending int     // successes since
-	total   int     // successes ever
-	rate    float64
-	earned  float64
-	floor   float64
-	unsure  bool // an amount was so close to one that rounding decides
-}
-
-func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
-	m := &budgetModel{
-		ratio: b.Ratio, burst: float64(b.Burst), window: b.Window.Seconds(), perSecond: max(b.MinPerSecond, 0),
-	}
-	if b.Ratio == 0 {
-		m.ratio = 0.1
-	}
-	if b.Burst == 0 {
-		m.burst = 5
-	}
-	if b.Window == 0 {
-		m.window = 20
-	}
-	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
-	m.earned, m.floor = m.burst, m.floorRoom()
-	return m
-}
-
-func (m *budgetModel) floorRoom() float64 {
-	if m.perSecond == 0 {
-		return 0
-	}
-	return max(1, math.Ceil(m.perSecond))
-}
-
-func (m *budgetModel) room() float64 {
-	if m.window < 0 {
-		return m.burst
-	}
-	return max(m.burst, m.ratio*m.rate*m.window)
-}
-
-func (m *budgetModel) advance(seconds float64) {
-	m.now += seconds
-	m.floor = min(m.floor+m.perSecond*seconds, m.floorRoom())
-}
-
-// settle books the pending successes, as if they had come evenly since the last
-// time: then their own rate is mixed into the mean with the weight of that time.
-func (m *budgetModel) settle() {
-	if elapsed := m.now - m.settled; m.window > 0 && elapsed > 0 {
-		weight := -math.Expm1(-elapsed / m.window)
-		m.rate = (1-weight)*m.rate + weight*float64(m.pending)/elapsed
-	} else if m.window > 0 {
-		m.rate += float64(m.pending) / m.window
-	}
-	m.earned = min(m.earned+m.ratio*float64(m.pending), m.room())
-	m.settled, m.pending = m.now, 0
-}
-
-func (m *budgetModel) deposit() {
-	m.total++
-	m.pending++
-	if m.total%64 == 0 {
-		m.settle()
-	}
-}
-
-func (m *budgetModel) enough(amount float64) bool {
-	if amount < 1-1e-10 && amount > 1-1e-8 {
-		m.unsure = true
-	}
-	return amount >= 1-1e-10
-}
-
-func (m *budgetModel) withdraw() bool {
-	m.settle()
-	switch {
-	case m.enough(m.earned):
-		m.earned = max(m.earned-1, 0)
-	case m.perSecond > 0 && m.enough(m.floor):
-		m.floor = max(m.floor-1, 0)
-	default:
-		return false
-	}
-	return true
-}
-
-func (m *budgetModel) refund() {
-	m.settle()
-	m.earned = min(m.earned+1, m.room())
-}
-
-func (m *budgetModel) tokens() float64 {
-	m.settle()
-	earned, earnedRest := math.Modf(m.earned + 1e-10)
-	floor, floorRest := math.Modf(m.floor + 1e-10)
-	return earned + floor + max(earnedRest, floorRest)
-}
-
-// compareWithModel does what ops say to b and to a model of it, which must
-// agree on everything. Without a model, for fields that are beyond one, it
-// requires what holds whatever they are. It must run in a bubble.
-func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops []byte) {
-	t.Helper()
-	var requests []*http.Request
-	var open []bool // whose last Withdraw was granted and can be refunded
-	for i := range 4 {
-		requests, open = append(requests, requestTo([]string{"a", "b"}[i%2])), append(open, false)
-	}
-	models := map[string]*budgetModel{}
-	for _, op := range ops {
-		kind, amount := op%8, int(op/8)
-		i := amount % len(requests)
-		req := requests[i]
-		m := models[req.URL.Host]
-		if m == nil && (kind <= 2 || kind == 4 || kind == 5) { // a bucket starts with its first use
-			m = newBudgetModel(b)
-			models[req.URL.Host] = m
+func TestTokenBucketSharedByTransportsBoundsTheirSum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			attempts++
+			return unavailable(req)
+		})
+		shared := &retryhttp.TokenBucket{Burst: 7}
+		transports := []*retryhttp.Transport{
+			retryhttp.New(base, retryhttp.Policy{Budget: shared}),
+			retryhttp.New(base, retryhttp.Policy{Budget: shared}),
 		}
-		switch kind {
-		case 0, 1, 2:
-			before := b.Tokens(req)
-			granted := b.Withdraw(req)
-			if modeled {
-				want := m.withdraw()
-				if m.unsure {
-					return
-				}
-				require.Equal(t, want, granted, "Withdraw with %v tokens", before)
-			}
-			if granted {
-				open[i] = true
-				require.GreaterOrEqual(t, before, 1-1e-9)
-				if before < 1e6 {
-					require.InDelta(t, before-1, b.Tokens(req), 1e-6)
-				}
-			} else {
-				require.Less(t, before, 1.0)
-				require.Equal(t, before, b.Tokens(req))
-			}
-		case 3:
-			if open[i] {
-				before := b.Tokens(req)
-				b.Refund(req)
-				m.refund()
-				open[i] = false
-				require.GreaterOrEqual(t, b.Tokens(req), before)
-				require.LessOrEqual(t, b.Tokens(req), before+1+1e-6*max(before, 1))
-			}
-		case 4, 5:
-			for range 1 + amount*int(kind-4)*3 {
-				b.Deposit(req)
-				m.deposit()
-			}
-		case 6, 7:
-			d := time.Duration(amount+1) * 37 * time.Millisecond
-			if kind == 7 {
-				d *= 80
-			}
-			time.Sleep(d)
-			for _, m := range models {
-				m.advance(d.Seconds())
+		const calls = 10
+		for i := range calls {
+			req, err := http.NewRequest("GET", "http://example.test/", nil)
+			require.NoError(t, err)
+			resp, err := transports[i%2].RoundTrip(req)
+			require.NoError(t, err)
+			if i == calls-1 {
+				assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
 			}
 		}
-		tokens := b.Tokens(req)
-		require.False(t, math.IsNaN(tokens) || math.IsInf(tokens, 0), "%v tokens", tokens)
-		require.GreaterOrEqual(t, tokens, 0.0)
-		if modeled {
-			want := newBudgetModel(b).tokens()
-			if m != nil {
-				want = m.tokens()
-			}
-			require.InDelta(t, want, tokens, 1e-7*max(want, 1))
-		}
-	}
+		assert.Equal(t, calls+7, attempts)
+	})
 }
 
-func TestTokenBucketAgreesWithAPlainModel(t *testing.T) {
-	pick := func(rng *rand.Rand, from ...float64) float64 { return from[rng.IntN(len(from))] }
-	run := func(perSecond ...float64) func(*testing.T) {
-		return func(t *testing.T) {
-			for seed := range uint64(150) {
-				rng := rand.New(rand.NewPCG(seed, 2))
-				b := &retryhttp.TokenBucket{
-					Ratio:        pick(rng, -1, 0, 0, 0.05, 0.1, 0.3, 1, 2.5),
-					Burst:        int(pick(rng, -1, 0, 0, 1, 2, 10, 100)),
-					Window:       time.Duration(pick(rng, -1, 0, 0, 0.5e9, 1e9, 60e9, 3600e9)),
-					MinPerSecond: pick(rng, perSecond...),
-				}
-				ops := make([]byte, 200)
-				for i := range ops {
-					ops[i] = byte(rng.Uint32())
-				}
-				synctest.Test(t, func(t *testing.T) { compareWithModel(t, b, true, ops) })
-				if t.Failed() {
-					t.Logf("seed %d: %+v", seed, []any{b.Ratio, b.Burst, b.Window, b.MinPerSecond})
-					return
-				}
-			}
-		}
+func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
+	cases := []struct {
+		name      string
+		steps     []script.Step
+		policy    retryhttp.Policy
+		withdrawn int
+		deposits  int
+	}{
+		{"first-attempt success", []script.Step{script.Status(200)}, retryhttp.Policy{}, 0, 1},
+		{"a final 404 is a success", []script.Step{script.Status(404)}, retryhttp.Policy{}, 0, 1},
+		{"two retries", []script.Step{script.Status(503), script.Status(503), script.Status(200)}, retryhttp.Policy{}, 2, 1},
+		{"attempts run out", []script.Step{script.Status(503)}, retryhttp.Policy{MaxAttempts: 3}, 2, 0},
+		{"a deadline withdraws nothing", []script.Step{script.Status(503)}, retryhttp.Policy{MaxElapsed: 1}, 0, 0},
+		{"a long Retry-After withdraws nothing", []script.Step{script.Status(503, "Retry-After", "999")}, retryhttp.Policy{}, 0, 0},
+		{"a final error deposits nothing", []script.Step{script.Fail(retryhttp.Permanent(errBroken))}, retryhttp.Policy{}, 0, 0},
 	}
-	t.Run("earned tokens", run(0))
-	t.Run("with MinPerSecond", run(-1, 0.25, 0.5, 1, 2.5, 10))
-}
-
-func TestTokenBucketLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
-	for idle, want := range map[time.Duration]float64{20 * time.Second: 0, 20*time.Second + 1: 5} {
-		synctest.Test(t, func(t *testing.T) {
-			var b retryhttp.TokenBucket
-			for i := range maxBuckets {
-				drawAll(t, &b, host(i))
-			}
-			time.Sleep(idle)
-			assert.Equal(t, want, b.Tokens(requestTo("new")))
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := &countingBudget{}
+				tc.policy.Budget = budget
+				tc.policy.Backoff = retryhttp.Constant(time.Second)
+				resp, err := retryhttp.New(script.New(tc.steps...), tc.policy).RoundTrip(get(t, t.Context()))
+				if err == nil {
+					require.NoError(t, resp.Body.Close())
+				}
+				assert.Equal(t, tc.withdrawn, budget.withdrawn)
+				assert.Equal(t, tc.deposits, budget.deposit)
+				assert.Zero(t, budget.refunded)
+			})
 		})
 	}
 }
 
-// Healthy hosts stay as good as new while they are in use, and make room for a new
-// one; a dead one that is in use would leave it nothing.
-func TestTokenBucketEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b retryhttp.TokenBucket
-		alive := func(i int) *http.Request { return requestTo(fmt.Sprint("alive-", i)) }
-		for i := range maxBuckets / 2 {
-			drawAll(t, &b, host(i))
-			b.Deposit(alive(i))
-		}
-		for range 3 {
-			time.Sleep(time.Second)
-			require.True(t, b.Withdraw(requestTo("first"))) // makes the list
-			for i := range maxBuckets / 2 {
-				b.Deposit(alive(i))
-			}
-		}
-		for i := range 100 {
-			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
-		}
-	})
-}
+type refundPanics struct{ retryhttp.Unlimited }
 
-// Of hosts that answer, one attempt in a hundred fails; the others are dead, and
-// there are more than a TokenBucket keeps.
-func TestTokenBucketRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const dead, alive = 2500, 2500
-		var b retryhttp.TokenBucket
-		rng := rand.New(rand.NewPCG(1, 2))
-		asked, refused := 0, 0
-		for second := range 60 {
-			for _, i := range rng.Perm(dead + alive) {
-				time.Sleep(time.Second / (dead + alive))
-				switch {
-				case i < dead:
-					b.Withdraw(host(i))
-				case rng.IntN(100) > 0:
-					b.Deposit(host(i))
-				case second >= 20:
-					if asked++; !b.Withdraw(host(i)) {
-						refused++
-					}
-				}
-			}
-		}
-		assert.Greater(t, asked, 500)
-		assert.LessOrEqual(t, refused, asked/100)
-	})
-}
+func (refundPanics) Refund(*http.Request) { panic(http.ErrAbortHandler) }
 
-// A deposit is noticed late, and is no sign that the host was drawn on.
-func TestTokenBucketLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b retryhttp.TokenBucket
-		for i := range maxBuckets {
-			drawAll(t, &b, host(i))
-			b.Deposit(host(i))
-		}
-		time.Sleep(24 * time.Hour)
-		for i := range 1000 {
-			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
-		}
-	})
-}
-
-func TestTokenBucketTokensIsWhatWithdrawGrants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Ratio: 0.5, Burst: 1, MinPerSecond: 0.25}
-		req := requestTo("a")
-		drawAll(t, &b, req)
-		time.Sleep(3 * time.Second)
-		b.Deposit(req)
-		assert.Equal(t, 0.75, b.Tokens(req), "half an earned token, and three quarters of MinPerSecond's")
-		assert.False(t, b.Withdraw(req))
-	})
+func TestRefundThatPanicsClosesTheNextBody(t *testing.T) {
+	next := &trackedBody{Reader: strings.NewReader("x")}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, "PUT", "http://server/", strings.NewReader("x"))
+	req.GetBody = func() (io.ReadCloser, error) { return next, nil }
+	p := retryhttp.Policy{Budget: refundPanics{}, OnRetry: func(retryhttp.Attempt) { cancel() }}
+	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
+	assert.Equal(t, int32(1), next.closes.Load())
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -119,6 +118,29 @@ type hidingMore struct{ hiding }
 
 func (e hidingMore) Unwrap() error { return io.ErrUnexpectedEOF }
 
+// A base with a second endpoint to fall back to joins what happened at both.
+func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
+	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	for name, err := range map[string]error{
+		"join dial first": errors.Join(dialRefused, reads),
+		"join read first": errors.Join(reads, dialRefused),
+		"join eof, dial":  errors.Join(io.EOF, dialRefused),
+		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", dialRefused, io.ErrUnexpectedEOF),
+		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
+		"join of nothing": emptyJoin{},
+		"write wraps dns": &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Err: err}))
+		})
+	}
+}
+
+type emptyJoin struct{}
+
+func (emptyJoin) Error() string   { return "every endpoint failed" }
+func (emptyJoin) Unwrap() []error { return nil }
+
 func TestAnErrorAfterTheCallersContextEndedIsFinal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	req := get(t, ctx)
@@ -134,147 +156,25 @@ func TestPermanent(t *testing.T) {
 	assert.EqualError(t, err, errBroken.Error())
 }
 
-// classOf sends req through base, once, and returns how its error is
-// classified.
-func classOf(t *testing.T, base http.RoundTripper, req *http.Request) (retryhttp.Class, error) {
-	t.Helper()
-	resp, err := base.RoundTrip(req)
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-	require.Error(t, err)
-	return retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), err
+func TestClassHasAName(t *testing.T) {
+	names := []string{retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(7).String()}
+	assert.Equal(t, []string{"final", "retryable", "unprocessed", "Class(7)"}, names)
 }
 
-// These hold what is known of errors against net/http as it is.
-
-func TestClassifyNetHTTPRequestErrors(t *testing.T) {
-	req := func(edit func(*http.Request)) *http.Request {
-		r := get(t, t.Context())
-		edit(r)
-		return r
-	}
-	cases := map[string]*http.Request{
-		"unsupported scheme": req(func(r *http.Request) { r.URL.Scheme = "gopher" }),
-		"no host":            req(func(r *http.Request) { r.URL.Host = "" }),
-		"no URL":             req(func(r *http.Request) { r.URL = nil }),
-		"no header":          req(func(r *http.Request) { r.Header = nil }),
-		"invalid method":     req(func(r *http.Request) { r.Method = "GE T" }),
-		"invalid name":       req(func(r *http.Request) { r.Header["a b"] = []string{"c"} }),
-		"invalid value":      req(func(r *http.Request) { r.Header["A"] = []string{"a\nb"} }),
-		"invalid trailer":    req(func(r *http.Request) { r.Trailer = http.Header{"a b": {"c"}} }),
-		"invalid port":       req(func(r *http.Request) { r.URL.Host = "127.0.0.1:99999" }),
-	}
-	for name, req := range cases {
-		t.Run(name, func(t *testing.T) {
-			class, err := classOf(t, &http.Transport{}, req)
-			assert.Equal(t, retryhttp.Final, class, "%v", err)
-			_, err = retryhttp.New(nil, retryhttp.Policy{Idempotent: func(*http.Request) bool { return true }}).RoundTrip(req)
-			assert.Equal(t, 1, errorOf(t, err).Attempts)
-		})
-	}
-}
-
-func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
-	// speak is a server that says something before it closes the connection.
-	speak := func(text string) (addr string) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = c.Read(make([]byte, 1024))
-				_, _ = io.WriteString(c, text)
-				_ = c.Close()
-			}
-		}()
-		return l.Addr().String()
-	}
-	plain := httptest.NewServer(http.HandlerFunc(status(200)))
-	t.Cleanup(plain.Close)
-	secure := httptest.NewTLSServer(http.HandlerFunc(status(200)))
-	secure.Config.ErrorLog = discardLog
-	t.Cleanup(secure.Close)
-	demanding := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
-	demanding.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
-	demanding.Config.ErrorLog = discardLog
-	demanding.StartTLS()
-	t.Cleanup(demanding.Close)
-	trusting := demanding.Client().Transport.(*http.Transport)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	refusing := closed.Addr().String()
-	require.NoError(t, closed.Close())
-	throughProxy := func(addr string) *http.Transport {
-		return &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr})}
-	}
-
-	cases := []struct {
-		name string
-		base http.RoundTripper
-		url  string
-		want retryhttp.Class
-	}{
-		{"refused", &http.Transport{}, "http://" + refusing, retryhttp.Unprocessed},
-		{"proxy refused, plain", throughProxy(refusing), "http://host.example", retryhttp.Unprocessed},
-		{"proxy refused, tunnel", throughProxy(refusing), "https://host.example", retryhttp.Unprocessed},
-		{"SOCKS proxy refused", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: refusing})}, "http://host.example", retryhttp.Unprocessed},
-		{"unknown authority", &http.Transport{}, secure.URL, retryhttp.Final},
-		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
-		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain.URL, "http:", "https:", 1), retryhttp.Final},
-		{"another protocol", &http.Transport{}, "http://" + speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
-		{"another version", &http.Transport{}, "http://" + speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
-		{"no status", &http.Transport{}, "http://" + speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},
-		{"a status of four digits", &http.Transport{}, "http://" + speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Final},
-		{"a greeting with a number", &http.Transport{}, "http://" + speak("220 mail.example ESMTP\r\n"), retryhttp.Final},
-		{"closed without an answer", &http.Transport{}, "http://" + speak(""), retryhttp.Retryable},
-		{"closed in the version", &http.Transport{}, "http://" + speak("HTT"), retryhttp.Retryable},
-		{"closed behind the version", &http.Transport{}, "http://" + speak("HTTP/1.1"), retryhttp.Retryable},
-		{"closed before the status", &http.Transport{}, "http://" + speak("HTTP/1.1 "), retryhttp.Retryable},
-		{"closed in the status line", &http.Transport{}, "http://" + speak("HTTP/1.1 20"), retryhttp.Retryable},
-		{"closed in the header", &http.Transport{}, "http://" + speak("HTTP/1.1 200 OK\r\nA: b\r\n"), retryhttp.Retryable},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), "GET", tc.url, nil)
-			require.NoError(t, err)
-			class, err := classOf(t, tc.base, req)
-			assert.Equal(t, tc.want, class, "%v", err)
-		})
-	}
-}
-
-func TestClassifyNetHTTPHandshakeTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, server := net.Pipe()
-		defer server.Close()
-		go func() { _, _ = io.Copy(io.Discard, server) }()
-		base := &http.Transport{
-			TLSHandshakeTimeout: time.Second,
-			DialContext:         func(context.Context, string, string) (net.Conn, error) { return client, nil },
-		}
-		req, err := http.NewRequest("GET", "https://host.example", nil)
-		require.NoError(t, err)
-		class, err := classOf(t, base, req)
-		assert.Equal(t, retryhttp.Unprocessed, class, "%v", err)
-		assert.ErrorContains(t, err, "TLS handshake timeout")
+func TestAClassThatIsNoneEndsTheRetries(t *testing.T) {
+	budget := &countingBudget{}
+	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
+		Budget:   budget,
+		Classify: func(retryhttp.Attempt) retryhttp.Class { return 42 },
 	})
-}
-
-func TestNoSuchHostIsNotRetried(t *testing.T) {
-	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
-	}}
-	_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
-	assert.Equal(t, 1, errorOf(t, err).Attempts)
+	resp, err := rt.RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, retryhttp.StopFinal, retryhttp.OutcomeOf(resp).Stop)
 }
 
 func TestClassifySeesTheAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var seen []retryhttp.Attempt
 		step := func(s script.Step) script.Step {
 			return func(req *http.Request) (*http.Response, error) { time.Sleep(time.Second); return s(req) }
@@ -300,9 +200,12 @@ func TestClassifySeesTheAttempt(t *testing.T) {
 	})
 }
 
-func TestClassHasAName(t *testing.T) {
-	names := []string{retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(7).String()}
-	assert.Equal(t, []string{"final", "retryable", "unprocessed", "Class(7)"}, names)
+func TestNoSuchHostIsNotRetried(t *testing.T) {
+	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
+	}}
+	_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
+	assert.Equal(t, 1, errorOf(t, err).Attempts)
 }
 
 // A body that does not fit its ContentLength does not fit it the next time.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"reflect"
 	"syscall"
 	"testing"
 
@@ -155,25 +154,4 @@ var errorKinds = map[string]error{
 	"http2-internal-error":                http2Error{StreamID: 1, Code: 2},
 	"http2-cancel":                        http2Error{StreamID: 1, Code: 8},
 	"http2-enhance-your-calm":             http2Error{StreamID: 1, Code: 11},
-}
-
-// http2Error is like net/http's own error for a stream, whose type is not
-// exported: it converts to any struct of the same fields.
-type http2Error struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e http2Error) Error() string {
-	return fmt.Sprintf("stream error: stream ID %d; code %d", e.StreamID, e.Code)
-}
-
-func (e http2Error) As(target any) bool {
-	dst, src := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
-	if dst.Kind() != reflect.Struct || !src.CanConvert(dst.Type()) {
-		return false
-	}
-	dst.Set(src.Convert(dst.Type()))
-	return true
 }

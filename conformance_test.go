@@ -145,7 +145,7 @@ func testRetryAfterVectors(t *testing.T) {
 	}
 	for _, c := range vectors[retryAfterCase](t, "retry-after.json").Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Until(c.Clock))
 				got, ok := retryhttp.RetryAfter(c.Headers.received())
 				switch want := c.Expect; {

@@ -15,9 +15,93 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
+
+func TestDrainIsBounded(t *testing.T) {
+	cases := []struct {
+		name     string
+		interval time.Duration // between bytes of the failed response
+		backoff  time.Duration
+		elapsed  time.Duration // MaxElapsed
+		wait     time.Duration // that came of it
+		bytes    int64         // that were read, at most
+		stuck    bool          // a Read is under way at the end
+	}{
+		{name: "an endless body costs 64 KiB", backoff: time.Second, wait: time.Second, bytes: 64 << 10},
+		{name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second, wait: time.Second, stuck: true},
+		{name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond, wait: 250 * time.Millisecond, stuck: true},
+		{name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond, elapsed: 100 * time.Millisecond, wait: 10 * time.Millisecond, stuck: true},
+		// The Read that is under way then brings the ninth byte.
+		{name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second, wait: time.Second, bytes: 9},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body := newSlowBody(tc.interval)
+				base := script.New(respond(503, body), script.Status(200))
+				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, []time.Duration{tc.wait}, base.Waits())
+				synctest.Wait()
+				if tc.stuck {
+					assert.Zero(t, body.closes.Load(), "not beside a Read")
+					time.Sleep(tc.interval)
+					tc.bytes = 1
+				}
+				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Equal(t, tc.bytes, body.bytes.Load())
+			})
+		})
+	}
+}
+
+func TestBodyIsNotDrainedInVain(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		length int64
+		took   time.Duration // of the one second that there is
+		bytes  int64         // that were read
+	}{
+		{"as long as what is drained", 64 << 10, 0, 64 << 10},
+		{"longer", 64<<10 + 1, 0, 0},
+		{"without a moment left", -1, time.Second, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body := newSlowBody(0)
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(tc.took)
+					resp, err := respond(503, body)(req)
+					resp.ContentLength = tc.length
+					return resp, err
+				}, script.Status(200))
+				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), MaxElapsed: time.Second}).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				synctest.Wait()
+				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Equal(t, tc.bytes, body.bytes.Load())
+			})
+		})
+	}
+}
+
+func TestFailedResponsesAreClosedAndTheLastIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bodies := []*slowBody{newSlowBody(0), newSlowBody(0), newSlowBody(0)}
+		base := script.New(respond(503, bodies[0]), respond(500, bodies[1]), respond(503, bodies[2]))
+		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, int32(1), bodies[0].closes.Load())
+		assert.Equal(t, int32(1), bodies[1].closes.Load())
+		assert.Same(t, bodies[2], resp.Body)
+		assert.Zero(t, bodies[2].closes.Load())
+		assert.Zero(t, bodies[2].bytes.Load())
+	})
+}
 
 // The server's end of a stalled response sees that the connection was closed.
 func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
@@ -70,44 +154,6 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 			})
 		}
 	}
-}
-
-// serve is memnet.Serve, over HTTP/2 if that is asked for.
-func serve(h http.HandlerFunc, http2 bool) (*memnet.Network, *http.Transport, func()) {
-	n := memnet.New()
-	srv := &http.Server{Handler: h, Protocols: new(http.Protocols)}
-	base := &http.Transport{DialContext: n.Dial, Protocols: new(http.Protocols)}
-	for _, p := range []*http.Protocols{srv.Protocols, base.Protocols} {
-		p.SetHTTP1(!http2)
-		p.SetUnencryptedHTTP2(http2)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(n) // always http.ErrServerClosed
-	}()
-	return n, base, func() {
-		base.CloseIdleConnections()
-		_ = srv.Close()
-		<-served
-	}
-}
-
-// hookedBody is a response body that does what its hooks do.
-type hookedBody struct {
-	read   func([]byte) (int, error)
-	close  func()
-	closes atomic.Int32
-}
-
-func (b *hookedBody) Read(p []byte) (int, error) { return b.read(p) }
-
-func (b *hookedBody) Close() error {
-	b.closes.Add(1)
-	if b.close != nil {
-		b.close()
-	}
-	return nil
 }
 
 // A decoder goes back to its pool when it is closed. A Close beside its Read
@@ -232,6 +278,32 @@ func TestDrainGivesUpOnReadsThatBringNothing(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 100, reads)
 		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}
+
+// stuckBody is a response body whose Read and Close do not return before they
+// are let go.
+type stuckBody struct{ release chan struct{} }
+
+func (b *stuckBody) Read([]byte) (int, error) { <-b.release; return 0, io.EOF }
+func (b *stuckBody) Close() error             { <-b.release; return nil }
+
+func TestABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &stuckBody{make(chan struct{})}
+		base := script.New(respond(503, body), respond(503, body), script.Status(200))
+		resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		start := time.Now()
+		_, err = retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{}).RoundTrip(get(t, ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start), "a cancel during the drain is prompt too")
+		close(body.release)
 	})
 }
 

@@ -430,16 +430,6 @@ func ExampleBackoff() {
 	// Output: [0s 1m0s 1m0s]
 }
 
-// serverAnswering starts a server that answers with these statuses in turn, and
-// then with the last one for ever.
-func serverAnswering(statuses ...int) *httptest.Server {
-	var requests atomic.Int64
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := int(requests.Add(1))
-		w.WriteHeader(statuses[min(n, len(statuses))-1])
-	}))
-}
-
 // within reports whether the wait before retry n lies between lo and hi,
 // however often it is drawn, and is not the same each time.
 func within(b retryhttp.Backoff, n int, lo, hi time.Duration) bool {
@@ -453,7 +443,3 @@ func within(b retryhttp.Backoff, n int, lo, hi time.Duration) bool {
 	}
 	return len(seen) > 1
 }
-
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

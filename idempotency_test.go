@@ -1,16 +1,20 @@
 package retryhttp_test
 
 import (
-	"github.com/retryhttp/retryhttp/internal/test/script"
+	"fmt"
+	"io"
 	"math/bits"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestIdempotentFollowsTheMethodRegistry(t *testing.T) {
@@ -112,6 +116,66 @@ func TestRandomKeyIsLongRandomAndFitForAHeader(t *testing.T) {
 	assert.True(t, retryhttp.Idempotent(req))
 }
 
+func TestIdempotencyKeyIsOneForAllAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Status(503), script.Fail(errBroken), script.Status(200))
+		rt := retryhttp.New(base, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey})
+		for range 2 {
+			req, err := http.NewRequest("POST", "http://host.example/", strings.NewReader("pay"))
+			require.NoError(t, err)
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.NotContains(t, req.Header, "Idempotency-Key")
+		}
+		var keys []string
+		for _, sent := range base.Requests() {
+			keys = append(keys, sent.Header.Get("Idempotency-Key"))
+		}
+		require.Len(t, keys, 4)
+		assert.Equal(t, keys[0], keys[1])
+		assert.Equal(t, keys[0], keys[2])
+		assert.NotEqual(t, keys[0], keys[3], "another request, another key")
+	})
+}
+
+func TestIdempotencyKeyLeavesTheCallersAlone(t *testing.T) {
+	cases := []struct {
+		name   string
+		method string
+		header http.Header
+		policy retryhttp.Policy
+		want   http.Header
+	}{
+		{name: "a key", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: http.Header{"Idempotency-Key": {"mine"}}},
+		{name: "an X- key", method: "POST", header: http.Header{"X-Idempotency-Key": {"mine"}}, want: http.Header{"X-Idempotency-Key": {"mine"}}},
+		{name: "a mark that is not sent", method: "POST", header: http.Header{"Idempotency-Key": {}}, want: http.Header{"Idempotency-Key": {}}},
+		{name: "an idempotent method", method: "PUT", header: http.Header{}, want: http.Header{}},
+		{name: "an empty key is replaced", method: "POST", header: http.Header{"Idempotency-Key": {""}}, want: http.Header{"Idempotency-Key": {"made"}}},
+		{name: "no header at all", method: "POST", want: http.Header{"Idempotency-Key": {"made"}}},
+		{name: "a key of no use to Policy.Idempotent", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: http.Header{"Idempotency-Key": {"mine"}},
+			policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { return false }}},
+		{name: "none made", method: "POST", header: http.Header{}, want: http.Header{},
+			policy: retryhttp.Policy{IdempotencyKey: func(*http.Request) string { return "" }}},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			base := script.New(script.Status(200))
+			if tc.policy.IdempotencyKey == nil {
+				tc.policy.IdempotencyKey = func(*http.Request) string { return "made" }
+			}
+			req := get(t, t.Context())
+			req.Method, req.Header = tc.method, tc.header
+			before := tc.header.Clone()
+			resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, tc.want, base.Requests()[0].Header)
+			assert.Equal(t, before, req.Header)
+		})
+	}
+}
+
 func TestEmptyKeyIsReplacedHoweverItIsSpelled(t *testing.T) {
 	for _, name := range []string{"Idempotency-Key", "idempotency-key", "IDEMPOTENCY-KEY", "X-Idempotency-Key", "x-idempotency-key"} {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +194,54 @@ func TestEmptyKeyIsReplacedHoweverItIsSpelled(t *testing.T) {
 				assert.Equal(t, http.Header{"Idempotency-Key": {"made"}, "Other": {"kept"}}, r.Header)
 			}
 			assert.Equal(t, http.Header{name: {""}, "Other": {"kept"}}, req.Header, "the caller's")
+		})
+	}
+}
+
+func TestIdempotencyKeyInAnotherCase(t *testing.T) {
+	var keys []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { keys = r.Header["Idempotency-Key"] }))
+	defer srv.Close()
+	req, _ := http.NewRequest("POST", srv.URL, nil)
+	req.Header["idempotency-key"] = []string{"mine"}
+	resp, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey}).RoundTrip(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, []string{"mine"}, keys)
+}
+
+func TestKeyHookThatPanicsClosesTheBody(t *testing.T) {
+	for _, getBody := range []bool{false, true} {
+		body := &trackedBody{Reader: strings.NewReader("x")}
+		req, _ := http.NewRequest("POST", "http://server/", body)
+		if getBody {
+			req.GetBody = func() (io.ReadCloser, error) { return body, nil }
+		}
+		p := retryhttp.Policy{IdempotencyKey: func(*http.Request) string { panic(http.ErrAbortHandler) }}
+		assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
+		assert.Equal(t, int32(1), body.closes.Load())
+	}
+}
+
+func TestARedirectDoesNotTakeAGeneratedKeyAlong(t *testing.T) {
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			keys := make(chan string, 10)
+			take := func(r *http.Request) { keys <- r.Header.Get("Idempotency-Key") }
+			other := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { take(r) }))
+			first := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				take(r)
+				http.Redirect(w, r, other, code)
+			}))
+			client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey})}
+			defer client.CloseIdleConnections()
+			resp, err := client.Post(first, "text/plain", strings.NewReader("content"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			generated, next := <-keys, <-keys
+			assert.NotEmpty(t, generated)
+			assert.NotEqual(t, generated, next)
+			assert.Equal(t, code >= 307, next != "", "a POST gets a key of its own, and a GET none")
 		})
 	}
 }

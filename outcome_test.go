@@ -3,18 +3,19 @@ package retryhttp_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
-	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -29,7 +30,7 @@ func TestOutcomeOfNothingRecorded(t *testing.T) {
 }
 
 func TestOutcomeTellsTimes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		slow := func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
 			return script.Response(req, 503), nil
@@ -40,8 +41,48 @@ func TestOutcomeTellsTimes(t *testing.T) {
 	})
 }
 
+func TestOutcomeIsNotInheritedWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := retryhttp.New(script.New(script.Status(503), script.Status(200)), retryhttp.Policy{})
+		first, err := rt.RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.Equal(t, 2, retryhttp.OutcomeOf(first).Attempts)
+
+		second, err := rt.RoundTrip(get(t, first.Request.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(second))
+
+		third, err := rt.RoundTrip(first.Request)
+		require.NoError(t, err)
+		assert.Equal(t, 1, retryhttp.OutcomeOf(third).Attempts, "not even where the request itself is sent again")
+	})
+}
+
+func TestARecordDoesNotKeepOldResponses(t *testing.T) {
+	ctx := t.Context()
+	rt := retryhttp.New(script.New(script.Status(429)), retryhttp.Policy{MaxAttempts: 1})
+	var old []weak.Pointer[http.Response]
+	for range 5 {
+		req, _ := http.NewRequestWithContext(ctx, "GET", "http://server/", nil)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		old = append(old, weak.Make(resp))
+		ctx = resp.Request.Context() // the next page, made with this one's context
+	}
+	runtime.GC()
+	runtime.GC()
+	alive := 0
+	for _, p := range old {
+		if p.Value() != nil {
+			alive++
+		}
+	}
+	runtime.KeepAlive(ctx)
+	assert.LessOrEqual(t, alive, 1)
+}
+
 func TestResponseRequestIsTheCallers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		ctx := context.WithValue(t.Context(), key{}, "value")
 		req, err := http.NewRequestWithContext(ctx, "POST", "http://host.example/", strings.NewReader("x"))
@@ -74,80 +115,6 @@ func TestABaseThatForgetsResponseRequest(t *testing.T) {
 	assert.Same(t, req, resp.Request)
 }
 
-func TestOutcomeIsNotInheritedWithTheContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		rt := retryhttp.New(script.New(script.Status(503), script.Status(200)), retryhttp.Policy{})
-		first, err := rt.RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.Equal(t, 2, retryhttp.OutcomeOf(first).Attempts)
-
-		second, err := rt.RoundTrip(get(t, first.Request.Context()))
-		require.NoError(t, err)
-		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(second))
-
-		third, err := rt.RoundTrip(first.Request)
-		require.NoError(t, err)
-		assert.Equal(t, 1, retryhttp.OutcomeOf(third).Attempts, "not even where the request itself is sent again")
-	})
-}
-
-func TestErrorText(t *testing.T) {
-	cases := []struct {
-		name string
-		err  *retryhttp.Error
-		want string
-	}{
-		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
-		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (gave up after 4 attempts in 1.235s: attempt limit)"},
-		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent)"},
-		{"nested, by hand", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Elapsed: time.Second, Stop: retryhttp.StopNested}, Err: errBroken}, "connection broken (gave up after 2 attempts in 1s: a Transport below has given up)"},
-		{"over another request's", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 2 * time.Second, Stop: retryhttp.StopAttempts}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent) (gave up after 4 attempts in 2s: attempt limit)"},
-		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (gave up after 3 attempts in 2s: a Transport below has given up)"},
-		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
-		{
-			"a URL with secrets",
-			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: fmt.Errorf("base: %w", &url.Error{Op: "Get", URL: "https://user:pass@host.example/path?token=secret#frag", Err: errBroken})},
-			`base: Get "https://host.example/path": connection broken`,
-		},
-		{
-			"a URL that is none",
-			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: &url.Error{Op: "Get", URL: "http://h\x7f/?secret", Err: errBroken}},
-			`Get "invalid URL": connection broken`,
-		},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			assert.EqualError(t, tc.err, tc.want)
-		})
-	}
-}
-
-func TestErrorTimeout(t *testing.T) {
-	failed := func(err error) *retryhttp.Error { return &retryhttp.Error{Err: err} }
-	assert.False(t, failed(errBroken).Timeout())
-	assert.True(t, failed(os.ErrDeadlineExceeded).Timeout())
-	assert.True(t, failed(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)).Timeout())
-	var _ interface{ Timeout() bool } = failed(errBroken)
-
-	// A deadline that ends the wait after an error that is no timeout.
-	bubble(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
-		client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(&url.Error{Op: "x", Err: errBroken})), retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)})}
-		_, err := client.Do(get(t, ctx)) //nolint:bodyclose // there is none
-		var outer *url.Error
-		require.ErrorAs(t, err, &outer)
-		assert.True(t, outer.Timeout())
-	})
-}
-
-func TestErrorIsFoundThroughAClient(t *testing.T) {
-	client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1})}
-	_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
-	assert.Equal(t, retryhttp.StopAttempts, errorOf(t, err).Stop)
-	assert.ErrorIs(t, err, errBroken)
-}
-
 func TestRetriesDoNotMultiply(t *testing.T) {
 	idempotent := func(*http.Request) bool { return true }
 	cases := []struct {
@@ -178,7 +145,7 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				base := script.New(tc.steps...)
 				budget := &countingBudget{}
 				tc.inner.Backoff = retryhttp.Constant(time.Second)
@@ -209,14 +176,35 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 	}
 }
 
-func TestNestedAmbiguityIsPassedOn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		req := get(t, t.Context())
-		req.Method = "DELETE"
-		inner := retryhttp.New(script.New(script.Status(500), script.Status(404)), retryhttp.Policy{})
-		resp, err := retryhttp.New(inner, retryhttp.Policy{}).RoundTrip(req)
+func TestRetriesOfLayersDoNotMultiply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		var rt http.RoundTripper = roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			attempts++
+			return unavailable(req)
+		})
+		for range 3 {
+			rt = retryhttp.New(rt, retryhttp.Policy{MaxAttempts: 3})
+		}
+		req, err := http.NewRequest("GET", "http://example.test/", nil)
 		require.NoError(t, err)
-		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 3, attempts, "and not 27")
+		assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
+		assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
+	})
+}
+
+func TestRetriesDoNotMultiplyUnderAnAttemptTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Status(503))
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second), Budget: retryhttp.Unlimited{}}
+		outer := p
+		outer.AttemptTimeout = 2500 * time.Millisecond
+		_, err := retryhttp.New(retryhttp.New(base, p), outer).RoundTrip(get(t, t.Context()))
+		t.Log(err)
+		assert.LessOrEqual(t, len(base.Requests()), 4, "two layers of 4 attempts")
 	})
 }
 
@@ -235,7 +223,7 @@ func TestAttemptTimeoutIsRetriedUnlessTheOneUnderneathHasRetried(t *testing.T) {
 			{[]script.Step{slow(late)}, retryhttp.StopAttempts},
 			{[]script.Step{script.Status(503), slow(late)}, retryhttp.StopNested},
 		} {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				base := script.New(tc.steps...)
 				inner := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0)})
 				_, err := retryhttp.New(inner, retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2}).RoundTrip(get(t, t.Context()))
@@ -247,8 +235,19 @@ func TestAttemptTimeoutIsRetriedUnlessTheOneUnderneathHasRetried(t *testing.T) {
 	}
 }
 
+func TestNestedAmbiguityIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := get(t, t.Context())
+		req.Method = "DELETE"
+		inner := retryhttp.New(script.New(script.Status(500), script.Status(404)), retryhttp.Policy{})
+		resp, err := retryhttp.New(inner, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+	})
+}
+
 func TestStopCanceledOfANestedTransport(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("enough"))
 		defer cancel()
 		p := retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { return time.Minute }}
@@ -284,17 +283,31 @@ func TestOutcomeCountsAnAttemptWhoseInnerTransportMadeNone(t *testing.T) {
 	assert.Equal(t, 1, errorOf(t, err).Attempts)
 }
 
-func TestErrorSaysWhyThereWasNoFurtherAttempt(t *testing.T) {
-	seen := map[string]bool{}
-	for _, stop := range []retryhttp.Stop{
-		retryhttp.StopFinal, retryhttp.StopNotIdempotent, retryhttp.StopBody, retryhttp.StopAttempts, retryhttp.StopDeadline,
-		retryhttp.StopRetryAfter, retryhttp.StopBudget, retryhttp.StopCanceled, retryhttp.StopNested, "custom", "",
-	} {
-		text := (&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Stop: stop}, Err: errBroken}).Error()
-		_, reason, found := strings.Cut(text, "connection broken (gave up after 2 attempts in 0s: ")
-		require.True(t, found, text)
-		assert.Greater(t, len(reason), len("x)"))
-		assert.False(t, seen[reason], text)
-		seen[reason] = true
-	}
+func TestAnErrorOfAnotherRequestIsNotAnInnerOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// As with errgroup.WithContext: the first failure is the cause for the others.
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
+		defer stop()
+		go func() {
+			_, err := retryhttp.New(script.New(script.Status(503), script.Fail(errBroken)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, ctx))
+			cancel(err)
+		}()
+		_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, ctx))
+		e := errorOf(t, err)
+		assert.Equal(t, 1, e.Attempts, "%v", err)
+		assert.Zero(t, e.Waited)
+	})
+}
+
+func TestAnErrorOfABodysOriginIsNotAnInnerOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, origin := retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+		body := funcBody(func([]byte) (int, error) { return 0, origin })
+		req, err := http.NewRequest("PUT", "http://server/", body)
+		require.NoError(t, err)
+		_, err = retryhttp.New(readAllBase{}, retryhttp.Policy{}).RoundTrip(req)
+		assert.Equal(t, 1, errorOf(t, err).Attempts)
+		assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+	})
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -25,7 +27,7 @@ func attempts(t *testing.T, rt http.RoundTripper, ctx context.Context) int {
 }
 
 func TestWithPolicyChangesOneRequest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{MaxAttempts: 2, Budget: retryhttp.Unlimited{}})
 		ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 7 })
 		assert.Equal(t, 7, attempts(t, rt, ctx))
@@ -55,7 +57,7 @@ func TestWithPolicyEditsTheResolvedPolicy(t *testing.T) {
 }
 
 func TestWithPolicySettingAFieldToZeroMeansItsDefault(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		own := &retryhttp.TokenBucket{Burst: 1}
 		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{MaxAttempts: 9, Budget: own, Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }})
 		zero := func(p *retryhttp.Policy) { *p = retryhttp.Policy{} }
@@ -66,7 +68,7 @@ func TestWithPolicySettingAFieldToZeroMeansItsDefault(t *testing.T) {
 }
 
 func TestWithPolicyNestsOutermostFirst(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{MaxAttempts: 10, Budget: retryhttp.Unlimited{}})
 		ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 2 })
 		ctx = retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.MaxAttempts *= 3 })
@@ -92,8 +94,16 @@ func TestWithPolicyOfNothing(t *testing.T) {
 	assert.Equal(t, t.Context(), retryhttp.WithPolicy(t.Context(), nil))
 }
 
+func TestEditThatPanicsClosesTheBody(t *testing.T) {
+	body := &trackedBody{Reader: strings.NewReader("x")}
+	ctx := retryhttp.WithPolicy(t.Context(), func(*retryhttp.Policy) { panic(http.ErrAbortHandler) })
+	req, _ := http.NewRequestWithContext(ctx, "POST", "http://server/", body)
+	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{}).RoundTrip(req) })
+	assert.Equal(t, int32(1), body.closes.Load())
+}
+
 func TestABudgetThatIsANilBucketIsTheDefault(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var none *retryhttp.TokenBucket
 		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: none})
 		assert.Equal(t, 4, attempts(t, rt, t.Context()))
@@ -102,7 +112,7 @@ func TestABudgetThatIsANilBucketIsTheDefault(t *testing.T) {
 }
 
 func TestTheDefaultBudgetIsTheTransportsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
 		one, other := retryhttp.New(base, retryhttp.Policy{}), retryhttp.New(base, retryhttp.Policy{})
 		assert.Equal(t, 4, attempts(t, one, t.Context()))

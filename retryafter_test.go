@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,19 +13,6 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 )
-
-// fields builds a header from names and values in turn, as one that arrived
-// over a connection: names canonical, several lines for a name that is repeated.
-func fields(pairs ...string) http.Header {
-	h := http.Header{}
-	for i := 0; i < len(pairs); i += 2 {
-		h.Add(pairs[i], pairs[i+1])
-	}
-	return h
-}
-
-// In a bubble the local clock starts at this moment, and stands still.
-const bubbleStart = "Sat, 01 Jan 2000 00:00:00 GMT"
 
 func TestRetryAfter(t *testing.T) {
 	const (
@@ -254,4 +242,33 @@ func TestRetryAfterDateCountsDownAsTimePasses(t *testing.T) {
 		d, _ = retryhttp.RetryAfter(h)
 		assert.Equal(t, 30*time.Second, d, "the server's clock does not move with ours")
 	})
+}
+
+// A hostile header of 1 MB (net/http takes 10 MB by default).
+func TestHostileRetryAfterIsCheap(t *testing.T) {
+	// A megabyte of header: what is looked at more than once for each line shows
+	// in what is allocated.
+	h := http.Header{"Date": {strings.Repeat("x", 500_000)}}
+	for range 10_000 {
+		h["Retry-After"] = append(h["Retry-After"], strings.Repeat("y", 50))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, ok := retryhttp.RetryAfter(h)
+	runtime.ReadMemStats(&after)
+	assert.False(t, ok)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+}
+
+// In a bubble the local clock starts at this moment, and stands still.
+const bubbleStart = "Sat, 01 Jan 2000 00:00:00 GMT"
+
+// fields builds a header from names and values in turn, as one that arrived
+// over a connection: names canonical, several lines for a name that is repeated.
+func fields(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
 }

@@ -1,21 +1,15 @@
 package retryhttp_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,41 +17,6 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
-
-// Retry-After plus backoff must saturate.
-func TestHugeRetryAfterIsWaitedFor(t *testing.T) {
-	for _, v := range []string{"9223372036", "99999999999999999999"} {
-		t.Run(v, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
-				_ = ctx
-				defer cancel()
-				cctx, stop := context.WithCancel(t.Context())
-				time.AfterFunc(time.Hour, stop)
-				base := script.New(script.Status(503, "Retry-After", v))
-				_, err := retryhttp.New(base, retryhttp.Policy{MaxRetryAfter: math.MaxInt64, Backoff: retryhttp.Constant(time.Second), Budget: retryhttp.Unlimited{}}).RoundTrip(get(t, cctx))
-				assert.Error(t, err)
-				assert.Len(t, base.Requests(), 1, "attempts within the hour, waits %v", base.Waits())
-			})
-		})
-	}
-}
-
-// A hostile header of 1 MB (net/http takes 10 MB by default).
-func TestHostileRetryAfterIsCheap(t *testing.T) {
-	// A megabyte of header: what is looked at more than once for each line shows
-	// in what is allocated.
-	h := http.Header{"Date": {strings.Repeat("x", 500_000)}}
-	for range 10_000 {
-		h["Retry-After"] = append(h["Retry-After"], strings.Repeat("y", 50))
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, ok := retryhttp.RetryAfter(h)
-	runtime.ReadMemStats(&after)
-	assert.False(t, ok)
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
-}
 
 // logged returns what is logged and what the error says.
 func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
@@ -111,6 +70,93 @@ func TestNoSecretIsTold(t *testing.T) {
 	})
 }
 
+func TestQuotedSecretsInTexts(t *testing.T) {
+	for _, raw := range []string{"http://user:o'brienSECRET@h/", "http://h/?q=it's-SECRET", "http://h/#token=SECRET", "http://h/?a=b#x'SECRET"} {
+		_, perr := url.Parse(raw)
+		assert.NoError(t, perr)
+		inner := &url.Error{Op: "Get", URL: raw, Err: io.ErrUnexpectedEOF}
+		req, _ := http.NewRequest("GET", "http://server/", nil)
+		for _, e := range []error{inner, fmt.Errorf("token: %v", inner)} {
+			_, err := retryhttp.New(script.New(script.Fail(e)), retryhttp.Policy{MaxAttempts: 1}).RoundTrip(req)
+			assert.NotContains(t, err.Error(), "SECRET")
+		}
+	}
+	deep := &url.Error{Op: "Get", URL: "http://h:SECRET/", Err: &url.Error{Op: "parse", URL: "http://h:SECRET/", Err: errors.New(`invalid port ":SECRET" after host`)}}
+	req, _ := http.NewRequest("GET", "http://server/", nil)
+	_, err := retryhttp.New(script.New(script.Fail(deep)), retryhttp.Policy{MaxAttempts: 1}).RoundTrip(req)
+	assert.NotContains(t, err.Error(), "SECRET")
+}
+
+func TestWhatIsQuotedIsNotTold(t *testing.T) {
+	for name, text := range map[string]string{
+		"a header that is none":       `net/http: invalid header field name "Authorization: Bearer secret"`,
+		"a header over HTTP/2":        `stream error: stream ID 1; PROTOCOL_ERROR; invalid header field name "cookie secret"`,
+		"a pseudo-header":             `http2: invalid pseudo-header ":secret"`,
+		"a redirect":                  `failed to parse Location header "/cb?token=\"secret\" secret": invalid character`,
+		"a proxy":                     `invalid proxy address "http://user:secret#x@proxy": first path segment`,
+		"an upgrade":                  `net/http: invalid Upgrade request header: ["secret"]`,
+		"a URL that cannot be parsed": `the base: parse "http://user:secret/x@host": invalid port ":secret" after host`,
+		"a header line":               `malformed MIME header line: "X-Token secret"`,
+		"a trailer":                   `bad trailer key "secret"`,
+		"what a GOAWAY says":          `http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="secret"`,
+		"a host with userinfo":        `dial tcp: lookup user:secret@host.example: no such host`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := (&retryhttp.Error{Err: errors.New(text)}).Error()
+			assert.NotContains(t, told, "secret")
+		})
+	}
+}
+
+// What a server sends instead of an answer is quoted in net/http's errors.
+func TestNothingOfTheAnswerIsTold(t *testing.T) {
+	for name, answer := range map[string]string{
+		"no HTTP at all":         "secret\r\n\r\n",
+		"another protocol":       "RTSP/1.0 200 secret\r\n\r\n",
+		"a version":              "HTTP/secret 200 OK\r\n\r\n",
+		"a status code":          "HTTP/1.1 secret\r\n\r\n",
+		"a line without a colon": "HTTP/1.1 200 OK\r\nCookie secret\r\n\r\n",
+		"a line that goes on":    "HTTP/1.1 200 OK\r\n secret\r\n\r\n",
+		"a length":               "HTTP/1.1 200 OK\r\nContent-Length: secret\r\n\r\n",
+		"two lengths":            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: secret] \"secret\r\n\r\n",
+		"an encoding":            "HTTP/1.1 200 OK\r\nTransfer-Encoding: secret\r\n\r\n",
+		"two encodings":          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: secret\r\n\r\n",
+		"a label in a label":     "malformed HTTP response \"malformed HTTP response secret\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			said := logged(t, base, getURL(t, rawServer(t, say(answer))))
+			assert.NotContains(t, said, "secret")
+			assert.NotContains(t, said, "Cookie")
+		})
+	}
+}
+
+func TestNothingOfTheRequestIsTold(t *testing.T) {
+	for name, base := range map[string]http.RoundTripper{
+		"an error":   script.New(script.Fail(errBroken)),
+		"a response": script.New(script.Status(503, "Set-Cookie", "secret", "Location", "http://user:secret@host/?secret")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			req, err := http.NewRequest("PUT", "http://user:secret@server.example/path?token=secret#secret", strings.NewReader("secret"))
+			require.NoError(t, err)
+			req.Header = http.Header{"Authorization": {"secret"}, "Idempotency-Key": {"secret"}, "Secret": {"secret"}}
+			resp, err := (&http.Client{Transport: retryhttp.New(base, retryhttp.Policy{
+				Backoff: retryhttp.Constant(0), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			})}).Do(req)
+			if err != nil {
+				assert.NotContains(t, errorOf(t, err).Error(), "secret")
+			} else {
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Contains(t, log.String(), "http://server.example/path")
+			assert.NotContains(t, log.String(), "secret")
+		})
+	}
+}
+
 // Whoever logs a context has its type printed, if it does not say what to.
 func TestContextsTellNothing(t *testing.T) {
 	base := &numbers{failures: 1}
@@ -133,24 +179,4 @@ func TestWhatIsNoSecretIsTold(t *testing.T) {
 	} {
 		assert.Equal(t, want, (&retryhttp.Error{Err: errors.New(text)}).Error())
 	}
-}
-
-// An outage of more hosts than there are buckets.
-func TestOutageOfManyHostsDiesOut(t *testing.T) {
-	var b retryhttp.TokenBucket
-	granted := 0
-	reqs := make([]*http.Request, 4196)
-	for i := range reqs {
-		reqs[i] = requestTo("h" + strconv.Itoa(i))
-	}
-	for range 2 {
-		for _, r := range reqs {
-			for range 3 { // retries wanted by each failing request
-				if b.Withdraw(r) {
-					granted++
-				}
-			}
-		}
-	}
-	assert.LessOrEqual(t, granted, 5*len(reqs), "each host has Burst 5 and no success")
 }

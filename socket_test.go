@@ -1,18 +1,15 @@
 package retryhttp_test
 
 import (
+	"bufio"
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,135 +22,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// What is tested here needs real sockets: their buffers, their resets, and the
-// moment at which net/http stops to send.
-
-// listen serves h on a loopback socket.
-func listen(t *testing.T, h http.Handler) (url string) {
-	t.Helper()
-	return listenOn(t, httptest.NewUnstartedServer(h))
-}
-
-func listenOn(t *testing.T, srv *httptest.Server) (url string) {
-	t.Helper()
-	srv.Config.ErrorLog = discardLog
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return srv.URL
-}
-
-// uploadServer answers the first attempts with 503 before it has read anything,
-// and then tells the SHA-256 of what it gets.
-type uploadServer struct {
-	refusals int32
-	attempts atomic.Int32
-}
-
-func (s *uploadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.attempts.Add(1) <= s.refusals {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	h := sha256.New()
-	if _, err := io.Copy(h, r.Body); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	_, _ = io.WriteString(w, hex.EncodeToString(h.Sum(nil)))
-}
-
-var upload = sync.OnceValues(func() (content []byte, sum string) {
-	content = make([]byte, 16<<20)
-	seed := [32]byte{1}
-	_, _ = rand.NewChaCha8(seed).Read(content)
-	h := sha256.Sum256(content)
-	return content, hex.EncodeToString(h[:])
-})
-
-// uploadKinds makes bodies of the upload's content in every way there is.
-func uploadKinds(t *testing.T) map[string]func() io.Reader {
-	t.Helper()
-	content, _ := upload()
-	path := filepath.Join(t.TempDir(), "upload")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	return map[string]func() io.Reader{
-		"bytes.Reader": func() io.Reader { return bytes.NewReader(content) },
-		"section":      func() io.Reader { return sectionBody{bytes.NewReader(content)} },
-		"seeker":       func() io.Reader { return seekBody{bytes.NewReader(content)} },
-		"stream":       func() io.Reader { return io.MultiReader(bytes.NewReader(content)) },
-		"file": func() io.Reader {
-			f, err := os.Open(path)
-			require.NoError(t, err)
-			return f
-		},
-	}
-}
-
-func TestUploadSurvivesAnEarly503(t *testing.T) {
-	content, sum := upload()
-	protocols := map[string]func(*httptest.Server) *httptest.Server{
-		"HTTP/1": func(s *httptest.Server) *httptest.Server { s.Start(); return s },
-		"HTTP/2": func(s *httptest.Server) *httptest.Server { s.EnableHTTP2 = true; s.StartTLS(); return s },
-	}
-	for protocol, start := range protocols {
-		for _, chunked := range []bool{false, true} {
-			for kind, body := range uploadKinds(t) {
-				t.Run(fmt.Sprintf("%s, chunked %t, %s", protocol, chunked, kind), func(t *testing.T) {
-					t.Parallel() // closing a server that has not read everything takes it a while
-					handler := &uploadServer{refusals: 2}
-					unstarted := httptest.NewUnstartedServer(handler)
-					unstarted.Config.ErrorLog = discardLog
-					srv := start(unstarted)
-					defer srv.Close()
-					req, err := http.NewRequest("PUT", srv.URL, body())
-					require.NoError(t, err)
-					req.ContentLength = int64(len(content))
-					if chunked {
-						req.ContentLength = -1
-					}
-					rt := retryhttp.New(srv.Client().Transport, retryhttp.Policy{
-						Backoff:      retryhttp.Constant(time.Millisecond),
-						MaxBodyBytes: int64(len(content)),
-					})
-					resp, err := rt.RoundTrip(req)
-					require.NoError(t, err)
-					got, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					assert.Equal(t, 200, resp.StatusCode)
-					assert.Equal(t, sum, string(got))
-					assert.Equal(t, protocol == "HTTP/2", resp.ProtoMajor == 2)
-				})
-			}
-		}
-	}
-}
-
-func TestStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
-	// What the first attempt has sent by the time of the answer is past the
-	// limit or not; in either case no other body arrives than the whole one.
-	content, sum := upload()
-	for range 10 {
-		handler := &uploadServer{refusals: 1}
-		url := listen(t, handler)
-		req, err := http.NewRequest("PUT", url, io.MultiReader(bytes.NewReader(content)))
-		require.NoError(t, err)
-		resp, err := retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}).RoundTrip(req)
-		if err != nil {
-			assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop, "%v", err)
-			continue
-		}
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		if resp.StatusCode == 200 {
-			assert.Equal(t, sum, string(got))
-		} else {
-			assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-			assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-		}
-	}
-}
+// The tests of the socket files need real sockets: their buffers, their resets,
+// and the moment at which net/http stops sending.
 
 func TestRetriesUseOneConnection(t *testing.T) {
 	for _, size := range []int{0, 1 << 10, 60 << 10} {
@@ -188,43 +58,6 @@ func TestRetriesUseOneConnection(t *testing.T) {
 		})
 	}
 }
-
-// rawServer answers each connection with what the next of answers does to it.
-func rawServer(t *testing.T, answers ...func(net.Conn)) (url string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for i := 0; ; i++ {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				_, _ = c.Read(make([]byte, 4096))
-				answers[min(i, len(answers)-1)](c)
-			})
-		}
-	})
-	return "http://" + l.Addr().String()
-}
-
-func say(text string) func(net.Conn) {
-	return func(c net.Conn) { _, _ = io.WriteString(c, text) }
-}
-
-// reset says something and resets the connection.
-func reset(text string) func(net.Conn) {
-	return func(c net.Conn) {
-		_, _ = io.WriteString(c, text)
-		_ = c.(*net.TCPConn).SetLinger(0)
-	}
-}
-
-const okResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 func TestBrokenConnections(t *testing.T) {
 	cases := []struct {
@@ -303,6 +136,132 @@ func TestAttemptTimeoutOverASocket(t *testing.T) {
 	assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 }
 
+// wireServer answers 503, 503, 200 and so on, and keeps each request's header as it
+// came.
+func wireServer(t *testing.T) (url string, heads func() []string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var got []string
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for n := 1; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var head bytes.Buffer
+			req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(c, &head)))
+			if err == nil {
+				_, _ = io.Copy(io.Discard, req.Body)
+			}
+			before, _, _ := strings.Cut(head.String(), "\r\n\r\n")
+			mu.Lock()
+			got = append(got, before)
+			mu.Unlock()
+			status := "503 Service Unavailable"
+			if n%3 == 0 {
+				status = "200 OK"
+			}
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", status)
+			_ = c.Close()
+		}
+	})
+	return "http://" + l.Addr().String(), func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { got = nil }()
+		return got
+	}
+}
+
+func TestHeadersOnTheWireAreThoseOfTheRequest(t *testing.T) {
+	bodies := map[string]func(*http.Request){
+		"none": func(*http.Request) {},
+		"with GetBody": func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }
+			r.Body, _ = r.GetBody()
+			r.ContentLength = 7
+		},
+		"stream of known length":   func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), 7 },
+		"stream of unknown length": func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), -1 },
+		"with a trailer": func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), -1
+			r.Trailer = http.Header{"Sum": {"1"}}
+		},
+		"Expect: 100-continue": func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), 7
+			r.Header.Set("Expect", "100-continue")
+		},
+	}
+	url, heads := wireServer(t)
+	base := &http.Transport{}
+	for _, method := range []string{"", "GET", "HEAD", "PUT", "DELETE", "OPTIONS"} {
+		for name, setBody := range bodies {
+			t.Run(method+" "+name, func(t *testing.T) {
+				request := func() *http.Request {
+					req, err := http.NewRequest(method, url+"/path?query", nil)
+					require.NoError(t, err)
+					req.Header = http.Header{"X-Own": {"1", "2"}, "lower": {"x"}, "User-Agent": nil}
+					setBody(req)
+					return req
+				}
+				for range 3 {
+					resp, err := base.RoundTrip(request())
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+				}
+				bare := heads()
+				resp, err := retryhttp.New(base, retryhttp.Policy{
+					Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}, IdempotencyKey: retryhttp.RandomKey,
+				}).RoundTrip(request())
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, bare, heads())
+			})
+		}
+	}
+}
+
+func TestRedirectsAsBare(t *testing.T) {
+	var log []string
+	var mu sync.Mutex
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		log = append(log, fmt.Sprint(r.Method, r.URL.Path, len(b), r.Header.Get("Referer") != "", r.Header.Get("Cookie")))
+		mu.Unlock()
+		switch r.URL.Path {
+		case "/a":
+			http.SetCookie(w, &http.Cookie{Name: "c", Value: "1"})
+			http.Redirect(w, r, "/b", http.StatusTemporaryRedirect)
+		case "/b":
+			http.Redirect(w, r, "/c", http.StatusPermanentRedirect)
+		}
+	}))
+	defer srv.Close()
+	for kind, mk := range bodyKinds(t) {
+		var logs [2][]string
+		var st [2]int
+		for i, rt := range []http.RoundTripper{&http.Transport{}, retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second})} {
+			log = nil
+			req := mk([]byte("content"))
+			req.URL, _ = url.Parse(srv.URL + "/a")
+			req.Host = ""
+			resp, err := (&http.Client{Transport: rt, Timeout: 5 * time.Second}).Do(req)
+			require.NoError(t, err)
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			logs[i], st[i] = log, resp.StatusCode
+			assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(resp))
+		}
+		assert.Equal(t, logs[0], logs[1], kind)
+		assert.Equal(t, st[0], st[1], kind)
+	}
+}
+
 func TestUpgradeOverASocket(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		var attempts atomic.Int32
@@ -339,61 +298,106 @@ func TestUpgradeOverASocket(t *testing.T) {
 	}
 }
 
-func TestHTTP2(t *testing.T) {
-	var attempts atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		switch attempts.Add(1) {
-		case 1:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case 2:
-			panic(http.ErrAbortHandler) // RST_STREAM
-		default:
-			_, _ = w.Write(body)
+func TestA101CanBeHalfClosed(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
 		}
+		defer c.Close()
+		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		all, err := io.ReadAll(rw)
+		fmt.Fprintf(c, "%d %v", len(all), err)
 	}))
-	srv.EnableHTTP2 = true
-	srv.Config.ErrorLog = discardLog
-	srv.StartTLS()
 	defer srv.Close()
-	req, err := http.NewRequest("PUT", srv.URL, io.MultiReader(strings.NewReader("content")))
-	require.NoError(t, err)
-	resp, err := retryhttp.New(srv.Client().Transport, retryhttp.Policy{Backoff: retryhttp.Constant(0)}).RoundTrip(req)
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, 2, resp.ProtoMajor)
-	assert.Equal(t, "content", string(body))
-	assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
+	base := &http.Transport{}
+	for name, rt := range map[string]http.RoundTripper{"bare": base, "retry": retryhttp.New(base, retryhttp.Policy{}), "retry with AttemptTimeout": retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute})} {
+		req, _ := http.NewRequest("GET", srv.URL, nil)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "sum")
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		io.WriteString(resp.Body.(io.Writer), "hello")
+		cw, ok := resp.Body.(interface{ CloseWrite() error })
+		if assert.True(t, ok, name) {
+			assert.NoError(t, cw.CloseWrite())
+			got, _ := io.ReadAll(resp.Body)
+			assert.Equal(t, "5 <nil>", string(got))
+		}
+	}
 }
 
-func TestCancelFreesAStalledUploadOverASocket(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-		}))
-		srv.Config.ErrorLog = discardLog
-		srv.EnableHTTP2 = http2
-		srv.StartTLS()
-		r, w := io.Pipe()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL, r)
+// ReverseProxy: upgraded connection, half-closed by the user.
+func TestReverseProxyHalfClose(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, rw, _ := http.NewResponseController(w).Hijack()
+		defer c.Close()
+		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		all, err := io.ReadAll(rw)
+		fmt.Fprintf(c, "%d %v", len(all), err)
+	}))
+	defer backend.Close()
+	u, _ := url.Parse(backend.URL)
+	for name, rt := range map[string]http.RoundTripper{"bare": &http.Transport{}, "retry": retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Minute})} {
+		proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: rt, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }})
+		c, err := net.Dial("tcp", proxy.Listener.Addr().String())
 		require.NoError(t, err)
-		_, err = retryhttp.New(srv.Client().Transport, retryhttp.Policy{}).RoundTrip(req)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		for err = error(nil); err == nil; { // the Read in flight may still take some
-			_, err = w.Write([]byte("x"))
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
+		br := bufio.NewReader(c)
+		resp, err := http.ReadResponse(br, nil)
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		io.WriteString(c, "hello")
+		c.(*net.TCPConn).CloseWrite()
+		got, _ := io.ReadAll(br)
+		assert.Equal(t, "5 <nil>", string(got), name)
+		c.Close()
+		proxy.Close()
+	}
+}
+
+// A full-duplex exchange through an io.Pipe.
+func TestFullDuplexWorks(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.WriteHeader(200)
+			w.(http.Flusher).Flush()
+			b := make([]byte, 8192)
+			for {
+				n, err := r.Body.Read(b)
+				w.Write(b[:n])
+				w.(http.Flusher).Flush()
+				if err != nil {
+					return
+				}
+			}
+		}))
+		srv.EnableHTTP2 = h2
+		srv.StartTLS()
+		rt := retryhttp.New(srv.Client().Transport, retryhttp.Policy{AttemptTimeout: 5 * time.Second})
+		pr, pw := io.Pipe()
+		req, _ := http.NewRequest("POST", srv.URL, pr)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		for i := range 30 {
+			msg := bytes.Repeat([]byte{byte(i)}, 5000)
+			pw.Write(msg)
+			got := make([]byte, 5000)
+			_, err := io.ReadFull(resp.Body, got)
+			require.NoError(t, err)
+			require.Equal(t, msg, got)
 		}
-		assert.ErrorIs(t, err, io.ErrClosedPipe)
-		cancel()
+		pw.Close()
+		rest, err := io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		assert.Empty(t, rest)
+		resp.Body.Close()
 		srv.Close()
 	}
 }
 
-func getURL(t *testing.T, url string) *http.Request {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
-	return req
-}
+const okResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"

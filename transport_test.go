@@ -2,9 +2,11 @@ package retryhttp_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,66 +20,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
-
-// An answer is what the server does with one attempt.
-type answer = http.HandlerFunc
-
-// status answers with code and a header of alternating names and values.
-func status(code int, header ...string) answer {
-	return func(w http.ResponseWriter, r *http.Request) {
-		for i := 0; i < len(header); i += 2 {
-			w.Header().Add(header[i], header[i+1])
-		}
-		w.WriteHeader(code)
-		if code != http.StatusNotModified {
-			_, _ = io.WriteString(w, "answer "+http.StatusText(code))
-		}
-	}
-}
-
-// hangUp reads the request and closes the connection without an answer.
-func hangUp(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
-
-// hang never answers.
-func hang(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-
-// received is what the server saw of one attempt.
-type received struct {
-	at     time.Time
-	method string
-	header http.Header
-	body   string
-}
-
-// server plays answers, the last of them for all attempts that follow.
-type server struct {
-	answers []answer
-
-	mu  sync.Mutex
-	got []received
-}
-
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		body = []byte(err.Error())
-	}
-	s.mu.Lock()
-	answer := s.answers[min(len(s.got), len(s.answers)-1)]
-	s.got = append(s.got, received{time.Now(), r.Method, r.Header.Clone(), string(body)})
-	s.mu.Unlock()
-	answer(w, r)
-}
-
-func (s *server) waits() []time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var waits []time.Duration
-	for i := 1; i < len(s.got); i++ {
-		waits = append(waits, s.got[i].at.Sub(s.got[i-1].at))
-	}
-	return waits
-}
 
 func TestContract(t *testing.T) {
 	const second = time.Second
@@ -231,30 +173,8 @@ func TestATransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 	}
 }
 
-// bubble runs f in a synctest bubble.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
-}
-
-func get(t *testing.T, ctx context.Context) *http.Request {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://host.example/path", nil)
-	require.NoError(t, err)
-	return req
-}
-
-func errorOf(t *testing.T, err error) *retryhttp.Error {
-	t.Helper()
-	var e *retryhttp.Error
-	require.ErrorAs(t, err, &e)
-	return e
-}
-
-var errBroken = errors.New("connection broken")
-
 func TestRequestIsNeverChanged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503), script.Status(200))
 		rt := retryhttp.New(base, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey, AttemptTimeout: time.Minute})
 		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("stream")))
@@ -316,37 +236,6 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 	retryhttp.New(script.New(), retryhttp.Policy{}).CloseIdleConnections() // a base without it is left alone
 }
 
-func TestAttemptTellsHowLongItTook(t *testing.T) {
-	var told []time.Duration
-	onRetry := func(a retryhttp.Attempt) { told = append(told, a.Elapsed) }
-	classify := func(a retryhttp.Attempt) retryhttp.Class {
-		told = append(told, a.Elapsed)
-		return retryhttp.Classify(a)
-	}
-	for name, c := range map[string]struct {
-		policy retryhttp.Policy
-		edit   func(*retryhttp.Policy)
-		step   script.Step
-	}{
-		"OnRetry, of a response":     {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Status(503)},
-		"OnRetry, of an error":       {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Fail(errBroken)},
-		"Classify, of a success":     {retryhttp.Policy{Classify: classify}, nil, script.Status(200)},
-		"WithPolicy's, of a success": {retryhttp.Policy{}, func(p *retryhttp.Policy) { p.Classify = classify }, script.Status(200)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			told = nil
-			bubble(t, func(t *testing.T) {
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(3 * time.Second)
-					return c.step(req)
-				})
-				_, _ = retryhttp.New(base, c.policy).RoundTrip(get(t, retryhttp.WithPolicy(t.Context(), c.edit)))
-			})
-			assert.Equal(t, []time.Duration{3 * time.Second}, told)
-		})
-	}
-}
-
 func TestGuardsComeInTheirOrder(t *testing.T) {
 	// Everything speaks against another attempt. One reason after the other is
 	// taken away, and the next is the label.
@@ -405,168 +294,8 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 	assert.Equal(t, retryhttp.StopBudget, run())
 }
 
-// countingBudget counts, and grants what it is told to.
-type countingBudget struct {
-	mu                           sync.Mutex
-	withdrawn, refunded, deposit int
-	refuse                       bool
-}
-
-func (b *countingBudget) Withdraw(*http.Request) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.refuse {
-		return false
-	}
-	b.withdrawn++
-	return true
-}
-func (b *countingBudget) Refund(*http.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.refunded++
-}
-func (b *countingBudget) Deposit(*http.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.deposit++
-}
-
-func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
-	cases := []struct {
-		name      string
-		steps     []script.Step
-		policy    retryhttp.Policy
-		withdrawn int
-		deposits  int
-	}{
-		{"first-attempt success", []script.Step{script.Status(200)}, retryhttp.Policy{}, 0, 1},
-		{"a final 404 is a success", []script.Step{script.Status(404)}, retryhttp.Policy{}, 0, 1},
-		{"two retries", []script.Step{script.Status(503), script.Status(503), script.Status(200)}, retryhttp.Policy{}, 2, 1},
-		{"attempts run out", []script.Step{script.Status(503)}, retryhttp.Policy{MaxAttempts: 3}, 2, 0},
-		{"a deadline withdraws nothing", []script.Step{script.Status(503)}, retryhttp.Policy{MaxElapsed: 1}, 0, 0},
-		{"a long Retry-After withdraws nothing", []script.Step{script.Status(503, "Retry-After", "999")}, retryhttp.Policy{}, 0, 0},
-		{"a final error deposits nothing", []script.Step{script.Fail(retryhttp.Permanent(errBroken))}, retryhttp.Policy{}, 0, 0},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				budget := &countingBudget{}
-				tc.policy.Budget = budget
-				tc.policy.Backoff = retryhttp.Constant(time.Second)
-				resp, err := retryhttp.New(script.New(tc.steps...), tc.policy).RoundTrip(get(t, t.Context()))
-				if err == nil {
-					require.NoError(t, resp.Body.Close())
-				}
-				assert.Equal(t, tc.withdrawn, budget.withdrawn)
-				assert.Equal(t, tc.deposits, budget.deposit)
-				assert.Zero(t, budget.refunded)
-			})
-		})
-	}
-}
-
-func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
-	unprocessed := func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Unprocessed }
-	cases := []struct {
-		name     string
-		method   string
-		policy   retryhttp.Policy
-		attempts int
-	}{
-		{"a GET without being asked", "GET", retryhttp.Policy{Classify: unprocessed, MaxAttempts: 3}, 3},
-		{"a POST without being asked", "POST", retryhttp.Policy{Classify: unprocessed, MaxAttempts: 3}, 1},
-		{"a POST when asked", "POST", retryhttp.Policy{Classify: unprocessed, MaxAttempts: 3, RetryUnprocessed: true}, 3},
-		{"a POST that may have been processed", "POST", retryhttp.Policy{MaxAttempts: 3, RetryUnprocessed: true}, 1},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				req := get(t, t.Context())
-				req.Method = tc.method
-				_, err := retryhttp.New(script.New(script.Fail(errBroken)), tc.policy).RoundTrip(req)
-				e := errorOf(t, err)
-				assert.Equal(t, tc.attempts, e.Attempts)
-				assert.False(t, e.Ambiguous)
-			})
-		})
-	}
-}
-
-func TestAClassThatIsNoneEndsTheRetries(t *testing.T) {
-	budget := &countingBudget{}
-	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
-		Budget:   budget,
-		Classify: func(retryhttp.Attempt) retryhttp.Class { return 42 },
-	})
-	resp, err := rt.RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, retryhttp.StopFinal, retryhttp.OutcomeOf(resp).Stop)
-}
-
-func TestIdempotencyKeyIsOneForAllAttempts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		base := script.New(script.Status(503), script.Fail(errBroken), script.Status(200))
-		rt := retryhttp.New(base, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey})
-		for range 2 {
-			req, err := http.NewRequest("POST", "http://host.example/", strings.NewReader("pay"))
-			require.NoError(t, err)
-			resp, err := rt.RoundTrip(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.NotContains(t, req.Header, "Idempotency-Key")
-		}
-		var keys []string
-		for _, sent := range base.Requests() {
-			keys = append(keys, sent.Header.Get("Idempotency-Key"))
-		}
-		require.Len(t, keys, 4)
-		assert.Equal(t, keys[0], keys[1])
-		assert.Equal(t, keys[0], keys[2])
-		assert.NotEqual(t, keys[0], keys[3], "another request, another key")
-	})
-}
-
-func TestIdempotencyKeyLeavesTheCallersAlone(t *testing.T) {
-	cases := []struct {
-		name   string
-		method string
-		header http.Header
-		policy retryhttp.Policy
-		want   http.Header
-	}{
-		{name: "a key", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: http.Header{"Idempotency-Key": {"mine"}}},
-		{name: "an X- key", method: "POST", header: http.Header{"X-Idempotency-Key": {"mine"}}, want: http.Header{"X-Idempotency-Key": {"mine"}}},
-		{name: "a mark that is not sent", method: "POST", header: http.Header{"Idempotency-Key": {}}, want: http.Header{"Idempotency-Key": {}}},
-		{name: "an idempotent method", method: "PUT", header: http.Header{}, want: http.Header{}},
-		{name: "an empty key is replaced", method: "POST", header: http.Header{"Idempotency-Key": {""}}, want: http.Header{"Idempotency-Key": {"made"}}},
-		{name: "no header at all", method: "POST", want: http.Header{"Idempotency-Key": {"made"}}},
-		{name: "a key of no use to Policy.Idempotent", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: http.Header{"Idempotency-Key": {"mine"}},
-			policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { return false }}},
-		{name: "none made", method: "POST", header: http.Header{}, want: http.Header{},
-			policy: retryhttp.Policy{IdempotencyKey: func(*http.Request) string { return "" }}},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			base := script.New(script.Status(200))
-			if tc.policy.IdempotencyKey == nil {
-				tc.policy.IdempotencyKey = func(*http.Request) string { return "made" }
-			}
-			req := get(t, t.Context())
-			req.Method, req.Header = tc.method, tc.header
-			before := tc.header.Clone()
-			resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, tc.want, base.Requests()[0].Header)
-			assert.Equal(t, before, req.Header)
-		})
-	}
-}
-
 func TestConcurrentRequestsDoNotMeet(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		srv := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			if r.Header.Get("Attempt-Seen") == "" && len(body)%2 == 0 {
@@ -603,4 +332,88 @@ func TestConcurrentRequestsDoNotMeet(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+func TestATransportServesSeveralBubbles(t *testing.T) {
+	// Timers and channels belong to the bubble they were made in. What a
+	// Transport keeps between requests must hold none.
+	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: retryhttp.Unlimited{}})
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			o := retryhttp.OutcomeOf(resp)
+			assert.Equal(t, 4, o.Attempts)
+			assert.LessOrEqual(t, o.Waited, 1750*time.Millisecond)
+			assert.Equal(t, o.Waited, o.Elapsed)
+		})
+	}
+}
+
+func TestHooksThatPanicLeakNothing(t *testing.T) {
+	boom := func() { panic(http.ErrAbortHandler) }
+	asked := 0
+	cases := map[string]struct {
+		p    retryhttp.Policy
+		base http.RoundTripper
+	}{
+		"OnRetry":  {p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
+		"Classify": {p: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { boom(); return 0 }}},
+		"Backoff":  {p: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
+		"Idempotent": {p: retryhttp.Policy{Idempotent: func(*http.Request) bool {
+			if asked++; asked > 1 { // the first time, there is no response yet
+				boom()
+			}
+			return true
+		}}},
+		"base": {base: script.New(func(r *http.Request) (*http.Response, error) { defer r.Body.Close(); panic(http.ErrAbortHandler) })},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body := &trackedBody{Reader: strings.NewReader("x")}
+				answer := &trackedBody{Reader: strings.NewReader("503")}
+				budget := &countingBudget{}
+				tc.p.Budget = budget
+				base := tc.base
+				if base == nil {
+					base = script.New(func(r *http.Request) (*http.Response, error) {
+						io.Copy(io.Discard, r.Body)
+						r.Body.Close()
+						resp := script.Response(r, 503)
+						resp.Body = answer
+						return resp, nil
+					})
+				}
+				req, _ := http.NewRequest("PUT", "http://server/", body)
+				assert.Panics(t, func() { retryhttp.New(base, tc.p).RoundTrip(req) })
+				assert.Equal(t, int32(1), body.closes.Load(), "closes of the caller's body")
+				if tc.base == nil {
+					assert.Equal(t, int32(1), answer.closes.Load(), "closes of the response nobody got")
+				}
+				assert.Equal(t, budget.withdrawn, budget.refunded, "tokens")
+			})
+		})
+	}
+}
+
+// A response's header is looked at where it is, and let go before the wait.
+func TestAHugeResponseHeaderIsNotCopied(t *testing.T) {
+	huge := http.Header{"Retry-After": {"soon"}}
+	for i := range 20_000 {
+		huge[fmt.Sprintf("X-%d", i)] = []string{strings.Repeat("x", 50)}
+	}
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 503, Header: huge, Body: http.NoBody, Request: req}, nil
+	})
+	req := getURL(t, "http://server.example")
+	rt := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), Logger: slog.New(slog.DiscardHandler)})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	resp, err := rt.RoundTrip(req)
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<10))
 }

@@ -1,8 +1,6 @@
 package retryhttp_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,111 +11,42 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-var dialRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-
-// dyingServer answers one request, and at the second, which it reads to its end
-// and acts on, it dies: nobody listens any more when the connection breaks.
-func dyingServer(t *testing.T, act func()) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		br := bufio.NewReader(c)
-		for n := range 2 {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, req.Body)
-			if n == 0 {
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				continue
-			}
-			act()
-			_ = l.Close()
-		}
-	}()
-	return l.Addr().String()
-}
-
-// The server has read a POST with a key, acted on it, and died. net/http resends it
-// by itself, and what the caller sees is that this dial was refused.
-func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
-	var payments atomic.Int32
-	addr := dyingServer(t, func() { payments.Add(1) })
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	var classes []retryhttp.Class
-	rt := retryhttp.New(base, retryhttp.Policy{
-		RetryUnprocessed: true, MaxAttempts: 2, Backoff: retryhttp.Constant(0),
-		// what the package documentation tells a reverse proxy to do
-		Idempotent: func(r *http.Request) bool { return r.Method == "GET" },
-		Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			classes = append(classes, retryhttp.Classify(a))
-			return classes[len(classes)-1]
-		},
-	})
-	send := func() error {
-		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))
-		req.Header.Set("Idempotency-Key", "k")
-		resp, err := rt.RoundTrip(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return err
+func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
+	unprocessed := func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Unprocessed }
+	cases := []struct {
+		name     string
+		method   string
+		policy   retryhttp.Policy
+		attempts int
+	}{
+		{"a GET without being asked", "GET", retryhttp.Policy{Classify: unprocessed, MaxAttempts: 3}, 3},
+		{"a POST without being asked", "POST", retryhttp.Policy{Classify: unprocessed, MaxAttempts: 3}, 1},
+		{"a POST when asked", "POST", retryhttp.Policy{Classify: unprocessed, MaxAttempts: 3, RetryUnprocessed: true}, 3},
+		{"a POST that may have been processed", "POST", retryhttp.Policy{MaxAttempts: 3, RetryUnprocessed: true}, 1},
 	}
-	require.NoError(t, send())
-	err := send()
-	e := errorOf(t, err)
-	require.EqualValues(t, 1, payments.Load(), "the payment did take effect")
-	assert.NotEqual(t, retryhttp.Unprocessed, classes[1], "%v", err)
-	assert.Equal(t, 1, e.Attempts, "not repeated")
-}
-
-// The same, default policy: Ambiguous must be true.
-func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
-	addr := dyingServer(t, func() {})
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	rt := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), OnRetry: func(retryhttp.Attempt) {
-		l2, err := net.Listen("tcp", addr) // the server is up again
-		if !assert.NoError(t, err) {
-			return
-		}
-		t.Cleanup(func() { _ = l2.Close() })
-		go http.Serve(l2, http.HandlerFunc(status(409)))
-	}})
-	send := func() (*http.Response, error) {
-		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))
-		req.Header.Set("Idempotency-Key", "k")
-		resp, err := rt.RoundTrip(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return resp, err
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req := get(t, t.Context())
+				req.Method = tc.method
+				_, err := retryhttp.New(script.New(script.Fail(errBroken)), tc.policy).RoundTrip(req)
+				e := errorOf(t, err)
+				assert.Equal(t, tc.attempts, e.Attempts)
+				assert.False(t, e.Ambiguous)
+			})
+		})
 	}
-	_, err := send()
-	require.NoError(t, err)
-	resp, err := send()
-	require.NoError(t, err)
-	assert.Equal(t, 409, resp.StatusCode)
-	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous, "%+v", retryhttp.OutcomeOf(resp))
 }
 
 // A body that has a GetBody, and whose Read fails with a dial error in the middle: half was sent.
@@ -157,29 +86,6 @@ func TestBodyReadThatDialsIsNotUnprocessed(t *testing.T) {
 		})
 	}
 }
-
-// A base with a second endpoint to fall back to joins what happened at both.
-func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
-	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	for name, err := range map[string]error{
-		"join dial first": errors.Join(dialRefused, reads),
-		"join read first": errors.Join(reads, dialRefused),
-		"join eof, dial":  errors.Join(io.EOF, dialRefused),
-		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", dialRefused, io.ErrUnexpectedEOF),
-		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
-		"join of nothing": emptyJoin{},
-		"write wraps dns": &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Err: err}))
-		})
-	}
-}
-
-type emptyJoin struct{}
-
-func (emptyJoin) Error() string   { return "every endpoint failed" }
-func (emptyJoin) Unwrap() []error { return nil }
 
 func TestFallbackBaseDoesNotRepeatAPayment(t *testing.T) {
 	var payments atomic.Int32

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestBackoffIsToldItsPredecessor(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		type call struct {
 			n    int
 			prev time.Duration
@@ -42,7 +40,7 @@ func TestBackoffIsToldItsPredecessor(t *testing.T) {
 }
 
 func TestANegativeBackoffIsNone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var prevs []time.Duration
@@ -63,7 +61,7 @@ func TestANegativeBackoffIsNone(t *testing.T) {
 }
 
 func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const asked = 10 * time.Second
 		base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
 		var sum, least, most time.Duration
@@ -107,7 +105,7 @@ func TestSpreadOfRetryAfterMakesDoWithTheTimeLeft(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				for range 50 { // chance must not decide
 					ctx := t.Context()
 					if tc.deadline > 0 {
@@ -132,14 +130,72 @@ func TestSpreadOfRetryAfterMakesDoWithTheTimeLeft(t *testing.T) {
 	}
 }
 
+// Retry-After plus backoff must saturate.
+func TestHugeRetryAfterIsWaitedFor(t *testing.T) {
+	for _, v := range []string{"9223372036", "99999999999999999999"} {
+		t.Run(v, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
+				_ = ctx
+				defer cancel()
+				cctx, stop := context.WithCancel(t.Context())
+				time.AfterFunc(time.Hour, stop)
+				base := script.New(script.Status(503, "Retry-After", v))
+				_, err := retryhttp.New(base, retryhttp.Policy{MaxRetryAfter: math.MaxInt64, Backoff: retryhttp.Constant(time.Second), Budget: retryhttp.Unlimited{}}).RoundTrip(get(t, cctx))
+				assert.Error(t, err)
+				assert.Len(t, base.Requests(), 1, "attempts within the hour, waits %v", base.Waits())
+			})
+		})
+	}
+}
+
+// A date is turned into a delay when it is read, which a slow Classify can put off.
+func TestRetryComesNoSoonerThanTheDateThoughClassifyIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		at := start.Add(10 * time.Second)
+		base := script.New(script.Status(503, "Retry-After", at.UTC().Format(http.TimeFormat)), script.Status(200))
+		rt := retryhttp.New(base, retryhttp.Policy{
+			Backoff: retryhttp.Constant(0),
+			Classify: func(a retryhttp.Attempt) retryhttp.Class {
+				time.Sleep(6 * time.Second)
+				return retryhttp.Classify(a)
+			},
+		})
+		resp, err := rt.RoundTrip(get(t, t.Context()))
+		second := time.Now().Add(-6 * time.Second) // the second attempt was classified too
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.False(t, second.Before(at), "came %v after the start", second.Sub(start))
+	})
+}
+
 func TestTimesCountFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
 		rt := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 10, MaxElapsed: 10 * time.Second, Backoff: retryhttp.Constant(3 * time.Second), Budget: retryhttp.Unlimited{}})
 		time.Sleep(time.Hour)
 		resp, err := rt.RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		assert.Equal(t, retryhttp.Outcome{Attempts: 4, Elapsed: 9 * time.Second, Waited: 9 * time.Second, Stop: retryhttp.StopDeadline}, retryhttp.OutcomeOf(resp))
+	})
+}
+
+func TestScheduleThatEndsExactlyAtMaxElapsedIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := retryhttp.Policy{
+			MaxAttempts: -1, MaxElapsed: 15 * time.Minute, Backoff: retryhttp.Constant(time.Minute), Budget: retryhttp.Unlimited{},
+		}
+		starts, outcome := outage(t, p)
+		assert.Len(t, starts, 16)
+		assert.Equal(t, 15*time.Minute, outcome.Elapsed)
+		assert.Equal(t, retryhttp.StopDeadline, outcome.Stop)
+
+		p.MaxElapsed--
+		starts, outcome = outage(t, p)
+		assert.Len(t, starts, 15)
+		assert.Equal(t, 14*time.Minute, outcome.Elapsed, "and the wait that does not fit is not begun")
+		assert.Equal(t, retryhttp.StopDeadline, outcome.Stop)
 	})
 }
 
@@ -172,7 +228,7 @@ func TestCancelDuringAWait(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := tc.ctx(t.Context())
 				budget := &countingBudget{}
 				var done []retryhttp.Outcome
@@ -208,17 +264,21 @@ func TestCancelDuringAWait(t *testing.T) {
 	}
 }
 
-func TestDeadlineOfTheCallerDuringAnAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
-		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, ctx))
-		e := errorOf(t, err)
-		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Elapsed: 2 * time.Second, Stop: retryhttp.StopCanceled}, e.Outcome)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.True(t, e.Timeout())
+// A base may leave the status out, and a Classify take that for a failure.
+func TestCancelAfterAResponseWithoutAStatusIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		var last retryhttp.Attempt
+		resp, err := retryhttp.New(script.New(respond(0, http.NoBody)), retryhttp.Policy{
+			Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
+			Backoff:  retryhttp.Constant(time.Minute),
+			OnDone:   func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
+		}).RoundTrip(get(t, ctx))
+		assert.Nil(t, resp)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Error(t, last.Err)
+		assert.Nil(t, last.Response)
 	})
 }
 
@@ -256,234 +316,6 @@ func TestContextThatEndedBefore(t *testing.T) {
 			assert.Zero(t, budget.withdrawn+budget.refunded+budget.deposit)
 		})
 	}
-}
-
-// trackedBody is a request body that counts what is done to it, and complains
-// about being read after its Close.
-type trackedBody struct {
-	io.Reader
-	closes atomic.Int32
-	misuse atomic.Int32
-}
-
-func (b *trackedBody) Read(p []byte) (int, error) {
-	if b.closes.Load() > 0 {
-		b.misuse.Add(1)
-	}
-	return b.Reader.Read(p)
-}
-
-func (b *trackedBody) Close() error {
-	b.closes.Add(1)
-	return nil
-}
-
-// slowBody is a response body that gives a byte every interval, without end.
-type slowBody struct {
-	interval time.Duration
-	closed   chan struct{}
-	closes   atomic.Int32
-	bytes    atomic.Int64
-}
-
-func newSlowBody(interval time.Duration) *slowBody {
-	return &slowBody{interval: interval, closed: make(chan struct{})}
-}
-
-func (b *slowBody) Read(p []byte) (int, error) {
-	select {
-	case <-b.closed:
-		return 0, errors.New("read of a closed body")
-	case <-time.After(b.interval):
-	}
-	n := 1
-	if b.interval == 0 {
-		n = len(p)
-	}
-	b.bytes.Add(int64(n))
-	return n, nil
-}
-
-func (b *slowBody) Close() error {
-	if b.closes.Add(1) == 1 {
-		close(b.closed)
-	}
-	return nil
-}
-
-func respond(code int, body io.ReadCloser) script.Step {
-	return func(req *http.Request) (*http.Response, error) {
-		resp := script.Response(req, code)
-		resp.Body = body
-		return resp, nil
-	}
-}
-
-func TestDrainIsBounded(t *testing.T) {
-	cases := []struct {
-		name     string
-		interval time.Duration // between bytes of the failed response
-		backoff  time.Duration
-		elapsed  time.Duration // MaxElapsed
-		wait     time.Duration // that came of it
-		bytes    int64         // that were read, at most
-		stuck    bool          // a Read is under way at the end
-	}{
-		{name: "an endless body costs 64 KiB", backoff: time.Second, wait: time.Second, bytes: 64 << 10},
-		{name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second, wait: time.Second, stuck: true},
-		{name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond, wait: 250 * time.Millisecond, stuck: true},
-		{name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond, elapsed: 100 * time.Millisecond, wait: 10 * time.Millisecond, stuck: true},
-		// The Read that is under way then brings the ninth byte.
-		{name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second, wait: time.Second, bytes: 9},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				body := newSlowBody(tc.interval)
-				base := script.New(respond(503, body), script.Status(200))
-				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, []time.Duration{tc.wait}, base.Waits())
-				synctest.Wait()
-				if tc.stuck {
-					assert.Zero(t, body.closes.Load(), "not beside a Read")
-					time.Sleep(tc.interval)
-					tc.bytes = 1
-				}
-				assert.Equal(t, int32(1), body.closes.Load())
-				assert.Equal(t, tc.bytes, body.bytes.Load())
-			})
-		})
-	}
-}
-
-func TestBodyIsNotDrainedInVain(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		length int64
-		took   time.Duration // of the one second that there is
-		bytes  int64         // that were read
-	}{
-		{"as long as what is drained", 64 << 10, 0, 64 << 10},
-		{"longer", 64<<10 + 1, 0, 0},
-		{"without a moment left", -1, time.Second, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				body := newSlowBody(0)
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(tc.took)
-					resp, err := respond(503, body)(req)
-					resp.ContentLength = tc.length
-					return resp, err
-				}, script.Status(200))
-				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), MaxElapsed: time.Second}).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				synctest.Wait()
-				assert.Equal(t, int32(1), body.closes.Load())
-				assert.Equal(t, tc.bytes, body.bytes.Load())
-			})
-		})
-	}
-}
-
-// stuckBody is a response body whose Read and Close do not return before they
-// are let go.
-type stuckBody struct{ release chan struct{} }
-
-func (b *stuckBody) Read([]byte) (int, error) { <-b.release; return 0, io.EOF }
-func (b *stuckBody) Close() error             { <-b.release; return nil }
-
-func TestABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		body := &stuckBody{make(chan struct{})}
-		base := script.New(respond(503, body), respond(503, body), script.Status(200))
-		resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
-
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(100*time.Millisecond, cancel)
-		start := time.Now()
-		_, err = retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{}).RoundTrip(get(t, ctx))
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, 100*time.Millisecond, time.Since(start), "a cancel during the drain is prompt too")
-		close(body.release)
-	})
-}
-
-func TestFailedResponsesAreClosedAndTheLastIsNot(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		bodies := []*slowBody{newSlowBody(0), newSlowBody(0), newSlowBody(0)}
-		base := script.New(respond(503, bodies[0]), respond(500, bodies[1]), respond(503, bodies[2]))
-		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Equal(t, int32(1), bodies[0].closes.Load())
-		assert.Equal(t, int32(1), bodies[1].closes.Load())
-		assert.Same(t, bodies[2], resp.Body)
-		assert.Zero(t, bodies[2].closes.Load())
-		assert.Zero(t, bodies[2].bytes.Load())
-	})
-}
-
-func TestATransportServesSeveralBubbles(t *testing.T) {
-	// Timers and channels belong to the bubble they were made in. What a
-	// Transport keeps between requests must hold none.
-	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: retryhttp.Unlimited{}})
-	for range 3 {
-		bubble(t, func(t *testing.T) {
-			resp, err := rt.RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			o := retryhttp.OutcomeOf(resp)
-			assert.Equal(t, 4, o.Attempts)
-			assert.LessOrEqual(t, o.Waited, 1750*time.Millisecond)
-			assert.Equal(t, o.Waited, o.Elapsed)
-		})
-	}
-}
-
-// A date is turned into a delay when it is read, which a slow Classify can put off.
-func TestRetryComesNoSoonerThanTheDateThoughClassifyIsSlow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		start := time.Now()
-		at := start.Add(10 * time.Second)
-		base := script.New(script.Status(503, "Retry-After", at.UTC().Format(http.TimeFormat)), script.Status(200))
-		rt := retryhttp.New(base, retryhttp.Policy{
-			Backoff: retryhttp.Constant(0),
-			Classify: func(a retryhttp.Attempt) retryhttp.Class {
-				time.Sleep(6 * time.Second)
-				return retryhttp.Classify(a)
-			},
-		})
-		resp, err := rt.RoundTrip(get(t, t.Context()))
-		second := time.Now().Add(-6 * time.Second) // the second attempt was classified too
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.False(t, second.Before(at), "came %v after the start", second.Sub(start))
-	})
-}
-
-// A base may leave the status out, and a Classify take that for a failure.
-func TestCancelAfterAResponseWithoutAStatusIsAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		var last retryhttp.Attempt
-		resp, err := retryhttp.New(script.New(respond(0, http.NoBody)), retryhttp.Policy{
-			Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
-			Backoff:  retryhttp.Constant(time.Minute),
-			OnDone:   func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
-		}).RoundTrip(get(t, ctx))
-		assert.Nil(t, resp)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Error(t, last.Err)
-		assert.Nil(t, last.Response)
-	})
 }
 
 func TestDeadlinesCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {

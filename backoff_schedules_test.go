@@ -14,34 +14,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// These tests build the schedules and budgets that people know from elsewhere,
-// and check them against the numbers that are published for them.
-
-func unavailable(req *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: req}, nil
-}
-
-// outage sends one GET to a server that answers 503 at once, and returns when
-// its attempts started, counted from the first. It must run in a bubble.
-func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcome) {
-	t.Helper()
-	began := time.Now()
-	var starts []time.Duration
-	rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-		starts = append(starts, time.Since(began))
-		return unavailable(req)
-	}), p)
-	req, err := http.NewRequest("GET", "http://example.test/", nil)
-	require.NoError(t, err)
-	resp, err := rt.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	outcome := retryhttp.OutcomeOf(resp)
-	require.Equal(t, len(starts), outcome.Attempts)
-	require.Equal(t, starts[len(starts)-1], outcome.Elapsed)
-	require.Equal(t, time.Since(began), outcome.Elapsed)
-	return starts, outcome
-}
+// These tests build schedules of other libraries, and check them against published
+// numbers.
 
 func TestScheduleOfGoogleCoreReporting(t *testing.T) {
 	// Five waits of 2^n seconds, n = 0…4, plus up to 1,000 ms drawn anew each time.
@@ -125,24 +99,6 @@ func TestScheduleOfGoogleHTTPClientForJava(t *testing.T) {
 	})
 }
 
-func TestScheduleThatEndsExactlyAtMaxElapsedIsMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := retryhttp.Policy{
-			MaxAttempts: -1, MaxElapsed: 15 * time.Minute, Backoff: retryhttp.Constant(time.Minute), Budget: retryhttp.Unlimited{},
-		}
-		starts, outcome := outage(t, p)
-		assert.Len(t, starts, 16)
-		assert.Equal(t, 15*time.Minute, outcome.Elapsed)
-		assert.Equal(t, retryhttp.StopDeadline, outcome.Stop)
-
-		p.MaxElapsed--
-		starts, outcome = outage(t, p)
-		assert.Len(t, starts, 15)
-		assert.Equal(t, 14*time.Minute, outcome.Elapsed, "and the wait that does not fit is not begun")
-		assert.Equal(t, retryhttp.StopDeadline, outcome.Stop)
-	})
-}
-
 func TestSchedulesThatAreNamedElsewhere(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -201,116 +157,4 @@ func TestScheduleOfAWSJitters(t *testing.T) {
 		prev *= time.Millisecond
 		requireUniform(t, 5*time.Millisecond, limit, func() time.Duration { return decorrelated(2, prev) })
 	}
-}
-
-// drawAll withdraws for req until it is refused, and tells how often it was not.
-func drawAll(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) int {
-	t.Helper()
-	for n := 0; ; n++ {
-		if !b.Withdraw(req) {
-			return n
-		}
-		require.Less(t, n, 1_000_000, "it never refuses")
-	}
-}
-
-func deposit(b *retryhttp.TokenBucket, req *http.Request, times int) {
-	for range times {
-		b.Deposit(req)
-	}
-}
-
-func TestBudgetOfTheAWSSDK(t *testing.T) {
-	// 500 tokens and 5 a retry; a success at the first attempt gives back 1.
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Burst: 100, Window: -1, Ratio: 1.0 / 5}
-		req := requestTo("example.test")
-		assert.Equal(t, 100, drawAll(t, &b, req))
-		deposit(&b, req, 4)
-		assert.False(t, b.Withdraw(req), "4 tokens are no retry")
-		deposit(&b, req, 1)
-		assert.Equal(t, 1, drawAll(t, &b, req))
-		deposit(&b, req, 10_000)
-		assert.Equal(t, 100, drawAll(t, &b, req), "500 tokens are all that it holds")
-	})
-}
-
-func TestBudgetOfATenthOfTheCallsAfterTheFirstHundred(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Ratio: 0.1, Burst: 10}
-		req := requestTo("example.test")
-		retries := 0
-		for range 100 {
-			if b.Withdraw(req) {
-				retries++
-			}
-		}
-		assert.Equal(t, 10, retries, "of the first hundred calls, all of which fail")
-
-		successes := 0
-		for call := range 10_000 {
-			time.Sleep(10 * time.Millisecond)
-			if call%5 == 0 {
-				if b.Withdraw(req) {
-					retries++
-				}
-			} else {
-				b.Deposit(req)
-				successes++
-			}
-			require.LessOrEqual(t, float64(retries), 10+0.1*float64(successes)+1e-6)
-		}
-		assert.Equal(t, 8000, successes)
-		assert.InDelta(t, 10+800, retries, 1, "what was earned could be spent")
-	})
-}
-
-func TestBudgetOfFinagle(t *testing.T) {
-	// A fifth of the requests of the last 10 s, and 10 a second.
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Ratio: 0.2, Window: 10 * time.Second, MinPerSecond: 10}
-		req := requestTo("example.test")
-		for range 6000 { // 100 a second, for a minute
-			b.Deposit(req)
-			time.Sleep(10 * time.Millisecond)
-		}
-		earned := 0.2 * 100 * 10
-		assert.InEpsilon(t, earned+10, b.Tokens(req), 0.01)
-		assert.InEpsilon(t, earned+10, drawAll(t, &b, req), 0.01)
-
-		granted := 0
-		for range 10 { // an outage
-			time.Sleep(time.Second)
-			granted += drawAll(t, &b, req)
-		}
-		assert.Equal(t, 100, granted)
-
-		granted = 0
-		for range 1000 { // 10 s in which one attempt in two fails, and 100 a second succeed
-			time.Sleep(10 * time.Millisecond)
-			b.Deposit(req)
-			granted += drawAll(t, &b, req)
-		}
-		assert.Equal(t, 200+100, granted)
-	})
-}
-
-func TestRetriesOfLayersDoNotMultiply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		attempts := 0
-		var rt http.RoundTripper = roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			attempts++
-			return unavailable(req)
-		})
-		for range 3 {
-			rt = retryhttp.New(rt, retryhttp.Policy{MaxAttempts: 3})
-		}
-		req, err := http.NewRequest("GET", "http://example.test/", nil)
-		require.NoError(t, err)
-		resp, err := rt.RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, 3, attempts, "and not 27")
-		assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
-		assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
-	})
 }

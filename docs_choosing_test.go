@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -26,7 +27,7 @@ import (
 // serving runs test in a bubble, with a base that talks to h.
 func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http.RoundTripper)) {
 	t.Helper()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.Serve(h)
 		defer stop()
 		test(t, base)
@@ -284,7 +285,7 @@ func TestALimiterBeneathThatForbidsAWaitCostsNoBudget(t *testing.T) {
 		"as it is":  {func(err error) error { return err }, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				limiter := rate.NewLimiter(rate.Every(time.Hour), 1)
 				require.True(t, limiter.Allow())
 				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {

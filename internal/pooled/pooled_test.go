@@ -1,4 +1,4 @@
-package retryhttp
+package pooled_test
 
 import (
 	"io"
@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/pooled"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// mute is a listener whose first connection takes all and says nothing.
+// mute is a listener whose first connection reads everything and answers nothing.
 type mute struct {
 	net.Listener
 	spoken bool
@@ -34,32 +35,30 @@ func (m *mute) Accept() (net.Conn, error) {
 	return m.Listener.Accept()
 }
 
-// All attempts go to one HTTP/2 connection. If that is dead, it must be found out.
-func TestAttemptsLeaveADeadHTTP2Connection(t *testing.T) {
+// net/http sends all attempts on one HTTP/2 connection, so a dead one must be
+// detected.
+func TestTransportLeavesADeadHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
-		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		srv := &http.Server{Protocols: new(http.Protocols), Handler: handler}
 		srv.Protocols.SetUnencryptedHTTP2(true)
 		go func() { _ = srv.Serve(&mute{Listener: n}) }()
 		base := pooled.Transport()
 		base.DialContext, base.Protocols = n.Dial, srv.Protocols
-		rt := New(base, Policy{AttemptTimeout: time.Second, Backoff: Constant(time.Second), MaxAttempts: -1, MaxElapsed: time.Hour, Budget: Unlimited{}})
+		rt := retryhttp.New(base, retryhttp.Policy{
+			AttemptTimeout: time.Second, Backoff: retryhttp.Constant(time.Second),
+			MaxAttempts: -1, MaxElapsed: time.Hour, Budget: retryhttp.Unlimited{},
+		})
 		req, err := http.NewRequest("GET", "http://server/", nil)
 		require.NoError(t, err)
 		resp, err := rt.RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		assert.LessOrEqual(t, OutcomeOf(resp).Elapsed, pooled.PingAfter+pooled.PingTimeout+2*time.Second)
+		assert.LessOrEqual(t, retryhttp.OutcomeOf(resp).Elapsed, pooled.PingAfter+pooled.PingTimeout+2*time.Second)
 		assert.Equal(t, 2, n.Dials())
 		rt.CloseIdleConnections()
 		require.NoError(t, srv.Close())
 		time.Sleep(time.Minute) // what net/http keeps for a closed stream
 	})
-}
-
-func TestWhoBringsNoBaseGetsThePooledOne(t *testing.T) {
-	base := New(nil, Policy{}).base
-	require.IsType(t, &http.Transport{}, base)
-	assert.Equal(t, pooled.Transport().HTTP2, base.(*http.Transport).HTTP2)
-	assert.NotNil(t, base.(*http.Transport).HTTP2)
 }

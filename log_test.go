@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -19,10 +18,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-var discardLog = log.New(io.Discard, "", 0)
-
 func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		var attempts []retryhttp.Attempt
 		var outcome retryhttp.Outcome
@@ -99,6 +96,20 @@ func TestOnDoneGetsTheLastError(t *testing.T) {
 	assert.Equal(t, 4, last.Number)
 }
 
+func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
+	for _, p := range []retryhttp.Policy{
+		{MaxElapsed: time.Second},
+		{Budget: &countingBudget{refuse: true}},
+	} {
+		wait := time.Duration(-1)
+		p.Backoff = retryhttp.Constant(time.Minute)
+		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait }
+		_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
+		require.Error(t, err)
+		assert.Zero(t, wait)
+	}
+}
+
 // logOf returns what is logged of one request.
 func logOf(t *testing.T, ctx context.Context, p retryhttp.Policy, steps ...script.Step) string {
 	t.Helper()
@@ -148,7 +159,7 @@ func TestLogger(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				ctx := tc.ctx
 				if ctx == nil {
 					ctx = t.Context()
@@ -165,18 +176,4 @@ func TestLoggerOfARequestWithoutURL(t *testing.T) {
 	_, err := retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1, Logger: slog.New(slog.NewTextHandler(&buf, nil))}).RoundTrip(req)
 	assert.ErrorIs(t, err, errBroken)
 	assert.Contains(t, buf.String(), `url=""`)
-}
-
-func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
-	for _, p := range []retryhttp.Policy{
-		{MaxElapsed: time.Second},
-		{Budget: &countingBudget{refuse: true}},
-	} {
-		wait := time.Duration(-1)
-		p.Backoff = retryhttp.Constant(time.Minute)
-		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait }
-		_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
-		require.Error(t, err)
-		assert.Zero(t, wait)
-	}
 }

@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/retryhttp/retryhttp/internal/test/snippets"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/test/snippets"
 )
 
 func TestDocumentsShowOnlyCodeThatIsTested(t *testing.T) {

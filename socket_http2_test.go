@@ -1,13 +1,19 @@
 package retryhttp_test
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +22,35 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
+
+func TestHTTP2(t *testing.T) {
+	var attempts atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch attempts.Add(1) {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 2:
+			panic(http.ErrAbortHandler) // RST_STREAM
+		default:
+			_, _ = w.Write(body)
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = discardLog
+	srv.StartTLS()
+	defer srv.Close()
+	req, err := http.NewRequest("PUT", srv.URL, io.MultiReader(strings.NewReader("content")))
+	require.NoError(t, err)
+	resp, err := retryhttp.New(srv.Client().Transport, retryhttp.Policy{Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 2, resp.ProtoMajor)
+	assert.Equal(t, "content", string(body))
+	assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
+}
 
 // refuseStreams speaks as much HTTP/2 as it takes to answer every request with
 // RST_STREAM and code, or, from the n-th on, with an empty 200.
@@ -88,7 +123,7 @@ func TestRefusedStreamsAreUnprocessed(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				var seen atomic.Int32
 				n := memnet.New()
 				defer n.Close()
@@ -138,4 +173,86 @@ func TestRefusedStreamsAreUnprocessed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The relayed client waits for 100-continue or a final status; the backend
+// speaks HTTP/2 and answers 413 at once, or closes the connection after it.
+func TestRelayedExpectContinueOverHTTP2(t *testing.T) {
+	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"bare":      func(rt http.RoundTripper) http.RoundTripper { return rt },
+		"retryhttp": func(rt http.RoundTripper) http.RoundTripper { return retryhttp.New(rt, retryhttp.Policy{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(413)
+			}))
+			backend.EnableHTTP2 = true
+			backend.StartTLS()
+			defer backend.Close()
+			base := backend.Client().Transport.(*http.Transport)
+			base.ExpectContinueTimeout = time.Minute
+			rt := wrap(base)
+			hung := 0
+			relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				out := r.Clone(r.Context())
+				out.RequestURI = ""
+				out.URL, _ = url.Parse(backend.URL)
+				out.Host = ""
+				resp, err := rt.RoundTrip(out)
+				if err != nil {
+					w.WriteHeader(502)
+					return
+				}
+				w.WriteHeader(resp.StatusCode)
+				w.(http.Flusher).Flush()
+				resp.Body.Close()
+			}))
+			defer relay.Close()
+			for range 20 {
+				c, err := net.Dial("tcp", relay.Listener.Addr().String())
+				require.NoError(t, err)
+				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+				c.SetReadDeadline(time.Now().Add(10 * time.Second)) // it hangs, or answers at once
+				if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+					hung++
+				}
+				c.Close()
+			}
+			assert.Zero(t, hung, "of 20 clients got no status line within 500 ms")
+		})
+	}
+}
+
+// The server answers before it says that it wants the body, and reads it after that.
+func TestBodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
+	got := make(chan string, 1)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200)
+		_ = http.NewResponseController(w).Flush()
+		all, err := io.ReadAll(r.Body)
+		got <- fmt.Sprint(string(all), err)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	transport := srv.Client().Transport.(*http.Transport)
+	transport.ExpectContinueTimeout = 10 * time.Millisecond
+	signing := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		_, _ = io.Copy(io.Discard, body)
+		_ = body.Close()
+		return transport.RoundTrip(req)
+	})
+	req, err := http.NewRequest("PUT", srv.URL, sectionBody{bytes.NewReader([]byte("content"))})
+	require.NoError(t, err)
+	req.ContentLength = int64(len("content"))
+	req.Header.Set("Expect", "100-continue")
+	resp, err := retryhttp.New(signing, retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "content<nil>", <-got)
 }

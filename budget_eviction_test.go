@@ -1,0 +1,283 @@
+package retryhttp_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// maxBuckets is how many a TokenBucket keeps.
+const maxBuckets = 4096
+
+func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
+
+func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		bucket *retryhttp.TokenBucket
+		use    func(*retryhttp.TokenBucket, *http.Request)
+	}{
+		"withdrawn from": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }},
+		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
+			b.Withdraw(req)
+		}},
+		"drained": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) {
+			for b.Withdraw(req) {
+			}
+		}},
+		"busy": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { deposit(b, req, 1000) }},
+		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
+			b.Withdraw(req)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, req := c.bucket, requestTo("kept")
+				c.use(b, req)
+				want := b.Tokens(req)
+				require.NotEqual(t, b.Tokens(requestTo("new")), want)
+				for i := range 5_000 {
+					b.Deposit(requestTo(fmt.Sprint("crawled-", i)))
+				}
+				assert.Equal(t, want, b.Tokens(req))
+			})
+		})
+	}
+}
+
+func TestTokenBucketEvictsTheOneUnusedForLongest(t *testing.T) {
+	for name, use := range map[string]func(*retryhttp.TokenBucket, *http.Request){
+		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) },
+		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req) },
+		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b retryhttp.TokenBucket
+				for i := range maxBuckets {
+					drawAll(t, &b, host(i))
+					time.Sleep(time.Millisecond)
+				}
+				for i := range 100 { // the oldest are in use again
+					use(&b, host(i))
+				}
+				time.Sleep(time.Minute)
+				for i := range 100 {
+					require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+				}
+				b.Withdraw(host(50)) // the list knows nothing of that
+				for i := range maxBuckets - 200 {
+					require.True(t, b.Withdraw(requestTo(fmt.Sprint("more-", i))))
+				}
+				time.Sleep(time.Minute) // or a new bucket would take over what the next to go has left
+				gone := 0
+				for i := range maxBuckets {
+					if b.Tokens(host(i)) == 5 {
+						gone++
+						require.GreaterOrEqual(t, i, 100)
+					}
+				}
+				require.Equal(t, maxBuckets-100, gone)
+			})
+		})
+	}
+}
+
+func TestTokenBucketEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets - 1 {
+			drawAll(t, &b, host(i))
+		}
+		time.Sleep(time.Second)
+		b.Deposit(requestTo("as good as new"))
+		drawAll(t, &b, requestTo("new"))
+		time.Sleep(time.Minute) // a host whose bucket is gone would have all tokens now
+		for i := range maxBuckets - 1 {
+			require.Zero(t, b.Tokens(host(i)))
+		}
+	})
+}
+
+// Healthy hosts stay as good as new while they are in use, and make room for a new
+// one; a dead one that is in use would leave it nothing.
+func TestTokenBucketEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		alive := func(i int) *http.Request { return requestTo(fmt.Sprint("alive-", i)) }
+		for i := range maxBuckets / 2 {
+			drawAll(t, &b, host(i))
+			b.Deposit(alive(i))
+		}
+		for range 3 {
+			time.Sleep(time.Second)
+			require.True(t, b.Withdraw(requestTo("first"))) // makes the list
+			for i := range maxBuckets / 2 {
+				b.Deposit(alive(i))
+			}
+		}
+		for i := range 100 {
+			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+		}
+	})
+}
+
+func TestTokenBucketLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
+	for idle, want := range map[time.Duration]float64{20 * time.Second: 0, 20*time.Second + 1: 5} {
+		synctest.Test(t, func(t *testing.T) {
+			var b retryhttp.TokenBucket
+			for i := range maxBuckets {
+				drawAll(t, &b, host(i))
+			}
+			time.Sleep(idle)
+			assert.Equal(t, want, b.Tokens(requestTo("new")))
+		})
+	}
+}
+
+// A deposit is noticed late, and is no sign that the host was drawn on.
+func TestTokenBucketLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets {
+			drawAll(t, &b, host(i))
+			b.Deposit(host(i))
+		}
+		time.Sleep(24 * time.Hour)
+		for i := range 1000 {
+			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+		}
+	})
+}
+
+// A sender of webhooks meets ever more hosts that are dead.
+func TestTokenBucketRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
+	for name, b := range map[string]*retryhttp.TokenBucket{
+		"default":        {},
+		"MinPerSecond":   {MinPerSecond: 1},
+		"without window": {Window: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fresh := b.Tokens(requestTo("new"))
+				for i := range 3 * maxBuckets {
+					require.Equal(t, fresh, b.Tokens(host(i)))
+					drawAll(t, b, host(i))
+					time.Sleep(10 * time.Millisecond) // 41 s for all that are kept
+				}
+			})
+		})
+	}
+}
+
+// Of hosts that answer, one attempt in a hundred fails; the others are dead, and
+// there are more than a TokenBucket keeps.
+func TestTokenBucketRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead, alive = 2500, 2500
+		var b retryhttp.TokenBucket
+		rng := rand.New(rand.NewPCG(1, 2))
+		asked, refused := 0, 0
+		for second := range 60 {
+			for _, i := range rng.Perm(dead + alive) {
+				time.Sleep(time.Second / (dead + alive))
+				switch {
+				case i < dead:
+					b.Withdraw(host(i))
+				case rng.IntN(100) > 0:
+					b.Deposit(host(i))
+				case second >= 20:
+					if asked++; !b.Withdraw(host(i)) {
+						refused++
+					}
+				}
+			}
+		}
+		assert.Greater(t, asked, 500)
+		assert.LessOrEqual(t, refused, asked/100)
+	})
+}
+
+func TestTokenBucketDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
+	for name, b := range map[string]*retryhttp.TokenBucket{
+		"default":        {},
+		"MinPerSecond":   {MinPerSecond: 0.001},
+		"without window": {Window: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fresh := int(b.Tokens(requestTo("new")))
+				granted := 0
+				for range 10 {
+					for i := range 2 * maxBuckets {
+						req := host(i)
+						for tokens := b.Tokens(req); tokens >= 1; tokens-- { // what Tokens reports is granted
+							require.True(t, b.Withdraw(req))
+							granted++
+						}
+						require.False(t, b.Withdraw(req))
+					}
+					time.Sleep(time.Second)
+				}
+				require.Equal(t, maxBuckets*fresh, granted, "no more than the buckets held at the start")
+			})
+		})
+	}
+}
+
+// An outage of more hosts than there are buckets.
+func TestOutageOfManyHostsDiesOut(t *testing.T) {
+	var b retryhttp.TokenBucket
+	granted := 0
+	reqs := make([]*http.Request, 4196)
+	for i := range reqs {
+		reqs[i] = requestTo("h" + strconv.Itoa(i))
+	}
+	for range 2 {
+		for _, r := range reqs {
+			for range 3 { // retries wanted by each failing request
+				if b.Withdraw(r) {
+					granted++
+				}
+			}
+		}
+	}
+	assert.LessOrEqual(t, granted, 5*len(reqs), "each host has Burst 5 and no success")
+}
+
+func TestFloorIsNotGrantedAnewByEviction(t *testing.T) {
+	b := &retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 1e-6}
+	granted := 0
+	for range 3 {
+		for i := range 4200 {
+			req := &http.Request{URL: &url.URL{Host: fmt.Sprint("h", i)}}
+			if b.Withdraw(req) {
+				granted++
+			}
+		}
+	}
+	assert.LessOrEqual(t, granted, 4200)
+}
+
+// A busy host finds its way in, though all buckets are in use.
+func TestTokenBucketMakesRoomForABusyHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets {
+			drawAll(t, &b, host(i))
+		}
+		time.Sleep(time.Minute)
+		busy := requestTo("busy")
+		deposit(&b, busy, 64+1000)
+		require.InDelta(t, 100, b.Tokens(busy), 1)
+	})
+}

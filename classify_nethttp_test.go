@@ -1,0 +1,249 @@
+package retryhttp_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// classOf sends req through base, once, and returns how its error is
+// classified.
+func classOf(t *testing.T, base http.RoundTripper, req *http.Request) (retryhttp.Class, error) {
+	t.Helper()
+	resp, err := base.RoundTrip(req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	require.Error(t, err)
+	return retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), err
+}
+
+// These hold what is known of errors against net/http as it is.
+
+func TestClassifyNetHTTPRequestErrors(t *testing.T) {
+	req := func(edit func(*http.Request)) *http.Request {
+		r := get(t, t.Context())
+		edit(r)
+		return r
+	}
+	cases := map[string]*http.Request{
+		"unsupported scheme": req(func(r *http.Request) { r.URL.Scheme = "gopher" }),
+		"no host":            req(func(r *http.Request) { r.URL.Host = "" }),
+		"no URL":             req(func(r *http.Request) { r.URL = nil }),
+		"no header":          req(func(r *http.Request) { r.Header = nil }),
+		"invalid method":     req(func(r *http.Request) { r.Method = "GE T" }),
+		"invalid name":       req(func(r *http.Request) { r.Header["a b"] = []string{"c"} }),
+		"invalid value":      req(func(r *http.Request) { r.Header["A"] = []string{"a\nb"} }),
+		"invalid trailer":    req(func(r *http.Request) { r.Trailer = http.Header{"a b": {"c"}} }),
+		"invalid port":       req(func(r *http.Request) { r.URL.Host = "127.0.0.1:99999" }),
+	}
+	for name, req := range cases {
+		t.Run(name, func(t *testing.T) {
+			class, err := classOf(t, &http.Transport{}, req)
+			assert.Equal(t, retryhttp.Final, class, "%v", err)
+			_, err = retryhttp.New(nil, retryhttp.Policy{Idempotent: func(*http.Request) bool { return true }}).RoundTrip(req)
+			assert.Equal(t, 1, errorOf(t, err).Attempts)
+		})
+	}
+}
+
+func TestInvalidRequestsAreFinal(t *testing.T) {
+	h1 := httptest.NewServer(http.HandlerFunc(status(200)))
+	defer h1.Close()
+	h2 := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
+	h2.EnableHTTP2 = true
+	h2.StartTLS()
+	defer h2.Close()
+	pu, _ := url.Parse(h1.URL)
+	proxied := &http.Transport{Proxy: http.ProxyURL(pu)}
+	plain := &http.Transport{}
+	two := h2.Client().Transport
+	mk := func(u string, edit func(*http.Request)) *http.Request {
+		r, err := http.NewRequest("GET", u, nil)
+		require.NoError(t, err)
+		edit(r)
+		return r
+	}
+	cases := []struct {
+		name string
+		base http.RoundTripper
+		req  *http.Request
+	}{
+		{"invalid Host header via proxy", proxied, mk("http://h.example", func(r *http.Request) { r.Host = "a b" })},
+		{"control char in URL", plain, mk(h1.URL, func(r *http.Request) { r.URL.Opaque = "/a\nb" })},
+		{"control char in query", plain, mk(h1.URL, func(r *http.Request) { r.URL.RawQuery = "a\nb" })},
+		{"bad idna Host", plain, mk(h1.URL, func(r *http.Request) { r.Host = "xn--\u00ff.example" })},
+		{"bad idna URL host", plain, mk("http://h.example", func(r *http.Request) { r.URL.Host = "xn--\u00ff.example\u202e" })},
+		{"trailer key", plain, mk(h1.URL, func(r *http.Request) {
+			r.Method = "PUT"
+			r.Body = io.NopCloser(strings.NewReader("x"))
+			r.ContentLength = -1
+			r.Trailer = http.Header{"Content-Length": nil}
+		})},
+		{"h2 path no slash", two, mk(h2.URL, func(r *http.Request) { r.URL.Path = "foo" })},
+		{"h2 opaque", two, mk(h2.URL, func(r *http.Request) { r.URL.Opaque = "foo" })},
+		{"h2 trailer key", two, mk(h2.URL, func(r *http.Request) {
+			r.Method = "PUT"
+			r.Body = io.NopCloser(strings.NewReader("x"))
+			r.ContentLength = -1
+			r.Trailer = http.Header{"Content-Length": nil}
+		})},
+		{"h2 Connection", two, mk(h2.URL, func(r *http.Request) { r.Header["Connection"] = []string{"upgrade"} })},
+		{"h2 Upgrade", two, mk(h2.URL, func(r *http.Request) { r.Header["Upgrade"] = []string{"x"} })},
+		{"h2 Transfer-Encoding", two, mk(h2.URL, func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"x"} })},
+		{"h2 idna Host", two, mk(h2.URL, func(r *http.Request) { r.Host = "xn--\u00ff" })},
+		{"h2 bad Host", two, mk(h2.URL, func(r *http.Request) { r.Host = "a b" })},
+		{"proxy of an unsupported scheme", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "gopher", Host: pu.Host})}, mk("https://h.example", func(*http.Request) {})},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			resp, err := tc.base.RoundTrip(tc.req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			require.Error(t, err)
+			c := retryhttp.Classify(retryhttp.Attempt{Request: tc.req, Err: err})
+			assert.Equal(t, retryhttp.Final, c, "%v", err)
+		})
+	}
+}
+
+func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
+	// speak is a server that says something before it closes the connection.
+	speak := func(text string) (addr string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Read(make([]byte, 1024))
+				_, _ = io.WriteString(c, text)
+				_ = c.Close()
+			}
+		}()
+		return l.Addr().String()
+	}
+	plain := httptest.NewServer(http.HandlerFunc(status(200)))
+	t.Cleanup(plain.Close)
+	secure := httptest.NewTLSServer(http.HandlerFunc(status(200)))
+	secure.Config.ErrorLog = discardLog
+	t.Cleanup(secure.Close)
+	demanding := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
+	demanding.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
+	demanding.Config.ErrorLog = discardLog
+	demanding.StartTLS()
+	t.Cleanup(demanding.Close)
+	trusting := demanding.Client().Transport.(*http.Transport)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refusing := closed.Addr().String()
+	require.NoError(t, closed.Close())
+	throughProxy := func(addr string) *http.Transport {
+		return &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr})}
+	}
+
+	cases := []struct {
+		name string
+		base http.RoundTripper
+		url  string
+		want retryhttp.Class
+	}{
+		{"refused", &http.Transport{}, "http://" + refusing, retryhttp.Unprocessed},
+		{"proxy refused, plain", throughProxy(refusing), "http://host.example", retryhttp.Unprocessed},
+		{"proxy refused, tunnel", throughProxy(refusing), "https://host.example", retryhttp.Unprocessed},
+		{"SOCKS proxy refused", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: refusing})}, "http://host.example", retryhttp.Unprocessed},
+		{"unknown authority", &http.Transport{}, secure.URL, retryhttp.Final},
+		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
+		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain.URL, "http:", "https:", 1), retryhttp.Final},
+		{"another protocol", &http.Transport{}, "http://" + speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
+		{"another version", &http.Transport{}, "http://" + speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
+		{"no status", &http.Transport{}, "http://" + speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},
+		{"a status of four digits", &http.Transport{}, "http://" + speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Final},
+		{"a greeting with a number", &http.Transport{}, "http://" + speak("220 mail.example ESMTP\r\n"), retryhttp.Final},
+		{"closed without an answer", &http.Transport{}, "http://" + speak(""), retryhttp.Retryable},
+		{"closed in the version", &http.Transport{}, "http://" + speak("HTT"), retryhttp.Retryable},
+		{"closed behind the version", &http.Transport{}, "http://" + speak("HTTP/1.1"), retryhttp.Retryable},
+		{"closed before the status", &http.Transport{}, "http://" + speak("HTTP/1.1 "), retryhttp.Retryable},
+		{"closed in the status line", &http.Transport{}, "http://" + speak("HTTP/1.1 20"), retryhttp.Retryable},
+		{"closed in the header", &http.Transport{}, "http://" + speak("HTTP/1.1 200 OK\r\nA: b\r\n"), retryhttp.Retryable},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), "GET", tc.url, nil)
+			require.NoError(t, err)
+			class, err := classOf(t, tc.base, req)
+			assert.Equal(t, tc.want, class, "%v", err)
+		})
+	}
+}
+
+func TestClassifyNetHTTPHandshakeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer server.Close()
+		go func() { _, _ = io.Copy(io.Discard, server) }()
+		base := &http.Transport{
+			TLSHandshakeTimeout: time.Second,
+			DialContext:         func(context.Context, string, string) (net.Conn, error) { return client, nil },
+		}
+		req, err := http.NewRequest("GET", "https://host.example", nil)
+		require.NoError(t, err)
+		class, err := classOf(t, base, req)
+		assert.Equal(t, retryhttp.Unprocessed, class, "%v", err)
+		assert.ErrorContains(t, err, "TLS handshake timeout")
+	})
+}
+
+type flipConn struct {
+	net.Conn
+	flip *atomic.Bool
+}
+
+func (c flipConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 20 && c.flip.CompareAndSwap(true, false) {
+		p[n-1] ^= 1
+	}
+	return n, err
+}
+
+// One bit flips on the way in the middle of a connection: bad record MAC.
+func TestCorruptedRecordIsRetryable(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(status(200)))
+	srv.Config.ErrorLog = discardLog
+	defer srv.Close()
+	var flip atomic.Bool
+	base := srv.Client().Transport.(*http.Transport)
+	base.ForceAttemptHTTP2 = false
+	base.DialContext = func(ctx context.Context, n, a string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, n, a)
+		return flipConn{c, &flip}, err
+	}
+	req, _ := http.NewRequest("DELETE", srv.URL, nil)
+	resp, err := base.RoundTrip(req)
+	require.NoError(t, err)
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	flip.Store(true)
+	_, err = base.RoundTrip(req)
+	require.Error(t, err)
+	assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), "%v", err)
+}

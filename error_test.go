@@ -1,0 +1,107 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+func TestErrorText(t *testing.T) {
+	cases := []struct {
+		name string
+		err  *retryhttp.Error
+		want string
+	}{
+		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
+		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (gave up after 4 attempts in 1.235s: attempt limit)"},
+		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent)"},
+		{"nested, by hand", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Elapsed: time.Second, Stop: retryhttp.StopNested}, Err: errBroken}, "connection broken (gave up after 2 attempts in 1s: a Transport below has given up)"},
+		{"over another request's", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 2 * time.Second, Stop: retryhttp.StopAttempts}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent) (gave up after 4 attempts in 2s: attempt limit)"},
+		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (gave up after 3 attempts in 2s: a Transport below has given up)"},
+		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
+		{
+			"a URL with secrets",
+			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: fmt.Errorf("base: %w", &url.Error{Op: "Get", URL: "https://user:pass@host.example/path?token=secret#frag", Err: errBroken})},
+			`base: Get "https://host.example/path": connection broken`,
+		},
+		{
+			"a URL that is none",
+			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: &url.Error{Op: "Get", URL: "http://h\x7f/?secret", Err: errBroken}},
+			`Get "invalid URL": connection broken`,
+		},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			assert.EqualError(t, tc.err, tc.want)
+		})
+	}
+}
+
+func TestErrorSaysWhyThereWasNoFurtherAttempt(t *testing.T) {
+	seen := map[string]bool{}
+	for _, stop := range []retryhttp.Stop{
+		retryhttp.StopFinal, retryhttp.StopNotIdempotent, retryhttp.StopBody, retryhttp.StopAttempts, retryhttp.StopDeadline,
+		retryhttp.StopRetryAfter, retryhttp.StopBudget, retryhttp.StopCanceled, retryhttp.StopNested, "custom", "",
+	} {
+		text := (&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Stop: stop}, Err: errBroken}).Error()
+		_, reason, found := strings.Cut(text, "connection broken (gave up after 2 attempts in 0s: ")
+		require.True(t, found, text)
+		assert.Greater(t, len(reason), len("x)"))
+		assert.False(t, seen[reason], text)
+		seen[reason] = true
+	}
+}
+
+func TestErrorTimeout(t *testing.T) {
+	failed := func(err error) *retryhttp.Error { return &retryhttp.Error{Err: err} }
+	assert.False(t, failed(errBroken).Timeout())
+	assert.True(t, failed(os.ErrDeadlineExceeded).Timeout())
+	assert.True(t, failed(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)).Timeout())
+	var _ interface{ Timeout() bool } = failed(errBroken)
+
+	// A deadline that ends the wait after an error that is no timeout.
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
+		client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(&url.Error{Op: "x", Err: errBroken})), retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)})}
+		_, err := client.Do(get(t, ctx)) //nolint:bodyclose // there is none
+		var outer *url.Error
+		require.ErrorAs(t, err, &outer)
+		assert.True(t, outer.Timeout())
+	})
+}
+
+func TestErrorIsFoundThroughAClient(t *testing.T) {
+	client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1})}
+	_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
+	assert.Equal(t, retryhttp.StopAttempts, errorOf(t, err).Stop)
+	assert.ErrorIs(t, err, errBroken)
+}
+
+// Certificates and what a GOAWAY says are the server's to choose.
+func TestALongErrorIsToldInTimeThatGrowsWithItsLength(t *testing.T) {
+	for _, fragment := range []string{"://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {
+		t.Run(fragment, func(t *testing.T) {
+			err := &retryhttp.Error{Err: errors.New(strings.Repeat(fragment, 1<<20/len(fragment)))}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_ = err.Error()
+			runtime.ReadMemStats(&after)
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), "for a megabyte of text")
+		})
+	}
+}

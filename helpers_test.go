@@ -1,0 +1,601 @@
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+var noWait = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+
+var errBroken = errors.New("connection broken")
+
+var discardLog = log.New(io.Discard, "", 0)
+
+var dialRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+
+func get(t *testing.T, ctx context.Context) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://host.example/path", nil)
+	require.NoError(t, err)
+	return req
+}
+
+func getURL(t *testing.T, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
+}
+
+func errorOf(t *testing.T, err error) *retryhttp.Error {
+	t.Helper()
+	var e *retryhttp.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// An answer is what the server does with one attempt.
+type answer = http.HandlerFunc
+
+// status answers with code and a header of alternating names and values.
+func status(code int, header ...string) answer {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Add(header[i], header[i+1])
+		}
+		w.WriteHeader(code)
+		if code != http.StatusNotModified {
+			_, _ = io.WriteString(w, "answer "+http.StatusText(code))
+		}
+	}
+}
+
+// hangUp reads the request and closes the connection without an answer.
+func hangUp(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
+
+// hang never answers.
+func hang(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// received is what the server saw of one attempt.
+type received struct {
+	at     time.Time
+	method string
+	header http.Header
+	body   string
+}
+
+// server plays answers, the last of them for all attempts that follow.
+type server struct {
+	answers []answer
+
+	mu  sync.Mutex
+	got []received
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		body = []byte(err.Error())
+	}
+	s.mu.Lock()
+	answer := s.answers[min(len(s.got), len(s.answers)-1)]
+	s.got = append(s.got, received{time.Now(), r.Method, r.Header.Clone(), string(body)})
+	s.mu.Unlock()
+	answer(w, r)
+}
+
+func (s *server) waits() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var waits []time.Duration
+	for i := 1; i < len(s.got); i++ {
+		waits = append(waits, s.got[i].at.Sub(s.got[i-1].at))
+	}
+	return waits
+}
+
+// serve is memnet.Serve, over HTTP/2 if that is asked for.
+func serve(h http.HandlerFunc, http2 bool) (*memnet.Network, *http.Transport, func()) {
+	n := memnet.New()
+	srv := &http.Server{Handler: h, Protocols: new(http.Protocols)}
+	base := &http.Transport{DialContext: n.Dial, Protocols: new(http.Protocols)}
+	for _, p := range []*http.Protocols{srv.Protocols, base.Protocols} {
+		p.SetHTTP1(!http2)
+		p.SetUnencryptedHTTP2(http2)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(n) // always http.ErrServerClosed
+	}()
+	return n, base, func() {
+		base.CloseIdleConnections()
+		_ = srv.Close()
+		<-served
+	}
+}
+
+// listen serves h on a loopback socket.
+func listen(t *testing.T, h http.Handler) (url string) {
+	t.Helper()
+	return listenOn(t, httptest.NewUnstartedServer(h))
+}
+
+func listenOn(t *testing.T, srv *httptest.Server) (url string) {
+	t.Helper()
+	srv.Config.ErrorLog = discardLog
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// rawServer answers each connection with what the next of answers does to it.
+func rawServer(t *testing.T, answers ...func(net.Conn)) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				_, _ = c.Read(make([]byte, 4096))
+				answers[min(i, len(answers)-1)](c)
+			})
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+func say(text string) func(net.Conn) {
+	return func(c net.Conn) { _, _ = io.WriteString(c, text) }
+}
+
+// reset says something and resets the connection.
+func reset(text string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = io.WriteString(c, text)
+		_ = c.(*net.TCPConn).SetLinger(0)
+	}
+}
+
+func respond(code int, body io.ReadCloser) script.Step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp := script.Response(req, code)
+		resp.Body = body
+		return resp, nil
+	}
+}
+
+type readAllBase struct{}
+
+func (readAllBase) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return nil, err
+	}
+	return script.Response(r, 200), nil
+}
+
+// stub is a base that plays statuses over and over. What it allocates is what
+// the bare calls allocate that the others are compared with.
+type stub struct {
+	statuses []int
+	body     bool   // give each failure a body to drain
+	closed   func() // called when that body is closed
+	n        int
+}
+
+func (s *stub) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	code := s.statuses[s.n%len(s.statuses)]
+	if len(s.statuses) > 1 {
+		s.n++
+	}
+	resp := &http.Response{StatusCode: code, Body: http.NoBody, Request: req, ContentLength: -1}
+	if s.body && code >= 400 {
+		resp.Body = &stubBody{*strings.NewReader("a failure's body"), s.closed}
+	}
+	return resp, nil
+}
+
+type stubBody struct {
+	strings.Reader
+	closed func()
+}
+
+func (b *stubBody) Close() error {
+	if b.closed != nil {
+		b.closed()
+	}
+	return nil
+}
+
+// transports are those that a first-attempt success is measured with.
+func transports(base http.RoundTripper) map[string]http.RoundTripper {
+	return map[string]http.RoundTripper{
+		"default policy": retryhttp.New(base, retryhttp.Policy{}),
+		"shared budget":  retryhttp.New(base, retryhttp.Policy{Budget: &retryhttp.TokenBucket{}}),
+	}
+}
+
+var requestKinds = []struct {
+	name string
+	make func() *http.Request
+}{
+	{"GET", func() *http.Request {
+		req, _ := http.NewRequest("GET", "http://host.example/", nil)
+		return req
+	}},
+	{"64 KiB POST", func() *http.Request {
+		req, _ := http.NewRequest("POST", "http://host.example/", bytes.NewReader(make([]byte, 64<<10)))
+		return req
+	}},
+}
+
+// roundTripper returns a function that sends req and reads the response.
+func roundTripper(rt http.RoundTripper, req *http.Request) func() {
+	return func() {
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+}
+
+// sendStream POSTs content as a body that can be read only once.
+func sendStream(rt http.RoundTripper, content []byte) {
+	req, _ := http.NewRequest("POST", "http://host.example/", struct{ io.Reader }{bytes.NewReader(content)})
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		panic(err)
+	}
+	_ = resp.Body.Close()
+}
+
+// consuming is a base that reads what it is sent.
+type consuming struct{}
+
+func (consuming) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, req.Body)
+	_ = req.Body.Close()
+	return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, err
+}
+
+// bodyKinds are the ways to hand over content. Each call makes a new one.
+func bodyKinds(t *testing.T) map[string]func(content []byte) *http.Request {
+	t.Helper()
+	put := func(body io.Reader) *http.Request {
+		req, err := http.NewRequest("PUT", "http://server/", body)
+		require.NoError(t, err)
+		return req
+	}
+	return map[string]func([]byte) *http.Request{
+		"bytes.Reader with GetBody": func(c []byte) *http.Request { return put(bytes.NewReader(c)) },
+		"section":                   func(c []byte) *http.Request { return put(sectionBody{bytes.NewReader(c)}) },
+		"seeker":                    func(c []byte) *http.Request { return put(seekBody{bytes.NewReader(c)}) },
+		"stream":                    func(c []byte) *http.Request { return put(io.MultiReader(bytes.NewReader(c))) },
+		"stream with a length": func(c []byte) *http.Request {
+			req := put(io.MultiReader(bytes.NewReader(c)))
+			req.ContentLength = int64(len(c))
+			return req
+		},
+		"file": func(c []byte) *http.Request {
+			f, err := os.Create(filepath.Join(t.TempDir(), "body"))
+			require.NoError(t, err)
+			_, err = f.WriteString("skipped")
+			require.NoError(t, err)
+			_, err = f.Write(c)
+			require.NoError(t, err)
+			_, err = f.Seek(int64(len("skipped")), io.SeekStart)
+			require.NoError(t, err)
+			return put(f)
+		},
+	}
+}
+
+// seekBody can be rewound, and has no random access.
+type seekBody struct{ io.ReadSeeker }
+
+func (seekBody) Close() error { return nil }
+
+// sectionBody has random access and a size.
+type sectionBody struct{ *bytes.Reader }
+
+func (sectionBody) Close() error { return nil }
+
+// trackedBody is a request body that counts what is done to it, and complains
+// about being read after its Close.
+type trackedBody struct {
+	io.Reader
+	closes atomic.Int32
+	misuse atomic.Int32
+}
+
+func (b *trackedBody) Read(p []byte) (int, error) {
+	if b.closes.Load() > 0 {
+		b.misuse.Add(1)
+	}
+	return b.Reader.Read(p)
+}
+
+func (b *trackedBody) Close() error {
+	b.closes.Add(1)
+	return nil
+}
+
+// hookedBody is a response body that does what its hooks do.
+type hookedBody struct {
+	read   func([]byte) (int, error)
+	close  func()
+	closes atomic.Int32
+}
+
+func (b *hookedBody) Read(p []byte) (int, error) { return b.read(p) }
+
+func (b *hookedBody) Close() error {
+	b.closes.Add(1)
+	if b.close != nil {
+		b.close()
+	}
+	return nil
+}
+
+// slowBody is a response body that gives a byte every interval, without end.
+type slowBody struct {
+	interval time.Duration
+	closed   chan struct{}
+	closes   atomic.Int32
+	bytes    atomic.Int64
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	select {
+	case <-b.closed:
+		return 0, errors.New("read of a closed body")
+	case <-time.After(b.interval):
+	}
+	n := 1
+	if b.interval == 0 {
+		n = len(p)
+	}
+	b.bytes.Add(int64(n))
+	return n, nil
+}
+
+func (b *slowBody) Close() error {
+	if b.closes.Add(1) == 1 {
+		close(b.closed)
+	}
+	return nil
+}
+
+func newSlowBody(interval time.Duration) *slowBody {
+	return &slowBody{interval: interval, closed: make(chan struct{})}
+}
+
+type funcBody func([]byte) (int, error)
+
+func (f funcBody) Read(p []byte) (int, error) { return f(p) }
+func (f funcBody) Close() error               { return nil }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// trailerBody sets a trailer when it has been read.
+type trailerBody struct {
+	io.Reader
+	req *http.Request
+}
+
+func (b *trailerBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.req.Trailer.Set("X-Sum", "sum of content")
+	}
+	return n, err
+}
+
+func (b *trailerBody) Close() error { return nil }
+
+// countingBudget counts, and grants what it is told to.
+type countingBudget struct {
+	mu                           sync.Mutex
+	withdrawn, refunded, deposit int
+	refuse                       bool
+}
+
+func (b *countingBudget) Withdraw(*http.Request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse {
+		return false
+	}
+	b.withdrawn++
+	return true
+}
+
+func (b *countingBudget) Refund(*http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refunded++
+}
+
+func (b *countingBudget) Deposit(*http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deposit++
+}
+
+func requestTo(host string) *http.Request {
+	return &http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: host, Path: "/"}}
+}
+
+// drawAll withdraws for req until it is refused, and tells how often it was not.
+func drawAll(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) int {
+	t.Helper()
+	for n := 0; ; n++ {
+		if !b.Withdraw(req) {
+			return n
+		}
+		require.Less(t, n, 1_000_000, "it never refuses")
+	}
+}
+
+func deposit(b *retryhttp.TokenBucket, req *http.Request, times int) {
+	for range times {
+		b.Deposit(req)
+	}
+}
+
+// outage sends one GET to a server that answers 503 at once, and returns when
+// its attempts started, counted from the first. It must run in a bubble.
+func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcome) {
+	t.Helper()
+	began := time.Now()
+	var starts []time.Duration
+	rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		starts = append(starts, time.Since(began))
+		return unavailable(req)
+	}), p)
+	req, err := http.NewRequest("GET", "http://example.test/", nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	outcome := retryhttp.OutcomeOf(resp)
+	require.Equal(t, len(starts), outcome.Attempts)
+	require.Equal(t, starts[len(starts)-1], outcome.Elapsed)
+	require.Equal(t, time.Since(began), outcome.Elapsed)
+	return starts, outcome
+}
+
+func unavailable(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: req}, nil
+}
+
+// requireUniform draws many times and requires what U(lo, hi) has: nothing
+// outside, values close to both ends, and a mean and quarters that are as
+// expected within 7 standard deviations.
+func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duration) {
+	t.Helper()
+	const samples = 20000
+	width := float64(hi) - float64(lo)
+	least, greatest := hi, lo
+	sum, quarters := 0.0, [4]int{}
+	for range samples {
+		d := draw()
+		if d < lo || d > hi { // testify's comparisons are slow, and this one runs a million times
+			require.FailNowf(t, "out of range", "%v is not within [%v, %v]", d, lo, hi)
+		}
+		least, greatest = min(least, d), max(greatest, d)
+		share := (float64(d) - float64(lo)) / width
+		sum += share
+		quarters[min(int(4*share), 3)]++
+	}
+	// That none of the samples is within 0.2 % of an end has odds of e^-40.
+	require.Less(t, float64(least)-float64(lo), width*0.002, "the low end is never drawn")
+	require.Less(t, float64(hi)-float64(greatest), width*0.002, "the high end is never drawn")
+	require.InDelta(t, 0.5, sum/samples, 7/math.Sqrt(12*samples), "mean, as a share of the range")
+	for i, n := range quarters {
+		require.InDelta(t, samples/4, n, 7*math.Sqrt(samples*3.0/16), "quarter %d", i)
+	}
+}
+
+// numbers is a base that answers 503, but for the last of its answers, and notes
+// the number that each attempt has.
+type numbers struct {
+	failures int
+	requests []*http.Request
+	seen     []int
+}
+
+func (b *numbers) RoundTrip(req *http.Request) (*http.Response, error) {
+	type key struct{}
+	b.requests = append(b.requests, req)
+	b.seen = append(b.seen, retryhttp.AttemptNumber(context.WithValue(req.Context(), key{}, "beneath")))
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	resp := &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}
+	if len(b.seen) <= b.failures {
+		resp.StatusCode = 503
+		resp.Body = io.NopCloser(strings.NewReader("busy"))
+	}
+	return resp, nil
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+const (
+	maxWait = time.Duration(math.MaxInt64)
+	minWait = time.Duration(math.MinInt64)
+)
+
+// http2Error is like net/http's own error for a stream, whose type is not
+// exported: it converts to any struct of the same fields.
+type http2Error struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e http2Error) Error() string {
+	return fmt.Sprintf("stream error: stream ID %d; code %d", e.StreamID, e.Code)
+}
+
+func (e http2Error) As(target any) bool {
+	dst, src := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
+	if dst.Kind() != reflect.Struct || !src.CanConvert(dst.Type()) {
+		return false
+	}
+	dst.Set(src.Convert(dst.Type()))
+	return true
+}
+
+// serverAnswering starts a server that answers with these statuses in turn, and
+// then with the last one for ever.
+func serverAnswering(statuses ...int) *httptest.Server {
+	var requests atomic.Int64
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := int(requests.Add(1))
+		w.WriteHeader(statuses[min(n, len(statuses))-1])
+	}))
+}

@@ -1,0 +1,410 @@
+package retryhttp_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+func TestEveryAttemptSendsTheWholeBody(t *testing.T) {
+	for name, request := range bodyKinds(t) {
+		for _, size := range []int{0, 1, 4096, 64 << 10} {
+			t.Run(name, func(t *testing.T) {
+				content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+				synctest.Test(t, func(t *testing.T) {
+					srv := &server{answers: []answer{status(503), hangUp, status(200)}}
+					_, base, stop := memnet.Serve(srv)
+					defer stop()
+					resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(request(content))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.Equal(t, 200, resp.StatusCode)
+					require.Len(t, srv.got, 3)
+					for _, got := range srv.got {
+						require.Equal(t, string(content), got.body)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestRequestThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		method  string
+		key     bool
+		getBody bool
+		policy  retryhttp.Policy
+		asItIs  bool
+	}{
+		{"not idempotent", "POST", false, false, retryhttp.Policy{}, true},
+		{"not idempotent, GetBody", "POST", false, true, retryhttp.Policy{}, true},
+		{"one attempt", "PUT", false, false, retryhttp.Policy{MaxAttempts: 1}, true},
+		{"one attempt of a keyed request", "POST", true, false, retryhttp.Policy{MaxAttempts: 1}, true},
+		{"not idempotent, GetBody, AttemptTimeout", "POST", false, true, retryhttp.Policy{AttemptTimeout: time.Hour}, true},
+		{"not idempotent, AttemptTimeout", "POST", false, false, retryhttp.Policy{AttemptTimeout: time.Hour}, false},
+		{"idempotent", "PUT", false, false, retryhttp.Policy{}, false},
+		{"idempotent, GetBody", "PUT", false, true, retryhttp.Policy{}, false},
+		{"keyed", "POST", true, false, retryhttp.Policy{}, false},
+		{"retried if unprocessed", "POST", false, false, retryhttp.Policy{RetryUnprocessed: true}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			body := &trackedBody{Reader: strings.NewReader("x")}
+			req, err := http.NewRequest(tc.method, "http://host.example/", body)
+			require.NoError(t, err)
+			if tc.key {
+				req.Header.Set("Idempotency-Key", "17")
+			}
+			if tc.getBody {
+				req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+			}
+			var sent *http.Request
+			base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				sent = req
+				return script.Status(200)(req)
+			})
+			resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if tc.policy.AttemptTimeout == 0 {
+				assert.Equal(t, tc.asItIs, sent == req)
+			}
+			assert.Equal(t, tc.getBody, sent.GetBody != nil)
+			assert.EqualValues(t, 1, body.closes.Load())
+		})
+	}
+}
+
+// An Idempotent that changes its mind finds no body that could be sent again.
+func TestBodyThatWasSentAsItIsIsNotSentAgain(t *testing.T) {
+	for _, getBody := range []func() (io.ReadCloser, error){nil, func() (io.ReadCloser, error) { return nil, nil }} {
+		asked := 0
+		p := noWait
+		p.Idempotent = func(*http.Request) bool { asked++; return asked > 1 }
+		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("x")))
+		require.NoError(t, err)
+		req.GetBody = getBody
+		base := script.New(script.Status(503), script.Status(200))
+		resp, err := retryhttp.New(base, p).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+	}
+}
+
+// Somebody set the body of a request that was made without content.
+func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
+	req, err := http.NewRequest("PUT", "http://host.example/", new(bytes.Buffer))
+	require.NoError(t, err)
+	req.Body = io.NopCloser(strings.NewReader("precious"))
+	resp, err := retryhttp.New(script.New(script.Status(503), script.Status(200)), noWait).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+}
+
+func TestAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
+	cases := []struct {
+		name     string
+		limit    int64
+		size     int
+		attempts int
+		stop     retryhttp.Stop
+	}{
+		{"at the default limit", 0, 64 << 10, 2, retryhttp.StopFinal},
+		{"past the default limit", 0, 64<<10 + 1, 1, retryhttp.StopBody},
+		{"at a limit", 10, 10, 2, retryhttp.StopFinal},
+		{"past a limit", 10, 11, 1, retryhttp.StopBody},
+		{"nothing is kept", -1, 1, 1, retryhttp.StopBody},
+		{"nothing needs to be kept", -1, 0, 2, retryhttp.StopFinal},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := &server{answers: []answer{status(503), status(200)}}
+				_, base, stop := memnet.Serve(srv)
+				defer stop()
+				content := strings.Repeat("x", tc.size)
+				body := &trackedBody{Reader: strings.NewReader(content)}
+				req, err := http.NewRequest("PUT", "http://server/", body)
+				require.NoError(t, err)
+				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: tc.limit}).RoundTrip(req)
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.NotEmpty(t, got, "the response is returned with its body")
+				o := retryhttp.OutcomeOf(resp)
+				assert.Equal(t, tc.attempts, o.Attempts)
+				assert.Equal(t, tc.stop, o.Stop)
+				assert.Len(t, srv.got, tc.attempts)
+				for _, got := range srv.got {
+					assert.Equal(t, content, got.body)
+				}
+				synctest.Wait()
+				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Zero(t, body.misuse.Load())
+			})
+		})
+	}
+}
+
+func TestAStreamThatWasNotReadCanBeSentAgain(t *testing.T) {
+	// Whether it can depends on what was read, not on its length.
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Fail(errBroken), func(req *http.Request) (*http.Response, error) {
+			defer req.Body.Close()
+			got, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.Len(t, got, 1<<20)
+			return script.Response(req, 200), nil
+		})
+		req, err := http.NewRequest("PUT", "http://server/", io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))
+		require.NoError(t, err)
+		req.ContentLength = 1 << 20
+		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+		assert.Equal(t, int64(1<<20), base.Requests()[1].ContentLength)
+	})
+}
+
+type openFile struct{ *os.File }
+
+func (openFile) Close() error { return nil }
+
+func TestAnUnreadFileIsWhereItWas(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(name, []byte("content"), 0o600))
+	for _, mode := range []string{"bare", "retryhttp"} {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		defer f.Close()
+		var got []string
+		base := script.New(
+			script.Fail(&net.OpError{Op: "dial", Err: errBroken}), // nothing was read
+			func(r *http.Request) (*http.Response, error) {
+				b, _ := io.ReadAll(r.Body)
+				got = append(got, string(b))
+				r.Body.Close()
+				return script.Response(r, 200), nil
+			})
+		var rt http.RoundTripper = base
+		if mode == "retryhttp" {
+			rt = retryhttp.New(base, retryhttp.Policy{})
+		}
+		for range 2 {
+			req, _ := http.NewRequest("POST", "http://server/", openFile{f})
+			_, _ = rt.RoundTrip(req)
+		}
+		assert.Equal(t, []string{"content"}, got, mode)
+	}
+}
+
+type nullSeeker struct{ io.Reader }
+
+func (nullSeeker) Seek(int64, int) (int64, error) { return 0, nil }
+func (nullSeeker) Close() error                   { return nil }
+
+type forwardOnly struct{ n *bytes.Reader }
+
+func (f forwardOnly) Read(p []byte) (int, error) { return f.n.Read(p) }
+func (f forwardOnly) Close() error               { return nil }
+
+func (f forwardOnly) Seek(off int64, whence int) (int64, error) {
+	if whence == io.SeekCurrent && off == 0 {
+		return f.n.Seek(0, io.SeekCurrent)
+	}
+	return 0, errors.New("cannot seek")
+}
+
+func TestTheLastResponseComesBackWhereABodyCannotBeRewound(t *testing.T) {
+	for name, body := range map[string]io.Reader{
+		"Seek does nothing":       nullSeeker{strings.NewReader("content")},
+		"Seek only tells":         forwardOnly{bytes.NewReader([]byte("content"))},
+		"a stream that has ended": io.NopCloser(io.MultiReader(strings.NewReader("x"), funcBody(func([]byte) (int, error) { return 0, errBroken }))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req, _ := http.NewRequest("PUT", "http://server/", body)
+				base := script.New(func(r *http.Request) (*http.Response, error) {
+					defer r.Body.Close()
+					_, err := io.ReadAll(r.Body)
+					if name != "a stream that has ended" && err != nil {
+						return nil, err
+					}
+					return script.Response(r, 503), nil
+				}, script.Status(503))
+				resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+				require.NoError(t, err, "the server answered 503, and the bare base returns that")
+				assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+			})
+		})
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestABodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
+	errRead := errors.New("disk error")
+	broken := func() io.ReadCloser {
+		return &trackedBody{Reader: io.MultiReader(strings.NewReader("half"), errReader{errRead})}
+	}
+	for _, tc := range []struct {
+		name     string
+		getBody  bool
+		attempts int
+	}{{"without", false, 1}, {"with", true, 4}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(http.HandlerFunc(status(200)))
+				defer stop()
+				body := broken().(*trackedBody)
+				req, err := http.NewRequest("PUT", "http://server/", body)
+				require.NoError(t, err)
+				if tc.getBody {
+					req.GetBody = func() (io.ReadCloser, error) { return broken(), nil }
+				}
+				_, err = retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+				assert.ErrorIs(t, err, errRead)
+				assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
+				synctest.Wait()
+				assert.GreaterOrEqual(t, body.closes.Load(), int32(1))
+			})
+		})
+	}
+}
+
+func TestPanicOfABodyReachesTheCaller(t *testing.T) {
+	// A base that reads the body in the caller's goroutine, to sign it perhaps.
+	req, err := http.NewRequest("PUT", "http://server/", funcBody(func([]byte) (int, error) { panic(http.ErrAbortHandler) }))
+	require.NoError(t, err)
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		_, _ = retryhttp.New(readAllBase{}, retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
+	})
+}
+
+func TestGoexitOfABodyIsAnErrorOfTheBody(t *testing.T) {
+	req, err := http.NewRequest("PUT", "http://server/", funcBody(func([]byte) (int, error) { runtime.Goexit(); return 0, nil }))
+	require.NoError(t, err)
+	_, err = retryhttp.New(readAllBase{}, retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+	assert.ErrorContains(t, err, "Read ended its goroutine")
+}
+
+func TestTrailersOfABodyGoWithEveryAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trailers []http.Header
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			trailers = append(trailers, r.Trailer.Clone())
+			if len(trailers) < 3 {
+				w.WriteHeader(503)
+			}
+		}))
+		defer stop()
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.Body = &trailerBody{strings.NewReader("content"), req}
+		req.ContentLength = -1
+		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		want := http.Header{"X-Sum": {"sum of content"}}
+		assert.Equal(t, []http.Header{want, want, want}, trailers)
+	})
+}
+
+func TestAttemptsHaveTrailersOfTheirOwn(t *testing.T) {
+	// An attempt looks at the keys of its map while the body of the one before
+	// may still set values.
+	synctest.Test(t, func(t *testing.T) {
+		step := func(code int) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer, "before the body was read")
+				resp, err := script.Status(code)(req)
+				assert.Equal(t, http.Header{"X-Sum": {"sum of content"}}, req.Trailer)
+				return resp, err
+			}
+		}
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.Body = &trailerBody{strings.NewReader("content"), req}
+		resp, err := retryhttp.New(script.New(step(503), step(200)), retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// An attempt that is over may still read its body to the end, which sets the trailer.
+func TestAttemptsOfAGetBodyHaveTrailersOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req, err := http.NewRequest("PUT", "http://server/", nil)
+		require.NoError(t, err)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.Body = &trailerBody{strings.NewReader("content"), req}
+		req.GetBody = func() (io.ReadCloser, error) { return &trailerBody{strings.NewReader("content"), req}, nil }
+		step := func(code int) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer, "before the body was read")
+				resp, err := script.Status(code)(req)
+				assert.Equal(t, http.Header{"X-Sum": {"sum of content"}}, req.Trailer)
+				return resp, err
+			}
+		}
+		resp, err := retryhttp.New(script.New(step(503), step(200)), retryhttp.Policy{}).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// lateTrailerBody adds a trailer, which it did not announce, when it has been
+// read.
+type lateTrailerBody struct {
+	io.Reader
+	req *http.Request
+}
+
+func (b *lateTrailerBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.req.Trailer = http.Header{"X-Sum": {"sum of content"}}
+	}
+	return n, err
+}
+
+func (b *lateTrailerBody) Close() error { return nil }
+
+func TestTrailerThatWasNotAnnouncedIsNotSent(t *testing.T) {
+	req, err := http.NewRequest("PUT", "http://server/", nil)
+	require.NoError(t, err)
+	req.Body = &lateTrailerBody{strings.NewReader("content"), req}
+	base := script.New(script.Status(200))
+	_, err = retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Empty(t, base.Requests()[0].Trailer)
+}

@@ -1,0 +1,274 @@
+package retryhttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+func TestOnlyAttemptTimeoutWrapsTheBody(t *testing.T) {
+	body := newSlowBody(0)
+	resp, err := retryhttp.New(script.New(respond(200, body)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Same(t, body, resp.Body)
+
+	resp, err = retryhttp.New(script.New(respond(200, body)), retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.NotSame(t, body, resp.Body)
+	_, writes := resp.Body.(io.Writer)
+	assert.False(t, writes)
+	require.NoError(t, resp.Body.Close())
+}
+
+// conn is a body that is a connection, as a 101's is.
+type conn struct {
+	io.Reader
+	strings.Builder
+	closed bool
+}
+
+func (c *conn) Close() error { c.closed = true; return nil }
+
+func TestBodyOfA101StaysAConnection(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		c := &conn{Reader: strings.NewReader("from the server")}
+		resp, err := retryhttp.New(script.New(respond(101, c)), retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		rwc, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok)
+		_, err = io.WriteString(rwc, "to the server")
+		require.NoError(t, err)
+		assert.Equal(t, "to the server", c.String())
+		read, err := io.ReadAll(rwc)
+		require.NoError(t, err)
+		assert.Equal(t, "from the server", string(read))
+		require.NoError(t, rwc.Close())
+		assert.True(t, c.closed)
+	}
+}
+
+// The other side has closed its half.
+func TestAttemptContextOfA101LastsUntilItIsClosed(t *testing.T) {
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: &conn{Reader: strings.NewReader("all")}}, nil
+	})
+	resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.NoError(t, base.Requests()[0].Context().Err())
+	require.NoError(t, resp.Body.Close())
+	assert.Error(t, base.Requests()[0].Context().Err())
+}
+
+// Over HTTP/2 a server may end its answer, and still read the request.
+func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
+	read := func(resp *http.Response, _ *http.Request) { _, _ = io.Copy(io.Discard, resp.Body) }
+	closed := func(resp *http.Response, _ *http.Request) { _ = resp.Body.Close() }
+	sent := func(_ *http.Response, req *http.Request) { _ = req.Body.Close() }
+	opened := func(_ *http.Response, req *http.Request) { // as by a signer, who forgets one of two
+		for range 2 {
+			body, err := req.GetBody()
+			require.NoError(t, err)
+			defer body.Close()
+		}
+		_, err := req.GetBody()
+		require.NoError(t, err)
+	}
+	type step = func(*http.Response, *http.Request)
+	reader := func() *strings.Reader { return strings.NewReader("upload") }
+	requests := map[string]func(*http.Request){
+		"large":                          func(req *http.Request) { req.ContentLength = 64 << 10 },
+		"small, of unknown length":       func(req *http.Request) { req.ContentLength = -1 },
+		"small, from a stream":           func(req *http.Request) { req.GetBody = nil },
+		"small, from elsewhere":          func(req *http.Request) { req.Body = io.NopCloser(io.LimitReader(reader(), 6)) },
+		"small, from elsewhere, WriteTo": func(req *http.Request) { req.Body = io.NopCloser(bufio.NewReader(reader())) },
+		"small, of another type":         func(req *http.Request) { req.Body = struct{ io.ReadCloser }{req.Body} },
+	}
+	for name, steps := range map[string][]step{
+		"the response is read first":   {read, sent},
+		"the response is closed first": {closed, sent},
+		"the upload is sent first":     {sent, closed},
+		"sent first, and then read":    {sent, read},
+		"GetBody is called as well":    {opened, read, opened, sent},
+	} {
+		for kind, set := range requests {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				var attempt *http.Request
+				rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					attempt = req // and go on sending it
+					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer"))}, nil
+				}), retryhttp.Policy{AttemptTimeout: time.Minute})
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", reader())
+				require.NoError(t, err)
+				set(req)
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				for _, step := range steps {
+					assert.NoError(t, attempt.Context().Err())
+					step(resp, attempt)
+				}
+				assert.Error(t, attempt.Context().Err())
+			})
+		}
+	}
+}
+
+// Nobody has closed it, nor must they: net/http does not hold on to it either.
+func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		}))
+		srv.EnableHTTP2 = http2
+		srv.StartTLS()
+		defer srv.Close()
+		for kind, request := range bodyKinds(t) {
+			var attempt context.Context
+			rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				attempt = req.Context()
+				return srv.Client().Transport.RoundTrip(req)
+			}), retryhttp.Policy{AttemptTimeout: time.Minute})
+			req := request(bytes.Repeat([]byte("x"), 100<<10))
+			req.URL, req.Host = getURL(t, srv.URL).URL, ""
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err, kind)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err, kind)
+			select {
+			case <-attempt.Done():
+			case <-time.After(20 * time.Second):
+				t.Errorf("%s, HTTP/2 %t: it is kept", kind, http2)
+			}
+		}
+	}
+}
+
+// Nobody closes a response that has no body, and some check only for http.NoBody.
+func TestAttemptContextOfAResponseWithoutABodyIsReleased(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, tc := range []struct {
+			method string
+			code   int
+		}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}, {"PUT", 204}} {
+			t.Run(fmt.Sprintf("%s %d, HTTP/2: %v", tc.method, tc.code, http2), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						w.WriteHeader(tc.code)
+					}, http2)
+					defer stop()
+					var ctx context.Context
+					rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+						ctx = req.Context()
+						return base.RoundTrip(req)
+					}), retryhttp.Policy{AttemptTimeout: time.Hour})
+					req, err := http.NewRequest(tc.method, "http://server/", nil)
+					if tc.method == "PUT" {
+						req, err = http.NewRequest(tc.method, "http://server/", seekBody{strings.NewReader("x")})
+					}
+					require.NoError(t, err)
+					_, err = rt.RoundTrip(req) //nolint:bodyclose // that is the point
+					require.NoError(t, err)
+					synctest.Wait()
+					assert.Error(t, ctx.Err())
+					time.Sleep(time.Minute) // what net/http keeps for a closed stream
+				})
+			})
+		}
+	}
+}
+
+// A status alone does not tell that there is no body: over HTTP/2 a 204 may go on.
+func TestAttemptContextOfA204ThatGoesOnIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended error
+		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(204)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
+			ended = r.Context().Err()
+		}, true)
+		defer stop()
+		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		assert.NoError(t, ended)
+		require.NoError(t, resp.Body.Close())
+		time.Sleep(time.Minute) // what net/http keeps for a closed stream
+	})
+}
+
+// Some bases send what GetBody returns, and never look at the body.
+func TestAttemptContextIsReleasedThoughTheBaseUsesGetBody(t *testing.T) {
+	for name, use := range map[string]func(*http.Request) (io.ReadCloser, error){
+		"sends a clone": func(req *http.Request) (io.ReadCloser, error) { return req.GetBody() },
+		"reads a clone to its end first": func(req *http.Request) (io.ReadCloser, error) {
+			clone, err := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return req.Body, err
+		},
+		"reads a clone to its end and forgets it": func(req *http.Request) (io.ReadCloser, error) {
+			clone, err := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return http.NoBody, err
+		},
+		"opens a clone in vain": func(req *http.Request) (io.ReadCloser, error) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			clone, err := req.GetBody()
+			_ = clone.Close()
+			return req.Body, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ctx context.Context
+			base := script.New(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				body, err := use(req)
+				require.NoError(t, err)
+				clone := req.Clone(ctx)
+				clone.Body = body
+				return script.Status(200)(clone)
+			})
+			req, err := http.NewRequest("PUT", "http://host.example/", bytes.NewReader(make([]byte, 100<<10)))
+			require.NoError(t, err)
+			resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Hour}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.NoError(t, ctx.Err())
+			require.NoError(t, resp.Body.Close())
+			assert.Error(t, ctx.Err())
+		})
+	}
+}
+
+// Net/http looks at what these bodies are.
+func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
+	for _, body := range []io.Reader{http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1))} {
+		var seen io.ReadCloser
+		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			seen = req.Body
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
+		}), retryhttp.Policy{AttemptTimeout: time.Minute})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", body)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, req.Body, seen)
+	}
+}

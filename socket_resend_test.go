@@ -1,0 +1,279 @@
+package retryhttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/replay"
+)
+
+// net/http resends a request with an Idempotency-Key by itself, if it has a
+// GetBody and a reused connection breaks. The caller's request has none: it must
+// not be given one where the policy says that the request is not idempotent.
+func TestNotIdempotentByPolicyIsNotResentByNetHTTP(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	var posts atomic.Int32
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // answers, but hangs up on the first POST when it has read it
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for {
+					req, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					io.Copy(io.Discard, req.Body)
+					if req.Method == http.MethodPost && posts.Add(1) == 1 {
+						return
+					}
+					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}()
+		}
+	}()
+
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	rt := retryhttp.New(base, retryhttp.Policy{Idempotent: func(req *http.Request) bool {
+		return retryhttp.Idempotent(&http.Request{Method: req.Method})
+	}})
+	url := "http://" + listener.Addr().String()
+	get, err := http.NewRequest(http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(get) // so that the POST finds a connection to reuse
+	require.NoError(t, err)
+	resp.Body.Close()
+
+	post, err := http.NewRequest(http.MethodPost, url, io.MultiReader(strings.NewReader("x"))) // a stream, as in a proxy
+	require.NoError(t, err)
+	post.ContentLength = 1
+	post.Header.Set("Idempotency-Key", "17")
+	resp, err = rt.RoundTrip(post)
+	if err == nil {
+		resp.Body.Close()
+	}
+	assert.Error(t, err)
+	assert.EqualValues(t, 1, posts.Load(), "times the server has seen the POST")
+}
+
+// A server that takes the request, and then is gone.
+func TestEmptyKeyIsResentByNetHTTPAndNotUnprocessed(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
+			l, _ := net.Listen("tcp", "127.0.0.1:0")
+			var posts, dials atomic.Int32
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				br := bufio.NewReader(c)
+				r, _ := http.ReadRequest(br)
+				io.Copy(io.Discard, r.Body)
+				fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				r, err = http.ReadRequest(br)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, r.Body)
+				posts.Add(1) // processed
+			}()
+			base := &http.Transport{DialContext: func(ctx context.Context, n, a string) (net.Conn, error) {
+				if dials.Add(1) > 1 {
+					return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+				}
+				return net.Dial(n, a)
+			}}
+			defer l.Close()
+			defer base.CloseIdleConnections()
+			var classes []retryhttp.Class
+			rt := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0), Classify: func(a retryhttp.Attempt) retryhttp.Class {
+				c := retryhttp.Classify(a)
+				t.Log(a.Err, c)
+				classes = append(classes, c)
+				return c
+			}})
+			req, _ := http.NewRequest("GET", "http://"+l.Addr().String(), nil)
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			var body io.Reader = strings.NewReader("x")
+			if stream {
+				body = io.NopCloser(body)
+			}
+			req, _ = http.NewRequest("POST", "http://"+l.Addr().String(), body)
+			req.Header["Idempotency-Key"] = []string{""}
+			assert.False(t, retryhttp.Idempotent(req))
+			classes = nil
+			_, err = rt.RoundTrip(req)
+			assert.Error(t, err)
+			assert.EqualValues(t, 1, posts.Load(), "the server has processed it")
+			assert.NotContains(t, classes, retryhttp.Unprocessed)
+			if stream {
+				assert.EqualValues(t, 1, dials.Load(), "sent again by net/http")
+			}
+		})
+	}
+}
+
+// dyingServer answers one request, and at the second, which it reads to its end
+// and acts on, it dies: nobody listens any more when the connection breaks.
+func dyingServer(t *testing.T, act func()) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		br := bufio.NewReader(c)
+		for n := range 2 {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			if n == 0 {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				continue
+			}
+			act()
+			_ = l.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// The server has read a POST with a key, acted on it, and died. net/http resends it
+// by itself, and what the caller sees is that this dial was refused.
+func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
+	var payments atomic.Int32
+	addr := dyingServer(t, func() { payments.Add(1) })
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	var classes []retryhttp.Class
+	rt := retryhttp.New(base, retryhttp.Policy{
+		RetryUnprocessed: true, MaxAttempts: 2, Backoff: retryhttp.Constant(0),
+		// what the package documentation tells a reverse proxy to do
+		Idempotent: func(r *http.Request) bool { return r.Method == "GET" },
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			classes = append(classes, retryhttp.Classify(a))
+			return classes[len(classes)-1]
+		},
+	})
+	send := func() error {
+		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	}
+	require.NoError(t, send())
+	err := send()
+	e := errorOf(t, err)
+	require.EqualValues(t, 1, payments.Load(), "the payment did take effect")
+	assert.NotEqual(t, retryhttp.Unprocessed, classes[1], "%v", err)
+	assert.Equal(t, 1, e.Attempts, "not repeated")
+}
+
+// The same, default policy: Ambiguous must be true.
+func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
+	addr := dyingServer(t, func() {})
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	rt := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), OnRetry: func(retryhttp.Attempt) {
+		l2, err := net.Listen("tcp", addr) // the server is up again
+		if !assert.NoError(t, err) {
+			return
+		}
+		t.Cleanup(func() { _ = l2.Close() })
+		go http.Serve(l2, http.HandlerFunc(status(409)))
+	}})
+	send := func() (*http.Response, error) {
+		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return resp, err
+	}
+	_, err := send()
+	require.NoError(t, err)
+	resp, err := send()
+	require.NoError(t, err)
+	assert.Equal(t, 409, resp.StatusCode)
+	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous, "%+v", retryhttp.OutcomeOf(resp))
+}
+
+// Neither net/http nor we resend a stream that was sent in part, and the error
+// says what happened, not that the body could not be had again.
+func TestErrorOfAStreamThatCannotBeSentAgainNamesItsCause(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for n := 1; ; n++ {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			in := bufio.NewReader(conn)
+			req, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			_, _ = in.Peek(1000) // of the next request's
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
+	}()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	rt := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 100})
+	for range 2 {
+		req, err := http.NewRequest("POST", "http://"+listener.Addr().String(), io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))
+		require.NoError(t, err)
+		req.Header.Set("Idempotency-Key", "17")
+		resp, err := rt.RoundTrip(req)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+			continue
+		}
+		assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
+		assert.NotErrorIs(t, err, replay.ErrSpent)
+		return
+	}
+	t.Fatal("the second request went through")
+}

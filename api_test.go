@@ -47,7 +47,7 @@ var (
 	_                                                                   = retryhttp.Error{Outcome: retryhttp.Outcome{}, Err: error(nil)}
 )
 
-func TestConstants(t *testing.T) {
+func TestAPIConstants(t *testing.T) {
 	assert.Equal(t, []retryhttp.Class{0, 1, 2}, []retryhttp.Class{retryhttp.Final, retryhttp.Retryable, retryhttp.Unprocessed})
 	assert.Equal(t, []string{"final", "not-idempotent", "body", "attempts", "deadline", "retry-after", "budget", "canceled", "nested"}, []string{string(retryhttp.StopFinal), string(retryhttp.StopNotIdempotent), string(retryhttp.StopBody), string(retryhttp.StopAttempts), string(retryhttp.StopDeadline), string(retryhttp.StopRetryAfter), string(retryhttp.StopBudget), string(retryhttp.StopCanceled), string(retryhttp.StopNested)})
 }

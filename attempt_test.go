@@ -21,7 +21,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestABaseThatBreaksTheRules(t *testing.T) {
+func TestBaseThatBreaksTheRules(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			t.Log("attempt timeout", timeout)
@@ -50,7 +50,7 @@ func TestABaseThatBreaksTheRules(t *testing.T) {
 	}
 }
 
-func TestAttemptTellsHowLongItTook(t *testing.T) {
+func TestAttemptElapsedIsHowLongItTook(t *testing.T) {
 	var told []time.Duration
 	onRetry := func(a retryhttp.Attempt) { told = append(told, a.Elapsed) }
 	classify := func(a retryhttp.Attempt) retryhttp.Class {
@@ -81,7 +81,7 @@ func TestAttemptTellsHowLongItTook(t *testing.T) {
 	}
 }
 
-func TestEachAttemptKnowsItsNumber(t *testing.T) {
+func TestAttemptKnowsItsNumber(t *testing.T) {
 	plain := func(method string, body io.Reader) func() *http.Request {
 		return func() *http.Request {
 			req, err := http.NewRequest(method, "http://host.example/", body)
@@ -126,7 +126,7 @@ func unprocessed(a retryhttp.Attempt) retryhttp.Class {
 }
 
 // What a base got is its own for as long as it likes.
-func TestAnAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
+func TestAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
 	base := &numbers{failures: 2}
 	resp, err := retryhttp.New(base, noWait).RoundTrip(getURL(t, "http://host.example"))
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestAnAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
 	}
 }
 
-func TestAttemptsAreNumberedThroughTransportsOnTopOfEachOther(t *testing.T) {
+func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 	for name, classify := range map[string]func(retryhttp.Attempt) retryhttp.Class{
 		"the inner one retries": nil,
 		"the outer one retries": func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final },
@@ -162,7 +162,7 @@ func TestAttemptsAreNumberedThroughTransportsOnTopOfEachOther(t *testing.T) {
 	}
 }
 
-func TestAContextFromElsewhereHasTheNumberOne(t *testing.T) {
+func TestAttemptNumberOfAContextFromElsewhereIsOne(t *testing.T) {
 	assert.Equal(t, 1, retryhttp.AttemptNumber(t.Context()))
 }
 
@@ -224,7 +224,7 @@ func TestAttemptTimeoutIsFoundInTheAttemptsContextOnly(t *testing.T) {
 	})
 }
 
-func TestAResponseThatComesTooLateIsClosed(t *testing.T) {
+func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := newSlowBody(0)
 		rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
@@ -237,7 +237,7 @@ func TestAResponseThatComesTooLateIsClosed(t *testing.T) {
 	})
 }
 
-func TestCancelWinsOverAttemptTimeout(t *testing.T) {
+func TestAttemptTimeoutYieldsToCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
 		defer stop()
@@ -288,7 +288,7 @@ func TestAttemptContextIsReleasedAfterAnError(t *testing.T) {
 	assert.Error(t, base.Requests()[0].Context().Err())
 }
 
-func TestBasePanicEndsTheAttemptsContext(t *testing.T) {
+func TestAttemptContextIsReleasedAfterAPanicOfTheBase(t *testing.T) {
 	var ctx context.Context
 	base := roundTripperFunc(func(r *http.Request) (*http.Response, error) { ctx = r.Context(); panic(http.ErrAbortHandler) })
 	req, _ := http.NewRequest("GET", "http://server/", nil)

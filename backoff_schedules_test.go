@@ -17,7 +17,7 @@ import (
 // These tests build schedules of other libraries, and check them against published
 // numbers.
 
-func TestScheduleOfGoogleCoreReporting(t *testing.T) {
+func TestBackoffScheduleOfGoogleCoreReporting(t *testing.T) {
 	// Five waits of 2^n seconds, n = 0…4, plus up to 1,000 ms drawn anew each time.
 	backoff := retryhttp.Exponential(time.Second, 16*time.Second).PlusJitter(time.Second)
 	for n := range 5 {
@@ -44,7 +44,7 @@ func TestScheduleOfGoogleCoreReporting(t *testing.T) {
 	})
 }
 
-func TestScheduleOfGoogleHTTPClientForJava(t *testing.T) {
+func TestBackoffScheduleOfGoogleHTTPClientForJava(t *testing.T) {
 	// The interval grows by 1.5 from 500 ms to 60 s, and the wait is drawn from
 	// within a half of it to either side. The table stands in its documentation,
 	// in seconds; its rows are cut, and each is computed from the one before.
@@ -99,7 +99,7 @@ func TestScheduleOfGoogleHTTPClientForJava(t *testing.T) {
 	})
 }
 
-func TestSchedulesThatAreNamedElsewhere(t *testing.T) {
+func TestBackoffSchedulesThatAreNamedElsewhere(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		policy retryhttp.Policy
@@ -136,7 +136,7 @@ func TestSchedulesThatAreNamedElsewhere(t *testing.T) {
 	})
 }
 
-func TestScheduleOfAWSJitters(t *testing.T) {
+func TestBackoffScheduleOfAWSJitters(t *testing.T) {
 	// The simulator of "Exponential Backoff And Jitter": base 5 ms, cap 2,000 ms,
 	// and a counter that starts at 1, so that its first exponential is 10 ms.
 	const limit = 2000 * time.Millisecond

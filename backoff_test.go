@@ -146,7 +146,7 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 
 // Where the limit is no multiple of three, prev at a third of it has a ceiling
 // of its own.
-func TestDecorrelatedJitterStaysWithinThreeTimesThePreviousWait(t *testing.T) {
+func TestBackoffDecorrelatedJitterStaysWithinThreeTimesThePreviousWait(t *testing.T) {
 	decorrelated := retryhttp.DecorrelatedJitter(1, 5)
 	for range 100 {
 		assert.LessOrEqual(t, decorrelated(2, 1), time.Duration(3))
@@ -248,7 +248,7 @@ func TestBackoffWrappersPassTheirArgumentsOn(t *testing.T) {
 	assert.Equal(t, []args{{3, 4}, {5, 6}}, got)
 }
 
-func TestDecorrelatedJitterGrowsFromItsLastDraw(t *testing.T) {
+func TestBackoffDecorrelatedJitterGrowsFromItsLastDraw(t *testing.T) {
 	b := retryhttp.DecorrelatedJitter(time.Millisecond, time.Second)
 	for range 200 {
 		prev := time.Duration(0)

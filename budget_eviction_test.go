@@ -21,7 +21,7 @@ const maxBuckets = 4096
 
 func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
 
-func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
+func TestBudgetEvictsTheWorthlessFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		bucket *retryhttp.TokenBucket
 		use    func(*retryhttp.TokenBucket, *http.Request)
@@ -54,7 +54,7 @@ func TestTokenBucketEvictsTheWorthlessFirst(t *testing.T) {
 	}
 }
 
-func TestTokenBucketEvictsTheOneUnusedForLongest(t *testing.T) {
+func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 	for name, use := range map[string]func(*retryhttp.TokenBucket, *http.Request){
 		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) },
 		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req) },
@@ -92,7 +92,7 @@ func TestTokenBucketEvictsTheOneUnusedForLongest(t *testing.T) {
 	}
 }
 
-func TestTokenBucketEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
+func TestBudgetEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		for i := range maxBuckets - 1 {
@@ -110,7 +110,7 @@ func TestTokenBucketEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
 
 // Healthy hosts stay as good as new while they are in use, and make room for a new
 // one; a dead one that is in use would leave it nothing.
-func TestTokenBucketEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
+func TestBudgetEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		alive := func(i int) *http.Request { return requestTo(fmt.Sprint("alive-", i)) }
@@ -131,7 +131,7 @@ func TestTokenBucketEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
 	})
 }
 
-func TestTokenBucketLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
+func TestBudgetLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
 	for idle, want := range map[time.Duration]float64{20 * time.Second: 0, 20*time.Second + 1: 5} {
 		synctest.Test(t, func(t *testing.T) {
 			var b retryhttp.TokenBucket
@@ -145,7 +145,7 @@ func TestTokenBucketLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) 
 }
 
 // A deposit is noticed late, and is no sign that the host was drawn on.
-func TestTokenBucketLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
+func TestBudgetLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		for i := range maxBuckets {
@@ -160,7 +160,7 @@ func TestTokenBucketLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
 }
 
 // A sender of webhooks meets ever more hosts that are dead.
-func TestTokenBucketRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
+func TestBudgetRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
 	for name, b := range map[string]*retryhttp.TokenBucket{
 		"default":        {},
 		"MinPerSecond":   {MinPerSecond: 1},
@@ -181,7 +181,7 @@ func TestTokenBucketRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
 
 // Of hosts that answer, one attempt in a hundred fails; the others are dead, and
 // there are more than a TokenBucket keeps.
-func TestTokenBucketRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
+func TestBudgetRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead, alive = 2500, 2500
 		var b retryhttp.TokenBucket
@@ -207,7 +207,7 @@ func TestTokenBucketRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T)
 	})
 }
 
-func TestTokenBucketDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
+func TestBudgetDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
 	for name, b := range map[string]*retryhttp.TokenBucket{
 		"default":        {},
 		"MinPerSecond":   {MinPerSecond: 0.001},
@@ -235,7 +235,7 @@ func TestTokenBucketDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
 }
 
 // An outage of more hosts than there are buckets.
-func TestOutageOfManyHostsDiesOut(t *testing.T) {
+func TestBudgetDiesOutInAnOutageOfManyHosts(t *testing.T) {
 	var b retryhttp.TokenBucket
 	granted := 0
 	reqs := make([]*http.Request, 4196)
@@ -254,7 +254,7 @@ func TestOutageOfManyHostsDiesOut(t *testing.T) {
 	assert.LessOrEqual(t, granted, 5*len(reqs), "each host has Burst 5 and no success")
 }
 
-func TestFloorIsNotGrantedAnewByEviction(t *testing.T) {
+func TestBudgetFloorIsNotGrantedAnewByEviction(t *testing.T) {
 	b := &retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 1e-6}
 	granted := 0
 	for range 3 {
@@ -269,7 +269,7 @@ func TestFloorIsNotGrantedAnewByEviction(t *testing.T) {
 }
 
 // A busy host finds its way in, though all buckets are in use.
-func TestTokenBucketMakesRoomForABusyHost(t *testing.T) {
+func TestBudgetMakesRoomForABusyHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		for i := range maxBuckets {

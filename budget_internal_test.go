@@ -33,7 +33,7 @@ func kept(t *testing.T, b *TokenBucket) int {
 	return n
 }
 
-func TestTokenBucketTokensMakesNoBucket(t *testing.T) {
+func TestBudgetTokensMakesNoBucket(t *testing.T) {
 	b := TokenBucket{MinPerSecond: 2}
 	for i := range 100 {
 		require.Equal(t, 7.0, b.Tokens(requestForKey(fmt.Sprint(i))))
@@ -46,7 +46,7 @@ func TestTokenBucketTokensMakesNoBucket(t *testing.T) {
 	assert.Equal(t, 3, kept(t, &b))
 }
 
-func TestTokenBucketKeepsABoundedNumberOfBuckets(t *testing.T) {
+func TestBudgetKeepsABoundedNumberOfBuckets(t *testing.T) {
 	for name, use := range map[string]func(*TokenBucket, *http.Request){
 		"as good as new": func(b *TokenBucket, req *http.Request) { b.Deposit(req) },
 		"used":           func(b *TokenBucket, req *http.Request) { b.Withdraw(req) },
@@ -68,7 +68,7 @@ func TestTokenBucketKeepsABoundedNumberOfBuckets(t *testing.T) {
 }
 
 // The list is made once for many evictions, here of buckets that are in use.
-func TestTokenBucketListsItsBucketsSeldom(t *testing.T) {
+func TestBudgetListsItsBucketsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b TokenBucket
 		lists := 0
@@ -100,7 +100,7 @@ func returns(t *testing.T, f func()) {
 	}
 }
 
-func TestTokenBucketDepositTakesNoLock(t *testing.T) {
+func TestBudgetDepositTakesNoLock(t *testing.T) {
 	b := TokenBucket{Ratio: 0.1, Burst: 50, Window: -1}
 	req := requestForKey("a")
 	for range 50 {
@@ -123,7 +123,7 @@ func TestTokenBucketDepositTakesNoLock(t *testing.T) {
 	assert.InDelta(t, 0.1*5*foldEvery, b.Tokens(req), 1e-9, "and nothing was lost")
 }
 
-func TestTokenBucketDepositFoldsOnceInAWhile(t *testing.T) {
+func TestBudgetDepositFoldsOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b TokenBucket
 		req := requestForKey("a")
@@ -135,7 +135,7 @@ func TestTokenBucketDepositFoldsOnceInAWhile(t *testing.T) {
 	})
 }
 
-func TestTokenBucketWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
+func TestBudgetWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		op   func(*TokenBucket, *http.Request)
 		want float64 // tokens of the successor
@@ -194,7 +194,7 @@ func evictAsNew(b *TokenBucket) {
 	}
 }
 
-func TestTokenBucketEvictionGrantsNothingTwice(t *testing.T) {
+func TestBudgetEvictionGrantsNothingTwice(t *testing.T) {
 	// A bucket whose tokens all came back is as good as new and evicted at once,
 	// while others are about to withdraw from it. One with a token out is worth
 	// keeping, so never more are out than it holds at the start.
@@ -245,7 +245,7 @@ func TestTokenBucketEvictionGrantsNothingTwice(t *testing.T) {
 }
 
 // A bucket that the list names may be drained before its turn comes.
-func TestTokenBucketPassesOverWhatWasUsedSinceTheList(t *testing.T) {
+func TestBudgetPassesOverWhatWasUsedSinceTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b TokenBucket
 		for i := range maxBuckets {

@@ -197,7 +197,7 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 	}
 }
 
-func TestTokenBucketAgreesWithAPlainModel(t *testing.T) {
+func TestBudgetAgreesWithAPlainModel(t *testing.T) {
 	pick := func(rng *rand.Rand, from ...float64) float64 { return from[rng.IntN(len(from))] }
 	run := func(perSecond ...float64) func(*testing.T) {
 		return func(t *testing.T) {

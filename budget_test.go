@@ -27,7 +27,7 @@ var (
 	_ retryhttp.Budget = retryhttp.Unlimited{}
 )
 
-func TestUnlimitedNeverRefuses(t *testing.T) {
+func TestBudgetUnlimitedNeverRefuses(t *testing.T) {
 	var b retryhttp.Unlimited
 	for range 1000 {
 		require.True(t, b.Withdraw(nil))
@@ -36,7 +36,7 @@ func TestUnlimitedNeverRefuses(t *testing.T) {
 	b.Deposit(nil)
 }
 
-func TestTokenBucketZeroValueIsReady(t *testing.T) {
+func TestBudgetZeroValueIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		req := requestTo("a")
@@ -54,7 +54,7 @@ func TestTokenBucketZeroValueIsReady(t *testing.T) {
 	})
 }
 
-func TestTokenBucketEarnsExactlyItsRatio(t *testing.T) {
+func TestBudgetEarnsExactlyItsRatio(t *testing.T) {
 	for name, c := range map[string]struct {
 		ratio     float64
 		successes int
@@ -100,7 +100,7 @@ func TestTokenBucketEarnsExactlyItsRatio(t *testing.T) {
 	}
 }
 
-func TestTokenBucketFields(t *testing.T) {
+func TestBudgetFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		bucket *retryhttp.TokenBucket
 		start  float64 // tokens
@@ -149,7 +149,7 @@ func TestTokenBucketFields(t *testing.T) {
 	}
 }
 
-func TestTokenBucketSurvivesHugeFields(t *testing.T) {
+func TestBudgetSurvivesHugeFields(t *testing.T) {
 	for name, b := range map[string]*retryhttp.TokenBucket{
 		"burst":              {Burst: math.MaxInt},
 		"ratio":              {Ratio: math.MaxFloat64},
@@ -177,7 +177,7 @@ func TestTokenBucketSurvivesHugeFields(t *testing.T) {
 	}
 }
 
-func TestTokenBucketKeepsKeysApart(t *testing.T) {
+func TestBudgetKeepsKeysApart(t *testing.T) {
 	byTenant := func(req *http.Request) string { return req.Header.Get("Tenant") }
 	tenant := func(host, name string) *http.Request {
 		req := requestTo(host)
@@ -226,7 +226,7 @@ func TestTokenBucketKeepsKeysApart(t *testing.T) {
 	}
 }
 
-func TestTokenBucketAsksKeyOnceForEachOperation(t *testing.T) {
+func TestBudgetAsksKeyOnceForEachOperation(t *testing.T) {
 	asked := 0
 	b := retryhttp.TokenBucket{Key: func(*http.Request) string { asked++; return fmt.Sprint(asked) }}
 	for i, op := range []func(*http.Request){
@@ -237,7 +237,7 @@ func TestTokenBucketAsksKeyOnceForEachOperation(t *testing.T) {
 	}
 }
 
-func TestTokenBucketRefundIsExactAndNeverOverfills(t *testing.T) {
+func TestBudgetRefundIsExactAndNeverOverfills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 3}
 		req := requestTo("a")
@@ -257,7 +257,7 @@ func TestTokenBucketRefundIsExactAndNeverOverfills(t *testing.T) {
 	})
 }
 
-func TestTokenBucketRefundRespectsRoomThatHasShrunk(t *testing.T) {
+func TestBudgetRefundRespectsRoomThatHasShrunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Ratio: 1, Burst: -1}
 		req := requestTo("a")
@@ -271,7 +271,7 @@ func TestTokenBucketRefundRespectsRoomThatHasShrunk(t *testing.T) {
 	})
 }
 
-func TestTokenBucketRefundGoesToTheEarnedTokens(t *testing.T) {
+func TestBudgetRefundGoesToTheEarnedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 1, Window: -1, MinPerSecond: 1}
 		req := requestTo("a")
@@ -288,7 +288,7 @@ func TestTokenBucketRefundGoesToTheEarnedTokens(t *testing.T) {
 	})
 }
 
-func TestTokenBucketMinPerSecondKeepsItsRate(t *testing.T) {
+func TestBudgetMinPerSecondKeepsItsRate(t *testing.T) {
 	for _, perSecond := range []float64{0.01, 0.5, 1, 2.5, 10, 100} {
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestTokenBucketMinPerSecondKeepsItsRate(t *testing.T) {
 	}
 }
 
-func TestTokenBucketAsksMinPerSecondLast(t *testing.T) {
+func TestBudgetAsksMinPerSecondLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 2, Window: -1, Ratio: -1, MinPerSecond: 3}
 		req := requestTo("a")
@@ -323,7 +323,7 @@ func TestTokenBucketAsksMinPerSecondLast(t *testing.T) {
 	})
 }
 
-func TestTokenBucketTokensIsWhatWithdrawGrants(t *testing.T) {
+func TestBudgetTokensIsWhatWithdrawGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Ratio: 0.5, Burst: 1, MinPerSecond: 0.25}
 		req := requestTo("a")
@@ -335,7 +335,7 @@ func TestTokenBucketTokensIsWhatWithdrawGrants(t *testing.T) {
 	})
 }
 
-func TestTokenBucketRoomFollowsTheRecentRate(t *testing.T) {
+func TestBudgetRoomFollowsTheRecentRate(t *testing.T) {
 	const n, ratio = 60, 0.5 // too few for a deposit to do the arithmetic
 	for _, window := range []time.Duration{time.Second, 0, 10 * time.Second, time.Hour} {
 		t.Run(window.String(), func(t *testing.T) {
@@ -400,7 +400,7 @@ func TestTokenBucketRoomFollowsTheRecentRate(t *testing.T) {
 	}
 }
 
-func TestTokenBucketWithoutWindowHoldsBurst(t *testing.T) {
+func TestBudgetWithoutWindowHoldsBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 3, Window: -1}
 		req := requestTo("a")
@@ -414,7 +414,7 @@ func TestTokenBucketWithoutWindowHoldsBurst(t *testing.T) {
 
 // Where nothing withdraws and nobody looks, the rate is still that of the last
 // Window, and not the mean over the bucket's life.
-func TestTokenBucketOfABusyClientFollowsTheLastWindow(t *testing.T) {
+func TestBudgetOfABusyClientFollowsTheLastWindow(t *testing.T) {
 	for name, c := range map[string]struct{ before, now int }{ // successes per second
 		"slowed down": {500, 100},
 		"sped up":     {20, 500},
@@ -439,7 +439,7 @@ func TestTokenBucketOfABusyClientFollowsTheLastWindow(t *testing.T) {
 	}
 }
 
-func TestTokenBucketOfABusyClientSpansABlip(t *testing.T) {
+func TestBudgetOfABusyClientSpansABlip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		busy, small := requestTo("busy"), requestTo("small")
@@ -458,7 +458,7 @@ func TestTokenBucketOfABusyClientSpansABlip(t *testing.T) {
 	})
 }
 
-func TestTokenBucketGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T) {
+func TestBudgetGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T) {
 	// Room for all that is earned, so that every token must be accounted for.
 	const burst, workers, successes, ratio = 5000, 8, 2000, 0.1
 	b := retryhttp.TokenBucket{Burst: burst, Ratio: ratio, Window: -1}
@@ -498,7 +498,7 @@ func TestTokenBucketGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T)
 	assert.EqualValues(t, workers*successes/10, total)
 }
 
-func TestTokenBucketDepositAllocatesNothing(t *testing.T) {
+func TestBudgetDepositAllocatesNothing(t *testing.T) {
 	for name, b := range map[string]*retryhttp.TokenBucket{
 		"default":        {},
 		"MinPerSecond":   {MinPerSecond: 10},
@@ -513,7 +513,7 @@ func TestTokenBucketDepositAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestTokenBucketSharedByTransportsBoundsTheirSum(t *testing.T) {
+func TestBudgetSharedByTransportsBoundsTheirSum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
 		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
@@ -577,7 +577,7 @@ type refundPanics struct{ retryhttp.Unlimited }
 
 func (refundPanics) Refund(*http.Request) { panic(http.ErrAbortHandler) }
 
-func TestRefundThatPanicsClosesTheNextBody(t *testing.T) {
+func TestBudgetRefundThatPanicsClosesTheNextBody(t *testing.T) {
 	next := &trackedBody{Reader: strings.NewReader("x")}
 	ctx, cancel := context.WithCancel(t.Context())
 	req, _ := http.NewRequestWithContext(ctx, "PUT", "http://server/", strings.NewReader("x"))

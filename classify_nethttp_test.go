@@ -61,7 +61,7 @@ func TestClassifyNetHTTPRequestErrors(t *testing.T) {
 	}
 }
 
-func TestInvalidRequestsAreFinal(t *testing.T) {
+func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 	h1 := httptest.NewServer(http.HandlerFunc(status(200)))
 	defer h1.Close()
 	h2 := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
@@ -226,7 +226,7 @@ func (c flipConn) Read(p []byte) (int, error) {
 }
 
 // One bit flips on the way in the middle of a connection: bad record MAC.
-func TestCorruptedRecordIsRetryable(t *testing.T) {
+func TestClassifyNetHTTPCorruptedRecord(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(status(200)))
 	srv.Config.ErrorLog = discardLog
 	defer srv.Close()

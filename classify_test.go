@@ -119,7 +119,7 @@ type hidingMore struct{ hiding }
 func (e hidingMore) Unwrap() error { return io.ErrUnexpectedEOF }
 
 // A base with a second endpoint to fall back to joins what happened at both.
-func TestJoinOfDialErrorAndBrokenConnectionIsNotUnprocessed(t *testing.T) {
+func TestClassifyJoinOfDialErrorAndBrokenConnection(t *testing.T) {
 	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	for name, err := range map[string]error{
 		"join dial first": errors.Join(dialRefused, reads),
@@ -141,7 +141,7 @@ type emptyJoin struct{}
 func (emptyJoin) Error() string   { return "every endpoint failed" }
 func (emptyJoin) Unwrap() []error { return nil }
 
-func TestAnErrorAfterTheCallersContextEndedIsFinal(t *testing.T) {
+func TestClassifyErrorAfterTheCallersContextEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	req := get(t, ctx)
 	assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: errBroken}))
@@ -161,7 +161,7 @@ func TestClassHasAName(t *testing.T) {
 	assert.Equal(t, []string{"final", "retryable", "unprocessed", "Class(7)"}, names)
 }
 
-func TestAClassThatIsNoneEndsTheRetries(t *testing.T) {
+func TestClassThatIsNoneEndsTheRetries(t *testing.T) {
 	budget := &countingBudget{}
 	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
 		Budget:   budget,
@@ -200,7 +200,7 @@ func TestClassifySeesTheAttempt(t *testing.T) {
 	})
 }
 
-func TestNoSuchHostIsNotRetried(t *testing.T) {
+func TestClassifyNoSuchHostIsNotRetried(t *testing.T) {
 	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
 	}}
@@ -209,7 +209,7 @@ func TestNoSuchHostIsNotRetried(t *testing.T) {
 }
 
 // A body that does not fit its ContentLength does not fit it the next time.
-func TestContentLengthThatDoesNotFitIsFinal(t *testing.T) {
+func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, tc := range []struct {
 			body   string

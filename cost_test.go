@@ -23,7 +23,7 @@ import (
 // What is counted here is counted without the race detector, which makes
 // sync.Pool forget at random.
 
-func TestFirstAttemptSuccessAllocatesNothing(t *testing.T) {
+func TestCostOfAFirstAttemptSuccessIsNoAllocation(t *testing.T) {
 	bare := &stub{statuses: []int{200}}
 	for name, rt := range transports(bare) {
 		for _, kind := range requestKinds {
@@ -34,7 +34,7 @@ func TestFirstAttemptSuccessAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestTwoRetriesAllocateThreeObjects(t *testing.T) {
+func TestCostOfTwoRetriesIsThreeObjects(t *testing.T) {
 	bare := &stub{statuses: []int{503, 503, 200}, body: true}
 	rt := retryhttp.New(bare, noWait)
 	req := requestKinds[0].make()
@@ -44,7 +44,7 @@ func TestTwoRetriesAllocateThreeObjects(t *testing.T) {
 }
 
 // A stream that no retry can follow is neither wrapped nor recorded.
-func TestStreamWithoutRetriesAllocatesTwoObjectsAtMost(t *testing.T) {
+func TestCostOfAStreamWithoutRetriesIsTwoObjectsAtMost(t *testing.T) {
 	for _, size := range []int{60 << 10, 10 << 20} {
 		content := make([]byte, size)
 		rt := retryhttp.New(consuming{}, retryhttp.Policy{})
@@ -54,7 +54,7 @@ func TestStreamWithoutRetriesAllocatesTwoObjectsAtMost(t *testing.T) {
 }
 
 // Of a body there is also what its GetBody returns.
-func TestTwoRetriesOfABodyAllocateNoMoreThanTheirBodies(t *testing.T) {
+func TestCostOfTwoRetriesOfABodyIsTheirBodies(t *testing.T) {
 	bare := &stub{statuses: []int{503, 503, 200}, body: true}
 	req, err := http.NewRequest(http.MethodPut, "http://host.example/", bytes.NewReader(make([]byte, 1<<10)))
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func sendFileTwice(tb testing.TB, size int64) (sent int64) {
 	return sent
 }
 
-func TestAFileIsSentAgainInConstantMemory(t *testing.T) {
+func TestCostOfAFileSentAgainIsConstantMemory(t *testing.T) {
 	const size = 64 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -162,7 +162,7 @@ func sleepers(tb testing.TB) (floor, ours float64) {
 	return floor, ours
 }
 
-func TestSleepersCostLittleMoreThanASleep(t *testing.T) {
+func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
 	floor, ours := sleepers(t)
 	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
 	assert.LessOrEqual(t, ours, 1.1*floor)
@@ -176,7 +176,7 @@ func BenchmarkSleepers(b *testing.B) {
 	}
 }
 
-func TestAWholeUploadIsNotReadAhead(t *testing.T) {
+func TestBodyIsNotReadAhead(t *testing.T) {
 	body := &trackedBody{Reader: bytes.NewReader(make([]byte, 1<<20))}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http
 // silent is a server that never answers.
 func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-func TestAnInteractiveCallIsOverInTime(t *testing.T) {
+func TestInteractiveCallIsOverInTime(t *testing.T) {
 	serving(t, silent, func(t *testing.T, base http.RoundTripper) {
 		start := time.Now()
 		client := &http.Client{Transport: retryhttp.New(base, interactive), Timeout: 2 * time.Second}
@@ -47,7 +47,7 @@ func TestAnInteractiveCallIsOverInTime(t *testing.T) {
 	})
 }
 
-func TestAnInteractiveCallThatMayNotBeRepeatedIsOnlyCutShort(t *testing.T) {
+func TestInteractiveCallThatMayNotBeRepeatedIsOnlyCutShort(t *testing.T) {
 	slow := func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }
 	unset := func(p *retryhttp.Policy) { p.AttemptTimeout = 0 }
 	for name, tc := range map[string]struct {
@@ -71,7 +71,7 @@ func TestAnInteractiveCallThatMayNotBeRepeatedIsOnlyCutShort(t *testing.T) {
 	}
 }
 
-func TestABatchJobOutlastsAnOutageAndTurnsItsServerNoHarm(t *testing.T) {
+func TestBatchJobOutlastsAnOutageAndDoesItsServerNoHarm(t *testing.T) {
 	const outage = 10 * time.Minute
 	var start time.Time
 	attempts := 0
@@ -92,7 +92,7 @@ func TestABatchJobOutlastsAnOutageAndTurnsItsServerNoHarm(t *testing.T) {
 
 // The server works on a payment for a while, whether or not the client still
 // listens, and says so to whoever asks again. Ten are under way at once.
-func TestAPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
+func TestPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		needs time.Duration
 		lost  bool
@@ -156,7 +156,7 @@ func unused(p retryhttp.Policy) retryhttp.Budget {
 	return &retryhttp.TokenBucket{Ratio: b.Ratio, Burst: b.Burst, MinPerSecond: b.MinPerSecond}
 }
 
-func TestAPaymentAfterAnOutageGetsItsRetries(t *testing.T) {
+func TestPaymentAfterAnOutageGetsItsRetries(t *testing.T) {
 	var began atomic.Pointer[time.Time]
 	var up atomic.Bool
 	serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +185,7 @@ func TestAPaymentAfterAnOutageGetsItsRetries(t *testing.T) {
 }
 
 // A refusal of the second attempt says nothing about the first.
-func TestAPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
+func TestPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
 	for _, status := range []int{401, 403, 404, 408, 422, 429} {
 		n := 0
 		serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -203,7 +203,7 @@ func TestAPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
 	}
 }
 
-func TestAnUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
+func TestLargeUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "upload")
 	require.NoError(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
 	var attempts, got atomic.Int64
@@ -231,7 +231,7 @@ func TestAnUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
 	})
 }
 
-func TestARateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
+func TestRateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
 	for _, tc := range []struct {
 		method, after    string
 		status, attempts int
@@ -261,7 +261,7 @@ func TestARateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
 	}
 }
 
-func TestARateLimitThatLastsIsGivenUp(t *testing.T) {
+func TestRateLimitThatLastsIsGivenUp(t *testing.T) {
 	serving(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "300")
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -276,7 +276,7 @@ func TestARateLimitThatLastsIsGivenUp(t *testing.T) {
 }
 
 // A limiter's wait that the deadline does not allow is an error at once, each time.
-func TestALimiterBeneathThatForbidsAWaitCostsNoBudget(t *testing.T) {
+func TestLimiterBelowThatForbidsAWaitCostsNoBudget(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wrap     func(error) error
 		attempts int
@@ -300,7 +300,7 @@ func TestALimiterBeneathThatForbidsAWaitCostsNoBudget(t *testing.T) {
 	}
 }
 
-func TestACommandIsOverWhileSomebodyStillLooks(t *testing.T) {
+func TestCommandIsOverWhileSomebodyStillLooks(t *testing.T) {
 	for name, server := range map[string]http.HandlerFunc{
 		"silent": silent,
 		"busy": func(w http.ResponseWriter, _ *http.Request) {

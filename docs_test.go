@@ -13,7 +13,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/snippets"
 )
 
-func TestDocumentsShowOnlyCodeThatIsTested(t *testing.T) {
+func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {
 	sources, err := filepath.Glob("examples/*/main.go")
 	require.NoError(t, err)
 	sources = append(sources, "example_test.go", "example_choosing_test.go")
@@ -24,7 +24,7 @@ func TestDocumentsShowOnlyCodeThatIsTested(t *testing.T) {
 	}
 }
 
-func TestReadmeShowsWhatTheQuickstartPrints(t *testing.T) {
+func TestREADMEShowsWhatTheQuickstartPrints(t *testing.T) {
 	output, err := snippets.WithoutIndent("examples/quickstart/output.txt")
 	require.NoError(t, err)
 	readme, err := snippets.WithoutIndent("README.md")
@@ -46,7 +46,7 @@ func TestREADMEHasTheTableOfTheComparison(t *testing.T) {
 	require.Contains(t, string(readme), table)
 }
 
-func TestLinksInDocumentsLeadSomewhere(t *testing.T) {
+func TestDocsLinksLeadSomewhere(t *testing.T) {
 	documents := []string{"README.md", "testdata/conformance/README.md"}
 	more, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func headings(t *testing.T, document string) (anchors []string) {
 }
 
 // What only some need, such as OpenTelemetry, is in modules of its own.
-func TestTheModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
+func TestModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
 	content, err := os.ReadFile("go.mod")
 	require.NoError(t, err)
 	var direct []string

@@ -58,7 +58,7 @@ func TestDrainIsBounded(t *testing.T) {
 	}
 }
 
-func TestBodyIsNotDrainedInVain(t *testing.T) {
+func TestDrainIsNotMadeInVain(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		length int64
@@ -89,7 +89,7 @@ func TestBodyIsNotDrainedInVain(t *testing.T) {
 	}
 }
 
-func TestFailedResponsesAreClosedAndTheLastIsNot(t *testing.T) {
+func TestDrainClosesFailedResponsesAndNotTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bodies := []*slowBody{newSlowBody(0), newSlowBody(0), newSlowBody(0)}
 		base := script.New(respond(503, bodies[0]), respond(500, bodies[1]), respond(503, bodies[2]))
@@ -288,7 +288,7 @@ type stuckBody struct{ release chan struct{} }
 func (b *stuckBody) Read([]byte) (int, error) { <-b.release; return 0, io.EOF }
 func (b *stuckBody) Close() error             { <-b.release; return nil }
 
-func TestABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
+func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := &stuckBody{make(chan struct{})}
 		base := script.New(respond(503, body), respond(503, body), script.Status(200))

@@ -93,7 +93,7 @@ func TestErrorIsFoundThroughAClient(t *testing.T) {
 }
 
 // Certificates and what a GOAWAY says are the server's to choose.
-func TestALongErrorIsToldInTimeThatGrowsWithItsLength(t *testing.T) {
+func TestErrorTextTakesTimeThatGrowsWithItsLength(t *testing.T) {
 	for _, fragment := range []string{"://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {
 		t.Run(fragment, func(t *testing.T) {
 			err := &retryhttp.Error{Err: errors.New(strings.Repeat(fragment, 1<<20/len(fragment)))}

@@ -189,7 +189,7 @@ func FuzzBackoff(f *testing.F) {
 	})
 }
 
-func FuzzTokenBucket(f *testing.F) {
+func FuzzBudget(f *testing.F) {
 	ops := []byte("\x04\x00\x08\x10\x18\x03\x0b\x06\x00\x0d\x05\xfd\x00\x07\x00\x01\x02\xff\x00\x03\xfe\x00")
 	for _, ratio := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -1, 0, 0.1, 1} {
 		f.Add(ratio, math.MaxInt64, int64(math.MaxInt64), math.Inf(1), ops)

@@ -176,7 +176,7 @@ func TestIdempotencyKeyLeavesTheCallersAlone(t *testing.T) {
 	}
 }
 
-func TestEmptyKeyIsReplacedHoweverItIsSpelled(t *testing.T) {
+func TestIdempotencyKeyThatIsEmptyIsReplacedHoweverItIsSpelled(t *testing.T) {
 	for _, name := range []string{"Idempotency-Key", "idempotency-key", "IDEMPOTENCY-KEY", "X-Idempotency-Key", "x-idempotency-key"} {
 		t.Run(name, func(t *testing.T) {
 			base := script.New(script.Status(503), script.Status(200))
@@ -210,7 +210,7 @@ func TestIdempotencyKeyInAnotherCase(t *testing.T) {
 	assert.Equal(t, []string{"mine"}, keys)
 }
 
-func TestKeyHookThatPanicsClosesTheBody(t *testing.T) {
+func TestIdempotencyKeyThatPanicsClosesTheBody(t *testing.T) {
 	for _, getBody := range []bool{false, true} {
 		body := &trackedBody{Reader: strings.NewReader("x")}
 		req, _ := http.NewRequest("POST", "http://server/", body)
@@ -223,7 +223,7 @@ func TestKeyHookThatPanicsClosesTheBody(t *testing.T) {
 	}
 }
 
-func TestARedirectDoesNotTakeAGeneratedKeyAlong(t *testing.T) {
+func TestIdempotencyKeyThatWasGeneratedIsNotRedirected(t *testing.T) {
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			keys := make(chan string, 10)

@@ -29,7 +29,7 @@ func TestOutcomeOfNothingRecorded(t *testing.T) {
 	assert.Equal(t, one, retryhttp.OutcomeOf(resp))
 }
 
-func TestOutcomeTellsTimes(t *testing.T) {
+func TestOutcomeHasTheTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
@@ -58,7 +58,7 @@ func TestOutcomeIsNotInheritedWithTheContext(t *testing.T) {
 	})
 }
 
-func TestARecordDoesNotKeepOldResponses(t *testing.T) {
+func TestOutcomeRecordDoesNotKeepOldResponses(t *testing.T) {
 	ctx := t.Context()
 	rt := retryhttp.New(script.New(script.Status(429)), retryhttp.Policy{MaxAttempts: 1})
 	var old []weak.Pointer[http.Response]
@@ -104,7 +104,7 @@ func TestResponseRequestIsTheCallers(t *testing.T) {
 	})
 }
 
-func TestABaseThatForgetsResponseRequest(t *testing.T) {
+func TestResponseRequestIsSetWhenTheBaseForgetsIt(t *testing.T) {
 	req := get(t, t.Context())
 	resp, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
 		resp := script.Response(req, 200)
@@ -115,7 +115,7 @@ func TestABaseThatForgetsResponseRequest(t *testing.T) {
 	assert.Same(t, req, resp.Request)
 }
 
-func TestRetriesDoNotMultiply(t *testing.T) {
+func TestNestedRetriesDoNotMultiply(t *testing.T) {
 	idempotent := func(*http.Request) bool { return true }
 	cases := []struct {
 		name     string
@@ -176,7 +176,7 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 	}
 }
 
-func TestRetriesOfLayersDoNotMultiply(t *testing.T) {
+func TestNestedRetriesOfThreeLayersDoNotMultiply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
 		var rt http.RoundTripper = roundTripperFunc(func(req *http.Request) (*http.Response, error) {
@@ -196,7 +196,7 @@ func TestRetriesOfLayersDoNotMultiply(t *testing.T) {
 	})
 }
 
-func TestRetriesDoNotMultiplyUnderAnAttemptTimeout(t *testing.T) {
+func TestNestedRetriesDoNotMultiplyUnderAnAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
 		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second), Budget: retryhttp.Unlimited{}}
@@ -208,7 +208,7 @@ func TestRetriesDoNotMultiplyUnderAnAttemptTimeout(t *testing.T) {
 	})
 }
 
-func TestAttemptTimeoutIsRetriedUnlessTheOneUnderneathHasRetried(t *testing.T) {
+func TestNestedAttemptTimeoutIsRetriedUnlessTheInnerTransportHasRetried(t *testing.T) {
 	slow := func(step script.Step) script.Step { // it does not look at its context
 		return func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second)
@@ -246,7 +246,7 @@ func TestNestedAmbiguityIsPassedOn(t *testing.T) {
 	})
 }
 
-func TestStopCanceledOfANestedTransport(t *testing.T) {
+func TestNestedTransportIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("enough"))
 		defer cancel()
@@ -272,7 +272,7 @@ func TestStopCanceledOfANestedTransport(t *testing.T) {
 
 // A base that derives a context of its own for the Transport below it, which ends
 // before that Transport's first attempt.
-func TestOutcomeCountsAnAttemptWhoseInnerTransportMadeNone(t *testing.T) {
+func TestNestedAttemptCountsThoughTheInnerTransportMadeNone(t *testing.T) {
 	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -283,7 +283,7 @@ func TestOutcomeCountsAnAttemptWhoseInnerTransportMadeNone(t *testing.T) {
 	assert.Equal(t, 1, errorOf(t, err).Attempts)
 }
 
-func TestAnErrorOfAnotherRequestIsNotAnInnerOutcome(t *testing.T) {
+func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// As with errgroup.WithContext: the first failure is the cause for the others.
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -300,7 +300,7 @@ func TestAnErrorOfAnotherRequestIsNotAnInnerOutcome(t *testing.T) {
 	})
 }
 
-func TestAnErrorOfABodysOriginIsNotAnInnerOutcome(t *testing.T) {
+func TestNestedOutcomeIsNotOneOfABodysOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, origin := retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
 		body := funcBody(func([]byte) (int, error) { return 0, origin })

@@ -94,7 +94,7 @@ func TestWithPolicyOfNothing(t *testing.T) {
 	assert.Equal(t, t.Context(), retryhttp.WithPolicy(t.Context(), nil))
 }
 
-func TestEditThatPanicsClosesTheBody(t *testing.T) {
+func TestWithPolicyEditThatPanicsClosesTheBody(t *testing.T) {
 	body := &trackedBody{Reader: strings.NewReader("x")}
 	ctx := retryhttp.WithPolicy(t.Context(), func(*retryhttp.Policy) { panic(http.ErrAbortHandler) })
 	req, _ := http.NewRequestWithContext(ctx, "POST", "http://server/", body)
@@ -102,7 +102,7 @@ func TestEditThatPanicsClosesTheBody(t *testing.T) {
 	assert.Equal(t, int32(1), body.closes.Load())
 }
 
-func TestABudgetThatIsANilBucketIsTheDefault(t *testing.T) {
+func TestPolicyBudgetThatIsANilBucketIsTheDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none *retryhttp.TokenBucket
 		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: none})
@@ -111,7 +111,7 @@ func TestABudgetThatIsANilBucketIsTheDefault(t *testing.T) {
 	})
 }
 
-func TestTheDefaultBudgetIsTheTransportsOwn(t *testing.T) {
+func TestPolicyDefaultBudgetIsTheTransportsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
 		one, other := retryhttp.New(base, retryhttp.Policy{}), retryhttp.New(base, retryhttp.Policy{})

@@ -18,7 +18,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestTheBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
+func TestBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 	// A server may answer before it has read the request. RoundTrip returns
 	// then, and the transport goes on sending.
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestTheBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 	})
 }
 
-func TestTheBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
+func TestBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
 	body := &trackedBody{Reader: strings.NewReader("x")}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ type slowCloser struct {
 
 func (b slowCloser) Close() error { <-b.free; return nil }
 
-func TestASlowCloseOfTheBodyDoesNotHoldUpTheResponse(t *testing.T) {
+func TestBodyWhoseCloseIsSlowDoesNotHoldUpTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
 		defer stop()
@@ -140,7 +140,7 @@ func TestASlowCloseOfTheBodyDoesNotHoldUpTheResponse(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatIsOverCannotReadOn(t *testing.T) {
+func TestBodyCannotBeReadByAnAttemptThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var old io.ReadCloser
 		var oldGetBody func() (io.ReadCloser, error)
@@ -174,7 +174,7 @@ func TestAnAttemptThatIsOverCannotReadOn(t *testing.T) {
 	})
 }
 
-func TestAResponseThatComesBackKeepsItsUpload(t *testing.T) {
+func TestBodyIsSentOnThoughItsResponseIsReturned(t *testing.T) {
 	// The old reader is cut off only when the retry is certain: here the
 	// budget refuses it, and the server may still want the rest.
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestAResponseThatComesBackKeepsItsUpload(t *testing.T) {
 	})
 }
 
-func TestCancelFreesAStalledUpload(t *testing.T) {
+func TestBodyThatStallsIsFreedByCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -214,7 +214,7 @@ func TestCancelFreesAStalledUpload(t *testing.T) {
 	})
 }
 
-func TestAttemptTimeoutEndsAStalledUpload(t *testing.T) {
+func TestBodyThatStallsIsEndedByAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, body := range map[string]func(io.Reader) io.Reader{
 			"stream": func(r io.Reader) io.Reader { return r },
@@ -245,7 +245,7 @@ type stalledSeeker struct {
 
 // No retry can follow, and yet the body is wrapped: an attempt's time may end in a
 // Read of it that hangs.
-func TestAttemptTimeoutEndsAReadOfABodyThatIsSentOnce(t *testing.T) {
+func TestBodyThatIsSentOnceIsEndedByAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pipe, w := io.Pipe()
 		base := script.New(func(req *http.Request) (*http.Response, error) {
@@ -263,7 +263,7 @@ func TestAttemptTimeoutEndsAReadOfABodyThatIsSentOnce(t *testing.T) {
 	})
 }
 
-func TestASecondAttemptWaitsForAStalledUpload(t *testing.T) {
+func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
 	// The first attempt's Read is in flight when its time is up. What it gets
 	// belongs to the second attempt.
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestAttemptsCarryGetBody(t *testing.T) {
+func TestGetBodyIsCarriedByAttempts(t *testing.T) {
 	// net/http needs it to send a request again that a server refused on
 	// HTTP/2, or that met a dead connection.
 	for name, request := range bodyKinds(t) {
@@ -51,7 +51,7 @@ func TestAttemptsCarryGetBody(t *testing.T) {
 
 // A base that finds a GetBody counts on it (a signer that hashes the body, say) and
 // buffers otherwise. So a stream has one only if all of it will be kept.
-func TestAttemptsOfAStreamCarryGetBodyIfItIsKept(t *testing.T) {
+func TestGetBodyIsCarriedByAttemptsOfAStreamThatIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		length         int64
@@ -89,7 +89,7 @@ func TestAttemptsOfAStreamCarryGetBodyIfItIsKept(t *testing.T) {
 }
 
 // A GET with a body is safe to net/http, which sends it again if it has a GetBody.
-func TestAttemptsOfARefusedMethodCarryNoGetBody(t *testing.T) {
+func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
 		p.Idempotent = func(*http.Request) bool { return false }
 		base := script.New(script.Fail(errBroken))
@@ -103,7 +103,7 @@ func TestAttemptsOfARefusedMethodCarryNoGetBody(t *testing.T) {
 }
 
 // net/http sends a request that has a key and a GetBody again by itself, unseen.
-func TestAttemptsOfAnUnacceptedKeyCarryNoGetBody(t *testing.T) {
+func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 	byMethod := func(req *http.Request) bool { return retryhttp.Idempotent(&http.Request{Method: req.Method}) }
 	unprocessed := func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.StatusCode == 429 {
@@ -212,7 +212,7 @@ func TestGetBodyThatPanicsDoesNotCloseTheFirstBodyTwice(t *testing.T) {
 	assert.Equal(t, int32(1), body.closes.Load())
 }
 
-func TestBodiesAreOpenedBeforeTheWaitAndClosedOnCancel(t *testing.T) {
+func TestGetBodyIsCalledBeforeTheWaitAndClosedOnCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		opened := &trackedBody{Reader: strings.NewReader("x")}
@@ -262,7 +262,7 @@ func TestGetBodyWaitsForAStalledReadWithinTheTimeLeft(t *testing.T) {
 	})
 }
 
-func TestCancelWhileGetBodyWaitsIsCanceled(t *testing.T) {
+func TestGetBodyThatWaitsIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		req, base, release := stalledUpload(t, ctx)

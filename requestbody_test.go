@@ -22,7 +22,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestEveryAttemptSendsTheWholeBody(t *testing.T) {
+func TestBodyIsSentWholeByEveryAttempt(t *testing.T) {
 	for name, request := range bodyKinds(t) {
 		for _, size := range []int{0, 1, 4096, 64 << 10} {
 			t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEveryAttemptSendsTheWholeBody(t *testing.T) {
 	}
 }
 
-func TestRequestThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
+func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		method  string
@@ -122,7 +122,7 @@ func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
 	assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
 }
 
-func TestAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
+func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 	cases := []struct {
 		name     string
 		limit    int64
@@ -168,7 +168,7 @@ func TestAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 	}
 }
 
-func TestAStreamThatWasNotReadCanBeSentAgain(t *testing.T) {
+func TestBodyThatIsAStreamAndWasNotReadCanBeSentAgain(t *testing.T) {
 	// Whether it can depends on what was read, not on its length.
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Fail(errBroken), func(req *http.Request) (*http.Response, error) {
@@ -193,7 +193,7 @@ type openFile struct{ *os.File }
 
 func (openFile) Close() error { return nil }
 
-func TestAnUnreadFileIsWhereItWas(t *testing.T) {
+func TestBodyThatIsAnUnreadFileIsWhereItWas(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
 	require.NoError(t, os.WriteFile(name, []byte("content"), 0o600))
 	for _, mode := range []string{"bare", "retryhttp"} {
@@ -238,7 +238,7 @@ func (f forwardOnly) Seek(off int64, whence int) (int64, error) {
 	return 0, errors.New("cannot seek")
 }
 
-func TestTheLastResponseComesBackWhereABodyCannotBeRewound(t *testing.T) {
+func TestBodyThatCannotBeRewoundReturnsTheLastResponse(t *testing.T) {
 	for name, body := range map[string]io.Reader{
 		"Seek does nothing":       nullSeeker{strings.NewReader("content")},
 		"Seek only tells":         forwardOnly{bytes.NewReader([]byte("content"))},
@@ -267,7 +267,7 @@ type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
-func TestABodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
+func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 	errRead := errors.New("disk error")
 	broken := func() io.ReadCloser {
 		return &trackedBody{Reader: io.MultiReader(strings.NewReader("half"), errReader{errRead})}
@@ -297,7 +297,7 @@ func TestABodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 	}
 }
 
-func TestPanicOfABodyReachesTheCaller(t *testing.T) {
+func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
 	// A base that reads the body in the caller's goroutine, to sign it perhaps.
 	req, err := http.NewRequest("PUT", "http://server/", funcBody(func([]byte) (int, error) { panic(http.ErrAbortHandler) }))
 	require.NoError(t, err)
@@ -306,7 +306,7 @@ func TestPanicOfABodyReachesTheCaller(t *testing.T) {
 	})
 }
 
-func TestGoexitOfABodyIsAnErrorOfTheBody(t *testing.T) {
+func TestBodyThatCallsGoexitIsAnErrorOfTheBody(t *testing.T) {
 	req, err := http.NewRequest("PUT", "http://server/", funcBody(func([]byte) (int, error) { runtime.Goexit(); return 0, nil }))
 	require.NoError(t, err)
 	_, err = retryhttp.New(readAllBase{}, retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
@@ -314,7 +314,7 @@ func TestGoexitOfABodyIsAnErrorOfTheBody(t *testing.T) {
 	assert.ErrorContains(t, err, "Read ended its goroutine")
 }
 
-func TestTrailersOfABodyGoWithEveryAttempt(t *testing.T) {
+func TestTrailerGoesWithEveryAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var trailers []http.Header
 		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -338,7 +338,7 @@ func TestTrailersOfABodyGoWithEveryAttempt(t *testing.T) {
 	})
 }
 
-func TestAttemptsHaveTrailersOfTheirOwn(t *testing.T) {
+func TestTrailerIsEachAttemptsOwn(t *testing.T) {
 	// An attempt looks at the keys of its map while the body of the one before
 	// may still set values.
 	synctest.Test(t, func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestAttemptsHaveTrailersOfTheirOwn(t *testing.T) {
 }
 
 // An attempt that is over may still read its body to the end, which sets the trailer.
-func TestAttemptsOfAGetBodyHaveTrailersOfTheirOwn(t *testing.T) {
+func TestTrailerIsEachAttemptsOwnWithGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req, err := http.NewRequest("PUT", "http://server/", nil)
 		require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestOnlyAttemptTimeoutWrapsTheBody(t *testing.T) {
+func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 	body := newSlowBody(0)
 	resp, err := retryhttp.New(script.New(respond(200, body)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ type conn struct {
 
 func (c *conn) Close() error { c.closed = true; return nil }
 
-func TestBodyOfA101StaysAConnection(t *testing.T) {
+func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		c := &conn{Reader: strings.NewReader("from the server")}
 		resp, err := retryhttp.New(script.New(respond(101, c)), retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))

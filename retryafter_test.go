@@ -245,7 +245,7 @@ func TestRetryAfterDateCountsDownAsTimePasses(t *testing.T) {
 }
 
 // A hostile header of 1 MB (net/http takes 10 MB by default).
-func TestHostileRetryAfterIsCheap(t *testing.T) {
+func TestRetryAfterOfAHostileServerIsCheap(t *testing.T) {
 	// A megabyte of header: what is looked at more than once for each line shows
 	// in what is allocated.
 	h := http.Header{"Date": {strings.Repeat("x", 500_000)}}

@@ -26,7 +26,7 @@ func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
 	return buf.String() + "\n" + err.Error()
 }
 
-func TestNoSecretIsTold(t *testing.T) {
+func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 	ue := func(u string) error { return &url.Error{Op: "Get", URL: u, Err: io.EOF} }
 	for name, err := range map[string]error{
 		"joined":   errors.Join(ue("http://a/?token=one"), ue("http://b/?token=secret"), ue("http://user:secret/x@c/")),
@@ -70,7 +70,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	})
 }
 
-func TestQuotedSecretsInTexts(t *testing.T) {
+func TestSecretsOfURLsInTextsAreLeftOut(t *testing.T) {
 	for _, raw := range []string{"http://user:o'brienSECRET@h/", "http://h/?q=it's-SECRET", "http://h/#token=SECRET", "http://h/?a=b#x'SECRET"} {
 		_, perr := url.Parse(raw)
 		assert.NoError(t, perr)
@@ -87,7 +87,7 @@ func TestQuotedSecretsInTexts(t *testing.T) {
 	assert.NotContains(t, err.Error(), "SECRET")
 }
 
-func TestWhatIsQuotedIsNotTold(t *testing.T) {
+func TestSecretsThatErrorsQuoteAreLeftOut(t *testing.T) {
 	for name, text := range map[string]string{
 		"a header that is none":       `net/http: invalid header field name "Authorization: Bearer secret"`,
 		"a header over HTTP/2":        `stream error: stream ID 1; PROTOCOL_ERROR; invalid header field name "cookie secret"`,
@@ -109,7 +109,7 @@ func TestWhatIsQuotedIsNotTold(t *testing.T) {
 }
 
 // What a server sends instead of an answer is quoted in net/http's errors.
-func TestNothingOfTheAnswerIsTold(t *testing.T) {
+func TestSecretsOfTheAnswerAreLeftOut(t *testing.T) {
 	for name, answer := range map[string]string{
 		"no HTTP at all":         "secret\r\n\r\n",
 		"another protocol":       "RTSP/1.0 200 secret\r\n\r\n",
@@ -133,7 +133,7 @@ func TestNothingOfTheAnswerIsTold(t *testing.T) {
 	}
 }
 
-func TestNothingOfTheRequestIsTold(t *testing.T) {
+func TestSecretsOfTheRequestAreLeftOut(t *testing.T) {
 	for name, base := range map[string]http.RoundTripper{
 		"an error":   script.New(script.Fail(errBroken)),
 		"a response": script.New(script.Status(503, "Set-Cookie", "secret", "Location", "http://user:secret@host/?secret")),
@@ -158,7 +158,7 @@ func TestNothingOfTheRequestIsTold(t *testing.T) {
 }
 
 // Whoever logs a context has its type printed, if it does not say what to.
-func TestContextsTellNothing(t *testing.T) {
+func TestSecretsOfContextsAreLeftOut(t *testing.T) {
 	base := &numbers{failures: 1}
 	req := get(t, t.Context())
 	req.Header.Set("Authorization", "secret")
@@ -168,7 +168,7 @@ func TestContextsTellNothing(t *testing.T) {
 	assert.Equal(t, "retryhttp.outcome", fmt.Sprint(resp.Request.Context()))
 }
 
-func TestWhatIsNoSecretIsTold(t *testing.T) {
+func TestSecretsAreAllThatIsLeftOut(t *testing.T) {
 	for text, want := range map[string]string{
 		"Get http://user:secret@a/path?token=secret#secret failed": "Get http://a/path failed",
 		"is it http://a/? no, and not http://b/? either":           "is it http://a/ no, and not http://b/ either",

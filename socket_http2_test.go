@@ -23,7 +23,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-func TestHTTP2(t *testing.T) {
+func TestHTTP2ResponsesAndResetsAreRetried(t *testing.T) {
 	var attempts atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -100,7 +100,7 @@ func refuseStreams(c net.Conn, code uint32, n int32, seen *atomic.Int32) {
 	}
 }
 
-func TestRefusedStreamsAreUnprocessed(t *testing.T) {
+func TestHTTP2RefusedStreamsAreUnprocessed(t *testing.T) {
 	const refused, internalError, protocolError, never = 7, 2, 1, 1 << 30
 	cases := []struct {
 		name     string
@@ -177,7 +177,7 @@ func TestRefusedStreamsAreUnprocessed(t *testing.T) {
 
 // The relayed client waits for 100-continue or a final status; the backend
 // speaks HTTP/2 and answers 413 at once, or closes the connection after it.
-func TestRelayedExpectContinueOverHTTP2(t *testing.T) {
+func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
 		"bare":      func(rt http.RoundTripper) http.RoundTripper { return rt },
 		"retryhttp": func(rt http.RoundTripper) http.RoundTripper { return retryhttp.New(rt, retryhttp.Policy{}) },
@@ -224,7 +224,7 @@ func TestRelayedExpectContinueOverHTTP2(t *testing.T) {
 }
 
 // The server answers before it says that it wants the body, and reads it after that.
-func TestBodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
+func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 	got := make(chan string, 1)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)

@@ -23,7 +23,7 @@ import (
 // net/http resends a request with an Idempotency-Key by itself, if it has a
 // GetBody and a reused connection breaks. The caller's request has none: it must
 // not be given one where the policy says that the request is not idempotent.
-func TestNotIdempotentByPolicyIsNotResentByNetHTTP(t *testing.T) {
+func TestResendByNetHTTPOfWhatPolicyCallsNotIdempotent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
@@ -77,7 +77,7 @@ func TestNotIdempotentByPolicyIsNotResentByNetHTTP(t *testing.T) {
 }
 
 // A server that takes the request, and then is gone.
-func TestEmptyKeyIsResentByNetHTTPAndNotUnprocessed(t *testing.T) {
+func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
 			l, _ := net.Listen("tcp", "127.0.0.1:0")
@@ -173,7 +173,7 @@ func dyingServer(t *testing.T, act func()) (addr string) {
 
 // The server has read a POST with a key, acted on it, and died. net/http resends it
 // by itself, and what the caller sees is that this dial was refused.
-func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
+func TestResendByNetHTTPThenDialRefusedIsNotUnprocessed(t *testing.T) {
 	var payments atomic.Int32
 	addr := dyingServer(t, func() { payments.Add(1) })
 	base := &http.Transport{}
@@ -206,7 +206,7 @@ func TestHiddenResendThenDialRefusedIsNotUnprocessed(t *testing.T) {
 }
 
 // The same, default policy: Ambiguous must be true.
-func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
+func TestResendByNetHTTPThenDialRefusedIsAmbiguous(t *testing.T) {
 	addr := dyingServer(t, func() {})
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
@@ -237,7 +237,7 @@ func TestHiddenResendThenDialRefusedIsAmbiguous(t *testing.T) {
 
 // Neither net/http nor we resend a stream that was sent in part, and the error
 // says what happened, not that the body could not be had again.
-func TestErrorOfAStreamThatCannotBeSentAgainNamesItsCause(t *testing.T) {
+func TestResendByNetHTTPOfAStreamIsRefusedWithItsCause(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()

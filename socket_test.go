@@ -25,7 +25,7 @@ import (
 // The tests of the socket files need real sockets: their buffers, their resets,
 // and the moment at which net/http stops sending.
 
-func TestRetriesUseOneConnection(t *testing.T) {
+func TestConnectionIsOneForAllRetries(t *testing.T) {
 	for _, size := range []int{0, 1 << 10, 60 << 10} {
 		t.Run(fmt.Sprintf("%d bytes", size), func(t *testing.T) {
 			const requests = 1000
@@ -59,7 +59,7 @@ func TestRetriesUseOneConnection(t *testing.T) {
 	}
 }
 
-func TestBrokenConnections(t *testing.T) {
+func TestConnectionThatBreaks(t *testing.T) {
 	cases := []struct {
 		name  string
 		first func(net.Conn)
@@ -87,7 +87,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-func TestAResetInTheMiddleOfASuccessIsTheCallers(t *testing.T) {
+func TestConnectionResetInTheMiddleOfASuccessIsTheCallers(t *testing.T) {
 	url := rawServer(t, reset("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"), say(okResponse))
 	resp, err := retryhttp.New(nil, retryhttp.Policy{}).RoundTrip(getURL(t, url))
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestAResetInTheMiddleOfASuccessIsTheCallers(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestErrorBodiesThatDoNotEnd(t *testing.T) {
+func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 	const header = "HTTP/1.1 503 Unavailable\r\nContent-Type: text/plain\r\n\r\n"
 	cases := []struct {
 		name  string
@@ -177,7 +177,7 @@ func wireServer(t *testing.T) (url string, heads func() []string) {
 	}
 }
 
-func TestHeadersOnTheWireAreThoseOfTheRequest(t *testing.T) {
+func TestHeadersOnTheWireAreTheRequests(t *testing.T) {
 	bodies := map[string]func(*http.Request){
 		"none": func(*http.Request) {},
 		"with GetBody": func(r *http.Request) {
@@ -262,7 +262,7 @@ func TestRedirectsAsBare(t *testing.T) {
 	}
 }
 
-func TestUpgradeOverASocket(t *testing.T) {
+func TestUpgradeAfterARetry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		var attempts atomic.Int32
 		url := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -298,7 +298,7 @@ func TestUpgradeOverASocket(t *testing.T) {
 	}
 }
 
-func TestA101CanBeHalfClosed(t *testing.T) {
+func TestUpgradeCanBeHalfClosed(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -330,7 +330,7 @@ func TestA101CanBeHalfClosed(t *testing.T) {
 }
 
 // ReverseProxy: upgraded connection, half-closed by the user.
-func TestReverseProxyHalfClose(t *testing.T) {
+func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, rw, _ := http.NewResponseController(w).Hijack()
 		defer c.Close()

@@ -112,7 +112,7 @@ func TestUploadSurvivesAnEarly503(t *testing.T) {
 	}
 }
 
-func TestStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
+func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
 	// What the first attempt has sent by the time of the answer is past the
 	// limit or not; in either case no other body arrives than the whole one.
 	content, sum := upload()
@@ -138,7 +138,7 @@ func TestStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
 	}
 }
 
-func TestCancelFreesAStalledUploadOverASocket(t *testing.T) {
+func TestUploadThatStallsIsFreedByCancel(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -163,7 +163,7 @@ func TestCancelFreesAStalledUploadOverASocket(t *testing.T) {
 
 // As connect-go does: GetBody rewinds one reader. The server answers before it has
 // read the request, so net/http still sends it.
-func TestGetBodyThatRewindsOneReaderIsSentWhole(t *testing.T) {
+func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 1<<14)
 	for range 20 {
 		var got string
@@ -202,7 +202,7 @@ func TestGetBodyThatRewindsOneReaderIsSentWhole(t *testing.T) {
 
 // The server sends the rest of its failed answer when it has read the request, which
 // pauses while OnRetry reads that answer.
-func TestOnRetryThatReadsWhileTheUploadPausesEnds(t *testing.T) {
+func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 	first := true
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !first {
@@ -231,7 +231,7 @@ func TestOnRetryThatReadsWhileTheUploadPausesEnds(t *testing.T) {
 	assert.Equal(t, 200, resp.StatusCode)
 }
 
-func TestOnRetryMayReadTheFailedBodyOfAnUpload(t *testing.T) {
+func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		for _, kind := range []string{"bytes.Reader with GetBody", "section", "stream", "seeker"} {
 			t.Run(fmt.Sprint(kind, " h2=", h2), func(t *testing.T) {

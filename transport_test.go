@@ -161,7 +161,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-func TestATransportThatWasNotMadeByNewSaysSo(t *testing.T) {
+func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 	for _, rt := range []*retryhttp.Transport{nil, {}} {
 		body := &trackedBody{Reader: strings.NewReader("upload")}
 		req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
@@ -200,7 +200,7 @@ func TestRequestIsNeverChanged(t *testing.T) {
 	})
 }
 
-func TestFirstAttemptSendsTheCallersRequestWhereItCan(t *testing.T) {
+func TestRequestIsTheCallersInTheFirstAttemptWhereItCanBe(t *testing.T) {
 	base := script.New(script.Status(200))
 	req := get(t, t.Context())
 	resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
@@ -294,7 +294,7 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 	assert.Equal(t, retryhttp.StopBudget, run())
 }
 
-func TestConcurrentRequestsDoNotMeet(t *testing.T) {
+func TestTransportKeepsConcurrentRequestsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -334,7 +334,7 @@ func TestConcurrentRequestsDoNotMeet(t *testing.T) {
 	})
 }
 
-func TestATransportServesSeveralBubbles(t *testing.T) {
+func TestTransportServesSeveralBubbles(t *testing.T) {
 	// Timers and channels belong to the bubble they were made in. What a
 	// Transport keeps between requests must hold none.
 	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: retryhttp.Unlimited{}})
@@ -399,7 +399,7 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 }
 
 // A response's header is looked at where it is, and let go before the wait.
-func TestAHugeResponseHeaderIsNotCopied(t *testing.T) {
+func TestResponseHeaderThatIsHugeIsNotCopied(t *testing.T) {
 	huge := http.Header{"Retry-After": {"soon"}}
 	for i := range 20_000 {
 		huge[fmt.Sprintf("X-%d", i)] = []string{strings.Repeat("x", 50)}

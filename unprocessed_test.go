@@ -50,7 +50,7 @@ func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
 }
 
 // A body that has a GetBody, and whose Read fails with a dial error in the middle: half was sent.
-func TestBodyReadThatDialsIsNotUnprocessed(t *testing.T) {
+func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 	for name, failure := range map[string]error{
 		"dial": dialRefused,
 		"dns":  &net.DNSError{Err: "server misbehaving", Name: "source", IsTemporary: true},
@@ -87,7 +87,7 @@ func TestBodyReadThatDialsIsNotUnprocessed(t *testing.T) {
 	}
 }
 
-func TestFallbackBaseDoesNotRepeatAPayment(t *testing.T) {
+func TestUnprocessedIsNotAFallbackBasesJoin(t *testing.T) {
 	var payments atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		payments.Add(1)
@@ -118,7 +118,7 @@ func TestFallbackBaseDoesNotRepeatAPayment(t *testing.T) {
 }
 
 // A base that is an http.Client: POST done, 303 to a host that is down.
-func TestRedirectedPostIsNotUnprocessed(t *testing.T) {
+func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	dead := l.Addr().String()
 	l.Close()
@@ -140,7 +140,7 @@ func TestRedirectedPostIsNotUnprocessed(t *testing.T) {
 
 // An http.Client as base has followed a redirect: it is not the POST that was
 // refused.
-func TestARefusedStreamAfterARedirectProvesNothing(t *testing.T) {
+func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) {
 	payments := 0
 	client := &http.Client{Transport: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "GET" {
@@ -167,7 +167,7 @@ func (c deafConn) Read([]byte) (int, error) {
 	return 0, dialRefused
 }
 
-func TestFailedDialThatARequestWasWrittenToIsNotUnprocessed(t *testing.T) {
+func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 	for _, body := range []string{"", "pay"} {
 		var payments atomic.Int32
 		srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -194,7 +194,7 @@ func TestFailedDialThatARequestWasWrittenToIsNotUnprocessed(t *testing.T) {
 }
 
 // The caller's own trace is called as ever.
-func TestRetryUnprocessedKeepsTheCallersTrace(t *testing.T) {
+func TestUnprocessedKeepsTheCallersTrace(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(status(200)))
 	defer srv.Close()
 	wrote := 0

@@ -19,7 +19,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestBackoffIsToldItsPredecessor(t *testing.T) {
+func TestBackoffGetsItsPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type call struct {
 			n    int
@@ -39,7 +39,7 @@ func TestBackoffIsToldItsPredecessor(t *testing.T) {
 	})
 }
 
-func TestANegativeBackoffIsNone(t *testing.T) {
+func TestBackoffThatIsNegativeIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -87,7 +87,7 @@ func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
 	})
 }
 
-func TestSpreadOfRetryAfterMakesDoWithTheTimeLeft(t *testing.T) {
+func TestRetryAfterSpreadMakesDoWithTheTimeLeft(t *testing.T) {
 	cases := []struct {
 		name     string
 		deadline time.Duration // of the context
@@ -131,7 +131,7 @@ func TestSpreadOfRetryAfterMakesDoWithTheTimeLeft(t *testing.T) {
 }
 
 // Retry-After plus backoff must saturate.
-func TestHugeRetryAfterIsWaitedFor(t *testing.T) {
+func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 	for _, v := range []string{"9223372036", "99999999999999999999"} {
 		t.Run(v, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestHugeRetryAfterIsWaitedFor(t *testing.T) {
 }
 
 // A date is turned into a delay when it is read, which a slow Classify can put off.
-func TestRetryComesNoSoonerThanTheDateThoughClassifyIsSlow(t *testing.T) {
+func TestRetryAfterDateIsKeptThoughClassifyIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		at := start.Add(10 * time.Second)
@@ -170,7 +170,7 @@ func TestRetryComesNoSoonerThanTheDateThoughClassifyIsSlow(t *testing.T) {
 	})
 }
 
-func TestTimesCountFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
+func TestMaxElapsedCountsFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
 		rt := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 10, MaxElapsed: 10 * time.Second, Backoff: retryhttp.Constant(3 * time.Second), Budget: retryhttp.Unlimited{}})
@@ -181,7 +181,7 @@ func TestTimesCountFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
 	})
 }
 
-func TestScheduleThatEndsExactlyAtMaxElapsedIsMade(t *testing.T) {
+func TestMaxElapsedAllowsAWaitThatEndsExactlyThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := retryhttp.Policy{
 			MaxAttempts: -1, MaxElapsed: 15 * time.Minute, Backoff: retryhttp.Constant(time.Minute), Budget: retryhttp.Unlimited{},
@@ -318,7 +318,7 @@ func TestContextThatEndedBefore(t *testing.T) {
 	}
 }
 
-func TestDeadlinesCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {
+func TestDeadlineCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {
 	cause := errors.New("the shop closes")
 	for range 50 { // for it is chance which comes first
 		synctest.Test(t, func(t *testing.T) {

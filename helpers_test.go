@@ -58,11 +58,8 @@ func errorOf(t *testing.T, err error) *retryhttp.Error {
 	return e
 }
 
-// An answer is what the server does with one attempt.
-type answer = http.HandlerFunc
-
 // status answers with code and a header of alternating names and values.
-func status(code int, header ...string) answer {
+func status(code int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Add(header[i], header[i+1])
@@ -90,7 +87,7 @@ type received struct {
 
 // server plays answers, the last of them for all attempts that follow.
 type server struct {
-	answers []answer
+	answers []http.HandlerFunc
 
 	mu  sync.Mutex
 	got []received
@@ -106,6 +103,29 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.got = append(s.got, received{time.Now(), r.Method, r.Header.Clone(), string(body)})
 	s.mu.Unlock()
 	answer(w, r)
+}
+
+// play makes answers of status codes and handlers.
+func play(answers ...any) []http.HandlerFunc {
+	handlers := make([]http.HandlerFunc, len(answers))
+	for i, answer := range answers {
+		switch answer := answer.(type) {
+		case int:
+			handlers[i] = status(answer)
+		case func(http.ResponseWriter, *http.Request):
+			handlers[i] = answer
+		case http.HandlerFunc:
+			handlers[i] = answer
+		}
+	}
+	return handlers
+}
+
+func seconds(list ...float64) (durations []time.Duration) {
+	for _, s := range list {
+		durations = append(durations, time.Duration(s*float64(time.Second)))
+	}
+	return durations
 }
 
 func (s *server) waits() []time.Duration {

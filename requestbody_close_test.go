@@ -267,7 +267,7 @@ func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
 	// The first attempt's Read is in flight when its time is up. What it gets
 	// belongs to the second attempt.
 	synctest.Test(t, func(t *testing.T) {
-		srv := &server{answers: []answer{status(200)}}
+		srv := &server{answers: play(200)}
 		_, base, stop := memnet.Serve(srv)
 		defer stop()
 		r, w := io.Pipe()

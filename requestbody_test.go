@@ -28,7 +28,7 @@ func TestBodyIsSentWholeByEveryAttempt(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
 				synctest.Test(t, func(t *testing.T) {
-					srv := &server{answers: []answer{status(503), hangUp, status(200)}}
+					srv := &server{answers: play(503, hangUp, 200)}
 					_, base, stop := memnet.Serve(srv)
 					defer stop()
 					resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(request(content))
@@ -140,7 +140,7 @@ func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv := &server{answers: []answer{status(503), status(200)}}
+				srv := &server{answers: play(503, 200)}
 				_, base, stop := memnet.Serve(srv)
 				defer stop()
 				content := strings.Repeat("x", tc.size)

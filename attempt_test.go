@@ -81,6 +81,19 @@ func TestAttemptElapsedIsHowLongItTook(t *testing.T) {
 	}
 }
 
+// busyTwice answers 503 twice and then 200. It appends to seen the number that
+// each attempt has when it comes.
+func busyTwice(seen *[]int) *script.Transport {
+	note := func(step script.Step) script.Step {
+		return func(req *http.Request) (*http.Response, error) {
+			type key struct{}
+			*seen = append(*seen, retryhttp.AttemptNumber(context.WithValue(req.Context(), key{}, "below")))
+			return step(req)
+		}
+	}
+	return script.New(note(script.Status(503)), note(script.Status(503)), note(script.Status(200)))
+}
+
 func TestAttemptKnowsItsNumber(t *testing.T) {
 	plain := func(method string, body io.Reader) func() *http.Request {
 		return func() *http.Request {
@@ -101,17 +114,16 @@ func TestAttemptKnowsItsNumber(t *testing.T) {
 		"a marked body":       {plain("POST", strings.NewReader("order")), retryhttp.Policy{RetryUnprocessed: true, Classify: unprocessed}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := &numbers{failures: 2}
-			var retried []int
+			var seen, retried []int
 			tc.policy.Backoff = retryhttp.Constant(0)
 			tc.policy.OnRetry = func(a retryhttp.Attempt) {
 				assert.Equal(t, a.Number, retryhttp.AttemptNumber(a.Request.Context()))
 				retried = append(retried, a.Number)
 			}
-			resp, err := retryhttp.New(base, tc.policy).RoundTrip(tc.request())
+			resp, err := retryhttp.New(busyTwice(&seen), tc.policy).RoundTrip(tc.request())
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, []int{1, 2, 3}, base.seen)
+			assert.Equal(t, []int{1, 2, 3}, seen)
 			assert.Equal(t, []int{1, 2}, retried)
 			assert.Equal(t, 1, retryhttp.AttemptNumber(resp.Request.Context()), "of a request made with the response's context")
 		})
@@ -127,13 +139,15 @@ func unprocessed(a retryhttp.Attempt) retryhttp.Class {
 
 // What a base got is its own for as long as it likes.
 func TestAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
-	base := &numbers{failures: 2}
+	var seen []int
+	base := busyTwice(&seen)
 	resp, err := retryhttp.New(base, noWait).RoundTrip(getURL(t, "http://host.example"))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	for i, req := range base.requests {
+	require.Len(t, base.Requests(), 3)
+	for i, req := range base.Requests() {
 		assert.Equal(t, i+1, retryhttp.AttemptNumber(req.Context()))
-		for _, other := range base.requests[:i] {
+		for _, other := range base.Requests()[:i] {
 			assert.NotSame(t, other, req)
 		}
 	}
@@ -151,13 +165,13 @@ func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := &numbers{failures: 2}
+			var seen []int
 			inner := noWait
 			inner.Classify = classify
-			resp, err := retryhttp.New(retryhttp.New(base, inner), noWait).RoundTrip(getURL(t, "http://host.example"))
+			resp, err := retryhttp.New(retryhttp.New(busyTwice(&seen), inner), noWait).RoundTrip(getURL(t, "http://host.example"))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, []int{1, 2, 3}, base.seen)
+			assert.Equal(t, []int{1, 2, 3}, seen)
 		})
 	}
 }

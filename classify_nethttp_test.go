@@ -62,16 +62,11 @@ func TestClassifyNetHTTPRequestErrors(t *testing.T) {
 }
 
 func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
-	h1 := httptest.NewServer(http.HandlerFunc(status(200)))
-	defer h1.Close()
-	h2 := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
-	h2.EnableHTTP2 = true
-	h2.StartTLS()
-	defer h2.Close()
-	pu, _ := url.Parse(h1.URL)
+	h1 := listen(t, status(200))
+	h2, two := listenTLS(t, true, status(200))
+	pu, _ := url.Parse(h1)
 	proxied := &http.Transport{Proxy: http.ProxyURL(pu)}
 	plain := &http.Transport{}
-	two := h2.Client().Transport
 	mk := func(u string, edit func(*http.Request)) *http.Request {
 		r, err := http.NewRequest("GET", u, nil)
 		require.NoError(t, err)
@@ -84,29 +79,29 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 		req  *http.Request
 	}{
 		{"invalid Host header via proxy", proxied, mk("http://h.example", func(r *http.Request) { r.Host = "a b" })},
-		{"control char in URL", plain, mk(h1.URL, func(r *http.Request) { r.URL.Opaque = "/a\nb" })},
-		{"control char in query", plain, mk(h1.URL, func(r *http.Request) { r.URL.RawQuery = "a\nb" })},
-		{"bad idna Host", plain, mk(h1.URL, func(r *http.Request) { r.Host = "xn--\u00ff.example" })},
+		{"control char in URL", plain, mk(h1, func(r *http.Request) { r.URL.Opaque = "/a\nb" })},
+		{"control char in query", plain, mk(h1, func(r *http.Request) { r.URL.RawQuery = "a\nb" })},
+		{"bad idna Host", plain, mk(h1, func(r *http.Request) { r.Host = "xn--\u00ff.example" })},
 		{"bad idna URL host", plain, mk("http://h.example", func(r *http.Request) { r.URL.Host = "xn--\u00ff.example\u202e" })},
-		{"trailer key", plain, mk(h1.URL, func(r *http.Request) {
+		{"trailer key", plain, mk(h1, func(r *http.Request) {
 			r.Method = "PUT"
 			r.Body = io.NopCloser(strings.NewReader("x"))
 			r.ContentLength = -1
 			r.Trailer = http.Header{"Content-Length": nil}
 		})},
-		{"h2 path no slash", two, mk(h2.URL, func(r *http.Request) { r.URL.Path = "foo" })},
-		{"h2 opaque", two, mk(h2.URL, func(r *http.Request) { r.URL.Opaque = "foo" })},
-		{"h2 trailer key", two, mk(h2.URL, func(r *http.Request) {
+		{"h2 path no slash", two, mk(h2, func(r *http.Request) { r.URL.Path = "foo" })},
+		{"h2 opaque", two, mk(h2, func(r *http.Request) { r.URL.Opaque = "foo" })},
+		{"h2 trailer key", two, mk(h2, func(r *http.Request) {
 			r.Method = "PUT"
 			r.Body = io.NopCloser(strings.NewReader("x"))
 			r.ContentLength = -1
 			r.Trailer = http.Header{"Content-Length": nil}
 		})},
-		{"h2 Connection", two, mk(h2.URL, func(r *http.Request) { r.Header["Connection"] = []string{"upgrade"} })},
-		{"h2 Upgrade", two, mk(h2.URL, func(r *http.Request) { r.Header["Upgrade"] = []string{"x"} })},
-		{"h2 Transfer-Encoding", two, mk(h2.URL, func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"x"} })},
-		{"h2 idna Host", two, mk(h2.URL, func(r *http.Request) { r.Host = "xn--\u00ff" })},
-		{"h2 bad Host", two, mk(h2.URL, func(r *http.Request) { r.Host = "a b" })},
+		{"h2 Connection", two, mk(h2, func(r *http.Request) { r.Header["Connection"] = []string{"upgrade"} })},
+		{"h2 Upgrade", two, mk(h2, func(r *http.Request) { r.Header["Upgrade"] = []string{"x"} })},
+		{"h2 Transfer-Encoding", two, mk(h2, func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"x"} })},
+		{"h2 idna Host", two, mk(h2, func(r *http.Request) { r.Host = "xn--\u00ff" })},
+		{"h2 bad Host", two, mk(h2, func(r *http.Request) { r.Host = "a b" })},
 		{"proxy of an unsupported scheme", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "gopher", Host: pu.Host})}, mk("https://h.example", func(*http.Request) {})},
 	}
 	for _, tc := range cases {
@@ -123,39 +118,16 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 }
 
 func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
-	// speak is a server that says something before it closes the connection.
-	speak := func(text string) (addr string) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = c.Read(make([]byte, 1024))
-				_, _ = io.WriteString(c, text)
-				_ = c.Close()
-			}
-		}()
-		return l.Addr().String()
-	}
-	plain := httptest.NewServer(http.HandlerFunc(status(200)))
-	t.Cleanup(plain.Close)
-	secure := httptest.NewTLSServer(http.HandlerFunc(status(200)))
-	secure.Config.ErrorLog = discardLog
-	t.Cleanup(secure.Close)
-	demanding := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
+	speak := func(text string) (url string) { return rawServer(t, say(text)) }
+	plain := listen(t, status(200))
+	secure, _ := listenTLS(t, false, status(200))
+	demanding := httptest.NewUnstartedServer(status(200))
 	demanding.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
 	demanding.Config.ErrorLog = discardLog
 	demanding.StartTLS()
 	t.Cleanup(demanding.Close)
 	trusting := demanding.Client().Transport.(*http.Transport)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	refusing := closed.Addr().String()
-	require.NoError(t, closed.Close())
+	refusing := refusing(t)
 	throughProxy := func(addr string) *http.Transport {
 		return &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr})}
 	}
@@ -170,20 +142,20 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"proxy refused, plain", throughProxy(refusing), "http://host.example", retryhttp.Unprocessed},
 		{"proxy refused, tunnel", throughProxy(refusing), "https://host.example", retryhttp.Unprocessed},
 		{"SOCKS proxy refused", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: refusing})}, "http://host.example", retryhttp.Unprocessed},
-		{"unknown authority", &http.Transport{}, secure.URL, retryhttp.Final},
+		{"unknown authority", &http.Transport{}, secure, retryhttp.Final},
 		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
-		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain.URL, "http:", "https:", 1), retryhttp.Final},
-		{"another protocol", &http.Transport{}, "http://" + speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
-		{"another version", &http.Transport{}, "http://" + speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
-		{"no status", &http.Transport{}, "http://" + speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},
-		{"a status of four digits", &http.Transport{}, "http://" + speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Final},
-		{"a greeting with a number", &http.Transport{}, "http://" + speak("220 mail.example ESMTP\r\n"), retryhttp.Final},
-		{"closed without an answer", &http.Transport{}, "http://" + speak(""), retryhttp.Retryable},
-		{"closed in the version", &http.Transport{}, "http://" + speak("HTT"), retryhttp.Retryable},
-		{"closed behind the version", &http.Transport{}, "http://" + speak("HTTP/1.1"), retryhttp.Retryable},
-		{"closed before the status", &http.Transport{}, "http://" + speak("HTTP/1.1 "), retryhttp.Retryable},
-		{"closed in the status line", &http.Transport{}, "http://" + speak("HTTP/1.1 20"), retryhttp.Retryable},
-		{"closed in the header", &http.Transport{}, "http://" + speak("HTTP/1.1 200 OK\r\nA: b\r\n"), retryhttp.Retryable},
+		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain, "http:", "https:", 1), retryhttp.Final},
+		{"another protocol", &http.Transport{}, speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
+		{"another version", &http.Transport{}, speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
+		{"no status", &http.Transport{}, speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},
+		{"a status of four digits", &http.Transport{}, speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Final},
+		{"a greeting with a number", &http.Transport{}, speak("220 mail.example ESMTP\r\n"), retryhttp.Final},
+		{"closed without an answer", &http.Transport{}, speak(""), retryhttp.Retryable},
+		{"closed in the version", &http.Transport{}, speak("HTT"), retryhttp.Retryable},
+		{"closed behind the version", &http.Transport{}, speak("HTTP/1.1"), retryhttp.Retryable},
+		{"closed before the status", &http.Transport{}, speak("HTTP/1.1 "), retryhttp.Retryable},
+		{"closed in the status line", &http.Transport{}, speak("HTTP/1.1 20"), retryhttp.Retryable},
+		{"closed in the header", &http.Transport{}, speak("HTTP/1.1 200 OK\r\nA: b\r\n"), retryhttp.Retryable},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -227,17 +199,14 @@ func (c flipConn) Read(p []byte) (int, error) {
 
 // One bit flips on the way in the middle of a connection: bad record MAC.
 func TestClassifyNetHTTPCorruptedRecord(t *testing.T) {
-	srv := httptest.NewTLSServer(http.HandlerFunc(status(200)))
-	srv.Config.ErrorLog = discardLog
-	defer srv.Close()
+	url, base := listenTLS(t, false, status(200))
 	var flip atomic.Bool
-	base := srv.Client().Transport.(*http.Transport)
 	base.ForceAttemptHTTP2 = false
 	base.DialContext = func(ctx context.Context, n, a string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, n, a)
 		return flipConn{c, &flip}, err
 	}
-	req, _ := http.NewRequest("DELETE", srv.URL, nil)
+	req, _ := http.NewRequest("DELETE", url, nil)
 	resp, err := base.RoundTrip(req)
 	require.NoError(t, err)
 	io.Copy(io.Discard, resp.Body)

@@ -38,7 +38,6 @@ func TestClassifyStatus(t *testing.T) {
 }
 
 func TestClassifyErrors(t *testing.T) {
-	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	cases := []struct {
 		name string
 		err  error
@@ -46,7 +45,7 @@ func TestClassifyErrors(t *testing.T) {
 	}{
 		{"marked permanent", retryhttp.Permanent(errBroken), retryhttp.Final},
 		{"marked permanent, wrapped", fmt.Errorf("breaker: %w", retryhttp.Permanent(errBroken)), retryhttp.Final},
-		{"marked permanent although a dial error", retryhttp.Permanent(dial(syscall.ECONNREFUSED)), retryhttp.Final},
+		{"marked permanent although a dial error", retryhttp.Permanent(dialRefused), retryhttp.Final},
 		{"certificate of an unknown authority", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, retryhttp.Final},
 		{"unknown authority", x509.UnknownAuthorityError{}, retryhttp.Final},
 		{"wrong host name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, retryhttp.Final},
@@ -62,30 +61,30 @@ func TestClassifyErrors(t *testing.T) {
 		{"not TLS at all", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryhttp.Final},
 		{"HTTP on an HTTPS port", http.ErrSchemeMismatch, retryhttp.Final},
 		{"not HTTP at all", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`), retryhttp.Final},
-		{"no such host", dial(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
-		{"an address that is none", dial(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
+		{"no such host", dialError(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
+		{"an address that is none", dialError(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
 		{"an invalid escape in the URL", &url.Error{Op: "parse", Err: url.EscapeError("%zz")}, retryhttp.Final},
 		{"a body that can't be read", fmt.Errorf("write: %w", &replay.ReadError{Err: io.ErrUnexpectedEOF}), retryhttp.Final},
 
-		{"connection refused", dial(syscall.ECONNREFUSED), retryhttp.Unprocessed},
-		{"connection refused, wrapped", fmt.Errorf("base: %w", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed},
-		{"two hosts refused", errors.Join(dial(syscall.ECONNREFUSED), dial(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
-		{"no route", dial(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
-		{"dial timeout", dial(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
-		{"name server fails", dial(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}), retryhttp.Unprocessed},
+		{"connection refused", dialRefused, retryhttp.Unprocessed},
+		{"connection refused, wrapped", fmt.Errorf("base: %w", dialError(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed},
+		{"two hosts refused", errors.Join(dialRefused, dialError(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
+		{"no route", dialError(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
+		{"dial timeout", dialError(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
+		{"name server fails", dialError(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}), retryhttp.Unprocessed},
 		{"name server times out", &net.DNSError{Err: "i/o timeout", Name: "h", IsTimeout: true}, retryhttp.Unprocessed},
-		{"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Unprocessed},
+		{"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused}, retryhttp.Unprocessed},
 		{"SOCKS proxy refuses", &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}, retryhttp.Unprocessed},
 		{"stream refused, wrapped", fmt.Errorf("base: %w", resetStream(7)), retryhttp.Unprocessed},
 
 		{"stream refused, and then another", hidingMore{hiding{resetStream(7)}}, retryhttp.Retryable},
 		{"stream refused after a redirect, hidden", hiding{&url.Error{Op: "Post", URL: "http://h/", Err: resetStream(7)}}, retryhttp.Retryable},
 		{"stream canceled, wrapped", fmt.Errorf("base: %w", resetStream(8)), retryhttp.Retryable},
-		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Retryable},
-		{"one host refused, the other broke", errors.Join(dial(syscall.ECONNREFUSED), io.EOF), retryhttp.Retryable},
-		{"one broke, the other host refused", errors.Join(io.EOF, dial(syscall.ECONNREFUSED)), retryhttp.Retryable},
-		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, dial(syscall.ECONNREFUSED)), retryhttp.Retryable},
-		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: dial(syscall.ECONNREFUSED)}, retryhttp.Retryable},
+		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dialRefused}, retryhttp.Retryable},
+		{"one host refused, the other broke", errors.Join(dialRefused, io.EOF), retryhttp.Retryable},
+		{"one broke, the other host refused", errors.Join(io.EOF, dialRefused), retryhttp.Retryable},
+		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, dialRefused), retryhttp.Retryable},
+		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: dialRefused}, retryhttp.Retryable},
 		{"a write that failed for a name further down", &net.OpError{Op: "write", Err: &net.DNSError{Err: "server misbehaving"}}, retryhttp.Retryable},
 		{"a corrupted TLS record", &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")}, retryhttp.Retryable},
 		{"reset while reading", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, retryhttp.Retryable},

@@ -74,11 +74,8 @@ func errorOfKind(t *testing.T, kind string) error {
 }
 
 var (
-	connectionRefused = dialError(syscall.ECONNREFUSED)
-	connectionReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	connectionReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 )
-
-func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 
 func untrusted(err error) error { return &tls.CertificateVerificationError{Err: err} }
 
@@ -89,7 +86,7 @@ var errorKinds = map[string]error{
 	"request-deadline-exceeded": context.DeadlineExceeded,
 
 	"marked-permanent":                    retryhttp.Permanent(errBroken),
-	"marked-permanent-connection-refused": retryhttp.Permanent(connectionRefused),
+	"marked-permanent-connection-refused": retryhttp.Permanent(dialRefused),
 
 	"tls-certificate-unknown-authority":            untrusted(x509.UnknownAuthorityError{}),
 	"tls-certificate-host-mismatch":                untrusted(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}),
@@ -135,18 +132,18 @@ var errorKinds = map[string]error{
 	"invalid-url-escape":      &url.Error{Op: "parse", Err: url.EscapeError("%zz")},
 	"request-body-unreadable": fmt.Errorf("write: %w", &replay.ReadError{Err: errBroken}),
 
-	"connection-refused":                  connectionRefused,
-	"connection-refused-at-every-address": errors.Join(connectionRefused, dialError(syscall.EHOSTUNREACH)),
+	"connection-refused":                  dialRefused,
+	"connection-refused-at-every-address": errors.Join(dialRefused, dialError(syscall.EHOSTUNREACH)),
 	"host-unreachable":                    dialError(syscall.EHOSTUNREACH),
 	"network-unreachable":                 dialError(syscall.ENETUNREACH),
 	"connect-timeout":                     dialError(os.ErrDeadlineExceeded),
-	"proxy-connection-refused":            &net.OpError{Op: "proxyconnect", Net: "tcp", Err: connectionRefused},
+	"proxy-connection-refused":            &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused},
 	"socks-proxy-refused":                 &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")},
 
-	"connection-refused-after-redirect":            &url.Error{Op: "Get", URL: "http://h/", Err: connectionRefused},
-	"connection-reset-then-refused-elsewhere":      errors.Join(connectionReset, connectionRefused),
-	"connection-refused-then-reset-elsewhere":      errors.Join(connectionRefused, connectionReset),
-	"read-failed-for-a-connection-refused-beneath": &net.OpError{Op: "read", Net: "tunnel", Err: connectionRefused},
+	"connection-refused-after-redirect":            &url.Error{Op: "Get", URL: "http://h/", Err: dialRefused},
+	"connection-reset-then-refused-elsewhere":      errors.Join(connectionReset, dialRefused),
+	"connection-refused-then-reset-elsewhere":      errors.Join(dialRefused, connectionReset),
+	"read-failed-for-a-connection-refused-beneath": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
 	"write-failed-for-a-name-beneath":              &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "server misbehaving", Name: "h"}},
 
 	"http2-refused-stream":                http2Error{StreamID: 1, Code: 7},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -55,7 +56,7 @@ func (s *requestSpec) build(t *testing.T, ctx context.Context) (*http.Request, *
 	b := &conformanceBody{content: strings.Repeat("0123456789", s.BodyBytes/10+1)[:s.BodyBytes]}
 	whole := func() io.Reader { return strings.NewReader(b.content) }
 	broken := func() io.Reader {
-		return io.MultiReader(strings.NewReader(b.content[:s.BodyBytes/2]), errReader{errUnreadable})
+		return io.MultiReader(strings.NewReader(b.content[:s.BodyBytes/2]), iotest.ErrReader(errUnreadable))
 	}
 	anew := func() (io.ReadCloser, error) { return b.open(whole()), nil }
 	switch s.Body {

@@ -34,11 +34,8 @@ func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http
 	})
 }
 
-// silent is a server that never answers.
-func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-
 func TestInteractiveCallIsOverInTime(t *testing.T) {
-	serving(t, silent, func(t *testing.T, base http.RoundTripper) {
+	serving(t, hang, func(t *testing.T, base http.RoundTripper) {
 		start := time.Now()
 		client := &http.Client{Transport: retryhttp.New(base, interactive), Timeout: 2 * time.Second}
 		_, err := client.Do(getURL(t, "http://host.example/"))
@@ -302,7 +299,7 @@ func TestLimiterBelowThatForbidsAWaitCostsNoBudget(t *testing.T) {
 
 func TestCommandIsOverWhileSomebodyStillLooks(t *testing.T) {
 	for name, server := range map[string]http.HandlerFunc{
-		"silent": silent,
+		"silent": hang,
 		"busy": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "5")
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -281,16 +281,13 @@ func TestDrainGivesUpOnReadsThatBringNothing(t *testing.T) {
 	})
 }
 
-// stuckBody is a response body whose Read and Close do not return before they
-// are let go.
-type stuckBody struct{ release chan struct{} }
-
-func (b *stuckBody) Read([]byte) (int, error) { <-b.release; return 0, io.EOF }
-func (b *stuckBody) Close() error             { <-b.release; return nil }
-
 func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &stuckBody{make(chan struct{})}
+		release := make(chan struct{})
+		body := &hookedBody{
+			read:  func([]byte) (int, error) { <-release; return 0, io.EOF },
+			close: func() { <-release },
+		}
 		base := script.New(respond(503, body), respond(503, body), script.Status(200))
 		resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
@@ -303,7 +300,7 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 		_, err = retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{}).RoundTrip(get(t, ctx))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start), "a cancel during the drain is prompt too")
-		close(body.release)
+		close(release)
 	})
 }
 

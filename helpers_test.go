@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +37,9 @@ var errBroken = errors.New("connection broken")
 
 var discardLog = log.New(io.Discard, "", 0)
 
-var dialRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+var dialRefused = dialError(syscall.ECONNREFUSED)
+
+func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 
 func get(t *testing.T, ctx context.Context) *http.Request {
 	t.Helper()
@@ -160,7 +164,7 @@ func serve(h http.HandlerFunc, http2 bool) (*memnet.Network, *http.Transport, fu
 }
 
 // listen serves h on a loopback socket.
-func listen(t *testing.T, h http.Handler) (url string) {
+func listen(t *testing.T, h http.HandlerFunc) (url string) {
 	t.Helper()
 	return listenOn(t, httptest.NewUnstartedServer(h))
 }
@@ -173,8 +177,20 @@ func listenOn(t *testing.T, srv *httptest.Server) (url string) {
 	return srv.URL
 }
 
-// rawServer answers each connection with what the next of answers does to it.
-func rawServer(t *testing.T, answers ...func(net.Conn)) (url string) {
+// listenTLS is listen over TLS, with HTTP/2 if asked for. base trusts the server.
+func listenTLS(t *testing.T, http2 bool, h http.HandlerFunc) (url string, base *http.Transport) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = discardLog
+	srv.EnableHTTP2 = http2
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv.URL, srv.Client().Transport.(*http.Transport)
+}
+
+// listenTCP hands each connection to the next of serve, and the last of serve gets
+// all that follow. A connection is closed when serve returns.
+func listenTCP(t *testing.T, serve ...func(net.Conn)) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -188,12 +204,45 @@ func rawServer(t *testing.T, answers ...func(net.Conn)) (url string) {
 			}
 			wg.Go(func() {
 				defer c.Close()
-				_, _ = c.Read(make([]byte, 4096))
-				answers[min(i, len(answers)-1)](c)
+				defer context.AfterFunc(t.Context(), func() { _ = c.Close() })()
+				serve[min(i, len(serve)-1)](c)
 			})
 		}
 	})
-	return "http://" + l.Addr().String()
+	return l
+}
+
+// rawServer reads each connection's request, and leaves the rest to the next of
+// answers.
+func rawServer(t *testing.T, answers ...func(net.Conn)) (url string) {
+	t.Helper()
+	serve := make([]func(net.Conn), len(answers))
+	for i, answer := range answers {
+		serve[i] = func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 4096))
+			answer(c)
+		}
+	}
+	return "http://" + listenTCP(t, serve...).Addr().String()
+}
+
+// readRequest reads a request to its end. It returns nil if there is none.
+func readRequest(r *bufio.Reader) *http.Request {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, req.Body)
+	return req
+}
+
+// refusing returns an address that nothing listens on.
+func refusing(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
 }
 
 func say(text string) func(net.Conn) {
@@ -214,16 +263,6 @@ func respond(code int, body io.ReadCloser) script.Step {
 		resp.Body = body
 		return resp, nil
 	}
-}
-
-type readAllBase struct{}
-
-func (readAllBase) RoundTrip(r *http.Request) (*http.Response, error) {
-	defer r.Body.Close()
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		return nil, err
-	}
-	return script.Response(r, 200), nil
 }
 
 // stub is a base that plays statuses over and over. What it allocates is what
@@ -377,10 +416,10 @@ func (b *trackedBody) Close() error {
 	return nil
 }
 
-// hookedBody is a response body that does what its hooks do.
+// hookedBody is a body that does what its hooks do.
 type hookedBody struct {
 	read   func([]byte) (int, error)
-	close  func()
+	close  func() // may be nil
 	closes atomic.Int32
 }
 
@@ -426,31 +465,6 @@ func (b *slowBody) Close() error {
 func newSlowBody(interval time.Duration) *slowBody {
 	return &slowBody{interval: interval, closed: make(chan struct{})}
 }
-
-type funcBody func([]byte) (int, error)
-
-func (f funcBody) Read(p []byte) (int, error) { return f(p) }
-func (f funcBody) Close() error               { return nil }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// trailerBody sets a trailer when it has been read.
-type trailerBody struct {
-	io.Reader
-	req *http.Request
-}
-
-func (b *trailerBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err == io.EOF {
-		b.req.Trailer.Set("X-Sum", "sum of content")
-	}
-	return n, err
-}
-
-func (b *trailerBody) Close() error { return nil }
 
 // countingBudget counts, and grants what it is told to.
 type countingBudget struct {
@@ -510,7 +524,7 @@ func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcom
 	var starts []time.Duration
 	rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		starts = append(starts, time.Since(began))
-		return unavailable(req)
+		return script.Status(http.StatusServiceUnavailable)(req)
 	}), p)
 	req, err := http.NewRequest("GET", "http://example.test/", nil)
 	require.NoError(t, err)
@@ -522,10 +536,6 @@ func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcom
 	require.Equal(t, starts[len(starts)-1], outcome.Elapsed)
 	require.Equal(t, time.Since(began), outcome.Elapsed)
 	return starts, outcome
-}
-
-func unavailable(req *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Request: req}, nil
 }
 
 // requireUniform draws many times and requires what U(lo, hi) has: nothing
@@ -556,28 +566,13 @@ func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duratio
 	}
 }
 
-// numbers is a base that answers 503, but for the last of its answers, and notes
-// the number that each attempt has.
-type numbers struct {
-	failures int
-	requests []*http.Request
-	seen     []int
-}
-
-func (b *numbers) RoundTrip(req *http.Request) (*http.Response, error) {
-	type key struct{}
-	b.requests = append(b.requests, req)
-	b.seen = append(b.seen, retryhttp.AttemptNumber(context.WithValue(req.Context(), key{}, "beneath")))
-	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
-		_ = req.Body.Close()
-	}
-	resp := &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}
-	if len(b.seen) <= b.failures {
-		resp.StatusCode = 503
-		resp.Body = io.NopCloser(strings.NewReader("busy"))
-	}
-	return resp, nil
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 type roundTripperFunc func(*http.Request) (*http.Response, error)

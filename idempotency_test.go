@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/bits"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,9 +199,8 @@ func TestIdempotencyKeyThatIsEmptyIsReplacedHoweverItIsSpelled(t *testing.T) {
 
 func TestIdempotencyKeyInAnotherCase(t *testing.T) {
 	var keys []string
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { keys = r.Header["Idempotency-Key"] }))
-	defer srv.Close()
-	req, _ := http.NewRequest("POST", srv.URL, nil)
+	url := listen(t, func(_ http.ResponseWriter, r *http.Request) { keys = r.Header["Idempotency-Key"] })
+	req, _ := http.NewRequest("POST", url, nil)
 	req.Header["idempotency-key"] = []string{"mine"}
 	resp, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey}).RoundTrip(req)
 	require.NoError(t, err)
@@ -228,11 +226,11 @@ func TestIdempotencyKeyThatWasGeneratedIsNotRedirected(t *testing.T) {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			keys := make(chan string, 10)
 			take := func(r *http.Request) { keys <- r.Header.Get("Idempotency-Key") }
-			other := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { take(r) }))
-			first := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			other := listen(t, func(_ http.ResponseWriter, r *http.Request) { take(r) })
+			first := listen(t, func(w http.ResponseWriter, r *http.Request) {
 				take(r)
 				http.Redirect(w, r, other, code)
-			}))
+			})
 			client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey})}
 			defer client.CloseIdleConnections()
 			resp, err := client.Post(first, "text/plain", strings.NewReader("content"))

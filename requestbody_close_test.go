@@ -98,25 +98,13 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 	}
 }
 
-// closePanics is a body that can be read once.
-type closePanics struct{ io.Reader }
-
-func (closePanics) Close() error { panic("close") }
-
 func TestBodyWhoseClosePanicsDoesNotEndTheProcess(t *testing.T) {
-	req, err := http.NewRequest("PUT", "http://host.example/", closePanics{strings.NewReader("x")})
+	body := &hookedBody{read: strings.NewReader("x").Read, close: func() { panic("close") }}
+	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
 	rt := retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait)
 	assert.PanicsWithValue(t, "close", func() { _, _ = rt.RoundTrip(req) })
 }
-
-// A Close of the caller's body that takes its time must not hold up a response.
-type slowCloser struct {
-	io.Reader
-	free <-chan struct{}
-}
-
-func (b slowCloser) Close() error { <-b.free; return nil }
 
 func TestBodyWhoseCloseIsSlowDoesNotHoldUpTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +114,8 @@ func TestBodyWhoseCloseIsSlowDoesNotHoldUpTheResponse(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			free := make(chan struct{})
 			go func() { time.Sleep(time.Hour); close(free) }()
-			req, _ := http.NewRequestWithContext(ctx, "POST", "http://server/", slowCloser{strings.NewReader("x"), free})
+			body := &hookedBody{read: strings.NewReader("x").Read, close: func() { <-free }}
+			req, _ := http.NewRequestWithContext(ctx, "POST", "http://server/", body)
 			req.ContentLength = 1
 			start := time.Now()
 			resp, err := rt.RoundTrip(req)

@@ -237,7 +237,7 @@ func stalledUpload(t *testing.T, ctx context.Context) (*http.Request, *script.Tr
 	t.Helper()
 	release := make(chan struct{})
 	get := func() (io.ReadCloser, error) {
-		return io.NopCloser(readerFunc(func([]byte) (int, error) { <-release; return 0, io.EOF })), nil
+		return &hookedBody{read: func([]byte) (int, error) { <-release; return 0, io.EOF }}, nil
 	}
 	body, _ := get()
 	req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)

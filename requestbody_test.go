@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -242,7 +243,7 @@ func TestBodyThatCannotBeRewoundReturnsTheLastResponse(t *testing.T) {
 	for name, body := range map[string]io.Reader{
 		"Seek does nothing":       nullSeeker{strings.NewReader("content")},
 		"Seek only tells":         forwardOnly{bytes.NewReader([]byte("content"))},
-		"a stream that has ended": io.NopCloser(io.MultiReader(strings.NewReader("x"), funcBody(func([]byte) (int, error) { return 0, errBroken }))),
+		"a stream that has ended": io.NopCloser(io.MultiReader(strings.NewReader("x"), iotest.ErrReader(errBroken))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -263,14 +264,10 @@ func TestBodyThatCannotBeRewoundReturnsTheLastResponse(t *testing.T) {
 	}
 }
 
-type errReader struct{ err error }
-
-func (r errReader) Read([]byte) (int, error) { return 0, r.err }
-
 func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 	errRead := errors.New("disk error")
 	broken := func() io.ReadCloser {
-		return &trackedBody{Reader: io.MultiReader(strings.NewReader("half"), errReader{errRead})}
+		return &trackedBody{Reader: io.MultiReader(strings.NewReader("half"), iotest.ErrReader(errRead))}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -299,17 +296,19 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 
 func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
 	// A base that reads the body in the caller's goroutine, to sign it perhaps.
-	req, err := http.NewRequest("PUT", "http://server/", funcBody(func([]byte) (int, error) { panic(http.ErrAbortHandler) }))
+	body := &hookedBody{read: func([]byte) (int, error) { panic(http.ErrAbortHandler) }}
+	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
-		_, _ = retryhttp.New(readAllBase{}, retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
+		_, _ = retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
 	})
 }
 
 func TestBodyThatCallsGoexitIsAnErrorOfTheBody(t *testing.T) {
-	req, err := http.NewRequest("PUT", "http://server/", funcBody(func([]byte) (int, error) { runtime.Goexit(); return 0, nil }))
+	body := &hookedBody{read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }}
+	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
-	_, err = retryhttp.New(readAllBase{}, retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
+	_, err = retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
 	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 	assert.ErrorContains(t, err, "Read ended its goroutine")
 }
@@ -408,3 +407,19 @@ func TestTrailerThatWasNotAnnouncedIsNotSent(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, base.Requests()[0].Trailer)
 }
+
+// trailerBody sets a trailer when it has been read.
+type trailerBody struct {
+	io.Reader
+	req *http.Request
+}
+
+func (b *trailerBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.req.Trailer.Set("X-Sum", "sum of content")
+	}
+	return n, err
+}
+
+func (b *trailerBody) Close() error { return nil }

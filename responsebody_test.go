@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -131,20 +130,17 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 // Nobody has closed it, nor must they: net/http does not hold on to it either.
 func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		url, base := listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, r.Body)
-		}))
-		srv.EnableHTTP2 = http2
-		srv.StartTLS()
-		defer srv.Close()
+		})
 		for kind, request := range bodyKinds(t) {
 			var attempt context.Context
 			rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 				attempt = req.Context()
-				return srv.Client().Transport.RoundTrip(req)
+				return base.RoundTrip(req)
 			}), retryhttp.Policy{AttemptTimeout: time.Minute})
 			req := request(bytes.Repeat([]byte("x"), 100<<10))
-			req.URL, req.Host = getURL(t, srv.URL).URL, ""
+			req.URL, req.Host = getURL(t, url).URL, ""
 			resp, err := rt.RoundTrip(req)
 			require.NoError(t, err, kind)
 			_, err = io.Copy(io.Discard, resp.Body)

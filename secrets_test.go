@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -45,22 +44,15 @@ func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 		assert.NotContains(t, logged(t, base, get(t, t.Context())), "secret")
 	})
 	t.Run("HTTP/2 path", func(t *testing.T) {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(status(200)))
-		srv.EnableHTTP2 = true
-		srv.StartTLS()
-		defer srv.Close()
-		req, _ := http.NewRequest("GET", srv.URL, nil)
+		url, base := listenTLS(t, true, status(200))
+		req, _ := http.NewRequest("GET", url, nil)
 		req.URL.Path, req.URL.RawQuery = "foo", "token=secret"
-		assert.NotContains(t, logged(t, srv.Client().Transport, req), "secret")
+		assert.NotContains(t, logged(t, base, req), "secret")
 	})
 	t.Run("redirect through a client", func(t *testing.T) {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Location", "http://b.example/%zz?token=secret")
-			w.WriteHeader(302)
-		}))
-		defer srv.Close()
+		url := listen(t, status(302, "Location", "http://b.example/%zz?token=secret"))
 		c := &http.Client{}
-		req, _ := http.NewRequest("GET", srv.URL, nil)
+		req, _ := http.NewRequest("GET", url, nil)
 		assert.NotContains(t, logged(t, roundTripperFunc(c.Do), req), "secret")
 	})
 	t.Run("userinfo in Host", func(t *testing.T) {
@@ -159,12 +151,12 @@ func TestSecretsOfTheRequestAreLeftOut(t *testing.T) {
 
 // Whoever logs a context has its type printed, if it does not say what to.
 func TestSecretsOfContextsAreLeftOut(t *testing.T) {
-	base := &numbers{failures: 1}
+	base := script.New(script.Status(503), script.Status(200))
 	req := get(t, t.Context())
 	req.Header.Set("Authorization", "secret")
 	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
 	require.NoError(t, err)
-	assert.Equal(t, "retryhttp.attempt", fmt.Sprint(base.requests[1].Context()))
+	assert.Equal(t, "retryhttp.attempt", fmt.Sprint(base.Requests()[1].Context()))
 	assert.Equal(t, "retryhttp.outcome", fmt.Sprint(resp.Request.Context()))
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -25,7 +24,7 @@ import (
 
 func TestHTTP2ResponsesAndResetsAreRetried(t *testing.T) {
 	var attempts atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, base := listenTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch attempts.Add(1) {
 		case 1:
@@ -35,14 +34,10 @@ func TestHTTP2ResponsesAndResetsAreRetried(t *testing.T) {
 		default:
 			_, _ = w.Write(body)
 		}
-	}))
-	srv.EnableHTTP2 = true
-	srv.Config.ErrorLog = discardLog
-	srv.StartTLS()
-	defer srv.Close()
-	req, err := http.NewRequest("PUT", srv.URL, io.MultiReader(strings.NewReader("content")))
+	})
+	req, err := http.NewRequest("PUT", url, io.MultiReader(strings.NewReader("content")))
 	require.NoError(t, err)
-	resp, err := retryhttp.New(srv.Client().Transport, retryhttp.Policy{Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+	resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0)}).RoundTrip(req)
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -183,20 +178,16 @@ func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 		"retryhttp": func(rt http.RoundTripper) http.RoundTripper { return retryhttp.New(rt, retryhttp.Policy{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			backend, base := listenTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(413)
-			}))
-			backend.EnableHTTP2 = true
-			backend.StartTLS()
-			defer backend.Close()
-			base := backend.Client().Transport.(*http.Transport)
+			})
 			base.ExpectContinueTimeout = time.Minute
 			rt := wrap(base)
 			hung := 0
-			relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			relay := listen(t, func(w http.ResponseWriter, r *http.Request) {
 				out := r.Clone(r.Context())
 				out.RequestURI = ""
-				out.URL, _ = url.Parse(backend.URL)
+				out.URL, _ = url.Parse(backend)
 				out.Host = ""
 				resp, err := rt.RoundTrip(out)
 				if err != nil {
@@ -206,10 +197,9 @@ func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 				w.WriteHeader(resp.StatusCode)
 				w.(http.Flusher).Flush()
 				resp.Body.Close()
-			}))
-			defer relay.Close()
+			})
 			for range 20 {
-				c, err := net.Dial("tcp", relay.Listener.Addr().String())
+				c, err := net.Dial("tcp", strings.TrimPrefix(relay, "http://"))
 				require.NoError(t, err)
 				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
 				c.SetReadDeadline(time.Now().Add(10 * time.Second)) // it hangs, or answers at once
@@ -226,17 +216,13 @@ func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 // The server answers before it says that it wants the body, and reads it after that.
 func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 	got := make(chan string, 1)
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url, base := listenTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)
 		_ = http.NewResponseController(w).Flush()
 		all, err := io.ReadAll(r.Body)
 		got <- fmt.Sprint(string(all), err)
-	}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	defer srv.Close()
-	transport := srv.Client().Transport.(*http.Transport)
-	transport.ExpectContinueTimeout = 10 * time.Millisecond
+	})
+	base.ExpectContinueTimeout = 10 * time.Millisecond
 	signing := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		body, err := req.GetBody()
 		if err != nil {
@@ -244,9 +230,9 @@ func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, body)
 		_ = body.Close()
-		return transport.RoundTrip(req)
+		return base.RoundTrip(req)
 	})
-	req, err := http.NewRequest("PUT", srv.URL, sectionBody{bytes.NewReader([]byte("content"))})
+	req, err := http.NewRequest("PUT", url, sectionBody{bytes.NewReader([]byte("content"))})
 	require.NoError(t, err)
 	req.ContentLength = int64(len("content"))
 	req.Header.Set("Expect", "100-continue")

@@ -20,37 +20,22 @@ import (
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
+const emptyOK = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
 // net/http resends a request with an Idempotency-Key by itself, if it has a
 // GetBody and a reused connection breaks. The caller's request has none: it must
 // not be given one where the policy says that the request is not idempotent.
 func TestResendByNetHTTPOfWhatPolicyCallsNotIdempotent(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
 	var posts atomic.Int32
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
+	listener := listenTCP(t, func(c net.Conn) { // hangs up on the first POST when it has read it
+		in := bufio.NewReader(c)
+		for req := readRequest(in); req != nil; req = readRequest(in) {
+			if req.Method == http.MethodPost && posts.Add(1) == 1 {
 				return
 			}
-			go func() { // answers, but hangs up on the first POST when it has read it
-				defer conn.Close()
-				in := bufio.NewReader(conn)
-				for {
-					req, err := http.ReadRequest(in)
-					if err != nil {
-						return
-					}
-					io.Copy(io.Discard, req.Body)
-					if req.Method == http.MethodPost && posts.Add(1) == 1 {
-						return
-					}
-					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				}
-			}()
+			say(emptyOK)(c)
 		}
-	}()
+	})
 
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
@@ -80,32 +65,14 @@ func TestResendByNetHTTPOfWhatPolicyCallsNotIdempotent(t *testing.T) {
 func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
-			l, _ := net.Listen("tcp", "127.0.0.1:0")
 			var posts, dials atomic.Int32
-			go func() {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				defer c.Close()
-				br := bufio.NewReader(c)
-				r, _ := http.ReadRequest(br)
-				io.Copy(io.Discard, r.Body)
-				fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				r, err = http.ReadRequest(br)
-				if err != nil {
-					return
-				}
-				io.Copy(io.Discard, r.Body)
-				posts.Add(1) // processed
-			}()
+			addr := dyingServer(t, func() { posts.Add(1) })
 			base := &http.Transport{DialContext: func(ctx context.Context, n, a string) (net.Conn, error) {
 				if dials.Add(1) > 1 {
 					return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 				}
 				return net.Dial(n, a)
 			}}
-			defer l.Close()
 			defer base.CloseIdleConnections()
 			var classes []retryhttp.Class
 			rt := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0), Classify: func(a retryhttp.Attempt) retryhttp.Class {
@@ -114,7 +81,7 @@ func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 				classes = append(classes, c)
 				return c
 			}})
-			req, _ := http.NewRequest("GET", "http://"+l.Addr().String(), nil)
+			req, _ := http.NewRequest("GET", "http://"+addr, nil)
 			resp, err := rt.RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)
@@ -125,7 +92,7 @@ func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 			if stream {
 				body = io.NopCloser(body)
 			}
-			req, _ = http.NewRequest("POST", "http://"+l.Addr().String(), body)
+			req, _ = http.NewRequest("POST", "http://"+addr, body)
 			req.Header["Idempotency-Key"] = []string{""}
 			assert.False(t, retryhttp.Idempotent(req))
 			classes = nil
@@ -144,30 +111,20 @@ func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 // and acts on, it dies: nobody listens any more when the connection breaks.
 func dyingServer(t *testing.T, act func()) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
+	self := make(chan net.Listener, 1)
+	l := listenTCP(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		if readRequest(in) == nil {
 			return
 		}
-		defer c.Close()
-		br := bufio.NewReader(c)
-		for n := range 2 {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, req.Body)
-			if n == 0 {
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				continue
-			}
-			act()
-			_ = l.Close()
+		say(emptyOK)(c)
+		if readRequest(in) == nil {
+			return
 		}
-	}()
+		act()
+		_ = (<-self).Close()
+	})
+	self <- l
 	return l.Addr().String()
 }
 
@@ -238,27 +195,15 @@ func TestResendByNetHTTPThenDialRefusedIsAmbiguous(t *testing.T) {
 // Neither net/http nor we resend a stream that was sent in part, and the error
 // says what happened, not that the body could not be had again.
 func TestResendByNetHTTPOfAStreamIsRefusedWithItsCause(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	go func() {
-		for n := 1; ; n++ {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			in := bufio.NewReader(conn)
-			req, err := http.ReadRequest(in)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, req.Body)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-			_, _ = in.Peek(1000) // of the next request's
-			_ = conn.(*net.TCPConn).SetLinger(0)
-			_ = conn.Close()
+	listener := listenTCP(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		if readRequest(in) == nil {
+			return
 		}
-	}()
+		say(emptyOK)(c)
+		_, _ = in.Peek(1000) // of the next request
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
 	rt := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 100})

@@ -140,34 +140,21 @@ func TestAttemptTimeoutOverASocket(t *testing.T) {
 // came.
 func wireServer(t *testing.T) (url string, heads func() []string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	var mu sync.Mutex
 	var got []string
-	var wg sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for n := 1; ; n++ {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			var head bytes.Buffer
-			req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(c, &head)))
-			if err == nil {
-				_, _ = io.Copy(io.Discard, req.Body)
-			}
-			before, _, _ := strings.Cut(head.String(), "\r\n\r\n")
-			mu.Lock()
-			got = append(got, before)
-			mu.Unlock()
-			status := "503 Service Unavailable"
-			if n%3 == 0 {
-				status = "200 OK"
-			}
-			_, _ = fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", status)
-			_ = c.Close()
+	requests := 0
+	l := listenTCP(t, func(c net.Conn) {
+		var head bytes.Buffer
+		readRequest(bufio.NewReader(io.TeeReader(c, &head)))
+		before, _, _ := strings.Cut(head.String(), "\r\n\r\n")
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, before)
+		status := "503 Service Unavailable"
+		if requests++; requests%3 == 0 {
+			status = "200 OK"
 		}
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", status)
 	})
 	return "http://" + l.Addr().String(), func() []string {
 		mu.Lock()
@@ -228,7 +215,7 @@ func TestHeadersOnTheWireAreTheRequests(t *testing.T) {
 func TestRedirectsAsBare(t *testing.T) {
 	var log []string
 	var mu sync.Mutex
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		mu.Lock()
 		log = append(log, fmt.Sprint(r.Method, r.URL.Path, len(b), r.Header.Get("Referer") != "", r.Header.Get("Cookie")))
@@ -240,15 +227,14 @@ func TestRedirectsAsBare(t *testing.T) {
 		case "/b":
 			http.Redirect(w, r, "/c", http.StatusPermanentRedirect)
 		}
-	}))
-	defer srv.Close()
+	})
 	for kind, mk := range bodyKinds(t) {
 		var logs [2][]string
 		var st [2]int
 		for i, rt := range []http.RoundTripper{&http.Transport{}, retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second})} {
 			log = nil
 			req := mk([]byte("content"))
-			req.URL, _ = url.Parse(srv.URL + "/a")
+			req.URL, _ = url.Parse(server + "/a")
 			req.Host = ""
 			resp, err := (&http.Client{Transport: rt, Timeout: 5 * time.Second}).Do(req)
 			require.NoError(t, err)
@@ -265,7 +251,7 @@ func TestRedirectsAsBare(t *testing.T) {
 func TestUpgradeAfterARetry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		var attempts atomic.Int32
-		url := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		url := listen(t, func(w http.ResponseWriter, r *http.Request) {
 			if attempts.Add(1) == 1 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
@@ -279,7 +265,7 @@ func TestUpgradeAfterARetry(t *testing.T) {
 			}
 			defer c.Close()
 			_, _ = io.Copy(c, rw)
-		}))
+		})
 		req := getURL(t, url)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
@@ -299,7 +285,7 @@ func TestUpgradeAfterARetry(t *testing.T) {
 }
 
 func TestUpgradeCanBeHalfClosed(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
@@ -309,11 +295,10 @@ func TestUpgradeCanBeHalfClosed(t *testing.T) {
 		c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		all, err := io.ReadAll(rw)
 		fmt.Fprintf(c, "%d %v", len(all), err)
-	}))
-	defer srv.Close()
+	})
 	base := &http.Transport{}
 	for name, rt := range map[string]http.RoundTripper{"bare": base, "retry": retryhttp.New(base, retryhttp.Policy{}), "retry with AttemptTimeout": retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute})} {
-		req, _ := http.NewRequest("GET", srv.URL, nil)
+		req, _ := http.NewRequest("GET", server, nil)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "sum")
 		resp, err := rt.RoundTrip(req)
@@ -331,19 +316,19 @@ func TestUpgradeCanBeHalfClosed(t *testing.T) {
 
 // ReverseProxy: upgraded connection, half-closed by the user.
 func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	backend := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		c, rw, _ := http.NewResponseController(w).Hijack()
 		defer c.Close()
 		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
 		c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		all, err := io.ReadAll(rw)
 		fmt.Fprintf(c, "%d %v", len(all), err)
-	}))
-	defer backend.Close()
-	u, _ := url.Parse(backend.URL)
+	})
+	u, _ := url.Parse(backend)
 	for name, rt := range map[string]http.RoundTripper{"bare": &http.Transport{}, "retry": retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Minute})} {
-		proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: rt, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }})
-		c, err := net.Dial("tcp", proxy.Listener.Addr().String())
+		relay := &httputil.ReverseProxy{Transport: rt, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
+		proxy := listen(t, relay.ServeHTTP)
+		c, err := net.Dial("tcp", strings.TrimPrefix(proxy, "http://"))
 		require.NoError(t, err)
 		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
 		br := bufio.NewReader(c)
@@ -355,14 +340,13 @@ func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 		got, _ := io.ReadAll(br)
 		assert.Equal(t, "5 <nil>", string(got), name)
 		c.Close()
-		proxy.Close()
 	}
 }
 
 // A full-duplex exchange through an io.Pipe.
 func TestFullDuplexWorks(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server, base := listenTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			w.WriteHeader(200)
 			w.(http.Flusher).Flush()
@@ -375,12 +359,10 @@ func TestFullDuplexWorks(t *testing.T) {
 					return
 				}
 			}
-		}))
-		srv.EnableHTTP2 = h2
-		srv.StartTLS()
-		rt := retryhttp.New(srv.Client().Transport, retryhttp.Policy{AttemptTimeout: 5 * time.Second})
+		})
+		rt := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: 5 * time.Second})
 		pr, pw := io.Pipe()
-		req, _ := http.NewRequest("POST", srv.URL, pr)
+		req, _ := http.NewRequest("POST", server, pr)
 		resp, err := rt.RoundTrip(req)
 		require.NoError(t, err)
 		for i := range 30 {
@@ -396,7 +378,6 @@ func TestFullDuplexWorks(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Empty(t, rest)
 		resp.Body.Close()
-		srv.Close()
 	}
 }
 

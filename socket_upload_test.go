@@ -9,8 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,9 +72,12 @@ func uploadKinds(t *testing.T) map[string]func() io.Reader {
 
 func TestUploadSurvivesAnEarly503(t *testing.T) {
 	content, sum := upload()
-	protocols := map[string]func(*httptest.Server) *httptest.Server{
-		"HTTP/1": func(s *httptest.Server) *httptest.Server { s.Start(); return s },
-		"HTTP/2": func(s *httptest.Server) *httptest.Server { s.EnableHTTP2 = true; s.StartTLS(); return s },
+	type listener = func(*testing.T, http.HandlerFunc) (url string, base *http.Transport)
+	protocols := map[string]listener{
+		"HTTP/1": func(t *testing.T, h http.HandlerFunc) (string, *http.Transport) {
+			return listen(t, h), &http.Transport{}
+		},
+		"HTTP/2": func(t *testing.T, h http.HandlerFunc) (string, *http.Transport) { return listenTLS(t, true, h) },
 	}
 	for protocol, start := range protocols {
 		for _, chunked := range []bool{false, true} {
@@ -84,17 +85,15 @@ func TestUploadSurvivesAnEarly503(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, chunked %t, %s", protocol, chunked, kind), func(t *testing.T) {
 					t.Parallel() // closing a server that has not read everything takes it a while
 					handler := &uploadServer{refusals: 2}
-					unstarted := httptest.NewUnstartedServer(handler)
-					unstarted.Config.ErrorLog = discardLog
-					srv := start(unstarted)
-					defer srv.Close()
-					req, err := http.NewRequest("PUT", srv.URL, body())
+					url, base := start(t, handler.ServeHTTP)
+					defer base.CloseIdleConnections()
+					req, err := http.NewRequest("PUT", url, body())
 					require.NoError(t, err)
 					req.ContentLength = int64(len(content))
 					if chunked {
 						req.ContentLength = -1
 					}
-					rt := retryhttp.New(srv.Client().Transport, retryhttp.Policy{
+					rt := retryhttp.New(base, retryhttp.Policy{
 						Backoff:      retryhttp.Constant(time.Millisecond),
 						MaxBodyBytes: int64(len(content)),
 					})
@@ -118,7 +117,7 @@ func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
 	content, sum := upload()
 	for range 10 {
 		handler := &uploadServer{refusals: 1}
-		url := listen(t, handler)
+		url := listen(t, handler.ServeHTTP)
 		req, err := http.NewRequest("PUT", url, io.MultiReader(bytes.NewReader(content)))
 		require.NoError(t, err)
 		resp, err := retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}).RoundTrip(req)
@@ -140,24 +139,20 @@ func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
 
 func TestUploadThatStallsIsFreedByCancel(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		url, base := listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-		}))
-		srv.Config.ErrorLog = discardLog
-		srv.EnableHTTP2 = http2
-		srv.StartTLS()
+		})
 		r, w := io.Pipe()
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		req, err := http.NewRequestWithContext(ctx, "PUT", srv.URL, r)
+		req, err := http.NewRequestWithContext(ctx, "PUT", url, r)
 		require.NoError(t, err)
-		_, err = retryhttp.New(srv.Client().Transport, retryhttp.Policy{}).RoundTrip(req)
+		_, err = retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		for err = error(nil); err == nil; { // the Read in flight may still take some
 			_, err = w.Write([]byte("x"))
 		}
 		assert.ErrorIs(t, err, io.ErrClosedPipe)
 		cancel()
-		srv.Close()
 	}
 }
 
@@ -168,7 +163,7 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 	for range 20 {
 		var got string
 		first := true
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		url := listen(t, func(w http.ResponseWriter, r *http.Request) {
 			if first {
 				first = false
 				_ = http.NewResponseController(w).EnableFullDuplex()
@@ -180,10 +175,10 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 			all, err := io.ReadAll(r.Body)
 			assert.NoError(t, err)
 			got = string(all)
-		}))
+		})
 		base := &http.Transport{}
 		shared := strings.NewReader(content)
-		req, err := http.NewRequest("PUT", srv.URL, io.NopCloser(shared))
+		req, err := http.NewRequest("PUT", url, io.NopCloser(shared))
 		require.NoError(t, err)
 		req.ContentLength = int64(len(content))
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -194,7 +189,6 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		base.CloseIdleConnections()
-		srv.Close()
 		require.Equal(t, 200, resp.StatusCode)
 		require.True(t, content == got)
 	}
@@ -204,7 +198,7 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 // pauses while OnRetry reads that answer.
 func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 	first := true
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		if !first {
 			_, _ = io.Copy(io.Discard, r.Body)
 			return
@@ -215,10 +209,9 @@ func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 		_, _ = io.WriteString(w, "busy")
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.Copy(io.Discard, r.Body)
-	}))
-	defer srv.Close()
+	})
 	content := make([]byte, 32<<20)
-	req, err := http.NewRequest("PUT", srv.URL, bytes.NewReader(content))
+	req, err := http.NewRequest("PUT", url, bytes.NewReader(content))
 	require.NoError(t, err)
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
 	p := noWait
@@ -238,7 +231,7 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 				const size = 200 << 10
 				var n atomic.Int32
 				inHook, read := make(chan struct{}), make(chan struct{})
-				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				url, base := listenTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {
 					if n.Add(1) > 1 {
 						io.Copy(io.Discard, r.Body)
 						return
@@ -250,17 +243,12 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 					w.Write(bytes.Repeat([]byte("e"), size))
 					w.(http.Flusher).Flush()
 					<-read
-				}))
-				srv.EnableHTTP2 = h2
-				srv.StartTLS()
-				defer srv.Close()
-				base := srv.Client().Transport
+				})
 				var got []byte
 				var rerr error
 				content := bytes.Repeat([]byte("x"), 16<<20)
 				req := bodyKinds(t)[kind](content)
-				req.URL, _ = url.Parse(srv.URL)
-				req.Host = ""
+				req.URL, req.Host = getURL(t, url).URL, ""
 				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0), OnRetry: func(a retryhttp.Attempt) {
 					close(inHook)
 					defer close(read)

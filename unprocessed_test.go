@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
@@ -57,15 +56,13 @@ func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, acted := make(chan string, 10), make(chan struct{}, 10)
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			url := listen(t, func(w http.ResponseWriter, r *http.Request) {
 				b := make([]byte, 100)
 				n, _ := io.ReadAtLeast(r.Body, b, 1)
 				got <- string(b[:n])
 				acted <- struct{}{}
 				_, _ = io.Copy(io.Discard, r.Body)
-			}))
-			defer srv.Close()
-			srv.Config.ErrorLog = discardLog
+			})
 			body := func() (io.ReadCloser, error) {
 				pr, pw := io.Pipe()
 				go func() {
@@ -75,7 +72,7 @@ func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 				}()
 				return pr, nil
 			}
-			req, _ := http.NewRequest("POST", srv.URL, nil)
+			req, _ := http.NewRequest("POST", url, nil)
 			req.Body, _ = body()
 			req.GetBody = body
 			req.ContentLength = -1
@@ -89,18 +86,15 @@ func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 
 func TestUnprocessedIsNotAFallbackBasesJoin(t *testing.T) {
 	var payments atomic.Int32
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		payments.Add(1)
 		panic(http.ErrAbortHandler)
-	}))
-	defer srv.Close()
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	dead := l.Addr().String()
-	l.Close()
+	})
+	dead := refusing(t)
 	tr := &http.Transport{}
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		var errs []error
-		for _, host := range []string{dead, strings.TrimPrefix(srv.URL, "http://")} {
+		for _, host := range []string{dead, strings.TrimPrefix(url, "http://")} {
 			r := req.Clone(req.Context())
 			r.URL.Host = host
 			resp, err := tr.RoundTrip(r)
@@ -119,20 +113,17 @@ func TestUnprocessedIsNotAFallbackBasesJoin(t *testing.T) {
 
 // A base that is an http.Client: POST done, 303 to a host that is down.
 func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
-	l, _ := net.Listen("tcp", "127.0.0.1:0")
-	dead := l.Addr().String()
-	l.Close()
+	dead := refusing(t)
 	var payments atomic.Int32
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		payments.Add(1)
 		http.Redirect(w, r, "http://"+dead+"/receipt", http.StatusSeeOther)
-	}))
-	defer srv.Close()
+	})
 	client := &http.Client{}
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		return client.Do(req)
 	})
-	req, _ := http.NewRequest("POST", srv.URL, nil)
+	req, _ := http.NewRequest("POST", url, nil)
 	_, err := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}).RoundTrip(req)
 	require.Error(t, err)
 	assert.EqualValues(t, 1, payments.Load(), "%v", err)
@@ -170,10 +161,10 @@ func (c deafConn) Read([]byte) (int, error) {
 func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 	for _, body := range []string{"", "pay"} {
 		var payments atomic.Int32
-		srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		url := listen(t, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			payments.Add(1)
-		}))
+		})
 		base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
 			return deafConn{c}, err
@@ -182,24 +173,22 @@ func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 			payments.Store(0)
 			p := noWait
 			p.RetryUnprocessed, p.AttemptTimeout = true, timeout
-			req, err := http.NewRequest("POST", srv.URL, strings.NewReader(body))
+			req, err := http.NewRequest("POST", url, strings.NewReader(body))
 			require.NoError(t, err)
 			_, err = retryhttp.New(base, p).RoundTrip(req)
 			assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
 			assert.EqualValues(t, 1, payments.Load())
 		}
 		base.CloseIdleConnections()
-		srv.Close()
 	}
 }
 
 // The caller's own trace is called as ever.
 func TestUnprocessedKeepsTheCallersTrace(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(status(200)))
-	defer srv.Close()
+	url := listen(t, status(200))
 	wrote := 0
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteHeaders: func() { wrote++ }})
-	req, err := http.NewRequestWithContext(ctx, "POST", srv.URL, strings.NewReader("x"))
+	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader("x"))
 	require.NoError(t, err)
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()

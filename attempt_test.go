@@ -36,7 +36,8 @@ func TestBaseThatBreaksTheRules(t *testing.T) {
 				resp, _ := respond(200, body)(req)
 				return resp, errBroken
 			})
-			resp, err := retryhttp.New(both, retryhttp.Policy{AttemptTimeout: timeout, MaxAttempts: 1}).RoundTrip(get(t, t.Context()))
+			p := retryhttp.Policy{AttemptTimeout: timeout, MaxAttempts: 1}
+			resp, err := retryhttp.New(both, p).RoundTrip(get(t, t.Context()))
 			assert.Nil(t, resp)
 			assert.ErrorIs(t, err, errBroken)
 			assert.Equal(t, int32(1), body.closes.Load())
@@ -62,10 +63,12 @@ func TestAttemptElapsedIsHowLongItTook(t *testing.T) {
 		edit   func(*retryhttp.Policy)
 		step   script.Step
 	}{
-		"OnRetry, of a response":     {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Status(503)},
-		"OnRetry, of an error":       {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Fail(errBroken)},
-		"Classify, of a success":     {retryhttp.Policy{Classify: classify}, nil, script.Status(200)},
-		"WithPolicy's, of a success": {retryhttp.Policy{}, func(p *retryhttp.Policy) { p.Classify = classify }, script.Status(200)},
+		"OnRetry, of a response": {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Status(503)},
+		"OnRetry, of an error":   {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Fail(errBroken)},
+		"Classify, of a success": {retryhttp.Policy{Classify: classify}, nil, script.Status(200)},
+		"WithPolicy's, of a success": {
+			retryhttp.Policy{}, func(p *retryhttp.Policy) { p.Classify = classify }, script.Status(200),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told = nil
@@ -111,7 +114,9 @@ func TestAttemptKnowsItsNumber(t *testing.T) {
 		"a stream":            {request: plain("PUT", io.MultiReader(strings.NewReader("upload")))},
 		"an added key":        {plain("POST", nil), retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey}},
 		"a timeout":           {plain("GET", nil), retryhttp.Policy{AttemptTimeout: time.Minute}},
-		"a marked body":       {plain("POST", strings.NewReader("order")), retryhttp.Policy{RetryUnprocessed: true, Classify: unprocessed}},
+		"a marked body": {
+			plain("POST", strings.NewReader("order")), retryhttp.Policy{RetryUnprocessed: true, Classify: unprocessed},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen, retried []int
@@ -168,7 +173,8 @@ func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 			var seen []int
 			inner := noWait
 			inner.Classify = classify
-			resp, err := retryhttp.New(retryhttp.New(busyTwice(&seen), inner), noWait).RoundTrip(getURL(t, "http://host.example"))
+			rt := retryhttp.New(retryhttp.New(busyTwice(&seen), inner), noWait)
+			resp, err := rt.RoundTrip(getURL(t, "http://host.example"))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, []int{1, 2, 3}, seen)
@@ -225,7 +231,9 @@ func TestAttemptTimeoutIsFoundInTheAttemptsContextOnly(t *testing.T) {
 			sent = append(sent, req.Context())
 			<-req.Context().Done()
 			return nil, req.Context().Err()
-		}), retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, OnRetry: func(a retryhttp.Attempt) { attempts = append(attempts, a) }})
+		}), retryhttp.Policy{
+			AttemptTimeout: time.Second, MaxAttempts: 2, OnRetry: func(a retryhttp.Attempt) { attempts = append(attempts, a) },
+		})
 		_, err := rt.RoundTrip(get(t, ctx))
 		assert.Equal(t, 2, errorOf(t, err).Attempts)
 		assert.ErrorIs(t, err, context.DeadlineExceeded, "also where the base returns context.Canceled")
@@ -297,14 +305,18 @@ func TestAttemptContextIsReleased(t *testing.T) {
 
 func TestAttemptContextIsReleasedAfterAnError(t *testing.T) {
 	base := script.New(script.Fail(errBroken))
-	_, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute, MaxAttempts: 1}).RoundTrip(get(t, t.Context()))
+	p := retryhttp.Policy{AttemptTimeout: time.Minute, MaxAttempts: 1}
+	_, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 	assert.ErrorIs(t, err, errBroken)
 	assert.Error(t, base.Requests()[0].Context().Err())
 }
 
 func TestAttemptContextIsReleasedAfterAPanicOfTheBase(t *testing.T) {
 	var ctx context.Context
-	base := roundTripperFunc(func(r *http.Request) (*http.Response, error) { ctx = r.Context(); panic(http.ErrAbortHandler) })
+	base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		ctx = r.Context()
+		panic(http.ErrAbortHandler)
+	})
 	req, _ := http.NewRequest("GET", "http://server/", nil)
 	assert.Panics(t, func() { retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Hour}).RoundTrip(req) })
 	assert.Error(t, ctx.Err())
@@ -333,10 +345,11 @@ func TestClientTimeoutDuringAnAttemptIsCanceled(t *testing.T) {
 	for range 50 {
 		var stop retryhttp.Stop
 		var failure error
-		client := &http.Client{Timeout: 2 * time.Millisecond, Transport: retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		base := script.New(func(req *http.Request) (*http.Response, error) {
 			<-req.Cancel //lint:ignore SA1019 http.Client sets it
 			return nil, errBroken
-		}), retryhttp.Policy{
+		})
+		client := &http.Client{Timeout: 2 * time.Millisecond, Transport: retryhttp.New(base, retryhttp.Policy{
 			Backoff: retryhttp.Constant(time.Hour),
 			Logger:  slog.New(slog.NewTextHandler(&log, nil)),
 			OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { stop = o.Stop },

@@ -109,8 +109,12 @@ func TestBackoffSchedulesThatAreNamedElsewhere(t *testing.T) {
 		"ZeroBackOff":       {retryhttp.Policy{Backoff: retryhttp.Constant(0)}, []time.Duration{0, 0, 0, 0}},
 		"StopBackOff":       {retryhttp.Policy{Backoff: retryhttp.Constant(s), MaxAttempts: 1}, []time.Duration{0}},
 		"WithMaxRetries(2)": {retryhttp.Policy{Backoff: retryhttp.Constant(s), MaxAttempts: 3}, []time.Duration{0, s, 2 * s}},
-		"linear delay":      {retryhttp.Policy{Backoff: retryhttp.Linear(s, time.Minute)}, []time.Duration{0, s, 3 * s, 6 * s}},
-		"exponential delay": {retryhttp.Policy{Backoff: retryhttp.Exponential(s, time.Minute)}, []time.Duration{0, s, 3 * s, 7 * s}},
+		"linear delay": {
+			retryhttp.Policy{Backoff: retryhttp.Linear(s, time.Minute)}, []time.Duration{0, s, 3 * s, 6 * s},
+		},
+		"exponential delay": {
+			retryhttp.Policy{Backoff: retryhttp.Exponential(s, time.Minute)}, []time.Duration{0, s, 3 * s, 7 * s},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

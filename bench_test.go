@@ -91,7 +91,10 @@ func BenchmarkSuccessBesideManyHosts(b *testing.B) {
 func BenchmarkStreamWithoutRetries(b *testing.B) {
 	for _, size := range []int{60 << 10, 10 << 20} {
 		content := make([]byte, size)
-		for name, rt := range map[string]http.RoundTripper{"bare": consuming{}, "retryhttp": retryhttp.New(consuming{}, retryhttp.Policy{})} {
+		for name, rt := range map[string]http.RoundTripper{
+			"bare":      consuming{},
+			"retryhttp": retryhttp.New(consuming{}, retryhttp.Policy{}),
+		} {
 			b.Run(strconv.Itoa(size>>10)+" KiB/"+name, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

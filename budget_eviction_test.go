@@ -22,22 +22,20 @@ const maxBuckets = 4096
 func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
 
 func TestBudgetEvictsTheWorthlessFirst(t *testing.T) {
+	withdraw := func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }
+	busy := func(b *retryhttp.TokenBucket, req *http.Request) { deposit(b, req, 1000) }
 	for name, c := range map[string]struct {
 		bucket *retryhttp.TokenBucket
 		use    func(*retryhttp.TokenBucket, *http.Request)
 	}{
-		"withdrawn from": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }},
-		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
-			b.Withdraw(req)
-		}},
+		"withdrawn from":                         {&retryhttp.TokenBucket{}, withdraw},
+		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, withdraw},
 		"drained": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) {
 			for b.Withdraw(req) {
 			}
 		}},
-		"busy": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) { deposit(b, req, 1000) }},
-		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, func(b *retryhttp.TokenBucket, req *http.Request) {
-			b.Withdraw(req)
-		}},
+		"busy":                   {&retryhttp.TokenBucket{}, busy},
+		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, withdraw},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

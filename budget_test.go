@@ -193,15 +193,17 @@ func TestBudgetKeepsKeysApart(t *testing.T) {
 		x, y   *http.Request
 		shared bool
 	}{
-		"another host":                 {nil, requestTo("a"), requestTo("b"), false},
-		"another port":                 {nil, requestTo("a:1"), requestTo("a:2"), false},
-		"another scheme and path":      {nil, requestTo("a"), otherPath, true},
-		"another Host header":          {nil, requestTo("a"), otherHostHeader, true},
-		"no URL":                       {nil, &http.Request{}, requestTo("a"), false},
-		"no URL twice":                 {nil, &http.Request{}, &http.Request{}, true},
-		"custom key, same host":        {byTenant, tenant("a", "x"), tenant("a", "y"), false},
-		"custom key, other host":       {byTenant, tenant("a", "x"), tenant("b", "x"), true},
-		"custom key, no URL":           {byTenant, &http.Request{Header: http.Header{"Tenant": {"x"}}}, tenant("a", "x"), true},
+		"another host":            {nil, requestTo("a"), requestTo("b"), false},
+		"another port":            {nil, requestTo("a:1"), requestTo("a:2"), false},
+		"another scheme and path": {nil, requestTo("a"), otherPath, true},
+		"another Host header":     {nil, requestTo("a"), otherHostHeader, true},
+		"no URL":                  {nil, &http.Request{}, requestTo("a"), false},
+		"no URL twice":            {nil, &http.Request{}, &http.Request{}, true},
+		"custom key, same host":   {byTenant, tenant("a", "x"), tenant("a", "y"), false},
+		"custom key, other host":  {byTenant, tenant("a", "x"), tenant("b", "x"), true},
+		"custom key, no URL": {
+			byTenant, &http.Request{Header: http.Header{"Tenant": {"x"}}}, tenant("a", "x"), true,
+		},
 		"custom key, the same for all": {func(*http.Request) string { return "" }, requestTo("a"), requestTo("b"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -548,8 +550,14 @@ func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
 		{"two retries", []script.Step{script.Status(503), script.Status(503), script.Status(200)}, retryhttp.Policy{}, 2, 1},
 		{"attempts run out", []script.Step{script.Status(503)}, retryhttp.Policy{MaxAttempts: 3}, 2, 0},
 		{"a deadline withdraws nothing", []script.Step{script.Status(503)}, retryhttp.Policy{MaxElapsed: 1}, 0, 0},
-		{"a long Retry-After withdraws nothing", []script.Step{script.Status(503, "Retry-After", "999")}, retryhttp.Policy{}, 0, 0},
-		{"a final error deposits nothing", []script.Step{script.Fail(retryhttp.Permanent(errBroken))}, retryhttp.Policy{}, 0, 0},
+		{
+			"a long Retry-After withdraws nothing", []script.Step{script.Status(503, "Retry-After", "999")},
+			retryhttp.Policy{}, 0, 0,
+		},
+		{
+			"a final error deposits nothing", []script.Step{script.Fail(retryhttp.Permanent(errBroken))},
+			retryhttp.Policy{}, 0, 0,
+		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {

@@ -82,7 +82,10 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 		{"control char in URL", plain, mk(h1, func(r *http.Request) { r.URL.Opaque = "/a\nb" })},
 		{"control char in query", plain, mk(h1, func(r *http.Request) { r.URL.RawQuery = "a\nb" })},
 		{"bad idna Host", plain, mk(h1, func(r *http.Request) { r.Host = "xn--\u00ff.example" })},
-		{"bad idna URL host", plain, mk("http://h.example", func(r *http.Request) { r.URL.Host = "xn--\u00ff.example\u202e" })},
+		{
+			"bad idna URL host", plain,
+			mk("http://h.example", func(r *http.Request) { r.URL.Host = "xn--\u00ff.example\u202e" }),
+		},
 		{"trailer key", plain, mk(h1, func(r *http.Request) {
 			r.Method = "PUT"
 			r.Body = io.NopCloser(strings.NewReader("x"))
@@ -102,7 +105,10 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 		{"h2 Transfer-Encoding", two, mk(h2, func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"x"} })},
 		{"h2 idna Host", two, mk(h2, func(r *http.Request) { r.Host = "xn--\u00ff" })},
 		{"h2 bad Host", two, mk(h2, func(r *http.Request) { r.Host = "a b" })},
-		{"proxy of an unsupported scheme", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "gopher", Host: pu.Host})}, mk("https://h.example", func(*http.Request) {})},
+		{
+			"proxy of an unsupported scheme", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "gopher", Host: pu.Host})},
+			mk("https://h.example", func(*http.Request) {}),
+		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -141,7 +147,10 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"refused", &http.Transport{}, "http://" + refusing, retryhttp.Unprocessed},
 		{"proxy refused, plain", throughProxy(refusing), "http://host.example", retryhttp.Unprocessed},
 		{"proxy refused, tunnel", throughProxy(refusing), "https://host.example", retryhttp.Unprocessed},
-		{"SOCKS proxy refused", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: refusing})}, "http://host.example", retryhttp.Unprocessed},
+		{
+			"SOCKS proxy refused", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: refusing})},
+			"http://host.example", retryhttp.Unprocessed,
+		},
 		{"unknown authority", &http.Transport{}, secure, retryhttp.Final},
 		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
 		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain, "http:", "https:", 1), retryhttp.Final},

@@ -46,9 +46,9 @@ func TestClassifyErrors(t *testing.T) {
 		{"marked permanent", retryhttp.Permanent(errBroken), retryhttp.Final},
 		{"marked permanent, wrapped", fmt.Errorf("breaker: %w", retryhttp.Permanent(errBroken)), retryhttp.Final},
 		{"marked permanent although a dial error", retryhttp.Permanent(dialRefused), retryhttp.Final},
-		{"certificate of an unknown authority", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, retryhttp.Final},
+		{"certificate of an unknown authority", untrusted(x509.UnknownAuthorityError{}), retryhttp.Final},
 		{"unknown authority", x509.UnknownAuthorityError{}, retryhttp.Final},
-		{"wrong host name", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, retryhttp.Final},
+		{"wrong host name", wrongHost, retryhttp.Final},
 		{"expired certificate", x509.CertificateInvalidError{Reason: x509.Expired}, retryhttp.Final},
 		{"no system roots", x509.SystemRootsError{}, retryhttp.Final},
 		{"weak signature", x509.InsecureAlgorithmError(x509.MD5WithRSA), retryhttp.Final},
@@ -56,37 +56,55 @@ func TestClassifyErrors(t *testing.T) {
 		{"constraint violation", x509.ConstraintViolationError{}, retryhttp.Final},
 		{"rejected ECH", &tls.ECHRejectionError{}, retryhttp.Final},
 		{"TLS alert over QUIC", fmt.Errorf("crypto: %w", tls.AlertError(42)), retryhttp.Final},
-		{"TLS alert over TCP", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, retryhttp.Final},
-		{"TLS alert through a proxy", &net.OpError{Op: "proxyconnect", Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}, retryhttp.Final},
+		{"TLS alert over TCP", tlsAlert, retryhttp.Final},
+		{"TLS alert through a proxy", &net.OpError{Op: "proxyconnect", Err: tlsAlert}, retryhttp.Final},
 		{"not TLS at all", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryhttp.Final},
 		{"HTTP on an HTTPS port", http.ErrSchemeMismatch, retryhttp.Final},
-		{"not HTTP at all", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`), retryhttp.Final},
+		{"not HTTP at all", http1Error(errors.New(`malformed HTTP response "SSH-2.0-x"`)), retryhttp.Final},
 		{"no such host", dialError(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
 		{"an address that is none", dialError(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
 		{"an invalid escape in the URL", &url.Error{Op: "parse", Err: url.EscapeError("%zz")}, retryhttp.Final},
 		{"a body that can't be read", fmt.Errorf("write: %w", &replay.ReadError{Err: io.ErrUnexpectedEOF}), retryhttp.Final},
 
 		{"connection refused", dialRefused, retryhttp.Unprocessed},
-		{"connection refused, wrapped", fmt.Errorf("base: %w", dialError(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed},
+		{
+			"connection refused, wrapped",
+			fmt.Errorf("base: %w", dialError(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed,
+		},
 		{"two hosts refused", errors.Join(dialRefused, dialError(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
 		{"no route", dialError(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
 		{"dial timeout", dialError(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
-		{"name server fails", dialError(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}), retryhttp.Unprocessed},
+		{
+			"name server fails", dialError(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}),
+			retryhttp.Unprocessed,
+		},
 		{"name server times out", &net.DNSError{Err: "i/o timeout", Name: "h", IsTimeout: true}, retryhttp.Unprocessed},
-		{"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused}, retryhttp.Unprocessed},
-		{"SOCKS proxy refuses", &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}, retryhttp.Unprocessed},
+		{
+			"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused},
+			retryhttp.Unprocessed,
+		},
+		{"SOCKS proxy refuses", socksRefused, retryhttp.Unprocessed},
 		{"stream refused, wrapped", fmt.Errorf("base: %w", resetStream(7)), retryhttp.Unprocessed},
 
 		{"stream refused, and then another", hidingMore{hiding{resetStream(7)}}, retryhttp.Retryable},
-		{"stream refused after a redirect, hidden", hiding{&url.Error{Op: "Post", URL: "http://h/", Err: resetStream(7)}}, retryhttp.Retryable},
+		{
+			"stream refused after a redirect, hidden", hiding{&url.Error{Op: "Post", URL: "http://h/", Err: resetStream(7)}},
+			retryhttp.Retryable,
+		},
 		{"stream canceled, wrapped", fmt.Errorf("base: %w", resetStream(8)), retryhttp.Retryable},
 		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dialRefused}, retryhttp.Retryable},
 		{"one host refused, the other broke", errors.Join(dialRefused, io.EOF), retryhttp.Retryable},
 		{"one broke, the other host refused", errors.Join(io.EOF, dialRefused), retryhttp.Retryable},
 		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, dialRefused), retryhttp.Retryable},
 		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: dialRefused}, retryhttp.Retryable},
-		{"a write that failed for a name further down", &net.OpError{Op: "write", Err: &net.DNSError{Err: "server misbehaving"}}, retryhttp.Retryable},
-		{"a corrupted TLS record", &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")}, retryhttp.Retryable},
+		{
+			"a write that failed for a name further down",
+			&net.OpError{Op: "write", Err: &net.DNSError{Err: "server misbehaving"}}, retryhttp.Retryable,
+		},
+		{
+			"a corrupted TLS record", &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")},
+			retryhttp.Retryable,
+		},
 		{"reset while reading", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, retryhttp.Retryable},
 		{"broken pipe", &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, retryhttp.Retryable},
 		{"end of file", io.EOF, retryhttp.Retryable},
@@ -156,7 +174,9 @@ func TestPermanent(t *testing.T) {
 }
 
 func TestClassHasAName(t *testing.T) {
-	names := []string{retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(7).String()}
+	names := []string{
+		retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(7).String(),
+	}
 	assert.Equal(t, []string{"final", "retryable", "unprocessed", "Class(7)"}, names)
 }
 
@@ -201,7 +221,9 @@ func TestClassifySeesTheAttempt(t *testing.T) {
 
 func TestClassifyNoSuchHostIsNotRetried(t *testing.T) {
 	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
+		return nil, &net.OpError{
+			Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true},
+		}
 	}}
 	_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
 	assert.Equal(t, 1, errorOf(t, err).Attempts)

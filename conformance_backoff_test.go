@@ -126,7 +126,8 @@ type draws struct {
 
 func (d *draws) add(t *testing.T, wait time.Duration) {
 	t.Helper()
-	if wait < d.low-d.tolerance || wait > d.high+d.tolerance { // testify's comparisons are slow, and this one runs a million times
+	// testify's comparisons are slow, and this one runs a million times.
+	if wait < d.low-d.tolerance || wait > d.high+d.tolerance {
 		require.FailNowf(t, "out of range", "%v is not within [%v, %v]", wait, d.low, d.high)
 	}
 	if d.count == 0 {

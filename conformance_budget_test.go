@@ -57,12 +57,14 @@ func (c *budgetCase) run(t *testing.T, exact float64) {
 		req := requests[key]
 		time.Sleep(millis(step.AtMs) - time.Since(began))
 		granted := step.do(t, b, req)
-		require.Equal(t, step.Op == "withdraw", step.Granted != nil, "step %d: a withdrawal expects how many are granted", i+1)
+		require.Equal(t, step.Op == "withdraw", step.Granted != nil,
+			"step %d: a withdrawal expects how many are granted", i+1)
 		if step.Granted != nil {
 			assert.Equal(t, *step.Granted, granted, "step %d: granted; %s", i+1, c.Because)
 		}
 		if step.Balance != nil {
-			assert.InDelta(t, *step.Balance, b.Tokens(req), math.Max(step.Tolerance, exact), "step %d: balance; %s", i+1, c.Because)
+			assert.InDelta(t, *step.Balance, b.Tokens(req), math.Max(step.Tolerance, exact),
+				"step %d: balance; %s", i+1, c.Because)
 		}
 	}
 }

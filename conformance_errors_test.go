@@ -73,11 +73,7 @@ func errorOfKind(t *testing.T, kind string) error {
 	return err
 }
 
-var (
-	connectionReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-)
-
-func untrusted(err error) error { return &tls.CertificateVerificationError{Err: err} }
+var connectionReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
 // errorKinds has, for each kind of error in the vectors, the one that net/http
 // makes.
@@ -89,7 +85,7 @@ var errorKinds = map[string]error{
 	"marked-permanent-connection-refused": retryhttp.Permanent(dialRefused),
 
 	"tls-certificate-unknown-authority":            untrusted(x509.UnknownAuthorityError{}),
-	"tls-certificate-host-mismatch":                untrusted(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}),
+	"tls-certificate-host-mismatch":                untrusted(wrongHost),
 	"tls-certificate-expired":                      untrusted(x509.CertificateInvalidError{Reason: x509.Expired}),
 	"tls-certificate-not-permitted-by-constraints": untrusted(x509.ConstraintViolationError{}),
 	"tls-certificate-weak-signature":               untrusted(x509.InsecureAlgorithmError(x509.MD5WithRSA)),
@@ -97,20 +93,22 @@ var errorKinds = map[string]error{
 	"tls-certificate-rejected-by-verification":     untrusted(errBroken),
 	"tls-no-trusted-roots":                         x509.SystemRootsError{},
 	"tls-encrypted-client-hello-rejected":          &tls.ECHRejectionError{},
-	"tls-alert-received":                           &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")},
-	"tls-alert-received-over-quic":                 fmt.Errorf("crypto error: %w", tls.AlertError(42)),
-	"tls-alert-received-from-proxy":                &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}},
-	"tls-peer-speaks-no-tls":                       tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"},
-	"tls-peer-speaks-plain-http":                   http.ErrSchemeMismatch,
-	"tls-handshake-timeout":                        errors.New("net/http: TLS handshake timeout"),
-	"tls-record-corrupted":                         &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")},
 
-	"answer-of-another-protocol":           errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`),
-	"http-version-unreadable":              errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP version "HTTP/x"`),
-	"status-code-unreadable":               errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP status code "abc"`),
-	"http1-answer-to-http2":                errors.New("http2: failed reading the frame payload: unexpected EOF, note that the frame header looked like an HTTP/1.1 header"),
-	"connection-closed-in-status-line":     errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "HTTP/1"`),
-	"connection-closed-in-response-header": fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", io.ErrUnexpectedEOF),
+	"tls-alert-received":            tlsAlert,
+	"tls-alert-received-over-quic":  fmt.Errorf("crypto error: %w", tls.AlertError(42)),
+	"tls-alert-received-from-proxy": &net.OpError{Op: "proxyconnect", Net: "tcp", Err: tlsAlert},
+	"tls-peer-speaks-no-tls":        tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"},
+	"tls-peer-speaks-plain-http":    http.ErrSchemeMismatch,
+	"tls-handshake-timeout":         errors.New("net/http: TLS handshake timeout"),
+	"tls-record-corrupted":          &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")},
+
+	"answer-of-another-protocol": http1Error(errors.New(`malformed HTTP response "SSH-2.0-x"`)),
+	"http-version-unreadable":    http1Error(errors.New(`malformed HTTP version "HTTP/x"`)),
+	"status-code-unreadable":     http1Error(errors.New(`malformed HTTP status code "abc"`)),
+	"http1-answer-to-http2": errors.New("http2: failed reading the frame payload: unexpected EOF, " +
+		"note that the frame header looked like an HTTP/1.1 header"),
+	"connection-closed-in-status-line":     http1Error(errors.New(`malformed HTTP response "HTTP/1"`)),
+	"connection-closed-in-response-header": http1Error(io.ErrUnexpectedEOF),
 	"connection-closed-before-response":    io.EOF,
 	"connection-reset":                     connectionReset,
 	"connection-broken-while-writing":      &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE},
@@ -138,13 +136,15 @@ var errorKinds = map[string]error{
 	"network-unreachable":                 dialError(syscall.ENETUNREACH),
 	"connect-timeout":                     dialError(os.ErrDeadlineExceeded),
 	"proxy-connection-refused":            &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused},
-	"socks-proxy-refused":                 &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")},
+	"socks-proxy-refused":                 socksRefused,
 
 	"connection-refused-after-redirect":            &url.Error{Op: "Get", URL: "http://h/", Err: dialRefused},
 	"connection-reset-then-refused-elsewhere":      errors.Join(connectionReset, dialRefused),
 	"connection-refused-then-reset-elsewhere":      errors.Join(dialRefused, connectionReset),
 	"read-failed-for-a-connection-refused-beneath": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
-	"write-failed-for-a-name-beneath":              &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "server misbehaving", Name: "h"}},
+	"write-failed-for-a-name-beneath": &net.OpError{
+		Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "server misbehaving", Name: "h"},
+	},
 
 	"http2-refused-stream":                http2Error{StreamID: 1, Code: 7},
 	"http2-refused-stream-after-redirect": &url.Error{Op: "Get", URL: "http://h/", Err: http2Error{StreamID: 1, Code: 7}},

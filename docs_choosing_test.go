@@ -53,7 +53,8 @@ func TestInteractiveCallThatMayNotBeRepeatedIsOnlyCutShort(t *testing.T) {
 	}{"limited": {func(*retryhttp.Policy) {}, false}, "not limited": {unset, true}} {
 		t.Run(name, func(t *testing.T) {
 			serving(t, slow, func(t *testing.T, base http.RoundTripper) {
-				req, err := http.NewRequestWithContext(retryhttp.WithPolicy(t.Context(), tc.edit), http.MethodPost, "http://host.example/", nil)
+				ctx := retryhttp.WithPolicy(t.Context(), tc.edit)
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://host.example/", nil)
 				require.NoError(t, err)
 				resp, err := retryhttp.New(base, interactive).RoundTrip(req)
 				if tc.ok {

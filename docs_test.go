@@ -89,9 +89,11 @@ func TestModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
 	require.NoError(t, err)
 	var direct []string
 	for _, line := range strings.Split(string(content), "\n") {
-		if module, version, found := strings.Cut(strings.TrimSpace(line), " v"); found && !strings.Contains(version, "indirect") {
+		module, version, found := strings.Cut(strings.TrimSpace(line), " v")
+		if found && !strings.Contains(version, "indirect") {
 			direct = append(direct, module)
 		}
 	}
-	assert.ElementsMatch(t, []string{"github.com/hashicorp/go-cleanhttp", "github.com/stretchr/testify", "golang.org/x/time"}, direct)
+	assert.ElementsMatch(t,
+		[]string{"github.com/hashicorp/go-cleanhttp", "github.com/stretchr/testify", "golang.org/x/time"}, direct)
 }

@@ -29,18 +29,31 @@ func TestDrainIsBounded(t *testing.T) {
 		stuck    bool          // a Read is under way at the end
 	}{
 		{name: "an endless body costs 64 KiB", backoff: time.Second, wait: time.Second, bytes: 64 << 10},
-		{name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second, wait: time.Second, stuck: true},
-		{name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond, wait: 250 * time.Millisecond, stuck: true},
-		{name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond, elapsed: 100 * time.Millisecond, wait: 10 * time.Millisecond, stuck: true},
+		{
+			name: "a stalled body costs nothing of a long wait", interval: time.Hour, backoff: time.Second,
+			wait: time.Second, stuck: true,
+		},
+		{
+			name: "a stalled body costs 250 ms of a short one", interval: time.Hour, backoff: time.Millisecond,
+			wait: 250 * time.Millisecond, stuck: true,
+		},
+		{
+			name: "a stalled body does not use up the deadline", interval: time.Hour, backoff: time.Millisecond,
+			elapsed: 100 * time.Millisecond, wait: 10 * time.Millisecond, stuck: true,
+		},
 		// The Read that is under way then brings the ninth byte.
-		{name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second, wait: time.Second, bytes: 9},
+		{
+			name: "a trickle ends after 250 ms", interval: 30 * time.Millisecond, backoff: time.Second,
+			wait: time.Second, bytes: 9,
+		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				body := newSlowBody(tc.interval)
 				base := script.New(respond(503, body), script.Status(200))
-				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}).RoundTrip(get(t, t.Context()))
+				p := retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, 200, resp.StatusCode)
@@ -78,7 +91,8 @@ func TestDrainIsNotMadeInVain(t *testing.T) {
 					resp.ContentLength = tc.length
 					return resp, err
 				}, script.Status(200))
-				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0), MaxElapsed: time.Second}).RoundTrip(get(t, t.Context()))
+				p := retryhttp.Policy{Backoff: retryhttp.Constant(0), MaxElapsed: time.Second}
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
 				synctest.Wait()
@@ -289,7 +303,8 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 			close: func() { <-release },
 		}
 		base := script.New(respond(503, body), respond(503, body), script.Status(200))
-		resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())

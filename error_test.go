@@ -20,26 +20,56 @@ import (
 )
 
 func TestErrorText(t *testing.T) {
+	gaveUp := func(attempts int, elapsed time.Duration, stop retryhttp.Stop, err error) *retryhttp.Error {
+		return &retryhttp.Error{
+			Outcome: retryhttp.Outcome{Attempts: attempts, Elapsed: elapsed, Stop: stop},
+			Err:     err,
+		}
+	}
 	cases := []struct {
 		name string
 		err  *retryhttp.Error
 		want string
 	}{
-		{"one attempt", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, Err: errBroken}, "connection broken"},
-		{"several", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 1234567 * time.Microsecond, Stop: retryhttp.StopAttempts}, Err: errBroken}, "connection broken (gave up after 4 attempts in 1.235s: attempt limit)"},
-		{"nested", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent)"},
-		{"nested, by hand", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 2, Elapsed: time.Second, Stop: retryhttp.StopNested}, Err: errBroken}, "connection broken (gave up after 2 attempts in 1s: a Transport below has given up)"},
-		{"over another request's", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: 2 * time.Second, Stop: retryhttp.StopAttempts}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 4, Elapsed: time.Second, Stop: retryhttp.StopBudget}, Err: errBroken}}, "connection broken (gave up after 4 attempts in 1s: retry budget spent) (gave up after 4 attempts in 2s: attempt limit)"},
-		{"nested, after others", &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Elapsed: 2 * time.Second, Stop: retryhttp.StopNested}, Err: &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopNotIdempotent}, Err: errBroken}}, "connection broken (gave up after 3 attempts in 2s: a Transport below has given up)"},
+		{"one attempt", gaveUp(1, 0, retryhttp.StopFinal, errBroken), "connection broken"},
+		{
+			"several", gaveUp(4, 1234567*time.Microsecond, retryhttp.StopAttempts, errBroken),
+			"connection broken (gave up after 4 attempts in 1.235s: attempt limit)",
+		},
+		{
+			"nested", gaveUp(4, 0, retryhttp.StopNested, gaveUp(4, time.Second, retryhttp.StopBudget, errBroken)),
+			"connection broken (gave up after 4 attempts in 1s: retry budget spent)",
+		},
+		{
+			"nested, by hand", gaveUp(2, time.Second, retryhttp.StopNested, errBroken),
+			"connection broken (gave up after 2 attempts in 1s: a Transport below has given up)",
+		},
+		{
+			"over another request's",
+			gaveUp(4, 2*time.Second, retryhttp.StopAttempts, gaveUp(4, time.Second, retryhttp.StopBudget, errBroken)),
+			"connection broken (gave up after 4 attempts in 1s: retry budget spent)" +
+				" (gave up after 4 attempts in 2s: attempt limit)",
+		},
+		{
+			"nested, after others",
+			gaveUp(3, 2*time.Second, retryhttp.StopNested, gaveUp(1, 0, retryhttp.StopNotIdempotent, errBroken)),
+			"connection broken (gave up after 3 attempts in 2s: a Transport below has given up)",
+		},
 		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
 		{
 			"a URL with secrets",
-			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: fmt.Errorf("base: %w", &url.Error{Op: "Get", URL: "https://user:pass@host.example/path?token=secret#frag", Err: errBroken})},
+			&retryhttp.Error{
+				Outcome: retryhttp.Outcome{Attempts: 1},
+				Err: fmt.Errorf("base: %w",
+					&url.Error{Op: "Get", URL: "https://user:pass@host.example/path?token=secret#frag", Err: errBroken}),
+			},
 			`base: Get "https://host.example/path": connection broken`,
 		},
 		{
 			"a URL that is none",
-			&retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 1}, Err: &url.Error{Op: "Get", URL: "http://h\x7f/?secret", Err: errBroken}},
+			&retryhttp.Error{
+				Outcome: retryhttp.Outcome{Attempts: 1}, Err: &url.Error{Op: "Get", URL: "http://h\x7f/?secret", Err: errBroken},
+			},
 			`Get "invalid URL": connection broken`,
 		},
 	}
@@ -76,7 +106,8 @@ func TestErrorTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
-		client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(&url.Error{Op: "x", Err: errBroken})), retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)})}
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)}
+		client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(&url.Error{Op: "x", Err: errBroken})), p)}
 		_, err := client.Do(get(t, ctx)) //nolint:bodyclose // there is none
 		var outer *url.Error
 		require.ErrorAs(t, err, &outer)

@@ -161,7 +161,8 @@ func ExampleWithPolicy() {
 func ExampleOutcomeOf() {
 	server := serverAnswering(502, 404)
 	defer server.Close()
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(10 * time.Millisecond)})}
+	policy := retryhttp.Policy{Backoff: retryhttp.Constant(10 * time.Millisecond)}
+	client := &http.Client{Transport: retryhttp.New(nil, policy)}
 
 	req, err := http.NewRequest(http.MethodDelete, server.URL+"/things/17", nil)
 	if err != nil {

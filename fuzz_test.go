@@ -96,7 +96,8 @@ func FuzzRetryAfter(f *testing.F) {
 		// What is left is a date: in one of two forms it ends in the zone, and
 		// in the other in the year. It has whole seconds, and no other marks.
 		trimmed := strings.Trim(after, " \t")
-		if strings.ContainsAny(trimmed, "._+\r\n\x00") || strings.Count(trimmed, ":") != 2 || len(trimmed) < len("Sun Nov 6 8:49:37 1994") {
+		if strings.ContainsAny(trimmed, "._+\r\n\x00") || strings.Count(trimmed, ":") != 2 ||
+			len(trimmed) < len("Sun Nov 6 8:49:37 1994") {
 			t.Fatalf("%q was taken for a date: %v", after, d)
 		}
 		if strings.Contains(trimmed, ",") != strings.HasSuffix(trimmed, " GMT") {
@@ -117,7 +118,9 @@ func retryAfterDateCounts(v string) bool {
 
 func FuzzBackoff(f *testing.F) {
 	extremes := []int64{math.MinInt64, -1, 0, 1, math.MaxInt64}
-	ratios := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -1, 0, 0.5, 1, 2}
+	ratios := []float64{
+		math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -1, 0, 0.5, 1, 2,
+	}
 	for i, base := range extremes {
 		for j, limit := range extremes {
 			for k, n := range []int64{math.MinInt64, 0, 1, 62, 63, 64, 65, math.MaxInt64} {
@@ -127,7 +130,8 @@ func FuzzBackoff(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, baseNS, limitNS int64, ratio, factor float64, extraNS, n64, prevNS int64) {
-		base, limit, extra, prev, n := time.Duration(baseNS), time.Duration(limitNS), time.Duration(extraNS), time.Duration(prevNS), int(n64)
+		base, limit := time.Duration(baseNS), time.Duration(limitNS)
+		extra, prev, n := time.Duration(extraNS), time.Duration(prevNS), int(n64)
 		within := func(name string, d, lo, hi time.Duration) {
 			if d < lo || d > hi {
 				t.Fatalf("%s: %v (%d) is not within [%v, %v]", name, d, d, lo, hi)
@@ -179,7 +183,8 @@ func FuzzBackoff(f *testing.F) {
 			within(name, d, c.lo, c.hi)
 			lo, hi := max(c.lo, 0), max(c.hi, 0)
 			within(name+".PlusJitter", c.backoff.PlusJitter(extra)(n, prev), lo, sum(hi, max(extra, 0)))
-			within(name+".PlusJitter.Plus", c.backoff.PlusJitter(extra).PlusJitter(extra)(n, prev), lo, sum(hi, sum(max(extra, 0), max(extra, 0))))
+			within(name+".PlusJitter.Plus", c.backoff.PlusJitter(extra).PlusJitter(extra)(n, prev), lo,
+				sum(hi, sum(max(extra, 0), max(extra, 0))))
 			within(name+".Spread", c.backoff.Spread(factor)(n, prev), 0, sum(hi, hi))
 			if !(factor > 0) {
 				within(name+".Spread by nothing", c.backoff.Spread(factor)(n, prev), lo, hi)
@@ -191,7 +196,9 @@ func FuzzBackoff(f *testing.F) {
 
 func FuzzBudget(f *testing.F) {
 	ops := []byte("\x04\x00\x08\x10\x18\x03\x0b\x06\x00\x0d\x05\xfd\x00\x07\x00\x01\x02\xff\x00\x03\xfe\x00")
-	for _, ratio := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -1, 0, 0.1, 1} {
+	for _, ratio := range []float64{
+		math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -1, 0, 0.1, 1,
+	} {
 		f.Add(ratio, math.MaxInt64, int64(math.MaxInt64), math.Inf(1), ops)
 		f.Add(ratio, math.MinInt64, int64(math.MinInt64), math.NaN(), ops)
 		f.Add(ratio, 0, int64(0), 0.0, ops)

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -37,9 +39,21 @@ var errBroken = errors.New("connection broken")
 
 var discardLog = log.New(io.Discard, "", 0)
 
-var dialRefused = dialError(syscall.ECONNREFUSED)
+// These errors are like those of net/http.
+var (
+	dialRefused  = dialError(syscall.ECONNREFUSED)
+	socksRefused = &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}
+	tlsAlert     = &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
+	wrongHost    = x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}
+)
 
 func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+
+func untrusted(err error) error { return &tls.CertificateVerificationError{Err: err} }
+
+func http1Error(err error) error {
+	return fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", err)
+}
 
 func get(t *testing.T, ctx context.Context) *http.Request {
 	t.Helper()

@@ -24,7 +24,8 @@ func TestIdempotentFollowsTheMethodRegistry(t *testing.T) {
 		"LABEL": true, "LINK": true, "MERGE": true, "MKACTIVITY": true, "MKCALENDAR": true, "MKCOL": true,
 		"MKREDIRECTREF": true, "MKWORKSPACE": true, "MOVE": true, "ORDERPATCH": true, "PRI": true,
 		"PROPFIND": true, "PROPPATCH": true, "REBIND": true, "REPORT": true, "SEARCH": true, "UNBIND": true,
-		"UNCHECKOUT": true, "UNLINK": true, "UNLOCK": true, "UPDATE": true, "UPDATEREDIRECTREF": true, "VERSION-CONTROL": true,
+		"UNCHECKOUT": true, "UNLINK": true, "UNLOCK": true, "UPDATE": true,
+		"UPDATEREDIRECTREF": true, "VERSION-CONTROL": true,
 
 		"POST": false, "PATCH": false, "CONNECT": false, "LOCK": false,
 
@@ -146,16 +147,34 @@ func TestIdempotencyKeyLeavesTheCallersAlone(t *testing.T) {
 		policy retryhttp.Policy
 		want   http.Header
 	}{
-		{name: "a key", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: http.Header{"Idempotency-Key": {"mine"}}},
-		{name: "an X- key", method: "POST", header: http.Header{"X-Idempotency-Key": {"mine"}}, want: http.Header{"X-Idempotency-Key": {"mine"}}},
-		{name: "a mark that is not sent", method: "POST", header: http.Header{"Idempotency-Key": {}}, want: http.Header{"Idempotency-Key": {}}},
+		{
+			name: "a key", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}},
+			want: http.Header{"Idempotency-Key": {"mine"}},
+		},
+		{
+			name: "an X- key", method: "POST", header: http.Header{"X-Idempotency-Key": {"mine"}},
+			want: http.Header{"X-Idempotency-Key": {"mine"}},
+		},
+		{
+			name: "a mark that is not sent", method: "POST", header: http.Header{"Idempotency-Key": {}},
+			want: http.Header{"Idempotency-Key": {}},
+		},
 		{name: "an idempotent method", method: "PUT", header: http.Header{}, want: http.Header{}},
-		{name: "an empty key is replaced", method: "POST", header: http.Header{"Idempotency-Key": {""}}, want: http.Header{"Idempotency-Key": {"made"}}},
+		{
+			name: "an empty key is replaced", method: "POST", header: http.Header{"Idempotency-Key": {""}},
+			want: http.Header{"Idempotency-Key": {"made"}},
+		},
 		{name: "no header at all", method: "POST", want: http.Header{"Idempotency-Key": {"made"}}},
-		{name: "a key of no use to Policy.Idempotent", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: http.Header{"Idempotency-Key": {"mine"}},
-			policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { return false }}},
-		{name: "none made", method: "POST", header: http.Header{}, want: http.Header{},
-			policy: retryhttp.Policy{IdempotencyKey: func(*http.Request) string { return "" }}},
+		{
+			name: "a key of no use to Policy.Idempotent", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}},
+			policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { return false }},
+			want:   http.Header{"Idempotency-Key": {"mine"}},
+		},
+		{
+			name: "none made", method: "POST", header: http.Header{},
+			policy: retryhttp.Policy{IdempotencyKey: func(*http.Request) string { return "" }},
+			want:   http.Header{},
+		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -176,7 +195,9 @@ func TestIdempotencyKeyLeavesTheCallersAlone(t *testing.T) {
 }
 
 func TestIdempotencyKeyThatIsEmptyIsReplacedHoweverItIsSpelled(t *testing.T) {
-	for _, name := range []string{"Idempotency-Key", "idempotency-key", "IDEMPOTENCY-KEY", "X-Idempotency-Key", "x-idempotency-key"} {
+	for _, name := range []string{
+		"Idempotency-Key", "idempotency-key", "IDEMPOTENCY-KEY", "X-Idempotency-Key", "x-idempotency-key",
+	} {
 		t.Run(name, func(t *testing.T) {
 			base := script.New(script.Status(503), script.Status(200))
 			p := noWait

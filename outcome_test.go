@@ -35,9 +35,12 @@ func TestOutcomeHasTheTimes(t *testing.T) {
 			time.Sleep(time.Second)
 			return script.Response(req, 503), nil
 		}
-		resp, err := retryhttp.New(script.New(slow), retryhttp.Policy{MaxAttempts: 3, Backoff: retryhttp.Constant(5 * time.Second)}).RoundTrip(get(t, t.Context()))
+		p := retryhttp.Policy{MaxAttempts: 3, Backoff: retryhttp.Constant(5 * time.Second)}
+		resp, err := retryhttp.New(script.New(slow), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
-		assert.Equal(t, retryhttp.Outcome{Attempts: 3, Elapsed: 13 * time.Second, Waited: 10 * time.Second, Stop: retryhttp.StopAttempts}, retryhttp.OutcomeOf(resp))
+		assert.Equal(t,
+			retryhttp.Outcome{Attempts: 3, Elapsed: 13 * time.Second, Waited: 10 * time.Second, Stop: retryhttp.StopAttempts},
+			retryhttp.OutcomeOf(resp))
 	})
 }
 
@@ -88,7 +91,8 @@ func TestResponseRequestIsTheCallers(t *testing.T) {
 		req, err := http.NewRequestWithContext(ctx, "POST", "http://host.example/", strings.NewReader("x"))
 		require.NoError(t, err)
 		base := script.New(script.Status(503), script.Status(200))
-		resp, err := retryhttp.New(base, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey, AttemptTimeout: time.Minute}).RoundTrip(req)
+		p := retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey, AttemptTimeout: time.Minute}
+		resp, err := retryhttp.New(base, p).RoundTrip(req)
 		require.NoError(t, err)
 
 		assert.NotContains(t, resp.Request.Header, "Idempotency-Key")
@@ -129,19 +133,46 @@ func TestNestedRetriesDoNotMultiply(t *testing.T) {
 		waited   time.Duration
 		deposits int
 	}{
-		{name: "the inner one gave up on a response", steps: []script.Step{script.Status(503)}, sent: 4, stop: retryhttp.StopNested, attempts: 4, waited: 3 * time.Second},
-		{name: "the inner one gave up on an error", steps: []script.Step{script.Fail(errBroken)}, sent: 4, err: true, stop: retryhttp.StopNested, attempts: 4, waited: 3 * time.Second},
-		{name: "the inner one gave up at once", steps: []script.Step{script.Status(503)}, method: "POST", sent: 1, stop: retryhttp.StopNested, attempts: 1},
-		{name: "the inner one succeeded after retries", steps: []script.Step{script.Status(503), script.Status(200)}, sent: 2, stop: retryhttp.StopFinal, attempts: 2, waited: time.Second, deposits: 1},
-		{name: "the inner one succeeded at once", steps: []script.Step{script.Status(200)}, sent: 1, stop: retryhttp.StopFinal, attempts: 1, deposits: 1},
-		{name: "the inner one met a final error", steps: []script.Step{script.Fail(retryhttp.Permanent(errBroken))}, sent: 1, err: true, stop: retryhttp.StopFinal, attempts: 1},
-		{name: "first the outer one retried, and then the inner one", steps: []script.Step{script.Status(503), script.Status(503), script.Status(200)}, inner: retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			if retryhttp.AttemptNumber(a.Request.Context()) == 1 {
-				return retryhttp.Final
-			}
-			return retryhttp.Classify(a)
-		}}, sent: 3, stop: retryhttp.StopFinal, attempts: 3, waited: 2 * time.Second, deposits: 1},
-		{name: "the inner one takes it for final", steps: []script.Step{script.Status(503)}, inner: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }}, sent: 4, stop: retryhttp.StopAttempts, attempts: 4, waited: 3 * time.Second},
+		{
+			name: "the inner one gave up on a response", steps: []script.Step{script.Status(503)},
+			sent: 4, stop: retryhttp.StopNested, attempts: 4, waited: 3 * time.Second,
+		},
+		{
+			name: "the inner one gave up on an error", steps: []script.Step{script.Fail(errBroken)},
+			sent: 4, err: true, stop: retryhttp.StopNested, attempts: 4, waited: 3 * time.Second,
+		},
+		{
+			name: "the inner one gave up at once", steps: []script.Step{script.Status(503)}, method: "POST",
+			sent: 1, stop: retryhttp.StopNested, attempts: 1,
+		},
+		{
+			name: "the inner one succeeded after retries", steps: []script.Step{script.Status(503), script.Status(200)},
+			sent: 2, stop: retryhttp.StopFinal, attempts: 2, waited: time.Second, deposits: 1,
+		},
+		{
+			name: "the inner one succeeded at once", steps: []script.Step{script.Status(200)},
+			sent: 1, stop: retryhttp.StopFinal, attempts: 1, deposits: 1,
+		},
+		{
+			name: "the inner one met a final error", steps: []script.Step{script.Fail(retryhttp.Permanent(errBroken))},
+			sent: 1, err: true, stop: retryhttp.StopFinal, attempts: 1,
+		},
+		{
+			name:  "first the outer one retried, and then the inner one",
+			steps: []script.Step{script.Status(503), script.Status(503), script.Status(200)},
+			inner: retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
+				if retryhttp.AttemptNumber(a.Request.Context()) == 1 {
+					return retryhttp.Final
+				}
+				return retryhttp.Classify(a)
+			}},
+			sent: 3, stop: retryhttp.StopFinal, attempts: 3, waited: 2 * time.Second, deposits: 1,
+		},
+		{
+			name: "the inner one takes it for final", steps: []script.Step{script.Status(503)},
+			inner: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }},
+			sent:  4, stop: retryhttp.StopAttempts, attempts: 4, waited: 3 * time.Second,
+		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -223,7 +254,8 @@ func TestNestedAttemptTimeoutIsRetriedUnlessTheInnerTransportHasRetried(t *testi
 			synctest.Test(t, func(t *testing.T) {
 				base := script.New(tc.steps...)
 				inner := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0)})
-				_, err := retryhttp.New(inner, retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2}).RoundTrip(get(t, t.Context()))
+				p := retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2}
+				_, err := retryhttp.New(inner, p).RoundTrip(get(t, t.Context()))
 				assert.Equal(t, tc.stop, errorOf(t, err).Stop)
 				assert.Equal(t, 2, errorOf(t, err).Attempts)
 				assert.Len(t, base.Requests(), 2)
@@ -287,7 +319,8 @@ func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
 		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
 		defer stop()
 		go func() {
-			_, err := retryhttp.New(script.New(script.Status(503), script.Fail(errBroken)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, ctx))
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+			_, err := retryhttp.New(script.New(script.Status(503), script.Fail(errBroken)), p).RoundTrip(get(t, ctx))
 			cancel(err)
 		}()
 		_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, ctx))
@@ -299,7 +332,8 @@ func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
 
 func TestNestedOutcomeIsNotOneOfABodysOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, origin := retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+		_, origin := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
 		body := &hookedBody{read: func([]byte) (int, error) { return 0, origin }}
 		req, err := http.NewRequest("PUT", "http://server/", body)
 		require.NoError(t, err)

@@ -51,7 +51,9 @@ func TestWithPolicyEditsTheResolvedPolicy(t *testing.T) {
 	assert.NotNil(t, seen.Classify)
 	assert.NotNil(t, seen.Idempotent)
 	assert.LessOrEqual(t, seen.Backoff(1, 0), 250*time.Millisecond)
-	for _, unset := range []string{"MaxElapsed", "AttemptTimeout", "IdempotencyKey", "RetryUnprocessed", "OnRetry", "OnDone", "Logger"} {
+	for _, unset := range []string{
+		"MaxElapsed", "AttemptTimeout", "IdempotencyKey", "RetryUnprocessed", "OnRetry", "OnDone", "Logger",
+	} {
 		assert.True(t, reflect.ValueOf(seen).FieldByName(unset).IsZero(), unset)
 	}
 }
@@ -59,10 +61,14 @@ func TestWithPolicyEditsTheResolvedPolicy(t *testing.T) {
 func TestWithPolicySettingAFieldToZeroMeansItsDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := &retryhttp.TokenBucket{Burst: 1}
-		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{MaxAttempts: 9, Budget: own, Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }})
+		policy := retryhttp.Policy{
+			MaxAttempts: 9, Budget: own, Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final },
+		}
+		rt := retryhttp.New(script.New(script.Status(503)), policy)
 		zero := func(p *retryhttp.Policy) { *p = retryhttp.Policy{} }
 		assert.Equal(t, 4, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)))
-		assert.Equal(t, 3, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)), "the Transport's own bucket had 5 tokens, for all of its requests")
+		assert.Equal(t, 3, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)),
+			"the Transport's own bucket had 5 tokens, for all of its requests")
 		assert.Equal(t, 1.0, own.Tokens(get(t, t.Context())))
 	})
 }

@@ -52,7 +52,8 @@ func TestBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
 	body := &trackedBody{Reader: strings.NewReader("x")}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
-	_, err = retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait).RoundTrip(req)
+	base := script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken })
+	_, err = retryhttp.New(base, noWait).RoundTrip(req)
 	assert.Equal(t, 4, errorOf(t, err).Attempts)
 	assert.Equal(t, int32(1), body.closes.Load())
 }
@@ -84,7 +85,8 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 		for kind, getBody := range map[string]bool{"section": false, "GetBody": true} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				closes := &trackedBody{Reader: strings.NewReader("content")}
-				req, err := http.NewRequest("PUT", "http://host.example/", trackedSection{bytes.NewReader([]byte("content")), closes})
+				req, err := http.NewRequest("PUT", "http://host.example/",
+					trackedSection{bytes.NewReader([]byte("content")), closes})
 				require.NoError(t, err)
 				if getBody {
 					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }
@@ -108,7 +110,9 @@ func TestBodyWhoseClosePanicsDoesNotEndTheProcess(t *testing.T) {
 
 func TestBodyWhoseCloseIsSlowDoesNotHoldUpTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+		}))
 		defer stop()
 		for _, rt := range []http.RoundTripper{base, retryhttp.New(base, retryhttp.Policy{})} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -216,7 +220,8 @@ func TestBodyThatStallsIsEndedByAttemptTimeout(t *testing.T) {
 			req, err := http.NewRequest("PUT", "http://server/", body(r))
 			require.NoError(t, err)
 			start := time.Now()
-			_, err = retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, Backoff: retryhttp.Constant(time.Second)}).RoundTrip(req)
+			p := retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, Backoff: retryhttp.Constant(time.Second)}
+			_, err = retryhttp.New(base, p).RoundTrip(req)
 			assert.ErrorIs(t, err, context.DeadlineExceeded, name)
 			assert.Equal(t, 2, errorOf(t, err).Attempts, name)
 			assert.Equal(t, 3*time.Second, time.Since(start), name)
@@ -268,7 +273,8 @@ func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
 		}()
 		req, err := http.NewRequest("PUT", "http://server/", r)
 		require.NoError(t, err)
-		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: 2 * time.Second, Backoff: retryhttp.Constant(500 * time.Millisecond)}).RoundTrip(req)
+		p := retryhttp.Policy{AttemptTimeout: 2 * time.Second, Backoff: retryhttp.Constant(500 * time.Millisecond)}
+		resp, err := retryhttp.New(base, p).RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)

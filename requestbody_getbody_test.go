@@ -40,7 +40,8 @@ func TestGetBodyIsCarriedByAttempts(t *testing.T) {
 						return script.Response(req, code), nil
 					}
 				}
-				resp, err := retryhttp.New(script.New(resend(503), resend(200)), retryhttp.Policy{}).RoundTrip(request([]byte("0123456789")))
+				rt := retryhttp.New(script.New(resend(503), resend(200)), retryhttp.Policy{})
+				resp, err := rt.RoundTrip(request([]byte("0123456789")))
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, 200, resp.StatusCode)
@@ -176,7 +177,9 @@ func TestGetBodyThatFailsEndsTheRetries(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					budget := &countingBudget{}
 					retried := 0
-					p := retryhttp.Policy{Budget: budget, Classify: unprocessed, RetryUnprocessed: true, OnRetry: func(retryhttp.Attempt) { retried++ }}
+					p := retryhttp.Policy{
+						Budget: budget, Classify: unprocessed, RetryUnprocessed: true, OnRetry: func(retryhttp.Attempt) { retried++ },
+					}
 					req, err := http.NewRequest(method, "http://host.example/", strings.NewReader("x"))
 					require.NoError(t, err)
 					req.GetBody = tc.body
@@ -223,7 +226,8 @@ func TestGetBodyIsCalledBeforeTheWaitAndClosedOnCancel(t *testing.T) {
 		require.NoError(t, err)
 		req.GetBody = func() (io.ReadCloser, error) { openedAt = time.Now(); return opened, nil }
 		time.AfterFunc(time.Second, cancel)
-		_, err = retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Minute)}).RoundTrip(req)
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Minute)}
+		_, err = retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, start, openedAt)
 		assert.Equal(t, int32(1), opened.closes.Load())
@@ -255,7 +259,9 @@ func TestGetBodyWaitsForAStalledReadWithinTheTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req, base, release := stalledUpload(t, t.Context())
 		defer release()
-		p := retryhttp.Policy{MaxElapsed: 100 * time.Millisecond, Backoff: retryhttp.Constant(10 * time.Millisecond), MaxAttempts: 2}
+		p := retryhttp.Policy{
+			MaxElapsed: 100 * time.Millisecond, Backoff: retryhttp.Constant(10 * time.Millisecond), MaxAttempts: 2,
+		}
 		_, err := retryhttp.New(base, p).RoundTrip(req)
 		require.Error(t, err)
 		assert.Equal(t, []time.Duration{10 * time.Millisecond}, base.Waits())
@@ -270,7 +276,8 @@ func TestGetBodyThatWaitsIsCanceled(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		start := time.Now()
 		budget := &countingBudget{}
-		_, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, Backoff: retryhttp.Constant(time.Second)}).RoundTrip(req)
+		p := retryhttp.Policy{Budget: budget, Backoff: retryhttp.Constant(time.Second)}
+		_, err := retryhttp.New(base, p).RoundTrip(req)
 		assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		assert.Equal(t, budget.withdrawn, budget.refunded)

@@ -299,8 +299,9 @@ func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
 	body := &hookedBody{read: func([]byte) (int, error) { panic(http.ErrAbortHandler) }}
 	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
+	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
-		_, _ = retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
+		_, _ = rt.RoundTrip(req) //nolint:bodyclose // there is none
 	})
 }
 
@@ -308,7 +309,8 @@ func TestBodyThatCallsGoexitIsAnErrorOfTheBody(t *testing.T) {
 	body := &hookedBody{read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }}
 	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
-	_, err = retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
+	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
+	_, err = rt.RoundTrip(req) //nolint:bodyclose // there is none
 	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 	assert.ErrorContains(t, err, "Read ended its goroutine")
 }

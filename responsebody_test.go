@@ -25,7 +25,8 @@ func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, body, resp.Body)
 
-	resp, err = retryhttp.New(script.New(respond(200, body)), retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+	p := retryhttp.Policy{AttemptTimeout: time.Minute}
+	resp, err = retryhttp.New(script.New(respond(200, body)), p).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	assert.NotSame(t, body, resp.Body)
 	_, writes := resp.Body.(io.Writer)
@@ -45,7 +46,8 @@ func (c *conn) Close() error { c.closed = true; return nil }
 func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		c := &conn{Reader: strings.NewReader("from the server")}
-		resp, err := retryhttp.New(script.New(respond(101, c)), retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))
+		p := retryhttp.Policy{AttemptTimeout: timeout}
+		resp, err := retryhttp.New(script.New(respond(101, c)), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		rwc, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok)
@@ -254,7 +256,9 @@ func TestAttemptContextIsReleasedThoughTheBaseUsesGetBody(t *testing.T) {
 
 // Net/http looks at what these bodies are.
 func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
-	for _, body := range []io.Reader{http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1))} {
+	for _, body := range []io.Reader{
+		http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1)),
+	} {
 		var seen io.ReadCloser
 		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			seen = req.Body

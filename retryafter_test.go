@@ -121,15 +121,27 @@ func TestRetryAfter(t *testing.T) {
 
 		// Dates against the response's own clock.
 		{"against Date", fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 30 * s},
-		{"Date of a server that is ahead", fields("Retry-After", "Sun, 06 Nov 2094 08:49:37 GMT", "Date", "Sun, 06 Nov 2094 08:49:36 GMT"), s},
+		{
+			"Date of a server that is ahead",
+			fields("Retry-After", "Sun, 06 Nov 2094 08:49:37 GMT", "Date", "Sun, 06 Nov 2094 08:49:36 GMT"), s,
+		},
 		{"Date in RFC 850", fields("Retry-After", date1994, "Date", "Sunday, 06-Nov-94 08:49:07 GMT"), 30 * s},
 		{"Date in asctime", fields("Retry-After", date1994, "Date", "Sun Nov  6 08:49:07 1994"), 30 * s},
 		{"Date with white space around", fields("Retry-After", date1994, "Date", " Sun, 06 Nov 1994 08:49:07 GMT\t"), 30 * s},
-		{"Date with a leap second", fields("Retry-After", "Sun, 01 Jan 2017 00:00:00 GMT", "Date", "Sat, 31 Dec 2016 23:59:60 GMT"), s},
+		{
+			"Date with a leap second",
+			fields("Retry-After", "Sun, 01 Jan 2017 00:00:00 GMT", "Date", "Sat, 31 Dec 2016 23:59:60 GMT"), s,
+		},
 		{"the moment of Date", fields("Retry-After", in30s, "Date", in30s), 0},
 		{"before Date", fields("Retry-After", in30s, "Date", "Sat, 01 Jan 2000 00:00:31 GMT"), 0},
-		{"Date of another form than Retry-After", fields("Retry-After", "Sun Nov  6 08:49:37 1994", "Date", "Sunday, 06-Nov-94 08:49:07 GMT"), 30 * s},
-		{"Date far in the past", fields("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"), maxWait},
+		{
+			"Date of another form than Retry-After",
+			fields("Retry-After", "Sun Nov  6 08:49:37 1994", "Date", "Sunday, 06-Nov-94 08:49:07 GMT"), 30 * s,
+		},
+		{
+			"Date far in the past",
+			fields("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"), maxWait,
+		},
 		{"Date invalid", fields("Retry-After", in30s, "Date", "yesterday"), 30 * s},
 		{"Date of digits", fields("Retry-After", in30s, "Date", "5"), 30 * s},
 		{"Date empty", fields("Retry-After", in30s, "Date", ""), 30 * s},
@@ -167,9 +179,15 @@ func TestRetryAfter(t *testing.T) {
 		{"the first counts, not the longest", fields("Retry-After", "1", "Retry-After-Ms", "99999999999999999999"), maxWait},
 		{"invalid milliseconds hide nothing", fields("Retry-After", "3", "Retry-After-Ms", "1.5"), 3 * s},
 		{"invalid x milliseconds hide nothing", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "-2"), 3 * s},
-		{"invalid milliseconds hide no x milliseconds", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "x"), 2 * ms},
+		{
+			"invalid milliseconds hide no x milliseconds",
+			fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "x"), 2 * ms,
+		},
 		{"empty milliseconds hide nothing", fields("Retry-After", "3", "Retry-After-Ms", ""), 3 * s},
-		{"both milliseconds invalid", fields("Retry-After", in30s, "X-Ms-Retry-After-Ms", "", "Retry-After-Ms", "NaN"), 30 * s},
+		{
+			"both milliseconds invalid", fields("Retry-After", in30s, "X-Ms-Retry-After-Ms", "", "Retry-After-Ms", "NaN"),
+			30 * s,
+		},
 		{"all invalid", fields("Retry-After", "x", "X-Ms-Retry-After-Ms", "x", "Retry-After-Ms", "x"), none},
 		{"RateLimit does not compete", fields("Retry-After", "5", "RateLimit", `"default";r=0;t=60`), 5 * s},
 		{"RateLimit alone asks for nothing", fields("RateLimit", `"default";r=0;t=60`), none},

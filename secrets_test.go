@@ -20,7 +20,8 @@ import (
 // logged returns what is logged and what the error says.
 func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
 	var buf strings.Builder
-	_, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 2, Backoff: retryhttp.Constant(0), Logger: slog.New(slog.NewTextHandler(&buf, nil))}).RoundTrip(req)
+	p := retryhttp.Policy{MaxAttempts: 2, Backoff: retryhttp.Constant(0), Logger: slog.New(slog.NewTextHandler(&buf, nil))}
+	_, err := retryhttp.New(base, p).RoundTrip(req)
 	require.Error(t, err)
 	return buf.String() + "\n" + err.Error()
 }
@@ -28,10 +29,13 @@ func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
 func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 	ue := func(u string) error { return &url.Error{Op: "Get", URL: u, Err: io.EOF} }
 	for name, err := range map[string]error{
-		"joined":   errors.Join(ue("http://a/?token=one"), ue("http://b/?token=secret"), ue("http://user:secret/x@c/")),
-		"wrapped":  fmt.Errorf("the base: %w", ue("http://user:secret/x@b/")),
-		"nested":   &url.Error{Op: "Get", URL: "http://a/", Err: ue("http://u:secret@b/")},
-		"location": &url.Error{Op: "Get", URL: "http://a/", Err: fmt.Errorf("failed to parse Location header %q: %w", "http://b/%zz?t=secret", ue("http://b/%zz?t=secret"))},
+		"joined":  errors.Join(ue("http://a/?token=one"), ue("http://b/?token=secret"), ue("http://user:secret/x@c/")),
+		"wrapped": fmt.Errorf("the base: %w", ue("http://user:secret/x@b/")),
+		"nested":  &url.Error{Op: "Get", URL: "http://a/", Err: ue("http://u:secret@b/")},
+		"location": &url.Error{
+			Op: "Get", URL: "http://a/",
+			Err: fmt.Errorf("failed to parse Location header %q: %w", "http://b/%zz?t=secret", ue("http://b/%zz?t=secret")),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.NotContains(t, logged(t, script.New(script.Fail(err)), get(t, t.Context())), "secret")
@@ -63,7 +67,9 @@ func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 }
 
 func TestSecretsOfURLsInTextsAreLeftOut(t *testing.T) {
-	for _, raw := range []string{"http://user:o'brienSECRET@h/", "http://h/?q=it's-SECRET", "http://h/#token=SECRET", "http://h/?a=b#x'SECRET"} {
+	for _, raw := range []string{
+		"http://user:o'brienSECRET@h/", "http://h/?q=it's-SECRET", "http://h/#token=SECRET", "http://h/?a=b#x'SECRET",
+	} {
 		_, perr := url.Parse(raw)
 		assert.NoError(t, perr)
 		inner := &url.Error{Op: "Get", URL: raw, Err: io.ErrUnexpectedEOF}
@@ -73,7 +79,10 @@ func TestSecretsOfURLsInTextsAreLeftOut(t *testing.T) {
 			assert.NotContains(t, err.Error(), "SECRET")
 		}
 	}
-	deep := &url.Error{Op: "Get", URL: "http://h:SECRET/", Err: &url.Error{Op: "parse", URL: "http://h:SECRET/", Err: errors.New(`invalid port ":SECRET" after host`)}}
+	deep := &url.Error{
+		Op: "Get", URL: "http://h:SECRET/",
+		Err: &url.Error{Op: "parse", URL: "http://h:SECRET/", Err: errors.New(`invalid port ":SECRET" after host`)},
+	}
 	req, _ := http.NewRequest("GET", "http://server/", nil)
 	_, err := retryhttp.New(script.New(script.Fail(deep)), retryhttp.Policy{MaxAttempts: 1}).RoundTrip(req)
 	assert.NotContains(t, err.Error(), "SECRET")
@@ -90,8 +99,9 @@ func TestSecretsThatErrorsQuoteAreLeftOut(t *testing.T) {
 		"a URL that cannot be parsed": `the base: parse "http://user:secret/x@host": invalid port ":secret" after host`,
 		"a header line":               `malformed MIME header line: "X-Token secret"`,
 		"a trailer":                   `bad trailer key "secret"`,
-		"what a GOAWAY says":          `http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="secret"`,
-		"a host with userinfo":        `dial tcp: lookup user:secret@host.example: no such host`,
+		"what a GOAWAY says": `http2: server sent GOAWAY and closed the connection; ` +
+			`LastStreamID=1, ErrCode=NO_ERROR, debug="secret"`,
+		"a host with userinfo": `dial tcp: lookup user:secret@host.example: no such host`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := (&retryhttp.Error{Err: errors.New(text)}).Error()
@@ -132,12 +142,13 @@ func TestSecretsOfTheRequestAreLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
-			req, err := http.NewRequest("PUT", "http://user:secret@server.example/path?token=secret#secret", strings.NewReader("secret"))
+			req, err := http.NewRequest("PUT", "http://user:secret@server.example/path?token=secret#secret",
+				strings.NewReader("secret"))
 			require.NoError(t, err)
 			req.Header = http.Header{"Authorization": {"secret"}, "Idempotency-Key": {"secret"}, "Secret": {"secret"}}
-			resp, err := (&http.Client{Transport: retryhttp.New(base, retryhttp.Policy{
-				Backoff: retryhttp.Constant(0), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-			})}).Do(req)
+			p := noWait
+			p.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			resp, err := (&http.Client{Transport: retryhttp.New(base, p)}).Do(req)
 			if err != nil {
 				assert.NotContains(t, errorOf(t, err).Error(), "secret")
 			} else {

@@ -107,7 +107,10 @@ func TestHTTP2RefusedStreamsAreUnprocessed(t *testing.T) {
 		streams  int32
 	}{
 		{"a POST", refused, never, retryhttp.Policy{}, 1, 0, 1},
-		{"a POST that may be repeated if unprocessed", refused, never, retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 2},
+		{
+			"a POST that may be repeated if unprocessed", refused, never,
+			retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 2,
+		},
 		{"and succeeds in the end", refused, 2, retryhttp.Policy{RetryUnprocessed: true}, 2, 200, 2},
 		// With a GetBody, net/http tries a refused stream eight times itself.
 		{"a PUT", refused, never, retryhttp.Policy{MaxAttempts: 2}, 2, 0, 16},

@@ -75,12 +75,14 @@ func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 			}}
 			defer base.CloseIdleConnections()
 			var classes []retryhttp.Class
-			rt := retryhttp.New(base, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0), Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			classify := func(a retryhttp.Attempt) retryhttp.Class {
 				c := retryhttp.Classify(a)
 				t.Log(a.Err, c)
 				classes = append(classes, c)
 				return c
-			}})
+			}
+			p := retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0), Classify: classify}
+			rt := retryhttp.New(base, p)
 			req, _ := http.NewRequest("GET", "http://"+addr, nil)
 			resp, err := rt.RoundTrip(req)
 			if err != nil {
@@ -208,7 +210,8 @@ func TestResendByNetHTTPOfAStreamIsRefusedWithItsCause(t *testing.T) {
 	defer base.CloseIdleConnections()
 	rt := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 100})
 	for range 2 {
-		req, err := http.NewRequest("POST", "http://"+listener.Addr().String(), io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))
+		req, err := http.NewRequest("POST", "http://"+listener.Addr().String(),
+			io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))
 		require.NoError(t, err)
 		req.Header.Set("Idempotency-Key", "17")
 		resp, err := rt.RoundTrip(req)

@@ -43,7 +43,8 @@ func TestConnectionIsOneForAllRetries(t *testing.T) {
 				}
 			}
 			url := listenOn(t, srv)
-			client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}})}
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+			client := &http.Client{Transport: retryhttp.New(nil, p)}
 			defer client.CloseIdleConnections()
 			for range requests {
 				resp, err := client.Get(url)
@@ -75,7 +76,8 @@ func TestConnectionThatBreaks(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			url := rawServer(t, tc.first, say(okResponse))
-			client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)})}
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}
+			client := &http.Client{Transport: retryhttp.New(nil, p)}
 			resp, err := client.Get(url)
 			require.NoError(t, err)
 			body, err := io.ReadAll(resp.Body)
@@ -117,7 +119,8 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			url := rawServer(t, tc.first, say(okResponse))
-			resp, err := retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}).RoundTrip(getURL(t, url))
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}
+			resp, err := retryhttp.New(nil, p).RoundTrip(getURL(t, url))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, 200, resp.StatusCode)
@@ -127,7 +130,8 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 
 func TestAttemptTimeoutOverASocket(t *testing.T) {
 	url := rawServer(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, say(okResponse))
-	resp, err := retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)}).RoundTrip(getURL(t, url))
+	p := retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)}
+	resp, err := retryhttp.New(nil, p).RoundTrip(getURL(t, url))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -172,8 +176,12 @@ func TestHeadersOnTheWireAreTheRequests(t *testing.T) {
 			r.Body, _ = r.GetBody()
 			r.ContentLength = 7
 		},
-		"stream of known length":   func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), 7 },
-		"stream of unknown length": func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), -1 },
+		"stream of known length": func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), 7
+		},
+		"stream of unknown length": func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), -1
+		},
 		"with a trailer": func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("content")), -1
 			r.Trailer = http.Header{"Sum": {"1"}}
@@ -231,7 +239,8 @@ func TestRedirectsAsBare(t *testing.T) {
 	for kind, mk := range bodyKinds(t) {
 		var logs [2][]string
 		var st [2]int
-		for i, rt := range []http.RoundTripper{&http.Transport{}, retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second})} {
+		ours := retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second})
+		for i, rt := range []http.RoundTripper{&http.Transport{}, ours} {
 			log = nil
 			req := mk([]byte("content"))
 			req.URL, _ = url.Parse(server + "/a")
@@ -269,7 +278,8 @@ func TestUpgradeAfterARetry(t *testing.T) {
 		req := getURL(t, url)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
-		resp, err := retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: timeout, Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+		p := retryhttp.Policy{AttemptTimeout: timeout, Backoff: retryhttp.Constant(0)}
+		resp, err := retryhttp.New(nil, p).RoundTrip(req)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 		rwc, ok := resp.Body.(io.ReadWriteCloser)
@@ -297,7 +307,11 @@ func TestUpgradeCanBeHalfClosed(t *testing.T) {
 		fmt.Fprintf(c, "%d %v", len(all), err)
 	})
 	base := &http.Transport{}
-	for name, rt := range map[string]http.RoundTripper{"bare": base, "retry": retryhttp.New(base, retryhttp.Policy{}), "retry with AttemptTimeout": retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute})} {
+	for name, rt := range map[string]http.RoundTripper{
+		"bare":                      base,
+		"retry":                     retryhttp.New(base, retryhttp.Policy{}),
+		"retry with AttemptTimeout": retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}),
+	} {
 		req, _ := http.NewRequest("GET", server, nil)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "sum")
@@ -325,7 +339,10 @@ func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 		fmt.Fprintf(c, "%d %v", len(all), err)
 	})
 	u, _ := url.Parse(backend)
-	for name, rt := range map[string]http.RoundTripper{"bare": &http.Transport{}, "retry": retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Minute})} {
+	for name, rt := range map[string]http.RoundTripper{
+		"bare":  &http.Transport{},
+		"retry": retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Minute}),
+	} {
 		relay := &httputil.ReverseProxy{Transport: rt, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
 		proxy := listen(t, relay.ServeHTTP)
 		c, err := net.Dial("tcp", strings.TrimPrefix(proxy, "http://"))

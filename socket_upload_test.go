@@ -249,7 +249,8 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 				content := bytes.Repeat([]byte("x"), 16<<20)
 				req := bodyKinds(t)[kind](content)
 				req.URL, req.Host = getURL(t, url).URL, ""
-				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0), OnRetry: func(a retryhttp.Attempt) {
+				p := retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0)}
+				p.OnRetry = func(a retryhttp.Attempt) {
 					close(inHook)
 					defer close(read)
 					if a.Response == nil {
@@ -258,7 +259,8 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 					}
 					got = make([]byte, size) // not to the end, which is when the handler returns
 					_, rerr = io.ReadFull(a.Response.Body, got)
-				}}).RoundTrip(req)
+				}
+				resp, err := retryhttp.New(base, p).RoundTrip(req)
 				if err == nil {
 					resp.Body.Close()
 				}

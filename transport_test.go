@@ -361,7 +361,9 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 	// Everything speaks against another attempt. One reason after the other is
 	// taken away, and the next is the label.
 	spent := &retryhttp.TokenBucket{Burst: -1}
-	p := retryhttp.Policy{MaxAttempts: 1, MaxBodyBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute}
+	p := retryhttp.Policy{
+		MaxAttempts: 1, MaxBodyBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
+	}
 	code, header, method := 200, []string{"Retry-After", "3600"}, "POST"
 	ctx, cancel := context.WithCancel(t.Context())
 	canceled := false
@@ -385,7 +387,8 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 		if wrap != nil {
 			base = wrap(base)
 		}
-		req, err := http.NewRequestWithContext(reqCtx, method, "http://host.example/", io.MultiReader(strings.NewReader("long")))
+		req, err := http.NewRequestWithContext(reqCtx, method, "http://host.example/",
+			io.MultiReader(strings.NewReader("long")))
 		require.NoError(t, err)
 		resp, err := retryhttp.New(base, p).RoundTrip(req)
 		require.NoError(t, err, "a response in hand is returned")
@@ -488,7 +491,12 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 			}
 			return true
 		}}},
-		"base": {base: script.New(func(r *http.Request) (*http.Response, error) { defer r.Body.Close(); panic(http.ErrAbortHandler) })},
+		"base": {
+			base: script.New(func(r *http.Request) (*http.Response, error) {
+				defer r.Body.Close()
+				panic(http.ErrAbortHandler)
+			}),
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

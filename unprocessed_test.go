@@ -76,7 +76,8 @@ func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 			req.Body, _ = body()
 			req.GetBody = body
 			req.ContentLength = -1
-			_, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}).RoundTrip(req)
+			p := retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}
+			_, err := retryhttp.New(&http.Transport{}, p).RoundTrip(req)
 			require.Error(t, err)
 			assert.Equal(t, 1, errorOf(t, err).Attempts, "%v", err)
 			assert.Len(t, got, 1, "the server acted on how many uploads?")
@@ -138,11 +139,12 @@ func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) {
 			return nil, http2Error{StreamID: 3, Code: 7}
 		}
 		payments++
-		return &http.Response{StatusCode: 303, Header: http.Header{"Location": {"/receipt"}}, Body: http.NoBody, Request: r}, nil
+		return script.Response(r, 303, "Location", "/receipt"), nil
 	})}
 	req, err := http.NewRequest("POST", "http://host.example/", nil)
 	require.NoError(t, err)
-	rt := retryhttp.New(roundTripperFunc(client.Do), retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)})
+	p := retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}
+	rt := retryhttp.New(roundTripperFunc(client.Do), p)
 	_, err = rt.RoundTrip(req)
 	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
 	assert.Equal(t, 1, payments)

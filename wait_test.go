@@ -45,10 +45,11 @@ func TestBackoffThatIsNegativeIsNone(t *testing.T) {
 		defer cancel()
 		var prevs []time.Duration
 		base := script.New(script.Status(503, "Retry-After-Ms", "1"))
-		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3, Backoff: func(_ int, prev time.Duration) time.Duration {
+		backoff := func(_ int, prev time.Duration) time.Duration {
 			prevs = append(prevs, prev)
 			return math.MinInt64
-		}}).RoundTrip(get(t, ctx))
+		}
+		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3, Backoff: backoff}).RoundTrip(get(t, ctx))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
@@ -68,7 +69,8 @@ func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
 		const rounds = 2000
 		for i := range rounds {
 			base := script.New(base.Steps...)
-			resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, t.Context()))
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			wait := base.Waits()[0]
@@ -115,7 +117,8 @@ func TestRetryAfterSpreadMakesDoWithTheTimeLeft(t *testing.T) {
 					}
 					base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
 					start := time.Now()
-					resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}).RoundTrip(get(t, ctx))
+					p := retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}
+					resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
 					require.Equal(t, tc.stop, retryhttp.OutcomeOf(resp).Stop)
@@ -141,7 +144,10 @@ func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 				cctx, stop := context.WithCancel(t.Context())
 				time.AfterFunc(time.Hour, stop)
 				base := script.New(script.Status(503, "Retry-After", v))
-				_, err := retryhttp.New(base, retryhttp.Policy{MaxRetryAfter: math.MaxInt64, Backoff: retryhttp.Constant(time.Second), Budget: retryhttp.Unlimited{}}).RoundTrip(get(t, cctx))
+				p := retryhttp.Policy{
+					MaxRetryAfter: math.MaxInt64, Backoff: retryhttp.Constant(time.Second), Budget: retryhttp.Unlimited{},
+				}
+				_, err := retryhttp.New(base, p).RoundTrip(get(t, cctx))
 				assert.Error(t, err)
 				assert.Len(t, base.Requests(), 1, "attempts within the hour, waits %v", base.Waits())
 			})
@@ -173,18 +179,25 @@ func TestRetryAfterDateIsKeptThoughClassifyIsSlow(t *testing.T) {
 func TestMaxElapsedCountsFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
-		rt := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 10, MaxElapsed: 10 * time.Second, Backoff: retryhttp.Constant(3 * time.Second), Budget: retryhttp.Unlimited{}})
+		p := retryhttp.Policy{
+			MaxAttempts: 10, MaxElapsed: 10 * time.Second, Backoff: retryhttp.Constant(3 * time.Second),
+			Budget: retryhttp.Unlimited{},
+		}
+		rt := retryhttp.New(base, p)
 		time.Sleep(time.Hour)
 		resp, err := rt.RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
-		assert.Equal(t, retryhttp.Outcome{Attempts: 4, Elapsed: 9 * time.Second, Waited: 9 * time.Second, Stop: retryhttp.StopDeadline}, retryhttp.OutcomeOf(resp))
+		assert.Equal(t,
+			retryhttp.Outcome{Attempts: 4, Elapsed: 9 * time.Second, Waited: 9 * time.Second, Stop: retryhttp.StopDeadline},
+			retryhttp.OutcomeOf(resp))
 	})
 }
 
 func TestMaxElapsedAllowsAWaitThatEndsExactlyThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := retryhttp.Policy{
-			MaxAttempts: -1, MaxElapsed: 15 * time.Minute, Backoff: retryhttp.Constant(time.Minute), Budget: retryhttp.Unlimited{},
+			MaxAttempts: -1, MaxElapsed: 15 * time.Minute,
+			Backoff: retryhttp.Constant(time.Minute), Budget: retryhttp.Unlimited{},
 		}
 		starts, outcome := outage(t, p)
 		assert.Len(t, starts, 16)
@@ -247,7 +260,10 @@ func TestCancelDuringAWait(t *testing.T) {
 				assert.Equal(t, 1500*time.Millisecond, time.Since(start), "promptly")
 				assert.Nil(t, resp)
 				e := errorOf(t, err)
-				want := retryhttp.Outcome{Attempts: 2, Elapsed: 1500 * time.Millisecond, Waited: 1500 * time.Millisecond, Stop: retryhttp.StopCanceled, Ambiguous: true}
+				want := retryhttp.Outcome{
+					Attempts: 2, Elapsed: 1500 * time.Millisecond, Waited: 1500 * time.Millisecond,
+					Stop: retryhttp.StopCanceled, Ambiguous: true,
+				}
 				assert.Equal(t, want, e.Outcome)
 				assert.Equal(t, []retryhttp.Outcome{want}, done)
 				assert.ErrorIs(t, err, cause)
@@ -298,10 +314,11 @@ func TestContextThatEndedBefore(t *testing.T) {
 			base := script.New(script.Status(200))
 			budget := &countingBudget{}
 
-			resp, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
+			onDone := func(a retryhttp.Attempt, o retryhttp.Outcome) {
 				assert.Equal(t, retryhttp.Attempt{Request: req, Err: cause}, a)
 				done = append(done, o)
-			}}).RoundTrip(req)
+			}
+			resp, err := retryhttp.New(base, retryhttp.Policy{Budget: budget, OnDone: onDone}).RoundTrip(req)
 
 			assert.Nil(t, resp)
 			e := errorOf(t, err)

@@ -84,8 +84,8 @@ func TestAttemptElapsedIsHowLongItTook(t *testing.T) {
 	}
 }
 
-// busyTwice answers 503 twice and then 200. It appends to seen the number that
-// each attempt has when it comes.
+// busyTwice answers 503 twice and then 200. It appends each attempt's number to
+// seen while the attempt is made.
 func busyTwice(seen *[]int) *script.Transport {
 	note := func(step script.Step) script.Step {
 		return func(req *http.Request) (*http.Response, error) {
@@ -142,7 +142,7 @@ func unprocessed(a retryhttp.Attempt) retryhttp.Class {
 	return retryhttp.Classify(a)
 }
 
-// What a base got is its own for as long as it likes.
+// A base may keep its request after the attempt has ended.
 func TestAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
 	var seen []int
 	base := busyTwice(&seen)
@@ -250,7 +250,7 @@ func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := newSlowBody(0)
 		rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(2 * time.Second) // a base that does not look at its context
+			time.Sleep(2 * time.Second) // a base that ignores its context
 			return respond(200, body)(req)
 		}), retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1})
 		_, err := rt.RoundTrip(get(t, t.Context()))
@@ -375,7 +375,7 @@ func TestDeadlineOfTheCallerDuringAnAttempt(t *testing.T) {
 	})
 }
 
-// A deadline counts from its moment, though the context has not noticed.
+// A deadline counts from its moment, even if the context has not noticed it.
 func TestDeadlineThatHasPassedIsCanceled(t *testing.T) {
 	ctx := lateContext{t.Context(), time.Now().Add(-time.Second)}
 	req := get(t, ctx)

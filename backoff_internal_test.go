@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Where a float64 is coarser than a nanosecond, a share of d must not come out
-// above d: Spread would draw a negative wait, too rarely for a test to see.
+// A float64 may be coarser than a nanosecond. A share above d would make Spread
+// draw a negative wait, too rarely for a test to see.
 func TestBackoffScaleNeverExceedsTheWhole(t *testing.T) {
 	for _, d := range []time.Duration{0, 1, 1<<53 + 3, 1<<60 + 129, 1<<62 + 600, math.MaxInt64 - 1, math.MaxInt64} {
 		for _, factor := range []float64{0, math.SmallestNonzeroFloat64, 0.5, 1 - 1e-16, 1} {

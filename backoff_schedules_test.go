@@ -45,9 +45,9 @@ func TestBackoffScheduleOfGoogleCoreReporting(t *testing.T) {
 }
 
 func TestBackoffScheduleOfGoogleHTTPClientForJava(t *testing.T) {
-	// The interval grows by 1.5 from 500 ms to 60 s, and the wait is drawn from
-	// within a half of it to either side. The table stands in its documentation,
-	// in seconds; its rows are cut, and each is computed from the one before.
+	// The interval grows by 1.5 from 500 ms to 60 s. A wait differs from it by up
+	// to a half. The documentation has this table, in seconds. Its rows are
+	// truncated, and each is computed from the previous row.
 	table := []struct{ interval, lo, hi float64 }{
 		{0.5, 0.25, 0.75},
 		{0.75, 0.375, 1.125},
@@ -69,13 +69,13 @@ func TestBackoffScheduleOfGoogleHTTPClientForJava(t *testing.T) {
 		cut = cut * 3 / 2
 		exact := time.Duration(0.5 * math.Pow(1.5, float64(i)) * float64(time.Second))
 		assert.Equal(t, exact, interval(n, 0))
-		// What the table cuts off adds up to 0.07 % in its ninth step.
+		// The truncation adds up to 0.07 % in the ninth row.
 		assert.InEpsilon(t, row.interval, interval(n, 0).Seconds(), 0.0007)
 		assert.InEpsilon(t, row.lo, interval(n, 0).Seconds()*0.5, 0.0015)
 		assert.InEpsilon(t, row.hi, interval(n, 0).Seconds()*1.5, 0.0007)
 		requireUniform(t, exact-exact/2, exact+exact/2, func() time.Duration { return backoff(n, 0) })
 	}
-	// The cap is on the interval: what is drawn at the cap goes beyond it.
+	// The cap is on the interval, so a wait at the cap may exceed it.
 	for _, n := range []int{13, 100, math.MaxInt} {
 		assert.Equal(t, time.Minute, interval(n, 0))
 		requireUniform(t, 30*time.Second, 90*time.Second, func() time.Duration { return backoff(n, 0) })
@@ -141,8 +141,8 @@ func TestBackoffSchedulesThatAreNamedElsewhere(t *testing.T) {
 }
 
 func TestBackoffScheduleOfAWSJitters(t *testing.T) {
-	// The simulator of "Exponential Backoff And Jitter": base 5 ms, cap 2,000 ms,
-	// and a counter that starts at 1, so that its first exponential is 10 ms.
+	// The article "Exponential Backoff And Jitter" simulates base 5 ms and cap
+	// 2,000 ms. Its counter starts at 1, so its first exponential is 10 ms.
 	const limit = 2000 * time.Millisecond
 	full := retryhttp.FullJitter(10*time.Millisecond, limit)
 	equal := retryhttp.EqualJitter(10*time.Millisecond, limit)

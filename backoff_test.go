@@ -163,8 +163,8 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 	}
 }
 
-// Where the limit is no multiple of three, prev at a third of it has a ceiling
-// of its own.
+// If the limit is no multiple of three, prev at a third of it has a ceiling of its
+// own.
 func TestBackoffDecorrelatedJitterStaysWithinThreeTimesThePreviousWait(t *testing.T) {
 	decorrelated := retryhttp.DecorrelatedJitter(1, 5)
 	for range 100 {
@@ -246,7 +246,8 @@ func TestBackoffDrawsAreIndependent(t *testing.T) {
 			for range 100 {
 				seen[b(3, time.Minute)] = true
 			}
-			// Of 100 draws from 10^11 values or more, two are equal once in 10^7 runs at most.
+			// Two of 100 draws from 10^11 values or more are equal once in 10^7 runs
+			// at most.
 			assert.GreaterOrEqual(t, len(seen), 99)
 		})
 	}

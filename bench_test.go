@@ -51,8 +51,8 @@ func BenchmarkTwoRetries(b *testing.B) {
 	})
 }
 
-// BenchmarkSuccessBesideManyHosts is a success with as many buckets as a
-// TokenBucket keeps, and one with random traffic over more hosts than that.
+// BenchmarkSuccessBesideManyHosts is a success beside as many buckets as a
+// TokenBucket keeps, and with random traffic over more hosts.
 func BenchmarkSuccessBesideManyHosts(b *testing.B) {
 	requests := make([]*http.Request, 10_000)
 	for i := range requests {

@@ -72,11 +72,11 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 				for i := range 100 {
 					require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
 				}
-				b.Withdraw(host(50)) // the list knows nothing of that
+				b.Withdraw(host(50)) // the list does not show that
 				for i := range maxBuckets - 200 {
 					require.True(t, b.Withdraw(requestTo(fmt.Sprint("more-", i))))
 				}
-				time.Sleep(time.Minute) // or a new bucket would take over what the next to go has left
+				time.Sleep(time.Minute) // else a new bucket would inherit the tokens of the next to go
 				gone := 0
 				for i := range maxBuckets {
 					if b.Tokens(host(i)) == 5 {
@@ -106,8 +106,9 @@ func TestBudgetEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
 	})
 }
 
-// Healthy hosts stay as good as new while they are in use, and make room for a new
-// one; a dead one that is in use would leave it nothing.
+// Buckets of healthy hosts stay as good as new while they are in use, and make
+// room for a new bucket. A dead host's bucket that is in use would leave it
+// nothing.
 func TestBudgetEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
@@ -142,7 +143,8 @@ func TestBudgetLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
 	}
 }
 
-// A deposit is noticed late, and is no sign that the host was drawn on.
+// The bucket notices a deposit late. A deposit does not mean that a retry drew on
+// the host.
 func TestBudgetLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
@@ -177,8 +179,8 @@ func TestBudgetRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
 	}
 }
 
-// Of hosts that answer, one attempt in a hundred fails; the others are dead, and
-// there are more than a TokenBucket keeps.
+// One attempt in a hundred fails at hosts that answer. The other hosts are dead.
+// There are more hosts than a TokenBucket keeps.
 func TestBudgetRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead, alive = 2500, 2500
@@ -232,7 +234,7 @@ func TestBudgetDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
 	}
 }
 
-// An outage of more hosts than there are buckets.
+// More hosts are down than there are buckets.
 func TestBudgetDiesOutInAnOutageOfManyHosts(t *testing.T) {
 	var b retryhttp.TokenBucket
 	granted := 0
@@ -266,7 +268,7 @@ func TestBudgetFloorIsNotGrantedAnewByEviction(t *testing.T) {
 	assert.LessOrEqual(t, granted, 4200)
 }
 
-// A busy host finds its way in, though all buckets are in use.
+// A busy host gets a bucket even if all buckets are in use.
 func TestBudgetMakesRoomForABusyHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket

@@ -84,8 +84,8 @@ func TestBudgetListsItsBucketsSeldom(t *testing.T) {
 	})
 }
 
-// returns requires that f returns although whatever it is that the test holds
-// is held. It runs outside bubbles, where a goroutine may wait for a mutex.
+// returns requires that f returns while the test holds its locks. It runs outside
+// bubbles, where a goroutine may wait for a mutex.
 func returns(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -144,7 +144,7 @@ func TestBudgetWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 		"Refund":   {func(b *TokenBucket, req *http.Request) { b.Refund(req) }, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 50 { // for it is chance whether the bucket is found before it goes
+			for range 50 { // chance decides whether the bucket is found before it goes
 				asked := make(chan struct{}, 2)
 				b := TokenBucket{Key: func(req *http.Request) string {
 					select {
@@ -195,9 +195,9 @@ func evictAsNew(b *TokenBucket) {
 }
 
 func TestBudgetEvictionGrantsNothingTwice(t *testing.T) {
-	// A bucket whose tokens all came back is as good as new and evicted at once,
-	// while others are about to withdraw from it. One with a token out is worth
-	// keeping, so never more are out than it holds at the start.
+	// A bucket that got all its tokens back is as good as new, and is evicted while
+	// others are about to withdraw from it. A bucket with a token out is worth
+	// keeping, so never more tokens are out than it holds at the start.
 	const workers, rounds, burst = 6, 15_000, 2
 	b := TokenBucket{Burst: burst, Ratio: -1}
 	var stop atomic.Bool

@@ -14,8 +14,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// budgetModel is TokenBucket's rules for one key in the plainest form. It keeps
-// its own books of the rate and of MinPerSecond, and is not safe for anything.
+// budgetModel is TokenBucket's rules for one key in the plainest form. It accounts
+// for the rate and MinPerSecond itself, and is not safe for concurrent use.
 type budgetModel struct {
 	ratio, burst, window, perSecond float64
 
@@ -48,8 +48,8 @@ func (m *budgetModel) advance(seconds float64) {
 	m.floor = min(m.floor+m.perSecond*seconds, m.floorRoom())
 }
 
-// settle books the pending successes, as if they had come evenly since the last
-// time: then their own rate is mixed into the mean with the weight of that time.
+// settle books the pending successes as if they had come evenly since the last
+// call. It mixes their rate into the mean with the weight of that time.
 func (m *budgetModel) settle() {
 	if elapsed := m.now - m.settled; m.window > 0 && elapsed > 0 {
 		weight := -math.Expm1(-elapsed / m.window)
@@ -119,9 +119,9 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	return m
 }
 
-// compareWithModel does what ops say to b and to a model of it, which must
-// agree on everything. Without a model, for fields that are beyond one, it
-// requires what holds whatever they are. It must run in a bubble.
+// compareWithModel applies ops to b and to a model of it, which must agree on
+// everything. Extreme fields have no model; then compareWithModel requires only
+// what holds for all fields. It must run in a bubble.
 func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops []byte) {
 	t.Helper()
 	var requests []*http.Request

@@ -414,8 +414,8 @@ func TestBudgetWithoutWindowHoldsBurst(t *testing.T) {
 	})
 }
 
-// Where nothing withdraws and nobody looks, the rate is still that of the last
-// Window, and not the mean over the bucket's life.
+// Even if nothing withdraws or reads Tokens, the rate is the mean over the last
+// Window, not over the bucket's life.
 func TestBudgetOfABusyClientFollowsTheLastWindow(t *testing.T) {
 	for name, c := range map[string]struct{ before, now int }{ // successes per second
 		"slowed down": {500, 100},
@@ -433,8 +433,8 @@ func TestBudgetOfABusyClientFollowsTheLastWindow(t *testing.T) {
 					deposit(&b, req, c.now)
 					time.Sleep(time.Second)
 				}
-				// Of successes that come once a second in one burst, up to 64
-				// and a second's decay are in doubt.
+				// Successes come once a second in one burst, so up to 64 of them and a
+				// second's decay are in doubt.
 				assert.InEpsilon(t, 0.1*20*float64(c.now), b.Tokens(req), 0.1)
 			})
 		})

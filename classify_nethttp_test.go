@@ -20,8 +20,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// classOf sends req through base, once, and returns how its error is
-// classified.
+// classOf sends req through base once, and returns its error and the error's
+// class.
 func classOf(t *testing.T, base http.RoundTripper, req *http.Request) (retryhttp.Class, error) {
 	t.Helper()
 	resp, err := base.RoundTrip(req)
@@ -32,7 +32,7 @@ func classOf(t *testing.T, base http.RoundTripper, req *http.Request) (retryhttp
 	return retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), err
 }
 
-// These hold what is known of errors against net/http as it is.
+// These tests compare Classify with the errors of the net/http in use.
 
 func TestClassifyNetHTTPRequestErrors(t *testing.T) {
 	req := func(edit func(*http.Request)) *http.Request {

@@ -124,7 +124,7 @@ func TestClassifyErrors(t *testing.T) {
 // resetStream is an HTTP/2 error of that code.
 func resetStream(code uint32) error { return http2Error{StreamID: 1, Code: code} }
 
-// hiding has another error's As, as the chains of some packages for several errors do.
+// hiding has another error's As, like the error chains of some packages.
 type hiding struct{ err error }
 
 func (e hiding) Error() string      { return "gateway: " + e.err.Error() }
@@ -135,7 +135,7 @@ type hidingMore struct{ hiding }
 
 func (e hidingMore) Unwrap() error { return io.ErrUnexpectedEOF }
 
-// A base with a second endpoint to fall back to joins what happened at both.
+// A base with a second endpoint joins the errors of both.
 func TestClassifyJoinOfDialErrorAndBrokenConnection(t *testing.T) {
 	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	for name, err := range map[string]error{
@@ -229,7 +229,7 @@ func TestClassifyNoSuchHostIsNotRetried(t *testing.T) {
 	assert.Equal(t, 1, errorOf(t, err).Attempts)
 }
 
-// A body that does not fit its ContentLength does not fit it the next time.
+// A body that does not fit its ContentLength will not fit it in a retry.
 func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, tc := range []struct {

@@ -97,8 +97,8 @@ func (c *decisionCase) check(t *testing.T, times int, gapShare float64) {
 	}
 }
 
-// run sends the request once, checks all that is not random, and returns the
-// waits between its attempts.
+// run sends the request once, checks everything that is not random, and returns
+// the waits between its attempts.
 func (c *decisionCase) run(t *testing.T) []time.Duration {
 	began := time.Now()
 	ctx, cancel := c.context(t)
@@ -174,8 +174,8 @@ func (c *decisionCase) checkEnd(t *testing.T, ctx context.Context, resp *http.Re
 	return errorOf(t, err).Outcome
 }
 
-// cause is what the error must wrap. Of a body that can't be read it is the
-// body's own error.
+// cause is what the error must wrap. If the body can't be read, it is the body's
+// own error.
 func (c *decisionCase) cause(t *testing.T) error {
 	if c.Expect.Error == "request-body-unreadable" {
 		return errUnreadable

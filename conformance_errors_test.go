@@ -75,7 +75,7 @@ func errorOfKind(t *testing.T, kind string) error {
 
 var connectionReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
-// errorKinds has, for each kind of error in the vectors, the one that net/http
+// errorKinds maps each kind of error in the vectors to the error that net/http
 // makes.
 var errorKinds = map[string]error{
 	"request-canceled":          context.Canceled,

@@ -105,7 +105,8 @@ func (s *scriptedServer) keys() []string {
 	return list
 }
 
-// keyMaker numbers the keys that it makes, to tell a second one from the first.
+// keyMaker numbers the keys that it makes, so that a second key differs from the
+// first.
 func keyMaker(prefix string) func(*http.Request) string {
 	made := 0
 	return func(*http.Request) string {

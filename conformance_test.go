@@ -74,8 +74,8 @@ func TestConformanceFilesAreSound(t *testing.T) {
 	assert.GreaterOrEqual(t, total, 250)
 }
 
-// suite is one file. The fields that are not in all files are for those whose
-// cases draw at random or compare fractions.
+// suite is one file. Some fields are only in files whose cases draw at random or
+// compare fractions.
 type suite[C any] struct {
 	About    string  `json:"about"`
 	Draws    int     `json:"draws"`
@@ -105,8 +105,8 @@ func vectors[C any](t *testing.T, name string) suite[C] {
 	return file
 }
 
-// fieldLines are a header's lines, in order. One without a value stands for an
-// entry of a header in memory that has no lines.
+// fieldLines are a header's lines, in order. A line without a value stands for a
+// header entry in memory that has no lines.
 type fieldLines [][]string
 
 // received is the header as a parser makes it, with names in canonical case.
@@ -129,7 +129,7 @@ func (lines fieldLines) toSend() http.Header {
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// beyondAnyCap is where a delay is as good as endless.
+// beyondAnyCap is a delay that counts as endless.
 const beyondAnyCap = 9223372036 * time.Second
 
 func testRetryAfterVectors(t *testing.T) {

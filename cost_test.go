@@ -20,8 +20,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// What is counted here is counted without the race detector, which makes
-// sync.Pool forget at random.
+// These tests run without the race detector, which makes sync.Pool forget at
+// random.
 
 func TestCostOfAFirstAttemptSuccessIsNoAllocation(t *testing.T) {
 	bare := &stub{statuses: []int{200}}
@@ -54,7 +54,7 @@ func TestCostOfAStreamWithoutRetriesIsTwoObjectsAtMost(t *testing.T) {
 	}
 }
 
-// Of a body there is also what its GetBody returns.
+// GetBody allocates as well.
 func TestCostOfTwoRetriesOfABodyIsTheirBodies(t *testing.T) {
 	bare := &stub{statuses: []int{503, 503, 200}, body: true}
 	req, err := http.NewRequest(http.MethodPut, "http://host.example/", bytes.NewReader(make([]byte, 1<<10)))
@@ -103,8 +103,8 @@ func BenchmarkFileOf64MiBSentTwice(b *testing.B) {
 	}
 }
 
-// waiting is what a RoundTripper costs that does no more than wait: it closes
-// the response and sleeps in a select.
+// waiting is the least that a RoundTripper must do to wait: it closes the response
+// and sleeps in a select.
 func waiting(base http.RoundTripper, d time.Duration) roundTripperFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(req)
@@ -123,8 +123,8 @@ func waiting(base http.RoundTripper, d time.Duration) roundTripperFunc {
 	}
 }
 
-// sleepers returns the bytes that each of many requests costs while it sleeps, in
-// a RoundTripper that does no more than that, and in ours.
+// sleepers returns the bytes that each of many sleeping requests costs, in a
+// RoundTripper that only sleeps, and in ours.
 func sleepers(tb testing.TB) (floor, ours float64) {
 	const n = 10_000
 	measure := func(rt http.RoundTripper, asleep *sync.WaitGroup) float64 {
@@ -154,7 +154,7 @@ func sleepers(tb testing.TB) (floor, ours float64) {
 	}
 	var asleep sync.WaitGroup
 	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
-	measure(waiting(base, time.Hour), &asleep) // what the runtime keeps of so many goroutines is nobody's
+	measure(waiting(base, time.Hour), &asleep) // the runtime keeps memory of so many goroutines
 	floor = measure(waiting(base, time.Hour), &asleep)
 	p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
 	ours = measure(retryhttp.New(base, p), &asleep)

@@ -47,9 +47,8 @@ func TestAPIConstants(t *testing.T) {
 		})
 }
 
-// exportedAPI returns the package's exported declarations, one a line: each type
-// with its fields in their order, its constants, and its methods, and then the
-// next.
+// exportedAPI returns the package's exported declarations, one a line. Fields,
+// constants and methods follow their type.
 func exportedAPI(t *testing.T) (lines []string) {
 	t.Helper()
 	const aType, aConstant, aMethod = 0, 1, 2

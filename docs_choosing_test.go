@@ -22,7 +22,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// Each policy of docs/choosing.md meets the trouble that it is for.
+// Each test exposes a policy of docs/choosing.md to the failures that it is for.
 
 // serving runs test in a bubble, with a base that talks to h.
 func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http.RoundTripper)) {
@@ -88,8 +88,8 @@ func TestBatchJobOutlastsAnOutageAndDoesItsServerNoHarm(t *testing.T) {
 	})
 }
 
-// The server works on a payment for a while, whether or not the client still
-// listens, and says so to whoever asks again. Ten are under way at once.
+// The server works on a payment for a while, even if the client no longer listens.
+// It answers 409 to any repetition until then. Ten payments are under way at once.
 func TestPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		needs time.Duration
@@ -182,7 +182,7 @@ func TestPaymentAfterAnOutageGetsItsRetries(t *testing.T) {
 	})
 }
 
-// A refusal of the second attempt says nothing about the first.
+// A refused second attempt says nothing about the first.
 func TestPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
 	for _, status := range []int{401, 403, 404, 408, 422, 429} {
 		n := 0
@@ -273,7 +273,7 @@ func TestRateLimitThatLastsIsGivenUp(t *testing.T) {
 	})
 }
 
-// A limiter's wait that the deadline does not allow is an error at once, each time.
+// A limiter fails at once, each time, if the deadline does not allow its wait.
 func TestLimiterBelowThatForbidsAWaitCostsNoBudget(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wrap     func(error) error

@@ -32,7 +32,7 @@ func TestREADMEShowsWhatTheQuickstartPrints(t *testing.T) {
 	assert.Contains(t, readme, "```\n"+output+"```")
 }
 
-// What the README has of the comparison is what the last run of it wrote.
+// The README's table must be the one that the last comparison wrote.
 func TestREADMEHasTheTableOfTheComparison(t *testing.T) {
 	report, err := os.ReadFile("docs/benchmarks.md")
 	require.NoError(t, err)
@@ -83,7 +83,8 @@ func headings(t *testing.T, document string) (anchors []string) {
 	return anchors
 }
 
-// What only some need, such as OpenTelemetry, is in modules of its own.
+// Dependencies that only some users need, such as OpenTelemetry, are in nested
+// modules.
 func TestModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
 	content, err := os.ReadFile("go.mod")
 	require.NoError(t, err)

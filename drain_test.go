@@ -117,7 +117,7 @@ func TestDrainClosesFailedResponsesAndNotTheLast(t *testing.T) {
 	})
 }
 
-// The server's end of a stalled response sees that the connection was closed.
+// The server of a stalled response sees that the connection was closed.
 func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 	zipped := new(bytes.Buffer)
 	w := gzip.NewWriter(zipped)
@@ -170,8 +170,8 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 	}
 }
 
-// A decoder goes back to its pool when it is closed. A Close beside its Read
-// hands it to somebody else while it is read.
+// A closed decoder goes back to its pool. A Close beside its Read would give it to
+// another user during the Read.
 func TestDrainClosesOtherBodiesAfterTheirRead(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		t.Run(timeout.String(), func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestDrainClosesOtherBodiesAfterTheirRead(t *testing.T) {
 	}
 }
 
-// http.MaxBytesReader is of net/http, and wraps whatever it is given.
+// http.MaxBytesReader belongs to net/http, and wraps any body.
 func TestDrainDoesNotTrustWhatWrapsInNetHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := &hookedBody{read: func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }}
@@ -216,7 +216,7 @@ func TestDrainDoesNotTrustWhatWrapsInNetHTTP(t *testing.T) {
 	})
 }
 
-// An attempt with a context of its own ends a Read that hangs, whatever the base.
+// An attempt with a context of its own ends a Read that hangs, with any base.
 func TestDrainEndsTheAttemptsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := &hookedBody{}
@@ -261,7 +261,7 @@ func TestDrainPanicsInTheCallerWhereCloseDoes(t *testing.T) {
 		assert.PanicsWithValue(t, "a decoder's bug", func() { _, _ = rt.RoundTrip(get(t, t.Context())) })
 		assert.EqualValues(t, 1, body.closes.Load())
 		assert.Equal(t, 1, budget.refunded)
-		// What the Transport keeps for the next request is as new.
+		// The Transport's pooled state is as good as new.
 		_, err := retryhttp.New(script.New(respond(503, newSlowBody(0)), script.Status(200)), noWait).
 			RoundTrip(get(t, t.Context()))
 		assert.NoError(t, err)
@@ -319,7 +319,7 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 	})
 }
 
-// A body that is too long to be drained is closed at once, and that may hang too.
+// A body that is too long to be drained is closed at once. That may hang too.
 func TestDrainDoesNotWaitForACloseThatHangs(t *testing.T) {
 	for _, length := range []int64{-1, 64<<10 + 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestErrorTimeout(t *testing.T) {
 	assert.True(t, failed(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)).Timeout())
 	var _ interface{ Timeout() bool } = failed(errBroken)
 
-	// A deadline that ends the wait after an error that is no timeout.
+	// A deadline ends the wait after an error that is no timeout.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
@@ -122,7 +122,7 @@ func TestErrorIsFoundThroughAClient(t *testing.T) {
 	assert.ErrorIs(t, err, errBroken)
 }
 
-// Certificates and what a GOAWAY says are the server's to choose.
+// A server can put long texts into its certificate and its GOAWAY.
 func TestErrorTextTakesTimeThatGrowsWithItsLength(t *testing.T) {
 	for _, fragment := range []string{"://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {
 		t.Run(fragment, func(t *testing.T) {

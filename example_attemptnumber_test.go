@@ -7,7 +7,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// attemptLogger lies beneath a Transport, and so sees each attempt.
+// attemptLogger lies below a Transport, and so sees each attempt.
 type attemptLogger struct{ base http.RoundTripper }
 
 func (l attemptLogger) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -68,7 +68,7 @@ func ExamplePolicy() {
 	// POST took 2 attempts
 }
 
-// The key that a server is told is the same on all attempts of a request.
+// A server gets the same key on all attempts of a request.
 // RandomKey makes one for each request. A key that is made from what the request
 // is about also covers a request that the program makes anew, after a restart.
 func ExamplePolicy_idempotencyKey() {

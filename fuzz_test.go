@@ -93,8 +93,8 @@ func FuzzRetryAfter(f *testing.F) {
 		if !ok {
 			return
 		}
-		// What is left is a date: in one of two forms it ends in the zone, and
-		// in the other in the year. It has whole seconds, and no other marks.
+		// The rest are dates. They end in the zone or in the year, and have whole
+		// seconds and no other marks.
 		trimmed := strings.Trim(after, " \t")
 		if strings.ContainsAny(trimmed, "._+\r\n\x00") || strings.Count(trimmed, ":") != 2 ||
 			len(trimmed) < len("Sun Nov 6 8:49:37 1994") {

@@ -39,7 +39,7 @@ var errBroken = errors.New("connection broken")
 
 var discardLog = log.New(io.Discard, "", 0)
 
-// These errors are like those of net/http.
+// These errors are made as net/http makes them.
 var (
 	dialRefused  = dialError(syscall.ECONNREFUSED)
 	socksRefused = &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New("host unreachable")}
@@ -103,7 +103,7 @@ type received struct {
 	body   string
 }
 
-// server plays answers, the last of them for all attempts that follow.
+// server plays answers, and the last one for all attempts that follow.
 type server struct {
 	answers []http.HandlerFunc
 
@@ -156,7 +156,7 @@ func (s *server) waits() []time.Duration {
 	return waits
 }
 
-// serve is memnet.Serve, over HTTP/2 if that is asked for.
+// serve is memnet.Serve, over HTTP/2 if asked for.
 func serve(h http.HandlerFunc, http2 bool) (*memnet.Network, *http.Transport, func()) {
 	n := memnet.New()
 	srv := &http.Server{Handler: h, Protocols: new(http.Protocols)}
@@ -263,7 +263,7 @@ func say(text string) func(net.Conn) {
 	return func(c net.Conn) { _, _ = io.WriteString(c, text) }
 }
 
-// reset says something and resets the connection.
+// reset sends text and resets the connection.
 func reset(text string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, text)
@@ -279,8 +279,8 @@ func respond(code int, body io.ReadCloser) script.Step {
 	}
 }
 
-// stub is a base that plays statuses over and over. What it allocates is what
-// the bare calls allocate that the others are compared with.
+// stub is a base that plays statuses over and over. Its own allocations are the
+// floor that Transports are compared with.
 type stub struct {
 	statuses []int
 	body     bool   // give each failure a body to drain
@@ -315,7 +315,7 @@ func (b *stubBody) Close() error {
 	return nil
 }
 
-// transports are those that a first-attempt success is measured with.
+// transports are the Transports whose first-attempt success is measured.
 func transports(base http.RoundTripper) map[string]http.RoundTripper {
 	return map[string]http.RoundTripper{
 		"default policy": retryhttp.New(base, retryhttp.Policy{}),
@@ -359,7 +359,7 @@ func sendStream(rt http.RoundTripper, content []byte) {
 	_ = resp.Body.Close()
 }
 
-// consuming is a base that reads what it is sent.
+// consuming is a base that reads the request's body.
 type consuming struct{}
 
 func (consuming) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -368,7 +368,7 @@ func (consuming) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, err
 }
 
-// bodyKinds are the ways to hand over content. Each call makes a new one.
+// bodyKinds are the ways to hand over content. Each call makes a new request.
 func bodyKinds(t *testing.T) map[string]func(content []byte) *http.Request {
 	t.Helper()
 	put := func(body io.Reader) *http.Request {
@@ -410,8 +410,8 @@ type sectionBody struct{ *bytes.Reader }
 
 func (sectionBody) Close() error { return nil }
 
-// trackedBody is a request body that counts what is done to it, and complains
-// about being read after its Close.
+// trackedBody is a request body that counts its closes, and its reads after a
+// close.
 type trackedBody struct {
 	io.Reader
 	closes atomic.Int32
@@ -480,7 +480,8 @@ func newSlowBody(interval time.Duration) *slowBody {
 	return &slowBody{interval: interval, closed: make(chan struct{})}
 }
 
-// countingBudget counts, and grants what it is told to.
+// countingBudget counts its calls. It grants everything, or nothing if refuse is
+// set.
 type countingBudget struct {
 	mu                           sync.Mutex
 	withdrawn, refunded, deposit int
@@ -513,7 +514,7 @@ func requestTo(host string) *http.Request {
 	return &http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: host, Path: "/"}}
 }
 
-// drawAll withdraws for req until it is refused, and tells how often it was not.
+// drawAll withdraws for req until b refuses, and returns how often b did not.
 func drawAll(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) int {
 	t.Helper()
 	for n := 0; ; n++ {
@@ -530,8 +531,8 @@ func deposit(b *retryhttp.TokenBucket, req *http.Request, times int) {
 	}
 }
 
-// outage sends one GET to a server that answers 503 at once, and returns when
-// its attempts started, counted from the first. It must run in a bubble.
+// outage sends one GET to a server that answers 503 at once. It returns when each
+// attempt started, counted from the first. It must run in a bubble.
 func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcome) {
 	t.Helper()
 	began := time.Now()
@@ -552,9 +553,9 @@ func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcom
 	return starts, outcome
 }
 
-// requireUniform draws many times and requires what U(lo, hi) has: nothing
-// outside, values close to both ends, and a mean and quarters that are as
-// expected within 7 standard deviations.
+// requireUniform draws many times. It requires that all values are within [lo, hi],
+// and that some are close to both ends. The mean and the quarters must be within 7
+// standard deviations of their expectation.
 func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duration) {
 	t.Helper()
 	const samples = 20000
@@ -620,7 +621,7 @@ func (e http2Error) As(target any) bool {
 }
 
 // serverAnswering starts a server that answers with these statuses in turn, and
-// then with the last one for ever.
+// then with the last one forever.
 func serverAnswering(statuses ...int) *httptest.Server {
 	var requests atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -101,8 +101,8 @@ func TestRandomKeyIsLongRandomAndFitForAHeader(t *testing.T) {
 	}
 	entropy := 0
 	for i, counts := range alphabet {
-		// Every one of the letters is drawn at every position: that one is
-		// missing has odds of e^-300.
+		// Every letter is drawn at every position. The odds that one is missing are
+		// e^-300.
 		entropy += bits.Len(uint(len(counts))) - 1
 		for letter, n := range counts {
 			require.InDelta(t, keys/len(counts), n, 150, "%q at position %d", letter, i) // 8 standard deviations

@@ -237,7 +237,7 @@ func TestNestedRetriesDoNotMultiplyUnderAnAttemptTimeout(t *testing.T) {
 }
 
 func TestNestedAttemptTimeoutIsRetriedUnlessTheInnerTransportHasRetried(t *testing.T) {
-	slow := func(step script.Step) script.Step { // it does not look at its context
+	slow := func(step script.Step) script.Step { // it ignores its context
 		return func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second)
 			return step(req)
@@ -299,8 +299,8 @@ func TestNestedTransportIsCanceled(t *testing.T) {
 	})
 }
 
-// A base that derives a context of its own for the Transport below it, which ends
-// before that Transport's first attempt.
+// The base derives a context for the Transport below it. The context ends before
+// that Transport's first attempt.
 func TestNestedAttemptCountsThoughTheInnerTransportMadeNone(t *testing.T) {
 	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
@@ -314,7 +314,8 @@ func TestNestedAttemptCountsThoughTheInnerTransportMadeNone(t *testing.T) {
 
 func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// As with errgroup.WithContext: the first failure is the cause for the others.
+		// errgroup.WithContext does the same: the first failure is the cause for the
+		// others.
 		ctx, cancel := context.WithCancelCause(t.Context())
 		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
 		defer stop()

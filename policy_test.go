@@ -16,8 +16,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// attempts sends a request with ctx through rt, which meets nothing but 503s,
-// and returns how many attempts were made.
+// attempts sends a request with ctx through rt, which gets only 503s, and returns
+// how many attempts were made.
 func attempts(t *testing.T, rt http.RoundTripper, ctx context.Context) int {
 	t.Helper()
 	resp, err := rt.RoundTrip(get(t, ctx))

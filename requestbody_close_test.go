@@ -237,8 +237,8 @@ type stalledSeeker struct {
 	io.Seeker
 }
 
-// No retry can follow, and yet the body is wrapped: an attempt's time may end in a
-// Read of it that hangs.
+// No retry can follow, but the body is wrapped, so that the attempt's timeout can
+// end a Read that hangs.
 func TestBodyThatIsSentOnceIsEndedByAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pipe, w := io.Pipe()
@@ -258,8 +258,8 @@ func TestBodyThatIsSentOnceIsEndedByAttemptTimeout(t *testing.T) {
 }
 
 func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
-	// The first attempt's Read is in flight when its time is up. What it gets
-	// belongs to the second attempt.
+	// The first attempt's Read is in flight when its time is up. Its bytes belong
+	// to the second attempt.
 	synctest.Test(t, func(t *testing.T) {
 		srv := &server{answers: play(200)}
 		_, base, stop := memnet.Serve(srv)

@@ -89,7 +89,7 @@ func TestGetBodyIsCarriedByAttemptsOfAStreamThatIsKept(t *testing.T) {
 	}
 }
 
-// A GET with a body is safe to net/http, which sends it again if it has a GetBody.
+// net/http takes any GET for safe, and sends it again if it has a GetBody.
 func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
 		p.Idempotent = func(*http.Request) bool { return false }

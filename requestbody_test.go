@@ -93,7 +93,7 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// An Idempotent that changes its mind finds no body that could be sent again.
+// If Idempotent changes its mind, there is no body to send again.
 func TestBodyThatWasSentAsItIsIsNotSentAgain(t *testing.T) {
 	for _, getBody := range []func() (io.ReadCloser, error){nil, func() (io.ReadCloser, error) { return nil, nil }} {
 		asked := 0
@@ -111,7 +111,7 @@ func TestBodyThatWasSentAsItIsIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// Somebody set the body of a request that was made without content.
+// The caller set the body of a request that was made without content.
 func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
 	req, err := http.NewRequest("PUT", "http://host.example/", new(bytes.Buffer))
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 }
 
 func TestBodyThatIsAStreamAndWasNotReadCanBeSentAgain(t *testing.T) {
-	// Whether it can depends on what was read, not on its length.
+	// The bytes that were read decide, not the length.
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Fail(errBroken), func(req *http.Request) (*http.Response, error) {
 			defer req.Body.Close()
@@ -295,7 +295,7 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 }
 
 func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
-	// A base that reads the body in the caller's goroutine, to sign it perhaps.
+	// The base reads the body in the caller's goroutine, perhaps to sign it.
 	body := &hookedBody{read: func([]byte) (int, error) { panic(http.ErrAbortHandler) }}
 	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
@@ -340,8 +340,8 @@ func TestTrailerGoesWithEveryAttempt(t *testing.T) {
 }
 
 func TestTrailerIsEachAttemptsOwn(t *testing.T) {
-	// An attempt looks at the keys of its map while the body of the one before
-	// may still set values.
+	// An attempt reads its map's keys while the previous attempt's body may still
+	// set values.
 	synctest.Test(t, func(t *testing.T) {
 		step := func(code int) script.Step {
 			return func(req *http.Request) (*http.Response, error) {

@@ -62,7 +62,7 @@ func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
 	}
 }
 
-// The other side has closed its half.
+// The server has closed its half.
 func TestAttemptContextOfA101LastsUntilItIsClosed(t *testing.T) {
 	base := script.New(func(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: &conn{Reader: strings.NewReader("all")}}, nil
@@ -81,7 +81,7 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 	read := func(resp *http.Response, _ *http.Request) { _, _ = io.Copy(io.Discard, resp.Body) }
 	closed := func(resp *http.Response, _ *http.Request) { _ = resp.Body.Close() }
 	sent := func(_ *http.Response, req *http.Request) { _ = req.Body.Close() }
-	opened := func(_ *http.Response, req *http.Request) { // as by a signer, who forgets one of two
+	opened := func(_ *http.Response, req *http.Request) { // as by a signer that forgets one of two
 		for range 2 {
 			body, err := req.GetBody()
 			require.NoError(t, err)
@@ -129,7 +129,8 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 	}
 }
 
-// Nobody has closed it, nor must they: net/http does not hold on to it either.
+// The caller need not close a response that it read to the end: net/http has let
+// go of it.
 func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		url, base := listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
@@ -156,7 +157,8 @@ func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
 	}
 }
 
-// Nobody closes a response that has no body, and some check only for http.NoBody.
+// Callers do not close a response without a body, and some check only for
+// http.NoBody.
 func TestAttemptContextOfAResponseWithoutABodyIsReleased(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, tc := range []struct {
@@ -191,7 +193,7 @@ func TestAttemptContextOfAResponseWithoutABodyIsReleased(t *testing.T) {
 	}
 }
 
-// A status alone does not tell that there is no body: over HTTP/2 a 204 may go on.
+// A status alone does not mean that there is no body: over HTTP/2 a 204 may go on.
 func TestAttemptContextOfA204ThatGoesOnIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended error
@@ -254,7 +256,7 @@ func TestAttemptContextIsReleasedThoughTheBaseUsesGetBody(t *testing.T) {
 	}
 }
 
-// Net/http looks at what these bodies are.
+// net/http treats bodies of these types specially.
 func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
 	for _, body := range []io.Reader{
 		http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1)),

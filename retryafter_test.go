@@ -65,7 +65,7 @@ func TestRetryAfter(t *testing.T) {
 		{"list without space", fields("Retry-After", "5,10"), none},
 		{"parameters", fields("Retry-After", "5; comment=busy"), none},
 
-		// What a Duration cannot hold is the longest Duration.
+		// A value that no Duration can hold is the longest Duration.
 		{"last that fits", fields("Retry-After", "9223372036"), 9223372036 * s},
 		{"first that does not fit", fields("Retry-After", "9223372037"), maxWait},
 		{"would wrap to something small", fields("Retry-After", "18446744074"), maxWait},
@@ -172,7 +172,7 @@ func TestRetryAfter(t *testing.T) {
 		{"x milliseconds, beyond int64", fields("X-Ms-Retry-After-Ms", "99999999999999999999"), maxWait},
 		{"name of another", fields("X-Retry-After-Ms", "5", "Ratelimit-Reset", "5", "X-Ratelimit-Reset", "5"), none},
 
-		// Which one counts.
+		// Precedence of the headers.
 		{"milliseconds come first", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "1"), ms},
 		{"x milliseconds come second", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2"), 2 * ms},
 		{"zero milliseconds come first", fields("Retry-After", "3", "Retry-After-Ms", "0"), 0},
@@ -223,8 +223,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The names of days and months are case-sensitive as well (RFC 9110, section
-// 5.6.7), though time.Parse does not care.
+// The names of days and months are case-sensitive (RFC 9110, section 5.6.7), but
+// time.Parse ignores case.
 func TestRetryAfterDateNamesAreCaseSensitive(t *testing.T) {
 	for _, v := range []string{
 		"sat, 01 jan 2000 00:00:30 GMT",
@@ -261,10 +261,10 @@ func TestRetryAfterDateCountsDownAsTimePasses(t *testing.T) {
 	})
 }
 
-// A hostile header of 1 MB (net/http takes 10 MB by default).
+// A hostile header has 1 MB; net/http accepts 10 MB by default.
 func TestRetryAfterOfAHostileServerIsCheap(t *testing.T) {
-	// A megabyte of header: what is looked at more than once for each line shows
-	// in what is allocated.
+	// With a megabyte of header, work that is repeated for each line shows in the
+	// allocations.
 	h := http.Header{"Date": {strings.Repeat("x", 500_000)}}
 	for range 10_000 {
 		h["Retry-After"] = append(h["Retry-After"], strings.Repeat("y", 50))
@@ -277,8 +277,8 @@ func TestRetryAfterOfAHostileServerIsCheap(t *testing.T) {
 // In a bubble the local clock starts at this moment, and stands still.
 const bubbleStart = "Sat, 01 Jan 2000 00:00:00 GMT"
 
-// fields builds a header from names and values in turn, as one that arrived
-// over a connection: names canonical, several lines for a name that is repeated.
+// fields builds a header from names and values in turn. As in a header from a
+// connection, names are canonical, and a repeated name has several lines.
 func fields(pairs ...string) http.Header {
 	h := http.Header{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -17,7 +17,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// logged returns what is logged and what the error says.
+// logged returns the log and the error's text.
 func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
 	var buf strings.Builder
 	p := retryhttp.Policy{MaxAttempts: 2, Backoff: retryhttp.Constant(0), Logger: slog.New(slog.NewTextHandler(&buf, nil))}
@@ -110,7 +110,7 @@ func TestSecretsThatErrorsQuoteAreLeftOut(t *testing.T) {
 	}
 }
 
-// What a server sends instead of an answer is quoted in net/http's errors.
+// net/http's errors quote malformed answers.
 func TestSecretsOfTheAnswerAreLeftOut(t *testing.T) {
 	for name, answer := range map[string]string{
 		"no HTTP at all":         "secret\r\n\r\n",
@@ -160,7 +160,7 @@ func TestSecretsOfTheRequestAreLeftOut(t *testing.T) {
 	}
 }
 
-// Whoever logs a context has its type printed, if it does not say what to.
+// A logged context prints its fields, unless it has a String method.
 func TestSecretsOfContextsAreLeftOut(t *testing.T) {
 	base := script.New(script.Status(503), script.Status(200))
 	req := get(t, t.Context())

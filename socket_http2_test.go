@@ -47,8 +47,8 @@ func TestHTTP2ResponsesAndResetsAreRetried(t *testing.T) {
 	assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
 }
 
-// refuseStreams speaks as much HTTP/2 as it takes to answer every request with
-// RST_STREAM and code, or, from the n-th on, with an empty 200.
+// refuseStreams speaks just enough HTTP/2 to answer requests with RST_STREAM and
+// code, and from the n-th on with an empty 200.
 func refuseStreams(c net.Conn, code uint32, n int32, seen *atomic.Int32) {
 	defer c.Close()
 	const (
@@ -112,10 +112,10 @@ func TestHTTP2RefusedStreamsAreUnprocessed(t *testing.T) {
 			retryhttp.Policy{RetryUnprocessed: true, MaxAttempts: 2}, 2, 0, 2,
 		},
 		{"and succeeds in the end", refused, 2, retryhttp.Policy{RetryUnprocessed: true}, 2, 200, 2},
-		// With a GetBody, net/http tries a refused stream eight times itself.
+		// With a GetBody, net/http itself tries a refused stream eight times.
 		{"a PUT", refused, never, retryhttp.Policy{MaxAttempts: 2}, 2, 0, 16},
 		{"another error may have been processed", internalError, never, retryhttp.Policy{RetryUnprocessed: true}, 1, 0, 1},
-		// net/http would send this again for ever, had it a GetBody.
+		// With a GetBody, net/http would send this again forever.
 		{"a protocol error proves nothing", protocolError, 20, retryhttp.Policy{RetryUnprocessed: true}, 1, 0, 1},
 		{"nor within a time limit", protocolError, 20, retryhttp.Policy{AttemptTimeout: time.Hour}, 1, 0, 1},
 	}

@@ -22,9 +22,9 @@ import (
 
 const emptyOK = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
-// net/http resends a request with an Idempotency-Key by itself, if it has a
-// GetBody and a reused connection breaks. The caller's request has none: it must
-// not be given one where the policy says that the request is not idempotent.
+// net/http itself resends a request that has an Idempotency-Key and a GetBody if a
+// reused connection breaks. The caller's request has no GetBody. If the policy
+// says that it is not idempotent, no attempt may have one.
 func TestResendByNetHTTPOfWhatPolicyCallsNotIdempotent(t *testing.T) {
 	var posts atomic.Int32
 	listener := listenTCP(t, func(c net.Conn) { // hangs up on the first POST when it has read it
@@ -61,7 +61,7 @@ func TestResendByNetHTTPOfWhatPolicyCallsNotIdempotent(t *testing.T) {
 	assert.EqualValues(t, 1, posts.Load(), "times the server has seen the POST")
 }
 
-// A server that takes the request, and then is gone.
+// The server reads the request, and then is gone.
 func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream=", stream), func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 	}
 }
 
-// dyingServer answers one request, and at the second, which it reads to its end
-// and acts on, it dies: nobody listens any more when the connection breaks.
+// dyingServer answers one request, reads the second, acts on it and dies. It stops
+// listening before it breaks the connection.
 func dyingServer(t *testing.T, act func()) (addr string) {
 	t.Helper()
 	self := make(chan net.Listener, 1)
@@ -130,8 +130,8 @@ func dyingServer(t *testing.T, act func()) (addr string) {
 	return l.Addr().String()
 }
 
-// The server has read a POST with a key, acted on it, and died. net/http resends it
-// by itself, and what the caller sees is that this dial was refused.
+// The server has read a POST with a key, acted on it, and died. net/http resends
+// it, and the caller gets the error of that refused dial.
 func TestResendByNetHTTPThenDialRefusedIsNotUnprocessed(t *testing.T) {
 	var payments atomic.Int32
 	addr := dyingServer(t, func() { payments.Add(1) })
@@ -140,7 +140,7 @@ func TestResendByNetHTTPThenDialRefusedIsNotUnprocessed(t *testing.T) {
 	var classes []retryhttp.Class
 	rt := retryhttp.New(base, retryhttp.Policy{
 		RetryUnprocessed: true, MaxAttempts: 2, Backoff: retryhttp.Constant(0),
-		// what the package documentation tells a reverse proxy to do
+		// as the package documentation advises for a reverse proxy
 		Idempotent: func(r *http.Request) bool { return r.Method == "GET" },
 		Classify: func(a retryhttp.Attempt) retryhttp.Class {
 			classes = append(classes, retryhttp.Classify(a))
@@ -164,7 +164,7 @@ func TestResendByNetHTTPThenDialRefusedIsNotUnprocessed(t *testing.T) {
 	assert.Equal(t, 1, e.Attempts, "not repeated")
 }
 
-// The same, default policy: Ambiguous must be true.
+// With the default policy, the outcome of the same request is ambiguous.
 func TestResendByNetHTTPThenDialRefusedIsAmbiguous(t *testing.T) {
 	addr := dyingServer(t, func() {})
 	base := &http.Transport{}
@@ -194,8 +194,8 @@ func TestResendByNetHTTPThenDialRefusedIsAmbiguous(t *testing.T) {
 	assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous, "%+v", retryhttp.OutcomeOf(resp))
 }
 
-// Neither net/http nor we resend a stream that was sent in part, and the error
-// says what happened, not that the body could not be had again.
+// Neither net/http nor the Transport resends a stream that was sent in part. The
+// error names the broken connection, not the missing body.
 func TestResendByNetHTTPOfAStreamIsRefusedWithItsCause(t *testing.T) {
 	listener := listenTCP(t, func(c net.Conn) {
 		in := bufio.NewReader(c)

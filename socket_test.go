@@ -328,7 +328,7 @@ func TestUpgradeCanBeHalfClosed(t *testing.T) {
 	}
 }
 
-// ReverseProxy: upgraded connection, half-closed by the user.
+// The user half-closes a connection that was upgraded through a ReverseProxy.
 func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 	backend := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		c, rw, _ := http.NewResponseController(w).Hijack()
@@ -360,7 +360,7 @@ func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 	}
 }
 
-// A full-duplex exchange through an io.Pipe.
+// Request and response alternate, through an io.Pipe.
 func TestFullDuplexWorks(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		server, base := listenTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {

@@ -23,8 +23,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// uploadServer answers the first attempts with 503 before it has read anything,
-// and then tells the SHA-256 of what it gets.
+// uploadServer answers the first attempts with 503 before it has read anything.
+// Then it answers with the SHA-256 of the body.
 type uploadServer struct {
 	refusals int32
 	attempts atomic.Int32
@@ -112,8 +112,8 @@ func TestUploadSurvivesAnEarly503(t *testing.T) {
 }
 
 func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
-	// What the first attempt has sent by the time of the answer is past the
-	// limit or not; in either case no other body arrives than the whole one.
+	// The first attempt may or may not have sent more than the limit when the
+	// answer comes. In either case only the whole body arrives.
 	content, sum := upload()
 	for range 10 {
 		handler := &uploadServer{refusals: 1}
@@ -156,7 +156,7 @@ func TestUploadThatStallsIsFreedByCancel(t *testing.T) {
 	}
 }
 
-// As connect-go does: GetBody rewinds one reader. The server answers before it has
+// GetBody rewinds one reader, as in connect-go. The server answers before it has
 // read the request, so net/http still sends it.
 func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 1<<14)
@@ -194,7 +194,7 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 	}
 }
 
-// The server sends the rest of its failed answer when it has read the request, which
+// The server ends its failed answer only after it has read the request. The upload
 // pauses while OnRetry reads that answer.
 func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 	first := true

@@ -26,9 +26,9 @@ func TestContract(t *testing.T) {
 	type policy = retryhttp.Policy
 	keyed, xKeyed := []string{"Idempotency-Key", "k"}, []string{"X-Idempotency-Key", "k"}
 
-	// A case says only what differs from this: a GET without a body, a backoff of
-	// one second, the default policy's limits, and an end that is final. Each wait
-	// precedes one more attempt. Waits are exact, in virtual time.
+	// A case has only what differs from this: a GET without a body, a backoff of
+	// one second, the default policy's limits, and StopFinal. Each wait precedes
+	// one more attempt. Waits are exact, in virtual time.
 	cases := []struct {
 		name    string
 		method  string
@@ -358,8 +358,8 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 }
 
 func TestGuardsComeInTheirOrder(t *testing.T) {
-	// Everything speaks against another attempt. One reason after the other is
-	// taken away, and the next is the label.
+	// At first, every reason speaks against another attempt. The test removes them
+	// one by one, and each time expects the next as the Stop.
 	spent := &retryhttp.TokenBucket{Burst: -1}
 	p := retryhttp.Policy{
 		MaxAttempts: 1, MaxBodyBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
@@ -459,8 +459,8 @@ func TestTransportKeepsConcurrentRequestsApart(t *testing.T) {
 }
 
 func TestTransportServesSeveralBubbles(t *testing.T) {
-	// Timers and channels belong to the bubble they were made in. What a
-	// Transport keeps between requests must hold none.
+	// Timers and channels belong to the bubble that they were made in. A Transport
+	// must keep none of them between requests.
 	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: retryhttp.Unlimited{}})
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -527,7 +527,7 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 	}
 }
 
-// A response's header is looked at where it is, and let go before the wait.
+// The Transport reads a response's header without a copy.
 func TestResponseHeaderThatIsHugeIsNotCopied(t *testing.T) {
 	huge := http.Header{"Retry-After": {"soon"}}
 	for i := range 20_000 {

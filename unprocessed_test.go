@@ -48,7 +48,8 @@ func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
 	}
 }
 
-// A body that has a GetBody, and whose Read fails with a dial error in the middle: half was sent.
+// The body has a GetBody, and its Read fails with a dial error after half of it
+// was sent.
 func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 	for name, failure := range map[string]error{
 		"dial": dialRefused,
@@ -112,7 +113,8 @@ func TestUnprocessedIsNotAFallbackBasesJoin(t *testing.T) {
 	assert.EqualValues(t, 1, payments.Load())
 }
 
-// A base that is an http.Client: POST done, 303 to a host that is down.
+// The base is an http.Client. The POST took effect, and its 303 leads to a host
+// that is down.
 func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
 	dead := refusing(t)
 	var payments atomic.Int32
@@ -130,8 +132,8 @@ func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
 	assert.EqualValues(t, 1, payments.Load(), "%v", err)
 }
 
-// An http.Client as base has followed a redirect: it is not the POST that was
-// refused.
+// The base is an http.Client that followed a redirect, so the refused stream is
+// not the POST.
 func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) {
 	payments := 0
 	client := &http.Client{Transport: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
@@ -150,8 +152,8 @@ func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) {
 	assert.Equal(t, 1, payments)
 }
 
-// deafConn answers every Read with the error of a dial further down, as a
-// connection through a tunnel may, after the server has executed the request.
+// deafConn fails every Read with a dial error, after the server has executed the
+// request. A connection through a tunnel may do so.
 type deafConn struct{ net.Conn }
 
 func (c deafConn) Read([]byte) (int, error) {
@@ -185,7 +187,7 @@ func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 	}
 }
 
-// The caller's own trace is called as ever.
+// The caller's own trace is still called.
 func TestUnprocessedKeepsTheCallersTrace(t *testing.T) {
 	url := listen(t, status(200))
 	wrote := 0

@@ -81,8 +81,8 @@ func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
 			}
 			least, most, sum = min(least, wait), max(most, wait), sum+wait
 		}
-		// The spread is max(1s, U(0, 5s)): 2.6 s in the mean, with a standard
-		// deviation of 1.31 s, so that six deviations of the mean are 0.18 s.
+		// The spread is max(1s, U(0, 5s)). Its mean is 2.6 s and its standard
+		// deviation 1.31 s, so six deviations of the mean are 0.18 s.
 		assert.InDelta(t, 12.6, (sum / rounds).Seconds(), 0.18)
 		assert.Equal(t, 11*time.Second, least)
 		assert.Greater(t, most, 14900*time.Millisecond)
@@ -155,7 +155,7 @@ func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A date is turned into a delay when it is read, which a slow Classify can put off.
+// A date becomes a delay when it is read, and a slow Classify makes that late.
 func TestRetryAfterDateIsKeptThoughClassifyIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -280,7 +280,7 @@ func TestCancelDuringAWait(t *testing.T) {
 	}
 }
 
-// A base may leave the status out, and a Classify take that for a failure.
+// A base may leave the status out, and Classify may call that Retryable.
 func TestCancelAfterAResponseWithoutAStatusIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -337,7 +337,7 @@ func TestContextThatEndedBefore(t *testing.T) {
 
 func TestDeadlineCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {
 	cause := errors.New("the shop closes")
-	for range 50 { // for it is chance which comes first
+	for range 50 { // chance decides which comes first
 		synctest.Test(t, func(t *testing.T) {
 			deadline := time.Now().Add(time.Second)
 			ctx, cancel := context.WithDeadlineCause(t.Context(), deadline, cause)

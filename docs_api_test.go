@@ -1,15 +1,14 @@
 package retryhttp_test
 
 import (
-	"cmp"
 	"flag"
 	"go/ast"
+	"go/doc"
 	"go/format"
 	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,114 +47,72 @@ func TestAPIConstants(t *testing.T) {
 }
 
 // exportedAPI returns the package's exported declarations, one a line. Fields,
-// constants and methods follow their type.
+// constants, constructors and methods follow their type.
 func exportedAPI(t *testing.T) (lines []string) {
 	t.Helper()
-	const aType, aConstant, aMethod = 0, 1, 2
-	type entry struct {
-		name string // of the function or type
-		kind int
-		line string
-	}
-	var entries []entry
+	paths, err := filepath.Glob("*.go")
+	require.NoError(t, err)
 	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			file, err := parser.ParseFile(fset, path, nil, 0)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+	}
+	pkg, err := doc.NewFromFiles(fset, files, "github.com/retryhttp/retryhttp")
+	require.NoError(t, err)
+
 	source := func(node any) string {
 		var text strings.Builder
 		require.NoError(t, format.Node(&text, fset, node))
 		return strings.Join(strings.Fields(text.String()), " ")
 	}
-	members := func(name, kind string, list *ast.FieldList) {
-		unexported := ""
-		separator, method := " ", ""
-		if kind == "interface" {
-			separator, method = "", "func"
+	values := func(list []*doc.Value) {
+		for _, v := range list {
+			for _, spec := range v.Decl.Specs {
+				lines = append(lines, v.Decl.Tok.String()+" "+source(spec))
+			}
 		}
-		var lines []string
+	}
+	funcs := func(list []*doc.Func) {
+		for _, f := range list {
+			lines = append(lines, source(f.Decl))
+		}
+	}
+	members := func(head string, list *ast.FieldList, incomplete bool) {
+		if incomplete {
+			lines = append(lines, head+" with unexported members")
+		} else {
+			lines = append(lines, head)
+		}
 		for _, field := range list.List {
 			if len(field.Names) == 0 { // embedded
-				lines = append(lines, source(field.Type))
+				lines = append(lines, head+", "+source(field.Type))
 			}
-			for _, member := range field.Names {
-				if !member.IsExported() {
-					unexported = " with unexported fields"
-					continue
-				}
-				lines = append(lines, member.Name+separator+strings.TrimPrefix(source(field.Type), method))
-			}
-		}
-		head := "type " + name + " " + kind
-		entries = append(entries, entry{name, aType, head + unexported})
-		for _, line := range lines {
-			entries = append(entries, entry{name, aType, head + ", " + line})
-		}
-	}
-	value := func(spec *ast.ValueSpec, tok token.Token, typ ast.Expr) {
-		require.Len(t, spec.Names, 1, "one a line")
-		if name := spec.Names[0]; name.IsExported() {
-			line, key := tok.String()+" "+name.Name, name.Name
-			if typ != nil {
-				key = source(typ)
-				line += " " + key
-			}
-			if len(spec.Values) > 0 {
-				line += " = " + source(spec.Values[0])
-			}
-			entries = append(entries, entry{key, aConstant, line})
-		}
-	}
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, decl := range file.Decls {
-			switch decl := decl.(type) {
-			case *ast.FuncDecl:
-				key, kind := decl.Name.Name, aType
-				if decl.Recv != nil {
-					key, kind = strings.TrimPrefix(source(decl.Recv.List[0].Type), "*"), aMethod
-				}
-				if decl.Name.IsExported() && ast.IsExported(key) {
-					decl.Body = nil
-					entries = append(entries, entry{key, kind, source(decl)})
-				}
-			case *ast.GenDecl:
-				var typ ast.Expr // that a group of constants shares
-				for _, spec := range decl.Specs {
-					switch spec := spec.(type) {
-					case *ast.ValueSpec:
-						if spec.Type != nil || len(spec.Values) > 0 {
-							typ = spec.Type
-						}
-						value(spec, decl.Tok, typ)
-					case *ast.TypeSpec:
-						if !spec.Name.IsExported() {
-							continue
-						}
-						switch def := spec.Type.(type) {
-						case *ast.StructType:
-							members(spec.Name.Name, "struct", def.Fields)
-						case *ast.InterfaceType:
-							members(spec.Name.Name, "interface", def.Methods)
-						default:
-							entries = append(entries, entry{spec.Name.Name, aType, "type " + source(spec)})
-						}
-					}
-				}
+			for _, name := range field.Names {
+				lines = append(lines, head+", "+name.Name+" "+source(field.Type))
 			}
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b entry) int {
-		if order := cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind)); order != 0 || a.kind != aMethod {
-			return order
+	values(pkg.Consts)
+	values(pkg.Vars)
+	funcs(pkg.Funcs)
+	for _, typ := range pkg.Types {
+		spec := typ.Decl.Specs[0].(*ast.TypeSpec)
+		switch def := spec.Type.(type) {
+		case *ast.StructType:
+			members("type "+typ.Name+" struct", def.Fields, def.Incomplete)
+		case *ast.InterfaceType:
+			members("type "+typ.Name+" interface", def.Methods, def.Incomplete)
+		default:
+			lines = append(lines, "type "+source(spec))
 		}
-		return strings.Compare(a.line, b.line) // methods of one type
-	})
-	for _, e := range entries {
-		lines = append(lines, e.line)
+		values(typ.Consts)
+		values(typ.Vars)
+		funcs(typ.Funcs)
+		funcs(typ.Methods)
 	}
 	return lines
 }

@@ -123,6 +123,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r)
 }
 
+func (s *server) waits() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var waits []time.Duration
+	for i := 1; i < len(s.got); i++ {
+		waits = append(waits, s.got[i].at.Sub(s.got[i-1].at))
+	}
+	return waits
+}
+
 // play makes answers of status codes and handlers.
 func play(answers ...any) []http.HandlerFunc {
 	handlers := make([]http.HandlerFunc, len(answers))
@@ -139,21 +149,12 @@ func play(answers ...any) []http.HandlerFunc {
 	return handlers
 }
 
+// seconds makes durations, for the waits between attempts.
 func seconds(list ...float64) (durations []time.Duration) {
 	for _, s := range list {
 		durations = append(durations, time.Duration(s*float64(time.Second)))
 	}
 	return durations
-}
-
-func (s *server) waits() []time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var waits []time.Duration
-	for i := 1; i < len(s.got); i++ {
-		waits = append(waits, s.got[i].at.Sub(s.got[i-1].at))
-	}
-	return waits
 }
 
 // serve is memnet.Serve, over HTTP/2 if asked for.
@@ -271,6 +272,7 @@ func reset(text string) func(net.Conn) {
 	}
 }
 
+// respond answers with code and body, and leaves the request alone.
 func respond(code int, body io.ReadCloser) script.Step {
 	return func(req *http.Request) (*http.Response, error) {
 		resp := script.Response(req, code)

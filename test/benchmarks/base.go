@@ -22,7 +22,7 @@ func succeed(req *http.Request) (*http.Response, error) {
 
 // failTwice returns a base in memory that answers 503, with a body to drain, to
 // two of three attempts. It is not for concurrent use.
-func failTwice() http.RoundTripper {
+func failTwice(body func() io.ReadCloser) http.RoundTripper {
 	n := 0
 	return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		if err := swallow(req); err != nil {
@@ -32,13 +32,17 @@ func failTwice() http.RoundTripper {
 		if n%3 == 0 {
 			return answer(req, http.StatusOK, http.NoBody), nil
 		}
-		return answer(req, http.StatusServiceUnavailable, &shortBody{*strings.NewReader("try again later")}), nil
+		return answer(req, http.StatusServiceUnavailable, body()), nil
 	})
 }
 
 type shortBody struct{ strings.Reader }
 
 func (*shortBody) Close() error { return nil }
+
+func newShortBody() io.ReadCloser { return &shortBody{*strings.NewReader("try again later")} }
+
+func newNopCloser() io.ReadCloser { return io.NopCloser(strings.NewReader("try again later")) }
 
 var noHeader = http.Header{}
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -186,6 +187,10 @@ func retriers() []peer {
 		}
 	}
 	return all
+}
+
+func peerNamed(name string) peer {
+	return peers[slices.IndexFunc(peers, func(p peer) bool { return p.name == name })]
 }
 
 func newRetryable(base http.RoundTripper, s settings) *retryablehttp.Client {

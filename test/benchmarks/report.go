@@ -3,6 +3,7 @@ package benchmarks
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -13,26 +14,34 @@ var words string
 
 // report is all that was measured.
 type report struct {
-	rounds  int
-	sizes   sizes
-	costs   costs
-	held    []row[[]held]  // by upload, as in kinds
-	early   []row[[]early] // likewise
-	opened  []row[[]int64] // by the size of the error body
-	asleep  []row[asleep]
-	amplify []row[[]amplified] // at 100 % and 10 % failures
-	probes  []row[[]verdict]   // by probe
+	rounds   int
+	sizes    sizes
+	overhead overhead
+	costs    costs
+	held     []row[[]held]  // by upload, as in kinds
+	early    []row[[]early] // likewise
+	opened   []row[[]int64] // by the size of the error body
+	asleep   []row[asleep]
+	amplify  []row[[]amplified] // at 100 % and 10 % failures
+	probes   []row[[]verdict]   // by probe
 }
 
 // sizes is how much is done.
 type sizes struct {
 	Full                                                   bool
 	Upload, Early, Tries, Connections, Sleepers, Amplified int
+	FirstRounds, RetryRounds, Turn                         int // in inTurns
 }
 
 var (
-	fullSize  = sizes{Full: true, Upload: 64 << 20, Early: 8 << 20, Tries: 20, Connections: 1000, Sleepers: 10_000, Amplified: 5000}
-	smallSize = sizes{Upload: 1 << 20, Early: 8 << 20, Tries: 2, Connections: 10, Sleepers: 100, Amplified: 500}
+	fullSize = sizes{
+		Full: true, Upload: 64 << 20, Early: 8 << 20, Tries: 20, Connections: 1000, Sleepers: 10_000, Amplified: 5000,
+		FirstRounds: 2000, RetryRounds: 100, Turn: 400,
+	}
+	smallSize = sizes{
+		Upload: 1 << 20, Early: 8 << 20, Tries: 2, Connections: 10, Sleepers: 100, Amplified: 500,
+		FirstRounds: 3, RetryRounds: 3, Turn: 10,
+	}
 )
 
 // row is what one peer came to.
@@ -62,6 +71,8 @@ func (r *report) render(versions map[string]string) (string, error) {
 		"Sizes":             r.sizes,
 		"UploadSize":        size(float64(r.sizes.Upload)),
 		"EarlySize":         size(float64(r.sizes.Early)),
+		"FirstAttempts":     r.overhead.firstTable(),
+		"FailedTwice":       r.overhead.retriesTables(),
 		"Get":               costTable(r.costs.get),
 		"Parallel":          costTable(r.costs.parallel),
 		"Loopback":          costTable(r.costs.loopback),
@@ -169,15 +180,16 @@ func (r *report) openedTable() string {
 
 func (r *report) asleepTable() string {
 	least := r.asleep[floor].got
+	rehttp := r.asleep[slices.IndexFunc(r.asleep, func(a row[asleep]) bool { return a.name == "rehttp" })].got
 	var rows [][]string
 	for _, p := range r.asleep {
-		cells := []string{p.name, size(p.got.bytes), fmt.Sprintf("%.2f", p.got.bytes/least.bytes), "cannot be canceled"}
+		cells := []string{p.name, size(p.got.bytes), fmt.Sprintf("%.2f", p.got.bytes/least.bytes), fmt.Sprintf("%.3f", p.got.bytes/rehttp.bytes), "cannot be canceled"}
 		if p.got.cancelable {
-			cells[3] = fmt.Sprintf("%.1f ms", float64(p.got.cancel)/float64(time.Millisecond))
+			cells[4] = fmt.Sprintf("%.1f ms", float64(p.got.cancel)/float64(time.Millisecond))
 		}
 		rows = append(rows, cells)
 	}
-	return table([]string{"", "bytes each", "× a wait", "time to cancel all"}, rows)
+	return table([]string{"", "bytes each", "× a wait", "× rehttp", "time to cancel all"}, rows)
 }
 
 func (r *report) amplifyTable() string {

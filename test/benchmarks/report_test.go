@@ -26,6 +26,8 @@ func TestReport(t *testing.T) {
 	} else {
 		dir = t.TempDir()
 	}
+	t.Run("first attempts", r.measureFirstAttempts)
+	t.Run("failed twice", r.measureFailedTwice)
 	t.Run("requests", r.measureRequests)
 	t.Run("large uploads", r.measureHeld)
 	t.Run("uploads and an early 503", r.measureEarly)
@@ -108,9 +110,13 @@ func (r *report) measureOpened(t *testing.T) {
 }
 
 func (r *report) measureAsleep(t *testing.T) {
-	all := withFloor("a wait and nothing else", sleepOnly)
-	sleepers(t, all[floor], r.sizes.Sleepers) // what the runtime keeps of so many goroutines is nobody's
-	for _, p := range all {
+	r.measureAsleepAmong(t, withFloor("a wait and nothing else", sleepOnly))
+}
+
+// measureAsleepAmong measures peers, of which the first is the floor.
+func (r *report) measureAsleepAmong(t *testing.T, among []peer) {
+	sleepers(t, among[floor], r.sizes.Sleepers) // what the runtime keeps of so many goroutines is nobody's
+	for _, p := range among {
 		r.asleep = append(r.asleep, row[asleep]{p.name, sleepers(t, p, r.sizes.Sleepers)})
 	}
 	assert.True(t, r.asleep[ours].got.cancelable)

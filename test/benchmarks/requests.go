@@ -98,7 +98,7 @@ func requests(rounds int, full bool) (c costs, err error) {
 			return repeat(p.build(base, once), "GET", url, nil), stop
 		}},
 		{&c.retries, many, scale(1_000), withFloor("a loop and nothing else", loop), func(p peer) (func(int) error, func()) {
-			return repeat(p.build(failTwice(), again), "GET", nowhere, nil), nothing
+			return repeat(p.build(failTwice(newShortBody), again), "GET", nowhere, nil), nothing
 		}},
 		{&c.retriesOnLoopback, rounds, scale(500), withFloor("a loop and nothing else", loop), func(p peer) (func(int) error, func()) {
 			base, url, stop := serve(failingTwice())
@@ -140,7 +140,7 @@ func loop(base http.RoundTripper) doer {
 			if err != nil {
 				return nil, err
 			}
-			err = discard(io.Discard, resp.Body)
+			_, err = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 			if err != nil {
 				return nil, err

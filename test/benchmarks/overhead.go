@@ -1,0 +1,165 @@
+package benchmarks
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// overhead is what the library adds to a request, beside what others add in the
+// same run.
+type overhead struct {
+	goroutines []int
+	first      []row[[]float64] // ns of a request, by goroutines; bare is the first
+	retries    [][]row[cost]    // by failedBodies; the loop is the first
+}
+
+// firstAttempts measures a request that succeeds at once, from one goroutine and
+// from more at the same time, up to most.
+func (o *overhead) firstAttempts(rounds, n, most int) error {
+	all, err := newLanes(most)
+	if err != nil {
+		return err
+	}
+	defer all.stop()
+	for lanes := 1; lanes < most; lanes *= 2 {
+		o.goroutines = append(o.goroutines, lanes)
+	}
+	o.goroutines = append(o.goroutines, most)
+
+	type entry struct {
+		rt    http.RoundTripper
+		lanes lanes
+	}
+	var entries []entry
+	subjects := firstAttemptSubjects()
+	for _, s := range subjects {
+		for _, lanes := range o.goroutines {
+			entries = append(entries, entry{s.got, all[:lanes]})
+		}
+	}
+	costs, err := inTurns(rounds, entries, func(e entry) (cost, error) { return e.lanes.run(e.rt, n) })
+	if err != nil {
+		return err
+	}
+	for i, by := range slices.Collect(slices.Chunk(costs, len(o.goroutines))) {
+		got := row[[]float64]{name: subjects[i].name}
+		for _, c := range by {
+			got.got = append(got.got, c.ns)
+		}
+		o.first = append(o.first, got)
+	}
+	return nil
+}
+
+func firstAttemptSubjects() []row[http.RoundTripper] {
+	base := roundTripperFunc(inPlace)
+	rehttp := peerNamed("rehttp").build(base, settings{attempts: 3}).(*http.Client).Transport
+	return []row[http.RoundTripper]{
+		{"bare", base},
+		{"retryhttp, default policy", retryhttp.New(base, retryhttp.Policy{})},
+		{"retryhttp, shared TokenBucket", retryhttp.New(base, retryhttp.Policy{Budget: new(retryhttp.TokenBucket)})},
+		{"rehttp", rehttp},
+	}
+}
+
+// failedBodies are the bodies that failed responses have. A library may know how
+// some types behave, so each type is measured for itself.
+var failedBodies = []struct {
+	kind  string
+	bases func() (base http.RoundTripper, stop func())
+}{
+	{"a type of the benchmark's own", func() (http.RoundTripper, func()) { return failTwice(newShortBody), nothing }},
+	{"`io.NopCloser(strings.NewReader(…))`", func() (http.RoundTripper, func()) { return failTwice(newNopCloser), nothing }},
+	{"net/http's own, from an `http.Transport` over a connection in memory", failTwiceOverAConnection},
+}
+
+// failedTwice measures a GET that fails twice and then succeeds.
+func (o *overhead) failedTwice(rounds, n int) error {
+	among := slices.DeleteFunc(withFloor("a loop and nothing else", loop), func(p peer) bool { return p.retries && !readsFailures(p) })
+	for _, b := range failedBodies {
+		var entries []contender
+		for _, p := range among {
+			base, stop := b.bases()
+			defer stop()
+			d := p.build(base, settings{attempts: 3, retryAll: true})
+			entries = append(entries, contender{p.name, repeat(d, http.MethodGet, nowhere, nil)})
+		}
+		costs, err := inTurns(rounds, entries, func(c contender) (cost, error) { return measure(n, c.run) })
+		if err != nil {
+			return err
+		}
+		var rows []row[cost]
+		for i, p := range among {
+			rows = append(rows, row[cost]{p.name, costs[i]})
+		}
+		o.retries = append(o.retries, rows)
+	}
+	return nil
+}
+
+// readsFailures reports whether p reads failed responses to their end.
+func readsFailures(p peer) bool {
+	var failed strings.Reader
+	base := failTwice(func() io.ReadCloser {
+		failed.Reset("try again later")
+		return io.NopCloser(&failed)
+	})
+	err := send(p.build(base, settings{attempts: 3, retryAll: true}), http.MethodGet, nowhere, nil)
+	return err == nil && failed.Len() == 0
+}
+
+func (o *overhead) firstTable() string {
+	head := []string{"ns above bare"}
+	for _, n := range o.goroutines {
+		head = append(head, fmt.Sprintf("goroutines: %d", n))
+	}
+	bare := o.first[floor].got
+	var rows [][]string
+	for i, r := range o.first {
+		cells := []string{r.name}
+		for j, ns := range r.got {
+			if i == floor {
+				cells = append(cells, fmt.Sprintf("(%.0f)", ns))
+			} else {
+				cells = append(cells, fmt.Sprintf("%.0f", ns-bare[j]))
+			}
+		}
+		rows = append(rows, cells)
+	}
+	return table(head, rows)
+}
+
+func (o *overhead) retriesTables() string {
+	var text strings.Builder
+	for i, rows := range o.retries {
+		fmt.Fprintf(&text, "Failed bodies: %s.\n\n%s\n", failedBodies[i].kind, retriesTable(rows))
+	}
+	return text.String()
+}
+
+func retriesTable(costs []row[cost]) string {
+	least := costs[floor].got
+	quickest := cost{ns: math.Inf(1), cpu: math.Inf(1)} // of the others
+	for _, r := range costs[ours+1:] {
+		above := r.got.minus(least)
+		quickest = cost{ns: min(quickest.ns, above.ns), cpu: min(quickest.cpu, above.cpu)}
+	}
+	rows := [][]string{{costs[floor].name, "(" + nanoseconds(least.ns) + ")", "", "(" + nanoseconds(least.cpu) + ")", "", fmt.Sprintf("(%.0f)", least.allocs)}}
+	for _, r := range costs[ours:] {
+		above := r.got.minus(least)
+		rows = append(rows, []string{
+			r.name,
+			nanoseconds(above.ns), fmt.Sprintf("%.2f", above.ns/quickest.ns),
+			nanoseconds(above.cpu), fmt.Sprintf("%.2f", above.cpu/quickest.cpu),
+			count(above.allocs),
+		})
+	}
+	head := []string{"above the loop", "time", "× the quickest peer", "CPU time", "× the quickest peer", "allocations"}
+	return table(head, rows)
+}

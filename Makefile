@@ -10,10 +10,10 @@ GREMLINS    := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers sim examples api ci
+.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers bench-overhead sim examples api ci
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## run the tests
 	$(GO) test ./...
@@ -53,6 +53,9 @@ bench: ## run the benchmarks
 
 bench-peers: ## measure other libraries beside this one, ROUNDS (21) times, and write docs/benchmarks.md
 	cd test/benchmarks && $(GO) test -count=1 -run '^TestReport$$' -timeout 90m -report "$$(cd ../../docs && pwd)" -rounds $(ROUNDS) .
+
+bench-overhead: ## measure what the library adds to a request, in a minute
+	cd test/benchmarks && $(GO) test -count=1 -run '^TestOverhead$$' -overhead -v .
 
 sim: ## run the simulations at full size, and write docs/simulation.md
 	cd test/simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../../docs && pwd)" .

@@ -2,7 +2,6 @@ package benchmarks
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -15,7 +14,7 @@ import (
 func failTwiceOverAConnection() (base http.RoundTripper, stop func()) {
 	var requests atomic.Int64
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return &answering{requests: &requests, answers: make(chan string, 1)}, nil
+		return &answering{requests: &requests, answers: make(chan string, 1), closed: make(chan struct{})}, nil
 	}}
 	return transport, transport.CloseIdleConnections
 }
@@ -27,24 +26,30 @@ type answering struct {
 	requests *atomic.Int64
 	answers  chan string
 	rest     string // of the answer that is read
-	closing  sync.Once
+	closed   chan struct{}
+	close    sync.Once
 }
 
 func (a *answering) Write(p []byte) (int, error) {
+	answer := "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 15\r\n\r\ntry again later"
 	if a.requests.Add(1)%3 == 0 {
-		a.answers <- "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-	} else {
-		a.answers <- "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 15\r\n\r\ntry again later"
+		answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 	}
-	return len(p), nil
+	select {
+	case a.answers <- answer:
+		return len(p), nil
+	case <-a.closed:
+		return 0, net.ErrClosed
+	}
 }
 
 func (a *answering) Read(p []byte) (int, error) {
 	if a.rest == "" {
-		a.rest = <-a.answers
-	}
-	if a.rest == "" {
-		return 0, io.EOF
+		select {
+		case a.rest = <-a.answers:
+		case <-a.closed:
+			return 0, net.ErrClosed
+		}
 	}
 	n := copy(p, a.rest)
 	a.rest = a.rest[n:]
@@ -52,6 +57,6 @@ func (a *answering) Read(p []byte) (int, error) {
 }
 
 func (a *answering) Close() error {
-	a.closing.Do(func() { close(a.answers) })
+	a.close.Do(func() { close(a.closed) })
 	return nil
 }

@@ -82,8 +82,12 @@ func compare(rounds, n int, contenders []contender) ([]result, error) {
 }
 
 func measure(n int, run func(int) error) (cost, error) {
-	var before, after runtime.MemStats
 	runtime.GC() // of what the one before has left
+	return measureTurn(n, run)
+}
+
+func measureTurn(n int, run func(int) error) (cost, error) {
+	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start, startCPU := time.Now(), cpuTime()
 	err := run(n)

@@ -30,17 +30,17 @@ type report struct {
 type sizes struct {
 	Full                                                   bool
 	Upload, Early, Tries, Connections, Sleepers, Amplified int
-	FirstRounds, RetryRounds, Turn                         int // in inTurns
+	FirstRounds, FirstTurn, RetryRounds, RetryTurn         int // of inTurns: how many rounds, and requests in a turn
 }
 
 var (
 	fullSize = sizes{
 		Full: true, Upload: 64 << 20, Early: 8 << 20, Tries: 20, Connections: 1000, Sleepers: 10_000, Amplified: 5000,
-		FirstRounds: 2000, RetryRounds: 100, Turn: 400,
+		FirstRounds: 2000, FirstTurn: 400, RetryRounds: 500, RetryTurn: 50,
 	}
 	smallSize = sizes{
 		Upload: 1 << 20, Early: 8 << 20, Tries: 2, Connections: 10, Sleepers: 100, Amplified: 500,
-		FirstRounds: 3, RetryRounds: 3, Turn: 10,
+		FirstRounds: 3, FirstTurn: 10, RetryRounds: 3, RetryTurn: 10,
 	}
 )
 
@@ -180,10 +180,15 @@ func (r *report) openedTable() string {
 
 func (r *report) asleepTable() string {
 	least := r.asleep[floor].got
-	rehttp := r.asleep[slices.IndexFunc(r.asleep, func(a row[asleep]) bool { return a.name == "rehttp" })].got
+	isRehttp := func(a row[asleep]) bool { return a.name == "rehttp" }
+	rehttp := r.asleep[slices.IndexFunc(r.asleep, isRehttp)].got
 	var rows [][]string
 	for _, p := range r.asleep {
-		cells := []string{p.name, size(p.got.bytes), fmt.Sprintf("%.2f", p.got.bytes/least.bytes), fmt.Sprintf("%.3f", p.got.bytes/rehttp.bytes), "cannot be canceled"}
+		cells := []string{
+			p.name, size(p.got.bytes),
+			fmt.Sprintf("%.2f", p.got.bytes/least.bytes), fmt.Sprintf("%.2f", p.got.bytes/rehttp.bytes),
+			"cannot be canceled",
+		}
 		if p.got.cancelable {
 			cells[4] = fmt.Sprintf("%.1f ms", float64(p.got.cancel)/float64(time.Millisecond))
 		}

@@ -1,7 +1,6 @@
 package benchmarks
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 )
@@ -25,7 +24,7 @@ func inTurns[C any](rounds int, contenders []C, turn func(C) (cost, error)) ([]c
 		for _, i := range random.Perm(len(contenders)) {
 			got, err := turn(contenders[i])
 			if err != nil {
-				return nil, fmt.Errorf("contender %d: %w", i, err)
+				return nil, err
 			}
 			if round > 0 {
 				turns[i] = append(turns[i], got)

@@ -54,7 +54,7 @@ func (c *conn) Close() error { return c.close() }
 // rest closes idle connections until none is open.
 func (b *base) rest(t *testing.T) {
 	t.Helper()
-	assert.True(t, fault.ComesTrue(atRest, func() bool {
+	assert.True(t, fault.Eventually(atRest, func() bool {
 		b.CloseIdleConnections() // again, for one may become idle now
 		return b.conns.Load() == 0
 	}), "connections are left open")

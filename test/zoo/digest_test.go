@@ -15,7 +15,7 @@ func TestDigestUploadOfAFileClosesIt(t *testing.T) {
 	file := &kind{size: medium, form: inPlace, open: (*upload).open}
 	r := putThrough(t, &animal{wrap: digested, challenged: true}, file)
 	closed := func() bool { return r.upload.closed(false) }
-	assert.True(t, fault.ComesTrue(atRest, closed), "the file is open")
+	assert.True(t, fault.Eventually(atRest, closed), "the file is open")
 }
 
 // digest sends the body twice, which takes a GetBody that works or no GetBody.

@@ -32,7 +32,7 @@ func TestZoo(t *testing.T) {
 	fault.SideBySide(together, all, func(n int, s scene) {
 		t.Run(s.String(), func(t *testing.T) { s.run(t, srv, n) })
 	})
-	assert.NoError(t, before.Left(atRest))
+	assert.NoError(t, before.Leaked(atRest))
 	t.Logf("%d cases", len(all))
 }
 
@@ -70,7 +70,7 @@ func (s scene) run(t *testing.T, srv *server, n int) {
 func (r *result) requireClosed(t *testing.T, all bool) {
 	t.Helper()
 	closed := func() bool { return r.upload.closed(all) }
-	require.True(t, fault.ComesTrue(atRest, closed), "bodies were closed %v times, %v", r.upload.closes(), r)
+	require.True(t, fault.Eventually(atRest, closed), "bodies were closed %v times, %v", r.upload.closes(), r)
 }
 
 // result is what a request's client saw.

@@ -13,98 +13,98 @@ const unavailable = http.StatusServiceUnavailable
 // version of the protocol.
 var Answers = []*Fault{
 	{Name: "503 when it has read the request", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(unavailable, 4, "busy")
+		x.Receive()
+		x.Head(unavailable, 4, "busy")
 	}},
 	{Name: "503 before it reads the request", Effect: Fails, Answer: func(x *Exchange) {
-		x.head(unavailable, 4, "busy")
+		x.Head(unavailable, 4, "busy")
 	}},
 	{Name: "503 in the middle of the request", Effect: Fails, Answer: func(x *Exchange) {
-		x.glance()
-		x.head(unavailable, 4, "busy")
+		x.Glance()
+		x.Head(unavailable, 4, "busy")
 	}},
 	{Name: "503 before it reads the request, which it then reads", Effect: Fails, Answer: func(x *Exchange) {
-		x.head(unavailable, -1, "busy")
-		x.receive()
+		x.Head(unavailable, -1, "busy")
+		x.Receive()
 	}},
 	{Name: "503 before it reads the request, of which it then aborts the answer", Effect: Fails, Answer: func(x *Exchange) {
-		x.head(unavailable, 100, "busy")
-		x.glance()
+		x.Head(unavailable, 100, "busy")
+		x.Glance()
 		x.abort()
 	}},
 	{Name: "429 with a Retry-After that is past", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		x.w.Header().Set("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")
-		x.head(http.StatusTooManyRequests, 0, "")
+		x.Head(http.StatusTooManyRequests, 0, "")
 	}},
 	{Name: "408, and the connection closed", Effect: Fails, GoesAway: true, Answer: func(x *Exchange) {
 		x.w.Header().Set("Connection", "close")
-		x.head(http.StatusRequestTimeout, 0, "")
+		x.Head(http.StatusRequestTimeout, 0, "")
 	}},
 	{Name: "no answer to the request", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		x.abort()
 	}},
 	{Name: "no answer to half a request", Effect: Fails, Answer: func(x *Exchange) {
-		x.glance()
+		x.Glance()
 		x.abort()
 	}},
 	{Name: "503 whose body is aborted", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(unavailable, 100, "busy")
+		x.Receive()
+		x.Head(unavailable, 100, "busy")
 		x.abort()
 	}},
 	{Name: "503 whose body stalls", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(unavailable, 100, "busy")
-		x.hang()
+		x.Receive()
+		x.Head(unavailable, 100, "busy")
+		x.Hang()
 	}},
 	{Name: "503 whose body never ends", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(unavailable, -1, "")
+		x.Receive()
+		x.Head(unavailable, -1, "")
 		x.pour(x, answerTo(x.id), 0)
 	}},
 	{Name: "503 whose body trickles and never ends", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(unavailable, -1, "")
+		x.Receive()
+		x.Head(unavailable, -1, "")
 		x.pour(x, []byte("."), time.Millisecond)
 	}},
 	{Name: "early hints before it is well", Effect: Harmless, Answer: func(x *Exchange) {
 		for range 3 {
 			x.w.WriteHeader(http.StatusEarlyHints)
 		}
-		x.succeed()
+		x.Succeed()
 	}},
 	{Name: "early hints, and no answer", Effect: Fails, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		x.w.WriteHeader(http.StatusEarlyHints)
 		x.abort()
 	}},
 	{Name: "early hints, and a stall", Effect: Hangs, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		x.w.WriteHeader(http.StatusEarlyHints)
-		x.hang()
+		x.Hang()
 	}},
 	{Name: "a stall when it has read the request", Effect: Hangs, Answer: func(x *Exchange) {
-		x.receive()
-		x.hang()
+		x.Receive()
+		x.Hang()
 	}},
 	{Name: "a stall before it reads the request", Effect: Hangs, Answer: func(x *Exchange) {
-		x.hang()
+		x.Hang()
 	}},
 	{Name: "a success whose body is aborted", Effect: Spoils, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(http.StatusOK, AnswerSize, "received")
+		x.Receive()
+		x.Head(http.StatusOK, AnswerSize, "received")
 		x.abort()
 	}},
 	{Name: "a success whose body stalls", Effect: SpoilHangs, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(http.StatusOK, AnswerSize, "received")
-		x.hang()
+		x.Receive()
+		x.Head(http.StatusOK, AnswerSize, "received")
+		x.Hang()
 	}},
 	{Name: "a success whose body never ends", Effect: SpoilHangs, Answer: func(x *Exchange) {
-		x.receive()
-		x.head(http.StatusOK, -1, "")
+		x.Receive()
+		x.Head(http.StatusOK, -1, "")
 		x.hangs()
 		x.pour(x, []byte("received"), time.Millisecond)
 	}},
@@ -129,7 +129,7 @@ var WireAnswers = []*Fault{
 	wire("100 Continue, and no answer", Fails, "HTTP/1.1 100 Continue\r\n\r\n"),
 	wire("a thousand interim responses, and no answer", Fails, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload; as=style; nopush\r\n\r\n", 1000)),
 	{Name: "a header that never ends", Effect: Fails, Wire: true, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		c := x.conn("HTTP/1.1 200 OK\r\n")
 		for {
 			if _, err := fmt.Fprintf(c, "X: %s\r\n", strings.Repeat("x", AnswerSize)); err != nil {
@@ -139,14 +139,14 @@ var WireAnswers = []*Fault{
 		}
 	}},
 	{Name: "a header that stalls", Effect: Hangs, Wire: true, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		c := x.conn("HTTP/1.1 200 OK\r\nContent-")
 		x.hangs()
 		x.pour(c, nil, time.Millisecond) // writing nothing tells whether the connection is still there
 		_ = c.Close()
 	}},
 	{Name: "a header that trickles and never ends", Effect: Hangs, Wire: true, Answer: func(x *Exchange) {
-		x.receive()
+		x.Receive()
 		c := x.conn("HTTP/1.1 200 OK\r\nX: ")
 		x.hangs()
 		x.pour(c, []byte("."), time.Millisecond)
@@ -158,7 +158,7 @@ var WireAnswers = []*Fault{
 // connection.
 func wire(name string, e Effect, text string) *Fault {
 	return &Fault{Name: name, Effect: e, Wire: true, Answer: func(x *Exchange) {
-		whole := x.receive()
+		whole := x.Receive()
 		if whole && strings.HasPrefix(text, "HTTP/1.1 200 ") {
 			x.answered(http.StatusOK)
 		}

@@ -73,7 +73,7 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 // rest waits until no connection is open.
 func (s *stage) rest(t *testing.T) {
 	t.Helper()
-	assert.True(t, fault.ComesTrue(atRest, func() bool {
+	assert.True(t, fault.Eventually(atRest, func() bool {
 		s.base.CloseIdleConnections() // again, for one may become idle now
 		return s.proxy.Conns() == 0
 	}), "connections are left open")
@@ -111,7 +111,7 @@ func run(t *testing.T, n uint64, c fault.Case, http2 bool) {
 	cancel()
 	s.close()
 	assert.NoError(t, s.server.Ledger.Check("request", r.Succeeded()))
-	fault.ComesTrue(atRest, func() bool { return r.Upload.Closed(http2) == nil })
+	fault.Eventually(atRest, func() bool { return r.Upload.Closed(http2) == nil })
 	assert.NoError(t, r.Upload.Closed(http2), "%v", r)
 }
 
@@ -146,6 +146,6 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	fault.SideBySide(100, all, func(n int, c fault.Case) {
 		t.Run(c.String(), func(t *testing.T) { run(t, uint64(n), c, http2) })
 	})
-	assert.NoError(t, before.Left(atRest))
+	assert.NoError(t, before.Leaked(atRest))
 	t.Logf("%d cases", len(all))
 }

@@ -63,7 +63,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	if f == nil || f.Answer == nil {
-		x.succeed()
+		x.Succeed()
 		return
 	}
 	f.Answer(x)
@@ -94,19 +94,23 @@ func answerTo(id string) []byte {
 	return bytes.Repeat(line, AnswerSize/len(line)+1)[:AnswerSize]
 }
 
-// receive reads the whole request, and reports whether it came whole.
-func (x *Exchange) receive() bool {
+// Writer returns the handler's ResponseWriter, for faults of a server that knows its
+// type.
+func (x *Exchange) Writer() http.ResponseWriter { return x.w }
+
+// Receive reads the whole request, and reports whether it came whole.
+func (x *Exchange) Receive() bool {
 	return x.server.Ledger.receive(x.arrival, x.want, x.r, math.MaxInt)
 }
 
-// glance reads the beginning of the request.
-func (x *Exchange) glance() {
+// Glance reads the beginning of the request.
+func (x *Exchange) Glance() {
 	x.server.Ledger.receive(x.arrival, x.want, x.r, 1000)
 }
 
-// succeed does what a server should. What did not come whole is not answered.
-func (x *Exchange) succeed() {
-	if !x.receive() {
+// Succeed does what a server should. What did not come whole is not answered.
+func (x *Exchange) Succeed() {
+	if !x.Receive() {
 		x.abort()
 	}
 	x.answered(http.StatusOK)
@@ -120,9 +124,9 @@ func (x *Exchange) answered(status int) {
 	x.server.Ledger.answered(x.arrival, status)
 }
 
-// head sends a response header, and some of a body of the length; -1 is a
+// Head sends a response header, and some of a body of the length; -1 is a
 // length that is not told.
-func (x *Exchange) head(status, length int, some string) {
+func (x *Exchange) Head(status, length int, some string) {
 	if status == http.StatusOK {
 		x.answered(status)
 	}
@@ -139,9 +143,9 @@ func (x *Exchange) abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// hang waits until the client has gone, or the server goes. Over HTTP/1 net/http
+// Hang waits until the client has gone, or the server goes. Over HTTP/1 net/http
 // does not notice the former before the request has been read.
-func (x *Exchange) hang() {
+func (x *Exchange) Hang() {
 	x.hangs()
 	select {
 	case <-x.r.Context().Done():

@@ -33,7 +33,7 @@ func TestAnAnswerBeforeTheRequestIsReadLeavesTheConnection(t *testing.T) {
 	const head = "PUT /%s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 	_, err = fmt.Fprintf(conn, head+"5\r\nhello\r\n0\r\n\r\n"+head, "first", "second")
 	require.NoError(t, err)
-	require.True(t, fault.ComesTrue(atRest, func() bool { return s.Ledger.Arrivals("second") == 1 }))
+	require.True(t, fault.Eventually(atRest, func() bool { return s.Ledger.Arrivals("second") == 1 }))
 	_, err = io.WriteString(conn, "5\r\nhello\r\n0\r\n\r\n")
 	require.NoError(t, err)
 

@@ -113,7 +113,7 @@ func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 	}
 	wg.Wait()
 	err = errors.Join(run.err, run.end())
-	return run.sofar(), errors.Join(err, before.Left(20*time.Second))
+	return run.sofar(), errors.Join(err, before.Leaked(20*time.Second))
 }
 
 // soaking is a Soak that runs.

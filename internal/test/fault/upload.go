@@ -197,3 +197,17 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Unclosed is how many of the bodies were never closed. It is for a base that
+// closes twice what [Upload.Closed] counts.
+func (u *Upload) Unclosed() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for _, c := range u.closers {
+		if c.times() == 0 {
+			n++
+		}
+	}
+	return n
+}

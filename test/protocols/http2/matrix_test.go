@@ -68,7 +68,7 @@ func newStage(t *testing.T, f *frameFault, b base) *stage {
 func (s *stage) close(t *testing.T) {
 	t.Helper()
 	rt := retryhttp.New(s.base, retryhttp.Policy{})
-	assert.True(t, fault.ComesTrue(atRest, func() bool {
+	assert.True(t, fault.Eventually(atRest, func() bool {
 		rt.CloseIdleConnections() // again, for one may become idle now
 		return s.frames.conns() == 0
 	}), "connections are left open")
@@ -112,7 +112,7 @@ func (c frameCase) run(t *testing.T) {
 	assert.NoError(t, c.Judge(r))
 	s.close(t)
 	assert.NoError(t, s.handler.Ledger.Check("request", r.Succeeded()))
-	fault.ComesTrue(atRest, func() bool { return r.Upload.Closed(true) == nil })
+	fault.Eventually(atRest, func() bool { return r.Upload.Closed(true) == nil })
 	assert.NoError(t, r.Upload.Closed(true), "%v", r)
 }
 
@@ -144,6 +144,6 @@ func TestFaultsOfFrames(t *testing.T) {
 	before := fault.TakeInventory()
 	all := frameCases()
 	fault.SideBySide(64, all, func(_ int, c frameCase) { t.Run(c.base.name+"/"+c.String(), c.run) })
-	assert.NoError(t, before.Left(atRest))
+	assert.NoError(t, before.Leaked(atRest))
 	t.Logf("%d cases", len(all))
 }

@@ -43,10 +43,10 @@ func run(t *testing.T, c fault.Case) {
 func checkClosed(t *testing.T, r fault.Result, asItIs bool) {
 	t.Helper()
 	if asItIs || r.Upload.Kind.Name == "bytes.Reader" {
-		assert.True(t, fault.ComesTrue(atRest, func() bool { return r.Upload.Unclosed() == 0 }), "%v", r)
+		assert.True(t, fault.Eventually(atRest, func() bool { return r.Upload.Unclosed() == 0 }), "%v", r)
 		return
 	}
-	fault.ComesTrue(atRest, func() bool { return r.Upload.Closed(false) == nil })
+	fault.Eventually(atRest, func() bool { return r.Upload.Closed(false) == nil })
 	assert.NoError(t, r.Upload.Closed(false), "%v", r)
 }
 

@@ -176,7 +176,7 @@ func reset(w http.ResponseWriter, code http3.ErrCode) {
 func (s *stage) idle() {
 	s.t.Helper()
 	rt := retryhttp.New(s.base, retryhttp.Policy{})
-	assert.True(s.t, fault.ComesTrue(atRest, func() bool {
+	assert.True(s.t, fault.Eventually(atRest, func() bool {
 		rt.CloseIdleConnections() // again, for one may become idle now
 		return s.conns.Load() == 0
 	}), "connections are left open")
@@ -209,5 +209,5 @@ func leavesNothing(t *testing.T) {
 	t.Helper()
 	newStage(t, fault.Ample).close() // what the process opens for its first socket stays open
 	before := fault.TakeInventory()
-	t.Cleanup(func() { assert.NoError(t, before.Left(atRest)) })
+	t.Cleanup(func() { assert.NoError(t, before.Leaked(atRest)) })
 }

@@ -18,9 +18,9 @@ func TestWhatIsLeftIsFound(t *testing.T) {
 	for range many {
 		go func() { <-done }()
 	}
-	assert.ErrorContains(t, before.Left(10*time.Millisecond), "goroutines are left")
+	assert.ErrorContains(t, before.Leaked(10*time.Millisecond), "goroutines are left")
 	close(done)
-	require.NoError(t, before.Left(atRest))
+	require.NoError(t, before.Leaked(atRest))
 
 	before = fault.TakeInventory()
 	for range 100 {
@@ -28,5 +28,5 @@ func TestWhatIsLeftIsFound(t *testing.T) {
 		require.NoError(t, err)
 		defer file.Close()
 	}
-	assert.ErrorContains(t, before.Left(atRest), "open files")
+	assert.ErrorContains(t, before.Leaked(atRest), "open files")
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// ComesTrue waits, for no longer than within, for what happens in its own time, at
+// Eventually waits, for no longer than within, for what happens in its own time, at
 // sockets and in goroutines.
-func ComesTrue(within time.Duration, is func() bool) bool {
+func Eventually(within time.Duration, is func() bool) bool {
 	for end := time.Now().Add(within); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
@@ -30,10 +30,10 @@ func TakeInventory() Inventory {
 	return Inventory{runtime.NumGoroutine(), openFiles()}
 }
 
-// Left says what there still is, beyond the inventory, when what was begun since
+// Leaked returns what there still is, beyond the inventory, when what was begun since
 // has had this long to end.
-func (i Inventory) Left(within time.Duration) error {
-	if !ComesTrue(within, func() bool { return runtime.NumGoroutine() <= i.goroutines }) {
+func (i Inventory) Leaked(within time.Duration) error {
+	if !Eventually(within, func() bool { return runtime.NumGoroutine() <= i.goroutines }) {
 		var stacks bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
 		return fmt.Errorf("%d goroutines are left of %d:\n%s", runtime.NumGoroutine(), i.goroutines, &stacks)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,19 +13,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Budget bounds retries across requests. The Transport withdraws before every
-// retry's wait, after every other condition has been met, and makes no retry
-// that is refused. Its methods are called with the caller's request, and from
-// many goroutines at once.
+// Budget bounds retries across requests. The Transport withdraws before every retry's
+// wait, after every other check. The methods get the caller's request, and are called
+// from many goroutines at once.
 type Budget interface {
-	// Withdraw takes the cost of one retry of req, or reports false. It never
-	// blocks.
-	Withdraw(req *http.Request) bool
-	// Refund gives back a Withdraw whose retry was never sent.
-	Refund(req *http.Request)
-	// Deposit credits a success: a RoundTrip that ended in a response that was
-	// classified Final, and that no Transport underneath had given up on.
-	Deposit(req *http.Request)
+	Withdraw(req *http.Request) bool // takes the cost of one retry of req, or reports false; never blocks
+	Refund(req *http.Request)        // gives back a Withdraw whose retry was never sent
+	Deposit(req *http.Request)       // credits a RoundTrip that ended in a response classified Final
 }
 
 // Unlimited is a Budget that never refuses.
@@ -34,66 +29,32 @@ func (Unlimited) Withdraw(*http.Request) bool { return true }
 func (Unlimited) Refund(*http.Request)        {}
 func (Unlimited) Deposit(*http.Request)       {}
 
-// TokenBucket is a Budget that successes fill and retries empty: in a total
-// outage nothing fills it, retries die out, and the load on the server falls
-// back to one attempt per request. A retry costs one token.
+// TokenBucket is a Budget that successes fill and retries empty, at one token each, so
+// that retries die out in an outage. The zero value is ready to use. Share a TokenBucket
+// among Transports to bound the sum of their retries. It must not be changed or copied
+// after first use. If thousands of small processes share a server, set Burst to 1 or 2.
 //
-// The zero value is ready to use. Share one among Transports to bound the sum
-// of their retries. The fields must not be changed, nor the TokenBucket copied,
-// after its first use.
+// A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an
+// exponentially weighted mean of the successes per second with time constant Window.
+// There is one bucket per key, at most 4,096 of them. To make room, a bucket that is as
+// good as new is dropped first, then the one unused for longest. The new bucket starts
+// with what that one had left, if it was in use within its Window.
 //
-// A bucket never holds more than max(Burst, Ratio · rate · Window) tokens, where
-// rate is an exponentially weighted mean of the successes per second with Window
-// for its time constant. So a busy client can ride out a blip, while a client
-// of few requests, of which there may be thousands, is held to Burst; and in an
-// outage the room shrinks with the rate.
-//
-// There is one bucket per key, by default per host, so that a host that fails
-// does not spend what is another's. At most 4,096 buckets are kept. To make room,
-// one that is as good as new goes first, then the one unused for longest. If that
-// one was in use within its Window, its successor starts with the tokens that it
-// had left, so that retries die out in an outage of more hosts than there are
-// buckets. A bucket unused for longer leaves nothing, so a client may meet any
-// number of dead hosts and still retry for the others.
-//
-// What the defaults do well, in simulations (docs/simulation.md): in an outage
-// the load of a process that is busy falls to 1.00 attempts per request within
-// seconds, and a service that retries would keep down after a spike of load
-// recovers as fast as without any; a process at 1,000 requests a second loses
-// none of those that 100 ms of failure hit. Where they are weak: each process
-// has a Burst to spend, so that what a fleet may add to an outage grows with the
-// number of processes. A hundred take 17 s to let the service recover that one
-// lets recover in 8, and a thousand with a request in 25 s each take a minute
-// and a half; with a Burst of 1 they take 25 s. If yours are that many and that
-// small, set Burst to 1 or 2. And in a chain of services each layer has such a
-// reserve: three of them raise the load to about three times in the first second
-// of an outage, and to nothing above 1.00 after the fifth.
-//
-// The method is that of "Fixing retries with token buckets and circuit
-// breakers", Marc Brooker, 2022.
+// See "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.
 type TokenBucket struct {
-	// Ratio is how many retries each success earns. 0 means 0.1; with a
-	// negative one, or NaN, successes earn nothing.
-	Ratio float64
-	// Burst is how many tokens a bucket holds at the start, and the least that
-	// it has room for. 0 means 5; negative means none.
-	Burst int
-	// Window gives a bucket room also for what this long at the recent rate of
-	// successes earns. 0 means 20s; negative means no room beyond Burst.
-	Window time.Duration
-	// MinPerSecond is how many retries are allowed each second, per bucket,
-	// whatever was earned. It is asked when the earned tokens are spent. 0 or
-	// less means none, and so does NaN.
-	//
-	// It keeps a client alive whose successes are few. A fleet of such clients
-	// has no budget then: in an outage each goes on at this rate.
-	MinPerSecond float64
-	// Key tells which bucket a request draws on. nil means one per URL.Host.
-	Key func(*http.Request) string
+	Ratio  float64       // retries earned by each success. 0: 0.1; negative or NaN: none
+	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none
+	Window time.Duration // room for what this long at the recent rate earns. 0: 20s; negative: none
+
+	MinPerSecond float64 // retries per second when the earned tokens are spent. 0 or less, or NaN: none
+
+	Key func(*http.Request) string // which bucket a request draws on. nil: one per URL.Host
 
 	mu      sync.Mutex    // serializes changes to buckets' set of keys
 	buckets sync.Map      // string to *bucket; its Load takes no lock
 	count   atomic.Int32  // of buckets, written with mu held
+	lanes   sync.Pool     // of *lane
+	numbers atomic.Uint32 // of lanes
 	next    []*bucket     // which go next, in order; guarded by mu
 	taken   int           // from next since it was listed; guarded by mu
 	passed  atomic.Uint32 // deposits that found neither a bucket nor room for one
@@ -122,31 +83,64 @@ func (b *TokenBucket) Withdraw(req *http.Request) bool {
 	return granted
 }
 
-// Refund gives req's bucket a token back, also where MinPerSecond had allowed the
-// retry. The bucket still never holds more than it has room for.
+// Refund gives req's bucket a token back, if it has room.
 func (b *TokenBucket) Refund(req *http.Request) {
 	b.update(req, func(k *bucket, _ time.Time) { k.refund() })
 }
 
-// Deposit credits a success to req's bucket. It counts, which is one atomic
-// addition, and leaves the arithmetic to Withdraw.
+// Deposit credits a success to req's bucket.
 func (b *TokenBucket) Deposit(req *http.Request) {
 	key := b.key(req)
-	k, ok := b.find(key)
-	if !ok {
-		if b.count.Load() >= maxBuckets && b.passed.Add(1)%foldEvery != 0 {
-			return
-		}
-		k = b.bucket(key)
+	l, _ := b.lanes.Get().(*lane)
+	if l == nil {
+		l = &lane{number: int(b.numbers.Add(1))}
 	}
-	if k.deposits.Add(1)%foldEvery == 0 && k.mu.TryLock() {
+	if l.recent == nil || l.recent.key != key || l.recent.evicted.Load() {
+		l.enter(b.depositee(key))
+	}
+	if k := l.recent; k != nil && l.deposits.Add(1)%foldEvery == 0 && k.mu.TryLock() {
+		k.stripe()
 		k.fold(time.Now())
 		k.mu.Unlock()
+		l.enter(k)
+	}
+	b.lanes.Put(l)
+}
+
+// depositee returns the bucket for a deposit, or nil if there is neither one nor
+// room for it.
+func (b *TokenBucket) depositee(key string) *bucket {
+	if k, ok := b.find(key); ok {
+		return k
+	}
+	if b.count.Load() >= maxBuckets && b.passed.Add(1)%foldEvery != 0 {
+		return nil
+	}
+	return b.bucket(key)
+}
+
+// lane is used by one processor at a time, as the content of a sync.Pool is. Deposit
+// finds the bucket of the last request there, and what to count in, so that it writes
+// nothing that another processor reads.
+type lane struct {
+	number   int
+	recent   *bucket
+	deposits *atomic.Uint64  // of recent
+	_        [cacheLine]byte // or the next lane would lie on the same line
+}
+
+const cacheLine = 64
+
+// enter makes k, which may be nil, the bucket of the last request.
+func (l *lane) enter(k *bucket) {
+	l.recent, l.deposits = k, nil
+	if k != nil {
+		l.deposits = k.counter(l.number)
 	}
 }
 
-// Tokens returns what req could draw on now: the earned tokens and what
-// MinPerSecond allows. It makes no bucket, so a gauge may ask for any request.
+// Tokens returns what req could draw on now, with what MinPerSecond allows. It makes
+// no bucket, so a gauge may ask for any request.
 func (b *TokenBucket) Tokens(req *http.Request) float64 {
 	key := b.key(req)
 	k, ok := b.find(key)
@@ -168,7 +162,7 @@ func (b *TokenBucket) update(req *http.Request, f func(*bucket, time.Time)) {
 	for {
 		k := b.bucket(key)
 		k.mu.Lock()
-		if !k.evicted {
+		if !k.evicted.Load() {
 			now := time.Now()
 			k.fold(now)
 			k.used, k.drawn = now, now
@@ -303,7 +297,7 @@ func (b *TokenBucket) list(now time.Time) {
 
 // remove takes out the bucket that goes next, with b.mu and its own lock held.
 func (b *TokenBucket) remove(k *bucket) {
-	k.evicted = true
+	k.evicted.Store(true)
 	b.take()
 	b.buckets.Delete(k.key)
 	b.count.Add(-1)
@@ -312,10 +306,11 @@ func (b *TokenBucket) remove(k *bucket) {
 // bucket holds one key's tokens.
 type bucket struct {
 	key      string
-	deposits atomic.Uint64 // ever made
+	evicted  atomic.Bool // written with mu held
+	deposits atomic.Uint64
+	stripes  atomic.Pointer[[]stripe] // count deposits in its place, once there are many
 
 	mu        sync.Mutex
-	evicted   bool
 	used      time.Time // as far as is known: a deposit counts when it is folded
 	drawn     time.Time // when a Withdraw or a Refund came last
 	listed    time.Time // used, when the TokenBucket's list was made
@@ -329,6 +324,40 @@ type bucket struct {
 	perSecond float64 // the mean rate of deposits
 
 	floor *rate.Limiter // nil: none
+}
+
+// stripe is one counter of several that are summed, alone on its cache line.
+type stripe struct {
+	n atomic.Uint64
+	_ [cacheLine - 8]byte
+}
+
+// counter returns what a lane adds its deposits to.
+func (k *bucket) counter(lane int) *atomic.Uint64 {
+	if s := k.stripes.Load(); s != nil {
+		return &(*s)[lane%len(*s)].n
+	}
+	return &k.deposits
+}
+
+// stripe gives every processor a counter of its own, with k.mu held. A bucket of few
+// deposits does without: there may be thousands.
+func (k *bucket) stripe() {
+	if k.stripes.Load() == nil {
+		stripes := make([]stripe, runtime.GOMAXPROCS(0))
+		k.stripes.Store(&stripes)
+	}
+}
+
+// total returns how many deposits were ever made.
+func (k *bucket) total() uint64 {
+	total := k.deposits.Load()
+	if s := k.stripes.Load(); s != nil {
+		for i := range *s {
+			total += (*s)[i].n.Load()
+		}
+	}
+	return total
 }
 
 func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
@@ -375,7 +404,7 @@ func (k *bucket) inherit(old *bucket, now time.Time) {
 
 // fold brings tokens and rate up to date, with k.mu held.
 func (k *bucket) fold(now time.Time) {
-	total := k.deposits.Load()
+	total := k.total()
 	n := float64(total - k.folded)
 	k.folded = total
 	if n > 0 {

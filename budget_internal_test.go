@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ func kept(t *testing.T, b *TokenBucket) int {
 	n := 0
 	b.buckets.Range(func(key, v any) bool {
 		require.Equal(t, key, v.(*bucket).key)
-		require.False(t, v.(*bucket).evicted)
+		require.False(t, v.(*bucket).evicted.Load())
 		n++
 		return true
 	})
@@ -123,7 +124,9 @@ func TestBudgetDepositTakesNoLock(t *testing.T) {
 	assert.InDelta(t, 0.1*5*foldEvery, b.Tokens(req), 1e-9, "and nothing was lost")
 }
 
+// A processor folds at every 64th deposit of its own.
 func TestBudgetDepositFoldsOnceInAWhile(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		var b TokenBucket
 		req := requestForKey("a")
@@ -266,4 +269,57 @@ func TestBudgetPassesOverWhatWasUsedSinceTheList(t *testing.T) {
 		assert.Equal(t, 5.0, b.Tokens(requestForKey("1")), "and the next one is not")
 		assert.Equal(t, maxBuckets, kept(t, &b))
 	})
+}
+
+// Every processor counts for itself, and every deposit counts once.
+func TestBudgetCountsTheDepositsOfAllProcessors(t *testing.T) {
+	const goroutines, each = 8, 10_000
+	b := new(TokenBucket)
+	req := requestForKey("host.example")
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for range each {
+				b.Deposit(req)
+			}
+		})
+	}
+	all.Wait()
+	k, ok := b.find("host.example")
+	require.True(t, ok)
+	assert.EqualValues(t, goroutines*each, k.total())
+	assert.EqualValues(t, cacheLine, unsafe.Sizeof(stripe{}))
+	require.NotNil(t, k.stripes.Load(), "after so many deposits")
+	assert.Len(t, *k.stripes.Load(), runtime.GOMAXPROCS(0))
+}
+
+// A bucket of few deposits has one counter: there may be thousands of buckets.
+func TestBudgetGivesFewDepositsOneCounter(t *testing.T) {
+	b := new(TokenBucket)
+	req := requestForKey("host.example")
+	for range foldEvery - 1 {
+		b.Deposit(req)
+	}
+	k, _ := b.find("host.example")
+	assert.Nil(t, k.stripes.Load())
+	b.Deposit(req)
+	assert.NotNil(t, k.stripes.Load())
+}
+
+// A lane remembers the bucket of its last deposit, which may have gone meanwhile.
+func TestBudgetDepositsNothingInAnEvictedBucket(t *testing.T) {
+	b := new(TokenBucket)
+	req := requestForKey("host.example")
+	b.Deposit(req)
+	old, _ := b.find("host.example")
+	b.mu.Lock()
+	require.Same(t, old, b.lockNext(time.Now()))
+	b.remove(old)
+	old.mu.Unlock()
+	b.mu.Unlock()
+	b.Deposit(req)
+	assert.EqualValues(t, 1, old.total())
+	k, ok := b.find("host.example")
+	require.True(t, ok)
+	assert.EqualValues(t, 1, k.total())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -13,11 +12,68 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
+// Attempt describes one attempt and how it went.
+type Attempt struct {
+	Number int // 1 for the first; 0 in OnDone if the context had ended before it
+	// Request is as it was sent, but with the caller's context. It must not be changed.
+	Request *http.Request
+	// Response is nil if Err is not. Only OnRetry may read from its body, and nobody
+	// may close it.
+	Response *http.Response
+	Err      error         // nil if Response is not
+	Elapsed  time.Duration // until the response header or the error
+	Wait     time.Duration // before the next attempt; 0 in Classify
+}
+
+// AttemptNumber returns which attempt of a request ctx belongs to, for RoundTrippers
+// below a Transport: 1 for the first and for any other context, 2 for the first
+// retry. Nested Transports count on. A request made with another request's context,
+// such as a token request, starts at its number.
+func AttemptNumber(ctx context.Context) int {
+	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
+		return n.number
+	}
+	return 1
+}
+
+// numbered is the context of an attempt, and the copy of the request that has it: one
+// object instead of two. A first attempt does without.
+type numbered struct {
+	context.Context
+	number  int
+	request http.Request
+}
+
+type numberKey struct{}
+
+func (n *numbered) Value(key any) any {
+	if key == (numberKey{}) {
+		return n
+	}
+	return n.Context.Value(key)
+}
+
+// String keeps the request's headers out of logs that print the context.
+func (n *numbered) String() string { return "retryhttp.attempt" }
+
+// copyForAttempt returns a copy of req for the attempt with a number. The base may
+// use what it got until the response's body has been closed, and after an error for
+// as long as it likes.
+func copyForAttempt(req *http.Request, number int) *http.Request {
+	ctx := req.Context()
+	if number == 1 {
+		return req.WithContext(ctx)
+	}
+	n := &numbered{Context: ctx, number: AttemptNumber(ctx) + number - 1}
+	n.request = *req.WithContext(n)
+	return &n.request
+}
+
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// roundTrip sends req through base and returns either a response or an error,
-// also where base breaks that rule. A positive timeout bounds the time until
-// the response header; body is what reads the request's body.
+// roundTrip sends req through base and returns either a response or an error, even
+// if base breaks that rule. A positive timeout bounds the time until the response
+// header; body reads the request's body.
 func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration, body reading) (*http.Response, error) {
 	var resp *http.Response
 	var err error
@@ -43,7 +99,9 @@ func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration,
 // header. The context itself must live as long as the body, which therefore
 // has to be wrapped. The reading is cut because a base may be in a Read of the
 // request's body, and not look at the context before that returns.
-func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Duration, reading reading) (*http.Response, error) {
+func roundTripWithin(
+	base http.RoundTripper, req *http.Request, timeout time.Duration, reading reading,
+) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	tooLate := &attemptTimeoutError{after: timeout}
 	timer := time.AfterFunc(timeout, func() {
@@ -75,20 +133,13 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, timeout time.Dur
 		cancel(nil)
 		return resp, err
 	}
-	if isEmpty(resp.Body) {
-		body.end() // nobody needs to close it
-	}
-	body.ReadCloser, resp.Body = resp.Body, body
-	if w, ok := body.ReadCloser.(io.Writer); ok {
-		resp.Body = &attemptConn{body, w}
-	}
+	body.wrap(resp)
 	return resp, nil
 }
 
-// innerError returns an error with the Outcome of a Transport underneath that
-// has retried in the attempt that was too long for the one above, which must not
-// retry as well. It does not wrap what that Transport returned, for whose context
-// the timeout was the cause: the two would wrap each other.
+// innerError returns an *Error that carries the Outcome of a nested Transport, so
+// that the outer Transport does not retry after an attempt timeout. It does not wrap
+// the nested error, whose cause is the timeout itself.
 func innerError(resp *http.Response, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Attempts > 1 {
 		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
@@ -101,13 +152,13 @@ func innerError(resp *http.Response, err error) error {
 	return nil
 }
 
-var errStillRetrying = errors.New("a Transport underneath was still retrying")
+var errStillRetrying = errors.New("a nested Transport was still retrying")
 
 // attemptTimeoutError is the error of an attempt that took longer than
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {
 	after time.Duration
-	inner error // of a Transport underneath; nil: none
+	inner error // of a nested Transport; nil: none
 }
 
 func (e *attemptTimeoutError) Error() string {

@@ -6,19 +6,15 @@ import (
 	"time"
 )
 
-// Backoff tells how long to wait before retry n, counted from 1. prev is the
-// backoff before the retry preceding it, and 0 for n = 1; of the constructors
-// here only [DecorrelatedJitter] looks at it. A negative result counts as 0.
+// Backoff returns how long to wait before retry n, counted from 1. prev is the backoff
+// before the retry preceding it, and 0 for n = 1. A negative result counts as 0.
 //
-// A Backoff keeps no state: one value may serve any number of requests at the
-// same time, and there is nothing to reset. The constructors below accept any
-// arguments: an n below 1 counts as 1, a limit of 0 or less is no limit, a base or
-// step of 0 or less gives 0, a base above the limit gives the limit, and no n is so
-// large that the result overflows. The limit applies before any jitter, so waits at
-// the limit are spread too.
+// A Backoff keeps no state and may serve any number of requests at once. For the
+// constructors an n below 1 counts as 1, a limit of 0 or less is no limit, and a base or
+// step of 0 or less gives 0. No result overflows. The limit applies before any jitter.
 type Backoff func(n int, prev time.Duration) time.Duration
 
-// Constant waits d before every retry. A d of 0 or less does not wait at all.
+// Constant waits d before every retry. 0 or less means no wait.
 func Constant(d time.Duration) Backoff {
 	return func(int, time.Duration) time.Duration { return max(d, 0) }
 }
@@ -44,8 +40,7 @@ func Exponential(base, limit time.Duration) Backoff {
 	return func(n int, _ time.Duration) time.Duration { return exponential(base, limit, n) }
 }
 
-// Geometric waits min(limit, base·ratio^(n-1)). A ratio that is not a positive
-// number counts as 1.
+// Geometric waits min(limit, base·ratio^(n-1)). A ratio of 0 or less, or NaN, counts as 1.
 func Geometric(base, limit time.Duration, ratio float64) Backoff {
 	if !(ratio > 0) {
 		ratio = 1
@@ -63,12 +58,8 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 	}
 }
 
-// FullJitter waits U(0, Exponential): a time drawn evenly from the whole range
-// up to the exponential backoff. Under contention it makes about as few calls as
-// any jitter, and no other spreads a crowd more evenly. It is the default.
-//
-// From "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog,
-// 2015, as are EqualJitter and DecorrelatedJitter.
+// FullJitter waits U(0, Exponential). It is the default. FullJitter, EqualJitter and
+// DecorrelatedJitter are from "Exponential Backoff And Jitter", Marc Brooker, 2015.
 func FullJitter(base, limit time.Duration) Backoff {
 	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
@@ -76,8 +67,7 @@ func FullJitter(base, limit time.Duration) Backoff {
 	}
 }
 
-// EqualJitter waits Exponential/2 + U(0, Exponential/2): never less than half
-// the exponential backoff.
+// EqualJitter waits Exponential/2 + U(0, Exponential/2).
 func EqualJitter(base, limit time.Duration) Backoff {
 	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
@@ -86,12 +76,10 @@ func EqualJitter(base, limit time.Duration) Backoff {
 	}
 }
 
-// DecorrelatedJitter waits U(base, min(limit, 3·prev)), where prev starts at
-// base. It grows from what was drawn last and not from n.
-//
-// The post that describes it caps the number drawn; here, as everywhere in
-// this package, the cap comes before the draw.
+// DecorrelatedJitter waits U(base, min(limit, 3·prev)), where prev starts at base.
 func DecorrelatedJitter(base, limit time.Duration) Backoff {
+	// The post that describes it caps the number drawn. Here, as everywhere in this
+	// package, the cap comes before the draw.
 	limit = orLongest(limit)
 	return func(_ int, prev time.Duration) time.Duration {
 		if base <= 0 {
@@ -106,9 +94,8 @@ func DecorrelatedJitter(base, limit time.Duration) Backoff {
 	}
 }
 
-// Spread waits b · U(1-factor, 1+factor): b, randomized evenly around itself.
-// The factor is taken as 0 if it is negative or not a number, and as 1 if it is
-// greater. A nil b is the default backoff.
+// Spread waits b · U(1-factor, 1+factor). A factor that is negative or not a number
+// counts as 0, a greater one than 1 as 1. A nil b is the default backoff.
 func (b Backoff) Spread(factor float64) Backoff {
 	b = b.orDefault()
 	if !(factor > 0) {
@@ -122,8 +109,8 @@ func (b Backoff) Spread(factor float64) Backoff {
 	}
 }
 
-// PlusJitter waits b + U(0, extra). An extra of 0 or less adds nothing. A nil b
-// is the default backoff.
+// PlusJitter waits b + U(0, extra). An extra of 0 or less adds nothing. A nil b is the
+// default backoff.
 func (b Backoff) PlusJitter(extra time.Duration) Backoff {
 	b = b.orDefault()
 	return func(n int, prev time.Duration) time.Duration {

@@ -342,3 +342,70 @@ func TestDrainDoesNotWaitForACloseThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// An HTTP/1 body is read in the caller's goroutine, and any other in its own. The end
+// of the context ends both at once.
+func TestDrainEndsWithTheContext(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(503)
+				_, _ = io.WriteString(w, "a part")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}, http2)
+			defer stop()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			start := time.Now()
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+			_, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, 100*time.Millisecond, time.Since(start))
+			time.Sleep(time.Minute) // what net/http keeps for a closed stream
+		})
+	}
+}
+
+// Nobody waits for a drain that has less time than the wait.
+func TestDrainIsOverBeforeALongWait(t *testing.T) {
+	for _, tc := range []struct{ takes, closed time.Duration }{
+		{100 * time.Millisecond, 100 * time.Millisecond},
+		{time.Minute, time.Minute}, // its own Read ends it, long after the retry
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var closed time.Duration
+			body := &hookedBody{
+				read:  func([]byte) (int, error) { time.Sleep(tc.takes); return 0, io.EOF },
+				close: func() { closed = time.Since(start) },
+			}
+			base := script.New(respond(503, body), respond(503, newSlowBody(0)), script.Status(200))
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			assert.Equal(t, tc.closed, closed)
+			assert.EqualValues(t, 1, body.closes.Load())
+		})
+	}
+}
+
+// A panic of Close that nobody waits for is dropped, also if the drain was in time.
+func TestDrainDropsThePanicOfACloseBesideALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &hookedBody{
+			read:  func([]byte) (int, error) { return 0, io.EOF },
+			close: func() { panic("a decoder's bug") },
+		}
+		base := script.New(respond(503, body), script.Status(200))
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}

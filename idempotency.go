@@ -9,26 +9,19 @@ import (
 	"strings"
 )
 
-// Idempotent reports whether req may be sent again without harm although an
-// earlier attempt may have taken effect. It is the default for
-// [Policy.Idempotent].
+// Idempotent reports whether req may be sent again although an attempt may have taken
+// effect. It is the default for [Policy.Idempotent].
 //
-// The method decides: GET, HEAD, OPTIONS, TRACE, PUT and DELETE (RFC 9110,
-// section 9.2.2), QUERY (RFC 10008), and the further methods that the IANA
-// registry of HTTP methods lists as idempotent. Names are case-sensitive, the
-// empty method is GET, and a method that is not known is not idempotent.
-//
-// A request with any other method is idempotent if it carries an
-// Idempotency-Key or X-Idempotency-Key header. As in net/http, an entry of
-// req.Header whose slice is empty marks the request and is not sent; an entry
-// that holds nothing but empty strings does not count.
+// The methods GET, HEAD, OPTIONS, TRACE, PUT and DELETE (RFC 9110, section 9.2.2), QUERY
+// (RFC 10008), and the others that the IANA registry lists are idempotent. Names are
+// case-sensitive, and "" is GET. A request with any other method is idempotent if it has
+// an Idempotency-Key or X-Idempotency-Key header. As in net/http, an entry whose slice
+// is empty marks the request and is not sent; only empty strings do not count.
 func Idempotent(req *http.Request) bool {
 	return idempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
 }
 
-// RandomKey returns a new key of 128 random bits or more. It is made for
-// [Policy.IdempotencyKey], and the same key goes with every attempt of the
-// request it was made for.
+// RandomKey returns a new key of at least 128 random bits, for [Policy.IdempotencyKey].
 func RandomKey(*http.Request) string {
 	return rand.Text()
 }
@@ -96,4 +89,18 @@ func safeMethod(method string) bool {
 		return true
 	}
 	return false
+}
+
+// keyedForNetHTTP goes by the entry's presence alone, as net/http does.
+func keyedForNetHTTP(h http.Header) bool {
+	_, key := h["Idempotency-Key"]
+	_, xKey := h["X-Idempotency-Key"]
+	return key || xKey
+}
+
+// resendable reports whether net/http may have sent req before, by itself: it goes
+// by the key, and returns the last error only. It goes by the method, too, but then
+// nothing depends on it: those methods are safe.
+func resendable(req *http.Request) bool {
+	return req != nil && !safeMethod(req.Method) && keyedForNetHTTP(req.Header)
 }

@@ -4,38 +4,28 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// Outcome tells how a request ended, on the response ([OutcomeOf]) as on the
-// error ([Error]).
+// Outcome is how a request ended: see [OutcomeOf] for a response and [Error].
 type Outcome struct {
-	// Attempts is how many attempts were made. It is 0 only for a request
-	// whose context had ended before the first.
-	Attempts int
-	// Elapsed is the time from the first attempt's start to the end.
-	Elapsed time.Duration
-	// Waited is the part of Elapsed that was spent between attempts.
-	Waited time.Duration
-	// Stop is why no further attempt was made.
-	Stop Stop
-	// Ambiguous is true if an attempt before the last may have taken effect at
-	// the server: the method is not safe (RFC 9110, section 9.2.1), and the
-	// attempt ended in an error or a 5xx that does not prove the contrary. The
-	// result may then be the echo of an attempt that worked, such as the 404
-	// of a DELETE or the 412 of a conditional PUT. What net/http resends by
-	// itself, as it does with what has an idempotency key, is not known.
+	Attempts int           // attempts made; 0 if the context had ended before the first
+	Elapsed  time.Duration // from the first attempt's start to the end
+	Waited   time.Duration // the part of Elapsed between attempts
+	Stop     Stop          // why no further attempt was made
+	// Ambiguous is true if an attempt before the last may have taken effect: its method
+	// is not safe (RFC 9110, section 9.2.1), and it ended in an error or a 5xx. A
+	// DELETE's 404 may then be the echo of an attempt that worked.
 	Ambiguous bool
 }
 
-// Stop is why no further attempt was made. It is fit for a log or the label of
-// a metric. Where several reasons apply, the first of these counts: canceled
-// (unless there is a final response), final, nested, not-idempotent, attempts,
-// body, retry-after, deadline, budget.
+// Stop is why no further attempt was made, for a log or the label of a metric. If
+// several reasons apply, the first of these counts: canceled (unless there is a final
+// response), final, nested, not-idempotent, attempts, body, retry-after, deadline,
+// budget.
 type Stop string
 
 const (
@@ -47,7 +37,7 @@ const (
 	StopRetryAfter    Stop = "retry-after"    // the server asked for a longer wait than MaxRetryAfter
 	StopBudget        Stop = "budget"         // the Budget was spent
 	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed
-	StopNested        Stop = "nested"         // a Transport underneath had already retried, or given up
+	StopNested        Stop = "nested"         // a nested Transport had already retried, or given up
 )
 
 // reason says in words why there was no further attempt.
@@ -75,13 +65,9 @@ func (s Stop) reason() string {
 	return cmp.Or(string(s), "no reason was recorded")
 }
 
-// OutcomeOf returns how the request ended that resp answers. A response on
-// which nothing was recorded, because the first attempt was final or because it
-// came from elsewhere, has Attempts 1, StopFinal, and no times: [Policy.OnDone] is
-// told those. OutcomeOf(nil) is the zero Outcome.
-//
-// The record is kept in resp.Request's context. A RoundTripper above the
-// Transport that replaces resp.Request, or copies the response, hides it.
+// OutcomeOf returns the Outcome of the request that produced resp. It is Attempts 1 and
+// StopFinal, without times, if nothing else was recorded; OutcomeOf(nil) is zero. A
+// RoundTripper above that replaces resp.Request, or copies resp, hides the record.
 func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}
@@ -110,7 +96,7 @@ func (rec *record) Value(key any) any {
 	return rec.Context.Value(key)
 }
 
-// String tells no more than that, for the struct has the request's header.
+// String keeps the request's headers out of logs that print the context.
 func (rec *record) String() string { return "retryhttp.outcome" }
 
 // attachOutcome makes resp.Request a copy of req that carries o.
@@ -136,69 +122,39 @@ func recordOf(resp *http.Response) (*record, bool) {
 	return rec, ok && rec.response == resp
 }
 
-// Error is what [Transport.RoundTrip] returns when there is no response: the
-// last attempt failed with an error, or the request's context ended. An
-// http.Client wraps it in a *url.Error, where errors.As finds it; except that
-// once http.Client.Timeout has run out, the Client mostly returns an error of its
-// own in the place of the one that it got. [Policy.OnDone] is told either way.
-type Error struct {
-	Outcome
-	// Err is the last attempt's error. If the context ended after an attempt
-	// that had a response, it names that response's status; if it ended before
-	// the first attempt, it is the context's cause. If there was no retry
-	// because the body could not be had again, that error is joined to it.
-	Err error
-
-	canceled []error // on StopCanceled: the context's cause, and its Err
-}
-
-// Error describes the last failure and, if there was more than one attempt,
-// how many there were, how long they took, and in words why there was no further
-// one. It holds no more of a URL than scheme, host and path.
-func (e *Error) Error() string {
-	text := failureText(e.Err)
-	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
-		return text // it has told the rest
-	}
-	if len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0]) {
-		text += ", then " + failureText(e.canceled[0])
-	}
-	if e.Attempts <= 1 {
-		return text
-	}
-	return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
-		text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
-}
-
-// Unwrap returns Err and, on StopCanceled, also the context's cause and its
-// Err, so that errors.Is finds the last failure as well as what cut the retries
-// short.
-func (e *Error) Unwrap() []error {
-	return append([]error{e.Err}, e.canceled...)
-}
-
-// Timeout reports whether a time limit ended the request: that of the last
-// attempt, or the context's deadline. [net/url.Error.Timeout] asks it.
-func (e *Error) Timeout() bool {
-	for _, err := range e.Unwrap() {
-		if t, ok := errors.AsType[interface {
-			error
-			Timeout() bool
-		}](err); ok && t.Timeout() {
-			return true
+// innerOutcome returns what a nested Transport recorded, or nil if there is none or
+// it neither retried nor gave up.
+func innerOutcome(a *Attempt) *Outcome {
+	if a.Err != nil {
+		e, ok := errors.AsType[*Error](a.Err)
+		if !ok || fromElsewhere(e, a) {
+			return nil
 		}
+		return &e.Outcome
 	}
-	return false
+	if a.Response.Request == a.Request {
+		return nil
+	}
+	if rec, ok := recordOf(a.Response); ok {
+		return &rec.outcome
+	}
+	return nil
 }
 
-// statusError is the last failure of a request that was canceled while it
-// waited to repeat an attempt that had a response. That response is gone.
-type statusError int
-
-func (e statusError) Error() string {
-	return "the last response was " + statusText(int(e))
+// fromElsewhere reports whether an Error in a's error belongs to another request:
+// one that failed and so ended this one's context, or one that this one's body
+// is read from.
+func fromElsewhere(e *Error, a *Attempt) bool {
+	return errors.Is(context.Cause(a.Request.Context()), e) ||
+		is[*replay.ReadError](a.Err) || is[*replay.BodyError](a.Err)
 }
 
-func statusText(status int) string {
-	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
+// including adds what a nested Transport recorded.
+func (o Outcome) including(inner *Outcome) Outcome {
+	if inner != nil {
+		o.Attempts += max(inner.Attempts, 1) - 1 // 0 if its context had ended
+		o.Waited += inner.Waited
+		o.Ambiguous = o.Ambiguous || inner.Ambiguous
+	}
+	return o
 }

@@ -8,87 +8,52 @@ import (
 	"time"
 )
 
-// Policy says when a Transport retries, how long it waits, and whom it tells.
-// The zero Policy is a sound default, and a zero field means its documented
-// default.
+// Policy configures when a Transport retries, how long it waits, and what it
+// reports. The zero Policy is a sound default; a zero field means its default.
 type Policy struct {
-	// MaxAttempts is how many attempts are made for one request, the first
-	// included. 0 means 4; 1 means no retries; a negative number sets no bound,
-	// which leaves it to MaxElapsed, the context and the Budget.
-	MaxAttempts int
+	MaxAttempts int           // the first included. 0: 4; 1: no retries; negative: no bound
+	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
 
-	// MaxElapsed bounds the time from the first attempt's start to the last
-	// attempt's start; a retry that would start later is not made, and not
-	// waited for. 0 or less means that only the context bounds it.
-	MaxElapsed time.Duration
-
-	// AttemptTimeout bounds each attempt, from its start to the response
-	// header; it never cuts a response body. The error of an attempt that took
-	// too long has Timeout() true, matches [context.DeadlineExceeded], and is
-	// Retryable; what is beneath finds it as the [context.Cause] of the attempt's
-	// context, which is canceled. Like the end of any context, it takes effect
-	// when the base looks: net/http's HTTP/1 does not while it is in a Read of a
-	// request body that came with a GetBody. 0 or less means none.
+	// AttemptTimeout bounds each attempt, from its start to the response header; it
+	// never cuts a body. It cancels the attempt's context. Its error is Retryable, has
+	// Timeout() true and matches [context.DeadlineExceeded]. 0 or less means none.
 	AttemptTimeout time.Duration
 
-	// Backoff is how long to wait before each retry.
-	// nil means FullJitter(250ms, 30s).
-	Backoff Backoff
+	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
+	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries. 0: 1m; negative: header ignored
+	Classify      func(Attempt) Class      // must not read the response's body. nil: the function Classify
+	Idempotent    func(*http.Request) bool // whether it may be repeated, as it was sent. nil: the function Idempotent
 
-	// MaxRetryAfter is the longest Retry-After that is waited for. A response
-	// that asks for more is returned at once, with [StopRetryAfter]. 0 means 1
-	// minute; negative means that the header is ignored.
-	MaxRetryAfter time.Duration
-
-	// Classify says what an attempt's result means. It must not read the
-	// response's body. nil means the function [Classify].
-	Classify func(Attempt) Class
-
-	// Idempotent reports whether a request may be repeated although an earlier
-	// attempt may have taken effect. It alone decides, and is asked about the
-	// request as it was sent. nil means the function [Idempotent].
-	Idempotent func(*http.Request) bool
-
-	// IdempotencyKey makes a key for a request that is not idempotent, which
-	// is then sent as its Idempotency-Key header, the same on every attempt.
-	// Set it only for servers that honor the header: to the others, the
-	// request is merely repeated. A key that the caller set is left alone. ""
-	// adds none. nil means that no keys are made. See [RandomKey].
+	// IdempotencyKey makes the Idempotency-Key of a request that is not idempotent,
+	// the same for every attempt; "" adds none. Set it, to [RandomKey] say, only for
+	// servers that honor the header. A caller's key is kept. nil means none.
 	IdempotencyKey func(*http.Request) string
 
-	// RetryUnprocessed has a request that is not idempotent retried also, after
-	// an attempt that was classified [Unprocessed], and after no other. An error
-	// does not count as such if net/http/httptrace reported that the request's
-	// header had been written, unless the server refused the stream.
+	// RetryUnprocessed allows retrying a request that is not idempotent, but only after
+	// an attempt classified [Unprocessed]. An error is believed only if the request's
+	// header was not written, or the server refused the stream.
 	RetryUnprocessed bool
 
-	// MaxBodyBytes is how much is kept, to be sent again, of a request body that
-	// can be read only once, if a retry can follow. A body that turns out to be
-	// longer is sent all the same, and not retried. It does not concern bodies with a GetBody, files,
-	// and whatever else can be read from its start again: they have no limit
-	// and are not copied. 0 means 64 KiB; negative means that nothing is kept.
+	// MaxBodyBytes is how much is recorded of a request body that can be read only
+	// once. A longer body is sent, and not retried. 0 means 64 KiB; negative means that
+	// nothing is recorded.
 	MaxBodyBytes int64
 
-	// Budget bounds retries across requests. nil means a [TokenBucket] of the
-	// Transport's own; Unlimited{} sets no bound.
-	Budget Budget
+	Budget Budget // bounds retries across requests. nil: a TokenBucket of the Transport's own
 
-	// OnRetry, if not nil, is called before the wait that precedes each retry.
-	// It may read from the failed response's body. It must not change the
-	// request or keep the Attempt's Response. The time that it takes is part of
-	// the wait, and delays the retry if it is longer.
+	// OnRetry, if not nil, is called before the wait that precedes each retry. It may
+	// read from the failed response's body, but must not keep the response. The time
+	// that it takes is part of the wait.
 	OnRetry func(Attempt)
 
-	// OnDone, if not nil, is called once for each RoundTrip, when its outcome is
-	// known, with the last attempt. The attempt has the response that the caller
-	// gets, whose body OnDone must not read, or the last error. Its Number is 0 if
-	// the context had ended before the first attempt. OnDone must not change the
-	// request.
+	// OnDone, if not nil, is called once for each RoundTrip with the last attempt,
+	// when the outcome is known. It must not read the response's body, which is the
+	// caller's.
 	OnDone func(Attempt, Outcome)
 
-	// Logger, if not nil, gets a record at level Info for each retry, and one
-	// at level Warn for each request that was given up: one whose Stop is
-	// neither final nor canceled. Of a URL they hold scheme, host and path.
+	// Logger, if not nil, gets a record at level Info for each retry, and one at
+	// level Warn for each request whose Stop is neither final nor canceled. Logged
+	// URLs contain only scheme, host and path.
 	Logger *slog.Logger
 }
 
@@ -100,9 +65,15 @@ const (
 	defaultMaxBodyBytes  = 64 << 10
 )
 
-// resolve puts defaults in the place of zero fields. own is the Budget of a
-// Policy that names none.
-func (p Policy) resolve(own *TokenBucket) Policy {
+// resolved is a Policy with its defaults in the place of zero fields.
+type resolved struct {
+	Policy
+	observed bool // a function of the user's may look at Elapsed after a success
+}
+
+// resolve fills in the defaults. own is the Budget of a Policy that names none.
+func (p Policy) resolve(own *TokenBucket) resolved {
+	observed := p.Classify != nil || p.OnDone != nil
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, defaultMaxAttempts)
 	p.Backoff = p.Backoff.orDefault()
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
@@ -116,7 +87,7 @@ func (p Policy) resolve(own *TokenBucket) Policy {
 	if b, isBucket := p.Budget.(*TokenBucket); p.Budget == nil || isBucket && b == nil {
 		p.Budget = own
 	}
-	return p
+	return resolved{p, observed}
 }
 
 type policyKey struct{}
@@ -127,13 +98,9 @@ type policyEdit struct {
 	outer *policyEdit
 }
 
-// WithPolicy returns a context that changes the Policy of the requests made
-// with it, for every Transport they pass through. The edit is given a copy of
-// the Transport's Policy in which every default has been filled in; a field
-// that it sets to zero means its default again. Of nested edits the outermost,
-// made first, is applied first.
-//
-// The edit is called once for each request, from whichever goroutine sends it.
+// WithPolicy returns a context that changes the Policy of the requests made with it, in
+// every Transport. The edit gets a copy with the defaults filled in; a field that it
+// sets to zero means the default again. Edits nest: the outermost is applied first.
 func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	if edit == nil {
 		return ctx
@@ -143,12 +110,12 @@ func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 }
 
 // apply returns a copy of p, which is resolved, after all edits.
-func (e *policyEdit) apply(p *Policy, own *TokenBucket) *Policy {
+func (e *policyEdit) apply(p *resolved, own *TokenBucket) *resolved {
 	if e.outer != nil {
 		p = e.outer.apply(p, own)
 	}
-	edited := *p
+	edited := p.Policy
 	e.edit(&edited)
-	edited = edited.resolve(own)
-	return &edited
+	resolved := edited.resolve(own)
+	return &resolved
 }

@@ -8,20 +8,14 @@ import (
 	"time"
 )
 
-// RetryAfter tells how long the server asked to be left alone before the next
-// request, and whether it asked at all. A moment that has passed is 0, true.
+// RetryAfter returns the delay that h requests and whether it holds a valid one. The
+// delay is 0 if its moment has passed.
 //
-// It reads Retry-After-Ms and X-Ms-Retry-After-Ms (milliseconds; Azure and
-// OpenAI send them), then Retry-After (RFC 9110, section 10.2.3), and returns
-// the first of them that holds a valid value. Of a field with several lines it
-// is the longest valid one.
-//
-// Numbers are digits only, with no sign, fraction or exponent; one beyond the
-// range of a Duration is the longest Duration. All three forms of an HTTP-date
-// (RFC 9110, section 5.6.7) are understood. A date is measured against the
-// response's own Date, so that a server whose clock is wrong is understood as
-// well; where Date is missing or invalid, or an Age says that the response is
-// not fresh from the server, it is measured against the local clock.
+// It reads Retry-After-Ms and X-Ms-Retry-After-Ms (milliseconds; Azure and OpenAI
+// send them), then Retry-After (RFC 9110, section 10.2.3). The first field with a
+// valid value counts, and the longest of its lines. Numbers are digits only, and
+// saturate. A date is measured against the response's Date header, or the local clock
+// if Date is missing or invalid or there is an Age.
 func RetryAfter(h http.Header) (time.Duration, bool) {
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, time.Millisecond) }); ok {

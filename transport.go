@@ -1,98 +1,40 @@
-// Package retryhttp provides an http.RoundTripper that retries requests that
-// are likely to succeed if sent again, and only where sending them again is
-// safe.
+// Package retryhttp provides an http.RoundTripper that retries requests that are
+// likely to succeed if sent again, if it is safe to send them again.
 //
 //	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
 //
-// # What is retried
+// Responses with status 408, 429 or 5xx are retried, and so are errors that a retry
+// may not meet: broken connections, timeouts, refused connections. See [Classify].
+// A request must be idempotent: GET, HEAD, OPTIONS, PUT, DELETE and the like, or any
+// request with an Idempotency-Key header. A POST without a key is sent once. See
+// [Idempotent].
 //
-// Responses with status 408, 429 or 5xx, and errors that another attempt may
-// not meet again: connections that break, time-outs, hosts that refuse a
-// connection. See [Classify].
-//
-// Only idempotent requests are: GET, HEAD, OPTIONS, PUT, DELETE and the like,
-// and any request that carries an Idempotency-Key header. See [Idempotent]. A
-// POST without a key is sent once.
-//
-// By default at most 4 attempts are made, with exponential backoff and full
-// jitter, 250 ms at first and 30 s at most. A server's Retry-After is honored
-// up to a minute, and never cut short. A [TokenBucket] bounds retries to a
-// tenth of the successes, with a few in reserve, so that a client does not keep
-// down a service that is down. A wait that would outlast the context's deadline,
-// or http.Client.Timeout, is not begun. When retries end, the caller gets the
-// last response, whatever its status, with its body unread; or, if there is
-// none, an [*Error].
-//
-// All of this can be changed in the [Policy], and for one request with
-// [WithPolicy].
+// By default at most 4 attempts are made, with full jitter from 250 ms to 30 s. A
+// Retry-After of up to a minute is honored. A [TokenBucket] bounds retries to a tenth of
+// the successes, with a few in reserve. A wait that would outlast the context's deadline
+// is not begun. When retries end, the caller gets the last response with its body unread,
+// or an [*Error]. The [Policy] changes all of this, [WithPolicy] for one request.
 //
 // # Request bodies
 //
-// Every attempt sends the whole body from its first byte. A request made by
-// [http.NewRequest] from a bytes.Reader, bytes.Buffer or strings.Reader has a
-// GetBody, which is used. An *os.File, and any other body that has ReadAt and
-// Seek, is read where it is, from where it stands; a body with Seek alone is
-// rewound. Any other body is recorded while it is sent, up to
-// [Policy.MaxBodyBytes].
+// Every attempt sends the whole body from its first byte. A GetBody is used if there
+// is one. An *os.File, and any body with ReadAt and Seek, is read in place from where
+// it stands; a body with Seek alone is rewound. Other bodies are recorded while they
+// are sent, up to [Policy.MaxBodyBytes]. An io.NopCloser hides what it wraps: set
+// Request.Body to the file itself. A request that no retry can follow is sent as it
+// is.
 //
-// What ReadAt and Seek give must be what Read gives. A type that embeds an
-// *os.File and has a Read of its own that changes the bytes must hide them, or
-// the request be given a GetBody. An io.NopCloser hides what it wraps: set
-// Request.Body to the file itself.
+// # Other RoundTrippers
 //
-// The readers that GetBody returns may share one position. GetBody is called while
-// the previous attempt does not read, and that attempt reads nothing after it. A
-// Read that takes longer than 250 ms is not waited for.
+// Place signing, authentication, tracing of attempts and circuit breakers below a
+// Transport. Place caches, and what changes the request it is given, above. When
+// Transports are nested, only the inner one retries. If a RoundTripper below wraps
+// response bodies, set [Policy.AttemptTimeout], or a failed response that stalls holds
+// its connection. A reverse proxy needs a [Policy.Idempotent] that looks at the method
+// alone (RFC 9110, section 9.2.2).
 //
-// A request that no retry can follow is sent as it is, and nothing of it is kept.
-//
-// # What net/http resends by itself
-//
-// http.Transport also sends a request again, beneath this package and unseen by
-// it: at once, on a new connection, if the connection it had taken from its pool
-// turned out to be dead before any byte was written; or before any byte of the
-// response was read, if the request has no body or a GetBody, and is a GET,
-// HEAD, OPTIONS or TRACE or has an Idempotency-Key; and over HTTP/2, whatever the
-// method, if the server refused the stream, ended it with PROTOCOL_ERROR, or
-// announced in a GOAWAY that it had not processed it: up to seven times, with
-// waits that add up to a minute, but after each GOAWAY anew. These do not count as
-// attempts and draw on no budget; an AttemptTimeout bounds their time.
-//
-// A request whose body this package wraps is given a GetBody, so that they work for
-// it too; but a body that can be read only once has one only if its ContentLength
-// is known and not above [Policy.MaxBodyBytes]. A request that [Policy.Idempotent]
-// does not accept is not given one, and if it has an idempotency key, it has none.
-//
-// # Connections that have died
-//
-// Over HTTP/2 the attempts of a request share one connection with everything else
-// that goes to that host. Where its other end is gone without a word, they all
-// meet the same silence, whatever the AttemptTimeout, until the kernel gives the
-// connection up, which can take a quarter of an hour. Have the base ping it: set
-// SendPingTimeout and PingTimeout in its [http.HTTP2Config]. The base that [New]
-// makes for itself does.
-//
-// # Chains of RoundTrippers
-//
-// Signing, authentication, tracing of single attempts and circuit breakers
-// belong beneath a Transport, so that every attempt passes through them; caches
-// belong above. Where two Transports come to lie on top of each other, only the
-// inner one retries: what it has given up on is not sent again by the outer one. A
-// reverse proxy must not retry what is not idempotent (RFC 9110, section 9.2.2),
-// whatever key the request carries: give it a [Policy.Idempotent] that looks at the
-// method alone.
-//
-// A RoundTripper that changes the request it is given, instead of a copy, belongs
-// above a Transport: below it, a retry would carry the change. If one below wraps
-// the bodies of responses, as tracers and decoders do, set [Policy.AttemptTimeout].
-// A failed response that stalls cannot be closed while it is read, unless its body is
-// net/http's own. Without an AttemptTimeout its connection is then held until the
-// request's context ends or the server goes on.
-//
-// A RoundTripper that lies between needs a CloseIdleConnections of its own, if
-// [http.Client.CloseIdleConnections] is to reach what is beneath it. And the [*Error] of
-// a request that it makes on the way, for a token say, is taken for one of a Transport
-// underneath: its attempts are counted, and Ambiguous may come from it.
+// http.Transport resends some requests by itself, unseen by this package. The file
+// docs/behavior.md says when, and describes this package's behavior in detail.
 package retryhttp
 
 import (
@@ -102,215 +44,241 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/pooled"
-	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// Transport is an http.RoundTripper that retries. It is made by [New], and is
-// safe for concurrent use. One that was not made by New fails every request.
+// Transport is an http.RoundTripper that retries. It is safe for concurrent use. A
+// Transport that was not made by [New] fails every request.
 type Transport struct {
 	base   http.RoundTripper
-	policy Policy // resolved
-	plain  bool   // policy.Classify is Classify
+	policy resolved
 	own    TokenBucket
 	epoch  time.Time
-	drains sync.Pool // of *drain; it spares a retry two allocations
+	drains sync.Pool
 }
 
-// New returns a Transport that sends attempts through base. A nil base is a
-// pooled go-cleanhttp transport of its own: the settings of
-// [http.DefaultTransport], sharing no connections with it. Its HTTP/2 connections
-// are pinged when nothing has come for 30 seconds, and closed if nothing comes
-// for another 15.
+// New returns a Transport that sends attempts through base. A nil base is a pool of
+// its own with the settings of [http.DefaultTransport]. Its HTTP/2 connections are
+// pinged after 30 s of silence, and closed after another 15 s.
 func New(base http.RoundTripper, p Policy) *Transport {
 	if base == nil {
 		base = pooled.Transport()
 	}
-	t := &Transport{base: base, plain: p.Classify == nil, epoch: time.Now()}
+	t := &Transport{base: base, epoch: time.Now()}
 	t.policy = p.resolve(&t.own)
 	return t
 }
 
 var errNotMade = errors.New("the retryhttp.Transport was not made by New")
 
-// CloseIdleConnections closes the base's idle connections, if it has any. It
-// is what makes [http.Client.CloseIdleConnections] work.
+// CloseIdleConnections closes the base's idle connections, if it has any.
+// [http.Client.CloseIdleConnections] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// RoundTrip sends req, and sends it again as the Policy allows. It returns
-// either a response, whatever its status, or an [*Error].
-//
-// The request is not changed, and its body is always closed, though possibly
-// after RoundTrip has returned, as with any RoundTripper. The response's body
-// is the caller's to close. Its Request is req, or a copy of it that carries
-// the [Outcome].
+// RoundTrip sends req, and sends it again as the Policy allows. It returns a
+// response, whatever its status, or an [*Error]. It does not change req, and always
+// closes its body, possibly after it has returned. The caller closes the response's
+// body. Response.Request is req, or a copy that carries the [Outcome].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || t.base == nil {
 		closeBody(req)
 		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
 	}
-	c := call{t: t, policy: &t.policy, req: req, next: req, start: t.now(), unsent: true}
-	c.began = c.start
-	defer c.cleanUp()
-	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
-		c.policy = edit.apply(&t.policy, &t.own)
-	}
+	c := call{t: t, req: req, start: t.now(), held: held{unsent: req}}
+	defer c.giveBack()
+	c.policy = t.policyFor(req)
 	if req.Context().Err() != nil {
-		c.unsent = false
-		closeBody(req)
-		return c.finish(&Attempt{Request: req, Err: context.Cause(req.Context())}, StopCanceled)
+		return c.notSent()
 	}
-	c.prepare()
+	next := upcoming{number: 1, begins: c.start}
+	c.prepare(&next)
 	for {
-		a := c.send()
-		stop := c.judge(&a)
+		var got result
+		c.send(&next, &got)
+		stop := c.refusal(&got)
 		if stop == "" {
-			stop = c.pause(&a)
+			stop = c.plan(&got, &next)
+		}
+		if stop == "" {
+			stop = c.claim(&got, &next)
+		}
+		if stop == "" {
+			stop = c.pause(&got, &next)
 		}
 		if stop != "" {
-			return c.finish(&a, stop)
+			return c.finish(&got, stop)
 		}
 	}
 }
 
-// now is the time since an arbitrary moment. Reading the monotonic clock alone
+// now is the time since an arbitrary moment. To read the monotonic clock alone
 // costs half of what time.Now does, which shows on the path of a success.
 func (t *Transport) now() time.Duration {
 	return time.Since(t.epoch)
 }
 
-// call is the state of one RoundTrip. It lives on the stack.
+// policyFor returns the Policy of one request.
+func (t *Transport) policyFor(req *http.Request) *resolved {
+	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
+		return edit.apply(&t.policy, &t.own)
+	}
+	return &t.policy
+}
+
+// call is one RoundTrip. It lives on the stack.
 type call struct {
 	t      *Transport
-	policy *Policy
+	policy *resolved
 	req    *http.Request // the caller's
 	keyed  *http.Request // req, or a copy that carries a key
-	next   *http.Request // what the next attempt sends; its context is the caller's
-	bodies *bodies
 
-	timer timer
-
-	start     time.Duration // by t.now, as are the next two
-	began     time.Duration // the newest attempt
-	decided   time.Duration // when it was decided to retry
-	backoff   time.Duration // before the last retry
+	start     time.Duration // by Transport.now
 	waited    time.Duration
-	attempts  int
-	class     Class    // of the last attempt
-	written   bool     // its header was, as far as that is known
-	inner     *Outcome // of a Transport underneath, in the last attempt
-	ambiguous bool
+	ambiguous bool // an attempt may have taken effect
 
-	unsent    bool           // nobody else closes c.next's body
-	withdrawn bool           // for an attempt that has not been sent
-	response  *http.Response // not handed over, nor closed
-	finished  bool
+	timer   timer
+	drainer drainer
+	held
 }
 
-// prepare decides what the attempts send. The first sends the caller's own request
-// where it can.
-func (c *call) prepare() {
-	c.keyed = withKey(c.req, c.policy)
-	c.next = c.keyed
-	if !hasBody(c.req) {
+// held is what a call owns and gives back at its end, even if a panic of a hook or of
+// the base ends it.
+type held struct {
+	unsent   *http.Request  // nobody else closes its body
+	bodies   *bodies        // the source of the attempts' bodies; nil: each is sent as it is
+	token    bool           // withdrawn for an attempt that was not sent
+	response *http.Response // neither handed over nor drained
+}
+
+// giveBack does nothing after finish. It is for a panic such as
+// http.ErrAbortHandler, which somebody up the stack recovers.
+func (c *call) giveBack() {
+	if c.held == (held{}) {
 		return
 	}
-	if c.bodies = bodiesOf(c.keyed, c.policy); c.bodies != nil {
-		_ = c.open(0) // the first reading is always granted
+	if c.unsent != nil {
+		closeBody(c.unsent)
+	}
+	c.refund()
+	c.bodies.release(true)
+	closeResponse(c.response)
+}
+
+// refund gives back the token of a retry that is not sent.
+func (c *call) refund() {
+	if c.token {
+		c.token = false
+		c.policy.Budget.Refund(c.req)
 	}
 }
 
-// open makes the request that the next attempt sends, with its body, for which it may
-// wait as long as patience. Every request that is not the caller's own is made here.
-func (c *call) open(patience time.Duration) error {
-	next := copyForAttempt(c.keyed, c.attempts)
+// upcoming is an attempt that is about to be made.
+type upcoming struct {
+	number   int
+	request  *http.Request // nil until it is sent if there is no body: sleepers need no copy
+	reading  reading
+	previous reading       // of the attempt before, which may still go on
+	backoff  time.Duration // that precedes it; 0 for the first
+	wait     time.Duration // backoff, or more if the server asked for it
+	patience time.Duration // how long what fills the wait may take: a drain, say
+	decided  time.Duration // when the wait began; by Transport.now, like begins
+	begins   time.Duration
+}
+
+// result is what came of an attempt.
+type result struct {
+	Attempt
+	class   Class
+	written bool     // its header was, as far as that is known
+	inner   *Outcome // of a nested Transport
+}
+
+// notSent ends a call whose context had ended before the first attempt.
+func (c *call) notSent() (*http.Response, error) {
+	c.unsent = nil
+	closeBody(c.req)
+	return c.finish(&result{Attempt: Attempt{Request: c.req, Err: context.Cause(c.req.Context())}}, StopCanceled)
+}
+
+// prepare decides what the first attempt sends: the caller's own request if it can.
+func (c *call) prepare(first *upcoming) {
+	c.keyed = withKey(c.req, &c.policy.Policy)
+	first.request = c.keyed
 	if hasBody(c.req) {
-		if err := c.bodies.open(c.keyed, next, c.attempts == 0, patience); err != nil {
-			return err
+		if c.bodies = bodiesOf(c.keyed, &c.policy.Policy); c.bodies != nil {
+			_ = c.open(first) // the first reading is always granted
 		}
 	}
-	c.next = next
+	c.unsent = first.request
+}
+
+// open makes the request that next sends, with its body. Every request that is not
+// the caller's own is made here.
+func (c *call) open(next *upcoming) error {
+	req := copyForAttempt(c.keyed, next.number)
+	if hasBody(c.req) {
+		opened, err := c.bodies.open(c.keyed, req, next.number == 1, next.previous, next.patience)
+		if err != nil {
+			return err
+		}
+		next.reading = opened
+	}
+	next.request = req
 	return nil
 }
 
-// send makes one attempt.
-func (c *call) send() Attempt {
-	if c.attempts > 0 && !hasBody(c.req) {
-		_ = c.open(0) // not earlier: many requests may be waiting, and need no copy meanwhile
+// send makes an attempt. From here on the base owns the request's body.
+func (c *call) send(next *upcoming, got *result) {
+	if next.request == nil {
+		_ = c.open(next) // there is no body that could fail to open
 	}
-	c.withdrawn, c.unsent = false, false
-	c.attempts++
 	var trace *headerTrace
-	if c.policy.RetryUnprocessed && !c.policy.Idempotent(c.next) {
+	if c.policy.RetryUnprocessed && !c.policy.Idempotent(next.request) {
 		trace = new(headerTrace)
 	}
-	resp, err := roundTrip(c.t.base, trace.attach(c.next), c.policy.AttemptTimeout, c.bodies.reading())
+	c.unsent, c.token = nil, false
+	resp, err := roundTrip(c.t.base, trace.attach(next.request), c.policy.AttemptTimeout, next.reading)
 	c.response = resp
-	c.written = trace.written()
-	a := Attempt{Number: c.attempts, Request: c.next, Response: resp, Err: err}
-	if !c.t.plain || c.policy != &c.t.policy || c.policy.OnDone != nil || err != nil || resp.StatusCode >= 400 {
-		a.Elapsed = c.t.now() - c.began // else nobody will ask
+	got.Number, got.Request, got.Response, got.Err = next.number, next.request, resp, err
+	got.written = trace.written()
+	if c.policy.observed || err != nil || resp.StatusCode >= 400 { // else nobody asks, and the clock is not free
+		got.Elapsed = c.t.now() - next.begins
 	}
-	if c.class = c.policy.Classify(a); c.class != Retryable && c.class != Unprocessed {
-		c.class = Final
-	}
-	c.inner = innerOutcome(&a)
-	return a
+	got.judge(c.policy.Classify)
 }
 
-// judge decides what follows on an attempt. The empty Stop means a retry: its
-// token has been withdrawn, its request and body are ready, and a.Wait is set.
-// The order is that of Stop's constants, cheapest first, and the budget comes
-// last so that no token goes to a retry that will not happen.
-func (c *call) judge(a *Attempt) Stop {
+// judge asks for the result's class, and looks for a nested Transport.
+func (r *result) judge(classify func(Attempt) Class) {
+	if r.class = classify(r.Attempt); r.class != Retryable && r.class != Unprocessed {
+		r.class = Final
+	}
+	r.inner = innerOutcome(&r.Attempt)
+}
+
+// refusal returns why the attempt is not followed by another, cheapest reason first.
+// The empty Stop means that time, budget and body decide. It changes nothing.
+func (c *call) refusal(got *result) Stop {
 	p := c.policy
-	if c.class == Final && a.Response != nil {
+	switch {
+	case got.class == Final && got.Response != nil:
 		return StopFinal
-	}
-	if ended(c.req) {
+	case ended(c.req):
 		return StopCanceled
-	}
-	if c.class == Final {
+	case got.class == Final:
 		return StopFinal
-	}
-	if c.inner != nil {
+	case got.inner != nil:
 		return StopNested
-	}
-	if !p.Idempotent(a.Request) && !(p.RetryUnprocessed && c.unprocessed(a)) {
+	case !p.Idempotent(got.Request) && !(p.RetryUnprocessed && got.unprocessed()):
 		return StopNotIdempotent
-	}
-	if p.MaxAttempts > 0 && a.Number >= p.MaxAttempts {
+	case p.MaxAttempts > 0 && got.Number >= p.MaxAttempts:
 		return StopAttempts
-	}
-	if !c.bodies.repeatable(c.req) {
+	case !c.bodies.repeatable(c.req):
 		return StopBody
-	}
-	asked := c.retryAfter(a)
-	if asked > max(p.MaxRetryAfter, 0) {
-		return StopRetryAfter
-	}
-	if !c.schedule(a, asked) {
-		return StopDeadline
-	}
-	if !p.Budget.Withdraw(c.req) {
-		return StopBudget
-	}
-	c.withdrawn = true
-	if hasBody(c.req) {
-		if err := c.open(c.spare(a.Wait)); err != nil {
-			c.refund()
-			if ended(c.req) {
-				return StopCanceled
-			}
-			if a.Err != nil {
-				a.Err = errors.Join(a.Err, err)
-			}
-			return StopBody
-		}
 	}
 	return ""
 }
@@ -320,114 +288,157 @@ func (c *call) judge(a *Attempt) Stop {
 // after the header was written proves nothing: a connection that is carried by
 // another one may report a failed dial from any of its reads. A refused stream is
 // the server's own word, and so is a response.
-func (c *call) unprocessed(a *Attempt) bool {
-	return c.class == Unprocessed && (a.Err == nil || !c.written || streamRefused(a.Err))
+func (r *result) unprocessed() bool {
+	return r.class == Unprocessed && (r.Err == nil || !r.written || neterr.StreamRefused(r.Err))
 }
 
-// finish ends the RoundTrip with the last attempt's result.
-func (c *call) finish(a *Attempt, stop Stop) (*http.Response, error) {
-	c.bodies.release(a.Err != nil)
-	a.Wait = 0 // there is no next attempt
-	success := stop == StopFinal && a.Response != nil
+// plan decides when the next attempt is made, or says why none is.
+func (c *call) plan(got *result, next *upcoming) Stop {
+	asked := askedFor(&c.policy.Policy, got.Response)
+	if asked > max(c.policy.MaxRetryAfter, 0) {
+		return StopRetryAfter
+	}
+	now := c.t.now() // not when the attempt ended: asked may have been a date, which was read since
+	backoff := max(c.policy.Backoff(got.Number, next.backoff), 0)
+	room := room(c.req.Context(), c.policy.MaxElapsed, now-c.start)
+	if addSaturating(asked, backoff) > room {
+		return StopDeadline
+	}
+	wait := spread(asked, backoff, room)
+	*next = upcoming{
+		number:   next.number + 1,
+		previous: next.reading,
+		backoff:  backoff,
+		wait:     wait,
+		patience: max(wait, room/10),
+		decided:  now,
+	}
+	return ""
+}
+
+// claim takes what the retry needs: its token, when every other check has passed, and
+// then its body.
+func (c *call) claim(got *result, next *upcoming) Stop {
+	if !c.policy.Budget.Withdraw(c.req) {
+		return StopBudget
+	}
+	c.token = true
+	if !hasBody(c.req) {
+		return ""
+	}
+	err := c.open(next)
+	if err == nil {
+		c.unsent = next.request
+		return ""
+	}
+	c.refund()
+	if ended(c.req) {
+		return StopCanceled
+	}
+	if got.Err != nil {
+		got.Err = errors.Join(got.Err, err)
+	}
+	return StopBody
+}
+
+// pause reports the retry, clears the failed response away, and waits. If the context
+// ends meanwhile, it returns StopCanceled: the response is gone.
+func (c *call) pause(got *result, next *upcoming) Stop {
+	got.Wait = next.wait
+	c.policy.reportRetry(c.req, &got.Attempt)
+	next.previous.cut() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
+	status, responded := 0, got.Response != nil
+	if responded {
+		status = got.Response.StatusCode
+	}
+	c.waitOut(got, next)
+	next.begins = c.t.now()
+	c.waited += next.begins - next.decided
+	if !ended(c.req) {
+		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect(status)
+		return ""
+	}
+	c.refund()
+	if responded {
+		got.Err = statusError(status)
+	}
+	return StopCanceled
+}
+
+// waitOut drains the failed response and sleeps. The time that both and OnRetry take is
+// part of the wait. Nothing holds on to the response meanwhile.
+func (c *call) waitOut(got *result, next *upcoming) {
+	ctx := c.req.Context()
+	limit := min(maxDrainTime, next.patience)
+	if failed := got.Response; failed != nil {
+		got.Response, c.response = nil, nil
+		c.drainer.start(&c.t.drains, failed, limit, c.left(next) >= limit)
+	}
+	left := c.left(next)
+	if left > 0 {
+		c.drainer.release(&c.t.drains)
+		c.timer.sleep(ctx, left)
+	}
+	c.drainer.join(ctx, &c.timer, limit-left)
+}
+
+// left is what is left of the wait.
+func (c *call) left(next *upcoming) time.Duration {
+	if next.wait <= 0 {
+		return 0
+	}
+	return max(next.wait-(c.t.now()-next.decided), 0)
+}
+
+// mayHaveTakenEffect reports whether the server may have done what the attempt
+// asked for although it failed. The status is 0 if there was no response.
+func (r *result) mayHaveTakenEffect(status int) bool {
+	if safeMethod(r.Request.Method) || r.class == Unprocessed {
+		return false
+	}
+	return r.Err != nil || status >= 500
+}
+
+// finish ends the call with the last attempt's result.
+func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
+	c.bodies.release(got.Err != nil)
+	c.drainer.release(&c.t.drains)
+	success := stop == StopFinal && got.Response != nil
 	if success {
 		c.policy.Budget.Deposit(c.req)
 	}
-	if success && c.attempts == 1 && c.inner == nil {
-		return c.finishAtOnce(a), nil
+	atOnce := success && got.Number == 1 && got.inner == nil // OutcomeOf needs no record of it
+	if atOnce && got.Response.Request != c.req {
+		got.Response.Request = c.req
 	}
-	o := c.outcome(stop)
-	if a.Response != nil {
-		attachOutcome(a.Response, c.req, o)
+	var err error
+	if !atOnce || c.policy.OnDone != nil {
+		err = c.report(got, stop, !atOnce)
 	}
-	c.tellDone(a, o)
-	c.finished = true
-	if a.Err != nil {
-		return nil, newError(a.Err, o, c.req)
-	}
-	return a.Response, nil
+	c.held = held{}
+	return got.Response, err
 }
 
-// refund gives back the token of a retry that is not sent.
-func (c *call) refund() {
-	if c.withdrawn {
-		c.withdrawn = false
-		c.policy.Budget.Refund(c.req)
+// report records the Outcome on the response or in the error, and reports it.
+func (c *call) report(got *result, stop Stop, record bool) error {
+	o := c.outcome(got, stop)
+	if record && got.Response != nil {
+		attachOutcome(got.Response, c.req, o)
 	}
-}
-
-// cleanUp is for a RoundTrip that a panic ends, of a hook or of the base:
-// http.ErrAbortHandler, say, which somebody up the stack recovers.
-func (c *call) cleanUp() {
-	if c.finished {
-		return
-	}
-	if c.unsent {
-		closeBody(c.next)
-	}
-	c.refund()
-	c.bodies.release(true)
-	closeResponse(c.response)
-}
-
-// finishAtOnce ends the RoundTrip whose first attempt was final. There is
-// nothing to record: OutcomeOf knows this case.
-func (c *call) finishAtOnce(a *Attempt) *http.Response {
-	if a.Response.Request != c.req {
-		a.Response.Request = c.req
-	}
-	if c.policy.OnDone != nil {
-		c.policy.OnDone(*a, c.outcome(StopFinal))
-	}
-	c.finished = true
-	return a.Response
-}
-
-func (c *call) outcome(stop Stop) Outcome {
-	o := Outcome{
-		Attempts:  c.attempts,
-		Elapsed:   c.t.now() - c.start,
-		Waited:    c.waited,
-		Stop:      stop,
-		Ambiguous: c.ambiguous,
-	}
-	if c.inner != nil {
-		o.Attempts += max(c.inner.Attempts, 1) - 1 // 0 if its context had ended
-		o.Waited += c.inner.Waited
-		o.Ambiguous = o.Ambiguous || c.inner.Ambiguous
-	}
-	return o
-}
-
-func newError(err error, o Outcome, req *http.Request) *Error {
-	e := &Error{Outcome: o, Err: err}
-	if o.Stop == StopCanceled {
-		e.canceled = endOf(req)
-	}
-	return e
-}
-
-// innerOutcome returns what a Transport underneath recorded, or nil if there is
-// none or it neither retried nor gave up.
-func innerOutcome(a *Attempt) *Outcome {
-	if a.Err != nil {
-		e, ok := errors.AsType[*Error](a.Err)
-		if !ok || fromElsewhere(e, a) {
-			return nil
-		}
-		return &e.Outcome
-	}
-	if a.Response.Request == a.Request {
-		return nil
-	}
-	if rec, ok := recordOf(a.Response); ok {
-		return &rec.outcome
+	got.Wait = 0 // there is no next attempt
+	c.policy.reportDone(c.req, &got.Attempt, o)
+	if got.Err != nil {
+		return newError(got.Err, o, c.req)
 	}
 	return nil
 }
 
-// fromElsewhere reports whether an Error in a's error tells of another request:
-// one that failed and so ended this one's context, or one that this one's body
-// is read from.
-func fromElsewhere(e *Error, a *Attempt) bool {
-	return errors.Is(context.Cause(a.Request.Context()), e) || is[*replay.ReadError](a.Err) || is[*replay.BodyError](a.Err)
+func (c *call) outcome(got *result, stop Stop) Outcome {
+	return Outcome{
+		Attempts:  got.Number,
+		Elapsed:   c.t.now() - c.start,
+		Waited:    c.waited,
+		Stop:      stop,
+		Ambiguous: c.ambiguous,
+	}.including(got.inner)
 }

@@ -3,95 +3,66 @@ package retryhttp
 import (
 	"context"
 	"math"
+	"net/http"
 	"time"
 )
 
-// retryAfter is how long the server asked to be left alone. 0 is not at all.
-func (c *call) retryAfter(a *Attempt) time.Duration {
-	if a.Response == nil || c.policy.MaxRetryAfter < 0 {
+// askedFor returns how long the server asked to be left alone. 0 is not at all.
+func askedFor(p *Policy, resp *http.Response) time.Duration {
+	if resp == nil || p.MaxRetryAfter < 0 {
 		return 0
 	}
-	asked, _ := RetryAfter(a.Response.Header)
+	asked, _ := RetryAfter(resp.Header)
 	return asked
 }
 
-// schedule sets a.Wait, or reports that there is no room for the wait.
+// spread returns how long to wait before a retry, with room for asked + backoff.
 //
-// After a Retry-After, clients that were told the same moment must not come
-// back at the same moment. So what they were told is a minimum, on top of which
-// comes their backoff, or up to half of it again: a spread in proportion to the
-// time in which the server's queue of clients built up. Where the deadline is
-// near, the spread makes do with what is left; the backoff is not cut.
-func (c *call) schedule(a *Attempt, asked time.Duration) bool {
-	c.decided = c.t.now() // not when the attempt ended: asked may have been a date, which was read since
-	c.backoff = max(c.policy.Backoff(a.Number, c.backoff), 0)
-	a.Wait = addSaturating(asked, c.backoff)
-	room := c.room()
-	if a.Wait > room {
-		return false
+// Clients that were told the same moment by a Retry-After must not return at the
+// same moment. So what they were told is a minimum. On top comes their backoff, or
+// up to half of the minimum again: a spread in proportion to the time in which the
+// server's queue of clients built up. Near the deadline, the spread makes do with
+// what is left; the backoff is not cut.
+func spread(asked, backoff, room time.Duration) time.Duration {
+	if asked <= 0 {
+		return backoff
 	}
-	if asked > 0 {
-		a.Wait = addSaturating(asked, max(c.backoff, uniform(0, min(asked/2, room-asked))))
-	}
-	return true
+	return addSaturating(asked, max(backoff, uniform(0, min(asked/2, room-asked))))
 }
 
 // room is the longest wait that still lets an attempt start in time: strictly
 // before the context's deadline, and at MaxElapsed at the latest.
-func (c *call) room() time.Duration {
+func room(ctx context.Context, maxElapsed, elapsed time.Duration) time.Duration {
 	room := time.Duration(math.MaxInt64)
-	if deadline, ok := c.req.Context().Deadline(); ok {
+	if deadline, ok := ctx.Deadline(); ok {
 		room = time.Until(deadline) - 1
 	}
-	if c.policy.MaxElapsed > 0 {
-		room = min(room, c.policy.MaxElapsed-(c.decided-c.start))
+	if maxElapsed > 0 {
+		room = min(room, maxElapsed-elapsed)
 	}
 	return room
 }
 
-// spare is how long what precedes the next attempt may take: the drain of the failed
-// response, say. If it takes longer than the wait, it holds up the retry by no more
-// than a tenth of the time that is left.
-func (c *call) spare(wait time.Duration) time.Duration {
-	return max(wait, c.room()/10)
-}
-
-// pause tells of the retry that has been decided on, clears the failed response
-// away, and waits. It returns the empty Stop, or StopCanceled if the context
-// ended meanwhile; a is then the attempt whose result cannot be returned any
-// more.
-func (c *call) pause(a *Attempt) Stop {
-	c.tellRetry(a)
-	c.bodies.cutPrevious() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
-	ctx := c.req.Context()
-	status, responded := 0, a.Response != nil
-	if resp := a.Response; responded {
-		status, a.Response, c.response = resp.StatusCode, nil, nil // sleepers need not hold on to it
-		c.drain(ctx, resp, a.Wait)
+// ended reports whether req's caller has stopped waiting. A deadline counts from
+// the moment that it names: http.Client.Timeout closes Request.Cancel, which ends
+// an attempt, and the context notices only after that.
+func ended(req *http.Request) bool {
+	if req.Context().Err() != nil || deadlinePassed(req.Context()) {
+		return true
 	}
-	if a.Wait > 0 && ctx.Err() == nil {
-		c.timer.sleep(ctx, a.Wait-(c.t.now()-c.decided)) // for what is left of it
-	}
-	c.began = c.t.now()
-	c.waited += c.began - c.decided
-	if !ended(c.req) {
-		c.ambiguous = c.ambiguous || c.mayHaveTakenEffect(a, status)
-		return ""
-	}
-	c.refund()
-	if responded {
-		a.Err = statusError(status)
-	}
-	return StopCanceled
-}
-
-// mayHaveTakenEffect reports whether the server may have done what the attempt
-// asked for although it failed.
-func (c *call) mayHaveTakenEffect(a *Attempt, status int) bool {
-	if safeMethod(a.Request.Method) || c.class == Unprocessed {
+	//lint:ignore SA1019 some still use it, and http.Client.Timeout does
+	cancel := req.Cancel
+	select {
+	case <-cancel:
+		return true
+	default:
 		return false
 	}
-	return a.Err != nil || status >= 500
+}
+
+func deadlinePassed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }
 
 // timer is the one with which a RoundTrip waits, made when it is first needed.
@@ -111,6 +82,9 @@ func (t *timer) start(d time.Duration) {
 
 // sleep waits for d, or until ctx ends.
 func (t *timer) sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 || ctx.Err() != nil {
+		return
+	}
 	t.start(d)
 	select {
 	case <-t.C:

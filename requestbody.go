@@ -19,8 +19,6 @@ import (
 type bodies struct {
 	source   *replay.Source   // of a body without a GetBody
 	reopener *replay.Reopener // of a GetBody that http.NewRequest did not make
-	newest   reading
-	previous reading // which may still be going on
 
 	trailer http.Header // as the caller announced it
 	limit   int64       // how much of a stream is kept
@@ -98,37 +96,24 @@ func (b *bodies) release(failed bool) {
 	}
 }
 
-// reading returns what the newest attempt reads.
-func (b *bodies) reading() reading {
-	if b == nil {
-		return reading{}
-	}
-	return b.newest
-}
-
-// cutPrevious ends what the previous attempt may still be reading.
-func (b *bodies) cutPrevious() {
-	if b != nil {
-		b.previous.cut()
-	}
-}
-
-// open gives next, a copy of the caller's request req, the body for an attempt. It
-// may wait for a Read of the previous attempt, for as long as patience.
-func (b *bodies) open(req, next *http.Request, first bool, patience time.Duration) error {
+// open gives next, a copy of the caller's request req, the body for the attempt that
+// follows on previous; it is the zero reading for the first attempt. It may wait for a
+// Read of the previous attempt, for as long as patience.
+func (b *bodies) open(req, next *http.Request, first bool, previous reading, patience time.Duration) (reading, error) {
+	var opened reading
 	var err error
 	switch {
 	case b != nil && b.source != nil:
-		err = b.lend(req, next)
+		opened, err = b.lend(req, next, previous)
 	case b != nil && b.reopener != nil:
-		err = b.reopen(req, next, first, patience)
+		opened, err = b.reopen(req, next, previous, patience)
 	case !first:
 		next.Body, err = req.GetBody()
 	}
 	if b != nil && b.hidden {
 		next.GetBody = nil
 	}
-	return err
+	return opened, err
 }
 
 // ownTrailer gives next a Trailer of its own, and returns what fills it at the end of
@@ -143,36 +128,34 @@ func (b *bodies) ownTrailer(req, next *http.Request) (atEOF func()) {
 	return func() { maps.Copy(trailer, req.Trailer) }
 }
 
-func (b *bodies) lend(req, next *http.Request) error {
-	lease, err := b.source.Lease(req.Context(), b.newest.lease, b.ownTrailer(req, next))
+func (b *bodies) lend(req, next *http.Request, previous reading) (reading, error) {
+	lease, err := b.source.Lease(req.Context(), previous.lease, b.ownTrailer(req, next))
 	if err != nil {
-		return err
+		return reading{}, err
 	}
-	b.previous, b.newest = b.newest, reading{lease: lease}
 	// A base that finds a GetBody counts on it, at any time. A stream may outgrow
 	// what is kept, unless its length is known.
 	if !b.source.Recorded() || 0 < req.ContentLength && req.ContentLength <= b.limit {
 		next.GetBody = lease.Open
 	}
 	next.Body, err = lease.Open()
-	return err
+	return reading{lease: lease}, err
 }
 
-func (b *bodies) reopen(req, next *http.Request, first bool, patience time.Duration) error {
+func (b *bodies) reopen(req, next *http.Request, previous reading, patience time.Duration) (reading, error) {
 	atEOF := b.ownTrailer(req, next)
 	var opened *replay.Reopening
 	var err error
-	if first {
+	if previous.reopening == nil {
 		opened = b.reopener.Begin(req.Body, atEOF)
 	} else {
-		opened, err = b.reopener.Reopen(req.Context(), b.newest.reopening, patience, atEOF)
+		opened, err = b.reopener.Reopen(req.Context(), previous.reopening, patience, atEOF)
 	}
 	if err != nil {
-		return err
+		return reading{}, err
 	}
-	b.previous, b.newest = b.newest, reading{reopening: opened}
 	next.Body, next.GetBody = opened.Body(), opened.Open
-	return nil
+	return reading{reopening: opened}, nil
 }
 
 // madeByNewRequest reports whether getBody is what http.NewRequest makes for a
@@ -194,6 +177,30 @@ var inMemory = sync.OnceValue(func() (code [3]uintptr) {
 	}
 	return code
 })
+
+// sentAtOnce reports whether req's body is as good as sent with its header: it is
+// in memory, and fits into the window that HTTP/2 begins with. To watch it, too,
+// would take a third of the time of a small request more, for net/http sends the
+// header by itself unless it finds one of these types.
+func sentAtOnce(req *http.Request) bool {
+	return 0 < req.ContentLength && req.ContentLength < 64<<10 && isInMemory(req.Body)
+}
+
+// isInMemory reports whether body is what io.NopCloser makes of a body in memory,
+// whose Read never waits. net/http's isKnownInMemoryReader looks the same way.
+func isInMemory(body io.ReadCloser) bool {
+	if reflect.TypeOf(body) != nopCloserWriterTo {
+		return false
+	}
+	switch reflect.ValueOf(body).Field(0).Interface().(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return true
+	}
+	return false
+}
+
+// nopCloserWriterTo is what io.NopCloser makes of what has WriteTo, as these have.
+var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
 
 func hasBody(req *http.Request) bool {
 	return req.Body != nil && req.Body != http.NoBody

@@ -1,19 +1,17 @@
 package retryhttp
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"reflect"
-	"strings"
 	"sync"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // isEmpty reports whether body is what net/http gives a response without one, such as
-// the answer to a HEAD. A status alone does not tell: over HTTP/2 a 204 may go on.
+// the answer to a HEAD. A status alone is no proof: over HTTP/2 a 204 may go on.
 func isEmpty(body io.ReadCloser) bool {
 	if body == http.NoBody {
 		return true
@@ -52,6 +50,17 @@ func (b *attemptBody) watch(req *http.Request) {
 			return nil, err
 		}
 		return &upload{ReadCloser: body, response: b}, nil
+	}
+}
+
+// wrap makes b the body of resp.
+func (b *attemptBody) wrap(resp *http.Response) {
+	if isEmpty(resp.Body) {
+		b.end() // nobody needs to close it
+	}
+	b.ReadCloser, resp.Body = resp.Body, b
+	if w, ok := b.ReadCloser.(io.Writer); ok {
+		resp.Body = &attemptConn{b, w}
 	}
 }
 
@@ -131,27 +140,6 @@ func (u *upload) Close() error {
 	return u.ReadCloser.Close()
 }
 
-// sentAtOnce reports whether req's body is as good as sent with its header: it is
-// in memory, and fits into the window that HTTP/2 begins with. To watch it, too,
-// would take a third of the time of a small request more, for net/http sends the
-// header by itself unless it finds one of these types.
-func sentAtOnce(req *http.Request) bool {
-	if req.ContentLength <= 0 || req.ContentLength >= 64<<10 {
-		return false
-	}
-	if reflect.TypeOf(req.Body) != nopCloserWriterTo { // as http.NewRequest makes them
-		return false
-	}
-	switch reflect.ValueOf(req.Body).Field(0).Interface().(type) {
-	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
-		return true
-	}
-	return false
-}
-
-// nopCloserWriterTo is what io.NopCloser makes of what has WriteTo, as these have.
-var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
-
 // ClosableWhileRead reports whether the body that b wraps may be closed while it is
 // read.
 func (b *attemptBody) ClosableWhileRead() bool { return closing.WhileRead(b.ReadCloser) }
@@ -173,4 +161,15 @@ func (c *attemptConn) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return http.ErrNotSupported
+}
+
+// attemptOf returns the attemptBody that body is, if it is one.
+func attemptOf(body io.ReadCloser) (*attemptBody, bool) {
+	switch b := body.(type) {
+	case *attemptBody:
+		return b, true
+	case *attemptConn:
+		return b.attemptBody, true
+	}
+	return nil, false
 }

@@ -1,4 +1,7 @@
-package retryhttp
+// Package redact takes secrets out of what is logged or becomes the text of an
+// error: userinfo, query and fragment of any URL, and what net/http quotes from a
+// peer.
+package redact
 
 import (
 	"net/url"
@@ -6,11 +9,8 @@ import (
 	"strings"
 )
 
-// What is told of a request, in a log or an error's text, must hold no secret:
-// no userinfo, query or fragment of any URL.
-
-// publicURL is what may be told of a URL.
-func publicURL(u *url.URL) string {
+// URL returns scheme, host and path of u.
+func URL(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
@@ -18,18 +18,15 @@ func publicURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: host, Path: u.Path, RawPath: u.RawPath}).String()
 }
 
-// failureText is err's text without secrets. Errors of net/http and net/url quote
-// URLs: that of a request, of a redirect, of a proxy.
-func failureText(err error) string {
-	if err == nil {
-		return "no error was recorded" // an Error that somebody else made
-	}
+// Error returns err's text without secrets. Errors of net/http and net/url quote
+// the URL of a request, a redirect, or a proxy.
+func Error(err error) string {
 	return withoutQueries(withoutUserinfo(withoutQuoted(withoutURLErrors(err, err.Error()))))
 }
 
-// quoting is what net/http and net/textproto say before they quote what should
-// not be told: of an answer a header, or what should have been one and may be a
-// part of a body; of a request a header; an address with a password in it.
+// quoting lists the phrases after which net/http and net/textproto quote data: a
+// header of a response, or bytes of a body in its place; a header of a request; an
+// address with a password in it.
 var quoting = [...]string{
 	"malformed HTTP response ",
 	"malformed HTTP status code ",
@@ -52,7 +49,7 @@ var quoting = [...]string{
 	"debug=", // of a GOAWAY
 }
 
-// withoutQuoted cuts what is quoted behind those.
+// withoutQuoted cuts what is quoted behind these phrases.
 func withoutQuoted(text string) string {
 	for _, label := range quoting {
 		text = withoutQuotes(text, label)
@@ -77,8 +74,8 @@ func withoutQuotes(text, label string) string {
 	}
 }
 
-// unquoted is text from behind the quoted string, or the list of those, that it
-// begins with.
+// unquoted cuts the quoted string, or the list of quoted strings, that text begins
+// with.
 func unquoted(text string) string {
 	rest, list := strings.CutPrefix(text, "[")
 	for {
@@ -119,7 +116,7 @@ func withoutURLErrors(err error, text string) string {
 		}
 		public := "invalid URL"
 		if parsed, err := url.Parse(u.URL); err == nil {
-			public = publicURL(parsed)
+			public = URL(parsed)
 		}
 		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
 	}

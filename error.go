@@ -1,0 +1,118 @@
+package retryhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/redact"
+)
+
+// Error is what [Transport.RoundTrip] returns when there is no response. An
+// http.Client wraps it in a *url.Error, where errors.As finds it. After
+// http.Client.Timeout the Client mostly returns an error of its own instead;
+// [Policy.OnDone] gets the Error's Outcome either way.
+type Error struct {
+	Outcome
+	// Err is the last attempt's error. If the context ended after a response, Err
+	// names its status; if it ended before the first attempt, Err is its cause. The
+	// error of a body that could not be opened again is joined to it.
+	Err error
+
+	canceled []error // on StopCanceled: the context's cause, and its Err
+}
+
+// Error describes the last failure. After more than one attempt it adds how many
+// there were, how long they took, and why they ended. It contains no secrets of URLs.
+func (e *Error) Error() string {
+	text := textOf(e.Err)
+	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
+		return text // which has the rest
+	}
+	if len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0]) {
+		text += ", then " + textOf(e.canceled[0])
+	}
+	if e.Attempts <= 1 {
+		return text
+	}
+	return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
+		text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
+}
+
+// Unwrap returns Err and, on [StopCanceled], the context's cause and its Err.
+func (e *Error) Unwrap() []error {
+	return append([]error{e.Err}, e.canceled...)
+}
+
+// Timeout reports whether a time limit ended the request. [net/url.Error.Timeout]
+// calls it.
+func (e *Error) Timeout() bool {
+	for _, err := range e.Unwrap() {
+		if t, ok := errors.AsType[interface {
+			error
+			Timeout() bool
+		}](err); ok && t.Timeout() {
+			return true
+		}
+	}
+	return false
+}
+
+func newError(err error, o Outcome, req *http.Request) *Error {
+	e := &Error{Outcome: o, Err: err}
+	if o.Stop == StopCanceled {
+		e.canceled = endOf(req)
+	}
+	return e
+}
+
+var errCancelClosed = errors.New("the request's Cancel channel was closed")
+
+// noticeTime is how long a context may take to notice that its deadline has
+// passed.
+const noticeTime = time.Millisecond
+
+// endOf returns why req has ended: its context's cause, and its Err.
+func endOf(req *http.Request) []error {
+	ctx := req.Context()
+	passed := deadlinePassed(ctx)
+	if passed && ctx.Err() == nil { // it alone knows the cause
+		timer := time.NewTimer(noticeTime)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return []error{context.Cause(ctx), ctx.Err()}
+	case passed:
+		return []error{context.DeadlineExceeded}
+	}
+	return []error{errCancelClosed}
+}
+
+// statusError is the last failure of a request that was canceled while it
+// waited to repeat an attempt that had a response. That response is gone.
+type statusError int
+
+func (e statusError) Error() string {
+	return "the last response was " + statusText(int(e))
+}
+
+func statusText(status int) string {
+	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
+}
+
+// textOf returns err's text without secrets.
+func textOf(err error) string {
+	if err == nil {
+		return "no error was recorded" // in an Error that somebody else made
+	}
+	return redact.Error(err)
+}

@@ -1,0 +1,91 @@
+// Package neterr knows what the errors of net/http, of the packages below it, and
+// of the modules that stand in for it mean to a client that may send a request
+// again.
+package neterr
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+)
+
+// NeverSent reports whether err proves that no byte of the request was written:
+// it came from resolving a host, or from making a connection to it or its proxy.
+//
+// The outermost error counts, and every part of a join: a read or a write may fail
+// because of a dial further down, if one connection is carried by another. The
+// error of an http.Client, a *url.Error, proves nothing, since the client may have
+// followed a redirect.
+func NeverSent(err error) bool {
+	if isNamed(err, "github.com/quic-go/quic-go/internal/qerr", "HandshakeTimeoutError") {
+		return true
+	}
+	switch e := err.(type) {
+	case *url.Error:
+		return false
+	case *net.DNSError:
+		return true
+	case *net.OpError:
+		return e.Op == "dial" || e.Op == "proxyconnect" || e.Op == "socks connect"
+	case interface{ Unwrap() error }:
+		return e.Unwrap() != nil && NeverSent(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		sent := func(err error) bool { return err == nil || !NeverSent(err) }
+		return len(e.Unwrap()) > 0 && !slices.ContainsFunc(e.Unwrap(), sent)
+	}
+	return err.Error() == tlsHandshakeTimeout
+}
+
+// HostNotFound reports whether the host does not exist.
+func HostNotFound(err error) bool {
+	dns, ok := errors.AsType[*net.DNSError](err)
+	return ok && dns.IsNotFound
+}
+
+// Untrusted reports whether one side refused the other's identity or terms in
+// the TLS handshake.
+func Untrusted(err error) bool {
+	return is[*tls.CertificateVerificationError](err) ||
+		is[tls.AlertError](err) || // an alert over QUIC
+		alerted(err) || // an alert over TCP, whose type crypto/tls does not export
+		is[*tls.ECHRejectionError](err) ||
+		is[x509.UnknownAuthorityError](err) ||
+		is[x509.HostnameError](err) ||
+		is[x509.CertificateInvalidError](err) ||
+		is[x509.ConstraintViolationError](err) ||
+		is[x509.InsecureAlgorithmError](err) ||
+		is[x509.UnhandledCriticalExtension](err) ||
+		is[x509.SystemRootsError](err)
+}
+
+// alerted reports whether the other side sent a TLS alert, here or at a proxy.
+func alerted(err error) bool {
+	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
+		if op.Op == "remote error" {
+			return true
+		}
+	}
+	return false
+}
+
+// WrongProtocol reports whether the server answered in a protocol other than HTTP,
+// or than the one that was asked for.
+func WrongProtocol(err error) bool {
+	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) || notHTTP(err.Error())
+}
+
+// InvalidRequest reports whether the request itself cannot be sent: its URL, a
+// header, its address, or a body that does not fit its ContentLength.
+func InvalidRequest(err error) bool {
+	return is[*net.AddrError](err) || is[*net.ParseError](err) || is[net.UnknownNetworkError](err) ||
+		is[url.EscapeError](err) || is[url.InvalidHostError](err) || notARequest(err.Error())
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}

@@ -1,0 +1,35 @@
+package neterr
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+type codeError struct{ Code uint32 }
+
+func (codeError) Error() string { return "" }
+
+type textError int
+
+func (textError) Error() string { return "" }
+
+func TestStreamErrorsOfOtherModulesAreRecognizedByName(t *testing.T) {
+	const here = "github.com/retryhttp/retryhttp/internal/neterr"
+	err := textError(503)
+	assert.True(t, isNamed(err, here, "textError"))
+	assert.True(t, isNamed(&err, here, "textError"))
+	assert.False(t, isNamed(err, here, "codeError"))
+	assert.False(t, isNamed(err, here+"/http2", "textError"))
+	assert.False(t, isNamed((*codeError)(nil), here, "codeError"))
+	assert.False(t, isNamed(nil, "", ""))
+
+	refused := &streamError{Code: refusedStream}
+	assert.True(t, hasCode(refused, "Code", refusedStream))
+	assert.True(t, hasCode(*refused, "Code", refusedStream))
+	assert.True(t, hasCode(codeError{refusedStream}, "Code", refusedStream))
+	assert.False(t, hasCode(refused, "Code", requestRejected))
+	assert.False(t, hasCode(refused, "Cause", 0), "not a number")
+	assert.False(t, hasCode(refused, "Number", 0), "no such field")
+	assert.False(t, hasCode(err, "Code", 0), "not a struct")
+}

@@ -1,0 +1,80 @@
+package neterr
+
+import (
+	"strconv"
+	"strings"
+)
+
+// net/http makes the following errors without a type or a sentinel. This is the
+// one place that looks at an error's text to classify it. Should a release of Go
+// word one differently, its error turns Retryable, which costs some attempts and
+// does no harm. A test holds the texts against net/http itself.
+const tlsHandshakeTimeout = "net/http: TLS handshake timeout"
+
+var invalidRequestTexts = [...]string{
+	"unsupported protocol scheme",
+	"http2: unsupported scheme",
+	"nil Request.URL",
+	"nil Request.Header",
+	"no Host in request URL",
+	"http: Request.Write on Request with no Host or URL set",
+	"net/http: invalid ", // header, trailer, method
+	"http2: invalid ",    // the headers that belong to a connection
+	"http3: invalid http header",
+	"http3: invalid method",
+	"http: invalid Host header",
+	"invalid Trailer key",
+	"invalid request :path",
+	"net/http: can't write control character in Request.URL",
+	"idna: ",               // the host name is invalid
+	"http: ContentLength=", // and the body is longer or shorter
+	"http: Request.ContentLength=",
+	"http2: request body larger than specified content length",
+}
+
+func notARequest(text string) bool {
+	for _, invalid := range invalidRequestTexts {
+		if strings.Contains(text, invalid) {
+			return true
+		}
+	}
+	return false
+}
+
+// refusedWithoutGetBody reports whether net/http's HTTP/2 would have sent the
+// request again by itself, had it a GetBody, because the server refused the stream
+// or announced that it had not processed it. net/http does so after a
+// PROTOCOL_ERROR, too, which proves nothing.
+func refusedWithoutGetBody(text string) bool {
+	cause, found := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
+	return found &&
+		(strings.HasPrefix(cause, "stream error: ") && strings.Contains(cause, "; REFUSED_STREAM") ||
+			strings.HasPrefix(cause, "http2: Transport received Server's graceful shutdown GOAWAY] "))
+}
+
+// notHTTP reports whether the answer is not HTTP. A status line that was cut
+// short, by a connection that broke, still is.
+func notHTTP(text string) bool {
+	if line, ok := quotedAfter(text, "malformed HTTP response "); ok {
+		return !strings.HasPrefix(line, "HTTP/") && !strings.HasPrefix("HTTP/", line)
+	}
+	if code, ok := quotedAfter(text, "malformed HTTP status code "); ok {
+		return len(code) >= 3 || strings.Trim(code, "0123456789") != ""
+	}
+	return strings.Contains(text, "malformed HTTP version ") ||
+		strings.Contains(text, "the frame header looked like an HTTP/1.1 header")
+}
+
+// quotedAfter returns the string that is quoted in text behind label.
+func quotedAfter(text, label string) (string, bool) {
+	_, rest, ok := strings.Cut(text, label)
+	if !ok {
+		return "", false
+	}
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return "", false
+	}
+	unquoted, err := strconv.Unquote(quoted)
+	return unquoted, err == nil
+}

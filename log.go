@@ -1,0 +1,54 @@
+package retryhttp
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+
+	"github.com/retryhttp/retryhttp/internal/redact"
+)
+
+// reportRetry reports that req is sent again after a.
+func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
+	if p.Logger != nil {
+		p.Logger.LogAttrs(req.Context(), slog.LevelInfo, "retrying request",
+			method(req), location(req), failure(a),
+			slog.Int("attempt", a.Number),
+			slog.Duration("elapsed", a.Elapsed),
+			slog.Duration("wait", a.Wait))
+	}
+	if p.OnRetry != nil {
+		p.OnRetry(*a)
+	}
+}
+
+// reportDone reports how req ended, with its last attempt.
+func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
+	if p.Logger != nil && o.Stop != StopFinal && o.Stop != StopCanceled {
+		p.Logger.LogAttrs(req.Context(), slog.LevelWarn, "gave up on request",
+			method(req), location(req), failure(a),
+			slog.Int("attempts", o.Attempts),
+			slog.Duration("elapsed", o.Elapsed),
+			slog.Duration("waited", o.Waited),
+			slog.String("stop", string(o.Stop)),
+			slog.Bool("ambiguous", o.Ambiguous))
+	}
+	if p.OnDone != nil {
+		p.OnDone(*a, o)
+	}
+}
+
+func method(req *http.Request) slog.Attr {
+	return slog.String("method", cmp.Or(req.Method, http.MethodGet))
+}
+
+func location(req *http.Request) slog.Attr {
+	return slog.String("url", redact.URL(req.URL))
+}
+
+func failure(a *Attempt) slog.Attr {
+	if a.Err != nil {
+		return slog.String("error", textOf(a.Err))
+	}
+	return slog.Int("status", a.Response.StatusCode)
+}

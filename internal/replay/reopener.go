@@ -28,7 +28,8 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // The bodies that a GetBody returns may share one position: some rewind a single
 // reader and return it each time. So GetBody is called for a new attempt only
 // while nobody reads, and what the previous attempt opened is cut off before the
-// new one reads.
+// new one reads. When two attempts run side by side, GetBody is called for one only
+// after the other has closed all its bodies.
 type Reopener struct {
 	// Late is as in a [Source].
 	Late bool
@@ -38,6 +39,7 @@ type Reopener struct {
 	mu       sync.Mutex // never held while a body or GetBody is used
 	attempts []*Reopening
 	readers  []*bodyReader // open ones
+	newest   generation    // of the attempts
 	sealed   bool          // there will be no further attempt
 }
 
@@ -53,6 +55,8 @@ func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
 	o := &Reopening{reopener: r, atEOF: atEOF}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.newest++
+	o.generation = r.newest
 	r.attempts = append(r.attempts, o)
 	o.add(body)
 	return o
@@ -62,19 +66,20 @@ func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
 // they end: the server may wait for them, and somebody for the server.
 const pauseTime = 250 * time.Millisecond
 
-// Reopen opens a body for a new attempt, with atEOF as above. The previous
-// attempt's reads pause until it is cut; if GetBody fails, they go on. A Read that
-// is under way is waited for, but no longer than patience or the end of ctx.
+// Reopen opens a body for a new attempt, with atEOF as above. The reads of the previous
+// attempt, and of an attempt beside it, pause until they are cut; if GetBody fails, they
+// go on. A Read that is under way is waited for, but no longer than patience or the end
+// of ctx.
 func (r *Reopener) Reopen(
 	ctx context.Context, previous *Reopening, patience time.Duration, atEOF func(),
 ) (*Reopening, error) {
-	err := previous.pause(ctx, patience)
+	err := r.pause(ctx, previous.generation, patience)
 	var body io.ReadCloser
 	if err == nil {
 		body, err = r.open()
 	}
 	if err != nil {
-		previous.resume()
+		r.resume(previous.generation)
 		return nil, err
 	}
 	return r.Begin(body, atEOF), nil
@@ -140,15 +145,16 @@ func same(x, y io.ReadCloser) bool {
 
 // A Reopening is one attempt's right to read the body.
 type Reopening struct {
-	reopener *Reopener
-	atEOF    func()
-	once     sync.Once
+	reopener   *Reopener
+	atEOF      func()
+	once       sync.Once
+	generation generation
 
 	// guarded by reopener.mu
 	state   state
 	changed chan struct{} // while paused: closed when that ends
 	timer   *time.Timer   // ends the attempt when it has been paused for too long
-	reading int
+	reading int           // uses of a body, or of GetBody, that are under way
 	quiet   chan struct{} // if not nil: closed when reading comes to 0
 	first   *bodyReader
 	newest  *bodyReader
@@ -166,11 +172,15 @@ const (
 func (o *Reopening) Body() io.ReadCloser { return o.newest }
 
 // Open opens another body. It serves for [net/http.Request.GetBody]. The next
-// attempt may begin meanwhile, or have begun: GetBody would rewind what that reads.
+// attempt may begin meanwhile, or have begun, or another one run beside this one:
+// GetBody would rewind what that reads.
 func (o *Reopening) Open() (io.ReadCloser, error) {
 	r := o.reopener
 	r.mu.Lock()
 	err := o.await()
+	if err == nil && r.inUseBeside(o) {
+		err = ErrOver
+	}
 	if err == nil {
 		o.reading++ // or it would be rewound by both
 	}
@@ -178,7 +188,13 @@ func (o *Reopening) Open() (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.open()
+}
+
+// open is Open after reading was counted up.
+func (o *Reopening) open() (io.ReadCloser, error) {
 	defer o.leave()
+	r := o.reopener
 	body, err := r.open()
 	if err != nil {
 		return nil, err
@@ -203,14 +219,20 @@ func (o *Reopening) add(body io.ReadCloser) *bodyReader {
 }
 
 // Cut ends the attempt: its readers return ErrOver. It may be called on a nil
-// Reopening.
+// Reopening. Once the Reopener is sealed, the bodies that the attempt has open are
+// closed, and Cut does not wait for that.
 func (o *Reopening) Cut() {
 	if o == nil {
 		return
 	}
-	o.reopener.mu.Lock()
-	defer o.reopener.mu.Unlock()
+	r := o.reopener
+	r.mu.Lock()
 	o.end()
+	idle := r.takeIdle()
+	r.mu.Unlock()
+	for _, body := range idle {
+		closing.Begin(body)
+	}
 }
 
 // end is Cut with reopener.mu held.
@@ -225,41 +247,58 @@ func (o *Reopening) change(to state) {
 	o.state = to
 }
 
-// pause pauses the attempt's reads, and waits for those under way. It fails if ctx
-// ends first.
-func (o *Reopening) pause(ctx context.Context, patience time.Duration) error {
-	r := o.reopener
+// pause pauses the reads of a generation, and waits for those under way. It fails if
+// ctx ends first.
+func (r *Reopener) pause(ctx context.Context, g generation, patience time.Duration) error {
+	var busy []<-chan struct{}
 	r.mu.Lock()
-	if o.state == underWay {
-		o.state, o.changed = paused, make(chan struct{})
-		o.timer = time.AfterFunc(pauseTime, o.Cut)
-	}
-	var quiet chan struct{}
-	if o.reading > 0 {
-		quiet = make(chan struct{})
-		o.quiet = quiet
+	for _, o := range r.attempts {
+		if o.generation != g {
+			continue
+		}
+		if quiet := o.pause(); quiet != nil {
+			busy = append(busy, quiet)
+		}
 	}
 	r.mu.Unlock()
-	if quiet == nil {
+	if busy == nil {
 		return nil
 	}
 	timer := time.NewTimer(min(patience, pauseTime))
 	defer timer.Stop()
-	select {
-	case <-quiet:
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, quiet := range busy {
+		select {
+		case <-quiet:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }
 
-func (o *Reopening) resume() {
-	r := o.reopener
+// pause pauses the attempt's reads, with reopener.mu held. The channel is closed when
+// those under way have returned; it is nil if there are none.
+func (o *Reopening) pause() (quiet <-chan struct{}) {
+	if o.state == underWay {
+		o.state, o.changed = paused, make(chan struct{})
+		o.timer = time.AfterFunc(pauseTime, o.Cut)
+	}
+	if o.reading == 0 {
+		return nil
+	}
+	o.quiet = make(chan struct{})
+	return o.quiet
+}
+
+func (r *Reopener) resume(g generation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o.state == paused {
-		o.change(underWay)
+	for _, o := range r.attempts {
+		if o.generation == g && o.state == paused {
+			o.change(underWay)
+		}
 	}
 }
 
@@ -277,12 +316,16 @@ func (o *Reopening) await() error {
 	return nil
 }
 
-// enter begins a Read by b, and leave ends it.
+// enter begins a Read by b, and leave ends it. A body that was closed is not read:
+// another attempt may have it by then.
 func (o *Reopening) enter(b *bodyReader) error {
 	o.reopener.mu.Lock()
 	defer o.reopener.mu.Unlock()
 	if err := o.await(); err != nil {
 		return err
+	}
+	if !slices.Contains(o.reopener.readers, b) {
+		return ErrOver
 	}
 	b.used = true
 	o.reading++
@@ -352,9 +395,13 @@ func (b *bodyReader) Close() error {
 	r := b.attempt.reopener
 	r.mu.Lock()
 	due := r.remove(b)
+	if due {
+		b.attempt.reading++ // GetBody waits for Close, too
+	}
 	r.mu.Unlock()
 	if !due {
 		return nil
 	}
+	defer b.attempt.leave()
 	return b.body.Close()
 }

@@ -91,14 +91,25 @@ func (w *rewinder) seek(offset int64) error {
 			return errMoved
 		}
 	}
-	w.position = unknown // until the body is known to be there
+	stood := w.position
+	w.position = unknown // should Seek not return
 	at, err := w.body.Seek(w.start+offset, io.SeekStart)
-	if err != nil {
-		return err
+	if err == nil && at != w.start+offset {
+		err = errMoved
 	}
-	if at != w.start+offset {
-		return errMoved
+	if err != nil {
+		w.position = w.unmoved(stood)
+		return err
 	}
 	w.position = offset
 	return nil
+}
+
+// unmoved returns the position where the body stood, if a failed Seek has left it there:
+// an attempt that stands there can go on.
+func (w *rewinder) unmoved(stood int64) int64 {
+	if at, err := w.body.Seek(0, io.SeekCurrent); err != nil || stood == unknown || at != w.start+stood {
+		return unknown
+	}
+	return stood
 }

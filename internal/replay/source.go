@@ -58,9 +58,14 @@ type Source struct {
 	mu      sync.Mutex // never held while body is used
 	readers []*Reader  // open ones
 	reading int        // calls of body's methods that are under way
+	newest  generation // of the leases
 	sealed  bool       // there will be no further lease
 	closed  bool
 }
+
+// generation counts attempts, or pairs of attempts, that follow each other. A newer one
+// is promised the beginning of the body.
+type generation int
 
 // New returns a Source of body, which is closed when the source has been sealed
 // and every reader closed. It keeps at most limit bytes of a body that can be
@@ -105,6 +110,13 @@ func (s *Source) Recorded() bool {
 	return recorded
 }
 
+// RandomAccess reports whether the body is read at random access. The attempts do not
+// wait for each other then.
+func (s *Source) RandomAccess() bool {
+	_, ok := s.origin.(*section)
+	return ok
+}
+
 // Repeatable reports whether a further lease can be had now.
 func (s *Source) Repeatable() bool {
 	s.mu.Lock()
@@ -113,9 +125,9 @@ func (s *Source) Repeatable() bool {
 }
 
 // Lease returns a lease for a new attempt, or an error if the body cannot be read
-// from its beginning again. An attempt after another one, which may still be
-// reading, is promised the beginning: the other is cut off if it would use it
-// up.
+// from its beginning again. An attempt after another one is promised the
+// beginning. All earlier ones may still be reading, and each of them is cut off if it
+// would use the beginning up.
 //
 // The context bounds how long a reader waits for the body. If atEOF is not nil,
 // it is called when the first reader of the lease has met the end of the body,
@@ -132,9 +144,9 @@ func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease,
 		return nil, ErrSpent
 	}
 	if after != nil {
-		after.followed = true
+		s.newest++
 	}
-	return &Lease{source: s, ctx: ctx, atEOF: atEOF}, nil
+	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: s.newest}, nil
 }
 
 // Seal says that there will be no further lease. The body is closed as soon as
@@ -204,24 +216,26 @@ func (s *Source) enter(r *Reader) error {
 	return nil
 }
 
+// leave also closes the body if the use has cut off the last attempt that needs it.
 func (s *Source) leave() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.reading--
+	s.closeIfDone()
 }
 
 // A Lease is one attempt's right to read the body.
 type Lease struct {
-	source *Source
-	ctx    context.Context
-	atEOF  func()
-	once   sync.Once
+	source     *Source
+	ctx        context.Context
+	atEOF      func()
+	once       sync.Once
+	generation generation
+	elder      *Lease // the one that it was opened beside, if any
 
 	// guarded by source.mu
-	over     bool
-	first    *Reader
-	newest   *Reader
-	followed bool // by another lease, which has been promised the beginning
+	over   bool
+	first  *Reader
+	newest *Reader
 }
 
 // Open returns a new reader at the beginning of the body. It serves for

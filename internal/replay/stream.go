@@ -85,24 +85,24 @@ func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
 }
 
 // keep records what r has read from the body. Past the limit the record is given
-// up, and r alone goes on. But not if an attempt that follows has been promised
-// the beginning: then r's attempt ends here. Nor if that has ended during this
-// very Read: nobody else would have these bytes, and an attempt that follows may
-// need them.
+// up, and r alone goes on. But not if r's attempt gives way to another one: then r's
+// attempt ends here. Nor if r's attempt has ended during this very Read: nobody else
+// would have these bytes, and another attempt may need them.
 func (s *stream) keep(r *Reader, p []byte, end error) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
 	s.total += int64(len(p))
 	s.end = end
-	fits := s.total <= max(s.limit, 0)
+	fits := s.total <= max(s.limit, 0) || len(p) == 0 // the record may be longer already
 	switch {
 	case s.spent:
-	case fits || r.isOver() || r.lease.followed:
+	case fits || r.isOver() || r.lease.givesWay():
 		s.record = append(s.record, p...)
 		if !fits && !r.isOver() {
 			r.lease.cut()
 		}
 	default:
 		s.spent, s.record = true, nil
+		s.source.cutYounger()
 	}
 }

@@ -1,0 +1,110 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// Beside returns a lease for an attempt that runs beside elder's. It leaves elder alone,
+// and is promised nothing: a stream is recorded only up to its limit, and an attempt that
+// goes on past the limit leaves the other one without the beginning. The elder attempt
+// goes on then, and the new lease is cut, whichever of the two has read so far. When the
+// elder attempt is cut, or needs no more of the body, the new lease no longer gives way.
+//
+// The error is [ErrOver] if elder has been cut, and [ErrSpent] if the beginning of the
+// body cannot be had. The context and atEOF are as in [Source.Lease].
+func (s *Source) Beside(ctx context.Context, elder *Lease, atEOF func()) (*Lease, error) {
+	if err := s.origin.rewind(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case elder.over:
+		return nil, ErrOver
+	case s.sealed || !s.origin.repeatable():
+		return nil, ErrSpent
+	}
+	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: elder.generation, elder: elder}, nil
+}
+
+// givesWay reports whether l must not use up the beginning of the body, with source.mu
+// held: a newer attempt has been promised it, or an elder one needs it.
+func (l *Lease) givesWay() bool {
+	return l.generation < l.source.newest || l.isYounger()
+}
+
+// isYounger reports whether l runs beside an elder attempt that needs the body, with
+// source.mu held.
+func (l *Lease) isYounger() bool {
+	return l.elder != nil && (l.elder.needsBody() || l.elder.isYounger())
+}
+
+// needsBody reports whether l may read more of the body, with source.mu held. An attempt
+// that has closed its readers may open another one, but net/http does that only if the
+// length is known and within the limit.
+func (l *Lease) needsBody() bool {
+	unread := l.first == nil
+	return !l.over && (unread || slices.ContainsFunc(l.source.readers, func(r *Reader) bool {
+		return r.lease == l && r.counts()
+	}))
+}
+
+// cutYounger cuts the leases that have lost the beginning of the body to their elder
+// ones, with mu held.
+func (s *Source) cutYounger() {
+	for _, r := range slices.Clone(s.readers) {
+		if r.lease.isYounger() {
+			r.lease.cut()
+		}
+	}
+}
+
+// ErrInUse is returned where GetBody might rewind a body that another attempt has open.
+var ErrInUse = errors.New("another attempt has the request body open")
+
+// Beside opens a body for an attempt that runs beside elder's, with atEOF as in
+// [Reopener.Begin]. GetBody may rewind what elder reads, so GetBody is called only if every
+// body that was opened has been closed, and no Close or Read is under way. It does not wait for that.
+// While one of the two attempts has a body open, [Reopening.Open] fails for the other one.
+//
+// The error is ErrInUse, or [ErrOver] if there is to be no further attempt or elder has
+// been cut, or what GetBody has returned.
+func (r *Reopener) Beside(elder *Reopening, atEOF func()) (*Reopening, error) {
+	o := &Reopening{reopener: r, atEOF: atEOF, generation: elder.generation}
+	if err := r.begin(o, elder); err != nil {
+		return nil, err
+	}
+	if _, err := o.open(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// begin begins o, which is about to call GetBody, unless that disturbs somebody.
+func (r *Reopener) begin(o, elder *Reopening) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.sealed || elder.state == over:
+		return ErrOver
+	case elder.state == paused || slices.ContainsFunc(r.attempts, (*Reopening).inUse):
+		return ErrInUse
+	}
+	r.attempts = append(r.attempts, o)
+	o.reading++
+	return nil
+}
+
+// inUse reports whether the attempt has a body open, with reopener.mu held.
+func (o *Reopening) inUse() bool {
+	return o.reading > 0 || slices.ContainsFunc(o.reopener.readers, func(b *bodyReader) bool { return b.attempt == o })
+}
+
+// inUseBeside reports whether an attempt beside o has a body open, with mu held.
+func (r *Reopener) inUseBeside(o *Reopening) bool {
+	return slices.ContainsFunc(r.attempts, func(other *Reopening) bool {
+		return other != o && other.generation == o.generation && other.inUse()
+	})
+}

@@ -66,9 +66,11 @@ func bodiesOf(req *http.Request, p *Policy) *bodies {
 	if req.GetBody == nil {
 		b.source = replay.New(req.Body, b.limit)
 		b.source.Late = late
+		b.source.Length = req.ContentLength
 	} else {
 		b.reopener = replay.NewReopener(req.GetBody)
 		b.reopener.Late = late
+		b.reopener.Length = req.ContentLength
 	}
 	return b
 }

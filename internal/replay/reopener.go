@@ -31,8 +31,9 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // new one reads. When two attempts run side by side, GetBody is called for one only
 // after the other has closed all its bodies.
 type Reopener struct {
-	// Late is as in a [Source].
-	Late bool
+	// Late and Length are as in a [Source].
+	Late   bool
+	Length int64
 
 	getBody func() (io.ReadCloser, error)
 
@@ -346,6 +347,7 @@ func (o *Reopening) leave() {
 type bodyReader struct {
 	attempt *Reopening
 	body    io.ReadCloser
+	given   int64 // how many bytes Read has returned; Read alone uses it
 
 	// written by Read alone, with the Reopener's mu held
 	used  bool // somebody has read from it
@@ -357,14 +359,25 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 		return 0, io.EOF // net/http looks for the end once more, when the body may be closed
 	}
 	n, err := b.read(p)
+	b.given += int64(n)
 	switch err {
-	case nil, ErrOver:
-		return n, err
+	case nil:
+		return n, nil
+	case ErrOver:
+		return n, b.afterwards()
 	case io.EOF:
 		b.end()
-		return n, err
+		return n, io.EOF
 	}
 	return n, &BodyError{err}
+}
+
+// afterwards is as in a [Reader].
+func (b *bodyReader) afterwards() error {
+	if length := b.attempt.reopener.Length; length > 0 && b.given == length {
+		return io.EOF
+	}
+	return ErrOver
 }
 
 func (b *bodyReader) read(p []byte) (int, error) {

@@ -51,6 +51,12 @@ type Source struct {
 	// response has come, as one with "Expect: 100-continue" does. It is set before
 	// the first lease.
 	Late bool
+	// Length is the length that the attempts announce, as in
+	// [net/http.Request.ContentLength]; 0 or less is an unknown one. A reader that has
+	// given as many bytes is at its end, though its attempt is over: net/http looks for
+	// the end after it has sent them, and an error there costs the connection. Length is
+	// set before the first lease.
+	Length int64
 
 	body   io.ReadCloser
 	origin origin
@@ -320,19 +326,30 @@ func (r *Reader) Read(p []byte) (int, error) {
 	case r.ended:
 		return 0, io.EOF // also after the attempt: net/http looks for the end once more
 	case r.isOver():
-		return 0, ErrOver
+		return 0, r.afterwards()
 	case len(p) == 0:
 		return 0, nil
 	}
 	n, err := r.lease.source.origin.read(r, p)
 	r.offset += int64(n)
-	if err == io.EOF {
+	switch err {
+	case io.EOF:
 		if r.lease.atEOF != nil {
 			r.lease.once.Do(r.lease.atEOF)
 		}
 		r.end()
+	case ErrOver:
+		return n, r.afterwards()
 	}
 	return n, err
+}
+
+// afterwards is what a Read returns when the attempt is over.
+func (r *Reader) afterwards() error {
+	if length := r.lease.source.Length; length > 0 && r.offset == length {
+		return io.EOF
+	}
+	return ErrOver
 }
 
 func (r *Reader) end() {

@@ -93,6 +93,12 @@ func TestYoungerAttemptIsOnItsOwnWhenTheElderNeedsNoMore(t *testing.T) {
 	for name, end := range map[string]func(*Lease, *Reader){
 		"cut":    func(l *Lease, _ *Reader) { l.Cut() },
 		"closed": func(_ *Lease, r *Reader) { r.Close() },
+		"closed, and has forgotten one": func(l *Lease, r *Reader) {
+			l.Open()
+			newest, _ := l.Open()
+			newest.Close()
+			r.Close()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := streamOf(text, 8)
@@ -124,6 +130,14 @@ func TestElderAttemptThatHasReadNothingIsNotPassed(t *testing.T) {
 		}
 		assert.Equal(t, text, readAll(t, a))
 	}
+}
+
+func TestElderAttemptThatWasCutBeforeItOpenedABodyDoesNotCount(t *testing.T) {
+	s, _ := streamOf(text, 8)
+	elder := lease(t, s, nil)
+	r := open(t, beside(t, s, elder))
+	elder.Cut()
+	assert.Equal(t, text, readAll(t, r))
 }
 
 // A chain of attempts gives way to the eldest.
@@ -179,6 +193,18 @@ func TestRetryThatReadsNothingLosesNothing(t *testing.T) {
 	go func() { content <- []byte(text[12:]); close(content) }()
 	_, _ = a.Read(make([]byte, 100))
 	assert.Equal(t, text[12:], readAll(t, r))
+}
+
+func TestAttemptBesideAnOlderOneGivesWayToTheRetry(t *testing.T) {
+	s, _ := streamOf(text, 8)
+	elder := lease(t, s, nil)
+	a := open(t, elder)
+	next := lease2(t, s, elder)
+	younger := beside(t, s, elder)
+	a.Close()
+	_, err := io.ReadAll(open(t, younger))
+	assert.Equal(t, ErrOver, err)
+	assert.Equal(t, text, readAll(t, open(t, next)))
 }
 
 // lease2 is lease without the cut.

@@ -250,6 +250,66 @@ func TestReopenerLetsBothAttemptsGoOnIfGetBodyFails(t *testing.T) {
 	})
 }
 
+// The retry calls GetBody while nothing else seems to be under way.
+func TestReopenerOpensNothingBesideARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+			time.Sleep(100 * time.Millisecond)
+			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
+		})
+		elder.Body().Close()
+		go r.Reopen(t.Context(), elder, time.Hour, nil)
+		synctest.Wait()
+		_, err := r.Beside(elder, nil)
+		assert.Equal(t, ErrInUse, err)
+		time.Sleep(time.Second)
+	})
+}
+
+// A base may never close what a previous attempt has opened.
+func TestReopenerOpensAgainAlthoughAPreviousBodyWasNotClosed(t *testing.T) {
+	_, r, first := beginShared()
+	read(t, first.Body(), 3)
+	next := reopen(t, r, first)
+	first.Cut()
+	body, err := next.Open()
+	require.NoError(t, err)
+	assert.Equal(t, text, readAll(t, body))
+}
+
+func TestReopenerWaitsForTheReadOfAnAttemptOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalled := plainBody{readerFunc(func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }), new(closer)}
+		r, first := begin(stalled, func() (io.ReadCloser, error) {
+			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
+		})
+		go io.ReadAll(first.Body())
+		synctest.Wait()
+		next := reopen(t, r, first)
+		first.Cut()
+		start := time.Now()
+		reopen(t, r, next)
+		assert.Zero(t, time.Since(start))
+		next.Cut()
+		time.Sleep(time.Hour)
+	})
+}
+
+// The body of the attempt that goes on may be the one that the older attempt would read.
+func TestReopenerLetsNoOlderAttemptGoOnIfGetBodyFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken error
+		shared := &rewound{Reader: bytes.NewReader([]byte(text))}
+		r, first := begin(shared, func() (io.ReadCloser, error) { shared.get(); return shared, broken })
+		next := reopen(t, r, first)
+		broken = errors.New("no more")
+		_, err := r.Reopen(t.Context(), next, time.Hour, nil)
+		require.Equal(t, broken, err)
+		failsWith(t, first.Body(), ErrOver)
+		assert.Equal(t, text, readAll(t, next.Body()))
+	})
+}
+
 // onePosition is the worst GetBody: its bodies share a position and a Close.
 type onePosition struct {
 	content *bytes.Reader

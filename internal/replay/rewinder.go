@@ -108,7 +108,7 @@ func (w *rewinder) seek(offset int64) error {
 // unmoved returns the position where the body stood, if a failed Seek has left it there:
 // an attempt that stands there can go on.
 func (w *rewinder) unmoved(stood int64) int64 {
-	if at, err := w.body.Seek(0, io.SeekCurrent); err != nil || stood == unknown || at != w.start+stood {
+	if at, err := w.body.Seek(0, io.SeekCurrent); err != nil || at != w.start+stood {
 		return unknown
 	}
 	return stood

@@ -65,12 +65,13 @@ func (s *Source) cutYounger() {
 var ErrInUse = errors.New("another attempt has the request body open")
 
 // Beside opens a body for an attempt that runs beside elder's, with atEOF as in
-// [Reopener.Begin]. GetBody may rewind what elder reads, so GetBody is called only if every
-// body that was opened has been closed, and no Close or Read is under way. It does not wait for that.
-// While one of the two attempts has a body open, [Reopening.Open] fails for the other one.
+// [Reopener.Begin]. GetBody may rewind what elder reads. So it is called only if every
+// body that was opened has been closed, and no Read or Close is under way; Beside does
+// not wait for that. While one of the two attempts has a body open, [Reopening.Open]
+// fails for the other one.
 //
-// The error is ErrInUse, or [ErrOver] if there is to be no further attempt or elder has
-// been cut, or what GetBody has returned.
+// The error is ErrInUse; or [ErrOver], if elder has been cut or there will be no further
+// attempt; or an error from GetBody.
 func (r *Reopener) Beside(elder *Reopening, atEOF func()) (*Reopening, error) {
 	o := &Reopening{reopener: r, atEOF: atEOF, generation: elder.generation}
 	if err := r.begin(o, elder); err != nil {

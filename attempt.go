@@ -25,10 +25,9 @@ type Attempt struct {
 	Wait     time.Duration // before the next attempt; 0 in Classify
 }
 
-// AttemptNumber returns which attempt of a request ctx belongs to, for RoundTrippers
-// below a Transport: 1 for the first and for any other context, 2 for the first
-// retry. Nested Transports count on. A request made with another request's context,
-// such as a token request, starts at its number.
+// AttemptNumber returns which attempt ctx belongs to, for RoundTrippers below a
+// Transport: 1 for the first and for any other context, 2 for the first retry. Nested
+// Transports count on, and so does a request made with the context of another.
 func AttemptNumber(ctx context.Context) int {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
 		return n.number

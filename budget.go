@@ -46,9 +46,8 @@ type TokenBucket struct {
 	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none
 	Window time.Duration // room for what this long at the recent rate earns. 0: 20s; negative: none
 
-	MinPerSecond float64 // retries per second when the earned tokens are spent. 0 or less, or NaN: none
-
-	Key func(*http.Request) string // which bucket a request draws on. nil: one per URL.Host
+	MinPerSecond float64                    // retries per second beyond what was earned. 0 or less, or NaN: none
+	Key          func(*http.Request) string // which bucket a request draws on. nil: one per URL.Host
 
 	mu      sync.Mutex    // serializes changes to buckets' set of keys
 	buckets sync.Map      // string to *bucket; its Load takes no lock
@@ -139,8 +138,7 @@ func (l *lane) enter(k *bucket) {
 	}
 }
 
-// Tokens returns what req could draw on now, with what MinPerSecond allows. It makes
-// no bucket, so a gauge may ask for any request.
+// Tokens returns what req could draw on now, for a gauge. It makes no bucket.
 func (b *TokenBucket) Tokens(req *http.Request) float64 {
 	key := b.key(req)
 	k, ok := b.find(key)

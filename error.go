@@ -12,10 +12,9 @@ import (
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
-// Error is what [Transport.RoundTrip] returns when there is no response. An
-// http.Client wraps it in a *url.Error, where errors.As finds it. After
-// http.Client.Timeout the Client mostly returns an error of its own instead;
-// [Policy.OnDone] gets the Error's Outcome either way.
+// Error is what [Transport.RoundTrip] returns when there is no response. An http.Client
+// wraps it in a *url.Error, where errors.As finds it; after http.Client.Timeout it mostly
+// returns an error of its own.
 type Error struct {
 	Outcome
 	// Err is the last attempt's error. If the context ended after a response, Err
@@ -26,8 +25,8 @@ type Error struct {
 	canceled []error // on StopCanceled: the context's cause, and its Err
 }
 
-// Error describes the last failure. After more than one attempt it adds how many
-// there were, how long they took, and why they ended. It contains no secrets of URLs.
+// Error describes the last failure and, after retries, how many attempts there were and
+// why they ended. It contains no secrets of URLs.
 func (e *Error) Error() string {
 	text := textOf(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
@@ -48,8 +47,7 @@ func (e *Error) Unwrap() []error {
 	return append([]error{e.Err}, e.canceled...)
 }
 
-// Timeout reports whether a time limit ended the request. [net/url.Error.Timeout]
-// calls it.
+// Timeout reports whether a time limit ended the request.
 func (e *Error) Timeout() bool {
 	for _, err := range e.Unwrap() {
 		if t, ok := errors.AsType[interface {

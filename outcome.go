@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// Outcome is how a request ended: see [OutcomeOf] for a response and [Error].
+// Outcome is how a request ended. See [OutcomeOf] and [Error].
 type Outcome struct {
 	Attempts int           // attempts made; 0 if the context had ended before the first
 	Elapsed  time.Duration // from the first attempt's start to the end

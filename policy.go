@@ -34,21 +34,19 @@ type Policy struct {
 	// header was not written, or the server refused the stream.
 	RetryUnprocessed bool
 
-	// MaxBodyBytes is how much is recorded of a request body that can be read only
-	// once. A longer body is sent, and not retried. 0 means 64 KiB; negative means that
-	// nothing is recorded.
+	// MaxBodyBytes is how much is recorded of a request body that can be read only once.
+	// A longer body is sent, and not retried. 0 means 64 KiB; negative means nothing.
 	MaxBodyBytes int64
 
-	Budget Budget // bounds retries across requests. nil: a TokenBucket of the Transport's own
+	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
 
 	// OnRetry, if not nil, is called before the wait that precedes each retry. It may
 	// read from the failed response's body, but must not keep the response. The time
 	// that it takes is part of the wait.
 	OnRetry func(Attempt)
 
-	// OnDone, if not nil, is called once for each RoundTrip with the last attempt,
-	// when the outcome is known. It must not read the response's body, which is the
-	// caller's.
+	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt. It
+	// must not read the response's body, which is the caller's.
 	OnDone func(Attempt, Outcome)
 
 	// Logger, if not nil, gets a record at level Info for each retry, and one at

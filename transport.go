@@ -73,7 +73,6 @@ func New(base http.RoundTripper, p Policy) *Transport {
 var errNotMade = errors.New("the retryhttp.Transport was not made by New")
 
 // CloseIdleConnections closes the base's idle connections, if it has any.
-// [http.Client.CloseIdleConnections] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -217,8 +216,8 @@ func (c *call) prepare(first *upcoming) {
 	c.unsent = first.request
 }
 
-// open makes the request that next sends, with its body. Every request that is not
-// the caller's own is made here.
+// open makes the request that next sends, with its body. Every request that is sent and
+// is not the caller's own comes from here; a time limit or a trace gives it a context.
 func (c *call) open(next *upcoming) error {
 	req := copyForAttempt(c.keyed, next.number)
 	if hasBody(c.req) {

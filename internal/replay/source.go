@@ -158,9 +158,9 @@ func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease,
 // Seal says that there will be no further lease. The body is closed as soon as
 // no reader is open. With cut, the attempts are over too, and that is at once.
 //
-// Seal is called before a result is returned. A Close that takes long (that of a
-// server's request body reads on, and may wait for a client that waits for this
-// very result) goes on without it.
+// Seal is called before a result is returned, and does not wait for a Close that takes
+// long. A server's request body, for example, reads on, and may wait for a client that
+// waits for this very result.
 func (s *Source) Seal(cut bool) {
 	s.mu.Lock()
 	s.sealed = true

@@ -41,7 +41,7 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 	if err := s.turns.take(r); err != nil {
 		return 0, err
 	}
-	// Whoever had the turn before may have gone on from where r stands.
+	// The previous reader may have gone on from where r stands.
 	if n, err, ok := s.recorded(r, p); ok {
 		s.turns.give()
 		return n, err

@@ -8,7 +8,7 @@ import (
 // turns lets the readers of one source, which has only one position, use it one
 // after the other.
 //
-// It is a channel and not a sync.Mutex because whoever waits for it must be
+// It is a channel and not a sync.Mutex because a reader that waits for it must be
 // able to give up: the holder may be in a Read that never returns. A channel
 // also counts as durably blocked in a testing/synctest bubble, where a
 // goroutine that waits for a mutex keeps time from moving.
@@ -30,7 +30,7 @@ func (t turns) take(r *Reader) error {
 
 func (t turns) give() { <-t }
 
-const bufferSize = 32 << 10 // that of net/http's own copy loop
+const bufferSize = 32 << 10 // as net/http's own copy loop has
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 

@@ -35,13 +35,14 @@ func (c Class) String() string {
 // Classify is the default for [Policy.Classify]. Call it from your own for the cases
 // that you do not override.
 //
-// A response with status 408, 429 or 5xx is Retryable. Any other is Final. An error is Final if a retry would fail the same way: the request's own context
-// has ended, the error was marked by [Permanent], a certificate or the TLS
-// verification failed, the host does not exist, the request is invalid, the answer
-// is not HTTP, or a request body without a GetBody could not be read. An error is
-// Unprocessed if no byte was written, because resolving, dialing or the TLS handshake
-// failed, or if the server refused the stream (RFC 9113, section 8.7; RFC 9114, section
-// 4.1.1). Any other is Retryable.
+// A response with status 408, 429 or 5xx is Retryable. Any other is Final. An error
+// is Final if a retry would fail the same way: the request's own context has ended,
+// the error was marked by [Permanent], a certificate or the TLS verification failed,
+// the host does not exist, the request is invalid, the answer is not HTTP, or a
+// request body without a GetBody could not be read. An error is Unprocessed if no
+// byte was written, because resolving, dialing or the TLS handshake failed, or if the
+// server refused the stream (RFC 9113, section 8.7; RFC 9114, section 4.1.1). Any
+// other is Retryable.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:

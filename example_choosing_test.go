@@ -50,7 +50,8 @@ var payment = retryhttp.Policy{
 	MaxElapsed:     5 * time.Minute,  // far less than the server remembers a key
 	AttemptTimeout: 30 * time.Second, // a lost answer is found out; a slow one is not given up
 	Backoff:        retryhttp.EqualJitter(2*time.Second, 30*time.Second),
-	Budget:         &retryhttp.TokenBucket{Burst: 50, MinPerSecond: 1}, // ten payments at once, and one retry a second always
+	// Enough for ten payments at once, and always for one retry a second.
+	Budget: &retryhttp.TokenBucket{Burst: 50, MinPerSecond: 1},
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.StatusCode == http.StatusConflict {
 			return retryhttp.Retryable // an earlier attempt is being worked on

@@ -17,7 +17,8 @@ func TestEveryExamplePrintsItsOutput(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	require.NoError(t, err)
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./...") // one build for all: linking at the same time is slow
+	// One build for all: linking at the same time is slow.
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./...")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 

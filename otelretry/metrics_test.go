@@ -47,7 +47,9 @@ func TestMetricsOfRequests(t *testing.T) {
 		require.NoError(t, err)
 	}
 	counts := func(attrs attribute.Set, counts ...uint64) metricdata.HistogramDataPoint[int64] {
-		p := metricdata.HistogramDataPoint[int64]{Attributes: attrs, Bounds: []float64{1, 2, 3, 4, 5, 10}, BucketCounts: make([]uint64, 7)}
+		p := metricdata.HistogramDataPoint[int64]{
+			Attributes: attrs, Bounds: []float64{1, 2, 3, 4, 5, 10}, BucketCounts: make([]uint64, 7),
+		}
 		var low, high int64
 		for i, n := range counts {
 			p.BucketCounts[i] = n
@@ -69,7 +71,8 @@ func TestMetricsOfRequests(t *testing.T) {
 	}
 	equal := func(want, got metricdata.Aggregation) {
 		t.Helper()
-		metricdatatest.AssertAggregationsEqual(t, want, got, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+		metricdatatest.AssertAggregationsEqual(t, want, got,
+			metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 	}
 	attempts := tel.metric(t, "retryhttp.client.call.attempts")
 	assert.Equal(t, "{attempt}", attempts.Unit)
@@ -81,10 +84,14 @@ func TestMetricsOfRequests(t *testing.T) {
 
 	stops := tel.metric(t, "retryhttp.client.call.stops")
 	assert.Equal(t, "{call}", stops.Unit)
-	equal(metricdata.Sum[int64]{Temporality: metricdata.CumulativeTemporality, IsMonotonic: true, DataPoints: []metricdata.DataPoint[int64]{
-		{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal)), Value: 3},
-		{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent)), Value: 1},
-	}}, stops.Data)
+	equal(metricdata.Sum[int64]{
+		Temporality: metricdata.CumulativeTemporality,
+		IsMonotonic: true,
+		DataPoints: []metricdata.DataPoint[int64]{
+			{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal)), Value: 3},
+			{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent)), Value: 1},
+		},
+	}, stops.Data)
 }
 
 func TestTimeSpentWaitingIsMeasured(t *testing.T) {
@@ -162,7 +169,11 @@ func TestAttributesAreFew(t *testing.T) {
 		"http://user:pw@[::1]:8080/": {attribute.String("server.address", "::1"), attribute.Int("server.port", 8080)},
 		"other://host.example/":      {attribute.String("server.address", "host.example")},
 	} {
-		for method, told := range map[string]string{"": "GET", "CONNECT": "CONNECT", "DELETE": "DELETE", "GET": "GET", "HEAD": "HEAD", "OPTIONS": "OPTIONS", "PATCH": "PATCH", "POST": "POST", "PUT": "PUT", "QUERY": "QUERY", "TRACE": "TRACE", "get": "_OTHER", "X-1": "_OTHER"} {
+		for method, told := range map[string]string{
+			"": "GET", "CONNECT": "CONNECT", "DELETE": "DELETE", "GET": "GET", "HEAD": "HEAD",
+			"OPTIONS": "OPTIONS", "PATCH": "PATCH", "POST": "POST", "PUT": "PUT", "QUERY": "QUERY",
+			"TRACE": "TRACE", "get": "_OTHER", "X-1": "_OTHER",
+		} {
 			t.Run(method+" "+url, func(t *testing.T) {
 				tel := newTelemetry()
 				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
@@ -175,7 +186,9 @@ func TestAttributesAreFew(t *testing.T) {
 				require.NoError(t, err)
 				points := tel.metric(t, "retryhttp.client.call.stops").Data.(metricdata.Sum[int64]).DataPoints
 				require.Len(t, points, 1)
-				attrs := append([]attribute.KeyValue{attribute.String("http.request.method", told), stop(retryhttp.StopFinal)}, want...)
+				attrs := append([]attribute.KeyValue{
+					attribute.String("http.request.method", told), stop(retryhttp.StopFinal),
+				}, want...)
 				assert.Equal(t, attribute.NewSet(attrs...), points[0].Attributes)
 			})
 		}
@@ -216,7 +229,8 @@ func TestEachAttemptIsMeasuredByOtelhttp(t *testing.T) {
 
 func TestANilMeterProviderChangesNothing(t *testing.T) {
 	tel := newTelemetry()
-	_, err := send(t, t.Context(), otelretry.New(playing(200), atOnce, append(tel.options(), otelretry.WithMeterProvider(nil))...), "GET", "http://host.example:80/")
+	opts := append(tel.options(), otelretry.WithMeterProvider(nil))
+	_, err := send(t, t.Context(), otelretry.New(playing(200), atOnce, opts...), "GET", "http://host.example:80/")
 	require.NoError(t, err)
 	assert.NotEmpty(t, tel.metric(t, "retryhttp.client.call.attempts").Data)
 }

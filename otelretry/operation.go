@@ -19,7 +19,10 @@ import (
 type operation struct {
 	context.Context
 	request http.Request
-	resends int               // what a first attempt counts as, more than 0 after a redirect; at the end, what that to which it redirects counts as
+
+	// resends is what a first attempt counts as, more than 0 after a redirect. At the
+	// end, it is what the request to which this one redirects counts as.
+	resends int
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
 

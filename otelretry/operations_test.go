@@ -113,7 +113,9 @@ func TestACopyOfAResponseRedirectsAsItDoes(t *testing.T) {
 	rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		status := statuses[0]
 		statuses = statuses[1:]
-		return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/next"}}, Body: http.NoBody, Request: req}, nil
+		return &http.Response{
+			StatusCode: status, Header: http.Header{"Location": {"/next"}}, Body: http.NoBody, Request: req,
+		}, nil
 	}), atOnce, tel.options()...)
 	_, err := send(t, t.Context(), roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := rt.RoundTrip(req)

@@ -30,7 +30,7 @@
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
 //	retryhttp.client.call.retries      histogram, {retry}    attempts after the first; 0 is not reported
 //	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
-//	retryhttp.client.call.stops        counter, {call}       requests, by why there was no further attempt: retryhttp.stop
+//	retryhttp.client.call.stops        counter, {call}       requests, by why no other attempt was made: retryhttp.stop
 //	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
 //
 // All have http.request.method, server.address and, for http and https or where the

@@ -15,5 +15,6 @@ func TestWhoBringsNoBaseGetsAPooledOneThatPings(t *testing.T) {
 	base := New(nil, retryhttp.Policy{}).base
 	require.IsType(t, &http.Transport{}, base)
 	require.NotSame(t, http.DefaultTransport, base)
-	assert.Equal(t, &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}, base.(*http.Transport).HTTP2)
+	want := &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	assert.Equal(t, want, base.(*http.Transport).HTTP2)
 }

@@ -95,7 +95,9 @@ func TestAttemptsWithinARemoteSpanAreItsChildren(t *testing.T) {
 	global := otel.GetTracerProvider()
 	defer otel.SetTracerProvider(global)
 	otel.SetTracerProvider(tel.tracers)
-	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true})
+	remote := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true,
+	})
 	for name, opts := range map[string][]otelretry.Option{
 		"tracers of an option": tel.options(),
 		"global tracers":       nil,
@@ -104,7 +106,8 @@ func TestAttemptsWithinARemoteSpanAreItsChildren(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tel.spans.Reset()
 			url, _ := answering(t, 503, 200)
-			_, err := send(t, trace.ContextWithRemoteSpanContext(t.Context(), remote), otelretry.New(nil, atOnce, opts...), "GET", url)
+			ctx := trace.ContextWithRemoteSpanContext(t.Context(), remote)
+			_, err := send(t, ctx, otelretry.New(nil, atOnce, opts...), "GET", url)
 			require.NoError(t, err)
 			spans := tel.named("HTTP GET")
 			require.Len(t, spans, 2)
@@ -120,7 +123,9 @@ func TestTheSpanOfAnAttemptThatPanicsEnds(t *testing.T) {
 	tel := newTelemetry()
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) { panic(http.ErrAbortHandler) })
 	rt := otelretry.New(base, atOnce, tel.options()...)
-	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = send(t, t.Context(), rt, "GET", "http://host.example/") })
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		_, _ = send(t, t.Context(), rt, "GET", "http://host.example/")
+	})
 	assert.Len(t, tel.named("HTTP GET"), 1)
 
 	filtered := otelretry.New(base, atOnce, tel.options(otelhttp.WithFilter(func(*http.Request) bool { return false }))...)
@@ -221,7 +226,8 @@ func TestAResendAfterAFilteredOneIsLinkedToTheLastSpan(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	rt := otelretry.New(nil, atOnce, tel.options(otelhttp.WithFilter(func(r *http.Request) bool { return r.URL.Path != "/health" }))...)
+	filter := otelhttp.WithFilter(func(r *http.Request) bool { return r.URL.Path != "/health" })
+	rt := otelretry.New(nil, atOnce, tel.options(filter)...)
 	get := func(ctx context.Context) {
 		_, err := send(t, ctx, rt, "GET", server.URL+"/1")
 		require.NoError(t, err)
@@ -259,7 +265,8 @@ func TestARequestOnTheWayOfARetryIsNoResendItself(t *testing.T) {
 	tel := newTelemetry()
 	url, _ := answering(t, 503, 200)
 	tokens, _ := answering(t, 200)
-	side := otelretry.New(nil, atOnce, tel.options(otelhttp.WithSpanNameFormatter(func(string, *http.Request) string { return "token" }))...)
+	name := otelhttp.WithSpanNameFormatter(func(string, *http.Request) string { return "token" })
+	side := otelretry.New(nil, atOnce, tel.options(name)...)
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		_, err := send(t, req.Context(), side, "GET", tokens)
 		require.NoError(t, err)

@@ -52,7 +52,8 @@ func run() error {
 	// after so short a life: a budget keeps load down, and does not make a server
 	// that is down answer.
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "clients with\trequests\tsucceeded\tattempts per request\tworst 25 ms\tworst 25 ms when up again\t")
+	fmt.Fprintln(table, "clients with\trequests\tsucceeded\tattempts per request\t"+
+		"worst 25 ms\tworst 25 ms when up again\t")
 	for i, s := range storms {
 		r := storm(s.policy, func(left time.Duration) {
 			fmt.Fprintf(os.Stderr, "\rstorm %d of %d: %-22s %.1f s left ", i+1, len(storms), s.name, left.Seconds())

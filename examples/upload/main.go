@@ -85,7 +85,8 @@ func run() (err error) {
 	if resp.StatusCode != http.StatusCreated {
 		return fmt.Errorf("the server answered %s", resp.Status)
 	}
-	fmt.Printf("%s at attempt %d: 64 MiB arrived, and their SHA-256 is the file's\n", resp.Status, retryhttp.OutcomeOf(resp).Attempts)
+	fmt.Printf("%s at attempt %d: 64 MiB arrived, and their SHA-256 is the file's\n",
+		resp.Status, retryhttp.OutcomeOf(resp).Attempts)
 	if used := after.TotalAlloc - before.TotalAlloc; used >= mebibyte {
 		return fmt.Errorf("%d bytes were allocated for it, want less than 1 MiB", used)
 	}

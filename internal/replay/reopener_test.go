@@ -152,7 +152,10 @@ func TestReopenerClosesOnceWhatTheBaseForgot(t *testing.T) {
 		{"read to the end", func(_ *Reopener, o *Reopening) { io.ReadAll(o.Body()) }, false, 1, 0},
 		{"superseded unread", func(_ *Reopener, o *Reopening) { o.Open() }, false, 1, 0},
 		{"superseded in use", func(_ *Reopener, o *Reopening) { o.Body().Read(make([]byte, 1)); o.Open() }, false, 0, 0},
-		{"of an attempt that was cut", func(r *Reopener, o *Reopening) { r.Reopen(context.Background(), o, 0, nil); o.Cut() }, false, 1, 0},
+		{"of an attempt that was cut", func(r *Reopener, o *Reopening) {
+			r.Reopen(context.Background(), o, 0, nil)
+			o.Cut()
+		}, false, 1, 0},
 		{"the attempt failed", func(_ *Reopener, o *Reopening) { o.Open() }, true, 1, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

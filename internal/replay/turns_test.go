@@ -39,7 +39,9 @@ func TestReadOfABodyThatStallsGivesUp(t *testing.T) {
 			{"when its lease is cut", func(_ *Source, r *Reader, _ context.CancelFunc) { r.lease.Cut() }, ErrOver, 0},
 			{"when the source is sealed", func(s *Source, _ *Reader, _ context.CancelFunc) { s.Seal(true) }, ErrOver, 0},
 			{"when it is closed", func(_ *Source, r *Reader, _ context.CancelFunc) { r.Close() }, ErrOver, 0},
-			{"when its context is cancelled", func(_ *Source, _ *Reader, cancel context.CancelFunc) { cancel() }, context.Canceled, 0},
+			{"when its context is cancelled", func(_ *Source, _ *Reader, cancel context.CancelFunc) {
+				cancel()
+			}, context.Canceled, 0},
 			{"at its deadline", func(*Source, *Reader, context.CancelFunc) {}, context.DeadlineExceeded, time.Minute},
 		} {
 			for _, waits := range []bool{false, true} { // for another one's Read

@@ -16,14 +16,27 @@ func (r *report) glance() string {
 		title string
 		cell  func(name string) string
 	}{
-		{fmt.Sprintf("of %d things that this library sets out to do, does", len(probes)), func(name string) string { return fmt.Sprint(yes(of(r.probes, name))) }},
+		{
+			fmt.Sprintf("of %d things that this library sets out to do, does", len(probes)),
+			func(name string) string { return fmt.Sprint(yes(of(r.probes, name))) },
+		},
 		{"GET that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.get, name) }},
 		{"GET that succeeds: allocations above bare", func(name string) string { return allocations(r.costs.get, name) }},
 		{"POST of 64 KiB that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.post, name) }},
 		{"GET that fails twice: CPU time, × a loop", func(name string) string { return cpuRatio(r.costs.retries, name) }},
-		{fmt.Sprintf("PUT of a %s file: held in memory", size(float64(r.sizes.Upload))), func(name string) string { return heldInMemory(of(r.held, name)[fileKind]) }},
-		{fmt.Sprintf("of %d uploads that are failed early: arrive whole, and wrong with a 200", len(earlyKinds)*r.sizes.Tries), func(name string) string { return arrived(of(r.early, name)) }},
-		{"attempts per request in an outage, with default budgets", func(name string) string { return fmt.Sprintf("%.2f", of(r.amplify, name)[0].attempts) }},
+		{
+			fmt.Sprintf("PUT of a %s file: held in memory", size(float64(r.sizes.Upload))),
+			func(name string) string { return heldInMemory(of(r.held, name)[fileKind]) },
+		},
+		{
+			fmt.Sprintf("of %d uploads that are failed early: arrive whole, and wrong with a 200",
+				len(earlyKinds)*r.sizes.Tries),
+			func(name string) string { return arrived(of(r.early, name)) },
+		},
+		{
+			"attempts per request in an outage, with default budgets",
+			func(name string) string { return fmt.Sprintf("%.2f", of(r.amplify, name)[0].attempts) },
+		},
 	}
 	var rows [][]string
 	for _, l := range lines {

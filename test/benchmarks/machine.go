@@ -12,7 +12,8 @@ import (
 // It asks the go command, since the build information of a test names no
 // dependencies.
 func versions() (map[string]string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{if .Replace}}this tree{{else}}{{.Version}}{{end}}", "all").Output()
+	const format = "{{.Path}} {{if .Replace}}this tree{{else}}{{.Version}}{{end}}"
+	out, err := exec.Command("go", "list", "-m", "-f", format, "all").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
@@ -25,7 +26,8 @@ func versions() (map[string]string, error) {
 }
 
 func machine() string {
-	return fmt.Sprintf("%s, %d cores, %s, %s/%s", processor(), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s, %d cores, %s, %s/%s",
+		processor(), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func processor() string {

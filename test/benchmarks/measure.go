@@ -94,7 +94,10 @@ func measureTurn(n int, run func(int) error) (cost, error) {
 	took, tookCPU := time.Since(start), cpuTime()-startCPU
 	runtime.ReadMemStats(&after)
 	each := func(v float64) float64 { return v / float64(n) }
-	return cost{each(float64(took)), each(float64(tookCPU)), each(float64(after.Mallocs - before.Mallocs)), each(float64(after.TotalAlloc - before.TotalAlloc))}, err
+	return cost{
+		each(float64(took)), each(float64(tookCPU)),
+		each(float64(after.Mallocs - before.Mallocs)), each(float64(after.TotalAlloc - before.TotalAlloc)),
+	}, err
 }
 
 // cpuTime is what this process has used so far.

@@ -108,7 +108,8 @@ var probes = []probe{
 	},
 	{
 		"a huge Retry-After is not taken for none",
-		"A 503 with `Retry-After: 9223372037`, whose nanoseconds overflow 64 bits, and one with `99999999999999999999`, which overflows by itself. Yes: neither is followed by another attempt within two hours.",
+		"A 503 with `Retry-After: 9223372037`, whose nanoseconds overflow 64 bits, and one with `99999999999999999999`, " +
+			"which overflows by itself. Yes: neither is followed by another attempt within two hours.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			var early []string
 			for _, value := range []string{"9223372037", "99999999999999999999"} {
@@ -164,7 +165,8 @@ var probes = []probe{
 				resp.Body = &closeCounter{Reader: resp.Body, closes: &closed}
 				return resp, nil
 			}
-			_, _, _ = exchange(p.build(script.New(fail, fail, script.Status(200)), settings{attempts: 3, wait: backoff}), newGet(t))
+			c := p.build(script.New(fail, fail, script.Status(200)), settings{attempts: 3, wait: backoff})
+			_, _, _ = exchange(c, newGet(t))
 			return verdict{yes: closed >= 2}
 		}),
 	},
@@ -178,13 +180,15 @@ var probes = []probe{
 				return resp, nil
 			}
 			start := time.Now()
-			status, _, _ := exchange(p.build(script.New(stall, script.Status(200)), settings{attempts: 3, wait: backoff}), newGet(t))
+			c := p.build(script.New(stall, script.Status(200)), settings{attempts: 3, wait: backoff})
+			status, _, _ := exchange(c, newGet(t))
 			return verdict{yes: status == 200 && time.Since(start) < 10*time.Second}
 		}),
 	},
 	{
 		"the last response is kept",
-		"Nothing but 503. Yes: the caller gets the last one, with its body unread, and a nil error. Where an option does that, it is named.",
+		"Nothing but 503. Yes: the caller gets the last one, with its body unread, and a nil error. " +
+			"Where an option does that, it is named.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			keeps := func(keep bool) bool {
 				base := script.New(script.Status(503))
@@ -200,12 +204,15 @@ var probes = []probe{
 	},
 	{
 		"the caller's request is left as it was",
-		"A PUT with a body and a GetBody, answered 503 and 200. Yes: no field of the caller's *http.Request has changed, as http.RoundTripper's contract has it. Those with a request type of their own are given one that is made from it.",
+		"A PUT with a body and a GetBody, answered 503 and 200. Yes: no field of the caller's " +
+			"*http.Request has changed, as http.RoundTripper's contract has it. " +
+			"Those with a request type of their own are given one that is made from it.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			req := newPut(t, new(int))
 			before := *req
 			header := maps.Clone(req.Header)
-			_, _, _ = exchange(p.build(script.New(script.Status(503), script.Status(200)), settings{attempts: 3, wait: backoff}), req)
+			c := p.build(script.New(script.Status(503), script.Status(200)), settings{attempts: 3, wait: backoff})
+			_, _, _ = exchange(c, req)
 			var changed []string
 			if !maps.EqualFunc(req.Header, header, slices.Equal) {
 				changed = append(changed, "Header")
@@ -221,11 +228,16 @@ var probes = []probe{
 	},
 	{
 		"the caller's body is closed, once",
-		"A PUT that succeeds at once, and one that is answered 503 and 200. Yes: the Close of the body that the caller gave was called exactly once by the end of each, as net/http does. A request type of one's own may have it otherwise.",
+		"A PUT that succeeds at once, and one that is answered 503 and 200. Yes: the Close of the body " +
+			"that the caller gave was called exactly once by the end of each, as net/http does. " +
+			"A request type of one's own may have it otherwise.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			var closes []string
 			yes := true
-			for _, base := range []http.RoundTripper{script.New(script.Status(200)), script.New(script.Status(503), script.Status(200))} {
+			for _, base := range []http.RoundTripper{
+				script.New(script.Status(200)),
+				script.New(script.Status(503), script.Status(200)),
+			} {
 				n := 0
 				_, _, _ = exchange(p.build(base, settings{attempts: 3, wait: backoff}), newPut(t, &n))
 				synctest.Wait()
@@ -240,7 +252,8 @@ var probes = []probe{
 	},
 	{
 		"CloseIdleConnections reaches the base",
-		"The method of http.Client, for those that are called through one. Yes: the base's is called. Those with a client of their own have no such method, and leave that of the http.Client that is inside.",
+		"The method of http.Client, for those that are called through one. Yes: the base's is called. " +
+			"Those with a client of their own have no such method, and leave that of the http.Client that is inside.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			base := &idle{RoundTripper: script.New(script.Status(200))}
 			c, ok := p.build(base, settings{attempts: 3, wait: backoff}).(interface{ CloseIdleConnections() })

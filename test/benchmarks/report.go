@@ -126,11 +126,16 @@ func costTable(results []result) string {
 			count(r.above.allocs), size(r.above.bytes),
 		}
 		if i == floor {
-			cells = []string{r.name, nanoseconds(r.ns), "1", nanoseconds(r.cpu), "1", fmt.Sprintf("(%.0f)", r.allocs), fmt.Sprintf("(%s)", size(r.bytes))}
+			cells = []string{
+				r.name, nanoseconds(r.ns), "1", nanoseconds(r.cpu), "1",
+				fmt.Sprintf("(%.0f)", r.allocs), fmt.Sprintf("(%s)", size(r.bytes)),
+			}
 		}
 		rows = append(rows, cells)
 	}
-	return table([]string{"", "time", "× the first", "CPU time", "× the first", "allocations above the first", "bytes above the first"}, rows)
+	return table([]string{
+		"", "time", "× the first", "CPU time", "× the first", "allocations above the first", "bytes above the first",
+	}, rows)
 }
 
 func (r *report) heldTable() string {
@@ -206,7 +211,9 @@ func (r *report) amplifyTable() string {
 		}
 		rows = append(rows, cells)
 	}
-	return table([]string{"", "all fail: attempts per request", "succeed", "10 % fail: attempts per request", "succeed"}, rows)
+	return table([]string{
+		"", "all fail: attempts per request", "succeed", "10 % fail: attempts per request", "succeed",
+	}, rows)
 }
 
 func (r *report) probeTable() string {

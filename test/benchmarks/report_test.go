@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	directory = flag.String("report", "", "directory to write the report into, from a run of full size; none: a small one, thrown away")
-	rounds    = flag.Int("rounds", 3, "how often each measurement is made")
+	directory = flag.String("report", "",
+		"directory to write the report into, from a run of full size; none: a small one, thrown away")
+	rounds = flag.Int("rounds", 3, "how often each measurement is made")
 )
 
 // TestReport measures everything and writes the report. Without a directory it

@@ -77,6 +77,7 @@ func requests(rounds int, full bool) (c costs, err error) {
 	}
 	once := settings{attempts: 3}
 	again := settings{attempts: 3, retryAll: true}
+	withLoop := withFloor("a loop and nothing else", loop)
 	measurements := []struct {
 		into   *[]result
 		rounds int
@@ -94,13 +95,15 @@ func requests(rounds int, full bool) (c costs, err error) {
 			return repeat(p.build(roundTripperFunc(succeed), once), "POST", nowhere, make([]byte, 64<<10)), nothing
 		}},
 		{&c.loopback, rounds, scale(1_000), peers, func(p peer) (func(int) error, func()) {
-			base, url, stop := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+			base, url, stop := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "ok")
+			}))
 			return repeat(p.build(base, once), "GET", url, nil), stop
 		}},
-		{&c.retries, many, scale(1_000), withFloor("a loop and nothing else", loop), func(p peer) (func(int) error, func()) {
+		{&c.retries, many, scale(1_000), withLoop, func(p peer) (func(int) error, func()) {
 			return repeat(p.build(failTwice(newShortBody), again), "GET", nowhere, nil), nothing
 		}},
-		{&c.retriesOnLoopback, rounds, scale(500), withFloor("a loop and nothing else", loop), func(p peer) (func(int) error, func()) {
+		{&c.retriesOnLoopback, rounds, scale(500), withLoop, func(p peer) (func(int) error, func()) {
 			base, url, stop := serve(failingTwice())
 			return repeat(p.build(base, again), "GET", url, nil), stop
 		}},

@@ -51,7 +51,9 @@ var noSideEffects = connect.WithClientOptions(
 // sayHandler answers with what it was told, or with err.
 func sayHandler(err error) http.HandlerFunc {
 	handler := connect.NewUnaryHandler(sayProcedure,
-		func(_ context.Context, req *connect.Request[wrapperspb.StringValue]) (*connect.Response[wrapperspb.StringValue], error) {
+		func(
+			_ context.Context, req *connect.Request[wrapperspb.StringValue],
+		) (*connect.Response[wrapperspb.StringValue], error) {
 			return connect.NewResponse(req.Msg), err
 		},
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
@@ -70,6 +72,7 @@ func TestConnectUnaryIsSentOnceUnlessItIsKnownToBeIdempotent(t *testing.T) {
 	}}
 	withKey := connect.NewRequest(wrapperspb.String("hello"))
 	withKey.Header().Set("Idempotency-Key", "17")
+	noGET := connect.WithIdempotency(connect.IdempotencyNoSideEffects)
 
 	for name, tt := range map[string]struct {
 		policy   retryhttp.Policy
@@ -79,7 +82,7 @@ func TestConnectUnaryIsSentOnceUnlessItIsKnownToBeIdempotent(t *testing.T) {
 		attempts int
 	}{
 		"nothing known":             {method: "POST", attempts: 1},
-		"no side effects, no GET":   {options: []connect.ClientOption{connect.WithIdempotency(connect.IdempotencyNoSideEffects)}, method: "POST", attempts: 1},
+		"no side effects, no GET":   {options: []connect.ClientOption{noGET}, method: "POST", attempts: 1},
 		"no side effects, with GET": {options: []connect.ClientOption{noSideEffects}, method: "GET", attempts: 2},
 		"by its path":               {policy: byPath, method: "POST", attempts: 2},
 		"key":                       {req: withKey, method: "POST", attempts: 2},
@@ -117,7 +120,8 @@ func TestConnectCodesThatAreRetried(t *testing.T) {
 	}
 	for code := connect.CodeCanceled; code <= connect.CodeUnauthenticated; code++ {
 		server := failing(sayHandler(connect.NewError(code, errors.New("why"))))
-		_, err := sayTo(server, retryhttp.Policy{}, noSideEffects).CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+		hello := connect.NewRequest(wrapperspb.String("hello"))
+		_, err := sayTo(server, retryhttp.Policy{}, noSideEffects).CallUnary(t.Context(), hello)
 		server.Close()
 		assert.Equal(t, code, connect.CodeOf(err))
 		assert.ErrorContains(t, err, "why")
@@ -134,7 +138,8 @@ func TestConnectWithGRPCWebCodesAreNotSeen(t *testing.T) {
 	server := failing(sayHandler(connect.NewError(connect.CodeUnavailable, nil)))
 	defer server.Close()
 	always := retryhttp.Policy{Idempotent: func(*http.Request) bool { return true }}
-	_, err := sayTo(server, always, connect.WithGRPCWeb()).CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+	hello := connect.NewRequest(wrapperspb.String("hello"))
+	_, err := sayTo(server, always, connect.WithGRPCWeb()).CallUnary(t.Context(), hello)
 	assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
 	assert.Len(t, server.got(), 1)
 }

@@ -27,7 +27,8 @@ func TestTheTableOfClientsIsThatOfTheExamples(t *testing.T) {
 	document, err := os.ReadFile("../../docs/sdks.md")
 	require.NoError(t, err)
 	var rows []string
-	for _, link := range regexp.MustCompile(`\[Example\]\(\.\./test/integrations/([^)]+)\) \|\n`).FindAllStringSubmatch(string(document), -1) {
+	links := regexp.MustCompile(`\[Example\]\(\.\./test/integrations/([^)]+)\) \|\n`)
+	for _, link := range links.FindAllStringSubmatch(string(document), -1) {
 		rows = append(rows, link[1])
 	}
 	assert.ElementsMatch(t, examples, rows)

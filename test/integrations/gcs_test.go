@@ -96,7 +96,9 @@ func bucket(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"name": "17"}`)
 }
 
-func gcsObject(t *testing.T, base http.RoundTripper, url string, policy retryhttp.Policy, own ...storage.RetryOption) *storage.ObjectHandle {
+func gcsObject(
+	t *testing.T, base http.RoundTripper, url string, policy retryhttp.Policy, own ...storage.RetryOption,
+) *storage.ObjectHandle {
 	client, err := newGCS(t.Context(), base, url, policy)
 	require.NoError(t, err)
 	client.SetRetry(own...) // on top of the Example's

@@ -74,7 +74,8 @@ func TestGitHubKeepsTheErrorOfTheLastAttempt(t *testing.T) {
 	server := failing(http.NotFound)
 	server.Close()
 
-	_, _, err := githubClient(t, server.URL, threeAttempts(retryhttp.Policy{})).Repositories.Get(t.Context(), "golang", "go")
+	client := githubClient(t, server.URL, threeAttempts(retryhttp.Policy{}))
+	_, _, err := client.Repositories.Get(t.Context(), "golang", "go")
 	var failure *retryhttp.Error
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, 3, failure.Attempts)

@@ -35,7 +35,8 @@ func Example_httpcache() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Printf("%s, from the cache: %t, requests: %d\n", body, resp.Header.Get(httpcache.XFromCache) != "", len(server.got()))
+		fmt.Printf("%s, from the cache: %t, requests: %d\n",
+			body, resp.Header.Get(httpcache.XFromCache) != "", len(server.got()))
 	}
 	// Output:
 	// hello, from the cache: false, requests: 2

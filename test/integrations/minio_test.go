@@ -77,7 +77,8 @@ func TestMinioLeavesRetriesToTheTransport(t *testing.T) {
 	server := failing(storeObject, 503, 503, 503, 503)
 	defer server.Close()
 
-	object, err := minioClient(t, server.URL, threeAttempts(minioPolicy)).GetObject(t.Context(), "books", "17", minio.GetObjectOptions{})
+	client := minioClient(t, server.URL, threeAttempts(minioPolicy))
+	object, err := client.GetObject(t.Context(), "books", "17", minio.GetObjectOptions{})
 	require.NoError(t, err) // it has not asked yet
 	defer object.Close()
 	_, err = io.ReadAll(object)

@@ -179,7 +179,8 @@ func TestProxyStopsWaitingWhenItsClientHasGone(t *testing.T) {
 func TestProxySwitchesProtocolsAfterARetry(t *testing.T) {
 	backend := failing(echo, 503)
 	defer backend.Close()
-	conn, _, err := websocket.Dial(t.Context(), proxyTo(t, backend, func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute }), nil)
+	url := proxyTo(t, backend, func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute })
+	conn, _, err := websocket.Dial(t.Context(), url, nil)
 	require.NoError(t, err)
 	defer conn.CloseNow()
 	answer, err := say(t.Context(), conn, "hello")

@@ -19,7 +19,9 @@ import (
 )
 
 // forwarded sends a PUT through a proxy to backend, in a bubble.
-func forwarded(t *testing.T, backend http.HandlerFunc, body io.Reader, policy retryhttp.Policy) *httptest.ResponseRecorder {
+func forwarded(
+	t *testing.T, backend http.HandlerFunc, body io.Reader, policy retryhttp.Policy,
+) *httptest.ResponseRecorder {
 	_, base, stop := memnet.Serve(backend)
 	defer stop()
 	proxy := newProxy(&url.URL{Scheme: "http", Host: "backend.example"}, base, policy)

@@ -107,6 +107,7 @@ func s3Config(url string) aws.Config {
 var s3Get = &s3.GetObjectInput{Bucket: aws.String("books"), Key: aws.String("17")}
 
 func s3Put(t *testing.T, client *s3.Client, body io.Reader, options ...func(*s3.Options)) error {
-	_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: s3Get.Bucket, Key: s3Get.Key, Body: body}, options...)
+	input := &s3.PutObjectInput{Bucket: s3Get.Bucket, Key: s3Get.Key, Body: body}
+	_, err := client.PutObject(t.Context(), input, options...)
 	return err
 }

@@ -53,7 +53,10 @@ func (f figure) draw(dir string) error {
 	p.Title.Text = f.title
 	p.X.Label.Text, p.Y.Label.Text = f.xLabel, f.yLabel
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
-	for _, s := range []*font.Font{&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font, &p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font} {
+	for _, s := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+	} {
 		sans.Size = 15
 		*s = sans
 	}
@@ -96,7 +99,8 @@ func (f figure) draw(dir string) error {
 		return err
 	}
 	// Where the font is not installed, one of the same widths.
-	text := bytes.ReplaceAll(buf.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif"))
+	text := bytes.ReplaceAll(buf.Bytes(),
+		[]byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif"))
 	return os.WriteFile(filepath.Join(dir, f.file), text, 0o644)
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/sim"
 )
 
-var directory = flag.String("report", "", "directory to write the report into, from runs of full size; none: a small one, thrown away")
+var directory = flag.String("report", "",
+	"directory to write the report into, from runs of full size; none: a small one, thrown away")
 
 // TestReport runs every experiment and writes what comes of it. Without a
 // directory it does so at the smallest size, to see that it works.
@@ -122,10 +123,17 @@ kind of failure is described in "Metastable Failures in Distributed Systems", Na
 		{"Burst 2, 1,000 processes", burst(2), 1000, 120 * time.Second, false},
 		{"Burst 1, 1,000 processes", burst(1), 1000, 120 * time.Second, false},
 	}
-	f := figure{file: "collapse.svg", title: "A spike of load, and what comes after it", xLabel: "time (s); the spike is between the thin grey lines", yLabel: "successes per second", yMax: 66, marks: []float64{20, 30}}
+	f := figure{
+		file: "collapse.svg", title: "A spike of load, and what comes after it",
+		xLabel: "time (s); the spike is between the thin grey lines",
+		yLabel: "successes per second", yMax: 66, marks: []float64{20, 30},
+	}
 	var rows [][]string
 	for _, c := range cases {
-		got := sim.Collapse{Policy: c.policy, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second, Until: c.until, Seeds: r.size(20)}.Run(r.t)
+		got := sim.Collapse{
+			Policy: c.policy, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second,
+			Until: c.until, Seeds: r.size(20),
+		}.Run(r.t)
 		slices.Sort(got.Recovery)
 		recovered := fmt.Sprintf("%d of %d", got.Recovered(sim.Never-1), len(got.Recovery))
 		median, slowest := "never", "never"
@@ -172,7 +180,10 @@ coincides with the default.
 
 "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.`)
 	ps := []float64{0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1}
-	f := figure{file: "budgets.svg", title: "Load on a failing server", xLabel: "probability that an attempt fails", yLabel: "attempts per request", yMax: 4}
+	f := figure{
+		file: "budgets.svg", title: "Load on a failing server",
+		xLabel: "probability that an attempt fails", yLabel: "attempts per request", yMax: 4,
+	}
 	var head []string
 	rows := make([][]string, len(ps))
 	for i, p := range ps {
@@ -215,14 +226,24 @@ that is right for a small client is far too small for a busy one.`)
 	for _, c := range cases {
 		row := []string{c.name}
 		for _, d := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
-			got := sim.Blip{Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: d, After: 3 * time.Second, Bin: 100 * time.Millisecond, Seeds: r.size(10)}.Run(r.t)
+			got := sim.Blip{
+				Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: d, After: 3 * time.Second,
+				Bin: 100 * time.Millisecond, Seeds: r.size(10),
+			}.Run(r.t)
 			row = append(row, fmt.Sprintf("%.2f %% of %.0f", 100*got.LostPart, got.Failed.Value))
 		}
-		got := sim.Blip{Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: 35 * time.Second, Bin: time.Second, Seeds: 1}.Run(r.t)
+		got := sim.Blip{
+			Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: 35 * time.Second,
+			Bin: time.Second, Seeds: 1,
+		}.Run(r.t)
 		load := got.Relative()
-		rows = append(rows, append(row, fmt.Sprintf("%.2f", load[0]), fmt.Sprintf("%.2f", load[4]), fmt.Sprintf("%.3f", mean(load[30:]))))
+		rows = append(rows, append(row,
+			fmt.Sprintf("%.2f", load[0]), fmt.Sprintf("%.2f", load[4]), fmt.Sprintf("%.3f", mean(load[30:]))))
 	}
-	r.table([]string{"client", "lost after 100 ms", "lost after 300 ms", "load in an outage (one run): 1st second", "5th second", "after 30 s"}, rows)
+	r.table([]string{
+		"client", "lost after 100 ms", "lost after 300 ms",
+		"load in an outage (one run): 1st second", "5th second", "after 30 s",
+	}, rows)
 }
 
 func mean(values []float64) float64 {
@@ -248,7 +269,10 @@ since each has a Burst of 5; it takes the time in which they spend it.`)
 			if !r.full && n > 100 {
 				continue
 			}
-			got := sim.Fleet{Policy: defaults, Processes: n, Rate: 1000, WarmUp: 20 * time.Second, Failing: p, For: 3 * time.Minute, Seeds: 1}.Run(r.t)
+			got := sim.Fleet{
+				Policy: defaults, Processes: n, Rate: 1000, WarmUp: 20 * time.Second,
+				Failing: p, For: 3 * time.Minute, Seeds: 1,
+			}.Run(r.t)
 			row = append(row, fmt.Sprintf("%.3f / %.1f %%", got.SettledLoad.Value, 100*got.SettledSuccess.Value))
 			if p == 1 {
 				row = append(row, fmt.Sprintf("%.2f", slices.Max(got.LoadSeries)), fmt.Sprintf("%.0f s", got.Calm.Seconds()))
@@ -280,11 +304,19 @@ them returns sooner. This library adds up to half of what was asked, so that the
 		{"jitter of 250 ms", spread(250 * time.Millisecond)},
 		{"no jitter", spread(0)},
 	}
-	f := figure{file: "storm.svg", title: "1,000 clients after \"Retry-After: 5\"", xLabel: "time (s)", yLabel: "arrivals in 50 ms", yMax: 250}
+	f := figure{
+		file: "storm.svg", title: "1,000 clients after \"Retry-After: 5\"",
+		xLabel: "time (s)", yLabel: "arrivals in 50 ms", yMax: 250,
+	}
 	var rows [][]string
 	for _, c := range cases {
-		got := sim.Herd{Policy: c.policy, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 100, Seeds: r.size(20)}.Run(r.t)
-		rows = append(rows, []string{c.name, fmt.Sprintf("%.3f s", got.Soonest.Seconds()), fmt.Sprintf("%.0f", got.Peak.Value), fmt.Sprintf("%.0f", got.Served.Value), fmt.Sprintf("%.0f", got.Attempts.Value)})
+		got := sim.Herd{
+			Policy: c.policy, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 100, Seeds: r.size(20),
+		}.Run(r.t)
+		rows = append(rows, []string{
+			c.name, fmt.Sprintf("%.3f s", got.Soonest.Seconds()), fmt.Sprintf("%.0f", got.Peak.Value),
+			fmt.Sprintf("%.0f", got.Served.Value), fmt.Sprintf("%.0f", got.Attempts.Value),
+		})
 		line := curve{name: c.name}
 		arrivals := append(got.Arrivals, make([]float64, 1600)...) // nothing comes after the last
 		for i := 450; i < 1600; i += 5 {                           // five bins of 10 ms
@@ -296,7 +328,9 @@ them returns sooner. This library adds up to half of what was asked, so that the
 		}
 		f.curves = append(f.curves, line)
 	}
-	r.table([]string{"clients with", "soonest return", "most arrivals in 10 ms", "served within 4 attempts", "attempts"}, rows)
+	r.table([]string{
+		"clients with", "soonest return", "most arrivals in 10 ms", "served within 4 attempts", "attempts",
+	}, rows)
 	r.add("The plot is cut at 250: without jitter all thousand arrive at once, again and again.")
 	r.draw(f)
 }
@@ -324,7 +358,8 @@ takes 4.6 s at N = 100; here the cap comes before the draw, as everywhere in thi
 			got := sim.Contend(r.t, r.size(200), n, c.Backoff)
 			ms := sim.MeanOf(got, func(c sim.Contended) float64 { return float64(c.Time.Milliseconds()) }).Value
 			calls := sim.MeanOf(got, func(c sim.Contended) float64 { return c.Calls }).Value
-			row = append(row, fmt.Sprintf("%.0f / %.0f (%d / %.0f)", ms, calls, c.Model[n].Time.Milliseconds(), c.Model[n].Calls))
+			row = append(row, fmt.Sprintf("%.0f / %.0f (%d / %.0f)",
+				ms, calls, c.Model[n].Time.Milliseconds(), c.Model[n].Calls))
 		}
 		rows = append(rows, row)
 	}
@@ -344,7 +379,9 @@ has retried. In three services in a row they make %d: no header tells. A budget 
 		policy func() retryhttp.Policy
 		rate   float64
 	}{{"default policy, 100/s", defaults, 100}, {"no budget, 10/s", unlimited, 10}} {
-		got := sim.Cascade(r.t, r.size(3), sim.Chain{Transports: 3, PerSecond: c.rate, Up: 20 * time.Second, Down: 60 * time.Second, After: 10 * time.Second}, c.policy)
+		got := sim.Cascade(r.t, r.size(3), sim.Chain{
+			Transports: 3, PerSecond: c.rate, Up: 20 * time.Second, Down: 60 * time.Second, After: 10 * time.Second,
+		}, c.policy)
 		load := func(from, to int) string {
 			return fmt.Sprintf("%.2f", sim.MeanOf(got, func(c sim.Chained) float64 { return c.Load(20+from, 20+to) }).Value)
 		}

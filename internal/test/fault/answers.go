@@ -27,11 +27,15 @@ var Answers = []*Fault{
 		x.Head(unavailable, -1, "busy")
 		x.Receive()
 	}},
-	{Name: "503 before it reads the request, of which it then aborts the answer", Effect: Fails, Answer: func(x *Exchange) {
-		x.Head(unavailable, 100, "busy")
-		x.Glance()
-		x.abort()
-	}},
+	{
+		Name:   "503 before it reads the request, of which it then aborts the answer",
+		Effect: Fails,
+		Answer: func(x *Exchange) {
+			x.Head(unavailable, 100, "busy")
+			x.Glance()
+			x.abort()
+		},
+	},
 	{Name: "429 with a Retry-After that is past", Effect: Fails, Answer: func(x *Exchange) {
 		x.Receive()
 		x.w.Header().Set("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")
@@ -121,13 +125,17 @@ var WireAnswers = []*Fault{
 	wire("two Content-Lengths", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nhello"),
 	wire("a 503 shorter than its Content-Length", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nbusy"),
 	wire("a 503 longer than its Content-Length", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy and more"),
-	wire("a 503 and another answer", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+	wire("a 503 and another answer", Fails,
+		"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
 	wire("a 503 with a chunk of no size", Fails, "HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nbusy\r\n"),
 	wire("a success shorter than its Content-Length", Spoils, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nreceived"),
-	wire("a success with a chunk of no size", Spoils, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nbusy\r\n"),
-	wire("a success whose last chunk is missing", Spoils, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nreceived\r\n"),
+	wire("a success with a chunk of no size", Spoils,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nbusy\r\n"),
+	wire("a success whose last chunk is missing", Spoils,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nreceived\r\n"),
 	wire("100 Continue, and no answer", Fails, "HTTP/1.1 100 Continue\r\n\r\n"),
-	wire("a thousand interim responses, and no answer", Fails, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload; as=style; nopush\r\n\r\n", 1000)),
+	wire("a thousand interim responses, and no answer", Fails,
+		strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload; as=style; nopush\r\n\r\n", 1000)),
 	{Name: "a header that never ends", Effect: Fails, Wire: true, Answer: func(x *Exchange) {
 		x.Receive()
 		c := x.conn("HTTP/1.1 200 OK\r\n")

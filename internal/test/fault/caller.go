@@ -39,7 +39,9 @@ func (c Case) Limited(ctx context.Context) (context.Context, context.CancelFunc,
 // Leaving returns an rt whose caller goes, with cancel, if nothing else ends the
 // case's request. The caller goes when one of two places reports that it hangs; the
 // second may be nil.
-func (c Case) Leaving(ctx context.Context, cancel context.CancelFunc, rt http.RoundTripper, hung, orHung <-chan struct{}) http.RoundTripper {
+func (c Case) Leaving(
+	ctx context.Context, cancel context.CancelFunc, rt http.RoundTripper, hung, orHung <-chan struct{},
+) http.RoundTripper {
 	if !c.HangsForEver() {
 		return rt
 	}

@@ -102,7 +102,8 @@ type Result struct {
 func (r Result) Succeeded() bool { return r.Whole }
 
 func (r Result) String() string {
-	return fmt.Sprintf("status %d, error %v, error of the body %v, whole %t, %+v", r.Status, r.Err, r.BodyErr, r.Whole, r.Outcome)
+	return fmt.Sprintf("status %d, error %v, error of the body %v, whole %t, %+v",
+		r.Status, r.Err, r.BodyErr, r.Whole, r.Outcome)
 }
 
 // Send makes the n-th request, called id, to the server at url, with an account

@@ -33,7 +33,8 @@ type Arrival struct {
 }
 
 func (a *Arrival) String() string {
-	return fmt.Sprintf("%s, %d bytes, whole %t, exact %t, trailer %q, answered %d", a.method, a.read, a.whole, a.exact, a.trailer, a.status)
+	return fmt.Sprintf("%s, %d bytes, whole %t, exact %t, trailer %q, answered %d",
+		a.method, a.read, a.whole, a.exact, a.trailer, a.status)
 }
 
 // Ledger is an account of all requests. It is safe for concurrent use.

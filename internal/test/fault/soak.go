@@ -53,7 +53,8 @@ type Tally struct {
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d requests, %d attempts: %d succeeded, %d broke off in the answer, %d ended in another response, %d in an error",
+	return fmt.Sprintf("%d requests, %d attempts: %d succeeded, %d broke off in the answer, "+
+		"%d ended in another response, %d in an error",
 		t.Requests, t.Attempts, t.Succeeded, t.Spoiled, t.Responses, t.Errors)
 }
 
@@ -153,7 +154,10 @@ func (s Soak) start() (*soaking, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: attemptTimeout, PingTimeout: attemptTimeout},
 	}
-	run.rt = retryhttp.New(run.base, retryhttp.Policy{Budget: retryhttp.Unlimited{}, Backoff: retryhttp.FullJitter(10*time.Millisecond, time.Second)})
+	run.rt = retryhttp.New(run.base, retryhttp.Policy{
+		Budget:  retryhttp.Unlimited{},
+		Backoff: retryhttp.FullJitter(10*time.Millisecond, time.Second),
+	})
 	return run, nil
 }
 

@@ -70,7 +70,9 @@ func BrookersWait(int, time.Duration) time.Duration { return 50 * time.Milliseco
 
 // PartialFailure has the clients send to a server that fails each attempt with
 // probability p, after a time with a mean of 10 ms.
-func PartialFailure(t *testing.T, seeds int, load OpenLoop, p float64, policy func() (retryhttp.Policy, float64)) []Budgeted {
+func PartialFailure(
+	t *testing.T, seeds int, load OpenLoop, p float64, policy func() (retryhttp.Policy, float64),
+) []Budgeted {
 	t.Helper()
 	return Runs(t, seeds, func(t *testing.T, rng *rand.Rand) Budgeted {
 		server := &flaky{p: p, latency: 10 * time.Millisecond, rng: fork(rng)}

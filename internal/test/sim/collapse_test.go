@@ -20,7 +20,10 @@ func unbounded(b retryhttp.Backoff) func() retryhttp.Policy {
 
 func TestServiceRecoversFromSpikeWithoutRetries(t *testing.T) {
 	once := func() retryhttp.Policy { return retryhttp.Policy{MaxAttempts: 1} }
-	c := Collapse{Policy: once, Processes: 1, Spike: 100, SpikeFor: 10 * time.Second, Until: 80 * time.Second, Seeds: 8 / fewer}
+	c := Collapse{
+		Policy: once, Processes: 1, Spike: 100, SpikeFor: 10 * time.Second,
+		Until: 80 * time.Second, Seeds: 8 / fewer,
+	}
 	r := c.Run(t)
 	assert.Equal(t, c.Seeds, r.Recovered(15*time.Second), "%v", r.Recovery)
 	assert.Zero(t, total(r.Goodput[30:35]), "the spike did break it")
@@ -33,7 +36,8 @@ func TestServiceNeverRecoversFromSpikeWithBackoffAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Collapse{
-				Policy: unbounded(backoff), Processes: 1, Spike: 100, SpikeFor: 10 * time.Second, Until: 140 * time.Second, Seeds: 4 / fewer,
+				Policy: unbounded(backoff), Processes: 1, Spike: 100, SpikeFor: 10 * time.Second,
+				Until: 140 * time.Second, Seeds: 4 / fewer,
 			}.Run(t)
 			assert.Zero(t, r.Recovered(Never), "%v", r.Recovery)
 			assert.Zero(t, r.Settled.Value, "successes per second")
@@ -47,13 +51,15 @@ func TestServiceRecoversFromSpikeWithDefaultPolicy(t *testing.T) {
 		processes, seeds int
 		until, within    time.Duration
 	}{
-		"in one process":    {1, 20, 65 * time.Second, 15 * time.Second},
-		"in 100 processes":  {100, 20, 65 * time.Second, 20 * time.Second},
-		"in 1000 processes": {1000, 4, 180 * time.Second, 2 * time.Minute}, // 25 s between the requests of one, which has Burst tokens
+		"in one process":   {1, 20, 65 * time.Second, 15 * time.Second},
+		"in 100 processes": {100, 20, 65 * time.Second, 20 * time.Second},
+		// It is 25 s between the requests of one process, which has Burst tokens.
+		"in 1000 processes": {1000, 4, 180 * time.Second, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Collapse{
-				Policy: defaults, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second, Until: c.until, Seeds: c.seeds / fewer,
+				Policy: defaults, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second,
+				Until: c.until, Seeds: c.seeds / fewer,
 			}.Run(t)
 			assert.Equal(t, c.seeds/fewer, r.Recovered(c.within), "%v", r.Recovery)
 			assert.Zero(t, total(r.Goodput[30:35]), "the spike did break it")
@@ -65,7 +71,10 @@ func TestServiceShrugsOffSmallSpikeWithBackoff(t *testing.T) {
 	// The spike of the published model, 80 a second for 5 s, from which backoff
 	// and jitter do recover.
 	jitter := retryhttp.FullJitter(20*time.Second, 40*time.Second)
-	c := Collapse{Policy: unbounded(jitter), Processes: 1, Spike: 80, SpikeFor: 5 * time.Second, Until: 80 * time.Second, Seeds: 12 / fewer}
+	c := Collapse{
+		Policy: unbounded(jitter), Processes: 1, Spike: 80, SpikeFor: 5 * time.Second,
+		Until: 80 * time.Second, Seeds: 12 / fewer,
+	}
 	r := c.Run(t)
 	assert.Equal(t, c.Seeds, r.Recovered(15*time.Second), "%v", r.Recovery)
 }

@@ -41,19 +41,24 @@ func Contenders() []Contender {
 	const ms, limit = time.Millisecond, 2 * time.Second
 	return []Contender{
 		{"none", retryhttp.Constant(0), map[int]Contended{
-			10: {380 * ms, 50.8}, 20: {603 * ms, 152.4}, 50: {1139 * ms, 689.4}, 100: {2028 * ms, 2422.3}, 190: {3537 * ms, 8004.9},
+			10: {380 * ms, 50.8}, 20: {603 * ms, 152.4}, 50: {1139 * ms, 689.4},
+			100: {2028 * ms, 2422.3}, 190: {3537 * ms, 8004.9},
 		}},
 		{"exponential", retryhttp.Exponential(10*ms, limit), map[int]Contended{
-			10: {3438 * ms, 50.7}, 20: {14451 * ms, 150.0}, 50: {36348 * ms, 623.9}, 100: {63474 * ms, 1854.8}, 190: {101367 * ms, 5165.1},
+			10: {3438 * ms, 50.7}, 20: {14451 * ms, 150.0}, 50: {36348 * ms, 623.9},
+			100: {63474 * ms, 1854.8}, 190: {101367 * ms, 5165.1},
 		}},
 		{"equal jitter", retryhttp.EqualJitter(10*ms, limit), map[int]Contended{
-			10: {725 * ms, 42.5}, 20: {1618 * ms, 108.0}, 50: {4251 * ms, 347.1}, 100: {6624 * ms, 812.2}, 190: {9426 * ms, 1759.9},
+			10: {725 * ms, 42.5}, 20: {1618 * ms, 108.0}, 50: {4251 * ms, 347.1},
+			100: {6624 * ms, 812.2}, 190: {9426 * ms, 1759.9},
 		}},
 		{"full jitter", retryhttp.FullJitter(10*ms, limit), map[int]Contended{
-			10: {466 * ms, 39.0}, 20: {998 * ms, 100.2}, 50: {2885 * ms, 332.7}, 100: {4911 * ms, 795.8}, 190: {7457 * ms, 1771.6},
+			10: {466 * ms, 39.0}, 20: {998 * ms, 100.2}, 50: {2885 * ms, 332.7},
+			100: {4911 * ms, 795.8}, 190: {7457 * ms, 1771.6},
 		}},
 		{"decorrelated jitter", retryhttp.DecorrelatedJitter(5*ms, limit), map[int]Contended{
-			10: {436 * ms, 37.7}, 20: {817 * ms, 100.9}, 50: {2193 * ms, 374.8}, 100: {4241 * ms, 1001.9}, 190: {6785 * ms, 2445.2},
+			10: {436 * ms, 37.7}, 20: {817 * ms, 100.9}, 50: {2193 * ms, 374.8},
+			100: {4241 * ms, 1001.9}, 190: {6785 * ms, 2445.2},
 		}},
 	}
 }

@@ -39,7 +39,8 @@ func TestFleetStaysWithinItsBudgets(t *testing.T) {
 		t.Run(fmt.Sprintf("%d processes, %v failing", c.processes, c.failing), func(t *testing.T) {
 			t.Parallel()
 			r := Fleet{
-				Policy: defaults, Processes: c.processes, Rate: rate, WarmUp: 20 * time.Second, Failing: c.failing, For: time.Minute, Seeds: 4 / fewer,
+				Policy: defaults, Processes: c.processes, Rate: rate, WarmUp: 20 * time.Second,
+				Failing: c.failing, For: time.Minute, Seeds: 4 / fewer,
 			}.Run(t)
 			assert.LessOrEqual(t, r.Spent, 1.0, "of the tokens")
 			assert.GreaterOrEqual(t, r.SettledLoad.Value, c.load[0])

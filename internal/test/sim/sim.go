@@ -44,7 +44,9 @@ func Runs[R any](t *testing.T, n int, f func(t *testing.T, rng *rand.Rand) R) []
 // Poisson calls f in a goroutine of its own for each arrival of a Poisson
 // process whose rate per second at a time since the start is given, from now
 // until end, and returns when all of them have. The rate must not exceed most.
-func Poisson(rng *rand.Rand, end time.Duration, most float64, rate func(time.Duration) float64, f func(at time.Duration)) {
+func Poisson(
+	rng *rand.Rand, end time.Duration, most float64, rate func(time.Duration) float64, f func(at time.Duration),
+) {
 	var wg sync.WaitGroup
 	start := time.Now()
 	for {

@@ -20,7 +20,9 @@ import (
 )
 
 // forEach runs test in a bubble for each of the peers that something is wanted of.
-func forEach[T any](t *testing.T, wanted map[string]T, test func(t *testing.T, build func(http.RoundTripper) doer, want T)) {
+func forEach[T any](
+	t *testing.T, wanted map[string]T, test func(t *testing.T, build func(http.RoundTripper) doer, want T),
+) {
 	for name, want := range wanted {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, peers, name)
@@ -107,7 +109,10 @@ func TestAttemptsWhereTheCertificateIsBad(t *testing.T) {
 }
 
 func TestAttemptsWhereTheHostDoesNotExist(t *testing.T) {
-	unknown := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "example.com", IsNotFound: true}}
+	unknown := &net.OpError{
+		Op: "dial", Net: "tcp",
+		Err: &net.DNSError{Err: "no such host", Name: "example.com", IsNotFound: true},
+	}
 	forEach(t, map[string]int{
 		"go-retryablehttp": 4, "rehttp": 1, "heimdall": 4, "resty": 1, "failsafehttp": 4, "backoff": 4,
 		"retryhttp": 1,

@@ -149,7 +149,8 @@ func TestFailsafeCutsTheLastDelayToTheMaxDuration(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, wait/2, theirs.at[1].Sub(theirs.at[0]))
 
-		_, err = get(t, t.Context(), retrying(retryhttp.Policy{Backoff: retryhttp.Constant(wait), MaxElapsed: wait / 2})(ours))
+		policy := retryhttp.Policy{Backoff: retryhttp.Constant(wait), MaxElapsed: wait / 2}
+		_, err = get(t, t.Context(), retrying(policy)(ours))
 		require.NoError(t, err)
 		assert.Equal(t, 1, ours.count())
 	})

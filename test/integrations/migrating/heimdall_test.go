@@ -66,7 +66,11 @@ func TestHeimdallsBackoffsHaveTheirLike(t *testing.T) {
 	}
 	const jitter = time.Second
 	synctest.Test(t, func(t *testing.T) {
-		spans := []span{{time.Second, 2 * time.Second}, {3 * time.Second, 4 * time.Second}, {5 * time.Second, 6 * time.Second}}
+		spans := []span{
+			{time.Second, 2 * time.Second},
+			{3 * time.Second, 4 * time.Second},
+			{5 * time.Second, 6 * time.Second},
+		}
 		assertWaits(t, with(heimdall.NewExponentialBackoff(time.Second, 5*time.Second, 3, jitter)), spans...)
 		backoff := retryhttp.Geometric(time.Second, 5*time.Second, 3).PlusJitter(jitter)
 		assertWaits(t, retrying(retryhttp.Policy{Backoff: backoff}), spans...)

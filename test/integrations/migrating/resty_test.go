@@ -65,7 +65,11 @@ func restyOver(rt http.RoundTripper) *resty.Client {
 }
 
 func TestRestysWaitsHaveTheirLike(t *testing.T) {
-	spans := []span{{time.Second, 2 * time.Second}, {2 * time.Second, 4 * time.Second}, {2500 * time.Millisecond, 5 * time.Second}}
+	spans := []span{
+		{time.Second, 2 * time.Second},
+		{2 * time.Second, 4 * time.Second},
+		{2500 * time.Millisecond, 5 * time.Second},
+	}
 	synctest.Test(t, func(t *testing.T) {
 		assertWaits(t, func(base http.RoundTripper) doer {
 			return viaResty{restyOver(base).SetRetryCount(3).
@@ -79,7 +83,8 @@ func TestRestysWaitsHaveTheirLike(t *testing.T) {
 func TestRestysRetriesMultiplyWithThoseBeneath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := answering(http.StatusServiceUnavailable)
-		_, err := get(t, t.Context(), viaResty{newResty(retryhttp.New(base, retryhttp.Policy{Budget: retryhttp.Unlimited{}}))})
+		rt := retryhttp.New(base, retryhttp.Policy{Budget: retryhttp.Unlimited{}})
+		_, err := get(t, t.Context(), viaResty{newResty(rt)})
 		require.NoError(t, err)
 		assert.Equal(t, 16, base.count())
 	})

@@ -91,14 +91,15 @@ func TestWhichLinearBackoffHeedsARetryAfter(t *testing.T) {
 			return viaRetryable{client}
 		}
 	}
+	linear := retryhttp.Linear(wait, time.Hour)
 	for name, of := range map[string]struct {
 		build func(http.RoundTripper) doer
 		heeds bool
 	}{
 		"LinearJitterBackoff":          {with(retryablehttp.LinearJitterBackoff), false},
 		"RateLimitLinearJitterBackoff": {with(retryablehttp.RateLimitLinearJitterBackoff), true},
-		"Linear":                       {retrying(retryhttp.Policy{Backoff: retryhttp.Linear(wait, time.Hour)}), true},
-		"Linear, MaxRetryAfter: -1":    {retrying(retryhttp.Policy{Backoff: retryhttp.Linear(wait, time.Hour), MaxRetryAfter: -1}), false},
+		"Linear":                       {retrying(retryhttp.Policy{Backoff: linear}), true},
+		"Linear, MaxRetryAfter: -1":    {retrying(retryhttp.Policy{Backoff: linear, MaxRetryAfter: -1}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -144,7 +144,9 @@ func (c *conn) writeHeaders(stream uint32, end bool, h http.Header, pseudo ...hp
 			_ = c.encoder.WriteField(hpack.HeaderField{Name: lower(name), Value: v})
 		}
 	}
-	_ = c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.block.Bytes(), EndStream: end, EndHeaders: true})
+	_ = c.framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: c.block.Bytes(), EndStream: end, EndHeaders: true,
+	})
 }
 
 // goAway says which stream was the last that may have been processed, and why

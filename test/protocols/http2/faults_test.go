@@ -142,7 +142,9 @@ var frameFaults = append([]*frameFault{
 	handled("a header block that is garbage", fault.Fails, func(x *fault.Exchange, s *stream) {
 		x.Receive()
 		s.conn.write(func() {
-			_ = s.conn.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.number, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true})
+			_ = s.conn.framer.WriteHeaders(http2.HeadersFrameParam{
+				StreamID: s.number, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true,
+			})
 		})
 		x.Hang()
 	}),

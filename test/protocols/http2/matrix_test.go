@@ -40,9 +40,12 @@ func netHTTP(dial dialer) http.RoundTripper {
 
 func xNet(dial dialer) http.RoundTripper {
 	//lint:ignore SA1019 many programs have it as their base all the same
-	return &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		return dial(ctx, network, addr)
-	}}
+	return &http2.Transport{
+		AllowHTTP: true,
+		DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+			return dial(ctx, network, addr)
+		},
+	}
 }
 
 // stage is a server, and a base that talks to it.

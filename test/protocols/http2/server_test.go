@@ -21,7 +21,10 @@ type server struct {
 }
 
 func newServer(l net.Listener, h http.Handler, window uint32) *server {
-	s := &server{handler: h, window: window, listener: l, orders: make(map[string][]func(*stream)), open: make(map[*conn]bool)}
+	s := &server{
+		handler: h, window: window, listener: l,
+		orders: make(map[string][]func(*stream)), open: make(map[*conn]bool),
+	}
 	s.wg.Go(s.serve)
 	return s
 }

@@ -32,7 +32,10 @@ func newStream(c *conn, f *http2.MetaHeadersFrame) *stream {
 	s := &stream{conn: c, number: f.StreamID, header: make(http.Header)}
 	c.last = f.StreamID
 	s.in = newInbox(s, c.server.window)
-	r := &http.Request{Method: f.PseudoValue("method"), URL: &url.URL{Path: f.PseudoValue("path")}, Header: make(http.Header), Trailer: make(http.Header), Body: s.in}
+	r := &http.Request{
+		Method: f.PseudoValue("method"), URL: &url.URL{Path: f.PseudoValue("path")},
+		Header: make(http.Header), Trailer: make(http.Header), Body: s.in,
+	}
 	for _, field := range f.RegularFields() {
 		r.Header.Add(field.Name, field.Value)
 	}

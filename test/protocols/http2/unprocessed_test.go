@@ -147,7 +147,10 @@ func leaveAlways(times int) func(*scene) {
 
 // It is the code that counts: one that came after processing began is no refusal.
 func TestResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
-	codes := []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeInternal, http2.ErrCodeFlowControl, http2.ErrCodeStreamClosed, http2.ErrCodeFrameSize, http2.ErrCodeCancel, http2.ErrCodeEnhanceYourCalm, http2.ErrCodeHTTP11Required}
+	codes := []http2.ErrCode{
+		http2.ErrCodeNo, http2.ErrCodeInternal, http2.ErrCodeFlowControl, http2.ErrCodeStreamClosed,
+		http2.ErrCodeFrameSize, http2.ErrCodeCancel, http2.ErrCodeEnhanceYourCalm, http2.ErrCodeHTTP11Required,
+	}
 	for _, code := range codes {
 		t.Run(code.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b base) {
@@ -155,7 +158,8 @@ func TestResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
 					x.Receive()
 					s.reset(code)
 				})
-				s := play(t, b, retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, "bytes.Reader"), func(s *scene) { s.handler.Order("request", &f.Fault) })
+				order := func(s *scene) { s.handler.Order("request", &f.Fault) }
+				s := play(t, b, retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, "bytes.Reader"), order)
 				assert.Equal(t, []retryhttp.Class{retryhttp.Retryable}, s.classes, "%v", s.result)
 				assert.Equal(t, 1, s.handler.Ledger.Arrivals("request"))
 			})
@@ -193,7 +197,9 @@ func TestUploadIntoAStalledWindowEndsWithItsAttempt(t *testing.T) {
 		t.Run(k, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b base) {
 				f := stalls("stall", 0)
-				s := play(t, b, retryhttp.Policy{AttemptTimeout: timeout}, fault.Method{Name: http.MethodPut, Repeatable: true}, kind(t, k), func(s *scene) { s.handler.Order("request", &f.Fault) })
+				order := func(s *scene) { s.handler.Order("request", &f.Fault) }
+				put := fault.Method{Name: http.MethodPut, Repeatable: true}
+				s := play(t, b, retryhttp.Policy{AttemptTimeout: timeout}, put, kind(t, k), order)
 				assert.True(t, s.result.Succeeded(), "%v", s.result)
 				assert.Equal(t, 2, s.result.Outcome.Attempts)
 				assert.Equal(t, timeout, s.result.Outcome.Elapsed)

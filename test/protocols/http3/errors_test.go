@@ -96,7 +96,9 @@ func TestPostThatWasRejectedSucceedsIfUnprocessedIsRetried(t *testing.T) {
 }
 
 func TestRequestThatIsResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
-	for _, code := range []http3.ErrCode{http3.ErrCodeRequestCanceled, http3.ErrCodeInternalError, http3.ErrCodeNoError, http3.ErrCodeExcessiveLoad} {
+	for _, code := range []http3.ErrCode{
+		http3.ErrCodeRequestCanceled, http3.ErrCodeInternalError, http3.ErrCodeNoError, http3.ErrCodeExcessiveLoad,
+	} {
 		t.Run(fmt.Sprintf("%#x", uint64(code)), func(t *testing.T) {
 			s := newStage(t, fault.Ample)
 			defer s.close()
@@ -131,7 +133,8 @@ func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()
 	_, pool := identity()
-	conn, err := s.dialAfter(0)(t.Context(), s.addr, &tls.Config{RootCAs: pool, NextProtos: []string{http3.NextProtoH3}}, s.base.QUICConfig)
+	config := &tls.Config{RootCAs: pool, NextProtos: []string{http3.NextProtoH3}}
+	conn, err := s.dialAfter(0)(t.Context(), s.addr, config, s.base.QUICConfig)
 	require.NoError(t, err)
 	str, err := s.base.NewClientConn(conn).OpenRequestStream(t.Context())
 	require.NoError(t, err)

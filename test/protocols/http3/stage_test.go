@@ -34,7 +34,10 @@ var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	if err != nil {
 		panic(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		panic(err)
@@ -97,8 +100,14 @@ func (s *socket) ReadFrom(p []byte) (int, net.Addr, error) {
 func newStage(t *testing.T, idle time.Duration) *stage {
 	t.Helper()
 	_, pool := identity()
-	s := &stage{t: t, handler: fault.NewServer(fault.NewLedger()), addr: "127.0.0.1:0", orders: make(map[string][]http3.ErrCode)}
-	s.base = &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, QUICConfig: &quic.Config{MaxIdleTimeout: idle, HandshakeIdleTimeout: fault.Ample}}
+	s := &stage{
+		t: t, handler: fault.NewServer(fault.NewLedger()), addr: "127.0.0.1:0",
+		orders: make(map[string][]http3.ErrCode),
+	}
+	s.base = &http3.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool},
+		QUICConfig:      &quic.Config{MaxIdleTimeout: idle, HandshakeIdleTimeout: fault.Ample},
+	}
 	s.start()
 	return s
 }
@@ -118,7 +127,10 @@ func (s *stage) start() {
 		v.conn.Store(c)
 		return ctx
 	}}
-	ln, err := v.quic.ListenEarly(http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}), &quic.Config{MaxIdleTimeout: fault.Ample})
+	ln, err := v.quic.ListenEarly(
+		http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}),
+		&quic.Config{MaxIdleTimeout: fault.Ample},
+	)
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	s.servers = append(s.servers, v)

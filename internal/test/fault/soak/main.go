@@ -20,7 +20,8 @@ func main() {
 	fmt.Printf("%d clients for %v, -seed %d\n", *clients, *length, *seed)
 	protocols := []fault.Protocol{fault.HTTP1, fault.HTTP2, fault.HTTP2GoAway}
 	for _, over := range protocols {
-		if err := soak(fault.Soak{Clients: *clients, Seed: *seed, Over: over}, *length/time.Duration(len(protocols))); err != nil {
+		s := fault.Soak{Clients: *clients, Seed: *seed, Over: over}
+		if err := soak(s, *length/time.Duration(len(protocols))); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

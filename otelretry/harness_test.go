@@ -19,7 +19,7 @@ import (
 	"github.com/retryhttp/retryhttp/otelretry"
 )
 
-// telemetry keeps in memory what a Transport tells.
+// telemetry keeps in memory what a Transport reports.
 type telemetry struct {
 	spans   *tracetest.InMemoryExporter
 	tracers *trace.TracerProvider

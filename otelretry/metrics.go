@@ -25,7 +25,7 @@ type metrics struct {
 	delay    metric.Float64Histogram
 	stops    metric.Int64Counter
 	tokens   metric.Float64Gauge
-	budget   balance // nil: it has none that can be told
+	budget   balance // nil: it has none that can be reported
 }
 
 // balance is what a TokenBucket has, and any other Budget may have.
@@ -84,7 +84,7 @@ func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 func budgetOf(t *retryhttp.Transport) (b retryhttp.Budget) {
 	ctx, cancel := context.WithCancel(retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) {
 		b = p.Budget
-		*p = retryhttp.Policy{} // so that nobody is told
+		*p = retryhttp.Policy{} // so that no hook is called
 	}))
 	cancel()
 	_, _ = t.RoundTrip((&http.Request{}).WithContext(ctx)) //nolint:bodyclose // there is none
@@ -124,8 +124,8 @@ func serverOf(req *http.Request) []attribute.KeyValue {
 	return attrs
 }
 
-// knownMethods are those of the semantic conventions. Any other would let whoever
-// chooses methods make time series without end.
+// knownMethods are those of the semantic conventions. Any other would let those
+// who choose methods make time series without end.
 var knownMethods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "QUERY"}
 
 func methodOf(req *http.Request) attribute.KeyValue {

@@ -19,7 +19,7 @@ import (
 	"github.com/retryhttp/retryhttp/otelretry"
 )
 
-// server returns the attributes that tell of a server.
+// server returns the attributes that describe a server.
 func server(t *testing.T, rawURL string) []attribute.KeyValue {
 	t.Helper()
 	u, err := url.Parse(rawURL)

@@ -14,8 +14,8 @@ import (
 // operation is what the attempts of one request have in common, and those of the
 // requests that redirected to it. It is the context in which they are made, and the
 // request that has it. It is written to by the goroutine of the RoundTrip alone, and
-// not after that, but for followed. What is atomic is read by others, too: whoever has
-// its context may make requests while it goes on.
+// not after that, except for followed. What is atomic is read by others, too: code that
+// has its context may make requests while it goes on.
 type operation struct {
 	context.Context
 	request http.Request
@@ -42,7 +42,7 @@ func (op *operation) Value(key any) any {
 	return op.Context.Value(key)
 }
 
-// String tells no more than that, for the struct has the request's header.
+// String says no more than that, for the struct has the request's header.
 func (op *operation) String() string { return "otelretry.operation" }
 
 func operationOf(ctx context.Context) *operation {
@@ -74,7 +74,7 @@ func (op *operation) handedOver(ctx context.Context) bool {
 }
 
 // redirecting returns the operation of the request whose response has an http.Client
-// make req, or nil. That client goes on once; whoever sends req again makes a new
+// make req, or nil. That client goes on once; a caller that sends req again makes a new
 // request of it.
 func redirecting(req *http.Request) *operation {
 	if req.Response == nil || req.Response.Request == nil {

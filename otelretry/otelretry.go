@@ -1,15 +1,15 @@
-// Package otelretry tells OpenTelemetry what a retryhttp.Transport does.
+// Package otelretry reports to OpenTelemetry what a retryhttp.Transport does.
 //
 //	client := &http.Client{Transport: otelretry.New(nil, retryhttp.Policy{})}
 //
 // # Traces
 //
-// Each attempt has a client span of its own, by otelhttp, which also sends the
+// Each attempt has a client span of its own, by otelhttp. otelhttp also sends the
 // span's context to the server, once otel.SetTextMapPropagator, or
-// otelhttp.WithPropagators in [WithHTTP], says how. otelhttp tells the URL of an
-// attempt without its user, but with its query. The description of a span's error is
-// the text of a *retryhttp.Error: it quotes no header, query or userinfo. The spans of one request read as one
-// operation:
+// otelhttp.WithPropagators in [WithHTTP], says how. It reports the URL of an attempt
+// without its user, but with its query. The description of a span's error is the text
+// of a *retryhttp.Error: it quotes no header, query or userinfo. The spans of one
+// request read as one operation:
 //
 //   - If the request is made within a span, all of its attempts are that span's
 //     children. If not, the first attempt is the parent of the others. There is no
@@ -36,9 +36,8 @@
 // All have http.request.method, server.address and, for http and https or where the
 // URL has one, server.port; the gauge has no method. retryhttp.stop is a
 // [retryhttp.Stop]. The gauge is that of the Policy's Budget, also where
-// retryhttp.WithPolicy has put another in its place, and it has one value for each
-// server: with a TokenBucket.Key that tells requests to one server apart, the last of
-// theirs.
+// retryhttp.WithPolicy has put another in its place. It has one value for each server:
+// with a TokenBucket.Key that tells requests to one server apart, the last of theirs.
 package otelretry
 
 import (

@@ -277,7 +277,7 @@ func TestRequestsBesideAnAttemptMayOutliveIt(t *testing.T) {
 	})
 }
 
-// largeBody is one that can be told to have been let go of.
+// largeBody is one whose release can be observed.
 type largeBody struct {
 	io.Reader
 	_ [1 << 10]byte

@@ -201,7 +201,7 @@ func TestARequestThatIsNotRepeatedIsNoResend(t *testing.T) {
 	assert.Equal(t, []int64{-1}, resends(tel.named("HTTP POST")))
 }
 
-// Where otelhttp is told to make no span, the one that is found is the caller's.
+// Where otelhttp is set to make no span, the one that is found is the caller's.
 func TestAFilteredRequestLeavesTheCallersSpanAlone(t *testing.T) {
 	tel := newTelemetry()
 	url, _ := answering(t, 503, 200)
@@ -260,7 +260,7 @@ func TestATransportThatWasNotMadeByNewFailsClearly(t *testing.T) {
 	}
 }
 
-// Something beneath asks for a token, with the context of the retry it is for.
+// Something below asks for a token, with the context of the retry it is for.
 func TestARequestOnTheWayOfARetryIsNoResendItself(t *testing.T) {
 	tel := newTelemetry()
 	url, _ := answering(t, 503, 200)

@@ -145,7 +145,7 @@ var peers = []peer{
 		},
 	},
 	{
-		// The pipeline with its default policies but for telemetry, which is
+		// The pipeline with its default policies except telemetry, which is
 		// off. The backoff is exponential from the wait that is asked for, up to
 		// a minute; MaxRetryDelay, which would make it constant, would cap the
 		// Retry-After as well. The response is streamed, as by the others.

@@ -48,7 +48,7 @@ var noSideEffects = connect.WithClientOptions(
 	connect.WithHTTPGet(),
 )
 
-// sayHandler answers with what it was told, or with err.
+// sayHandler answers with the message it got, or with err.
 func sayHandler(err error) http.HandlerFunc {
 	handler := connect.NewUnaryHandler(sayProcedure,
 		func(

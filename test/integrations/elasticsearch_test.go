@@ -132,7 +132,7 @@ func TestElasticsearchRepeatsLargeSearches(t *testing.T) {
 }
 
 // Whether a _bulk may be repeated stands in its body, so only who writes it can
-// tell: here, that a document that is there already is not created again.
+// say. Here it is that a document that is there already is not created again.
 func TestElasticsearchRepeatsABulkThatIsVouchedFor(t *testing.T) {
 	server := failing(elastic, 503)
 	defer server.Close()

@@ -101,7 +101,7 @@ func TestGitHubHoldsBackAfterASecondaryRateLimit(t *testing.T) {
 }
 
 // A 429 is retried before go-github sees it: in vain, where its limit is the
-// hourly one, whose end GitHub tells in X-RateLimit-Reset alone. Such a 429 is
+// hourly one, whose end GitHub reports in X-RateLimit-Reset alone. Such a 429 is
 // best made final.
 func TestGitHubSpentRateLimitCanBeMadeFinal(t *testing.T) {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A breaker goes beneath, in a RoundTripper like the one below. What it refuses
+// A breaker goes below the Transport, in a RoundTripper like breaker. What it refuses
 // is Permanent, so that nobody waits for it in vain.
 func Example_gobreaker() {
 	server := failing(serviceUnavailable)
@@ -38,7 +38,7 @@ func Example_gobreaker() {
 	// requests that reached the server: 2
 }
 
-// breaker is a RoundTripper that goes beneath a Transport, where it sees every
+// breaker is a RoundTripper that goes below a Transport, where it sees every
 // attempt.
 type breaker struct {
 	base    http.RoundTripper

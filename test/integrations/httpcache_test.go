@@ -75,7 +75,7 @@ func TestCachedResponseHasTheOutcomeOfAFirstAttempt(t *testing.T) {
 	assert.Len(t, server.got(), 2)
 }
 
-// The attempts that failed before it are told to Policy.OnDone alone.
+// The attempts that failed before it are reported to Policy.OnDone alone.
 func TestCacheAnswersWithWhatIsStaleOnceRetriesHaveEnded(t *testing.T) {
 	for name, fail := range map[string]func(*server){
 		"with a 503":    func(*server) {},

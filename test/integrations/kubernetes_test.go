@@ -51,7 +51,7 @@ func newKubernetes(config *rest.Config, policy retryhttp.Policy) (*corev1.CoreV1
 	return corev1.NewForConfig(config)
 }
 
-// withoutRetryAfter hides from client-go what it would send again, but for what
+// withoutRetryAfter hides from client-go what it would send again, except what
 // the Transport does not repeat and client-go may.
 type withoutRetryAfter struct{ base http.RoundTripper }
 
@@ -160,7 +160,7 @@ func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {
 	})
 }
 
-// What authenticates lies above a wrapper, and beneath a Transport that is put on
+// What authenticates lies above a wrapper, and below a Transport that is put on
 // top of what rest.TransportFor returns.
 func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
 	server := failing(namespace, 503, 200, 503)

@@ -87,7 +87,7 @@ func TestMinioLeavesRetriesToTheTransport(t *testing.T) {
 }
 
 // Where a connection breaks, minio puts an error of its own in the place of the
-// Transport's. OnDone is told all the same.
+// Transport's. OnDone is called all the same.
 func TestMinioHidesTheErrorOfABrokenConnection(t *testing.T) {
 	server := failing(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	defer server.Close()

@@ -147,7 +147,7 @@ func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
 }
 
 // Its client's Timeout ends that, and not the deadline of the request.
-// It cannot be told from the error of a Transport underneath, for the same request.
+// It cannot be told from the error of a Transport below, for the same request.
 func TestOAuth2AttemptsForATokenAreTakenForThoseOfTheRequest(t *testing.T) {
 	tokens := failing(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	defer tokens.Close()

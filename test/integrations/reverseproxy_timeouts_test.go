@@ -71,7 +71,7 @@ func TestProxyAttemptTimeoutWouldEndASlowClientsUpload(t *testing.T) {
 			_, _ = io.Copy(w, r.Body)
 		}, &slowReader{strings.NewReader("hello"), 12 * time.Second}, policy)
 		assert.Equal(t, http.StatusBadGateway, resp.Code)
-		time.Sleep(time.Minute) // until the client has sent its next byte, and is told
+		time.Sleep(time.Minute) // until the client has sent its next byte, and sees the failure
 	})
 }
 

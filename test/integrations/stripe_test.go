@@ -71,7 +71,7 @@ func createPayment(t *testing.T, backends *stripe.Backends) error {
 	return err
 }
 
-// The server makes a payment and loses the answer: the key tells it that the
+// The server makes a payment and loses the answer: the key shows it that the
 // second attempt is no second payment.
 func TestStripePaymentIsRepeatedUnderOneKey(t *testing.T) {
 	var server *server

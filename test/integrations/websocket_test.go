@@ -39,7 +39,7 @@ func Example_websocket() {
 	// Output: hello
 }
 
-// echo is a WebSocket server that says what it is told.
+// echo is a WebSocket server that sends back what it receives.
 func echo(w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {

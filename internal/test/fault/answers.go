@@ -150,7 +150,7 @@ var WireAnswers = []*Fault{
 		x.Receive()
 		c := x.conn("HTTP/1.1 200 OK\r\nContent-")
 		x.hangs()
-		x.pour(c, nil, time.Millisecond) // writing nothing tells whether the connection is still there
+		x.pour(c, nil, time.Millisecond) // writing nothing shows whether the connection is still there
 		_ = c.Close()
 	}},
 	{Name: "a header that trickles and never ends", Effect: Hangs, Wire: true, Answer: func(x *Exchange) {

@@ -23,7 +23,7 @@ func Eventually(within time.Duration, is func() bool) bool {
 // Inventory is what the process holds at some moment.
 type Inventory struct {
 	goroutines int
-	files      int // open descriptors; -1 where that cannot be told
+	files      int // open descriptors; -1 where they cannot be counted
 }
 
 func TakeInventory() Inventory {

@@ -60,7 +60,7 @@ func (l *Ledger) Expect(id string, w Want) {
 	l.requests[id] = &account{want: w}
 }
 
-// arrive notes that a handler was reached, and tells how often it was before.
+// arrive notes that a handler was reached, and returns how often it was before.
 func (l *Ledger) arrive(id string, r *http.Request) (a *Arrival, want Want, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *Ledger) Arrivals(id string) int {
 }
 
 // Check says what is wrong with how the request came to the server, given
-// whether its client was told of a success.
+// whether its client saw a success.
 func (l *Ledger) Check(id string, succeeded bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *Ledger) Check(id string, succeeded bool) error {
 	return acc.check(succeeded)
 }
 
-// CheckAll checks every request for what must hold whatever its client was told,
+// CheckAll checks every request for what must hold whatever its client saw,
 // and returns how many there are.
 func (l *Ledger) CheckAll() (requests int, err error) {
 	l.mu.Lock()

@@ -134,7 +134,7 @@ func TestFaultsOverHTTP2(t *testing.T) {
 
 func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	t.Helper()
-	log.SetOutput(io.Discard) // net/http tells of answers that nobody asked for
+	log.SetOutput(io.Discard) // net/http logs answers that nobody asked for
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	newStage(t, faults[0], http2).close() // what the process opens for its first socket stays open
 	before := fault.TakeInventory()

@@ -207,7 +207,7 @@ func (t *tunnel) closed(err error) {
 type writeError struct{ error }
 
 // pump hands bytes on, until the cut, or until one side ends, in the way that
-// the error tells. Bytes count towards the cut if counts says so when they come.
+// the error says. Bytes count towards the cut if counts says so when they come.
 func (t *tunnel) pump(dst, src *net.TCPConn, cut Cut, counts func() bool) error {
 	buffer := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buffer)

@@ -119,13 +119,13 @@ func (x *Exchange) Succeed() {
 	_, _ = x.w.Write(answer)
 }
 
-// answered notes that the client may be told of that status.
+// answered notes that the client may see that status.
 func (x *Exchange) answered(status int) {
 	x.server.Ledger.answered(x.arrival, status)
 }
 
 // Head sends a response header, and some of a body of the length; -1 is a
-// length that is not told.
+// length that is not announced.
 func (x *Exchange) Head(status, length int, some string) {
 	if status == http.StatusOK {
 		x.answered(status)

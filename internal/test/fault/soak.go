@@ -87,10 +87,10 @@ func (p Protocol) patience() time.Duration {
 	return 5 * time.Second
 }
 
-// Run soaks until stop is closed, tells from time to time how it goes, and returns
+// Run soaks until stop is closed, reports from time to time how it goes, and returns
 // what was wrong.
 func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
-	// net/http tells of answers that nobody asked for.
+	// net/http logs answers that nobody asked for.
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
 	before := TakeInventory()

@@ -76,7 +76,7 @@ func Fail(err error) Step {
 	}
 }
 
-// Response makes a response with a body that tells its status.
+// Response makes a response with a body that names its status.
 func Response(req *http.Request, code int, header ...string) *http.Response {
 	h := make(http.Header)
 	for i := 0; i < len(header); i += 2 {

@@ -18,8 +18,8 @@ type dice struct {
 	rng *rand.Rand
 }
 
-// newDice takes a seed from rng, so that whoever goes on using rng alone needs
-// no lock.
+// newDice takes a seed from rng, so that a caller that goes on using rng alone
+// needs no lock.
 func newDice(rng *rand.Rand) *dice {
 	return &dice{rng: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))}
 }
@@ -70,7 +70,7 @@ func get(t *testing.T) *http.Request {
 	return req
 }
 
-// succeeded tells whether a RoundTrip succeeded.
+// succeeded returns whether a RoundTrip succeeded.
 func succeeded(resp *http.Response, err error) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }

@@ -35,7 +35,7 @@ type Collapse struct {
 
 // The numbers of the published model.
 const (
-	CollapseRate     = 40.0 // requests per second, but for the spike
+	CollapseRate     = 40.0 // requests per second, except in the spike
 	CollapsePatience = 3 * time.Second
 	CollapseSpikeAt  = 20 * time.Second
 

@@ -76,7 +76,7 @@ func between(bins []float64, from, to int) float64 {
 
 // Cascade runs the chain with a Policy for each Transport. A nil Budget is
 // replaced by a new zero TokenBucket, which is what it means, so that its
-// Reserves can be told.
+// Reserves can be read.
 func Cascade(t *testing.T, seeds int, chain Chain, policy func() retryhttp.Policy) []Chained {
 	t.Helper()
 	return Runs(t, seeds, func(t *testing.T, rng *rand.Rand) Chained {
@@ -136,8 +136,8 @@ func Cascade(t *testing.T, seeds int, chain Chain, policy func() retryhttp.Polic
 	})
 }
 
-// service answers a request with what it gets from the one beneath it. It is
-// another process, so its answer carries nothing of the Transport it used but
+// service answers a request with what it gets from the one below it. It is
+// another process, so its answer carries nothing of the Transport it used except
 // the status.
 type service struct{ next http.RoundTripper }
 

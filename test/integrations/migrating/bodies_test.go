@@ -155,7 +155,7 @@ func TestWhichRequestsWithABodyFollowA307(t *testing.T) {
 	}
 }
 
-// busy tells whether a response with status 200 says in its body that there was
+// busy returns whether a response with status 200 says in its body that there was
 // none to be had. The body can be read again afterwards.
 func busy(resp *http.Response) bool {
 	body, _ := io.ReadAll(resp.Body)

@@ -40,7 +40,7 @@ func (s signing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(signed)
 }
 
-// What has to be done for every attempt is done beneath the Transport.
+// What has to be done for every attempt is done below the Transport.
 func Example_eachAttempt() {
 	var signatures []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func Example_eachAttempt() {
 	// Output: [of attempt 1 of attempt 2]
 }
 
-// What a server says in a header of its own is told in a Retry-After.
+// What a server says in a header of its own is passed on in a Retry-After.
 func Example_delayOfAnotherHeader() {
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -53,7 +53,7 @@ func Example_failsafehttpAfter() {
 	// Output: 200 OK after 3 requests
 }
 
-// What else failsafe-go does stays beneath, where it sees every attempt. An open
+// What else failsafe-go does stays below, where it sees every attempt. An open
 // breaker is not asked again.
 func Example_failsafehttpBreaker() {
 	server := failing(503, 503)

@@ -93,9 +93,9 @@ func get(t *testing.T, ctx context.Context, client doer) (*http.Response, error)
 // span is from the shortest to the longest time that is waited before a retry.
 type span struct{ least, most time.Duration }
 
-// assertWaits tells whether the waits before the retries of requests that meet
-// nothing but 503s are drawn from spans, and from the whole of each: a thousand
-// draws miss the tenth at one end with a chance of 2e-46. It needs a bubble.
+// assertWaits asserts that the waits before the retries are drawn from spans, and from
+// the whole of each. The requests meet nothing but 503s. A thousand draws miss the
+// tenth at one end with a chance of 2e-46. It needs a bubble.
 func assertWaits(t *testing.T, build func(http.RoundTripper) doer, spans ...span) {
 	t.Helper()
 	base := answering(http.StatusServiceUnavailable)

@@ -141,7 +141,7 @@ func frameCases() []frameCase {
 }
 
 func TestFaultsOfFrames(t *testing.T) {
-	log.SetOutput(io.Discard) // net/http tells of answers that nobody asked for
+	log.SetOutput(io.Discard) // net/http logs answers that nobody asked for
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	newStage(t, frameFaults[0], bases[0]).close(t) // what the process opens for its first socket stays open
 	before := fault.TakeInventory()

@@ -128,7 +128,7 @@ func TestConnectionClosedAsIfARequestHadBeenRejectedIsNotUnprocessed(t *testing.
 	assert.Equal(t, []retryhttp.Class{retryhttp.Retryable}, w.classes, "%v", w)
 }
 
-// What this side says of a stream tells nothing of the other.
+// What this side says of a stream says nothing of the other.
 func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()

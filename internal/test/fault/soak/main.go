@@ -1,6 +1,6 @@
-// Command soak sends requests at random through one Transport for as long as it
-// is told, to a server and over a network that misbehave at random, and checks
-// that nothing is lost, repeated, mixed or leaked.
+// Command soak sends requests at random through one Transport, for the time that -for
+// gives. The server and the network misbehave at random. It checks that nothing is
+// lost, repeated, mixed or leaked.
 package main
 
 import (

@@ -148,7 +148,7 @@ type call struct {
 // held is what a call owns and gives back at its end, even if a panic of a hook or of
 // the base ends it.
 type held struct {
-	unsent   *http.Request  // nobody else closes its body
+	unsent   *http.Request  // the first attempt's, before it is sent: nobody else closes its body
 	bodies   *bodies        // the source of the attempts' bodies; nil: each is sent as it is
 	token    bool           // withdrawn for an attempt that was not sent
 	response *http.Response // neither handed over nor drained
@@ -195,6 +195,10 @@ type result struct {
 	class   Class
 	written bool     // its header was, as far as that is known
 	inner   *Outcome // of a nested Transport
+
+	// Both outlive the Response, which must not be kept through a wait.
+	responded bool
+	status    int
 }
 
 // notSent ends a call whose context had ended before the first attempt.
@@ -245,7 +249,10 @@ func (c *call) send(next *upcoming, got *result) {
 	c.response = resp
 	got.Number, got.Request, got.Response, got.Err = next.number, next.request, resp, err
 	got.written = trace.written()
-	if c.policy.observed || err != nil || resp.StatusCode >= 400 { // else nobody asks, and the clock is not free
+	if got.responded = resp != nil; got.responded {
+		got.status = resp.StatusCode
+	}
+	if c.policy.observed || err != nil || got.status >= 400 { // else nobody asks, and the clock is not free
 		got.Elapsed = c.t.now() - next.begins
 	}
 	got.judge(c.policy.Classify)
@@ -327,8 +334,7 @@ func (c *call) claim(got *result, next *upcoming) Stop {
 	}
 	err := c.open(next)
 	if err == nil {
-		c.unsent = next.request
-		return ""
+		return "" // until it is sent, bodies holds the body
 	}
 	c.refund()
 	if ended(c.req) {
@@ -346,20 +352,16 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 	got.Wait = next.wait
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.cut() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
-	status, responded := 0, got.Response != nil
-	if responded {
-		status = got.Response.StatusCode
-	}
 	c.waitOut(got, next)
 	next.begins = c.t.now()
 	c.waited += next.begins - next.decided
 	if !ended(c.req) {
-		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect(status)
+		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
 		return ""
 	}
 	c.refund()
-	if responded {
-		got.Err = statusError(status)
+	if got.responded {
+		got.Err = statusError(got.status)
 	}
 	return StopCanceled
 }
@@ -390,12 +392,12 @@ func (c *call) left(next *upcoming) time.Duration {
 }
 
 // mayHaveTakenEffect reports whether the server may have done what the attempt
-// asked for although it failed. The status is 0 if there was no response.
-func (r *result) mayHaveTakenEffect(status int) bool {
+// asked for although it failed.
+func (r *result) mayHaveTakenEffect() bool {
 	if safeMethod(r.Request.Method) || r.class == Unprocessed {
 		return false
 	}
-	return r.Err != nil || status >= 500
+	return r.Err != nil || r.status >= 500
 }
 
 // finish ends the call with the last attempt's result.

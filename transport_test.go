@@ -475,6 +475,44 @@ func TestTransportServesSeveralBubbles(t *testing.T) {
 	}
 }
 
+// What the base was given is the base's to close, and a token that was spent on an
+// attempt stays spent.
+func TestBasePanicGivesBackNothingThatWasSent(t *testing.T) {
+	body := &trackedBody{Reader: strings.NewReader("x")}
+	budget := &countingBudget{}
+	base := script.New(script.Status(503), func(r *http.Request) (*http.Response, error) {
+		panic(http.ErrAbortHandler)
+	})
+	p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: budget}
+	assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(get(t, t.Context())) })
+	assert.Equal(t, 1, budget.withdrawn)
+	assert.Zero(t, budget.refunded)
+
+	req, err := http.NewRequest("POST", "http://server/", body) // sent as it is
+	require.NoError(t, err)
+	base = script.New(func(r *http.Request) (*http.Response, error) {
+		_ = r.Body.Close()
+		panic(http.ErrAbortHandler)
+	})
+	assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
+	assert.EqualValues(t, 1, body.closes.Load())
+}
+
+func TestPanicAfterACanceledWaitRefundsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		budget := &countingBudget{}
+		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
+			Backoff: retryhttp.Constant(time.Hour),
+			Budget:  budget,
+			OnDone:  func(retryhttp.Attempt, retryhttp.Outcome) { panic(http.ErrAbortHandler) },
+		})
+		assert.Panics(t, func() { _, _ = rt.RoundTrip(get(t, ctx)) })
+		assert.Equal(t, 1, budget.refunded)
+	})
+}
+
 func TestHooksThatPanicLeakNothing(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
 	asked := 0

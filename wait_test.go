@@ -6,11 +6,13 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -352,4 +354,34 @@ func TestDeadlineCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {
 			assert.ErrorIs(t, err, errBroken)
 		})
 	}
+}
+
+// largeBody is a body whose release can be observed.
+type largeBody struct {
+	io.Reader
+	_ [1 << 10]byte
+}
+
+func (*largeBody) Close() error { return nil }
+
+// Thousands of requests may sleep.
+func TestWaitDoesNotKeepTheFailedResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := make(chan weak.Pointer[largeBody], 1)
+		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptNumber(req.Context()) > 1 {
+				return script.Response(req, 200), nil
+			}
+			body := &largeBody{Reader: strings.NewReader("busy")}
+			failed <- weak.Make(body)
+			return &http.Response{StatusCode: 503, Body: body, Request: req}, nil
+		}), retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)})
+		time.AfterFunc(time.Minute, func() {
+			runtime.GC()
+			assert.True(t, (<-failed).Value() == nil, "the response is kept")
+		})
+		resp, err := rt.RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
 }

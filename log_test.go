@@ -108,6 +108,17 @@ func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
 		require.Error(t, err)
 		assert.Zero(t, wait)
 	}
+	synctest.Test(t, func(t *testing.T) { // nor after a wait that was cut short
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		wait := time.Duration(-1)
+		_, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
+			Backoff: retryhttp.Constant(time.Minute),
+			OnDone:  func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait },
+		}).RoundTrip(get(t, ctx))
+		require.Error(t, err)
+		assert.Zero(t, wait)
+	})
 }
 
 // logOf returns what is logged about one request.

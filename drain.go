@@ -19,102 +19,12 @@ const (
 	maxDrainTime  = 250 * time.Millisecond
 )
 
-// drainer clears the failed responses of one RoundTrip away, one after the other.
-type drainer struct {
-	last     *drain // with its timer, for a retry that follows at once
-	underWay bool
-}
-
-// start begins to clear resp's body away, which should take no longer than limit. If
-// nobody will join it, the drain ends by itself. The pool spares a retry two
-// allocations.
-//
-// A Read or a Close may hang, even through the end of its context, so a drain gets a
-// goroutine of its own. To start a goroutine wakes another processor, which costs more
-// than the rest of a retry. So a body that cannot hang is read at once: one in memory,
-// and one of net/http's HTTP/1, which a timer closes beside its Read.
-func (r *drainer) start(pool *sync.Pool, resp *http.Response, limit time.Duration, alone bool) {
-	if resp.Body == nil || resp.Body == http.NoBody {
-		return
-	}
-	d := r.take(pool)
-	d.reset(resp, limit > 0)
-	switch {
-	case isInMemory(d.body):
-		d.readAll()
-		r.keep(d)
-	case closing.EndsRead(unwrapped(d.body)):
-		d.startGuard(limit)
-		d.readAll()
-		if d.guard.Stop() {
-			r.keep(d)
-		}
-	case alone:
-		d.home = pool
-		d.startGuard(limit)
-		go d.run()
-	default:
-		go d.run()
-		r.last, r.underWay = d, true
-	}
-}
-
-// join waits for a drain that is under way, for as long as limit or until ctx ends.
-// The response is left to itself after that, which costs its connection.
-func (r *drainer) join(ctx context.Context, t *timer, limit time.Duration) {
-	if !r.underWay {
-		return
-	}
-	d := r.last
-	r.last, r.underWay = nil, false
-	if d.await(ctx, t, limit) {
-		r.keep(d)
-	} else {
-		d.leave()
-	}
-}
-
-// take returns a drain that nobody uses.
-func (r *drainer) take(pool *sync.Pool) *drain {
-	d := r.last
-	r.last = nil
-	if d == nil {
-		d, _ = pool.Get().(*drain)
-	}
-	if d == nil {
-		d = new(drain)
-		d.run, d.giveUp = d.readAll, d.leave
-	}
-	return d
-}
-
-// keep keeps a drain that has ended, and panics if its Close did.
-func (r *drainer) keep(d *drain) {
-	panicked := d.panicked
-	d.body, d.done, d.panicked = nil, nil, nil
-	r.last = d
-	if panicked != nil {
-		panic(panicked)
-	}
-}
-
-// release gives back what a retry that follows at once would need.
-func (r *drainer) release(pool *sync.Pool) {
-	if r.last != nil && !r.underWay {
-		r.last.recycle(pool)
-		r.last = nil
-	}
-}
-
 // drain reads one body to its end and closes it.
 //
 // A body may panic. A panic of Read counts as the end of the body. A panic of Close
-// surfaces in the caller if the caller joins the drain, and is dropped otherwise.
+// surfaces in the caller if the drain was in time, and is dropped otherwise.
 type drain struct {
-	run, giveUp func()      // readAll and leave as values: to start these allocates nothing
-	guard       *time.Timer // gives up
-	home        *sync.Pool  // where it goes at its end, if nobody joins it
-
+	run      func() // readAll as a value: to start it allocates nothing
 	body     io.ReadCloser
 	rest     int64       // how much may still be read
 	empty    int         // how many Reads in a row brought nothing
@@ -135,6 +45,50 @@ const (
 // as in bufio.
 const maxEmptyReads = 100
 
+// startDrain begins to clear resp's body away, and to read it if that may be of use. It
+// returns nil if there is none. The pool spares a retry two allocations.
+//
+// A Read or a Close may hang, even through the end of its context and beside a Close:
+// not every net.Conn ends its Reads when it is closed, and net/http waits for an upload
+// at the end of a response. So a drain gets a goroutine of its own, which costs more than
+// the rest of a retry: it wakes another processor. Only a body in memory cannot hang.
+func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
+	if resp.Body == nil || resp.Body == http.NoBody {
+		return nil
+	}
+	d, _ := pool.Get().(*drain)
+	if d == nil {
+		d = new(drain)
+		d.run = d.readAll
+	}
+	d.reset(resp, read)
+	if isInMemory(d.body) {
+		d.readAll()
+	} else {
+		go d.run()
+	}
+	return d
+}
+
+// join waits for the end of the drain, for as long as limit or until ctx ends. After
+// that the response is left to itself, which costs its connection. The drain must not be
+// used any more.
+func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer, limit time.Duration) {
+	if d == nil {
+		return
+	}
+	if !d.await(ctx, t, limit) {
+		d.leave()
+		return
+	}
+	panicked := d.panicked
+	d.body, d.done, d.panicked = nil, nil, nil
+	pool.Put(d)
+	if panicked != nil {
+		panic(panicked)
+	}
+}
+
 // reset makes d ready for a body, which is read if that is of use.
 func (d *drain) reset(resp *http.Response, read bool) {
 	d.body, d.rest, d.empty = resp.Body, 0, 0
@@ -144,14 +98,6 @@ func (d *drain) reset(resp *http.Response, read bool) {
 	d.left.Store(false)
 	d.closed.Store(false)
 	d.state.Store(drainGoesOn)
-}
-
-func (d *drain) startGuard(limit time.Duration) {
-	if d.guard == nil {
-		d.guard = time.AfterFunc(limit, d.giveUp)
-	} else {
-		d.guard.Reset(limit)
-	}
 }
 
 func (d *drain) readAll() {
@@ -175,22 +121,9 @@ func (d *drain) Read(p []byte) (int, error) {
 }
 
 func (d *drain) end() {
-	switch home := d.home; {
-	case home != nil:
-		if d.guard.Stop() { // else its function may still use d
-			d.body, d.panicked = nil, nil
-			d.recycle(home)
-		}
-	case !d.state.CompareAndSwap(drainGoesOn, drainEnded):
+	if !d.state.CompareAndSwap(drainGoesOn, drainEnded) {
 		close(d.done)
 	}
-}
-
-// recycle puts d into a pool, without its timer: a timer of one testing/synctest
-// bubble must not be used in another.
-func (d *drain) recycle(pool *sync.Pool) {
-	d.guard, d.home = nil, nil
-	pool.Put(d)
 }
 
 // await reports whether the drain ended in time. As a rule all of a failed response
@@ -250,12 +183,4 @@ func (d *drain) close() {
 		defer func() { d.panicked = recover() }()
 		_ = d.body.Close()
 	}
-}
-
-// unwrapped returns the base's body.
-func unwrapped(body io.ReadCloser) io.ReadCloser {
-	if attempt, ok := attemptOf(body); ok {
-		return attempt.ReadCloser
-	}
-	return body
 }

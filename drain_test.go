@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -343,8 +344,6 @@ func TestDrainDoesNotWaitForACloseThatHangs(t *testing.T) {
 	}
 }
 
-// An HTTP/1 body is read in the caller's goroutine, and any other in its own. The end
-// of the context ends both at once.
 func TestDrainEndsWithTheContext(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -367,7 +366,6 @@ func TestDrainEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// Nobody waits for a drain that has less time than the wait.
 func TestDrainIsOverBeforeALongWait(t *testing.T) {
 	for _, tc := range []struct{ takes, closed time.Duration }{
 		{100 * time.Millisecond, 100 * time.Millisecond},
@@ -394,18 +392,98 @@ func TestDrainIsOverBeforeALongWait(t *testing.T) {
 	}
 }
 
-// A panic of Close that nobody waits for is dropped, also if the drain was in time.
-func TestDrainDropsThePanicOfACloseBesideALongWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{
-			read:  func([]byte) (int, error) { return 0, io.EOF },
-			close: func() { panic("a decoder's bug") },
+// stallOnce is a handler whose first response stalls after a part of its body.
+func stallOnce() http.HandlerFunc {
+	var attempts atomic.Int32
+	return func(w http.ResponseWriter, r *http.Request) {
+		if attempts.Add(1) > 1 {
+			return
 		}
-		base := script.New(respond(503, body), script.Status(200))
-		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		w.WriteHeader(503)
+		_, _ = io.WriteString(w, "a part")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+}
+
+// lingeringConn is a net.Conn whose Close ends no Read, like a channel of x/crypto/ssh whose
+// other end is gone.
+type lingeringConn struct{ net.Conn }
+
+func (lingeringConn) Close() error { return nil }
+
+func TestDrainOverAConnWhoseCloseEndsNoRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network, base, stop := serve(stallOnce(), false)
+		defer stop()
+		var conns []net.Conn
+		base.DialContext = func(ctx context.Context, netw, addr string) (net.Conn, error) {
+			c, err := network.Dial(ctx, netw, addr)
+			conns = append(conns, c)
+			return lingeringConn{c}, err
+		}
+		start := time.Now()
+		resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).
+			RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, time.Second, time.Since(start))
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+}
+
+// A base may run its attempts with a context of their own.
+func TestDrainEndsWithTheContextThatTheBaseDoesNotSee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(stallOnce(), false)
+		defer stop()
+		detached := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return base.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		start := time.Now()
+		_, err := retryhttp.New(detached, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+	})
+}
+
+func TestDrainStopsReadingWhenTheCallerHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		body := &hookedBody{read: func(p []byte) (int, error) {
+			reads++
+			time.Sleep(30 * time.Millisecond)
+			return 1, nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		rt := retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)})
+		_, err := rt.RoundTrip(get(t, ctx))
+		assert.ErrorIs(t, err, context.Canceled)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, reads)
 		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}
+
+// The drain has a tenth of the time that is left when it begins.
+func TestDrainDoesNotUseUpWhatOnRetryLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &hookedBody{read: func([]byte) (int, error) { time.Sleep(time.Hour); return 0, io.EOF }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		p := noWait
+		p.OnRetry = func(retryhttp.Attempt) { time.Sleep(900 * time.Millisecond) }
+		base := script.New(respond(503, body), script.Status(200))
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.InDelta(t, 910*time.Millisecond, base.Waits()[0], float64(time.Microsecond))
+		time.Sleep(2 * time.Hour)
 	})
 }

@@ -55,7 +55,7 @@ type Transport struct {
 	policy resolved
 	own    TokenBucket
 	epoch  time.Time
-	drains sync.Pool
+	drains sync.Pool // of *drain
 }
 
 // New returns a Transport that sends attempts through base. A nil base is a pool of
@@ -140,8 +140,7 @@ type call struct {
 	waited    time.Duration
 	ambiguous bool // an attempt may have taken effect
 
-	timer   timer
-	drainer drainer
+	timer timer
 	held
 }
 
@@ -184,7 +183,6 @@ type upcoming struct {
 	previous reading       // of the attempt before, which may still go on
 	backoff  time.Duration // that precedes it; 0 for the first
 	wait     time.Duration // backoff, or more if the server asked for it
-	patience time.Duration // how long what fills the wait may take: a drain, say
 	decided  time.Duration // when the wait began; by Transport.now, like begins
 	begins   time.Duration
 }
@@ -225,7 +223,7 @@ func (c *call) prepare(first *upcoming) {
 func (c *call) open(next *upcoming) error {
 	req := copyForAttempt(c.keyed, next.number)
 	if hasBody(c.req) {
-		opened, err := c.bodies.open(c.keyed, req, next.number == 1, next.previous, next.patience)
+		opened, err := c.bodies.open(c.keyed, req, next.number == 1, next.previous, c.patience(next))
 		if err != nil {
 			return err
 		}
@@ -310,13 +308,11 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 	if addSaturating(asked, backoff) > room {
 		return StopDeadline
 	}
-	wait := spread(asked, backoff, room)
 	*next = upcoming{
 		number:   next.number + 1,
 		previous: next.reading,
 		backoff:  backoff,
-		wait:     wait,
-		patience: max(wait, room/10),
+		wait:     spread(asked, backoff, room),
 		decided:  now,
 	}
 	return ""
@@ -368,19 +364,27 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 
 // waitOut drains the failed response and sleeps. The time that both and OnRetry take is
 // part of the wait. Nothing holds on to the response meanwhile.
+//
+// The drain and the sleep go on beside each other: to be woken for the end of a drain
+// would cost as much as the drain.
 func (c *call) waitOut(got *result, next *upcoming) {
 	ctx := c.req.Context()
-	limit := min(maxDrainTime, next.patience)
 	if failed := got.Response; failed != nil {
 		got.Response, c.response = nil, nil
-		c.drainer.start(&c.t.drains, failed, limit, c.left(next) >= limit)
+		limit := min(maxDrainTime, c.patience(next))
+		drain := startDrain(&c.t.drains, failed, limit > 0)
+		slept := min(c.left(next), limit)
+		c.timer.sleep(ctx, slept)
+		drain.join(ctx, &c.t.drains, &c.timer, limit-slept)
 	}
-	left := c.left(next)
-	if left > 0 {
-		c.drainer.release(&c.t.drains)
-		c.timer.sleep(ctx, left)
-	}
-	c.drainer.join(ctx, &c.timer, limit-left)
+	c.timer.sleep(ctx, c.left(next))
+}
+
+// patience is how long what precedes the next attempt may take: to open its body, or to
+// drain the failed response. If it takes longer than the wait, it holds up the retry by
+// no more than a tenth of the time that is left.
+func (c *call) patience(next *upcoming) time.Duration {
+	return max(next.wait, room(c.req.Context(), c.policy.MaxElapsed, c.t.now()-c.start)/10)
 }
 
 // left is what is left of the wait.
@@ -403,7 +407,6 @@ func (r *result) mayHaveTakenEffect() bool {
 // finish ends the call with the last attempt's result.
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.release(got.Err != nil)
-	c.drainer.release(&c.t.drains)
 	success := stop == StopFinal && got.Response != nil
 	if success {
 		c.policy.Budget.Deposit(c.req)

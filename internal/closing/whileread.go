@@ -18,28 +18,16 @@ func WhileRead(body io.ReadCloser) bool {
 	if wrapped, ok := body.(interface{ ClosableWhileRead() bool }); ok {
 		return wrapped.ClosableWhileRead()
 	}
-	return isNetHTTPs(body, http1Bodies[:]) || isNetHTTPs(body, http2Bodies[:])
-}
-
-var (
-	http1Bodies = [...]string{"*http.bodyEOFSignal", "*http.gzipReader"}
-	http2Bodies = [...]string{"http.http2transportResponseBody", "*http.http2gzipReader"}
-)
-
-// isNetHTTPs compares strings that exist: to take a type's name out of them costs more
-// than the rest of a check.
-func isNetHTTPs(body io.ReadCloser, names []string) bool {
 	t := reflect.TypeOf(body)
-	if !slices.Contains(names, t.String()) {
-		return false
-	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return t.PkgPath() == "net/http"
+	return t.PkgPath() == "net/http" && slices.Contains(netHTTPBodies[:], t.Name())
 }
 
-// EndsRead reports whether a Close of body ends a Read at once, whatever state the
-// connection is in. An HTTP/1 body has a connection of its own, which Close closes.
-// Over HTTP/2 a Read may wait until the connection takes a window update.
-func EndsRead(body io.ReadCloser) bool { return isNetHTTPs(body, http1Bodies[:]) }
+var netHTTPBodies = [...]string{
+	"bodyEOFSignal", // HTTP/1
+	"gzipReader",
+	"http2transportResponseBody",
+	"http2gzipReader",
+}

@@ -175,14 +175,11 @@ func closeResponse(resp *http.Response) {
 	}
 }
 
-// headerTrace notes whether an attempt's header was written. A nil one notes
+// headerTrace notes whether an attempt's header was written. A nil one has noted
 // nothing.
 type headerTrace struct{ wrote atomic.Bool }
 
 func (t *headerTrace) attach(req *http.Request) *http.Request {
-	if t == nil {
-		return req
-	}
 	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		WroteHeaders: func() { t.wrote.Store(true) },
 	}))

@@ -46,12 +46,13 @@ type TokenBucket struct {
 	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none
 	Window time.Duration // room for what this long at the recent rate earns. 0: 20s; negative: none
 
-	MinPerSecond float64                    // retries per second beyond what was earned. 0 or less, or NaN: none
+	MinPerSecond float64                    // retries per second and bucket beyond what was earned. 0 or less, or NaN: none
 	Key          func(*http.Request) string // which bucket a request draws on. nil: one per URL.Host
 
 	mu      sync.Mutex    // serializes changes to buckets' set of keys
 	buckets sync.Map      // string to *bucket; its Load takes no lock
 	count   atomic.Int32  // of buckets, written with mu held
+	busy    atomic.Bool   // a bucket has stripes
 	lanes   sync.Pool     // of *lane
 	numbers atomic.Uint32 // of lanes
 	next    []*bucket     // which go next, in order; guarded by mu
@@ -70,6 +71,10 @@ const (
 	// how many that find no room one makes it. A host whose successes are few has
 	// nothing to lose but the reserve that every new bucket has.
 	foldEvery = 64
+	// busyTime is how soon foldEvery deposits come if processors may get into each
+	// other's way. Other buckets do without stripes, which take room, and without
+	// lanes, which a garbage collection may take away.
+	busyTime = time.Second
 	// tokenUnits is the fineness to which amounts are rounded when they are
 	// compared: ten times 0.1 is one token, although not in binary fractions.
 	tokenUnits = 1e9
@@ -90,20 +95,43 @@ func (b *TokenBucket) Refund(req *http.Request) {
 // Deposit credits a success to req's bucket.
 func (b *TokenBucket) Deposit(req *http.Request) {
 	key := b.key(req)
+	if !b.busy.Load() {
+		if k := b.depositee(key); k != nil && k.deposits.Add(1)%foldEvery == 0 {
+			b.foldNow(k)
+		}
+		return
+	}
 	l, _ := b.lanes.Get().(*lane)
 	if l == nil {
 		l = &lane{number: int(b.numbers.Add(1))}
 	}
+	b.depositIn(l, key)
+	b.lanes.Put(l)
+}
+
+func (b *TokenBucket) depositIn(l *lane, key string) {
 	if l.recent == nil || l.recent.key != key || l.recent.evicted.Load() {
 		l.enter(b.depositee(key))
 	}
-	if k := l.recent; k != nil && l.deposits.Add(1)%foldEvery == 0 && k.mu.TryLock() {
-		k.stripe()
-		k.fold(time.Now())
-		k.mu.Unlock()
+	if k := l.recent; k != nil && (l.deposits.Add(1)+l.phase)%foldEvery == 0 {
+		b.foldNow(k)
 		l.enter(k)
 	}
-	b.lanes.Put(l)
+}
+
+// foldNow does the arithmetic of deposits, unless somebody else does. If there were many
+// in a short time, the bucket gets a counter for each processor.
+func (b *TokenBucket) foldNow(k *bucket) {
+	if !k.mu.TryLock() {
+		return
+	}
+	defer k.mu.Unlock()
+	now := time.Now()
+	if now.Sub(k.foldedAt) < busyTime && k.total()-k.folded >= foldEvery/2 {
+		k.stripe()
+		b.busy.Store(true)
+	}
+	k.fold(now)
 }
 
 // depositee returns the bucket for a deposit, or nil if there is neither one nor
@@ -125,6 +153,7 @@ type lane struct {
 	number   int
 	recent   *bucket
 	deposits *atomic.Uint64  // of recent
+	phase    uint64          // of these deposits: the lanes of a bucket fold in turn
 	_        [cacheLine]byte // or the next lane would lie on the same line
 }
 
@@ -132,9 +161,9 @@ const cacheLine = 64
 
 // enter makes k, which may be nil, the bucket of the last request.
 func (l *lane) enter(k *bucket) {
-	l.recent, l.deposits = k, nil
+	l.recent = k
 	if k != nil {
-		l.deposits = k.counter(l.number)
+		l.deposits, l.phase = k.counter(l.number)
 	}
 }
 
@@ -307,6 +336,7 @@ type bucket struct {
 	evicted  atomic.Bool // written with mu held
 	deposits atomic.Uint64
 	stripes  atomic.Pointer[[]stripe] // count deposits in its place, once there are many
+	_        [cacheLine]byte          // between what every deposit reads and what a fold writes
 
 	mu        sync.Mutex
 	used      time.Time // as far as is known: a deposit counts when it is folded
@@ -330,16 +360,19 @@ type stripe struct {
 	_ [cacheLine - 8]byte
 }
 
-// counter returns what a lane adds its deposits to.
-func (k *bucket) counter(lane int) *atomic.Uint64 {
-	if s := k.stripes.Load(); s != nil {
-		return &(*s)[lane%len(*s)].n
+// counter returns what a lane adds its deposits to, and the counter's phase. Counters
+// that are used evenly are folded one after the other, so that the deposits that are
+// not yet folded are as few as with one counter.
+func (k *bucket) counter(lane int) (deposits *atomic.Uint64, phase uint64) {
+	s := k.stripes.Load()
+	if s == nil {
+		return &k.deposits, 0
 	}
-	return &k.deposits
+	i := lane % len(*s)
+	return &(*s)[i].n, uint64(i * foldEvery / len(*s))
 }
 
-// stripe gives every processor a counter of its own, with k.mu held. A bucket of few
-// deposits does without: there may be thousands.
+// stripe gives every processor a counter of its own, with k.mu held.
 func (k *bucket) stripe() {
 	if k.stripes.Load() == nil {
 		stripes := make([]stripe, runtime.GOMAXPROCS(0))

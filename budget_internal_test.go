@@ -293,23 +293,55 @@ func TestBudgetCountsTheDepositsOfAllProcessors(t *testing.T) {
 	assert.Len(t, *k.stripes.Load(), runtime.GOMAXPROCS(0))
 }
 
-// A bucket of few deposits has one counter: there may be thousands of buckets.
-func TestBudgetGivesFewDepositsOneCounter(t *testing.T) {
-	b := new(TokenBucket)
-	req := requestForKey("host.example")
-	for range foldEvery - 1 {
-		b.Deposit(req)
-	}
-	k, _ := b.find("host.example")
-	assert.Nil(t, k.stripes.Load())
-	b.Deposit(req)
-	assert.NotNil(t, k.stripes.Load())
+// Stripes are for buckets that are busy: there may be thousands of others.
+func TestBudgetGivesSlowDepositsOneCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := new(TokenBucket)
+		req := requestForKey("host.example")
+		for range 10 * foldEvery {
+			b.Deposit(req)
+			time.Sleep(2 * busyTime / foldEvery)
+		}
+		k, _ := b.find("host.example")
+		assert.True(t, k.stripes.Load() == nil)
+		for range 2 * foldEvery {
+			b.Deposit(req)
+		}
+		assert.True(t, k.stripes.Load() != nil)
+	})
+}
+
+// The rate follows the last Window on any number of processors: what was earned before
+// a silence is not spread over the silence.
+func TestBudgetFoldsTheLanesInTurn(t *testing.T) {
+	const processors = 64
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+	synctest.Test(t, func(t *testing.T) {
+		b := new(TokenBucket)
+		req := requestForKey("host.example")
+		for range foldEvery {
+			b.Deposit(req)
+		}
+		k, _ := b.find("host.example")
+		require.Len(t, *k.stripes.Load(), processors)
+		var lanes [processors]lane
+		for n := range 4000 {
+			l := &lanes[n%processors]
+			l.number = n % processors
+			b.depositIn(l, "host.example")
+			assert.LessOrEqual(t, k.total()-k.folded, uint64(foldEvery))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(100 * time.Second)
+		assert.InDelta(t, 5, b.Tokens(req), 1.5)
+	})
 }
 
 // A lane remembers the bucket of its last deposit, which may have gone meanwhile.
 func TestBudgetDepositsNothingInAnEvictedBucket(t *testing.T) {
 	b := new(TokenBucket)
 	req := requestForKey("host.example")
+	b.busy.Store(true)
 	b.Deposit(req)
 	old, _ := b.find("host.example")
 	b.mu.Lock()

@@ -95,7 +95,6 @@ func (d *drain) reset(resp *http.Response, read bool) {
 	if read && resp.ContentLength <= maxDrainBytes {
 		d.rest = maxDrainBytes
 	}
-	d.left.Store(false)
 	d.closed.Store(false)
 	d.state.Store(drainGoesOn)
 }

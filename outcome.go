@@ -17,8 +17,8 @@ type Outcome struct {
 	Waited   time.Duration // the part of Elapsed between attempts
 	Stop     Stop          // why no further attempt was made
 	// Ambiguous is true if an attempt before the last may have taken effect: its method
-	// is not safe (RFC 9110, section 9.2.1), and it ended in an error or a 5xx. A
-	// DELETE's 404 may then be the echo of an attempt that worked.
+	// is not safe (RFC 9110, section 9.2.1), and it ended in an error or a 5xx that was
+	// not Unprocessed. A DELETE's 404 may be the echo of an attempt that worked.
 	Ambiguous bool
 }
 

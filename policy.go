@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Policy configures when a Transport retries, how long it waits, and what it
-// reports. The zero Policy is a sound default; a zero field means its default.
+// Policy configures when a Transport retries, how long it waits, and what it reports.
+// The zero Policy is a sound default; a zero field means its default. The functions are
+// called from the goroutines that send requests, at the same time.
 type Policy struct {
 	MaxAttempts int           // the first included. 0: 4; 1: no retries; negative: no bound
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
@@ -26,7 +27,7 @@ type Policy struct {
 
 	// IdempotencyKey makes the Idempotency-Key of a request that is not idempotent,
 	// the same for every attempt; "" adds none. Set it, to [RandomKey] say, only for
-	// servers that honor the header. A caller's key is kept. nil means none.
+	// servers that honor the header. A caller's key that is not empty is kept. nil: none.
 	IdempotencyKey func(*http.Request) string
 
 	// RetryUnprocessed allows retrying a request that is not idempotent, but only after
@@ -41,8 +42,8 @@ type Policy struct {
 	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
 
 	// OnRetry, if not nil, is called before the wait that precedes each retry. It may
-	// read from the failed response's body, but must not keep the response. The time
-	// that it takes is part of the wait.
+	// read from the failed response's body, but must not keep the response. Its time is
+	// part of the wait, and delays the retry if it is longer.
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt. It
@@ -97,8 +98,9 @@ type policyEdit struct {
 }
 
 // WithPolicy returns a context that changes the Policy of the requests made with it, in
-// every Transport. The edit gets a copy with the defaults filled in; a field that it
-// sets to zero means the default again. Edits nest: the outermost is applied first.
+// every Transport. The edit gets a copy with the defaults filled in, once for each
+// request; a field that it sets to zero means the default again. Edits nest: the
+// outermost is applied first.
 func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	if edit == nil {
 		return ctx

@@ -9,11 +9,12 @@
 // request with an Idempotency-Key header. A POST without a key is sent once. See
 // [Idempotent].
 //
-// By default at most 4 attempts are made, with full jitter from 250 ms to 30 s. A
-// Retry-After of up to a minute is honored. A [TokenBucket] bounds retries to a tenth of
-// the successes, with a few in reserve. A wait that would outlast the context's deadline
-// is not begun. When retries end, the caller gets the last response with its body unread,
-// or an [*Error]. The [Policy] changes all of this, [WithPolicy] for one request.
+// By default at most 4 attempts are made, with full jitter: the first wait is up to
+// 250 ms, and each may be twice as long as the one before, up to 30 s. A Retry-After of up
+// to a minute is honored. A [TokenBucket] bounds retries to a tenth of the successes, with
+// a few in reserve. A wait that would outlast the context's deadline is not begun. When
+// retries end, the caller gets the last response with its body unread, or an [*Error]. The
+// [Policy] changes all of this, [WithPolicy] for one request.
 //
 // # Request bodies
 //
@@ -239,29 +240,33 @@ func (c *call) send(next *upcoming, got *result) {
 		_ = c.open(next) // there is no body that could fail to open
 	}
 	var trace *headerTrace
-	if c.policy.RetryUnprocessed && !c.policy.Idempotent(next.request) {
+	req := next.request
+	if c.policy.RetryUnprocessed && !c.policy.Idempotent(req) {
 		trace = new(headerTrace)
+		req = trace.attach(req)
 	}
 	c.unsent, c.token = nil, false
-	resp, err := roundTrip(c.t.base, trace.attach(next.request), c.policy.AttemptTimeout, next.reading)
+	resp, err := roundTrip(c.t.base, req, c.policy.AttemptTimeout, next.reading)
 	c.response = resp
 	got.Number, got.Request, got.Response, got.Err = next.number, next.request, resp, err
 	got.written = trace.written()
 	if got.responded = resp != nil; got.responded {
 		got.status = resp.StatusCode
 	}
-	if c.policy.observed || err != nil || got.status >= 400 { // else nobody asks, and the clock is not free
-		got.Elapsed = c.t.now() - next.begins
-	}
-	got.judge(c.policy.Classify)
+	c.judge(next, got)
 }
 
-// judge asks for the result's class, and looks for a nested Transport.
-func (r *result) judge(classify func(Attempt) Class) {
-	if r.class = classify(r.Attempt); r.class != Retryable && r.class != Unprocessed {
-		r.class = Final
+// judge sets the result's class, and looks for a nested Transport. A success that nobody
+// observes, which is Final, needs neither the clock nor a copy of the Attempt.
+func (c *call) judge(made *upcoming, got *result) {
+	if c.policy.observed || got.status >= 400 || !got.responded {
+		got.Elapsed = c.t.now() - made.begins
+		got.class = c.policy.Classify(got.Attempt)
 	}
-	r.inner = innerOutcome(&r.Attempt)
+	if got.class != Retryable && got.class != Unprocessed {
+		got.class = Final
+	}
+	got.inner = innerOutcome(&got.Attempt)
 }
 
 // refusal returns why the attempt is not followed by another, cheapest reason first.

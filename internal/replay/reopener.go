@@ -70,20 +70,40 @@ const pauseTime = 250 * time.Millisecond
 // Reopen opens a body for a new attempt, with atEOF as above. The reads of the previous
 // attempt, and of an attempt beside it, pause until they are cut; if GetBody fails, they
 // go on. A Read that is under way is waited for, but no longer than patience or the end
-// of ctx.
+// of ctx. If GetBody returns the very body that is still being read, the error is
+// [ErrInUse]: the Read would take bytes from the new attempt.
 func (r *Reopener) Reopen(
 	ctx context.Context, previous *Reopening, patience time.Duration, atEOF func(),
 ) (*Reopening, error) {
 	err := r.pause(ctx, previous.generation, patience)
 	var body io.ReadCloser
 	if err == nil {
+		stuck := r.pass(previous.generation)
 		body, err = r.open()
+		if err == nil && slices.ContainsFunc(stuck, func(other io.ReadCloser) bool { return same(body, other) }) {
+			err = ErrInUse
+		}
 	}
 	if err != nil {
 		r.resume(previous.generation)
 		return nil, err
 	}
 	return r.Begin(body, atEOF), nil
+}
+
+// pass notes that GetBody is called beside the Reads that are still under way, and
+// returns the bodies that may be read. What these Reads bring may come from behind the
+// rewind, so nobody gets it.
+func (r *Reopener) pass(g generation) (stuck []io.ReadCloser) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.readers {
+		if b.attempt.generation == g && b.attempt.reading > 0 {
+			b.attempt.passed = true
+			stuck = append(stuck, b.body)
+		}
+	}
+	return stuck
 }
 
 func (r *Reopener) open() (io.ReadCloser, error) {
@@ -156,6 +176,7 @@ type Reopening struct {
 	changed chan struct{} // while paused: closed when that ends
 	timer   *time.Timer   // ends the attempt when it has been paused for too long
 	reading int           // uses of a body, or of GetBody, that are under way
+	passed  bool          // by a GetBody that did not wait for them
 	quiet   chan struct{} // if not nil: closed when reading comes to 0
 	first   *bodyReader
 	newest  *bodyReader
@@ -333,6 +354,12 @@ func (o *Reopening) enter(b *bodyReader) error {
 	return nil
 }
 
+func (o *Reopening) wasPassed() bool {
+	o.reopener.mu.Lock()
+	defer o.reopener.mu.Unlock()
+	return o.passed
+}
+
 func (o *Reopening) leave() {
 	r := o.reopener
 	r.mu.Lock()
@@ -385,7 +412,11 @@ func (b *bodyReader) read(p []byte) (int, error) {
 		return 0, err
 	}
 	defer b.attempt.leave()
-	return b.body.Read(p)
+	n, err := b.body.Read(p)
+	if b.attempt.wasPassed() {
+		return 0, ErrOver
+	}
+	return n, err
 }
 
 func (b *bodyReader) end() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -360,4 +361,55 @@ func TestReopenerWaitsForAGetBodyUnderWay(t *testing.T) {
 		assert.Equal(t, 200*time.Millisecond, time.Since(start), "one after the other")
 		first.Cut()
 	})
+}
+
+// stuckOnce is a shared body whose second Read takes longer than anybody waits.
+type stuckOnce struct {
+	*bytes.Reader
+	mu    sync.Mutex
+	reads int
+	closer
+}
+
+func (s *stuckOnce) Read(p []byte) (int, error) {
+	if s.reads++; s.reads == 2 {
+		time.Sleep(400 * time.Millisecond)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Reader.Read(p[:min(len(p), 5)])
+}
+
+// A Read that is not waited for reads from behind the rewind. Neither its own attempt
+// nor the next one may take the result for a whole body.
+func TestReopenerPassesAStuckRead(t *testing.T) {
+	for _, wrapped := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := &stuckOnce{Reader: bytes.NewReader([]byte(text))}
+			r, first := begin(shared, func() (io.ReadCloser, error) {
+				shared.mu.Lock()
+				defer shared.mu.Unlock()
+				_, err := shared.Seek(0, io.SeekStart)
+				if wrapped {
+					return plainBody{shared, new(closer)}, err
+				}
+				return shared, err
+			})
+			r.Length = int64(len(text))
+			old := make(chan error)
+			go func() {
+				_, err := io.ReadAll(first.Body())
+				old <- err
+			}()
+			time.Sleep(time.Millisecond)
+			_, err := r.Reopen(t.Context(), first, time.Hour, nil)
+			if wrapped {
+				assert.NoError(t, err, "nothing shows that the body is shared")
+				first.Cut()
+			} else {
+				assert.Equal(t, ErrInUse, err)
+			}
+			assert.Equal(t, ErrOver, <-old)
+		})
+	}
 }

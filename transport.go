@@ -9,12 +9,12 @@
 // request with an Idempotency-Key header. A POST without a key is sent once. See
 // [Idempotent].
 //
-// By default at most 4 attempts are made, with full jitter: the first wait is up to
-// 250 ms, and each may be twice as long as the one before, up to 30 s. A Retry-After of up
-// to a minute is honored. A [TokenBucket] bounds retries to a tenth of the successes, with
-// a few in reserve. A wait that would outlast the context's deadline is not begun. When
-// retries end, the caller gets the last response with its body unread, or an [*Error]. The
-// [Policy] changes all of this, [WithPolicy] for one request.
+// By default at most 4 attempts are made, with full jitter: each wait is drawn from a
+// range that doubles from 250 ms to 30 s. A Retry-After of up to a minute is honored. A
+// [TokenBucket] bounds retries to a tenth of the successes, with a few in reserve. A wait
+// that would outlast the context's deadline is not begun. When retries end, the caller
+// gets the last response with its body unread, or an [*Error]. The [Policy] changes all of
+// this, [WithPolicy] for one request.
 //
 // # Request bodies
 //

@@ -148,7 +148,8 @@ func (b *TokenBucket) depositee(key string) *bucket {
 
 // lane is used by one processor at a time, as the content of a sync.Pool is. Deposit
 // finds the bucket of the last request there, and what to count in, so that it writes
-// nothing that another processor reads.
+// nothing that another processor reads. Should garbage collections take a lane that is
+// not used for a while, the next deposit makes another one.
 type lane struct {
 	number   int
 	recent   *bucket

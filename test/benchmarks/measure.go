@@ -82,7 +82,7 @@ func compare(rounds, n int, contenders []contender) ([]result, error) {
 }
 
 func measure(n int, run func(int) error) (cost, error) {
-	runtime.GC() // of what the one before has left
+	runtime.GC()                   // of what the one before has left
 	if err := run(1); err != nil { // which fills the pools that the collection has emptied
 		return cost{}, err
 	}

@@ -299,15 +299,22 @@ func TestBudgetGivesSlowDepositsOneCounter(t *testing.T) {
 		b := new(TokenBucket)
 		req := requestForKey("host.example")
 		for range 10 * foldEvery {
+			b.Withdraw(req) // which folds, and makes the next fold come soon
+			b.Deposit(req)
+			time.Sleep(2 * busyTime / foldEvery)
+		}
+		for range 10 * foldEvery {
 			b.Deposit(req)
 			time.Sleep(2 * busyTime / foldEvery)
 		}
 		k, _ := b.find("host.example")
 		assert.True(t, k.stripes.Load() == nil)
+		assert.False(t, b.busy.Load())
 		for range 2 * foldEvery {
 			b.Deposit(req)
 		}
 		assert.True(t, k.stripes.Load() != nil)
+		assert.True(t, b.busy.Load())
 	})
 }
 

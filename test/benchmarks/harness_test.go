@@ -118,7 +118,7 @@ func TestComparisonIsWithTheFloorOfTheSameRound(t *testing.T) {
 
 	require.NoError(t, err)
 	assert.NotEmpty(t, sink)
-	assert.Equal(t, map[string]int{"floor": 4, "more": 4, "same": 4}, turns, "one to warm up, and three rounds")
+	assert.Equal(t, map[string]int{"floor": 7, "more": 7, "same": 7}, turns, "one to warm up, and two in each of three rounds")
 	assert.InDelta(t, 1, results[floor].ratio, 0)
 	assert.InDelta(t, 1, results[floor].cpuRatio, 0)
 	assert.InDelta(t, 960, results[1].above.bytes, 10)

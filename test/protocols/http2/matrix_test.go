@@ -39,13 +39,11 @@ func netHTTP(dial dialer) http.RoundTripper {
 }
 
 func xNet(dial dialer) http.RoundTripper {
-	//lint:ignore SA1019 many programs have it as their base all the same
-	return &http2.Transport{
-		AllowHTTP: true,
-		DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-			return dial(ctx, network, addr)
-		},
+	dialTLS := func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+		return dial(ctx, network, addr)
 	}
+	//lint:ignore SA1019 many programs have it as their base all the same
+	return &http2.Transport{AllowHTTP: true, DialTLSContext: dialTLS}
 }
 
 // stage is a server, and a base that talks to it.

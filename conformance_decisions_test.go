@@ -36,7 +36,7 @@ type policySpec struct {
 	RetryUnprocessed bool            `json:"retry_unprocessed"`
 	MaxBodyBytes     int64           `json:"max_body_bytes"`
 	Budget           *decisionBudget `json:"budget"`
-	Beneath          *policySpec     `json:"beneath"`
+	Below            *policySpec     `json:"below"`
 }
 
 type decisionBudget struct {
@@ -108,8 +108,8 @@ func (c *decisionCase) run(t *testing.T) []time.Duration {
 	server := newScriptedServer(t, c.Results, body.content)
 	policy, bucket := c.Policy.build(t)
 	rt := http.RoundTripper(server.script)
-	if beneath := c.Policy.Beneath; beneath != nil {
-		inner, _ := beneath.build(t)
+	if below := c.Policy.Below; below != nil {
+		inner, _ := below.build(t)
 		rt = retryhttp.New(rt, inner)
 	}
 

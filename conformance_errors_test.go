@@ -138,11 +138,11 @@ var errorKinds = map[string]error{
 	"proxy-connection-refused":            &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused},
 	"socks-proxy-refused":                 socksRefused,
 
-	"connection-refused-after-redirect":            &url.Error{Op: "Get", URL: "http://h/", Err: dialRefused},
-	"connection-reset-then-refused-elsewhere":      errors.Join(connectionReset, dialRefused),
-	"connection-refused-then-reset-elsewhere":      errors.Join(dialRefused, connectionReset),
-	"read-failed-for-a-connection-refused-beneath": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
-	"write-failed-for-a-name-beneath": &net.OpError{
+	"connection-refused-after-redirect":          &url.Error{Op: "Get", URL: "http://h/", Err: dialRefused},
+	"connection-reset-then-refused-elsewhere":    errors.Join(connectionReset, dialRefused),
+	"connection-refused-then-reset-elsewhere":    errors.Join(dialRefused, connectionReset),
+	"read-failed-for-a-connection-refused-below": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
+	"write-failed-for-a-name-below": &net.OpError{
 		Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "server misbehaving", Name: "h"},
 	},
 

@@ -40,7 +40,7 @@ func TestEveryExamplePrintsItsOutput(t *testing.T) {
 				assert.Empty(t, stderr.String())
 				return
 			}
-			// Measurements differ each time, and progress is told meanwhile.
+			// Measurements differ each time, and progress is printed meanwhile.
 			want, err := os.ReadFile(filepath.Join(name, "output.regexp"))
 			require.NoError(t, err, "every example has its output, or what it looks like, beside it")
 			assert.Regexp(t, "^(?s:"+string(want)+")$", stdout.String())

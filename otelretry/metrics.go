@@ -124,8 +124,8 @@ func serverOf(req *http.Request) []attribute.KeyValue {
 	return attrs
 }
 
-// knownMethods are those of the semantic conventions. Any other would let those
-// who choose methods make time series without end.
+// knownMethods are the methods of the semantic conventions. With any others, a
+// caller that chooses methods could make time series without end.
 var knownMethods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "QUERY"}
 
 func methodOf(req *http.Request) attribute.KeyValue {

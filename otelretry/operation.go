@@ -11,8 +11,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// operation is what the attempts of one request have in common, and those of the
-// requests that redirected to it. It is the context in which they are made, and the
+// operation is what the attempts of one request have in common with each other, and
+// with the attempts of the requests that redirected to it. It is the context in which they are made, and the
 // request that has it. It is written to by the goroutine of the RoundTrip alone, and
 // not after that, except for followed. What is atomic is read by others, too: code that
 // has its context may make requests while it goes on.
@@ -26,7 +26,7 @@ type operation struct {
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
 
-	handed   atomic.Pointer[http.Request] // that of the response, at the end, where it is not the caller's
+	handed   atomic.Pointer[http.Request] // the response's, at the end, if it is not the caller's
 	followed atomic.Bool                  // its redirect has been
 
 	first, last trace.SpanContext // attempts so far
@@ -67,7 +67,7 @@ func begin(req *http.Request) *operation {
 	return op
 }
 
-// handedOver reports whether ctx is that of the response's request.
+// handedOver reports whether ctx is the context of the response's request.
 func (op *operation) handedOver(ctx context.Context) bool {
 	req := op.handed.Load()
 	return req != nil && req.Context() == ctx

@@ -24,8 +24,8 @@
 //
 // # Metrics
 //
-// otelhttp measures each attempt. The metrics of requests are named after those of
-// gRPC's proposal A96, of which retries and retry_delay have their counterparts here:
+// otelhttp measures each attempt. The metrics of requests are named after the metrics of
+// gRPC's proposal A96, where retries and retry_delay have their counterparts:
 //
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
 //	retryhttp.client.call.retries      histogram, {retry}    attempts after the first; 0 is not reported
@@ -35,9 +35,9 @@
 //
 // All have http.request.method, server.address and, for http and https or where the
 // URL has one, server.port; the gauge has no method. retryhttp.stop is a
-// [retryhttp.Stop]. The gauge is that of the Policy's Budget, also where
-// retryhttp.WithPolicy has put another in its place. It has one value for each server:
-// with a TokenBucket.Key that tells requests to one server apart, the last of theirs.
+// [retryhttp.Stop]. The gauge shows the Policy's Budget, even if retryhttp.WithPolicy has
+// put another in its place. It has one value for each server. If a TokenBucket.Key gives
+// the requests to one server several buckets, the last value counts.
 package otelretry
 
 import (
@@ -90,8 +90,8 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 	return t
 }
 
-// RoundTrip is that of retryhttp.Transport. The response's Request is a copy of
-// req, also where retryhttp would return req itself, if it is a redirect.
+// RoundTrip does what the RoundTrip of retryhttp.Transport does. The response's Request is
+// a copy of req if the response is a redirect, even if retryhttp would return req itself.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil {
 		t = new(Transport) // which retryhttp refuses

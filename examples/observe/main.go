@@ -1,4 +1,4 @@
-// Observe shows what a Transport tells: records for a log, and calls that feed
+// Observe shows what a Transport reports: records for a log, and calls that feed
 // metrics.
 package main
 

@@ -1,4 +1,4 @@
-// Permanent shows a circuit breaker beneath a Transport. The breaker marks its
+// Permanent shows a circuit breaker below a Transport. The breaker marks its
 // refusals as Permanent, and so they are not retried: waiting for a breaker
 // that stays open for longer than any backoff would be in vain.
 package main

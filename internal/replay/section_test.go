@@ -145,7 +145,7 @@ func TestFileIsNotReadOnceItsLastByteWasGiven(t *testing.T) {
 	assert.Equal(t, 1, reads)
 }
 
-// spyFile tells of every ReadAt.
+// spyFile reports every ReadAt.
 type spyFile struct {
 	fileBody
 	readAt func(p []byte)

@@ -599,9 +599,9 @@ func TestFailureIsNotToldAsTheEndOfTheBody(t *testing.T) {
 	failsWith(t, r, ErrOver)
 }
 
-// The function is there to fill the attempt's trailer, which another reader of
-// the same lease may be doing at that moment, or whoever has met the end be
-// reading. This needs the race detector to fail.
+// The function fills the attempt's trailer. Another reader of the same lease may fill
+// it at that moment, or a reader that has met the end may read it. Without the race
+// detector this test cannot fail.
 func TestEndOfTheBodyIsToldToALeaseWithoutARace(t *testing.T) {
 	content, body := chanBody()
 	s := New(body, 1000)

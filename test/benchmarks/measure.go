@@ -18,7 +18,7 @@ type contender struct {
 	run  func(n int) error // n operations
 }
 
-// cost is that of one operation. What the machine does beside it stretches ns,
+// cost is what one operation costs. What the machine does beside it stretches ns,
 // and hardly cpu, which counts all threads of the process.
 type cost struct{ ns, cpu, allocs, bytes float64 }
 

@@ -252,8 +252,8 @@ var probes = []probe{
 	},
 	{
 		"CloseIdleConnections reaches the base",
-		"The method of http.Client, for those that are called through one. Yes: the base's is called. " +
-			"Those with a client of their own have no such method, and leave that of the http.Client that is inside.",
+		"The method of http.Client, for libraries that are called through one. Yes: the base's is called. " +
+			"Libraries with a client of their own have no such method, and leave it to the http.Client inside.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			base := &idle{RoundTripper: script.New(script.Status(200))}
 			c, ok := p.build(base, settings{attempts: 3, wait: backoff}).(interface{ CloseIdleConnections() })

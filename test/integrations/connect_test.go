@@ -18,7 +18,7 @@ import (
 const sayProcedure = "/echo.v1.EchoService/Say"
 
 // A connect client takes an http.Client. Its unary calls are POSTs, and are sent
-// once; those of a procedure without side effects become GETs, which may be
+// once; calls of a procedure without side effects become GETs, which may be
 // repeated, with the two options shown here. For a procedure that has effects but
 // may be repeated, have a Policy.Idempotent that knows its path, or give the
 // request an Idempotency-Key, if its server honors that.

@@ -40,8 +40,8 @@ func Example_elasticsearch() {
 }
 
 // newElasticsearch gives go-elasticsearch a RoundTripper and, with WithDisableRetry,
-// leaves retries to it. Its own go to another node each time, and those of a
-// Transport to the same one: of several addresses, better make one of a load balancer.
+// leaves retries to it. Its own retries go to another node each time; a Transport's
+// retries go to the same node. Give several nodes one address, of a load balancer.
 func newElasticsearch(url string, policy retryhttp.Policy) (*elasticsearch.Client, error) {
 	return elasticsearch.New(
 		elasticsearch.WithAddresses(url),

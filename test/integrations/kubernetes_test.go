@@ -162,7 +162,7 @@ func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {
 
 // What authenticates lies above a wrapper, and below a Transport that is put on
 // top of what rest.TransportFor returns.
-func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
+func TestKubernetesAuthenticatesAboveWrapAndBelowTransportFor(t *testing.T) {
 	server := failing(namespace, 503, 200, 503)
 	defer server.Close()
 	var seen []string
@@ -178,9 +178,9 @@ func TestKubernetesAuthenticatesAboveWrapAndBeneathTransportFor(t *testing.T) {
 	require.NoError(t, err)
 	above, err := corev1.NewForConfigAndClient(&config, &http.Client{Transport: retryhttp.New(base, policy)})
 	require.NoError(t, err)
-	beneath, err := newKubernetes(&config, policy)
+	below, err := newKubernetes(&config, policy)
 	require.NoError(t, err)
-	get(beneath)
+	get(below)
 	get(above)
 
 	assert.Equal(t, []string{"Bearer secret", ""}, seen)

@@ -83,7 +83,7 @@ func freshToken() http.HandlerFunc {
 
 var oauth2Policy = retryhttp.Policy{Backoff: retryhttp.Constant(0)}
 
-func TestOAuth2RenewsATokenForTheRetryOnlyBeneathTheTransport(t *testing.T) {
+func TestOAuth2RenewsATokenForTheRetryOnlyBelowTheTransport(t *testing.T) {
 	for name, tt := range map[string]struct {
 		client func(tokenURL string) *http.Client
 		sent   []string

@@ -141,7 +141,7 @@ func TestProxyPassesTheLastResponseOn(t *testing.T) {
 
 // net/http resends what has a key, if it could: on a connection that was used
 // before and is dead.
-func TestProxyPostWithABodyIsNotResentBeneathIt(t *testing.T) {
+func TestProxyPostWithABodyIsNotResentBelowIt(t *testing.T) {
 	var used atomic.Bool
 	backend := failing(func(http.ResponseWriter, *http.Request) {
 		if used.Swap(true) {

@@ -102,7 +102,7 @@ the retries.
 ![Successes per second through a spike of load](collapse.svg)
 
 Backoff and jitter spread retries, and do not make them fewer. A budget that successes feed does: nothing succeeds, so soon
-nothing is retried. Backoff and jitter wait up to 20 s and then 40 s here, as in the published model, which is that of
+nothing is retried. Backoff and jitter wait up to 20 s and then 40 s here, as in the published model, which is from
 simple_collapse_sim, Marc Brooker, 2023. Its own spike, 80 a second for 5 s, is smaller: from that one, they do recover. The
 kind of failure is described in "Metastable Failures in Distributed Systems", Nathan Bronson et al., HotOS 2021.`)
 	jitter := unbounded(retryhttp.FullJitter(20*time.Second, 40*time.Second))
@@ -287,7 +287,7 @@ func (r *report) herd() {
 	r.add(`
 ## A herd
 
-A thousand clients are told "Retry-After: 5" at the same moment, by a service that is good for 200 requests a second. None of
+A thousand clients get "Retry-After: 5" at the same moment, by a service that is good for 200 requests a second. None of
 them returns sooner. This library adds up to half of what was asked, so that they come back over 2.5 s.
 
 ![Arrivals after a Retry-After of 5 seconds](storm.svg)`)
@@ -371,7 +371,7 @@ func (r *report) layers() {
 ## Layers
 
 Three Transports of 4 attempts on top of each other make %d attempts in an outage, since the outer ones see that the inner one
-has retried. In three services in a row they make %d: no header tells. A budget in each holds that down.`,
+has retried. In three services in a row they make %d: no header shows it. A budget in each holds that down.`,
 		sim.Stacked(r.t, 3, 4, false), sim.Stacked(r.t, 3, 4, true)))
 	var rows [][]string
 	for _, c := range []struct {

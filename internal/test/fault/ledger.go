@@ -154,7 +154,7 @@ func (l *Ledger) CheckAll() (requests int, err error) {
 func (acc *account) check(succeeded bool) error {
 	received := func(a *Arrival) bool { return a.whole && a.exact && a.status == http.StatusOK }
 	if succeeded && !slices.ContainsFunc(acc.arrivals, received) {
-		return fmt.Errorf("the client was told of a success, and the request was not received whole: %v", acc.arrivals)
+		return fmt.Errorf("the client saw a success, and the request was not received whole: %v", acc.arrivals)
 	}
 	if !acc.want.Repeatable && len(acc.arrivals) > 1 {
 		return fmt.Errorf("a request that may not be repeated came %d times: %v", len(acc.arrivals), acc.arrivals)

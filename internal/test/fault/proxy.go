@@ -203,7 +203,7 @@ func (t *tunnel) closed(err error) {
 	t.end(Reset)
 }
 
-// writeError tells an error of writing from one of reading.
+// writeError distinguishes an error of writing from an error of reading.
 type writeError struct{ error }
 
 // pump hands bytes on, until the cut, or until one side ends, in the way that

@@ -24,7 +24,7 @@ func New() *Network {
 	return &Network{conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// Dial connects to the listener. Its form is that of
+// Dial connects to the listener. Its form is the form of
 // [http.Transport.DialContext].
 func (n *Network) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	n.dials.Add(1)

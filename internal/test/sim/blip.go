@@ -12,7 +12,7 @@ import (
 // A Blip is one process whose service fails every attempt for a while, and
 // works before and after.
 //
-// The budget is that of "Fixing retries with token buckets and circuit
+// The budget is from "Fixing retries with token buckets and circuit
 // breakers", Marc Brooker, 2022, whose bucket has a fixed size. The experiment
 // shows what that costs a busy client, and is this project's own.
 type Blip struct {

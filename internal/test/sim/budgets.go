@@ -18,7 +18,7 @@ type OpenLoop struct {
 	For       time.Duration
 }
 
-// BrookersClients is that of "Fixing retries with token buckets and circuit
+// BrookersClients is from "Fixing retries with token buckets and circuit
 // breakers", Marc Brooker, 2022.
 func BrookersClients(d time.Duration) OpenLoop { return OpenLoop{Clients: 100, PerSecond: 10, For: d} }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// dice draws for goroutines that run side by side, as those of Poisson do.
+// dice draws for goroutines that run side by side, as the goroutines of Poisson do.
 type dice struct {
 	mu  sync.Mutex
 	rng *rand.Rand

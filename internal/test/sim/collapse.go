@@ -20,7 +20,7 @@ const Never = time.Duration(math.MaxInt64)
 // what they no longer wait for. If retries keep the load up after the spike,
 // the service never recovers.
 //
-// The model and its numbers are those of simple_collapse_sim in the repository
+// The model and its numbers are from simple_collapse_sim in the repository
 // simulator_example, Marc Brooker, 2023. The kind of failure is described in
 // "Metastable Failures in Distributed Systems", Nathan Bronson, Abutalib
 // Aghayev, Aleksey Charapko and Timothy Zhu, HotOS 2021.

@@ -26,7 +26,7 @@ type Contended struct {
 // written from the post's simulator (aws-samples/aws-arch-backoff-simulator) and
 // shares nothing with this package: 6,000 seeds or more at 100 clients, 1,500 or
 // more elsewhere, and so within 0.2 % and 2 % at most. Decorrelated jitter is
-// that of this library, U(base, min(cap, 3·prev)). The post's own,
+// the jitter of this library, U(base, min(cap, 3·prev)). The post's own,
 // min(cap, U(base, 3·prev)), takes as many calls, and at 100 clients 4,594 ms in
 // place of 4,241, at 190 clients 7,921 in place of 6,785.
 type Contender struct {

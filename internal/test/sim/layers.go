@@ -55,7 +55,7 @@ type Chained struct {
 	Deepest []float64 // attempts that reached the server
 	Served  []float64 // requests that succeeded, by when they ended
 
-	// Retries are those of each Transport from the outage's beginning on, the
+	// Retries are what each Transport retries from the outage's beginning on, the
 	// client's first, and Reserves what its budget held at that moment.
 	Retries, Reserves []float64
 }

@@ -164,7 +164,7 @@ func busy(resp *http.Response) bool {
 	return string(body) == "busy"
 }
 
-func TestARuleThatReadsTheBodyLiesBeneath(t *testing.T) {
+func TestARuleThatReadsTheBodyLiesBelow(t *testing.T) {
 	for name, build := range map[string]func(http.RoundTripper) doer{
 		"go-retryablehttp, CheckRetry": func(base http.RoundTripper) doer {
 			client := newRetryable(base)
@@ -178,7 +178,7 @@ func TestARuleThatReadsTheBodyLiesBeneath(t *testing.T) {
 		"failsafehttp, HandleIf": failsafe(func(b failsafeBuilder) failsafeBuilder {
 			return b.HandleIf(func(resp *http.Response, _ error) bool { return busy(resp) })
 		}),
-		"retryhttp, beneath": func(base http.RoundTripper) doer {
+		"retryhttp, below": func(base http.RoundTripper) doer {
 			return peers["retryhttp"](roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := base.RoundTrip(req)
 				if err == nil && busy(resp) {

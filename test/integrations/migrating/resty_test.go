@@ -80,7 +80,7 @@ func TestRestysWaitsHaveTheirLike(t *testing.T) {
 	})
 }
 
-func TestRestysRetriesMultiplyWithThoseBeneath(t *testing.T) {
+func TestRestysRetriesMultiplyWithThoseBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := answering(http.StatusServiceUnavailable)
 		rt := retryhttp.New(base, retryhttp.Policy{Budget: retryhttp.Unlimited{}})
@@ -168,7 +168,7 @@ func TestAMultipartFormOfRestysIsAStream(t *testing.T) {
 	})
 }
 
-func TestAHookOfRestysThatChangesTheRequestLiesBeneath(t *testing.T) {
+func TestAHookOfRestysThatChangesTheRequestLiesBelow(t *testing.T) {
 	tokensOf := func(t *testing.T, over func(http.RoundTripper) *resty.Client) []string {
 		var tokens []string
 		client := over(&stub{answer: func(_ int, req *http.Request) (*http.Response, error) {
@@ -185,14 +185,14 @@ func TestAHookOfRestysThatChangesTheRequestLiesBeneath(t *testing.T) {
 			return newResty(base).AddRetryHooks(func(resp *resty.Response, _ error) { resp.Request.SetHeader("Token", "new") })
 		}))
 		assert.Equal(t, []string{"old", "new", "new", "new"}, tokensOf(t, func(base http.RoundTripper) *resty.Client {
-			beneath := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			below := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 				if retryhttp.AttemptNumber(req.Context()) > 1 {
 					req = req.Clone(req.Context())
 					req.Header.Set("Token", "new")
 				}
 				return base.RoundTrip(req)
 			})
-			return restyOver(retryhttp.New(beneath, retryhttp.Policy{}))
+			return restyOver(retryhttp.New(below, retryhttp.Policy{}))
 		}))
 	})
 }

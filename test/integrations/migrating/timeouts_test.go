@@ -119,7 +119,7 @@ func TestWhereATimeoutIsForAllAttempts(t *testing.T) {
 	}
 }
 
-func TestRestysTimeoutIsForAllAttemptsBeneath(t *testing.T) {
+func TestRestysTimeoutIsForAllAttemptsBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := stalling()
 		start := time.Now()

@@ -20,7 +20,7 @@ func TestWhetherACookieOfAFailedAttemptIsSentWithTheNext(t *testing.T) {
 			return retry(&http.Client{Transport: base, Jar: jar})
 		}
 	}
-	beneath := func(name string) func(http.RoundTripper, http.CookieJar) doer {
+	below := func(name string) func(http.RoundTripper, http.CookieJar) doer {
 		return func(base http.RoundTripper, jar http.CookieJar) doer {
 			client := peers[name](base).(*http.Client)
 			client.Jar = jar
@@ -36,14 +36,14 @@ func TestWhetherACookieOfAFailedAttemptIsSentWithTheNext(t *testing.T) {
 			retryable.HTTPClient = client
 			return viaRetryable{retryable}
 		}), true},
-		"rehttp":   {beneath("rehttp"), false},
+		"rehttp":   {below("rehttp"), false},
 		"heimdall": {above(func(client *http.Client) doer { return newHeimdall(client) }), true},
 		"resty": {func(base http.RoundTripper, jar http.CookieJar) doer {
 			return viaResty{newResty(base).SetCookieJar(jar)}
 		}, true},
-		"failsafehttp": {beneath("failsafehttp"), false},
+		"failsafehttp": {below("failsafehttp"), false},
 		"backoff":      {above(viaBackoff), true},
-		"retryhttp":    {beneath("retryhttp"), false},
+		"retryhttp":    {below("retryhttp"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func withoutToken(base http.RoundTripper, failure error) http.RoundTripper {
 	})
 }
 
-func TestAnErrorFromBeneathIsRetriedUnlessItIsPermanent(t *testing.T) {
+func TestAnErrorFromBelowIsRetriedUnlessItIsPermanent(t *testing.T) {
 	for name, of := range map[string]struct {
 		failure error
 		want    int

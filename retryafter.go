@@ -50,17 +50,28 @@ func longest(lines []string, parse func(string) (time.Duration, bool)) (longest 
 	return longest, found
 }
 
-// delay reads 1*DIGIT as a number of units. strconv alone is too generous: it
-// takes a sign, and ParseFloat takes Inf, NaN, hexadecimals and underscores.
+// delay reads 1*DIGIT as a number of units.
 func delay(v string, unit time.Duration) (time.Duration, bool) {
+	n, ok := digits(v)
+	return times(n, unit), ok
+}
+
+// digits reads 1*DIGIT. strconv alone is too generous: it takes a sign, and
+// ParseFloat takes Inf, NaN, hexadecimals and underscores.
+func digits(v string) (int64, bool) {
 	if v == "" || strings.Trim(v, "0123456789") != "" {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n > int64(math.MaxInt64/unit) { // the only error left is that it is out of range
-		return math.MaxInt64, true
+	n, _ := strconv.ParseInt(v, 10, 64) // saturates if it is out of range, and has no other error left
+	return n, true
+}
+
+// times returns n units, or the longest Duration if that is shorter.
+func times(n int64, unit time.Duration) time.Duration {
+	if n > int64(math.MaxInt64/unit) {
+		return math.MaxInt64
 	}
-	return time.Duration(n) * unit, true
+	return time.Duration(n) * unit
 }
 
 // httpDate reads an HTTP-date by its grammar, which is case-sensitive.

@@ -1,0 +1,109 @@
+package retryhttp
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/sfv"
+)
+
+// RateLimit returns the quota that the server leaves to the client, the time until
+// there is more, and whether h holds a valid limit. remaining is in units of the
+// quota, mostly requests; 0 means that the quota is exhausted. reset is 0 if its
+// moment is unknown or has passed. Neither is ever negative, and both are 0 without a
+// valid limit.
+//
+// It reads the RateLimit field (draft-ietf-httpapi-ratelimit-headers-10), which is a
+// List of RFC 9651:
+//
+//   - The lines are one list. Each member is a String with parameters.
+//   - The Integer r is remaining. The Integer t is reset in seconds, and may be missing.
+//     Other parameters do not count.
+//   - The item with the least r counts. If several items have it, the greatest t counts.
+//   - The whole field is malformed if its syntax is wrong anywhere, or if a member or an
+//     r or t has another type. So it is if an r is missing, or an r or t is negative.
+//
+// If RateLimit is missing, empty or malformed, X-RateLimit-Remaining and
+// X-RateLimit-Reset count, which no standard defines:
+//
+//   - Numbers are digits only, and saturate. A line that holds anything else is ignored.
+//   - The least X-RateLimit-Remaining and the longest X-RateLimit-Reset count.
+//   - A reset below 10^9 is in seconds from now. A reset from 10^9 on is a Unix time in
+//     seconds, and from 10^12 on in milliseconds.
+//   - A Unix time is measured against the response's Date header, or the local clock
+//     if Date is missing or invalid.
+//   - There is no limit if no X-RateLimit-Remaining is valid. X-RateLimit-Reset may be
+//     missing, but there is no limit either if it has lines and none is valid.
+//
+// A reset that no Duration can hold is the longest Duration. A response with an Age
+// field comes from a cache, so its limits may be out of date, and are ignored.
+func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
+	// Most responses have neither field, and should pay for no more than this.
+	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]
+	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
+		return 0, 0, false
+	}
+	if remaining, reset, ok = tightest(sfv.List(strings.Join(limits, ","))); ok {
+		return remaining, reset, true
+	}
+	if remaining, ok = least(left); !ok {
+		return 0, 0, false
+	}
+	if lines := h["X-Ratelimit-Reset"]; len(lines) > 0 {
+		if reset, ok = latestReset(lines, h); !ok {
+			return 0, 0, false
+		}
+	}
+	return remaining, reset, true
+}
+
+// tightest returns the limit with the least remaining. If several limits have as
+// little, it is the limit with the longest reset.
+func tightest(limits sfv.List) (remaining int64, reset time.Duration, ok bool) {
+	for item, valid := range limits.Items {
+		r, _ := item.Param("r")
+		t, timed := item.Param("t")
+		if !valid || item.Kind != sfv.String || !isCount(r) || timed && !isCount(t) {
+			return 0, 0, false
+		}
+		resets := times(t.Int, time.Second)
+		if !ok || r.Int < remaining || r.Int == remaining && resets > reset {
+			remaining, reset, ok = r.Int, resets, true
+		}
+	}
+	return remaining, reset, ok
+}
+
+func isCount(v sfv.Value) bool { return v.Kind == sfv.Integer && v.Int >= 0 }
+
+// least returns the smallest valid number among a field's lines.
+func least(lines []string) (least int64, found bool) {
+	for _, line := range lines {
+		if n, ok := digits(strings.Trim(line, " \t")); ok && (!found || n < least) {
+			least, found = n, true
+		}
+	}
+	return least, found
+}
+
+// latestReset reads lines of X-RateLimit-Reset. No standard says what the number
+// is. A delay of 10^9 seconds would be 31 years, and 10^12 seconds after 1970 is
+// the year 33658, so the size of the number gives its meaning away.
+func latestReset(lines []string, h http.Header) (time.Duration, bool) {
+	var now time.Time // read once, and only if there is a Unix time
+	return longest(lines, func(v string) (time.Duration, bool) {
+		n, ok := digits(v) // 0 if v is invalid
+		if n < 1e9 {
+			return times(n, time.Second), ok
+		}
+		at := time.UnixMilli(n)
+		if n < 1e12 {
+			at = time.Unix(n, 0)
+		}
+		if now.IsZero() {
+			now = serverNow(h)
+		}
+		return max(at.Sub(now), 0), true
+	})
+}

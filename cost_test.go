@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -165,6 +167,86 @@ func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
 	floor, ours := sleepers(t)
 	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
 	assert.LessOrEqual(t, ours, 1.1*floor)
+}
+
+// costOfWaiting returns the bytes that each of many requests costs that have waited for a
+// second, and cancels them.
+func costOfWaiting(t *testing.T, p retryhttp.Policy, n int) float64 {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := &http.Client{Transport: retryhttp.New(&stub{statuses: []int{503}, body: true}, p)}
+	var before, after runtime.MemStats
+	settle := func(m *runtime.MemStats) {
+		runtime.GC()
+		runtime.GC() // the first frees the stacks of what has ended
+		runtime.ReadMemStats(m)
+	}
+	settle(&before)
+	var ended sync.WaitGroup
+	for range n {
+		ended.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
+			_, err := client.Do(req) //nolint:bodyclose // there is none
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	time.Sleep(time.Second)
+	synctest.Wait()
+	settle(&after)
+	if p.Gate != nil {
+		assert.Equal(t, n, p.Gate.Held(requestTo("host.example")))
+	}
+	cancel()
+	ended.Wait()
+	return float64(after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse) / float64(n)
+}
+
+func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
+	const n = 10_000
+	synctest.Test(t, func(t *testing.T) {
+		asleep := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
+		held := retryhttp.Policy{
+			Backoff: retryhttp.Constant(200 * time.Millisecond), Budget: retryhttp.Unlimited{}, MaxAttempts: -1,
+			Gate: &retryhttp.Gate{Hold: time.Hour},
+		}
+		costOfWaiting(t, asleep, n) // the runtime keeps memory of so many goroutines
+		floor := costOfWaiting(t, asleep, n)
+		ours := costOfWaiting(t, held, n)
+		t.Logf("bytes per sleeper: %.0f, if held %.0f", floor, ours)
+		assert.LessOrEqual(t, ours, 1.15*floor)
+	})
+}
+
+// BenchmarkCancelHeld cancels 10,000 requests, which a Gate holds or which sleep.
+func BenchmarkCancelHeld(b *testing.B) {
+	const n = 10_000
+	for name, hold := range map[string]time.Duration{"held": time.Hour, "asleep": -1} {
+		b.Run(name, func(b *testing.B) {
+			gate := &retryhttp.Gate{Hold: hold}
+			p := retryhttp.Policy{Gate: gate, Budget: retryhttp.Unlimited{}, Backoff: retryhttp.Constant(time.Hour)}
+			if hold > 0 {
+				p.Backoff = retryhttp.Constant(150 * time.Millisecond)
+			}
+			var failed atomic.Int64
+			rt := retryhttp.New(&stub{statuses: []int{503}, body: true, closed: func() { failed.Add(1) }}, p)
+			for b.Loop() {
+				b.StopTimer()
+				failed.Store(0)
+				ctx, cancel := context.WithCancel(b.Context())
+				req := requestTo("host.example").WithContext(ctx)
+				var ended sync.WaitGroup
+				for range n {
+					ended.Go(func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
+				}
+				for failed.Load() < n || hold > 0 && gate.Held(req) < n {
+					runtime.Gosched()
+				}
+				b.StartTimer()
+				cancel()
+				ended.Wait()
+			}
+		})
+	}
 }
 
 func BenchmarkSleepers(b *testing.B) {

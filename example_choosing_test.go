@@ -137,6 +137,48 @@ func ExamplePolicy_rateLimits() {
 	// Output: 200 OK
 }
 
+var byTenant = retryhttp.Policy{
+	MaxRetryAfter: 5 * time.Minute,
+	Gate: &retryhttp.Gate{
+		First: true, // an attempt before the limit ends is refused, and may count
+		Hold:  2 * time.Minute,
+		Key:   tenant,
+	},
+	Budget: &retryhttp.TokenBucket{Window: time.Minute, Key: tenant},
+}
+
+// tenant is whom the server counts requests for.
+func tenant(req *http.Request) string {
+	return req.URL.Host + " " + req.Header.Get("Authorization")
+}
+
+// A limit that belongs to a credential holds up nobody who uses another one.
+func ExampleGate_limitsByCredential() {
+	server := serverLimiting("Bearer busy")
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, byTenant)}
+	for _, credential := range []string{"Bearer busy", "Bearer other", "Bearer busy"} {
+		req, err := http.NewRequest(http.MethodGet, server.URL, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		req.Header.Set("Authorization", credential)
+		resp, err := client.Do(req)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Printf("%s: %s, held: %t\n", credential, resp.Status, retryhttp.OutcomeOf(resp).Held > 0)
+	}
+	// Output:
+	// Bearer busy: 200 OK, held: false
+	// Bearer other: 200 OK, held: false
+	// Bearer busy: 200 OK, held: true
+}
+
 var command = retryhttp.Policy{
 	MaxAttempts:    3,
 	MaxElapsed:     10 * time.Second,

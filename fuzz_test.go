@@ -153,6 +153,9 @@ func FuzzRateLimit(f *testing.F) {
 			if got.remaining < 0 || got.reset < 0 || !got.ok && got != (result{}) {
 				t.Fatalf("%+v from %q", got, h)
 			}
+			if _, exhausted := retryhttp.Exhausted(h); exhausted != (got.ok && got.remaining == 0) {
+				t.Fatalf("%+v from %q: exhausted: %t", got, h, exhausted)
+			}
 			return got
 		}
 		all := read("RateLimit", limit, "RateLimit", more, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", reset,

@@ -631,3 +631,21 @@ func serverAnswering(statuses ...int) *httptest.Server {
 		w.WriteHeader(statuses[min(n, len(statuses))-1])
 	}))
 }
+
+// serverLimiting starts a server that answers a first request with this credential, and
+// has then nothing left for the credential for a second. It refuses what comes sooner.
+func serverLimiting(credential string) *httptest.Server {
+	var until atomic.Pointer[time.Time]
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != credential {
+			return
+		}
+		if end := until.Load(); end != nil && time.Now().Before(*end) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		end := time.Now().Add(time.Second)
+		until.Store(&end)
+		w.Header().Set("RateLimit", `"default";r=0;t=1`)
+	}))
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
@@ -22,6 +23,14 @@ func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 	}
 }
 
+// reportHeld reports for how long in all a Gate has held req, at the end of a hold.
+func (p *Policy) reportHeld(req *http.Request, held time.Duration) {
+	if p.Logger != nil {
+		p.Logger.LogAttrs(req.Context(), slog.LevelDebug, "held request",
+			method(req), location(req), slog.Duration("held", held))
+	}
+}
+
 // reportDone reports how req ended, with its last attempt.
 func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
 	if p.Logger != nil && o.Stop != StopFinal && o.Stop != StopCanceled {
@@ -30,6 +39,7 @@ func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
 			slog.Int("attempts", o.Attempts),
 			slog.Duration("elapsed", o.Elapsed),
 			slog.Duration("waited", o.Waited),
+			slog.Duration("held", o.Held),
 			slog.String("stop", string(o.Stop)),
 			slog.Bool("ambiguous", o.Ambiguous))
 	}

@@ -162,7 +162,7 @@ func TestLogger(t *testing.T) {
 			name: "each retry, and the end", policy: retryhttp.Policy{MaxAttempts: 2},
 			steps: []script.Step{script.Status(503), script.Fail(errBroken)},
 			want: retrying + "status=503 attempt=1 elapsed=0s wait=1s\n" +
-				gaveUp + `error="connection broken" attempts=2 elapsed=1s waited=1s stop=attempts ambiguous=false` + "\n",
+				gaveUp + `error="connection broken" attempts=2 elapsed=1s waited=1s held=0s stop=attempts ambiguous=false` + "\n",
 		},
 		{
 			name: "a retry that succeeds", steps: []script.Step{script.Fail(errBroken), script.Status(200)},
@@ -171,7 +171,7 @@ func TestLogger(t *testing.T) {
 		{
 			name: "a request that was not retried", policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}},
 			steps: []script.Step{script.Status(503)},
-			want:  gaveUp + "status=503 attempts=1 elapsed=0s waited=0s stop=budget ambiguous=false\n",
+			want:  gaveUp + "status=503 attempts=1 elapsed=0s waited=0s held=0s stop=budget ambiguous=false\n",
 		},
 	}
 	for _, tc := range cases {

@@ -14,7 +14,8 @@ import (
 type Outcome struct {
 	Attempts int           // attempts made; 0 if the context had ended before the first
 	Elapsed  time.Duration // from the first attempt's start to the end
-	Waited   time.Duration // the part of Elapsed between attempts
+	Waited   time.Duration // the part of Elapsed in which no attempt was under way
+	Held     time.Duration // the part of Waited in which a Gate held the request
 	Stop     Stop          // why no further attempt was made
 	// Ambiguous is true if an attempt before the last may have taken effect: its method
 	// is not safe (RFC 9110, section 9.2.1), and it ended in an error or a 5xx that was
@@ -154,6 +155,7 @@ func (o Outcome) including(inner *Outcome) Outcome {
 	if inner != nil {
 		o.Attempts += max(inner.Attempts, 1) - 1 // 0 if its context had ended
 		o.Waited += inner.Waited
+		o.Held += inner.Held
 		o.Ambiguous = o.Ambiguous || inner.Ambiguous
 	}
 	return o

@@ -40,6 +40,7 @@ type Policy struct {
 	MaxBodyBytes int64
 
 	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
+	Gate   *Gate  // holds retries back while their host is down. nil: a Gate of its own
 
 	// OnRetry, if not nil, is called before the wait that precedes each retry. It may
 	// read from the failed response's body, but must not keep the response. Its time is
@@ -50,9 +51,10 @@ type Policy struct {
 	// must not read the response's body, which is the caller's.
 	OnDone func(Attempt, Outcome)
 
-	// Logger, if not nil, gets a record at level Info for each retry, and one at
-	// level Warn for each request whose Stop is neither final nor canceled. Logged
-	// URLs contain only scheme, host and path.
+	// Logger, if not nil, gets a record at level Info for each retry, one at level
+	// Debug for each time that the Gate held the request, and one at level Warn for
+	// each request whose Stop is neither final nor canceled. Logged URLs contain only
+	// scheme, host and path.
 	Logger *slog.Logger
 }
 
@@ -70,8 +72,14 @@ type resolved struct {
 	observed bool // a function of the user's may look at Elapsed after a success
 }
 
-// resolve fills in the defaults. own is the Budget of a Policy that names none.
-func (p Policy) resolve(own *TokenBucket) resolved {
+// shared is what the requests of a Transport share if its Policy names nothing else.
+type shared struct {
+	budget TokenBucket
+	gate   Gate
+}
+
+// resolve fills in the defaults.
+func (p Policy) resolve(own *shared) resolved {
 	observed := p.Classify != nil || p.OnDone != nil
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, defaultMaxAttempts)
 	p.Backoff = p.Backoff.orDefault()
@@ -84,7 +92,10 @@ func (p Policy) resolve(own *TokenBucket) resolved {
 		p.Idempotent = Idempotent
 	}
 	if b, isBucket := p.Budget.(*TokenBucket); p.Budget == nil || isBucket && b == nil {
-		p.Budget = own
+		p.Budget = &own.budget
+	}
+	if p.Gate == nil {
+		p.Gate = &own.gate
 	}
 	return resolved{p, observed}
 }
@@ -110,7 +121,7 @@ func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 }
 
 // apply returns a copy of p, which is resolved, after all edits.
-func (e *policyEdit) apply(p *resolved, own *TokenBucket) *resolved {
+func (e *policyEdit) apply(p *resolved, own *shared) *resolved {
 	if e.outer != nil {
 		p = e.outer.apply(p, own)
 	}

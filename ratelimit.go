@@ -2,6 +2,7 @@ package retryhttp
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,27 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 		}
 	}
 	return remaining, reset, true
+}
+
+// exhausted returns the reset of a limit of which nothing remains. RateLimit would do, but
+// some servers report limits on every response, and most report that something remains.
+// To find out that does not take a microsecond.
+func exhausted(h http.Header) (reset time.Duration, ok bool) {
+	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]
+	if len(limits) == 0 && len(left) == 0 {
+		return 0, false
+	}
+	if n, valid := least(left); (!valid || n > 0) && !slices.ContainsFunc(limits, mayHaveNone) {
+		return 0, false
+	}
+	remaining, reset, ok := RateLimit(h)
+	return reset, ok && remaining == 0
+}
+
+// mayHaveNone reports whether a line of RateLimit may hold an r of 0, which can be
+// written as 00 and -0.
+func mayHaveNone(line string) bool {
+	return strings.Contains(line, "r=0") || strings.Contains(line, "r=-0")
 }
 
 // tightest returns the limit with the least remaining. If several limits have as

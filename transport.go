@@ -11,10 +11,11 @@
 //
 // By default at most 4 attempts are made, with full jitter: each wait is drawn from a
 // range that doubles from 250 ms to 30 s. A Retry-After of up to a minute is honored. A
-// [TokenBucket] bounds retries to a tenth of the successes, with a few in reserve. A wait
-// that would outlast the context's deadline is not begun. When retries end, the caller
-// gets the last response with its body unread, or an [*Error]. The [Policy] changes all of
-// this, [WithPolicy] for one request.
+// [TokenBucket] bounds retries to a tenth of the successes, with a few in reserve. While a
+// host is down, a [Gate] holds its retries for up to 5 s more, and the host's successes
+// release them. A wait that would outlast the context's deadline is not begun. When retries
+// end, the caller gets the last response with its body unread, or an [*Error]. The [Policy]
+// changes all of this, [WithPolicy] for one request.
 //
 // # Request bodies
 //
@@ -54,7 +55,7 @@ import (
 type Transport struct {
 	base   http.RoundTripper
 	policy resolved
-	own    TokenBucket
+	own    shared
 	epoch  time.Time
 	drains sync.Pool // of *drain
 }
@@ -89,13 +90,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
 	}
-	c := call{t: t, req: req, start: t.now(), held: held{unsent: req}}
+	c := call{t: t, req: req, start: t.now(), owned: owned{unsent: req}}
 	defer c.giveBack()
 	c.policy = t.policyFor(req)
-	if req.Context().Err() != nil {
+	if !c.mayBegin() {
 		return c.notSent()
 	}
-	next := upcoming{number: 1, begins: c.start}
+	next := upcoming{number: 1, begins: c.start + c.held}
 	c.prepare(&next)
 	for {
 		var got result
@@ -139,41 +140,56 @@ type call struct {
 
 	start     time.Duration // by Transport.now
 	waited    time.Duration
-	ambiguous bool // an attempt may have taken effect
+	held      time.Duration // part of waited
+	mark      uint32        // of the Gate, when the newest attempt ended
+	ambiguous bool          // an attempt may have taken effect
 
 	timer timer
-	held
+	owned
 }
 
-// held is what a call owns and gives back at its end, even if a panic of a hook or of
-// the base ends it.
-type held struct {
+// owned is what a call gives back at its end, even if a panic of a hook or of the base
+// ends it.
+type owned struct {
 	unsent   *http.Request  // the first attempt's, before it is sent: nobody else closes its body
 	bodies   *bodies        // the source of the attempts' bodies; nil: each is sent as it is
 	token    bool           // withdrawn for an attempt that was not sent
+	pass     pass           // of an attempt that is not over
 	response *http.Response // neither handed over nor drained
 }
 
 // giveBack does nothing after finish. It is for a panic such as
 // http.ErrAbortHandler, which somebody up the stack recovers.
 func (c *call) giveBack() {
-	if c.held == (held{}) {
+	if c.owned == (owned{}) {
 		return
 	}
 	if c.unsent != nil {
 		closeBody(c.unsent)
 	}
 	c.refund()
+	c.pass.giveBack()
 	c.bodies.release(true)
 	closeResponse(c.response)
 }
 
-// refund gives back the token of a retry that is not sent.
+// refund gives back the token of a retry that is not sent, and its turn.
 func (c *call) refund() {
 	if c.token {
 		c.token = false
 		c.policy.Budget.Refund(c.req)
 	}
+}
+
+// mayBegin waits before the first attempt if the Gate's First asks for it. It returns
+// false if the context has ended.
+func (c *call) mayBegin() bool {
+	gate, ctx := c.policy.Gate, c.req.Context()
+	if gate.First && gate.waitFirst(ctx, c.req, &c.timer, c.room(c.start)/2) {
+		c.waited = c.t.now() - c.start
+		c.addHeld(c.start)
+	}
+	return ctx.Err() == nil
 }
 
 // upcoming is an attempt that is about to be made.
@@ -245,7 +261,10 @@ func (c *call) send(next *upcoming, got *result) {
 		trace = new(headerTrace)
 		req = trace.attach(req)
 	}
-	c.unsent, c.token = nil, false
+	if c.pass.fate == nil {
+		c.pass.fate = c.policy.Gate.begin(c.req)
+	}
+	c.unsent, c.token, c.pass.released = nil, false, nil
 	resp, err := roundTrip(c.t.base, req, c.policy.AttemptTimeout, next.reading)
 	c.response = resp
 	got.Number, got.Request, got.Response, got.Err = next.number, next.request, resp, err
@@ -254,6 +273,8 @@ func (c *call) send(next *upcoming, got *result) {
 		got.status = resp.StatusCode
 	}
 	c.judge(next, got)
+	c.mark = c.policy.Gate.end(c.req, c.pass, got.verdict(c.req), closedFor(&c.policy.Policy, resp))
+	c.pass = pass{}
 }
 
 // judge sets the result's class, and looks for a nested Transport. A success that nobody
@@ -309,7 +330,7 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 	}
 	now := c.t.now() // not when the attempt ended: asked may have been a date, which was read since
 	backoff := max(c.policy.Backoff(got.Number, next.backoff), 0)
-	room := room(c.req.Context(), c.policy.MaxElapsed, now-c.start)
+	room := c.room(now)
 	if addSaturating(asked, backoff) > room {
 		return StopDeadline
 	}
@@ -354,6 +375,7 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.cut() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
 	c.waitOut(got, next)
+	c.hold()
 	next.begins = c.t.now()
 	c.waited += next.begins - next.decided
 	if !ended(c.req) {
@@ -361,6 +383,8 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 		return ""
 	}
 	c.refund()
+	c.pass.giveBack()
+	c.pass = pass{}
 	if got.responded {
 		got.Err = statusError(got.status)
 	}
@@ -385,11 +409,32 @@ func (c *call) waitOut(got *result, next *upcoming) {
 	c.timer.sleep(ctx, c.left(next))
 }
 
+// hold waits for as long as the Gate holds the retry, which is due.
+func (c *call) hold() {
+	due := c.t.now()
+	var held bool
+	c.pass, held = c.policy.Gate.wait(c.req.Context(), c.req, &c.timer, c.mark, c.room(due)/2)
+	if held {
+		c.addHeld(due)
+	}
+}
+
+// addHeld counts and reports a time since when the Gate has held the request.
+func (c *call) addHeld(since time.Duration) {
+	c.held += c.t.now() - since
+	c.policy.reportHeld(c.req, c.held)
+}
+
+// room is the longest wait from now on that lets another attempt start in time.
+func (c *call) room(now time.Duration) time.Duration {
+	return room(c.req.Context(), c.policy.MaxElapsed, now-c.start)
+}
+
 // patience is how long what precedes the next attempt may take: to open its body, or to
 // drain the failed response. If it takes longer than the wait, it holds up the retry by
 // no more than a tenth of the time that is left.
 func (c *call) patience(next *upcoming) time.Duration {
-	return max(next.wait, room(c.req.Context(), c.policy.MaxElapsed, c.t.now()-c.start)/10)
+	return max(next.wait, c.room(c.t.now())/10)
 }
 
 // left is what is left of the wait.
@@ -416,7 +461,7 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	if success {
 		c.policy.Budget.Deposit(c.req)
 	}
-	atOnce := success && got.Number == 1 && got.inner == nil // OutcomeOf needs no record of it
+	atOnce := success && got.Number == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of it
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}
@@ -424,7 +469,7 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	if !atOnce || c.policy.OnDone != nil {
 		err = c.report(got, stop, !atOnce)
 	}
-	c.held = held{}
+	c.owned = owned{}
 	return got.Response, err
 }
 
@@ -447,6 +492,7 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 		Attempts:  got.Number,
 		Elapsed:   c.t.now() - c.start,
 		Waited:    c.waited,
+		Held:      c.held,
 		Stop:      stop,
 		Ambiguous: c.ambiguous,
 	}.including(got.inner)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/retryhttp/retryhttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -18,7 +17,7 @@ func TestTransportsOnTopOfEachOtherDoNotMultiply(t *testing.T) {
 
 func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 	chain := Chain{Transports: 3, PerSecond: 100, Up: 20 * time.Second, Down: 40 * time.Second, After: 10 * time.Second}
-	for _, got := range Cascade(t, 3, chain, func() retryhttp.Policy { return retryhttp.Policy{} }) {
+	for _, got := range Cascade(t, 3, chain, ungated(defaults)) {
 		require.Equal(t, 1.0, got.Load(0, 20), "in health")
 		for i, retries := range got.Retries {
 			assert.LessOrEqual(t, retries, got.Reserves[i], "of Transport %d: no more than its budget held", i)
@@ -33,7 +32,7 @@ func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 }
 
 func TestAChainWithoutBudgetsMultiplies(t *testing.T) {
-	policy := func() retryhttp.Policy { return retryhttp.Policy{Budget: retryhttp.Unlimited{}} }
+	policy := ungated(unlimited)
 	t.Run("every request of an outage that does not end", func(t *testing.T) {
 		got := Cascade(t, 1, Chain{Transports: 3, PerSecond: 2, Down: 30 * time.Second}, policy)[0]
 		assert.Equal(t, 64.0, got.Load(0, len(got.Deepest)))

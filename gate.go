@@ -1,0 +1,283 @@
+package retryhttp
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Gate holds retries back while their host is down, and lets the host's successes
+// release them. Retries that are sent into an outage spend the [Budget] and cannot
+// succeed. First attempts go on, and find out when the host is back. The zero value is
+// ready to use. Share a Gate among Transports that call the same hosts. It must not be
+// changed or copied after first use.
+//
+// A key is down when its last 8 results were failures, the first of them at least 100 ms
+// ago. A failure is an attempt classified [Retryable] or [Unprocessed], except a 408, a
+// 429, and a response with a Retry-After. A retry that comes due while its key is down is
+// held, with its token. A retry is never held if no other request was sent since it
+// failed. Each success releases a quarter of a retry, the oldest first. Without other
+// traffic, the oldest is sent as a probe after a pause of 250 ms to 5 s.
+//
+// A Retry-After on a 429 or a 503 closes the key: retries of all its requests wait until
+// it has passed, and up to half as long again. So does a [RateLimit] with nothing
+// remaining, on any response. A Retry-After wins over a RateLimit. Both are ignored if
+// they are longer than [Policy.MaxRetryAfter].
+//
+// A Gate only delays. A retry is held for at most Hold, and for at most half of the time
+// that its context's deadline and [Policy.MaxElapsed] leave; then it is sent. There are at
+// most 4,096 keys; requests with another key are not held.
+type Gate struct {
+	Hold  time.Duration              // the longest that one retry is held, on top of its own wait. 0: 5s; negative: nothing is held
+	First bool                       // first attempts wait, too, while their key is closed, if Hold and half of their time allow
+	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
+
+	fates   sync.Map     // string to *fate; its Load takes no lock
+	trouble atomic.Int64 // runs of failures and queues, of all fates: if there are none, a success has nothing to do
+	closed  atomic.Bool  // a key was closed at some time
+
+	mu    sync.Mutex // serializes changes to fates' set of keys
+	count int        // of fates
+	swept time.Time  // when idle fates were last looked for
+}
+
+const (
+	maxFates    = 4096
+	defaultHold = 5 * time.Second
+	// sweepEvery bounds how often the idle among maxFates are looked for.
+	sweepEvery = time.Second
+)
+
+// Held returns how many requests with req's key are held now, for a gauge.
+func (g *Gate) Held(req *http.Request) int {
+	f := g.find(g.key(req))
+	if f == nil || f.queued.Load()+f.waiting.Load() == 0 {
+		return 0
+	}
+	f.mu.Lock() // or a retry might count that is not going to be held
+	defer f.mu.Unlock()
+	return int(f.queued.Load() + f.waiting.Load())
+}
+
+// pass is what an attempt has from its Gate until it ends.
+type pass struct {
+	fate     *fate // counts the attempt as under way; nil: none does
+	probe    bool
+	released *fate // had its successes release the attempt; nil, too, as soon as the attempt is sent
+}
+
+// verdict is what an attempt says about its host.
+type verdict int
+
+const (
+	saysNothing verdict = iota
+	saysUp
+	saysDown
+)
+
+// verdict returns what the attempt says about its host. A server that asks its client to
+// wait is in order, and knows best for how long.
+func (r *result) verdict(req *http.Request) verdict {
+	switch {
+	case r.inner != nil:
+		return saysNothing
+	case r.class == Final && r.Response != nil:
+		return saysUp
+	case r.class == Final, ended(req):
+		return saysNothing
+	case r.Response == nil:
+		return saysDown
+	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooManyRequests:
+		return saysNothing
+	}
+	if _, ok := RetryAfter(r.Response.Header); ok {
+		return saysNothing
+	}
+	return saysDown
+}
+
+// closedFor returns for how long resp closes its key, or 0.
+func closedFor(p *Policy, resp *http.Response) time.Duration {
+	if resp == nil || p.MaxRetryAfter < 0 {
+		return 0
+	}
+	var d time.Duration
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		d, _ = RetryAfter(resp.Header)
+	}
+	if d == 0 {
+		reset, ok := exhausted(resp.Header)
+		if !ok {
+			return 0
+		}
+		asked, _ := RetryAfter(resp.Header)
+		d = cmp.Or(asked, reset)
+	}
+	if d > p.MaxRetryAfter {
+		return 0
+	}
+	return d
+}
+
+// begin counts an attempt that is about to be sent, if its host may be down.
+func (g *Gate) begin(req *http.Request) *fate {
+	if g.trouble.Load() == 0 {
+		return nil
+	}
+	f := g.find(g.key(req))
+	if f == nil || f.run.Load() == 0 {
+		return nil
+	}
+	f.enter()
+	return f
+}
+
+// end takes note of what came of an attempt, and of how long its response closes the key.
+// It returns a mark, by which wait sees whether other attempts have begun since.
+func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
+	if closed > 0 && g.Hold >= 0 {
+		g.update(req, func(f *fate, now time.Time) { f.close(now, closed) })
+		g.closed.Store(true)
+	}
+	switch {
+	case v == saysUp:
+		if g.trouble.Load() != 0 {
+			if f := g.find(g.key(req)); f != nil {
+				f.succeed(p.probe, g.hold())
+			}
+		}
+	case v == saysDown && g.Hold >= 0:
+		g.update(req, func(f *fate, now time.Time) {
+			f.fail(now, p.probe)
+			mark = f.begun.Load()
+		})
+	case g.trouble.Load() != 0:
+		if f := g.find(g.key(req)); f != nil {
+			mark = f.endSilently(p.fate != nil)
+		}
+	}
+	if p.fate != nil {
+		p.fate.leave()
+	}
+	return mark
+}
+
+// giveBack undoes begin and wait for an attempt that is not sent.
+func (p pass) giveBack() {
+	if p.fate != nil {
+		p.fate.leave()
+	}
+	if p.released != nil {
+		p.released.passOn()
+	}
+}
+
+// wait holds a retry that has come due, until limit at most, and reports whether it did.
+// The mark is from the end of the attempt that the retry follows.
+func (g *Gate) wait(ctx context.Context, req *http.Request, t *timer, mark uint32, limit time.Duration) (p pass, held bool) {
+	limit = min(limit, g.hold())
+	if limit <= 0 {
+		return pass{}, false
+	}
+	f := g.find(g.key(req))
+	if f == nil {
+		return pass{}, false
+	}
+	deadline := time.Now().Add(limit)
+	closed := f.waitWhileClosed(ctx, t, deadline, false)
+	p, held = f.wait(ctx, t, mark, deadline)
+	return p, held || closed
+}
+
+// waitFirst holds a first attempt while its key is closed, if that fits into limit. It
+// reports whether it did.
+func (g *Gate) waitFirst(ctx context.Context, req *http.Request, t *timer, limit time.Duration) (held bool) {
+	limit = min(limit, g.hold())
+	if limit <= 0 || !g.closed.Load() {
+		return false
+	}
+	f := g.find(g.key(req))
+	return f != nil && f.waitWhileClosed(ctx, t, time.Now().Add(limit), true)
+}
+
+func (g *Gate) hold() time.Duration {
+	return cmp.Or(g.Hold, defaultHold)
+}
+
+func (g *Gate) key(req *http.Request) string {
+	switch {
+	case req.URL == nil:
+		return "" // no base sends it
+	case g.Key != nil:
+		return g.Key(req)
+	}
+	return req.URL.Host
+}
+
+func (g *Gate) find(key string) *fate {
+	f, _ := g.fates.Load(key)
+	if f == nil {
+		return nil
+	}
+	return f.(*fate)
+}
+
+// update runs f on the fate of req's key, with its lock held, unless there is none and
+// no room for another. A fate that is forgotten in between is no longer looked at.
+func (g *Gate) update(req *http.Request, f func(*fate, time.Time)) {
+	key := g.key(req)
+	for {
+		k := g.fate(key)
+		if k == nil {
+			return
+		}
+		k.mu.Lock()
+		if !k.forgotten {
+			f(k, time.Now())
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Unlock()
+	}
+}
+
+// fate returns key's fate, a new one if there is room, or nil.
+func (g *Gate) fate(key string) *fate {
+	if f := g.find(key); f != nil {
+		return f
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f := g.find(key); f != nil {
+		return f
+	}
+	if g.count >= maxFates {
+		g.sweep(time.Now())
+		if g.count >= maxFates {
+			return nil
+		}
+	}
+	f := &fate{trouble: &g.trouble, pause: firstPause}
+	g.fates.Store(key, f)
+	g.count++
+	return f
+}
+
+// sweep forgets what is idle, with mu held. It looks for that once in a while: every new
+// host that fails would else cost a look at all of them.
+func (g *Gate) sweep(now time.Time) {
+	if since := now.Sub(g.swept); since >= 0 && since < sweepEvery {
+		return
+	}
+	g.swept = now
+	g.fates.Range(func(key, f any) bool {
+		if f.(*fate).forget(now) {
+			g.fates.Delete(key)
+			g.count--
+		}
+		return true
+	})
+}

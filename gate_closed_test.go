@@ -1,0 +1,237 @@
+package retryhttp_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// afterClosed returns when a retry is sent that comes due at 200 ms, and for how long it
+// was held. At 100 ms, another request with its key has the response that the path asks
+// for.
+func afterClosed(t *testing.T, gate *retryhttp.Gate, path string, edits ...func(*retryhttp.Policy)) (sent, held time.Duration) {
+	t.Helper()
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		v := g.at(0, "/503,200")
+		g.at(100*ms, path, append(edits, once)...)
+		g.ended.Wait()
+		sent, held = v.sent[1], v.outcome.Held
+	})
+	return sent, held
+}
+
+func TestGateIsClosedByRetryAfter(t *testing.T) {
+	for path, closes := range map[string]bool{
+		"/429?Retry-After=2":       true,
+		"/503?Retry-After=2":       true,
+		"/503?Retry-After-Ms=2000": true,
+		"/429?Retry-After=60":      true,
+		"/429?Retry-After=61":      false, // above MaxRetryAfter
+		"/429?Retry-After=0":       false,
+		"/429":                     false,
+		"/500?Retry-After=2":       false,
+		"/200?Retry-After=2":       false,
+		"/301?Retry-After=2":       false,
+	} {
+		t.Run(path, func(t *testing.T) {
+			sent, held := afterClosed(t, new(retryhttp.Gate), path)
+			switch {
+			case !closes:
+				assert.Equal(t, 200*ms, sent)
+				assert.Zero(t, held)
+			case path == "/429?Retry-After=60":
+				assert.Equal(t, 5200*ms, sent, "Hold bounds it")
+			default:
+				assert.GreaterOrEqual(t, sent, 2100*ms)
+				assert.LessOrEqual(t, sent, 3100*ms)
+			}
+			assert.Equal(t, sent-200*ms, held)
+		})
+	}
+	t.Run("a negative MaxRetryAfter", func(t *testing.T) {
+		sent, _ := afterClosed(t, new(retryhttp.Gate), "/429?Retry-After=2", func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
+		assert.Equal(t, 200*ms, sent)
+	})
+	t.Run("a negative Hold", func(t *testing.T) {
+		sent, _ := afterClosed(t, &retryhttp.Gate{Hold: -1, First: true}, "/429?Retry-After=2")
+		assert.Equal(t, 200*ms, sent)
+	})
+}
+
+func TestGateIsClosedByRateLimit(t *testing.T) {
+	for path, closes := range map[string]bool{
+		"/200?RateLimit=%22p%22%3Br%3D0%3Bt%3D2":                               true,
+		"/404?RateLimit=%22p%22%3Br%3D0%3Bt%3D2":                               true,
+		"/500?RateLimit=%22p%22%3Br%3D0%3Bt%3D2":                               true,
+		"/200?RateLimit=%22p%22%3Br%3D1%3Bt%3D2":                               false,
+		"/200?RateLimit=%22p%22%3Br%3D0":                                       false,
+		"/200?RateLimit=%22p%22%3Br%3D0%3Bt%3D61":                              false, // above MaxRetryAfter
+		"/200?RateLimit=%22p%22%3Br%3D0%3Bt%3D2&Age=1":                         false,
+		"/200?X-RateLimit-Remaining=0&X-RateLimit-Reset=2":                     true,
+		"/200?X-RateLimit-Remaining=1&X-RateLimit-Reset=2":                     false,
+		"/200?RateLimit=malformed&X-RateLimit-Remaining=0&X-RateLimit-Reset=2": true,
+		// A Retry-After wins, on any response.
+		"/429?RateLimit=%22p%22%3Br%3D0%3Bt%3D50&Retry-After=2": true,
+		"/403?RateLimit=%22p%22%3Br%3D0%3Bt%3D50&Retry-After=2": true,
+	} {
+		t.Run(path, func(t *testing.T) {
+			sent, held := afterClosed(t, new(retryhttp.Gate), path)
+			if closes {
+				assert.GreaterOrEqual(t, sent, 2100*ms)
+				assert.LessOrEqual(t, sent, 3100*ms)
+			} else {
+				assert.Equal(t, 200*ms, sent)
+			}
+			assert.Equal(t, sent-200*ms, held)
+		})
+	}
+	t.Run("a negative MaxRetryAfter", func(t *testing.T) {
+		path := "/200?X-RateLimit-Remaining=0&X-RateLimit-Reset=2"
+		sent, _ := afterClosed(t, new(retryhttp.Gate), path, func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
+		assert.Equal(t, 200*ms, sent)
+	})
+}
+
+func TestGateSpreadsRetriesAfterAClosure(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.at(0, "/429?Retry-After=2", once)
+		var visits []*visit
+		for range 200 {
+			visits = append(visits, g.at(0, "/503,200"))
+		}
+		g.wait(500 * ms)
+		assert.Equal(t, 200, g.held())
+		g.ended.Wait()
+		var sent []time.Duration
+		for _, v := range visits {
+			sent = append(sent, v.sent[1])
+		}
+		slices.Sort(sent)
+		assert.GreaterOrEqual(t, sent[0], 2*time.Second)
+		assert.LessOrEqual(t, sent[199], 3*time.Second)
+		assert.InDelta(t, 2500*ms, sent[100], float64(200*ms), "over half of what was asked")
+	})
+}
+
+func TestGateIsClosedForAsLongAsTheLongestAsks(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		v := g.at(0, "/503,200")
+		g.at(50*ms, "/429?Retry-After=3", once)
+		g.at(100*ms, "/429?Retry-After=1", once)
+		g.every(150*ms, 10*ms, 50, "/200") // which do not end it
+		g.ended.Wait()
+		assert.GreaterOrEqual(t, v.sent[1], 3050*ms)
+	})
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		v := g.at(0, "/503,200")
+		g.at(50*ms, "/429?Retry-After=1", once)
+		g.at(500*ms, "/429?Retry-After=3", once) // while the retry is held
+		g.ended.Wait()
+		assert.GreaterOrEqual(t, v.sent[1], 3500*ms)
+	})
+}
+
+// A closure is no queue: what waits for its own Retry-After is not held on top of it.
+func TestGateDoesNotHoldWhoWasToldToWait(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		v := g.at(0, "/429?Retry-After=2")
+		g.ended.Wait()
+		assert.Zero(t, v.outcome.Held)
+		assert.GreaterOrEqual(t, v.sent[1], 2*time.Second)
+		assert.LessOrEqual(t, v.sent[1], 3*time.Second)
+	})
+}
+
+func TestGateHoldsWhatComesDueWhileItsKeyIsClosedAndThenDown(t *testing.T) {
+	inGate(t, &retryhttp.Gate{Hold: 3 * time.Second}, func(t *testing.T, g *gated) {
+		g.at(0, "/429?Retry-After=1", once)
+		v := g.at(0, "/503,200")
+		g.every(0, 20*ms, 300, "/503@30ms")
+		g.ended.Wait()
+		assert.Equal(t, 3200*ms, v.sent[1], "Hold bounds both together")
+	})
+}
+
+func first(g *retryhttp.Gate) *retryhttp.Gate {
+	g.First = true
+	return g
+}
+
+func TestGateHoldsFirstAttemptsWhileClosed(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		gate    *retryhttp.Gate
+		path    string
+		timeout time.Duration
+		held    bool
+	}{
+		{"with First", first(new(retryhttp.Gate)), "/429?Retry-After=2", 0, true},
+		{"without", new(retryhttp.Gate), "/429?Retry-After=2", 0, false},
+		{"of a host that is only down", first(new(retryhttp.Gate)), "/503", 0, false},
+		{"longer than Hold", first(&retryhttp.Gate{Hold: 1899 * ms}), "/429?Retry-After=2", 0, false},
+		{"as long as Hold", first(&retryhttp.Gate{Hold: 1900 * ms}), "/429?Retry-After=2", 0, true},
+		{"longer than half of what the deadline leaves", first(new(retryhttp.Gate)), "/429?Retry-After=2", 3800 * ms, false},
+		{"no longer than that", first(new(retryhttp.Gate)), "/429?Retry-After=2", 3801 * ms, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inGate(t, c.gate, func(t *testing.T, g *gated) {
+				g.at(0, c.path, once)
+				ctx := t.Context()
+				if c.timeout > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.timeout+100*ms)
+					defer cancel()
+				}
+				v := g.with(ctx, 100*ms, "/200")
+				g.wait(101 * ms)
+				if c.held {
+					assert.Equal(t, 1, g.held())
+				}
+				g.ended.Wait()
+				if !c.held {
+					assert.Equal(t, inMillis(100), v.sent)
+					assert.Zero(t, v.outcome.Held)
+					return
+				}
+				assert.GreaterOrEqual(t, v.sent[0], 2*time.Second)
+				assert.LessOrEqual(t, v.sent[0], 3*time.Second)
+				held := v.sent[0] - 100*ms
+				assert.Equal(t, retryhttp.Outcome{
+					Attempts: 1, Elapsed: held, Waited: held, Held: held, Stop: retryhttp.StopFinal,
+				}, v.outcome)
+				assert.Zero(t, g.budget.withdrawn, "it draws no token")
+			})
+		})
+	}
+}
+
+func TestGateOfAFirstAttemptThatIsCanceled(t *testing.T) {
+	inGate(t, first(new(retryhttp.Gate)), func(t *testing.T, g *gated) {
+		g.at(0, "/429?Retry-After=2", once)
+		ctx, cancel := context.WithCancel(t.Context())
+		v := g.with(ctx, 100*ms, "/200")
+		g.wait(500 * ms)
+		cancel()
+		g.ended.Wait()
+		assert.Empty(t, v.sent)
+		assert.ErrorIs(t, v.err, context.Canceled)
+		assert.Equal(t, retryhttp.Outcome{
+			Elapsed: 400 * ms, Waited: 400 * ms, Held: 400 * ms, Stop: retryhttp.StopCanceled,
+		}, v.outcome)
+	})
+}
+
+func TestMaxElapsedIncludesTheTimeInWhichAFirstAttemptIsHeld(t *testing.T) {
+	inGate(t, first(new(retryhttp.Gate)), func(t *testing.T, g *gated) {
+		g.at(0, "/429?Retry-After=1", once)
+		v := g.at(100*ms, "/503,200", func(p *retryhttp.Policy) { p.MaxElapsed = 2 * time.Second; p.Backoff = retryhttp.Constant(1100 * ms) })
+		g.ended.Wait()
+		assert.Len(t, v.sent, 1)
+		assert.Equal(t, retryhttp.StopDeadline, v.outcome.Stop)
+	})
+}

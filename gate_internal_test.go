@@ -1,0 +1,82 @@
+package retryhttp
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+// Exhausted is what RateLimit finds, for a Gate.
+var Exhausted = exhausted
+
+// InTrouble reports what a Gate counts for a key beyond its run of failures: attempts
+// under way, requests that are held, and a count of troubles that does not fit.
+func InTrouble(g *Gate, key string) (n int64) {
+	want := int64(0)
+	g.fates.Range(func(k, v any) bool {
+		f := v.(*fate)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if k == key {
+			n = f.underWay.Load() + f.queued.Load() + f.waiting.Load()
+		}
+		want += min(f.run.Load(), 1) + min(f.queued.Load(), 1)
+		return true
+	})
+	if trouble := g.trouble.Load(); trouble != want {
+		n += 1_000_000
+	}
+	return n
+}
+
+// FailuresInARow is the run of failures of a key.
+func FailuresInARow(g *Gate, key string) int64 {
+	f := g.find(key)
+	if f == nil {
+		return 0
+	}
+	return f.run.Load()
+}
+
+// Keys is how many keys a Gate knows.
+func Keys(g *Gate) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := 0
+	g.fates.Range(func(any, any) bool {
+		n++
+		return true
+	})
+	if n != g.count {
+		return -1
+	}
+	return n
+}
+
+// BenchmarkGateOfASuccess is all that a Gate does while all is well. The header has what
+// usual ones have.
+func BenchmarkGateOfASuccess(b *testing.B) {
+	req, _ := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+	resp := &http.Response{StatusCode: 200, Header: http.Header{
+		"Content-Type": {"application/json"}, "Content-Length": {"123"}, "Date": {"Mon, 02 Jan 2006 15:04:05 GMT"},
+		"Server": {"nginx"}, "Cache-Control": {"no-store"}, "Etag": {`"x"`}, "Vary": {"Accept"},
+		"X-Request-Id": {"1"}, "Strict-Transport-Security": {"max-age=1"}, "Connection": {"keep-alive"},
+	}}
+	got := result{Attempt: Attempt{Response: resp}, responded: true, status: 200}
+	for name, failed := range map[string]bool{"all is well": false, "a host that is down": true} {
+		b.Run(name, func(b *testing.B) {
+			g := new(Gate)
+			p := Policy{MaxRetryAfter: time.Minute}
+			if failed {
+				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
+				g.end(other, pass{}, saysDown, 0)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				got.Response = resp
+				f := g.begin(req)
+				g.end(req, pass{fate: f}, got.verdict(req), closedFor(&p, resp))
+			}
+		})
+	}
+}

@@ -1,0 +1,329 @@
+package retryhttp_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// gateStep is a request of at most two attempts.
+type gateStep struct {
+	start    time.Duration
+	latency  [2]time.Duration
+	answer   [2]string
+	backoff  time.Duration
+	canceled time.Duration // after the start; 0: never
+	deadline time.Duration // after the start; 0: none
+}
+
+const (
+	up      = "200"
+	fails   = "503"
+	nothing = "429"
+)
+
+// gateModel is the rules of a Gate, for one key, in one goroutine, with a list in the
+// place of a clock. It has no closures.
+type gateModel struct {
+	now    time.Duration
+	hold   time.Duration
+	steps  []gateStep
+	events []modelEvent
+
+	run, underWay, begun, credit int
+	since, newest, behind, pause time.Duration
+	queue                        []int // of steps, the oldest first
+	mark                         map[int]int
+	counted, probe, over         map[int]bool
+	due                          map[int]time.Duration
+
+	sent map[int][]time.Duration
+	held map[int]time.Duration
+}
+
+type modelEvent struct {
+	at time.Duration
+	do func()
+}
+
+func (m *gateModel) at(at time.Duration, do func()) {
+	m.events = append(m.events, modelEvent{at, do})
+}
+
+func (m *gateModel) play() {
+	m.pause = 250 * time.Millisecond
+	for i, s := range m.steps {
+		m.at(s.start, func() { m.begin(i) })
+		if s.canceled > 0 {
+			m.at(s.start+s.canceled, func() { m.cancel(i) })
+		}
+		if s.deadline > 0 {
+			m.at(s.start+s.deadline, func() { m.cancel(i) })
+		}
+	}
+	for len(m.events) > 0 || len(m.queue) > 0 {
+		next := m.next()
+		if len(m.queue) > 0 && m.underWay == 0 {
+			if probe := m.newest + m.pause; next < 0 || probe < m.events[next].at {
+				m.now = max(m.now, probe)
+				m.sendProbe()
+				continue
+			}
+		}
+		e := m.events[next]
+		m.events = slices.Delete(m.events, next, next+1)
+		m.now = e.at
+		e.do()
+	}
+}
+
+// next is the event that comes next, or -1.
+func (m *gateModel) next() int {
+	next := -1
+	for i, e := range m.events {
+		if next < 0 || e.at < m.events[next].at {
+			next = i
+		}
+	}
+	return next
+}
+
+func (m *gateModel) sendProbe() {
+	i := m.leaveQueue(0)
+	m.probe[i] = true
+	m.enter(i)
+	m.send(i)
+}
+
+func (m *gateModel) isDown() bool { return m.run >= 8 && m.now-m.since >= 100*time.Millisecond }
+
+func (m *gateModel) enter(i int) {
+	m.underWay++
+	m.begun++
+	m.counted[i] = true
+}
+
+func (m *gateModel) begin(i int) {
+	if m.run > 0 && !m.counted[i] {
+		m.enter(i)
+	}
+	m.send(i)
+}
+
+func (m *gateModel) send(i int) {
+	n := len(m.sent[i])
+	m.sent[i] = append(m.sent[i], m.now)
+	m.at(m.now+m.steps[i].latency[n], func() {
+		if !m.over[i] {
+			m.end(i, m.steps[i].answer[n])
+		}
+	})
+}
+
+func (m *gateModel) end(i int, answer string) {
+	switch answer {
+	case fails:
+		m.run++
+		if m.run == 1 {
+			m.since = m.now
+		}
+		m.newest = m.now
+		if m.probe[i] {
+			m.pause = min(2*m.pause, 5*time.Second)
+		}
+	case up:
+		m.success(m.probe[i])
+	case nothing:
+		if m.counted[i] {
+			m.newest = m.now
+		}
+	}
+	m.mark[i] = m.begun
+	if m.counted[i] {
+		m.underWay--
+		m.counted[i] = false
+	}
+	if answer == up || len(m.sent[i]) == 2 || m.room(i) < m.steps[i].backoff {
+		m.over[i] = true
+		return
+	}
+	m.at(m.now+m.steps[i].backoff, func() {
+		if !m.over[i] {
+			m.comesDue(i)
+		}
+	})
+}
+
+func (m *gateModel) success(probe bool) {
+	if len(m.queue) > 0 {
+		if m.isDown() {
+			m.behind = max(m.behind, m.now+min(5*(m.now-m.since), m.hold))
+		}
+		m.newest = m.now
+		m.pause = min(m.pause, 250*time.Millisecond)
+		if probe {
+			m.pause /= 2
+		}
+		m.credit++
+	}
+	if m.run > 0 {
+		m.run = 0
+		m.begun++
+	}
+	if m.credit == 4 {
+		m.credit = 0
+		m.begin(m.leaveQueue(0))
+	}
+}
+
+func (m *gateModel) room(i int) time.Duration {
+	if m.steps[i].deadline == 0 {
+		return time.Hour
+	}
+	return m.steps[i].start + m.steps[i].deadline - m.now - 1
+}
+
+func (m *gateModel) comesDue(i int) {
+	limit := min(m.hold, m.room(i)/2)
+	lone := len(m.queue) == 0 && m.begun == m.mark[i]
+	switch {
+	case limit <= 0, !m.isDown() && (len(m.queue) == 0 || m.now >= m.behind):
+		m.begin(i)
+	case lone:
+		m.enter(i)
+		m.send(i)
+	default:
+		m.queue = append(m.queue, i)
+		m.due[i] = m.now
+		m.at(m.now+limit, func() {
+			if at := slices.Index(m.queue, i); at >= 0 {
+				m.leaveQueue(at)
+				m.begin(i)
+			}
+		})
+	}
+}
+
+func (m *gateModel) leaveQueue(at int) (i int) {
+	i = m.queue[at]
+	m.queue = slices.Delete(m.queue, at, at+1)
+	m.held[i] = m.now - m.due[i]
+	if len(m.queue) == 0 {
+		m.pause, m.credit = 250*time.Millisecond, 0
+	}
+	return i
+}
+
+func (m *gateModel) cancel(i int) {
+	if m.over[i] {
+		return
+	}
+	m.over[i] = true
+	if at := slices.Index(m.queue, i); at >= 0 {
+		m.leaveQueue(at)
+	}
+	if m.counted[i] {
+		m.newest = m.now
+		m.underWay--
+	}
+}
+
+// compare plays steps with a Gate and with the model.
+func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
+	t.Helper()
+	m := &gateModel{
+		hold: hold, steps: steps, mark: map[int]int{}, counted: map[int]bool{}, probe: map[int]bool{}, over: map[int]bool{},
+		due:  map[int]time.Duration{},
+		sent: map[int][]time.Duration{}, held: map[int]time.Duration{},
+	}
+	m.play()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t, &retryhttp.Gate{Hold: hold})
+		var visits []*visit
+		for _, s := range steps {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if s.deadline > 0 {
+				ctx, cancel = context.WithDeadline(ctx, g.start.Add(s.start+s.deadline))
+				defer cancel()
+			}
+			if s.canceled > 0 {
+				time.AfterFunc(s.start+s.canceled, cancel)
+			}
+			path := fmt.Sprintf("/%s@%v,%s@%v", s.answer[0], s.latency[0], s.answer[1], s.latency[1])
+			visits = append(visits, g.with(ctx, s.start, path, func(p *retryhttp.Policy) {
+				p.Backoff = retryhttp.Constant(s.backoff)
+			}))
+		}
+		g.ended.Wait()
+		for i, v := range visits {
+			require.Equal(t, m.sent[i], v.sent, "request %d, %+v", i, steps[i])
+			require.Equal(t, m.held[i], v.outcome.Held, "request %d, %+v", i, steps[i])
+		}
+		assert.Zero(t, retryhttp.InTrouble(g.gate, "host"), "counted in the end")
+	})
+}
+
+// gateSteps makes requests of random data. No two things happen at the same moment, in
+// which either may be the first.
+func gateSteps(data []byte) (hold time.Duration, steps []gateStep) {
+	next := func() (b byte) {
+		if len(data) > 0 {
+			b, data = data[0], data[1:]
+		}
+		return b
+	}
+	odd := time.Duration(0)
+	duration := func(unit time.Duration) time.Duration {
+		odd += 7919
+		return time.Duration(next())*unit + odd%(997*time.Microsecond) + 1
+	}
+	answer := func() string {
+		return []string{fails, fails, fails, fails, up, up, nothing, fails}[next()%8]
+	}
+	hold = []time.Duration{5 * time.Second, 300 * time.Millisecond, time.Minute}[next()%3]
+	start := time.Duration(0)
+	for len(data) > 0 && len(steps) < 150 {
+		start += duration(500 * time.Microsecond)
+		s := gateStep{
+			start:   start,
+			latency: [2]time.Duration{duration(200 * time.Microsecond), duration(time.Millisecond)},
+			answer:  [2]string{answer(), answer()},
+			backoff: duration(2 * time.Millisecond),
+		}
+		if limits := next(); limits%16 == 0 {
+			s.canceled = duration(5 * time.Millisecond)
+		} else if limits%16 == 1 {
+			s.deadline = duration(20 * time.Millisecond)
+		}
+		steps = append(steps, s)
+	}
+	return hold, steps
+}
+
+func FuzzGate(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(slices.Repeat([]byte{255}, 700))
+	f.Add(make([]byte, 700))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		data := make([]byte, 100+rng.IntN(2000))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		hold, steps := gateSteps(data)
+		compareGate(t, hold, steps)
+	})
+}

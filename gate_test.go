@@ -1,0 +1,490 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+const ms = time.Millisecond
+
+// inGate runs f in a bubble, and looks that nothing is held in the end.
+func inGate(t *testing.T, gate *retryhttp.Gate, f func(t *testing.T, g *gated)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t, gate)
+		f(t, g)
+		g.ended.Wait()
+		assert.Zero(t, g.held(), "held in the end")
+		assert.Zero(t, retryhttp.InTrouble(gate, "host"), "counted in the end")
+	})
+}
+
+func TestGateIsDownAfterEightFailuresIn100ms(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		failures int // after the retry's own
+		newest   time.Duration
+		backoff  time.Duration
+		held     bool
+	}{
+		{"eight", 7, 90 * ms, 200 * ms, true},
+		{"seven", 6, 90 * ms, 200 * ms, false},
+		{"eight, the first 100 ms ago", 7, 90 * ms, 100 * ms, true},
+		{"eight, the first 99 ms ago", 7, 90 * ms, 99 * ms, false},
+		{"eight at once", 7, 10 * ms, 100 * ms, true},
+		{"a hundred in less than 100 ms", 99, 98 * ms, 99 * ms, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+				v := g.at(0, "/503,200", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(c.backoff) })
+				g.every(c.newest/2, c.newest/2/time.Duration(c.failures-1), c.failures-1, "/503")
+				g.at(c.newest, "/503", once)
+				g.ended.Wait()
+				want := inMillis(0, float64(c.backoff/ms))
+				if c.held {
+					want[1] = c.newest + 250*ms // as a probe
+				}
+				assert.Equal(t, want, v.sent)
+				assert.Equal(t, want[1]-c.backoff, v.outcome.Held)
+				assert.Equal(t, want[1], v.outcome.Waited, "it contains Held")
+			})
+		})
+	}
+}
+
+func TestGateCountsResults(t *testing.T) {
+	// A retry comes due after as many failures as are given, its own included, and a result.
+	holds := func(t *testing.T, failures int, path string) (held bool) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			v := g.at(0, "/503,200")
+			g.every(10*ms, 10*ms, failures-1, "/503")
+			ctx, cancel := context.WithTimeout(t.Context(), 190*ms)
+			defer cancel()
+			g.with(ctx, 100*ms, path, once, func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
+			g.ended.Wait()
+			held = v.outcome.Held > 0
+		})
+		return held
+	}
+	const failure, nothing, success = "a failure", "nothing", "a success"
+	for path, counts := range map[string]string{
+		"/503":                   failure,
+		"/500":                   failure,
+		"/broken":                failure,
+		"/503?Retry-After=soon":  failure,
+		"/200":                   success,
+		"/404":                   success,
+		"/302":                   success,
+		"/429":                   nothing,
+		"/408":                   nothing,
+		"/503?Retry-After=0":     nothing,
+		"/503?Retry-After=1":     nothing,
+		"/500?Retry-After=86400": nothing,
+		"/permanent":             nothing,
+		"/hang":                  nothing, // until the caller has had enough
+	} {
+		t.Run(path, func(t *testing.T) {
+			assert.Equal(t, counts == failure, holds(t, 7, path), "it makes eight")
+			assert.Equal(t, counts != success, holds(t, 8, path), "it leaves eight")
+		})
+	}
+}
+
+func TestGateCountsNothingOfANestedTransport(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.rt = retryhttp.New(retryhttp.New(roundTripperFunc(g.answer), retryhttp.Policy{
+			MaxAttempts: 1, Gate: &retryhttp.Gate{Hold: -1},
+		}), g.policy)
+		g.every(0, 10*ms, 20, "/503")
+		g.ended.Wait()
+		assert.Zero(t, retryhttp.FailuresInARow(g.gate, "host"))
+	})
+}
+
+func TestGateKeepsTheTokenOfWhatItHolds(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		v := g.at(90*ms, "/503,503")
+		g.wait(300 * ms)
+		assert.Equal(t, 1, g.held())
+		assert.Equal(t, 1, g.budget.withdrawn, "before the wait")
+		g.ended.Wait()
+		assert.Len(t, v.sent, 2)
+		assert.Equal(t, 1, g.budget.withdrawn)
+		assert.Zero(t, g.budget.refunded)
+	})
+}
+
+func TestGateNeverHoldsAFirstAttemptOfAHostThatIsDown(t *testing.T) {
+	inGate(t, &retryhttp.Gate{First: true}, func(t *testing.T, g *gated) {
+		g.down()
+		for _, v := range append(g.every(150*ms, 10*ms, 50, "/503"), g.at(700*ms, "/200")) {
+			defer func() { assert.Zero(t, v.outcome.Held) }()
+		}
+	})
+}
+
+func TestGateNeverHoldsALoneRequest(t *testing.T) {
+	for name, before := range map[string]func(*gated){
+		"of a host that nobody knows": func(*gated) {},
+		"of a host that is down":      (*gated).down,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+				before(g)
+				v := g.at(time.Second, "/503", func(p *retryhttp.Policy) { p.MaxAttempts = 30 })
+				g.ended.Wait()
+				for i := range 30 {
+					assert.Equal(t, time.Second+time.Duration(i)*200*ms, v.sent[i])
+				}
+				assert.Zero(t, v.outcome.Held)
+			})
+		})
+	}
+}
+
+func TestGateDoesNotCountACanceledRetryAsSent(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		ctx, cancel := context.WithTimeout(t.Context(), 1100*ms)
+		defer cancel()
+		g.with(ctx, 1000*ms, "/503")
+		v := g.at(1001*ms, "/503")
+		g.ended.Wait()
+		assert.Equal(t, inMillis(1001, 1201), v.sent, "nothing was sent since it failed")
+	})
+}
+
+// If two come due at the same moment, one goes.
+func TestGateLetsOneGoAtOnce(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		a, b := g.at(time.Second, "/503@10ms,503@20ms"), g.at(time.Second, "/503@10ms,503@20ms")
+		g.ended.Wait()
+		first, second := a, b
+		if a.sent[1] > b.sent[1] {
+			first, second = b, a
+		}
+		assert.Equal(t, 1210*ms, first.sent[1])
+		assert.Equal(t, 1230*ms+250*ms, second.sent[1])
+	})
+}
+
+func TestGateProbesLessOftenWhileProbesFail(t *testing.T) {
+	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
+		g.down()
+		for i := range 8 {
+			g.at(90*ms+time.Duration(i)*ms, "/503,503@20ms") // so that the first comes due at 290 ms
+		}
+		g.ended.Wait()
+		var probes []time.Duration
+		for _, v := range g.order[len(g.order)-8:] {
+			probes = append(probes, v.sent[1])
+		}
+		at, want := 100*ms, []time.Duration(nil)
+		for _, pause := range inMillis(250, 500, 1000, 2000, 4000, 5000, 5000, 5000) {
+			want = append(want, at+pause)
+			at += pause + 20*ms
+		}
+		assert.Equal(t, want, probes)
+	})
+}
+
+// Each probe that succeeds halves the pause, and is a quarter of a release.
+func TestGateProbesMoreOftenWhenTheySucceed(t *testing.T) {
+	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
+		g.down()
+		for i := range 7 {
+			g.at(90*ms+time.Duration(i)*ms, "/503,200@20ms")
+		}
+		g.ended.Wait()
+		var sent []time.Duration
+		for _, v := range g.order[len(g.order)-7:] {
+			sent = append(sent, v.sent[1])
+		}
+		assert.Equal(t, inMillis(350, 350+20+125, 515+62.5, 597.5+31.25, 628.75+20, 628.75+20+15.625, 664.375+20+7.8125), sent)
+	})
+}
+
+func TestGateProbesWhenNothingHasBeenUnderWay(t *testing.T) {
+	t.Run("a first attempt is under way", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(90*ms, "/503")
+			g.at(150*ms, "/503@1s", once)
+			g.ended.Wait()
+			assert.Equal(t, 1150*ms+250*ms, v.sent[1])
+		})
+	})
+	t.Run("a first attempt is canceled", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(90*ms, "/503")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			g.with(ctx, 150*ms, "/hang", once)
+			g.ended.Wait()
+			assert.Equal(t, 1000*ms+250*ms, v.sent[1])
+		})
+	})
+	t.Run("one begun when all was well does not count", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.at(0, "/503@1s", once)
+			g.wait(1 * ms)
+			g.down()
+			v := g.at(90*ms, "/503")
+			g.ended.Wait()
+			assert.Equal(t, 350*ms, v.sent[1])
+		})
+	})
+}
+
+func TestGateReleasesAQuarterForEachSuccess(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		var held []*visit
+		for i := range 10 {
+			held = append(held, g.at(80*ms+time.Duration(i)*ms, "/503,200@1h"))
+		}
+		g.every(300*ms, 10*ms, 11, "/200")
+		g.wait(450 * ms)
+		assert.Equal(t, 8, g.held())
+		g.mu.Lock()
+		assert.Equal(t, 330*ms, held[0].sent[1], "the oldest first, by the fourth")
+		assert.Equal(t, 370*ms, held[1].sent[1])
+		for _, v := range held[2:] {
+			assert.Len(t, v.sent, 1)
+		}
+		g.mu.Unlock()
+	})
+}
+
+func TestGateQueuesRetriesBehindThoseHeld(t *testing.T) {
+	// The outage is from 0 to 300 ms: until 1800 ms, retries queue. One is held all the
+	// time, since something is under way.
+	due := func(t *testing.T, hold, at time.Duration) (held bool) {
+		inGate(t, &retryhttp.Gate{Hold: hold}, func(t *testing.T, g *gated) {
+			g.down()
+			g.at(90*ms, "/503")
+			g.at(295*ms, "/503@10s", once) // is under way
+			g.at(300*ms, "/200")
+			v := g.at(at-200*ms, "/503,200")
+			g.ended.Wait()
+			held = v.outcome.Held > 0
+		})
+		return held
+	}
+	assert.True(t, due(t, 0, 1799*ms))
+	assert.False(t, due(t, 0, 1800*ms), "five times the outage")
+	assert.True(t, due(t, 1200*ms, 1480*ms))
+	assert.False(t, due(t, 1200*ms, 1500*ms), "Hold at most")
+}
+
+func TestGateKeepsWhatIsHeldIfItsHostGoesDownAgain(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		for range 5 {
+			g.at(90*ms, "/503,200")
+		}
+		g.every(300*ms, 1*ms, 4, "/200")
+		g.every(310*ms, 20*ms, 100, "/503")
+		g.wait(309 * ms)
+		assert.Equal(t, 4, g.held())
+		g.wait(2250 * ms)
+		assert.Equal(t, 4, g.held())
+	})
+}
+
+func TestGateHoldsNoLongerThanHold(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		hold    time.Duration
+		edit    func(*retryhttp.Policy)
+		timeout time.Duration
+		want    time.Duration
+	}{
+		{"Hold", 2 * time.Second, once, 0, 2 * time.Second},
+		{"Hold's default", 0, once, 0, 5 * time.Second},
+		{"a negative Hold", -1, once, 0, 0},
+		{"half of what the deadline leaves", 0, once, 2200 * ms, (2000*ms - 1) / 2},
+		{"half of what MaxElapsed leaves", 0, func(p *retryhttp.Policy) { p.MaxElapsed = 1200 * ms }, 0, 500 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inGate(t, &retryhttp.Gate{Hold: c.hold}, func(t *testing.T, g *gated) {
+				g.down()
+				ctx := t.Context()
+				if c.timeout > 0 {
+					// From the request's start, at 90 ms.
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, 90*ms+c.timeout)
+					defer cancel()
+				}
+				g.every(150*ms, 20*ms, 400, "/503@30ms") // no time for a probe
+				v := g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
+					c.edit(p)
+					p.MaxAttempts = 2
+				})
+				g.ended.Wait()
+				assert.Equal(t, 90*ms+200*ms+c.want, v.sent[1])
+				assert.Equal(t, c.want, v.outcome.Held)
+				assert.Equal(t, 200*ms+c.want, v.outcome.Waited)
+				assert.Equal(t, 503, v.status, "the last response is not missed")
+				assert.Equal(t, retryhttp.StopAttempts, v.outcome.Stop)
+			})
+		})
+	}
+}
+
+func TestGateOfCanceledRequest(t *testing.T) {
+	cause := errors.New("enough")
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		v := g.with(ctx, 90*ms, "/503")
+		next := g.at(95*ms, "/503,200")
+		g.wait(310 * ms)
+		require.Equal(t, 2, g.held())
+		cancel(cause)
+		synctest.Wait()
+		assert.Equal(t, 310*ms, v.done, "at once")
+		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
+		assert.Equal(t, 20*ms, v.outcome.Held)
+		assert.ErrorIs(t, v.err, cause)
+		assert.ErrorContains(t, v.err, "503")
+		assert.Equal(t, 1, g.budget.refunded)
+		assert.Equal(t, 1, g.held())
+		g.ended.Wait()
+		assert.Equal(t, 350*ms, next.sent[1], "it probes in the other's place")
+	})
+}
+
+// A request that is canceled when it was released already passes its turn on. The Logger
+// is what runs in between.
+func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		successes int
+		released  time.Duration
+	}{
+		"released by successes": {4, 330 * ms},
+		"released as a probe":   {0, 350 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+				g.down()
+				ctx, cancel := context.WithCancel(t.Context())
+				canceled := g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
+					p.Logger = slog.New(onRecord(func(r slog.Record) {
+						if r.Message == "held request" {
+							cancel()
+						}
+					}))
+				})
+				next, last := g.at(95*ms, "/503,200@1s"), g.at(96*ms, "/503,200")
+				g.every(300*ms, 10*ms, c.successes, "/200")
+				g.ended.Wait()
+				assert.Len(t, canceled.sent, 1)
+				assert.Equal(t, c.released, canceled.done)
+				assert.Equal(t, c.released, next.sent[1])
+				assert.Greater(t, last.sent[1], c.released)
+			})
+		})
+	}
+}
+
+// A panic of user code between the end of a hold and the attempt gives the turn back, too.
+func TestGateGetsTheTurnOfARequestThatPanicsBack(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		g.ended.Go(func() {
+			g.wait(90 * ms)
+			req := get(t, context.WithValue(t.Context(), visitKey{}, new(visit)))
+			req.URL.Host, req.URL.Path = "host", "/503"
+			p := g.policy
+			p.Logger = slog.New(onRecord(func(r slog.Record) {
+				if r.Message == "held request" {
+					panic(http.ErrAbortHandler)
+				}
+			}))
+			assert.Panics(t, func() { _, _ = retryhttp.New(roundTripperFunc(g.answer), p).RoundTrip(req) })
+		})
+		next := g.at(95*ms, "/503,200")
+		g.ended.Wait()
+		assert.Equal(t, 350*ms, next.sent[1])
+		assert.Equal(t, 1, g.budget.refunded)
+	})
+}
+
+func TestGateSurvivesAProbeThatPanics(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		g.ended.Go(func() {
+			g.wait(90 * ms)
+			req := get(t, context.WithValue(t.Context(), visitKey{}, new(visit)))
+			req.URL.Host, req.URL.Path = "host", "/503,panic"
+			assert.Panics(t, func() { _, _ = g.rt.RoundTrip(req) })
+		})
+		next := g.at(95*ms, "/503,200")
+		g.ended.Wait()
+		assert.Equal(t, 350*ms, next.sent[1], "the probe said nothing")
+	})
+}
+
+func TestGateHeldOfOtherKeys(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		g.at(90*ms, "/503")
+		other := g.at(90*ms, "//other/503,200")
+		g.wait(300 * ms)
+		assert.Equal(t, 1, g.held())
+		assert.Zero(t, g.gate.Held(requestTo("other")))
+		assert.Zero(t, g.gate.Held(requestTo("never-seen")))
+		assert.Zero(t, g.gate.Held(&http.Request{}))
+		assert.Equal(t, 290*ms, other.sent[1])
+	})
+	key := func(req *http.Request) string { return req.Header.Get("Tenant") }
+	inGate(t, &retryhttp.Gate{Key: key}, func(t *testing.T, g *gated) {
+		for i := range 8 {
+			g.at(time.Duration(i)*ms, fmt.Sprintf("//host%d/503", i))
+		}
+		g.wait(205 * ms)
+		assert.Positive(t, g.gate.Held(&http.Request{}), "all hosts share a fate")
+	})
+}
+
+func TestGateForgetsNoKeyThatHoldsAndHasRoomForNoMoreThan4096(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		v := g.at(90*ms, "/503,200")
+		for i := range 4200 {
+			g.at(250*ms, "//h"+strconv.Itoa(i)+"/503", once)
+		}
+		g.wait(300 * ms)
+		assert.Equal(t, 4096, retryhttp.Keys(g.gate))
+		assert.Equal(t, 1, g.held())
+		g.ended.Wait()
+		assert.Equal(t, 350*ms, v.sent[1])
+
+		// "host" is well, and makes room for one. The others may be forgotten 10 s after their
+		// failure, which is looked for once a second.
+		g.at(10*time.Second, "//the-4096th/503", once)
+		g.at(10*time.Second+300*ms, "//has-no-gate/503", once)
+		g.wait(10*time.Second + 500*ms)
+		assert.Equal(t, 4096, retryhttp.Keys(g.gate))
+		assert.Zero(t, retryhttp.FailuresInARow(g.gate, "has-no-gate"))
+		g.at(11*time.Second, "//the-second/503", once)
+		g.wait(11*time.Second + ms)
+		assert.Equal(t, 2, retryhttp.Keys(g.gate))
+	})
+}

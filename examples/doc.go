@@ -3,5 +3,6 @@
 //
 //	go run ./examples/quickstart
 //
-// and beside each is output.txt, which is what it prints, every time.
+// Beside each is its output, in output.txt. If the output differs from run to run,
+// output.regexp matches it.
 package examples

@@ -23,6 +23,7 @@ type metrics struct {
 	attempts metric.Int64Histogram
 	retries  metric.Int64Histogram
 	delay    metric.Float64Histogram
+	held     metric.Float64Histogram
 	stops    metric.Int64Counter
 	tokens   metric.Float64Gauge
 	budget   balance // nil: it has none that can be reported
@@ -32,6 +33,9 @@ type metrics struct {
 type balance interface {
 	Tokens(*http.Request) float64
 }
+
+// seconds are the bounds of the buckets of waits.
+var seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
 
 // newMetrics makes the instruments. One that cannot be made is there nevertheless,
 // and does nothing.
@@ -47,19 +51,23 @@ func newMetrics(m metric.Meter) *metrics {
 	delay, err3 := m.Float64Histogram("retryhttp.client.call.retry_delay",
 		metric.WithUnit("s"),
 		metric.WithDescription("Time between the attempts of a request that was retried."),
-		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120))
-	stops, err4 := m.Int64Counter("retryhttp.client.call.stops",
+		metric.WithExplicitBucketBoundaries(seconds...))
+	held, err4 := m.Float64Histogram("retryhttp.client.call.held",
+		metric.WithUnit("s"),
+		metric.WithDescription("Time that a Gate held the request, of requests that were held."),
+		metric.WithExplicitBucketBoundaries(seconds...))
+	stops, err5 := m.Int64Counter("retryhttp.client.call.stops",
 		metric.WithUnit("{call}"),
 		metric.WithDescription("Number of requests, by why there was no further attempt."))
-	tokens, err5 := m.Float64Gauge("retryhttp.client.budget.tokens",
+	tokens, err6 := m.Float64Gauge("retryhttp.client.budget.tokens",
 		metric.WithUnit("{token}"),
 		metric.WithDescription("Number of retries that the budget held when a request had ended."))
-	for _, err := range []error{err1, err2, err3, err4, err5} {
+	for _, err := range []error{err1, err2, err3, err4, err5, err6} {
 		if err != nil {
 			otel.Handle(err)
 		}
 	}
-	return &metrics{attempts: attempts, retries: retries, delay: delay, stops: stops, tokens: tokens}
+	return &metrics{attempts: attempts, retries: retries, delay: delay, held: held, stops: stops, tokens: tokens}
 }
 
 // observe returns p with an OnDone that records before it calls p's own.
@@ -99,6 +107,9 @@ func (m *metrics) record(req *http.Request, o retryhttp.Outcome) {
 	if o.Attempts > 1 {
 		m.retries.Record(ctx, int64(o.Attempts-1), call)
 		m.delay.Record(ctx, o.Waited.Seconds(), call)
+	}
+	if o.Held > 0 { // of a first attempt, too
+		m.held.Record(ctx, o.Held.Seconds(), call)
 	}
 	m.stops.Add(ctx, 1, metric.WithAttributes(append(attrs, stopKey.String(string(o.Stop)))...))
 }

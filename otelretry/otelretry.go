@@ -30,6 +30,7 @@
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
 //	retryhttp.client.call.retries      histogram, {retry}    attempts after the first; 0 is not reported
 //	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
+//	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
 //	retryhttp.client.call.stops        counter, {call}       requests, by why no other attempt was made: retryhttp.stop
 //	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
 //

@@ -26,7 +26,9 @@ type metrics struct {
 	held     metric.Float64Histogram
 	stops    metric.Int64Counter
 	tokens   metric.Float64Gauge
-	budget   balance // nil: it has none that can be reported
+	waiting  metric.Int64Gauge
+	budget   balance         // nil: it has none that can be reported
+	gate     *retryhttp.Gate // nil: it holds nothing
 }
 
 // balance is what a TokenBucket has, and any other Budget may have.
@@ -62,46 +64,80 @@ func newMetrics(m metric.Meter) *metrics {
 	tokens, err6 := m.Float64Gauge("retryhttp.client.budget.tokens",
 		metric.WithUnit("{token}"),
 		metric.WithDescription("Number of retries that the budget held when a request had ended."))
-	for _, err := range []error{err1, err2, err3, err4, err5, err6} {
+	// It is no observable gauge: a Gate does not list its keys, and a callback could not
+	// be unregistered when the Transport is no longer used.
+	waiting, err7 := m.Int64Gauge("retryhttp.client.gate.held",
+		metric.WithUnit("{request}"),
+		metric.WithDescription("Number of requests that the Gate held after an attempt, or when a request had ended."))
+	for _, err := range []error{err1, err2, err3, err4, err5, err6, err7} {
 		if err != nil {
 			otel.Handle(err)
 		}
 	}
-	return &metrics{attempts: attempts, retries: retries, delay: delay, held: held, stops: stops, tokens: tokens}
+	return &metrics{
+		attempts: attempts, retries: retries, delay: delay, held: held, stops: stops,
+		tokens: tokens, waiting: waiting,
+	}
 }
 
-// observe returns p with an OnDone that records before it calls p's own.
+// observe returns p with hooks that record before they call p's own.
+//
+// Each attempt is followed by one of the two. While a host is down, its requests do not
+// end: without OnRetry, the gauge of the Gate would not show that they are held.
 func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
-	next := p.OnDone
-	p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
-		req := a.Request
-		m.record(req, o)
-		if m.budget != nil && req.URL != nil { // which a TokenBucket.Key may look at
-			m.tokens.Record(req.Context(), m.budget.Tokens(req), metric.WithAttributes(serverOf(req)...))
+	onRetry, onDone := p.OnRetry, p.OnDone
+	p.OnRetry = func(a retryhttp.Attempt) {
+		if req := a.Request; m.gate != nil && req.URL != nil {
+			m.recordHeld(req, metric.WithAttributes(serverOf(req)...))
 		}
-		if next != nil {
-			next(a, o)
+		if onRetry != nil {
+			onRetry(a)
+		}
+	}
+	p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+		m.recordEnd(a.Request, o)
+		if onDone != nil {
+			onDone(a, o)
 		}
 	}
 	return p
 }
 
-// budgetOf returns t's Budget, which may be one of its own. It asks where defaults
-// have been filled in: in an edit of the policy, for a request that is over before it
-// is sent.
-func budgetOf(t *retryhttp.Transport) (b retryhttp.Budget) {
+// share has the gauges show what the requests of t share: its Budget and its Gate.
+func (m *metrics) share(t *retryhttp.Transport) {
+	p := policyOf(t)
+	m.budget, _ = p.Budget.(balance)
+	if p.Gate.Hold >= 0 {
+		m.gate = p.Gate
+	}
+}
+
+// policyOf returns t's Policy, whose Budget and Gate may be t's own. It asks where
+// defaults have been filled in: in an edit of the policy, for a request that is over
+// before it is sent.
+func policyOf(t *retryhttp.Transport) (policy retryhttp.Policy) {
 	ctx, cancel := context.WithCancel(retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) {
-		b = p.Budget
+		policy = *p
 		*p = retryhttp.Policy{} // so that no hook is called
 	}))
 	cancel()
 	_, _ = t.RoundTrip((&http.Request{}).WithContext(ctx)) //nolint:bodyclose // there is none
-	return b
+	return policy
 }
 
-func (m *metrics) record(req *http.Request, o retryhttp.Outcome) {
+func (m *metrics) recordEnd(req *http.Request, o retryhttp.Outcome) {
 	ctx := req.Context()
-	attrs := append(serverOf(req), methodOf(req))
+	attrs := serverOf(req)
+	if req.URL != nil { // which a Key may look at
+		server := metric.WithAttributes(attrs...)
+		if m.budget != nil {
+			m.tokens.Record(ctx, m.budget.Tokens(req), server)
+		}
+		if m.gate != nil {
+			m.recordHeld(req, server)
+		}
+	}
+	attrs = append(attrs, methodOf(req))
 	call := metric.WithAttributeSet(attribute.NewSet(attrs...))
 	m.attempts.Record(ctx, int64(o.Attempts), call)
 	if o.Attempts > 1 {
@@ -112,6 +148,20 @@ func (m *metrics) record(req *http.Request, o retryhttp.Outcome) {
 		m.held.Record(ctx, o.Held.Seconds(), call)
 	}
 	m.stops.Add(ctx, 1, metric.WithAttributes(append(attrs, stopKey.String(string(o.Stop)))...))
+}
+
+// recordHeld records how many requests with req's key are held. Another goroutine may
+// record a newer number before an older one. So a number above 0 is read again once it
+// has been recorded: the gauge is back at 0 when no request is held.
+func (m *metrics) recordHeld(req *http.Request, server metric.RecordOption) {
+	for recorded := -1; recorded != 0; {
+		now := m.gate.Held(req)
+		if now == recorded {
+			return
+		}
+		m.waiting.Record(req.Context(), int64(now), server)
+		recorded = now
+	}
 }
 
 // serverOf returns server.address and server.port.

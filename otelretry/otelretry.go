@@ -33,12 +33,19 @@
 //	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
 //	retryhttp.client.call.stops        counter, {call}       requests, by why no other attempt was made: retryhttp.stop
 //	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
+//	retryhttp.client.gate.held         gauge, {request}      requests that the Gate held, after each attempt
 //
 // All have http.request.method, server.address and, for http and https or where the
-// URL has one, server.port; the gauge has no method. retryhttp.stop is a
-// [retryhttp.Stop]. The gauge shows the Policy's Budget, even if retryhttp.WithPolicy has
-// put another in its place. It has one value for each server. If a TokenBucket.Key gives
-// the requests to one server several buckets, the last value counts.
+// URL has one, server.port; the gauges have no method. retryhttp.stop is a
+// [retryhttp.Stop]. The gauges show the Policy's Budget and Gate, even if
+// retryhttp.WithPolicy has put others in their place. A gauge has one value for each
+// server. The last value counts if the requests to one server have several keys. It also
+// counts if Transports share a MeterProvider, but not a Budget or a Gate.
+//
+// call.held is part of retry_delay, except for a first attempt. gate.held is recorded
+// before each retry's wait, and when a request has ended. A request that is held shows
+// in it with the next attempt that ends. The end of the last held request brings it back
+// to 0.
 package otelretry
 
 import (
@@ -68,10 +75,12 @@ type Transport struct {
 // base is what each span is around: what signs or authenticates an attempt may be
 // part of it. A nil base is a pooled transport of its own, as with retryhttp.New.
 //
-// p.OnDone is called after the metrics have been recorded. The functions of p, the
-// functions of an edit by retryhttp.WithPolicy, and the Budget get a copy of the caller's request.
-// An edit that replaces OnDone, which it never finds nil, ends the metrics
-// of that request. The gauge is there for a Budget that has TokenBucket's method Tokens.
+// p.OnRetry and p.OnDone are called after the metrics have been recorded. The functions of
+// p, the functions of an edit by retryhttp.WithPolicy, the Budget and the Gate get a copy
+// of the caller's request. An edit never finds OnRetry or OnDone nil. If it replaces
+// OnDone, it ends the metrics of that request. If it replaces OnRetry, gate.held is
+// recorded at the end of that request only. budget.tokens is there for a Budget that has
+// TokenBucket's method Tokens, and gate.held for a Gate whose Hold is not negative.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
 	// otelhttp would take the tracer of the span around a request, and one that came
 	// from another process has none.
@@ -87,7 +96,7 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...)}
 	t := &Transport{retryhttp.New(attempts, m.observe(p)), base}
-	m.budget, _ = budgetOf(t.retry).(balance)
+	m.share(t.retry)
 	return t
 }
 

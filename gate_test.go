@@ -251,6 +251,37 @@ func TestGateProbesWhenNothingHasBeenUnderWay(t *testing.T) {
 	})
 }
 
+// A success brings the pause down to 250 ms, also if it was no probe's.
+func TestGateProbesSoonAfterASuccess(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.at(0, "/200@900ms") // begun when all was well
+		g.wait(0)
+		g.down()
+		for i := range 3 {
+			g.at(90*ms+time.Duration(i)*ms, "/503,503")
+		}
+		g.ended.Wait()
+		var probes []time.Duration
+		for _, v := range g.order[len(g.order)-3:] {
+			probes = append(probes, v.sent[1])
+		}
+		assert.Equal(t, inMillis(350, 850, 900+250), probes)
+	})
+}
+
+// Attempts that begin after a success are not counted one by one, and were sent all the same.
+func TestGateHoldsARetryIfASuccessAndOthersCameBetween(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.at(0, "/200@300ms")
+		g.wait(0)
+		v := g.at(1*ms, "/503", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(999 * ms) })
+		g.every(310*ms, 1*ms, 8, "/503@100ms")
+		g.at(319*ms, "/503@671ms", once)
+		g.ended.Wait()
+		assert.Equal(t, 990*ms+250*ms, v.sent[1])
+	})
+}
+
 func TestGateReleasesAQuarterForEachSuccess(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()

@@ -36,12 +36,10 @@ type balance interface {
 	Tokens(*http.Request) float64
 }
 
-// seconds are the bounds of the buckets of waits.
-var seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
-
 // newMetrics makes the instruments. One that cannot be made is there nevertheless,
 // and does nothing.
 func newMetrics(m metric.Meter) *metrics {
+	seconds := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
 	attempts, err1 := m.Int64Histogram("retryhttp.client.call.attempts",
 		metric.WithUnit("{attempt}"),
 		metric.WithDescription("Number of attempts made for the request."),

@@ -32,6 +32,7 @@ var conformanceFiles = map[string]func(*testing.T){
 	"backoff.json":     testBackoffVectors,
 	"budget.json":      testBudgetVectors,
 	"decisions.json":   testDecisionVectors,
+	"gate.json":        testGateVectors,
 }
 
 func TestConformance(t *testing.T) {

@@ -15,24 +15,23 @@ import (
 // ready to use. Share a Gate among Transports that call the same hosts. It must not be
 // changed or copied after first use.
 //
-// A key is down when its last 8 results were failures, the first of them at least 100 ms
-// ago. A failure is an attempt classified [Retryable] or [Unprocessed], except a 408, a
-// 429, and a response with a Retry-After. A retry that comes due while its key is down is
-// held, with its token. A retry is never held if no other request was sent since it
-// failed. Each success releases a quarter of a retry, the oldest first. Without other
-// traffic, the oldest is sent as a probe after a pause of 250 ms to 5 s.
+// A key, which is a host by default, is down when its last 8 results were failures, the
+// first of them at least 100 ms ago. A retry that comes due is then held with its token.
+// Each success releases a quarter of a retry, the oldest first. A retry is not held if
+// nothing else was sent since it failed. Without other traffic, the oldest is sent as a
+// probe.
 //
-// A Retry-After on a 429 or a 503 closes the key: retries of all its requests wait until
-// it has passed, and up to half as long again. So does a [RateLimit] with nothing
-// remaining, on any response. A Retry-After wins over a RateLimit. Both are ignored if
-// they are longer than [Policy.MaxRetryAfter].
+// A Retry-After on a 429 or 503, and a [RateLimit] of which nothing remains, close the
+// key until then, up to [Policy.MaxRetryAfter]. Its retries wait for that, and for up to
+// half as long again.
 //
-// A Gate only delays. A retry is held for at most Hold, and for at most half of the time
-// that its context's deadline and [Policy.MaxElapsed] leave; then it is sent. There are at
-// most 4,096 keys; requests with another key are not held.
+// A Gate only delays. It holds a retry for at most Hold, and for at most half of the time
+// that the context's deadline and [Policy.MaxElapsed] leave. Then the retry is sent. There
+// are at most 4,096 keys; requests with another key are not held. The file
+// docs/behavior.md has the details.
 type Gate struct {
 	Hold  time.Duration              // the longest that one retry is held, on top of its own wait. 0: 5s; negative: nothing is held
-	First bool                       // first attempts wait, too, while their key is closed, if Hold and half of their time allow
+	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
 	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
 
 	fates   sync.Map     // string to *fate; its Load takes no lock

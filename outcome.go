@@ -13,7 +13,7 @@ import (
 // Outcome is how a request ended. See [OutcomeOf] and [Error].
 type Outcome struct {
 	Attempts int           // attempts made; 0 if the context had ended before the first
-	Elapsed  time.Duration // from the first attempt's start to the end
+	Elapsed  time.Duration // from the start to the end, with the time for which a first attempt was held
 	Waited   time.Duration // the part of Elapsed in which no attempt was under way
 	Held     time.Duration // the part of Waited in which a Gate held the request
 	Stop     Stop          // why no further attempt was made

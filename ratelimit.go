@@ -9,36 +9,15 @@ import (
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
-// RateLimit returns the quota that the server leaves to the client, the time until
-// there is more, and whether h holds a valid limit. remaining is in units of the
-// quota, mostly requests; 0 means that the quota is exhausted. reset is 0 if its
-// moment is unknown or has passed. Neither is ever negative, and both are 0 without a
-// valid limit.
+// RateLimit returns what remains of a quota, the time until there is more, and whether h
+// holds a valid limit. remaining is in units of the quota, mostly requests. reset is 0 if
+// its moment is unknown or has passed. Both are 0 without a valid limit, and saturate.
 //
-// It reads the RateLimit field (draft-ietf-httpapi-ratelimit-headers-10), which is a
-// List of RFC 9651:
-//
-//   - The lines are one list. Each member is a String with parameters.
-//   - The Integer r is remaining. The Integer t is reset in seconds, and may be missing.
-//     Other parameters do not count.
-//   - The item with the least r counts. If several items have it, the greatest t counts.
-//   - The whole field is malformed if its syntax is wrong anywhere, or if a member or an
-//     r or t has another type. So it is if an r is missing, or an r or t is negative.
-//
-// If RateLimit is missing, empty or malformed, X-RateLimit-Remaining and
-// X-RateLimit-Reset count, which no standard defines:
-//
-//   - Numbers are digits only, and saturate. A line that holds anything else is ignored.
-//   - The least X-RateLimit-Remaining and the longest X-RateLimit-Reset count.
-//   - A reset below 10^9 is in seconds from now. A reset from 10^9 on is a Unix time in
-//     seconds, and from 10^12 on in milliseconds.
-//   - A Unix time is measured against the response's Date header, or the local clock
-//     if Date is missing or invalid.
-//   - There is no limit if no X-RateLimit-Remaining is valid. X-RateLimit-Reset may be
-//     missing, but there is no limit either if it has lines and none is valid.
-//
-// A reset that no Duration can hold is the longest Duration. A response with an Age
-// field comes from a cache, so its limits may be out of date, and are ignored.
+// It reads the RateLimit field (draft-ietf-httpapi-ratelimit-headers-10, a List of RFC
+// 9651). If several items are valid, the item with the least remaining counts, and then
+// with the longest reset. If the field is missing or malformed, X-RateLimit-Remaining and
+// X-RateLimit-Reset count: digits only. A reset from 10^9 on is a Unix time, from 10^12 on
+// in milliseconds. A response with an Age has no limit, since it comes from a cache.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	// Most responses have neither field, and should pay for no more than this.
 	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]

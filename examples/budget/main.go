@@ -23,8 +23,8 @@ func run() error {
 	if err := outage("without a budget", retryhttp.Unlimited{}); err != nil {
 		return err
 	}
-	// This is also what a Policy without a Budget does: 5 retries in reserve,
-	// and one more for every 10 successes.
+	// A Policy without a Budget has the same: 5 retries in reserve, and one more for
+	// every 10 successes.
 	return outage("with a budget", &retryhttp.TokenBucket{})
 }
 

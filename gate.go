@@ -126,6 +126,10 @@ func (g *Gate) begin(req *http.Request) *fate {
 	if g.trouble.Load() == 0 {
 		return nil
 	}
+	return g.beginInTrouble(req)
+}
+
+func (g *Gate) beginInTrouble(req *http.Request) *fate {
 	f := g.find(g.key(req))
 	if f == nil || f.run.Load() == 0 {
 		return nil
@@ -134,19 +138,26 @@ func (g *Gate) begin(req *http.Request) *fate {
 	return f
 }
 
-// end takes note of what came of an attempt, and of how long its response closes the key.
-// It returns a mark, by which wait sees whether other attempts have begun since.
-func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
+// end takes note of what came of an attempt. It returns a mark, by which wait sees
+// whether other attempts have begun since.
+func (g *Gate) end(req *http.Request, p pass, got *result, policy *Policy) (mark uint32) {
+	v, closed := got.verdict(req), closedFor(policy, got.Response)
+	if v == saysUp && closed == 0 && p.fate == nil && g.trouble.Load() == 0 {
+		return 0
+	}
+	return g.note(req, p, v, closed)
+}
+
+// note takes note of a verdict, and of how long a response closes the key.
+func (g *Gate) note(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
 	if closed > 0 && g.Hold >= 0 {
 		g.update(req, func(f *fate, now time.Time) { f.close(now, closed) })
 		g.closed.Store(true)
 	}
 	switch {
 	case v == saysUp:
-		if g.trouble.Load() != 0 {
-			if f := g.find(g.key(req)); f != nil {
-				f.succeed(p.probe, g.hold())
-			}
+		if f := g.find(g.key(req)); f != nil {
+			f.succeed(p.probe, g.hold())
 		}
 	case v == saysDown && g.Hold >= 0:
 		g.update(req, func(f *fate, now time.Time) {

@@ -69,13 +69,13 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			p := Policy{MaxRetryAfter: time.Minute}
 			if failed {
 				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
-				g.end(other, pass{}, saysDown, 0)
+				g.note(other, pass{}, saysDown, 0)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				got.Response = resp
 				f := g.begin(req)
-				g.end(req, pass{fate: f}, got.verdict(req), closedFor(&p, resp))
+				g.end(req, pass{fate: f}, &got, &p)
 			}
 		})
 	}

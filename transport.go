@@ -273,7 +273,7 @@ func (c *call) send(next *upcoming, got *result) {
 		got.status = resp.StatusCode
 	}
 	c.judge(next, got)
-	c.mark = c.policy.Gate.end(c.req, c.pass, got.verdict(c.req), closedFor(&c.policy.Policy, resp))
+	c.mark = c.policy.Gate.end(c.req, c.pass, got, &c.policy.Policy)
 	c.pass = pass{}
 }
 

@@ -27,7 +27,22 @@ type figure struct {
 	xLabel, yLabel string
 	yMax           float64
 	marks          []float64 // vertical lines
+	bands          []band
+	levels         []level
+	legendAt       vg.Length // from the left; 0: at the axis
 	curves         []curve
+}
+
+// A band is a time with a grey background and a name.
+type band struct {
+	from, to float64
+	name     string
+}
+
+// A level is a thin horizontal line with a name.
+type level struct {
+	from, to, y float64
+	name        string
 }
 
 // The colors of Okabe and Ito, 2008, which people who see few colors can tell
@@ -62,9 +77,16 @@ func (f figure) draw(dir string) error {
 	}
 	p.Title.TextStyle.Font.Size = 17
 	p.Title.Padding = vg.Points(8)
-	p.Legend.Top, p.Legend.Left, p.Legend.XOffs = true, true, vg.Points(8) // the text may grow to the right
+	p.Legend.Top, p.Legend.Left = true, true // the text may grow to the right
+	p.Legend.XOffs = max(vg.Points(8), f.legendAt)
 	p.Y.Tick.Marker = plainTicks{}
 	p.Legend.ThumbnailWidth = vg.Points(34)
+	yMax := f.yMax * (1.02 + 0.1*float64(len(f.curves))) // room for the legend
+	for _, b := range f.bands {
+		if err := b.draw(p, yMax); err != nil {
+			return err
+		}
+	}
 	p.Add(grid())
 	for i, c := range f.curves {
 		points := make(plotter.XYs, len(c.x))
@@ -79,7 +101,16 @@ func (f figure) draw(dir string) error {
 		p.Add(line)
 		p.Legend.Add(c.name, line)
 	}
-	p.Y.Min, p.Y.Max = 0, f.yMax*(1.02+0.1*float64(len(f.curves))) // room for the legend
+	for _, l := range f.levels {
+		line, err := plotter.NewLine(plotter.XYs{{X: l.from, Y: l.y}, {X: l.to, Y: l.y}})
+		if err != nil {
+			return err
+		}
+		line.LineStyle = draw.LineStyle{Color: color.Gray{90}, Width: vg.Points(1.2)}
+		p.Add(line)
+		p.Legend.Add(l.name, line)
+	}
+	p.Y.Min, p.Y.Max = 0, yMax
 	for _, x := range f.marks {
 		mark, err := plotter.NewLine(plotter.XYs{{X: x, Y: 0}, {X: x, Y: p.Y.Max}})
 		if err != nil {
@@ -102,6 +133,19 @@ func (f figure) draw(dir string) error {
 	text := bytes.ReplaceAll(buf.Bytes(),
 		[]byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif"))
 	return os.WriteFile(filepath.Join(dir, f.file), text, 0o644)
+}
+
+func (b band) draw(p *plot.Plot, yMax float64) error {
+	area, err := plotter.NewPolygon(plotter.XYs{
+		{X: b.from, Y: 0}, {X: b.to, Y: 0}, {X: b.to, Y: yMax}, {X: b.from, Y: yMax},
+	})
+	if err != nil {
+		return err
+	}
+	area.Color, area.LineStyle.Width = color.Gray{230}, 0
+	p.Add(area)
+	p.Legend.Add(b.name, area)
+	return nil
 }
 
 // plainTicks are the usual ticks without the zeros behind the point.

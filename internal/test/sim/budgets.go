@@ -50,13 +50,14 @@ func Budgets() []struct {
 			return retryhttp.Policy{MaxAttempts: 1}, 0
 		}},
 		{"3 retries", func() (retryhttp.Policy, float64) {
-			return retryhttp.Policy{Backoff: BrookersWait, Budget: retryhttp.Unlimited{}}, 0
+			return retryhttp.Policy{Backoff: BrookersWait, Budget: retryhttp.Unlimited{}, Gate: noGate()}, 0
 		}},
 		{"bucket of 5", func() (retryhttp.Policy, float64) {
 			return retryhttp.Policy{
 				MaxAttempts: 3,
 				Backoff:     BrookersWait,
 				Budget:      &retryhttp.TokenBucket{Burst: 5, Window: -1},
+				Gate:        noGate(),
 			}, 0.1
 		}},
 		{"default", func() (retryhttp.Policy, float64) {
@@ -64,6 +65,9 @@ func Budgets() []struct {
 		}},
 	}
 }
+
+// noGate is for a policy from a publication, which knows of no Gate.
+func noGate() *retryhttp.Gate { return &retryhttp.Gate{Hold: -1} }
 
 // BrookersWait is between the attempts of the comparison.
 func BrookersWait(int, time.Duration) time.Duration { return 50 * time.Millisecond }

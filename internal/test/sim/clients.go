@@ -61,11 +61,44 @@ func processes(n int, base http.RoundTripper, policy func() retryhttp.Policy) []
 	return transports
 }
 
+// healthy are processes that have been well for so long, at so many requests per second of
+// all together. Their budgets have it as deposits, at the cost of no RoundTrip. A Gate
+// keeps nothing of successes.
+func healthy(
+	n int, base http.RoundTripper, policy func() retryhttp.Policy,
+	d time.Duration, perSecond float64, next func() *http.Request,
+) []*retryhttp.Transport {
+	var budgets []retryhttp.Budget
+	transports := processes(n, base, func() retryhttp.Policy {
+		p := policy()
+		if p.Budget == nil {
+			p.Budget = new(retryhttp.TokenBucket) // what it means
+		}
+		budgets = append(budgets, p.Budget)
+		return p
+	})
+	tick := max(10*time.Millisecond, time.Duration(float64(time.Second)/perSecond))
+	end, turn, owed := time.Now().Add(d), 0, 0.0
+	for time.Now().Before(end) {
+		time.Sleep(tick)
+		for owed += perSecond * tick.Seconds(); owed >= 1; owed-- {
+			budgets[turn%n].Deposit(next())
+			turn++
+		}
+	}
+	return transports
+}
+
+// always returns the same request.
+func always(req *http.Request) func() *http.Request { return func() *http.Request { return req } }
+
+const serviceURL = "http://service.test/"
+
 // get makes a request. One serves any number of RoundTrips at the same time,
 // having no body.
 func get(t *testing.T) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://service.test/", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, serviceURL, nil)
 	require.NoError(t, err)
 	return req
 }

@@ -11,11 +11,11 @@ import (
 
 func defaults() retryhttp.Policy { return retryhttp.Policy{} }
 
-// unbounded is the published client: three attempts, no budget.
+// unbounded is the published client: three attempts, no budget, and no Gate.
 func unbounded(b retryhttp.Backoff) func() retryhttp.Policy {
-	return func() retryhttp.Policy {
+	return ungated(func() retryhttp.Policy {
 		return retryhttp.Policy{MaxAttempts: 3, Backoff: b, Budget: retryhttp.Unlimited{}}
-	}
+	})
 }
 
 func TestServiceRecoversFromSpikeWithoutRetries(t *testing.T) {
@@ -65,6 +65,40 @@ func TestServiceRecoversFromSpikeWithDefaultPolicy(t *testing.T) {
 			assert.Zero(t, total(r.Goodput[30:35]), "the spike did break it")
 		})
 	}
+}
+
+func TestGateSlowsRecoveryFromSpikeByTwoSecondsAtMost(t *testing.T) {
+	for name, c := range map[string]struct {
+		processes, seeds int
+		until            time.Duration
+	}{
+		"in one process":    {1, 8, 65 * time.Second},
+		"in 100 processes":  {100, 8, 65 * time.Second},
+		"in 1000 processes": {1000, 2, 180 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spike := Collapse{
+				Policy: defaults, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second,
+				Until: c.until, Seeds: c.seeds / min(fewer, 2),
+			}
+			mean := func(r CollapseResult) float64 {
+				return MeanOf(r.Recovery, time.Duration.Seconds).Value
+			}
+			with := spike.Run(t)
+			spike.Policy = ungated(defaults)
+			without := spike.Run(t)
+			assert.LessOrEqual(t, mean(with), mean(without)+2, "%v and %v", with.Recovery, without.Recovery)
+		})
+	}
+}
+
+func TestGateIsNoSubstituteForABudget(t *testing.T) {
+	r := Collapse{
+		Policy: unlimited, Processes: 1, Spike: 100, SpikeFor: 10 * time.Second,
+		Until: 140 * time.Second, Seeds: 4 / fewer,
+	}.Run(t)
+	assert.Zero(t, r.Recovered(Never), "%v", r.Recovery)
+	assert.Zero(t, r.Settled.Value, "successes per second")
 }
 
 func TestServiceShrugsOffSmallSpikeWithBackoff(t *testing.T) {

@@ -31,6 +31,20 @@ func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 	}
 }
 
+// A Gate holds retries for 5 s. If the outage outlasts that, they are sent all the same.
+func TestAChainWithGatesSpendsItsReservesLater(t *testing.T) {
+	chain := Chain{Transports: 3, PerSecond: 100, Up: 20 * time.Second, Down: 40 * time.Second, After: 10 * time.Second}
+	for _, got := range Cascade(t, 3, chain, defaults) {
+		assert.LessOrEqual(t, got.Load(20, 24), 1.1)
+		assert.LessOrEqual(t, got.Load(25, 30), 2.2)
+		assert.Equal(t, 1.0, got.Load(32, 60), "and then nothing")
+		assert.Equal(t, between(got.Offered, 62, 70), between(got.Served, 62, 70), "all are served again")
+		for i, retries := range got.Retries {
+			assert.LessOrEqual(t, retries, got.Reserves[i], "of Transport %d", i)
+		}
+	}
+}
+
 func TestAChainWithoutBudgetsMultiplies(t *testing.T) {
 	policy := ungated(unlimited)
 	t.Run("every request of an outage that does not end", func(t *testing.T) {

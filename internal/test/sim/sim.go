@@ -133,3 +133,11 @@ func MeanOf[R any](runs []R, value func(R) float64) Mean {
 	variance := max(squares/n-mean*mean, 0) * n / max(n-1, 1)
 	return Mean{mean, math.Sqrt(variance / n)}
 }
+
+// quantile returns the value that a part of the values does not exceed. They are in order.
+func quantile(values []time.Duration, part float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	return values[int(part*float64(len(values)-1))]
+}

@@ -1,0 +1,194 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// ungated is a policy without its Gate: of the default policy, it is the budget alone.
+func ungated(policy func() retryhttp.Policy) func() retryhttp.Policy {
+	return func() retryhttp.Policy {
+		p := policy()
+		p.Gate = &retryhttp.Gate{Hold: -1}
+		return p
+	}
+}
+
+func withTimeout(policy func() retryhttp.Policy, d time.Duration) func() retryhttp.Policy {
+	return func() retryhttp.Policy {
+		p := policy()
+		p.AttemptTimeout = d
+		return p
+	}
+}
+
+func once() retryhttp.Policy { return retryhttp.Policy{MaxAttempts: 1} }
+
+// steady is three Windows of a budget.
+const steady = time.Minute
+
+func capacity(perSecond float64) func(time.Duration) float64 {
+	return func(time.Duration) float64 { return perSecond }
+}
+
+// slowly is a service that comes back with two thirds of what its clients send, and has
+// a third to spare after 5 s.
+func slowly(after time.Duration) float64 { return min(1300, 650+130*after.Seconds()) }
+
+func TestGateLosesNothingToASecond(t *testing.T) {
+	for name, c := range map[string]struct {
+		capacity func(time.Duration) float64
+		seeds    int
+	}{
+		"a third to spare": {capacity(1300), 8}, "double": {capacity(2000), 3}, "no limit": {nil, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Outage{
+				Policy: defaults, Processes: 1, Rate: 1000, WarmUp: steady,
+				For: time.Second, After: 10 * time.Second, Capacity: c.capacity, Seeds: c.seeds,
+			}
+			r := o.Run(t)
+			assert.LessOrEqual(t, r.Lost.Value, 0.01)
+			assert.LessOrEqual(t, r.LostLater.Value, 0.01*r.Hit.Value)
+			if c.seeds >= 8 { // else chance weighs as much as what is left
+				assert.LessOrEqual(t, r.Load.Value, 1.05)
+			}
+			assert.LessOrEqual(t, r.Peak, 1.8)
+			assert.LessOrEqual(t, r.Quantile(0.5), 2500*time.Millisecond)
+			assert.LessOrEqual(t, r.Quantile(0.99), 5*time.Second)
+
+			o.Seeds = 2
+			o.Policy = ungated(defaults)
+			r = o.Run(t)
+			assert.GreaterOrEqual(t, r.Lost.Value, 0.5, "the budget alone")
+			assert.GreaterOrEqual(t, r.Load.Value, 2.0, "the budget alone")
+			o.Policy = ungated(unlimited)
+			r = o.Run(t)
+			assert.GreaterOrEqual(t, r.Lost.Value, 0.15, "no budget")
+			assert.GreaterOrEqual(t, r.Peak, 3.0, "no budget")
+			o.Policy = once
+			assert.Equal(t, 1.0, o.Run(t).Lost.Value, "no retries")
+		})
+	}
+}
+
+func TestGateLosesLittleWhereTheServiceComesBackSlowly(t *testing.T) {
+	o := Outage{
+		Policy: defaults, Processes: 1, Rate: 1000, WarmUp: steady,
+		For: time.Second, After: 20 * time.Second, Capacity: slowly, Seeds: 3,
+	}
+	with := o.Run(t)
+	assert.LessOrEqual(t, with.Lost.Value, 0.05)
+	o.Policy = ungated(defaults)
+	without := o.Run(t)
+	assert.GreaterOrEqual(t, without.Lost.Value, 0.7)
+	assert.Less(t, with.LostLater.Value, without.LostLater.Value/2)
+}
+
+func TestGateLosesLessThanHalfToThreeSeconds(t *testing.T) {
+	o := Outage{
+		Policy: defaults, Processes: 1, Rate: 1000, WarmUp: steady,
+		For: 3 * time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 3,
+	}
+	r := o.Run(t)
+	assert.LessOrEqual(t, r.Lost.Value, 0.5)
+	assert.LessOrEqual(t, r.Load.Value, 1.05)
+	o.Policy = ungated(defaults)
+	assert.GreaterOrEqual(t, o.Run(t).Lost.Value, 0.99, "the budget alone")
+}
+
+func TestGateGivesUpAnOutageThatOutlastsHold(t *testing.T) {
+	o := Outage{
+		Policy: defaults, Processes: 1, Rate: 1000, WarmUp: steady,
+		For: 10 * time.Second, After: 5 * time.Second, Capacity: capacity(1300), Seeds: 1,
+	}
+	with := o.Run(t)
+	assert.GreaterOrEqual(t, with.Lost.Value, 0.99)
+	o.Policy = ungated(defaults)
+	without := o.Run(t)
+	assert.GreaterOrEqual(t, without.Lost.Value, 0.99)
+	assert.InDelta(t, without.Load.Value, with.Load.Value, 0.01)
+}
+
+func TestGateOfSmallProcesses(t *testing.T) {
+	o := Outage{
+		Policy: defaults, Processes: 100, Rate: 1000, WarmUp: steady,
+		For: time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4,
+	}
+	t.Run("ten a second", func(t *testing.T) {
+		r := o.Run(t)
+		assert.LessOrEqual(t, r.Lost.Value, 0.15)
+		assert.LessOrEqual(t, r.Load.Value, 1.5)
+	})
+	t.Run("one a second, too few to notice", func(t *testing.T) {
+		o.Processes = 1000
+		with := o.Run(t)
+		o.Policy = ungated(defaults)
+		without := o.Run(t)
+		assert.InDelta(t, without.Lost.Value, with.Lost.Value, 0.1)
+		assert.InDelta(t, without.Load.Value, with.Load.Value, 0.1)
+	})
+}
+
+func TestGateInABlackHole(t *testing.T) {
+	o := Outage{
+		Processes: 1, Rate: 1000, WarmUp: steady, Hang: true,
+		For: time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 3,
+	}
+	t.Run("that outlasts AttemptTimeout", func(t *testing.T) {
+		o.Policy = withTimeout(defaults, 500*time.Millisecond)
+		r := o.Run(t)
+		assert.LessOrEqual(t, r.Lost.Value, 0.01)
+		assert.LessOrEqual(t, r.Load.Value, 1.05)
+		assert.LessOrEqual(t, r.Peak, 1.8)
+		o.Policy = ungated(o.Policy)
+		r = o.Run(t)
+		assert.GreaterOrEqual(t, r.Lost.Value, 0.3)
+		assert.GreaterOrEqual(t, r.Peak, 3.0)
+	})
+	t.Run("that is over when the first attempt ends", func(t *testing.T) {
+		o.Policy = withTimeout(defaults, 2*time.Second)
+		with := o.Run(t)
+		o.Policy = ungated(o.Policy)
+		without := o.Run(t)
+		assert.InDelta(t, without.Lost.Value, with.Lost.Value, 0.05)
+	})
+}
+
+// A key is down after 8 failures in a row, and so seldom with partial failure. Where half
+// of the attempts fail, a Gate may delay the odd retry.
+func TestGateInPartialFailure(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		processes int
+		part      float64
+		p99       time.Duration
+		p50       time.Duration // at least
+	}{
+		{"a tenth, 100 processes", 100, 0.1, time.Second, 0},
+		{"half, one process", 1, 0.5, 2 * time.Second, 0},
+		{"half, 100 processes", 100, 0.5, 3 * time.Second, 0},
+		{"nine in ten, one process", 1, 0.9, 2 * time.Second, 0},
+		{"nine in ten, 100 processes", 100, 0.9, 8 * time.Second, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := Outage{
+				Policy: defaults, Processes: c.processes, Rate: 1000, WarmUp: steady,
+				For: 10 * time.Second, After: 3 * time.Second, Part: c.part, Seeds: 2,
+			}
+			with := o.Run(t)
+			o.Policy = ungated(defaults)
+			without := o.Run(t)
+			assert.InDelta(t, without.Lost.Value, with.Lost.Value, 0.03)
+			assert.InDelta(t, without.Load.Value, with.Load.Value, 0.03)
+			assert.LessOrEqual(t, with.Quantile(0.99), c.p99)
+			assert.GreaterOrEqual(t, with.Quantile(0.5), c.p50)
+			assert.LessOrEqual(t, without.Quantile(0.99), 2*time.Second)
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+func TestGateOfWorkersInAClosedLoop(t *testing.T) {
+	for _, workers := range []int{10, 50} {
+		for _, outage := range []time.Duration{time.Second, 3 * time.Second} {
+			t.Run(fmt.Sprint(workers, " workers, ", outage), func(t *testing.T) {
+				w := Workers{
+					Policy: defaults, Workers: workers, WarmUp: steady,
+					For: outage, After: 5 * time.Second, Seeds: 4,
+				}
+				with := w.Run(t)
+				w.Policy = ungated(defaults)
+				without := w.Run(t)
+				assert.LessOrEqual(t, with.Lost.Value, 0.05)
+				assert.GreaterOrEqual(t, without.Lost.Value, 0.2)
+				assert.LessOrEqual(t, with.Load.Value, without.Load.Value/2)
+				assert.LessOrEqual(t, with.Back, 2*time.Second, "after the outage")
+				assert.LessOrEqual(t, without.Back, 1500*time.Millisecond)
+			})
+		}
+	}
+}
+
+func TestGateOfFewWorkersCostsThemNoMoreRequests(t *testing.T) {
+	w := Workers{
+		Policy: defaults, Workers: 3, WarmUp: steady, For: 10 * time.Second, After: 10 * time.Second, Seeds: 8,
+	}
+	with := w.Run(t)
+	w.Policy = ungated(defaults)
+	without := w.Run(t)
+	assert.LessOrEqual(t, with.Lost.Value*with.Hit.Value, without.Lost.Value*without.Hit.Value/3)
+	assert.LessOrEqual(t, with.Load.Value, without.Load.Value/3)
+	assert.LessOrEqual(t, with.Back, 5*time.Second)
+}
+
+func TestGateNeverDelaysALoneClient(t *testing.T) {
+	persistent := func() retryhttp.Policy {
+		return retryhttp.Policy{
+			MaxAttempts: -1, Budget: retryhttp.Unlimited{},
+			Backoff: retryhttp.Exponential(250*time.Millisecond, 2*time.Second),
+		}
+	}
+	for name, w := range map[string]Workers{
+		"through an outage": {Policy: persistent, For: 20 * time.Second},
+		"through a black hole": {
+			Policy: withTimeout(persistent, time.Second), For: 20 * time.Second, Hang: true,
+		},
+		"request after request": {
+			Policy: func() retryhttp.Policy {
+				return retryhttp.Policy{Backoff: retryhttp.Exponential(250*time.Millisecond, 2*time.Second)}
+			},
+			For: 20 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.Workers, w.After, w.Seeds = 1, 5*time.Second, 4
+			with := w.Run(t)
+			policy := w.Policy
+			w.Policy = ungated(policy)
+			without := w.Run(t)
+			assert.Equal(t, without.Times, with.Times, "of attempts")
+			assert.Zero(t, with.Held)
+			assert.Greater(t, with.Load.Value, 5.0, "attempts in the outage")
+		})
+	}
+}

@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -63,7 +62,8 @@ func (g *Gate) Held(req *http.Request) int {
 
 // pass is what an attempt has from its Gate until it ends.
 type pass struct {
-	fate     *fate // counts the attempt as under way; nil: none does
+	fate     *fate  // counts the attempt as under way; nil: none does
+	run      uint32 // in which it is under way
 	probe    bool
 	released *fate // had its successes release the attempt; nil, too, as soon as the attempt is sent
 }
@@ -122,20 +122,19 @@ func closedFor(p *Policy, resp *http.Response) time.Duration {
 }
 
 // begin counts an attempt that is about to be sent, if its host may be down.
-func (g *Gate) begin(req *http.Request) *fate {
+func (g *Gate) begin(req *http.Request) pass {
 	if g.trouble.Load() == 0 {
-		return nil
+		return pass{}
 	}
 	return g.beginInTrouble(req)
 }
 
-func (g *Gate) beginInTrouble(req *http.Request) *fate {
+func (g *Gate) beginInTrouble(req *http.Request) pass {
 	f := g.find(g.key(req))
 	if f == nil || f.run.Load() == 0 {
-		return nil
+		return pass{}
 	}
-	f.enter()
-	return f
+	return f.enter()
 }
 
 // end takes note of what came of an attempt. It returns a mark, by which wait sees
@@ -164,13 +163,13 @@ func (g *Gate) note(req *http.Request, p pass, v verdict, closed time.Duration) 
 			f.fail(now, p.probe)
 			mark = f.begun.Load()
 		})
-	case g.trouble.Load() != 0:
+	default:
 		if f := g.find(g.key(req)); f != nil {
-			mark = f.endSilently(p.fate != nil)
+			mark = f.begun.Load()
 		}
 	}
 	if p.fate != nil {
-		p.fate.leave()
+		p.fate.leave(p.run, v == saysNothing)
 	}
 	return mark
 }
@@ -178,7 +177,7 @@ func (g *Gate) note(req *http.Request, p pass, v verdict, closed time.Duration) 
 // giveBack undoes begin and wait for an attempt that is not sent.
 func (p pass) giveBack() {
 	if p.fate != nil {
-		p.fate.leave()
+		p.fate.leave(p.run, false)
 	}
 	if p.released != nil {
 		p.released.passOn()
@@ -187,7 +186,7 @@ func (p pass) giveBack() {
 
 // wait holds a retry that has come due, until limit at most, and reports whether it did.
 // The mark is from the end of the attempt that the retry follows.
-func (g *Gate) wait(ctx context.Context, req *http.Request, t *timer, mark uint32, limit time.Duration) (p pass, held bool) {
+func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, limit time.Duration) (p pass, held bool) {
 	limit = min(limit, g.hold())
 	if limit <= 0 {
 		return pass{}, false
@@ -197,20 +196,20 @@ func (g *Gate) wait(ctx context.Context, req *http.Request, t *timer, mark uint3
 		return pass{}, false
 	}
 	deadline := time.Now().Add(limit)
-	closed := f.waitWhileClosed(ctx, t, deadline, false)
-	p, held = f.wait(ctx, t, mark, deadline)
+	closed := policy.MaxRetryAfter >= 0 && f.waitWhileClosed(req.Context(), t, deadline, false)
+	p, held = f.wait(req.Context(), t, mark, deadline)
 	return p, held || closed
 }
 
 // waitFirst holds a first attempt while its key is closed, if that fits into limit. It
 // reports whether it did.
-func (g *Gate) waitFirst(ctx context.Context, req *http.Request, t *timer, limit time.Duration) (held bool) {
+func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer, limit time.Duration) (held bool) {
 	limit = min(limit, g.hold())
-	if limit <= 0 || !g.closed.Load() {
+	if limit <= 0 || policy.MaxRetryAfter < 0 || !g.closed.Load() {
 		return false
 	}
 	f := g.find(g.key(req))
-	return f != nil && f.waitWhileClosed(ctx, t, time.Now().Add(limit), true)
+	return f != nil && f.waitWhileClosed(req.Context(), t, time.Now().Add(limit), true)
 }
 
 func (g *Gate) hold() time.Duration {
@@ -270,7 +269,7 @@ func (g *Gate) fate(key string) *fate {
 			return nil
 		}
 	}
-	f := &fate{trouble: &g.trouble, pause: firstPause}
+	f := newFate(&g.trouble)
 	g.fates.Store(key, f)
 	g.count++
 	return f

@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -127,12 +128,95 @@ func TestGateIsClosedForAsLongAsTheLongestAsks(t *testing.T) {
 		g.ended.Wait()
 		assert.GreaterOrEqual(t, v.sent[1], 3050*ms)
 	})
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		v := g.at(0, "/503,200")
-		g.at(50*ms, "/429?Retry-After=1", once)
-		g.at(500*ms, "/429?Retry-After=3", once) // while the retry is held
+	for later, until := range map[string]time.Duration{"/429?Retry-After=1": 1500 * ms, "/429?Retry-After=3": 3500 * ms} {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			v := g.at(0, "/503,200")
+			g.at(50*ms, "/429?Retry-After=1", once)
+			g.at(500*ms, later, once) // while the retry is held
+			g.ended.Wait()
+			assert.GreaterOrEqual(t, v.sent[1], until)
+		})
+	}
+}
+
+// A host that refuses a few requests in a hundred closes its key all the time.
+func TestGateIsNotClosedForGoodByAFewRefusals(t *testing.T) {
+	for path, gate := range map[string]*retryhttp.Gate{"/503,200": new(retryhttp.Gate), "/200": first(new(retryhttp.Gate))} {
+		inGate(t, gate, func(t *testing.T, g *gated) {
+			g.every(0, 100*ms, 200, "/429?Retry-After=1")
+			g.every(50*ms, 100*ms, 200, "/200")
+			var visits []*visit
+			for i := range 50 {
+				visits = append(visits, g.at(5*time.Second+time.Duration(i)*201*ms, path))
+			}
+			g.ended.Wait()
+			for _, v := range visits {
+				assert.LessOrEqual(t, v.outcome.Held, 2500*ms, "%s: twice what was asked, and the spread", path)
+			}
+		})
+	}
+}
+
+func TestGateIsClosedForWhatIsHeldAlready(t *testing.T) {
+	t.Run("probes", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(90*ms, "/503,200")
+			g.at(300*ms, "/503?Retry-After=2", once)
+			g.ended.Wait()
+			assert.Equal(t, 2300*ms, v.sent[1])
+		})
+	})
+	t.Run("releases", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(90*ms, "/503,200")
+			g.at(295*ms, "/429?Retry-After=2", once)
+			g.every(300*ms, 10*ms, 4, "/200")
+			g.ended.Wait()
+			assert.Equal(t, 2295*ms, v.sent[1])
+		})
+	})
+	t.Run("a turn that is passed on", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			ctx, cancel := context.WithCancel(t.Context())
+			g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
+				p.Logger = slog.New(onRecord(func(r slog.Record) {
+					if r.Message == "held request" { // it was released
+						g.gate.Close("host", 2*time.Second)
+						cancel()
+					}
+				}))
+			})
+			v := g.at(91*ms, "/503,200")
+			g.every(300*ms, 10*ms, 4, "/200")
+			g.ended.Wait()
+			assert.Equal(t, 2330*ms, v.sent[1])
+		})
+	})
+}
+
+func TestGateIsNotClosedForAPolicyThatIgnoresTheHeader(t *testing.T) {
+	inGate(t, first(new(retryhttp.Gate)), func(t *testing.T, g *gated) {
+		g.at(0, "/429?Retry-After=2", once)
+		v := g.at(100*ms, "/503,200", func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
 		g.ended.Wait()
-		assert.GreaterOrEqual(t, v.sent[1], 3500*ms)
+		assert.Equal(t, inMillis(100, 300), v.sent)
+	})
+}
+
+// The clock of a bubble begins in the year 2000, when the next one begins.
+func TestGateIsNotClosedAfterTheClockWentBack(t *testing.T) {
+	gate := first(new(retryhttp.Gate))
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		g.wait(time.Hour)
+		g.at(time.Hour, "/429?Retry-After=2", once)
+	})
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		v := g.at(0, "/503,200")
+		g.ended.Wait()
+		assert.Equal(t, inMillis(0, 200), v.sent)
 	})
 }
 

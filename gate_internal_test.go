@@ -3,11 +3,24 @@ package retryhttp
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Exhausted is what RateLimit finds, for a Gate.
 var Exhausted = exhausted
+
+// Close closes a key, as a response does.
+func (g *Gate) Close(key string, d time.Duration) {
+	f := g.fate(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.close(time.Now(), d)
+	g.closed.Store(true)
+}
 
 // InTrouble reports what a Gate counts for a key beyond its run of failures: attempts
 // under way, requests that are held, and a count of troubles that does not fit.
@@ -18,7 +31,7 @@ func InTrouble(g *Gate, key string) (n int64) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if k == key {
-			n = f.underWay.Load() + f.queued.Load() + f.waiting.Load()
+			n = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load()
 		}
 		want += min(f.run.Load(), 1) + min(f.queued.Load(), 1)
 		return true
@@ -53,6 +66,39 @@ func Keys(g *Gate) int {
 	return n
 }
 
+// answering is a base that answers with a status.
+type answering struct{ status *int }
+
+func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: *a.status, Body: http.NoBody, Request: req}, nil
+}
+
+// While nothing is held, a success does not wait for whoever has the lock.
+func TestGateOfASuccessTakesNoLock(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &Gate{First: first}
+			status := http.StatusServiceUnavailable
+			rt := New(answering{&status}, Policy{Gate: g, MaxAttempts: 1})
+			req := requestForKey("host")
+			send := func() {
+				_, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+			}
+			g.Close("host", time.Second)
+			time.Sleep(time.Minute)
+			send() // a failure, after the closure
+			status = http.StatusOK
+			f := g.find("host")
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			send() // ends the run of failures
+			send()
+			assert.Zero(t, g.trouble.Load())
+		})
+	}
+}
+
 // BenchmarkGateOfASuccess is all that a Gate does while all is well. The header has what
 // usual ones have.
 func BenchmarkGateOfASuccess(b *testing.B) {
@@ -74,8 +120,8 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				got.Response = resp
-				f := g.begin(req)
-				g.end(req, pass{fate: f}, &got, &p)
+				began := g.begin(req)
+				g.end(req, began, &got, &p)
 			}
 		})
 	}

@@ -41,6 +41,7 @@ type gateModel struct {
 
 	run, underWay, begun, credit int
 	since, newest, behind, pause time.Duration
+	probing                      bool
 	queue                        []int // of steps, the oldest first
 	mark                         map[int]int
 	counted, probe, over         map[int]bool
@@ -73,7 +74,11 @@ func (m *gateModel) play() {
 	for len(m.events) > 0 || len(m.queue) > 0 {
 		next := m.next()
 		if len(m.queue) > 0 && m.underWay == 0 {
-			if probe := m.newest + m.pause; next < 0 || probe < m.events[next].at {
+			pause := m.pause
+			if m.probing {
+				pause = 250 * time.Millisecond
+			}
+			if probe := m.newest + pause; next < 0 || probe < m.events[next].at {
 				m.now = max(m.now, probe)
 				m.sendProbe()
 				continue
@@ -100,6 +105,11 @@ func (m *gateModel) next() int {
 func (m *gateModel) sendProbe() {
 	i := m.leaveQueue(0)
 	m.probe[i] = true
+	if m.run == 0 {
+		m.newest, m.probing = m.now, true
+		m.begin(i)
+		return
+	}
 	m.enter(i)
 	m.send(i)
 }
@@ -113,7 +123,7 @@ func (m *gateModel) enter(i int) {
 }
 
 func (m *gateModel) begin(i int) {
-	if m.run > 0 && !m.counted[i] {
+	if m.run > 0 {
 		m.enter(i)
 	}
 	m.send(i)
@@ -132,19 +142,23 @@ func (m *gateModel) send(i int) {
 func (m *gateModel) end(i int, answer string) {
 	switch answer {
 	case fails:
-		m.run++
-		if m.run == 1 {
-			m.since = m.now
+		if len(m.queue) == 0 && m.now-m.newest >= 10*time.Second {
+			m.endRun()
 		}
-		m.newest = m.now
+		if m.run++; m.run == 1 {
+			m.since = m.now
+			m.begun++
+			m.pause = min(m.pause, 250*time.Millisecond)
+		}
+		m.newest, m.probing = m.now, false
 		if m.probe[i] {
-			m.pause = min(2*m.pause, 5*time.Second)
+			m.pause = min(max(2*m.pause, 250*time.Millisecond), 5*time.Second)
 		}
 	case up:
 		m.success(m.probe[i])
 	case nothing:
 		if m.counted[i] {
-			m.newest = m.now
+			m.newest, m.probing = m.now, false
 		}
 	}
 	m.mark[i] = m.begun
@@ -168,20 +182,26 @@ func (m *gateModel) success(probe bool) {
 		if m.isDown() {
 			m.behind = max(m.behind, m.now+min(5*(m.now-m.since), m.hold))
 		}
-		m.newest = m.now
+		m.newest, m.probing = m.now, false
 		m.pause = min(m.pause, 250*time.Millisecond)
 		if probe {
-			m.pause /= 2
+			m.pause = max(m.pause/2, time.Millisecond)
 		}
 		m.credit++
 	}
-	if m.run > 0 {
-		m.run = 0
-		m.begun++
-	}
+	m.endRun()
 	if m.credit == 4 {
 		m.credit = 0
 		m.begin(m.leaveQueue(0))
+	}
+}
+
+func (m *gateModel) endRun() {
+	if m.run > 0 {
+		m.run = 0
+		m.begun++
+		m.underWay = 0
+		clear(m.counted) // what began in this run is under way no longer
 	}
 }
 
@@ -232,7 +252,7 @@ func (m *gateModel) cancel(i int) {
 		m.leaveQueue(at)
 	}
 	if m.counted[i] {
-		m.newest = m.now
+		m.newest, m.probing = m.now, false
 		m.underWay--
 	}
 }

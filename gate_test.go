@@ -206,15 +206,15 @@ func TestGateProbesLessOftenWhileProbesFail(t *testing.T) {
 func TestGateProbesMoreOftenWhenTheySucceed(t *testing.T) {
 	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
 		g.down()
-		for i := range 7 {
+		for i := range 5 {
 			g.at(90*ms+time.Duration(i)*ms, "/503,200@20ms")
 		}
 		g.ended.Wait()
 		var sent []time.Duration
-		for _, v := range g.order[len(g.order)-7:] {
+		for _, v := range g.order[len(g.order)-5:] {
 			sent = append(sent, v.sent[1])
 		}
-		assert.Equal(t, inMillis(350, 350+20+125, 515+62.5, 597.5+31.25, 628.75+20, 628.75+20+15.625, 664.375+20+7.8125), sent)
+		assert.Equal(t, inMillis(350, 350+20+125, 515+62.5, 597.5+31.25, 628.75+20), sent)
 	})
 }
 
@@ -269,6 +269,124 @@ func TestGateProbesSoonAfterASuccess(t *testing.T) {
 	})
 }
 
+func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
+	t.Run("after probes that failed", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			a := g.at(90*ms, "/503,503") // after which the pause is 500 ms
+			g.at(400*ms, "/200")
+			g.every(1000*ms, 100*ms/7, 7, "/503")
+			g.at(1100*ms, "/503", once)
+			b := g.at(1090*ms, "/503,200")
+			g.ended.Wait()
+			assert.Equal(t, 350*ms, a.sent[1])
+			assert.Equal(t, 1350*ms, b.sent[1])
+		})
+	})
+	t.Run("after probes that succeeded", func(t *testing.T) {
+		inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
+			g.down()
+			for i := range 40 {
+				g.at(90*ms+time.Duration(i)*ms/2, "/503,200@20ms")
+			}
+			var fail []*visit // the second outage
+			for i := range 12 {
+				fail = append(fail, g.at(111*ms+time.Duration(i)*ms, "/503,503@20ms"))
+			}
+			g.ended.Wait()
+			// Some are released by the successes before.
+			assert.Equal(t, 2*(5*time.Second+20*ms), fail[11].sent[1]-fail[9].sent[1])
+		})
+	})
+}
+
+// An attempt of an earlier outage may be a request that takes a minute.
+func TestGateDoesNotWaitForAttemptsOfAnEarlierOutage(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		g.at(200*ms, "/200@60s", once)
+		g.at(400*ms, "/200")
+		g.every(10*time.Second, 100*ms/7, 7, "/503")
+		g.at(10*time.Second+100*ms, "/503", once)
+		v := g.at(10*time.Second+90*ms, "/503,200")
+		g.ended.Wait()
+		assert.Equal(t, 10*time.Second+350*ms, v.sent[1])
+	})
+}
+
+// A host that is well may be slow: retries do not wait for each other's answers.
+func TestGateProbesASlowHostEvery250ms(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		for i := range 4 {
+			g.at(90*ms+time.Duration(i)*ms, "/503,200@20s")
+		}
+		g.at(300*ms, "/200")
+		g.ended.Wait()
+		var sent []time.Duration
+		for _, v := range g.order[len(g.order)-4:] {
+			sent = append(sent, v.sent[1])
+		}
+		assert.Equal(t, inMillis(550, 800, 1050, 1300), sent)
+	})
+}
+
+func TestGateForgetsAFailureOfLongAgo(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.at(0, "/503", once)
+		v := g.at(10*time.Second, "/503,200", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(50 * ms) })
+		g.every(10*time.Second+ms, 1*ms, 10, "/503") // one connection dies
+		g.ended.Wait()
+		assert.Equal(t, 10*time.Second+50*ms, v.sent[1])
+	})
+}
+
+// What was sent since a 429 counts, although a 429 says nothing.
+func TestGateHoldsARetryOfA429IfOthersCameBetween(t *testing.T) {
+	for name, known := range map[string]bool{"a host that nobody knows": false, "a host that is well": true} {
+		t.Run(name, func(t *testing.T) {
+			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+				if known {
+					g.at(0, "/503", once)
+					g.at(1*ms, "/200")
+				}
+				v := g.at(10*ms, "/429,200", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(400 * ms) })
+				g.every(20*ms, 1*ms, 8, "/503@280ms") // which began when all was well
+				g.at(30*ms, "/503@370ms", once)
+				g.ended.Wait()
+				assert.Equal(t, 650*ms, v.sent[1])
+			})
+		})
+	}
+}
+
+// doneWithoutErr is somebody's context.
+type doneWithoutErr struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c doneWithoutErr) Done() <-chan struct{} { return c.done }
+
+func TestGateOfAContextThatEndsWithoutAnError(t *testing.T) {
+	for name, down := range map[string]bool{"down": true, "closed": false} {
+		t.Run(name, func(t *testing.T) {
+			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+				if down {
+					g.down()
+				} else {
+					g.at(0, "/429?Retry-After=3", once)
+				}
+				ctx := doneWithoutErr{t.Context(), make(chan struct{})}
+				v := g.with(ctx, 90*ms, "/503,200")
+				time.AfterFunc(300*ms, func() { close(ctx.done) })
+				g.ended.Wait()
+				assert.Equal(t, inMillis(90, 300), v.sent, "the hold ends")
+			})
+		})
+	}
+}
+
 // Attempts that begin after a success are not counted one by one, and were sent all the same.
 func TestGateHoldsARetryIfASuccessAndOthersCameBetween(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
@@ -303,14 +421,16 @@ func TestGateReleasesAQuarterForEachSuccess(t *testing.T) {
 }
 
 func TestGateQueuesRetriesBehindThoseHeld(t *testing.T) {
-	// The outage is from 0 to 300 ms: until 1800 ms, retries queue. One is held all the
-	// time, since something is under way.
+	// The outage is from 0 to 300 ms: until 1800 ms, retries queue. There are always some,
+	// since the host answers slowly then.
 	due := func(t *testing.T, hold, at time.Duration) (held bool) {
 		inGate(t, &retryhttp.Gate{Hold: hold}, func(t *testing.T, g *gated) {
 			g.down()
-			g.at(90*ms, "/503")
-			g.at(295*ms, "/503@10s", once) // is under way
+			for i := range 12 {
+				g.at(90*ms+time.Duration(i)*ms, "/503,200@20s")
+			}
 			g.at(300*ms, "/200")
+			g.at(500*ms, "/503,200@20s")
 			v := g.at(at-200*ms, "/503,200")
 			g.ended.Wait()
 			held = v.outcome.Held > 0

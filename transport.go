@@ -184,12 +184,11 @@ func (c *call) refund() {
 // mayBegin waits before the first attempt if the Gate's First asks for it. It returns
 // false if the context has ended.
 func (c *call) mayBegin() bool {
-	gate, ctx := c.policy.Gate, c.req.Context()
-	if gate.First && gate.waitFirst(ctx, c.req, &c.timer, c.room(c.start)/2) {
-		c.waited = c.t.now() - c.start
+	if g := c.policy.Gate; g.First && g.waitFirst(c.req, &c.policy.Policy, &c.timer, c.room(c.start)/2) {
 		c.addHeld(c.start)
+		c.waited = c.held
 	}
-	return ctx.Err() == nil
+	return c.req.Context().Err() == nil
 }
 
 // upcoming is an attempt that is about to be made.
@@ -262,7 +261,8 @@ func (c *call) send(next *upcoming, got *result) {
 		req = trace.attach(req)
 	}
 	if c.pass.fate == nil {
-		c.pass.fate = c.policy.Gate.begin(c.req)
+		began := c.policy.Gate.begin(c.req)
+		c.pass.fate, c.pass.run = began.fate, began.run
 	}
 	c.unsent, c.token, c.pass.released = nil, false, nil
 	resp, err := roundTrip(c.t.base, req, c.policy.AttemptTimeout, next.reading)
@@ -413,7 +413,7 @@ func (c *call) waitOut(got *result, next *upcoming) {
 func (c *call) hold() {
 	due := c.t.now()
 	var held bool
-	c.pass, held = c.policy.Gate.wait(c.req.Context(), c.req, &c.timer, c.mark, c.room(due)/2)
+	c.pass, held = c.policy.Gate.wait(c.req, &c.policy.Policy, &c.timer, c.mark, c.room(due)/2)
 	if held {
 		c.addHeld(due)
 	}

@@ -324,8 +324,8 @@ the 2 s. Lost is the part of all requests of 12 s, from the beginning.`)
 		"client", "1,300/s afterwards: sent meanwhile", "lost", "peak", "2,000/s afterwards: sent meanwhile", "lost", "peak",
 	}, rows)
 	r.add(`
-With First, nothing is sent while the service is closed. But all that was held returns within half of that time. Where
-the service has only a third to spare, it sends them away again, and again. First is for a service that has room.`)
+With First, nothing is sent while the service is closed, and nothing is lost. All that was held returns within half of
+that time: the peak is what First costs.`)
 }
 
 func (r *report) payments() {
@@ -349,9 +349,9 @@ two seconds. The bucket has 30 tokens; with the 5 of the default, half of the pa
 	}
 	r.table([]string{"outage", "client", "paid", "attempts per payment", "paid after: p50", "p99"}, rows)
 	r.add(`
-This is the price. While a payment finds out whether the service is back, for 2 s, the others wait, up to Hold. After
-an outage of 100 ms they take 5 s more. After an outage of a second, nearly all are paid; with the budget alone, less
-than half.`)
+This is the price. The first payment takes 2 s to find out that the service is back. The others wait for it, and then
+follow one after the other, four in a second. After an outage of a second, nearly all are paid; with the budget alone,
+less than half.`)
 }
 
 func (r *report) regret() {

@@ -1,0 +1,194 @@
+package retryhttp
+
+import (
+	"context"
+	"time"
+)
+
+// waiter is a retry in the queue. All is guarded by the fate's mu.
+type waiter struct {
+	wake           chan struct{} // has room for one
+	previous, next *waiter
+	armed          time.Time // when it looks for itself
+	left           bool      // the queue
+	pass           pass
+}
+
+// wait holds a retry that has come due, while the key is down or other retries are held,
+// until the deadline or the end of ctx. It reports whether it did.
+func (f *fate) wait(ctx context.Context, t *timer, mark uint32, deadline time.Time) (p pass, held bool) {
+	if ctx.Err() != nil {
+		return pass{}, false // or it would count as begun, and is not going to be sent
+	}
+	w, p := f.join(mark)
+	if w == nil {
+		return p, false
+	}
+	for ended := false; ; held = true {
+		at, over := f.look(w, deadline, ended)
+		if over {
+			return w.pass, held
+		}
+		t.start(time.Until(at))
+		select {
+		case <-w.wake:
+		case <-t.C:
+		case <-ctx.Done():
+			ended = true
+		}
+		t.Stop()
+	}
+}
+
+// join queues a retry, or returns no waiter if it need not wait.
+func (f *fate) join(mark uint32) (*waiter, pass) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.oneMore() // before run is looked at
+	if f.forgotten || !f.down(now) && (f.first == nil || !now.Before(f.behind)) {
+		f.oneLess()
+		return nil, pass{}
+	}
+	if f.first == nil && f.begun.Load() == mark {
+		f.oneLess()
+		return nil, f.enter()
+	}
+	w := &waiter{wake: make(chan struct{}, 1), previous: f.last}
+	if f.last != nil {
+		f.last.next = w
+	} else {
+		f.first = w
+	}
+	f.last = w
+	return w, pass{}
+}
+
+// look reports whether w need not wait any longer, or when it looks again if nobody
+// wakes it until then.
+func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if !w.left && (ended || !now.Before(deadline)) {
+		f.remove(w)
+		f.rouse(now)
+	}
+	w.armed = deadline
+	if f.first == w {
+		f.rouse(now)
+	}
+	select {
+	case <-w.wake: // by rouse
+	default:
+	}
+	return w.armed, w.left
+}
+
+// rouse sends the oldest retry as a probe if it is time, with mu held. If that is later
+// but sooner than the next retry looks for itself, that retry is woken to look at the clock.
+func (f *fate) rouse(now time.Time) {
+	if f.first == nil || !f.underWay.none() {
+		return
+	}
+	if !f.probeDue().After(now) {
+		f.sendProbe(now)
+	}
+	w := f.first
+	if due := f.probeDue(); w != nil && f.underWay.none() && due.Before(w.armed) {
+		w.armed = due
+		w.signal()
+	}
+}
+
+// probeDue is when the next probe is due if nothing is under way.
+func (f *fate) probeDue() time.Time {
+	due := f.newest.Add(f.pause)
+	if f.probing {
+		due = f.newest.Add(firstPause)
+	}
+	if f.closedUntil.After(due) {
+		return f.closedUntil
+	}
+	return due
+}
+
+// sendProbe lets the oldest retry go as a probe. If the newest result is a success, the
+// probe does not count as under way, so that a host that is well and slow is not asked for
+// one answer after the other. The next probe waits for firstPause, or for a result.
+func (f *fate) sendProbe(now time.Time) {
+	w := f.first
+	if f.run.Load() > 0 {
+		w.pass = f.enter()
+	} else {
+		w.pass.released = f
+		f.newest, f.probing = now, true
+	}
+	w.pass.probe = true
+	f.remove(w)
+	w.signal()
+}
+
+// spend lets the oldest retry go if there is credit for it, with mu held. If the key is
+// closed, the credit is kept.
+func (f *fate) spend(now time.Time) {
+	w := f.first
+	if w == nil || f.credit < successesPerRelease || f.closedUntil.After(now) {
+		return
+	}
+	f.credit = 0
+	w.pass.released = f
+	f.remove(w)
+	w.signal()
+}
+
+// passOn releases the next retry in the place of one that was canceled.
+func (f *fate) passOn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.credit = successesPerRelease
+	f.spend(now)
+	f.rouse(now)
+}
+
+// remove takes w out of the queue, with mu held.
+func (f *fate) remove(w *waiter) {
+	if w.previous != nil {
+		w.previous.next = w.next
+	} else {
+		f.first = w.next
+	}
+	if w.next != nil {
+		w.next.previous = w.previous
+	} else {
+		f.last = w.previous
+	}
+	w.previous, w.next, w.left = nil, nil, true
+	if f.first == nil {
+		f.pause, f.credit = firstPause, 0
+	}
+	f.oneLess()
+}
+
+// oneMore and oneLess count in queued, with mu held. trouble may be too high for a moment,
+// but not too low, or a success would see none.
+func (f *fate) oneMore() {
+	f.trouble.Add(1)
+	if f.queued.Add(1) > 1 {
+		f.trouble.Add(-1)
+	}
+}
+
+func (f *fate) oneLess() {
+	if f.queued.Add(-1) == 0 {
+		f.trouble.Add(-1)
+	}
+}
+
+func (w *waiter) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}

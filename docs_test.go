@@ -46,6 +46,20 @@ func TestREADMEHasTheTableOfTheComparison(t *testing.T) {
 	require.Contains(t, string(readme), table)
 }
 
+// The README's first table must be the one that the last simulation wrote.
+func TestREADMEHasTheTableOfTheOutage(t *testing.T) {
+	report, err := os.ReadFile("docs/simulation.md")
+	require.NoError(t, err)
+	_, outage, found := strings.Cut(string(report), "## An outage\n")
+	require.True(t, found)
+	start := strings.Index(outage, "| ")
+	require.Positive(t, start)
+	table, _, _ := strings.Cut(outage[start:], "\n\n")
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), table)
+}
+
 func TestDocsLinksLeadSomewhere(t *testing.T) {
 	documents := []string{"README.md", "testdata/conformance/README.md"}
 	more, err := filepath.Glob("docs/*.md")

@@ -121,20 +121,22 @@ func closedFor(p *Policy, resp *http.Response) time.Duration {
 	return d
 }
 
-// begin counts an attempt that is about to be sent, if its host may be down.
-func (g *Gate) begin(req *http.Request) pass {
-	if g.trouble.Load() == 0 {
-		return pass{}
+// begin counts an attempt that is about to be sent, if its host may be down and wait has
+// not counted it. p is what wait returned, or zero.
+func (g *Gate) begin(req *http.Request, p pass) pass {
+	p.released = nil
+	if p.fate != nil || g.trouble.Load() == 0 {
+		return p
 	}
-	return g.beginInTrouble(req)
+	return g.beginInTrouble(req, p)
 }
 
-func (g *Gate) beginInTrouble(req *http.Request) pass {
-	f := g.find(g.key(req))
-	if f == nil || f.run.Load() == 0 {
-		return pass{}
+func (g *Gate) beginInTrouble(req *http.Request, p pass) pass {
+	if f := g.find(g.key(req)); f != nil && f.run.Load() != 0 {
+		began := f.enter()
+		p.fate, p.run = began.fate, began.run
 	}
-	return f.enter()
+	return p
 }
 
 // end takes note of what came of an attempt. It returns a mark, by which wait sees

@@ -120,7 +120,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				got.Response = resp
-				began := g.begin(req)
+				began := g.begin(req, pass{})
 				g.end(req, began, &got, &p)
 			}
 		})

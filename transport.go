@@ -260,11 +260,8 @@ func (c *call) send(next *upcoming, got *result) {
 		trace = new(headerTrace)
 		req = trace.attach(req)
 	}
-	if c.pass.fate == nil {
-		began := c.policy.Gate.begin(c.req)
-		c.pass.fate, c.pass.run = began.fate, began.run
-	}
-	c.unsent, c.token, c.pass.released = nil, false, nil
+	c.pass = c.policy.Gate.begin(c.req, c.pass)
+	c.unsent, c.token = nil, false
 	resp, err := roundTrip(c.t.base, req, c.policy.AttemptTimeout, next.reading)
 	c.response = resp
 	got.Number, got.Request, got.Response, got.Err = next.number, next.request, resp, err

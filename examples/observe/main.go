@@ -77,7 +77,7 @@ func run() error {
 // steady leaves out what differs from run to run: times, and the server's port.
 func steady(_ []string, a slog.Attr) slog.Attr {
 	switch a.Key {
-	case slog.TimeKey, "elapsed", "wait", "waited":
+	case slog.TimeKey, "elapsed", "wait", "waited", "held":
 		return slog.Attr{}
 	case "url":
 		if u, err := url.Parse(a.Value.String()); err == nil {

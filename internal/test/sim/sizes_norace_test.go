@@ -5,7 +5,7 @@ package sim
 import "time"
 
 const (
-	contentionShare    = 1 // one in so many of the seeds is run
+	contentionShare    = 2 // one in so many of the seeds is run
 	closedFormRequests = 5_000
 	publishedTime      = time.Minute // what a run must last to be compared with the published
 	budgetTime         = 20 * time.Second

@@ -125,56 +125,12 @@ func waiting(base http.RoundTripper, d time.Duration) roundTripperFunc {
 	}
 }
 
-// sleepers returns the bytes that each of many sleeping requests costs, in a
-// RoundTripper that only sleeps, and in ours.
-func sleepers(tb testing.TB) (floor, ours float64) {
-	const n = 10_000
-	measure := func(rt http.RoundTripper, asleep *sync.WaitGroup) float64 {
-		ctx, cancel := context.WithCancel(tb.Context())
-		client := &http.Client{Transport: rt}
-		var before, after runtime.MemStats
-		settle := func(m *runtime.MemStats) {
-			runtime.GC()
-			runtime.GC() // the first frees the stacks of what has ended
-			runtime.ReadMemStats(m)
-		}
-		settle(&before)
-		var ended sync.WaitGroup
-		asleep.Add(n)
-		for range n {
-			ended.Go(func() {
-				req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
-				_, err := client.Do(req) //nolint:bodyclose // there is none
-				assert.ErrorIs(tb, err, context.Canceled)
-			})
-		}
-		asleep.Wait()
-		settle(&after)
-		cancel()
-		ended.Wait()
-		return float64(after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse) / n
-	}
-	var asleep sync.WaitGroup
-	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
-	measure(waiting(base, time.Hour), &asleep) // the runtime keeps memory of so many goroutines
-	floor = measure(waiting(base, time.Hour), &asleep)
-	p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
-	ours = measure(retryhttp.New(base, p), &asleep)
-	return floor, ours
-}
-
-func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
-	floor, ours := sleepers(t)
-	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
-	assert.LessOrEqual(t, ours, 1.1*floor)
-}
-
-// costOfWaiting returns the bytes that each of many requests costs that have waited for a
-// second, and cancels them.
-func costOfWaiting(t *testing.T, p retryhttp.Policy, n int) float64 {
-	ctx, cancel := context.WithCancel(t.Context())
+// costOfWaiting returns the bytes that each of n requests costs while it waits in rt. wait
+// returns when all of them do. Then they are canceled.
+func costOfWaiting(tb testing.TB, rt http.RoundTripper, n int, wait func()) float64 {
+	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
-	client := &http.Client{Transport: retryhttp.New(&stub{statuses: []int{503}, body: true}, p)}
+	client := &http.Client{Transport: rt}
 	var before, after runtime.MemStats
 	settle := func(m *runtime.MemStats) {
 		runtime.GC()
@@ -187,31 +143,57 @@ func costOfWaiting(t *testing.T, p retryhttp.Policy, n int) float64 {
 		ended.Go(func() {
 			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
 			_, err := client.Do(req) //nolint:bodyclose // there is none
-			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(tb, err, context.Canceled)
 		})
 	}
-	time.Sleep(time.Second)
-	synctest.Wait()
+	wait()
 	settle(&after)
-	if p.Gate != nil {
-		assert.Equal(t, n, p.Gate.Held(requestTo("host.example")))
-	}
 	cancel()
 	ended.Wait()
 	return float64(after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse) / float64(n)
 }
 
+// sleepers returns the bytes that each of many sleeping requests costs, in a
+// RoundTripper that only sleeps, and in ours.
+func sleepers(tb testing.TB) (floor, ours float64) {
+	const n = 10_000
+	var asleep sync.WaitGroup
+	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
+	measure := func(rt http.RoundTripper) float64 {
+		asleep.Add(n)
+		return costOfWaiting(tb, rt, n, asleep.Wait)
+	}
+	measure(waiting(base, time.Hour)) // the runtime keeps memory of so many goroutines
+	floor = measure(waiting(base, time.Hour))
+	p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
+	return floor, measure(retryhttp.New(base, p))
+}
+
+func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
+	floor, ours := sleepers(t)
+	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
+	assert.LessOrEqual(t, ours, 1.1*floor)
+}
+
 func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 	const n = 10_000
 	synctest.Test(t, func(t *testing.T) {
+		base := &stub{statuses: []int{503}, body: true}
 		asleep := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
 		held := retryhttp.Policy{
 			Backoff: retryhttp.Constant(200 * time.Millisecond), Budget: retryhttp.Unlimited{}, MaxAttempts: -1,
 			Gate: &retryhttp.Gate{Hold: time.Hour},
 		}
-		costOfWaiting(t, asleep, n) // the runtime keeps memory of so many goroutines
-		floor := costOfWaiting(t, asleep, n)
-		ours := costOfWaiting(t, held, n)
+		wait := func() {
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		costOfWaiting(t, retryhttp.New(base, asleep), n, wait) // the runtime keeps memory of so many goroutines
+		floor := costOfWaiting(t, retryhttp.New(base, asleep), n, wait)
+		ours := costOfWaiting(t, retryhttp.New(base, held), n, func() {
+			wait()
+			assert.Equal(t, n, held.Gate.Held(requestTo("host.example")))
+		})
 		t.Logf("bytes per sleeper: %.0f, if held %.0f", floor, ours)
 		assert.LessOrEqual(t, ours, 1.15*floor)
 	})

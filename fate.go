@@ -31,9 +31,9 @@ const (
 // fate is what the requests of one key share: whether their host is down or has asked to
 // be left alone, and which retries are held for it.
 //
-// The atomics let a success pass without the lock while nothing is held. Whoever queues
-// and whoever ends an attempt first change one of them, and then look at the other's: at
-// least one of the two sees the other.
+// The atomics let a success pass without the lock while nothing is held. A retry that is
+// queued changes queued and then looks at run and underWay. A result changes run and
+// underWay and then looks at queued. So at least one of the two sees the other.
 type fate struct {
 	trouble  *atomic.Int64 // the Gate's: counts this fate if run is not 0, and if queued is not 0
 	run      atomic.Int64  // failures since the last success

@@ -73,7 +73,7 @@ func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: *a.status, Body: http.NoBody, Request: req}, nil
 }
 
-// While nothing is held, a success does not wait for whoever has the lock.
+// While nothing is held, a success does not wait for the lock.
 func TestGateOfASuccessTakesNoLock(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

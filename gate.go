@@ -77,14 +77,19 @@ const (
 	saysDown
 )
 
+// succeeded reports whether the attempt is a success of its host.
+func (r *result) succeeded() bool {
+	return r.class == Final && r.Response != nil && r.inner == nil
+}
+
 // verdict returns what the attempt says about its host. A server that asks its client to
 // wait is in order, and knows best for how long.
 func (r *result) verdict(req *http.Request) verdict {
 	switch {
+	case r.succeeded():
+		return saysUp
 	case r.inner != nil:
 		return saysNothing
-	case r.class == Final && r.Response != nil:
-		return saysUp
 	case r.class == Final, ended(req):
 		return saysNothing
 	case r.Response == nil:
@@ -98,40 +103,41 @@ func (r *result) verdict(req *http.Request) verdict {
 	return saysDown
 }
 
-// closedFor returns for how long resp closes its key, or 0.
+// closedFor returns for how long resp closes its key, or 0. The path of a success pays for
+// two look-ups, and for nothing else.
 func closedFor(p *Policy, resp *http.Response) time.Duration {
-	if resp == nil || p.MaxRetryAfter < 0 {
+	if resp == nil {
 		return 0
 	}
-	var d time.Duration
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
-		d, _ = RetryAfter(resp.Header)
+	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
+	if !refused && len(resp.Header["Ratelimit"]) == 0 && len(resp.Header["X-Ratelimit-Remaining"]) == 0 {
+		return 0
 	}
-	if d == 0 {
+	asked, _ := RetryAfter(resp.Header)
+	if !refused || asked == 0 {
 		reset, ok := exhausted(resp.Header)
 		if !ok {
 			return 0
 		}
-		asked, _ := RetryAfter(resp.Header)
-		d = cmp.Or(asked, reset)
+		asked = cmp.Or(asked, reset)
 	}
-	if d > p.MaxRetryAfter {
+	if asked > max(p.MaxRetryAfter, 0) {
 		return 0
 	}
-	return d
+	return asked
 }
+
+// calm reports whether no host has failed since its last success, and nothing is held. An
+// attempt need not begin then, nor end if it succeeds.
+func (g *Gate) calm() bool { return g.trouble.Load() == 0 }
 
 // begin counts an attempt that is about to be sent, if its host may be down and wait has
 // not counted it. p is what wait returned, or zero.
 func (g *Gate) begin(req *http.Request, p pass) pass {
 	p.released = nil
-	if p.fate != nil || g.trouble.Load() == 0 {
+	if p.fate != nil || g.calm() {
 		return p
 	}
-	return g.beginInTrouble(req, p)
-}
-
-func (g *Gate) beginInTrouble(req *http.Request, p pass) pass {
 	if f := g.find(g.key(req)); f != nil && f.run.Load() != 0 {
 		began := f.enter()
 		p.fate, p.run = began.fate, began.run
@@ -139,18 +145,9 @@ func (g *Gate) beginInTrouble(req *http.Request, p pass) pass {
 	return p
 }
 
-// end takes note of what came of an attempt. It returns a mark, by which wait sees
-// whether other attempts have begun since.
-func (g *Gate) end(req *http.Request, p pass, got *result, policy *Policy) (mark uint32) {
-	v, closed := got.verdict(req), closedFor(policy, got.Response)
-	if v == saysUp && closed == 0 && p.fate == nil && g.trouble.Load() == 0 {
-		return 0
-	}
-	return g.note(req, p, v, closed)
-}
-
-// note takes note of a verdict, and of how long a response closes the key.
-func (g *Gate) note(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
+// end takes note of what came of an attempt, and of how long its response closes the key.
+// It returns a mark, by which wait sees whether other attempts have begun since.
+func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
 	if closed > 0 && g.Hold >= 0 {
 		g.update(req, func(f *fate, now time.Time) { f.close(now, closed) })
 		g.closed.Store(true)

@@ -115,13 +115,18 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			p := Policy{MaxRetryAfter: time.Minute}
 			if failed {
 				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
-				g.note(other, pass{}, saysDown, 0)
+				g.end(other, pass{}, saysDown, 0)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				got.Response = resp
-				began := g.begin(req, pass{})
-				g.end(req, began, &got, &p)
+				var ps pass
+				if !g.calm() {
+					ps = g.begin(req, ps)
+				}
+				if closed := closedFor(&p, resp); closed > 0 || !got.succeeded() || !g.calm() {
+					g.end(req, ps, got.verdict(req), closed)
+				}
 			}
 		})
 	}

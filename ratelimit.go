@@ -42,11 +42,8 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 // some servers report limits on every response, and most report that something remains.
 // To find out that does not take a microsecond.
 func exhausted(h http.Header) (reset time.Duration, ok bool) {
-	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]
-	if len(limits) == 0 && len(left) == 0 {
-		return 0, false
-	}
-	if n, valid := least(left); (!valid || n > 0) && !slices.ContainsFunc(limits, mayHaveNone) {
+	n, valid := least(h["X-Ratelimit-Remaining"])
+	if (!valid || n > 0) && !slices.ContainsFunc(h["Ratelimit"], mayHaveNone) {
 		return 0, false
 	}
 	remaining, reset, ok := RateLimit(h)

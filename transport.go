@@ -260,7 +260,9 @@ func (c *call) send(next *upcoming, got *result) {
 		trace = new(headerTrace)
 		req = trace.attach(req)
 	}
-	c.pass = c.policy.Gate.begin(c.req, c.pass)
+	if next.number > 1 || !c.policy.Gate.calm() {
+		c.pass = c.policy.Gate.begin(c.req, c.pass)
+	}
 	c.unsent, c.token = nil, false
 	resp, err := roundTrip(c.t.base, req, c.policy.AttemptTimeout, next.reading)
 	c.response = resp
@@ -270,8 +272,10 @@ func (c *call) send(next *upcoming, got *result) {
 		got.status = resp.StatusCode
 	}
 	c.judge(next, got)
-	c.mark = c.policy.Gate.end(c.req, c.pass, got, &c.policy.Policy)
-	c.pass = pass{}
+	if closed := closedFor(&c.policy.Policy, resp); closed > 0 || !got.succeeded() || !c.policy.Gate.calm() || c.pass.fate != nil {
+		c.mark = c.policy.Gate.end(c.req, c.pass, got.verdict(c.req), closed)
+		c.pass = pass{}
+	}
 }
 
 // judge sets the result's class, and looks for a nested Transport. A success that nobody

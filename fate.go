@@ -102,6 +102,12 @@ func (f *fate) down(now time.Time) bool {
 	return f.run.Load() >= downAfter && now.Sub(f.since) >= downFor
 }
 
+// open reports whether a retry may go without a look at the clock: the key is neither down
+// nor closed, and nothing is held.
+func (f *fate) open() bool {
+	return f.run.Load() < downAfter && f.queued.Load() == 0 && !f.closed.Load()
+}
+
 // enter counts an attempt as under way.
 func (f *fate) enter() pass {
 	f.begun.Add(1)
@@ -129,13 +135,12 @@ func (f *fate) fail(now time.Time, probe bool) {
 	if f.first == nil && now.Sub(f.newest) >= idleAfter {
 		f.endRun()
 	}
-	f.trouble.Add(1) // before run, or a success might see neither
-	if f.run.Add(1) == 1 {
+	if run := f.run.Load(); run == 0 || !f.run.CompareAndSwap(run, run+1) {
+		f.trouble.Add(1) // before run, or a success might see neither
+		f.run.Store(1)
 		f.since = now
 		f.pause = min(f.pause, firstPause)
 		f.begun.Add(1)
-	} else {
-		f.trouble.Add(-1)
 	}
 	f.newest, f.probing = now, false
 	if probe {

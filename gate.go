@@ -191,7 +191,7 @@ func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, li
 		return pass{}, false
 	}
 	f := g.find(g.key(req))
-	if f == nil {
+	if f == nil || f.open() {
 		return pass{}, false
 	}
 	deadline := time.Now().Add(limit)

@@ -17,6 +17,9 @@ import (
 // saturate. A date is measured against the response's Date header, or the local clock
 // if Date is missing or invalid or there is an Age.
 func RetryAfter(h http.Header) (time.Duration, bool) {
+	if len(h["Retry-After"]) == 0 && len(h["Retry-After-Ms"]) == 0 && len(h["X-Ms-Retry-After-Ms"]) == 0 {
+		return 0, false // at once: most failures have none, and each is asked more than once
+	}
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, time.Millisecond) }); ok {
 			return d, true

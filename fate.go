@@ -22,7 +22,8 @@ const (
 	// usual, and a new outage.
 	successesPerRelease = 4
 	// Retries that come due queue behind the held ones for so many times as long as the
-	// outage lasted, or the queue would never empty where a fifth of the attempts fail.
+	// outage lasted. Without that bound, the queue would never empty while a fifth of the
+	// attempts fail.
 	behindFactor = 5
 	// A failure so long after the newest one begins a new run, and a key may be forgotten.
 	idleAfter = 10 * time.Second
@@ -193,12 +194,12 @@ func (f *fate) close(now time.Time, d time.Duration) {
 }
 
 // waitWhileClosed waits until the key is no longer closed, and up to half of the closure
-// on top of it: else all who wait would return at the same moment. If that is later than
-// the deadline, it waits until then, or with onlyIfFits not at all.
+// on top of it. Otherwise all waiters would return at the same moment. If the end is later
+// than the deadline, it waits until the deadline, or with onlyIfFits not at all.
 //
-// If the key is closed again meanwhile, it goes on waiting, for twice as long as the server
-// has asked at most. A host that refuses a few requests in a hundred closes its key again
-// and again, and would else be closed for good.
+// If the key is closed again meanwhile, it goes on waiting, for at most twice as long as the
+// server has asked. A host that refuses a few requests in a hundred closes its key again
+// and again, and would otherwise be closed for good.
 func (f *fate) waitWhileClosed(ctx context.Context, t *timer, deadline time.Time, onlyIfFits bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
 		left, asked := f.closure()

@@ -45,7 +45,7 @@ type Gate struct {
 const (
 	maxFates    = 4096
 	defaultHold = 5 * time.Second
-	// sweepEvery bounds how often the idle among maxFates are looked for.
+	// sweepEvery is how often idle fates are looked for, once there are maxFates.
 	sweepEvery = time.Second
 )
 
@@ -274,8 +274,8 @@ func (g *Gate) fate(key string) *fate {
 	return f
 }
 
-// sweep forgets what is idle, with mu held. It looks for that once in a while: every new
-// host that fails would else cost a look at all of them.
+// sweep forgets what is idle, with mu held. It does so once in a while only. Otherwise every
+// new host that fails would cost a look at all fates.
 func (g *Gate) sweep(now time.Time) {
 	if since := now.Sub(g.swept); since >= 0 && since < sweepEvery {
 		return

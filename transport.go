@@ -272,10 +272,18 @@ func (c *call) send(next *upcoming, got *result) {
 		got.status = resp.StatusCode
 	}
 	c.judge(next, got)
-	if closed := closedFor(&c.policy.Policy, resp); closed > 0 || !got.succeeded() || !c.policy.Gate.calm() || c.pass.fate != nil {
-		c.mark = c.policy.Gate.end(c.req, c.pass, got.verdict(c.req), closed)
-		c.pass = pass{}
+	c.endAttempt(got)
+}
+
+// endAttempt has the Gate take note of what came of the attempt. A success has nothing to
+// note while all is well.
+func (c *call) endAttempt(got *result) {
+	gate, closed := c.policy.Gate, closedFor(&c.policy.Policy, got.Response)
+	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
+		return
 	}
+	c.mark = gate.end(c.req, c.pass, got.verdict(c.req), closed)
+	c.pass = pass{}
 }
 
 // judge sets the result's class, and looks for a nested Transport. A success that nobody

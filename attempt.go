@@ -21,8 +21,12 @@ type Attempt struct {
 	// may close it.
 	Response *http.Response
 	Err      error         // nil if Response is not
-	Elapsed  time.Duration // until the response header or the error
+	Elapsed  time.Duration // until the response header, the end of a buffered body, or the error
 	Wait     time.Duration // before the next attempt; 0 in Classify
+	// Body is the whole response body if [Policy.BufferBytes] had it read, and then it is
+	// not nil. It must not be changed. Response.Body still reads from its start.
+	Body   []byte
+	Offset int64 // how many bytes of a body had been read, if [Policy.Resume] continues it; otherwise 0
 }
 
 // AttemptNumber returns which attempt ctx belongs to, for RoundTrippers below a
@@ -70,47 +74,47 @@ func copyForAttempt(req *http.Request, number int) *http.Request {
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// roundTrip sends req through base and returns either a response or an error, even
-// if base breaks that rule. A positive timeout bounds the time until the response
-// header; body reads the request's body.
-func roundTrip(base http.RoundTripper, req *http.Request, timeout time.Duration, body reading) (*http.Response, error) {
-	var resp *http.Response
-	var err error
-	if timeout > 0 {
-		resp, err = roundTripWithin(base, req, timeout, body)
-	} else {
-		resp, err = base.RoundTrip(req)
+// roundTrip sends req through base, within p's limits, and buffers the response's body
+// if p asks for that. It returns either a response or an error, even if base breaks that
+// rule. It returns both if the body broke off while it was buffered. body reads the
+// request's body.
+func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading) (*http.Response, error) {
+	if p.AttemptTimeout > 0 || p.StallTimeout > 0 {
+		return roundTripWithin(base, req, p, body)
 	}
-	if err != nil {
-		closeResponse(resp)
-		return nil, err
+	resp, err := base.RoundTrip(req)
+	if err != nil || resp == nil {
+		return nil, failure(resp, err)
 	}
-	if resp == nil {
-		return nil, errNoResponse
+	if p.BufferBytes > 0 {
+		err = buffer(req, resp, p.BufferBytes)
 	}
-	return resp, nil
+	return resp, err
 }
 
-// roundTripWithin ends an attempt whose response header does not come in time.
+// failure returns the error of a base that has not returned a response alone.
+func failure(resp *http.Response, err error) error {
+	if err == nil {
+		return errNoResponse
+	}
+	closeResponse(resp)
+	return err
+}
+
+// roundTripWithin ends an attempt whose response header, or buffered body, does not come
+// in time, and an attempt whose response body stalls.
 //
 // A context with a deadline would not do: it cannot be disarmed, and would cut
 // the body that is being read. So a timer cancels, and is stopped at the
 // header. The context itself must live as long as the body, which therefore
-// has to be wrapped. The reading is cut because a base may be in a Read of the
-// request's body, and not look at the context before that returns.
-func roundTripWithin(
-	base http.RoundTripper, req *http.Request, timeout time.Duration, reading reading,
-) (*http.Response, error) {
+// has to be wrapped.
+func roundTripWithin(base http.RoundTripper, req *http.Request, p *Policy, reading reading) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	tooLate := &attemptTimeoutError{after: timeout}
-	timer := time.AfterFunc(timeout, func() {
-		cancel(tooLate)
-		reading.cut()
-	})
+	limit := startAttemptLimit(p.AttemptTimeout, cancel, reading)
 	returned := false
 	defer func() {
 		if !returned {
-			timer.Stop()
+			limit.stop()
 			cancel(nil)
 		}
 	}()
@@ -119,21 +123,60 @@ func roundTripWithin(
 		body.watch(attempt)
 	}
 	resp, err := base.RoundTrip(attempt)
-	returned = true
-	if !timer.Stop() {
-		<-ctx.Done() // the timer's function runs, and is about to cancel
-		if context.Cause(ctx) == error(tooLate) {
-			tooLate.inner = innerError(resp, err)
-			closeResponse(resp) // it came, but its body has been cut
-			return nil, tooLate
+	switch {
+	case err != nil || resp == nil:
+		defer cancel(nil)
+		resp, err = nil, failure(resp, err)
+	case resp.Body == nil:
+		defer cancel(nil)
+	default:
+		body.wrap(resp, p.StallTimeout)
+		if p.BufferBytes > 0 {
+			err = buffer(req, resp, p.BufferBytes)
 		}
 	}
-	if err != nil || resp == nil || resp.Body == nil {
-		cancel(nil)
-		return resp, err
+	returned = true
+	if tooLate := limit.passed(ctx); tooLate != nil {
+		return tooLate.cut(resp, err)
 	}
-	body.wrap(resp)
-	return resp, nil
+	return resp, err
+}
+
+// attemptLimit is the timer of Policy.AttemptTimeout. A nil one is no limit.
+type attemptLimit struct {
+	timer *time.Timer
+	err   *attemptTimeoutError
+}
+
+// startAttemptLimit cuts the reading, too, because a base may be in a Read of the
+// request's body, and not look at the context before that returns.
+func startAttemptLimit(after time.Duration, cancel context.CancelCauseFunc, reading reading) *attemptLimit {
+	if after <= 0 {
+		return nil
+	}
+	tooLate := &attemptTimeoutError{after: after}
+	return &attemptLimit{err: tooLate, timer: time.AfterFunc(after, func() {
+		cancel(tooLate)
+		reading.cut()
+	})}
+}
+
+func (l *attemptLimit) stop() {
+	if l != nil {
+		l.timer.Stop()
+	}
+}
+
+// passed stops the timer. It returns the error of an attempt that it has ended.
+func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
+	if l == nil || l.timer.Stop() {
+		return nil
+	}
+	<-ctx.Done() // the timer's function runs, and is about to cancel
+	if context.Cause(ctx) != error(l.err) {
+		return nil
+	}
+	return l.err
 }
 
 // innerError returns an *Error that carries the Outcome of a nested Transport, so
@@ -157,10 +200,31 @@ var errStillRetrying = errors.New("a nested Transport was still retrying")
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {
 	after time.Duration
+	body  bool  // the header had come in time
 	inner error // of a nested Transport; nil: none
 }
 
+// cut returns what is left of an attempt that the timeout has ended with a result: a body
+// that is in memory as a whole, what had come of it, or nothing.
+func (e *attemptTimeoutError) cut(resp *http.Response, err error) (*http.Response, error) {
+	buffered, isBuffered := bufferedBody(resp)
+	if isBuffered && err == nil && buffered.whole {
+		return resp, nil
+	}
+	// A copy: the base may be looking at e, which is the cause of the attempt's context.
+	ended := &attemptTimeoutError{after: e.after, body: isBuffered, inner: innerError(resp, err)}
+	if isBuffered {
+		buffered.breakOff(ended)
+		return resp, ended
+	}
+	closeResponse(resp)
+	return nil, ended
+}
+
 func (e *attemptTimeoutError) Error() string {
+	if e.body {
+		return fmt.Sprintf("no whole response body within %v", e.after)
+	}
 	return fmt.Sprintf("no response header within %v", e.after)
 }
 func (e *attemptTimeoutError) Unwrap() error        { return e.inner }

@@ -56,6 +56,9 @@ func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil
 	}
+	if b, ok := bufferedBody(resp); ok && b.rest == nil {
+		return nil // it was read, and closed
+	}
 	d, _ := pool.Get().(*drain)
 	if d == nil {
 		d = new(drain)

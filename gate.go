@@ -92,12 +92,15 @@ func (r *result) verdict(req *http.Request) verdict {
 		return saysNothing
 	case r.class == Final, ended(req):
 		return saysNothing
-	case r.Response == nil:
+	}
+	resp := r.answer()
+	if resp == nil {
 		return saysDown
-	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooManyRequests:
+	}
+	if resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode == http.StatusTooManyRequests {
 		return saysNothing
 	}
-	if _, ok := RetryAfter(r.Response.Header); ok {
+	if _, ok := RetryAfter(resp.Header); ok {
 		return saysNothing
 	}
 	return saysDown

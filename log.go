@@ -13,10 +13,11 @@ import (
 func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 	if p.Logger != nil {
 		p.Logger.LogAttrs(req.Context(), slog.LevelInfo, "retrying request",
-			method(req), location(req), failure(a),
+			method(req), location(req), lastFailure(a),
 			slog.Int("attempt", a.Number),
 			slog.Duration("elapsed", a.Elapsed),
-			slog.Duration("wait", a.Wait))
+			slog.Duration("wait", a.Wait),
+			offset(a))
 	}
 	if p.OnRetry != nil {
 		p.OnRetry(*a)
@@ -33,19 +34,43 @@ func (p *Policy) reportHeld(req *http.Request, held time.Duration) {
 
 // reportDone reports how req ended, with its last attempt.
 func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
-	if p.Logger != nil && o.Stop != StopFinal && o.Stop != StopCanceled {
-		p.Logger.LogAttrs(req.Context(), slog.LevelWarn, "gave up on request",
-			method(req), location(req), failure(a),
-			slog.Int("attempts", o.Attempts),
-			slog.Duration("elapsed", o.Elapsed),
-			slog.Duration("waited", o.Waited),
-			slog.Duration("held", o.Held),
-			slog.String("stop", string(o.Stop)),
-			slog.Bool("ambiguous", o.Ambiguous))
+	if o.Stop != StopFinal && o.Stop != StopCanceled {
+		p.warn("gave up on request", req, a, o)
 	}
 	if p.OnDone != nil {
 		p.OnDone(*a, o)
 	}
+}
+
+// reportBroken reports that the body of req's response, which the caller has, ends with an
+// error because it is not resumed. OnDone was called at the response's header.
+func (p *Policy) reportBroken(req *http.Request, a *Attempt, o Outcome) {
+	if o.Stop != StopCanceled {
+		p.warn("gave up on response body", req, a, o)
+	}
+}
+
+func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) {
+	if p.Logger == nil {
+		return
+	}
+	p.Logger.LogAttrs(req.Context(), slog.LevelWarn, message,
+		method(req), location(req), lastFailure(a),
+		slog.Int("attempts", o.Attempts),
+		slog.Duration("elapsed", o.Elapsed),
+		slog.Duration("waited", o.Waited),
+		slog.Duration("held", o.Held),
+		slog.String("stop", string(o.Stop)),
+		slog.Bool("ambiguous", o.Ambiguous),
+		offset(a))
+}
+
+// offset is no attribute at all if no body is resumed.
+func offset(a *Attempt) slog.Attr {
+	if a.Offset == 0 {
+		return slog.Attr{} // which handlers ignore
+	}
+	return slog.Int64("offset", a.Offset)
 }
 
 func method(req *http.Request) slog.Attr {
@@ -56,7 +81,7 @@ func location(req *http.Request) slog.Attr {
 	return slog.String("url", redact.URL(req.URL))
 }
 
-func failure(a *Attempt) slog.Attr {
+func lastFailure(a *Attempt) slog.Attr {
 	if a.Err != nil {
 		return slog.String("error", textOf(a.Err))
 	}

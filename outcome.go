@@ -136,7 +136,12 @@ func innerOutcome(a *Attempt) *Outcome {
 	if a.Response.Request == a.Request {
 		return nil
 	}
-	if rec, ok := recordOf(a.Response); ok {
+	return innerOutcomeOf(a.Response)
+}
+
+// innerOutcomeOf returns what a nested Transport recorded on resp, or nil.
+func innerOutcomeOf(resp *http.Response) *Outcome {
+	if rec, ok := recordOf(resp); ok {
 		return &rec.outcome
 	}
 	return nil

@@ -15,14 +15,15 @@ type Policy struct {
 	MaxAttempts int           // the first included. 0: 4; 1: no retries; negative: no bound
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
 
-	// AttemptTimeout bounds each attempt, from its start to the response header; it
-	// never cuts a body. It cancels the attempt's context. Its error is Retryable, has
-	// Timeout() true and matches [context.DeadlineExceeded]. 0 or less means none.
+	// AttemptTimeout bounds each attempt, from its start to the response header, or to the
+	// end of a body that BufferBytes has read; it never cuts another body. It cancels the
+	// attempt's context. Its error is Retryable, has Timeout() true and matches
+	// [context.DeadlineExceeded]. 0 or less means none.
 	AttemptTimeout time.Duration
 
 	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
 	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries. 0: 1m; negative: header ignored
-	Classify      func(Attempt) Class      // must not read the response's body. nil: the function Classify
+	Classify      func(Attempt) Class      // must not read Response.Body. nil: the function Classify
 	Idempotent    func(*http.Request) bool // whether it may be repeated, as it was sent. nil: the function Idempotent
 
 	// IdempotencyKey makes the Idempotency-Key of a request that is not idempotent,
@@ -38,6 +39,31 @@ type Policy struct {
 	// MaxBodyBytes is how much is recorded of a request body that can be read only once.
 	// A longer body is sent, and not retried. 0 means 64 KiB; negative means nothing.
 	MaxBodyBytes int64
+
+	// BufferBytes has response bodies of up to this many bytes, decompressed, read within
+	// the attempt. A body that breaks off is then retried, and Classify may look into
+	// [Attempt.Body]. If no retry follows, the caller gets the response, what came of its
+	// body, and the error. A longer body is handed over as it comes. Never read: bodies of
+	// HEAD, CONNECT, 101, 204 and 304, server-sent events, gRPC, Connect, JSON by lines, and
+	// multipart/x-mixed-replace. A watch that is sent as application/json is held back, and
+	// a full-duplex HTTP/2 exchange may deadlock: leave BufferBytes off. 0 or less: none.
+	BufferBytes int64
+
+	// Resume continues the body of a GET that breaks off, within its Read, with Range and
+	// If-Range (RFC 9110, section 14). The response must have a length, and a strong ETag
+	// or, without an ETag, a Last-Modified at least 60 s before its Date. A break is
+	// retried like a failed attempt: MaxAttempts counts attempts in a row that bring less
+	// than 1 MiB, and MaxElapsed runs from the break. Unless the server sends the same
+	// representation, the Read returns the original error in an [*Error]. Resume wraps
+	// bodies, sends requests after RoundTrip has returned, and trusts ETags. It adds headers
+	// that a signature made above the Transport does not cover.
+	Resume bool
+
+	// StallTimeout is the longest that a Read of a response body may get nothing. The time
+	// between Reads does not count. The error has Timeout() true and matches
+	// [context.DeadlineExceeded]. A stall costs the connection, or the HTTP/2 stream. The
+	// body of a 101 has no limit. 0 or less: no bound.
+	StallTimeout time.Duration
 
 	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
 	Gate   *Gate  // holds retries back while their host is down. nil: a Gate of its own

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
@@ -27,6 +28,7 @@ func isEmpty(body io.ReadCloser) bool {
 type attemptBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
+	stall  *stallWatch // nil: a Read may take as long as it likes
 
 	mu      sync.Mutex
 	sending bool // the request's body has not been sent
@@ -53,14 +55,16 @@ func (b *attemptBody) watch(req *http.Request) {
 	}
 }
 
-// wrap makes b the body of resp.
-func (b *attemptBody) wrap(resp *http.Response) {
+// wrap makes b the body of resp. A positive stall bounds each of its Reads.
+func (b *attemptBody) wrap(resp *http.Response, stall time.Duration) {
 	if isEmpty(resp.Body) {
 		b.end() // nobody needs to close it
 	}
 	b.ReadCloser, resp.Body = resp.Body, b
 	if w, ok := b.ReadCloser.(io.Writer); ok {
 		resp.Body = &attemptConn{b, w}
+	} else if stall > 0 {
+		b.stall = &stallWatch{after: stall, cancel: b.cancel, body: b.ReadCloser}
 	}
 }
 
@@ -79,11 +83,18 @@ func (b *attemptBody) note(change func()) {
 func (b *attemptBody) end() { b.note(func() { b.over = true }) }
 
 func (b *attemptBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.read(p)
 	if err != nil {
 		b.end()
 	}
 	return n, err
+}
+
+func (b *attemptBody) read(p []byte) (int, error) {
+	if b.stall != nil {
+		return b.stall.read(p)
+	}
+	return b.ReadCloser.Read(p)
 }
 
 func (b *attemptBody) Close() error {
@@ -170,6 +181,8 @@ func attemptOf(body io.ReadCloser) (*attemptBody, bool) {
 		return b, true
 	case *attemptConn:
 		return b.attemptBody, true
+	case *buffered:
+		return attemptOf(b.rest)
 	}
 	return nil, false
 }

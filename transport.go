@@ -26,6 +26,15 @@
 // Request.Body to the file itself. A request that no retry can follow is sent as it
 // is.
 //
+// # Response bodies
+//
+// A response is handed over at its header, and its body is not touched. Three options of
+// the Policy change that. [Policy.BufferBytes] reads small bodies within the attempt, so
+// that a body that breaks off is retried, and Classify may look into it. [Policy.Resume]
+// continues a download where it breaks off. [Policy.StallTimeout] ends a Read that gets
+// nothing. A body that ends with its connection has no length, and where it breaks off,
+// nobody can see it.
+//
 // # Other RoundTrippers
 //
 // Place signing, authentication, tracing of attempts and circuit breakers below a
@@ -84,13 +93,15 @@ func (t *Transport) CloseIdleConnections() {
 // RoundTrip sends req, and sends it again as the Policy allows. It returns a
 // response, whatever its status, or an [*Error]. It does not change req, and always
 // closes its body, possibly after it has returned. The caller closes the response's
-// body. Response.Request is req, or a copy that carries the [Outcome].
+// body. With [Policy.Resume] a Read of that body may send further requests. Response.Request
+// is req, or a copy that carries the [Outcome].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || t.base == nil {
 		closeBody(req)
 		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
 	}
-	c := call{t: t, req: req, start: t.now(), owned: owned{unsent: req}}
+	now := t.now()
+	c := call{t: t, req: req, start: now, since: now, owned: owned{unsent: req}}
 	defer c.giveBack()
 	c.policy = t.policyFor(req)
 	if !c.mayBegin() {
@@ -103,18 +114,25 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.send(&next, &got)
 		stop := c.refusal(&got)
 		if stop == "" {
-			stop = c.plan(&got, &next)
-		}
-		if stop == "" {
-			stop = c.claim(&got, &next)
-		}
-		if stop == "" {
-			stop = c.pause(&got, &next)
+			stop = c.again(&got, &next)
 		}
 		if stop != "" {
-			return c.finish(&got, stop)
+			return c.finish(&next, &got, stop)
 		}
 	}
+}
+
+// again prepares for the attempt that follows on got, and waits for its time. Or it
+// returns why there is none.
+func (c *call) again(got *result, next *upcoming) Stop {
+	stop := c.plan(got, next)
+	if stop == "" {
+		stop = c.claim(got, next)
+	}
+	if stop == "" {
+		stop = c.pause(got, next)
+	}
+	return stop
 }
 
 // now is the time since an arbitrary moment. To read the monotonic clock alone
@@ -139,6 +157,8 @@ type call struct {
 	keyed  *http.Request // req, or a copy that carries a key
 
 	start     time.Duration // by Transport.now
+	since     time.Duration // when MaxElapsed began to run: start, or where a body broke off
+	before    int           // attempts that do not count, since a later one has brought enough of a body
 	waited    time.Duration
 	held      time.Duration // part of waited
 	mark      uint32        // of the Gate, when the newest attempt ended
@@ -213,13 +233,23 @@ type result struct {
 	// Both outlive the Response, which must not be kept through a wait.
 	responded bool
 	status    int
+
+	broken *http.Response // whose body broke off while it was buffered; there is no Response then
+}
+
+// answer returns the response that came, even if its body broke off.
+func (r *result) answer() *http.Response {
+	if r.broken != nil {
+		return r.broken
+	}
+	return r.Response
 }
 
 // notSent ends a call whose context had ended before the first attempt.
 func (c *call) notSent() (*http.Response, error) {
 	c.unsent = nil
 	closeBody(c.req)
-	return c.finish(&result{Attempt: Attempt{Request: c.req, Err: context.Cause(c.req.Context())}}, StopCanceled)
+	return c.finish(nil, &result{Attempt: Attempt{Request: c.req, Err: context.Cause(c.req.Context())}}, StopCanceled)
 }
 
 // prepare decides what the first attempt sends: the caller's own request if it can.
@@ -249,8 +279,15 @@ func (c *call) open(next *upcoming) error {
 	return nil
 }
 
-// send makes an attempt. From here on the base owns the request's body.
+// send makes an attempt, and judges it.
 func (c *call) send(next *upcoming, got *result) {
+	c.transmit(next, got)
+	c.judge(next, got)
+	c.endAttempt(got)
+}
+
+// transmit makes an attempt. From here on the base owns the request's body.
+func (c *call) transmit(next *upcoming, got *result) {
 	if next.request == nil {
 		_ = c.open(next) // there is no body that could fail to open
 	}
@@ -264,21 +301,26 @@ func (c *call) send(next *upcoming, got *result) {
 		c.pass = c.policy.Gate.begin(c.req, c.pass)
 	}
 	c.unsent, c.token = nil, false
-	resp, err := roundTrip(c.t.base, req, c.policy.AttemptTimeout, next.reading)
+	resp, err := roundTrip(c.t.base, req, &c.policy.Policy, next.reading)
 	c.response = resp
-	got.Number, got.Request, got.Response, got.Err = next.number, next.request, resp, err
+	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
-	if got.responded = resp != nil; got.responded {
-		got.status = resp.StatusCode
+	switch {
+	case resp == nil:
+	case err != nil:
+		got.broken = resp
+	default:
+		got.Response, got.responded, got.status = resp, true, resp.StatusCode
+		if c.policy.BufferBytes > 0 {
+			got.Body = wholeBody(resp)
+		}
 	}
-	c.judge(next, got)
-	c.endAttempt(got)
 }
 
 // endAttempt has the Gate take note of what came of the attempt. A success has nothing to
 // note while all is well.
 func (c *call) endAttempt(got *result) {
-	gate, closed := c.policy.Gate, closedFor(&c.policy.Policy, got.Response)
+	gate, closed := c.policy.Gate, closedFor(&c.policy.Policy, got.answer())
 	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
 		return
 	}
@@ -293,10 +335,15 @@ func (c *call) judge(made *upcoming, got *result) {
 		got.Elapsed = c.t.now() - made.begins
 		got.class = c.policy.Classify(got.Attempt)
 	}
-	if got.class != Retryable && got.class != Unprocessed {
+	switch {
+	case got.class == Unprocessed && got.broken != nil:
+		got.class = Retryable // a response had begun
+	case got.class != Retryable && got.class != Unprocessed:
 		got.class = Final
 	}
-	got.inner = innerOutcome(&got.Attempt)
+	if got.inner = innerOutcome(&got.Attempt); got.inner == nil && got.broken != nil {
+		got.inner = innerOutcomeOf(got.broken)
+	}
 }
 
 // refusal returns why the attempt is not followed by another, cheapest reason first.
@@ -314,7 +361,7 @@ func (c *call) refusal(got *result) Stop {
 		return StopNested
 	case !p.Idempotent(got.Request) && !(p.RetryUnprocessed && got.unprocessed()):
 		return StopNotIdempotent
-	case p.MaxAttempts > 0 && got.Number >= p.MaxAttempts:
+	case p.MaxAttempts > 0 && got.Number-c.before >= p.MaxAttempts:
 		return StopAttempts
 	case !c.bodies.repeatable(c.req):
 		return StopBody
@@ -333,12 +380,12 @@ func (r *result) unprocessed() bool {
 
 // plan decides when the next attempt is made, or says why none is.
 func (c *call) plan(got *result, next *upcoming) Stop {
-	asked := askedFor(&c.policy.Policy, got.Response)
+	asked := askedFor(&c.policy.Policy, got.answer())
 	if asked > max(c.policy.MaxRetryAfter, 0) {
 		return StopRetryAfter
 	}
 	now := c.t.now() // not when the attempt ended: asked may have been a date, which was read since
-	backoff := max(c.policy.Backoff(got.Number, next.backoff), 0)
+	backoff := max(c.policy.Backoff(got.Number-c.before, next.backoff), 0)
 	room := c.room(now)
 	if addSaturating(asked, backoff) > room {
 		return StopDeadline
@@ -407,8 +454,9 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 // would cost as much as the drain.
 func (c *call) waitOut(got *result, next *upcoming) {
 	ctx := c.req.Context()
-	if failed := got.Response; failed != nil {
-		got.Response, c.response = nil, nil
+	failed := got.Response
+	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
+	if failed != nil {
 		limit := min(maxDrainTime, c.patience(next))
 		drain := startDrain(&c.t.drains, failed, limit > 0)
 		slept := min(c.left(next), limit)
@@ -436,7 +484,7 @@ func (c *call) addHeld(since time.Duration) {
 
 // room is the longest wait from now on that lets another attempt start in time.
 func (c *call) room(now time.Duration) time.Duration {
-	return room(c.req.Context(), c.policy.MaxElapsed, now-c.start)
+	return room(c.req.Context(), c.policy.MaxElapsed, now-c.since)
 }
 
 // patience is how long what precedes the next attempt may take: to open its body, or to
@@ -464,11 +512,14 @@ func (r *result) mayHaveTakenEffect() bool {
 }
 
 // finish ends the call with the last attempt's result.
-func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
+func (c *call) finish(made *upcoming, got *result, stop Stop) (*http.Response, error) {
 	c.bodies.release(got.Err != nil)
 	success := stop == StopFinal && got.Response != nil
 	if success {
 		c.policy.Budget.Deposit(c.req)
+		if c.policy.Resume {
+			c.makeResumable(made, got)
+		}
 	}
 	atOnce := success && got.Number == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of it
 	if atOnce && got.Response.Request != c.req {
@@ -479,18 +530,19 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 		err = c.report(got, stop, !atOnce)
 	}
 	c.owned = owned{}
-	return got.Response, err
+	return got.answer(), err
 }
 
 // report records the Outcome on the response or in the error, and reports it.
 func (c *call) report(got *result, stop Stop, record bool) error {
 	o := c.outcome(got, stop)
-	if record && got.Response != nil {
-		attachOutcome(got.Response, c.req, o)
+	resp := got.answer()
+	if record && resp != nil {
+		attachOutcome(resp, c.req, o)
 	}
 	got.Wait = 0 // there is no next attempt
 	c.policy.reportDone(c.req, &got.Attempt, o)
-	if got.Err != nil {
+	if resp == nil {
 		return newError(got.Err, o, c.req)
 	}
 	return nil

@@ -1,0 +1,185 @@
+package retryhttp
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+)
+
+// How much memory a body gets at first: enough for most JSON, or what it declares. A
+// server's word alone does not allocate more.
+const (
+	firstBuffer    = 4 << 10
+	declaredBuffer = 256 << 10
+)
+
+// buffer reads resp's body, if it has one that may be buffered. The body that resp has
+// afterwards begins with what was read. The error is not nil if the body broke off before
+// its end, and before limit.
+func buffer(req *http.Request, resp *http.Response, limit int64) error {
+	limit = min(limit, math.MaxInt-1)
+	if resp.Body == nil || resp.ContentLength > limit || !mayBuffer(req, resp) {
+		return nil
+	}
+	b := &buffered{rest: resp.Body}
+	filled := false
+	defer func() {
+		if !filled {
+			closeResponse(resp) // a Read has panicked
+		}
+	}()
+	b.fill(resp.ContentLength, limit)
+	filled = true
+	resp.Body = b
+	if b.err == nil {
+		return nil // the rest is read live
+	}
+	if int64(len(b.data)) == resp.ContentLength && len(b.data) > 0 && !resp.Uncompressed {
+		b.err = io.EOF // all bytes have come
+	}
+	if b.err != io.EOF {
+		b.breakOff(b.err)
+		return b.err
+	}
+	b.whole = int64(len(b.data)) <= limit
+	if closing.WhileRead(b.rest) {
+		_ = b.rest.Close() // net/http's own, which does not hang
+		b.rest = nil
+	}
+	return nil
+}
+
+// mayBuffer reports whether resp has a body, and one that its reader does not expect piece
+// by piece.
+func mayBuffer(req *http.Request, resp *http.Response) bool {
+	switch req.Method {
+	case http.MethodHead, http.MethodConnect:
+		return false
+	}
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
+		return false
+	}
+	return !isStream(resp.Header.Get("Content-Type"))
+}
+
+// isStream reports whether a body of this media type may go on for as long as its reader
+// listens.
+func isStream(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	switch media {
+	case "text/event-stream", "multipart/x-mixed-replace":
+		return true
+	}
+	for _, rpc := range [...]string{"application/grpc", "application/connect"} {
+		if strings.HasPrefix(media, rpc) {
+			return true
+		}
+	}
+	_, subtype, _ := strings.Cut(media, "/")
+	switch subtype {
+	case "x-ndjson", "ndjson", "jsonl", "json-seq", "stream+json":
+		return true
+	}
+	return false
+}
+
+// buffered is a response's body of which the beginning was read within the attempt.
+type buffered struct {
+	data   []byte
+	read   int           // how much of data the caller has had
+	err    error         // after data; nil: the rest follows
+	whole  bool          // data is the whole body, and no longer than the limit
+	rest   io.ReadCloser // nil: it is closed
+	closed atomic.Bool
+}
+
+// fill reads until the end, an error, or one byte more than limit.
+func (b *buffered) fill(declared, limit int64) {
+	size := int64(firstBuffer)
+	if declared >= 0 {
+		size = min(declared, declaredBuffer) + 1 // the end is seen where there is room for one byte more
+	}
+	b.data = make([]byte, 0, min(size, limit+1))
+	for empty := 0; b.err == nil && int64(len(b.data)) <= limit; {
+		if len(b.data) == cap(b.data) {
+			b.grow(limit)
+		}
+		var n int
+		n, b.err = b.rest.Read(b.data[len(b.data):cap(b.data)])
+		b.data = b.data[:len(b.data)+n]
+		if empty++; n > 0 {
+			empty = 0
+		}
+		if empty == maxEmptyReads && b.err == nil {
+			b.err = io.ErrNoProgress
+		}
+	}
+}
+
+// grow doubles the buffer, and makes it no larger than limit allows.
+func (b *buffered) grow(limit int64) {
+	size := 2 * int64(cap(b.data))
+	if size >= limit {
+		size = limit + 1
+	}
+	grown := make([]byte, len(b.data), size)
+	copy(grown, b.data)
+	b.data = grown
+}
+
+// breakOff closes the rest. The body ends with err.
+func (b *buffered) breakOff(err error) {
+	b.err, b.whole = err, false
+	if b.rest != nil {
+		closing.Soon(b.rest)
+		b.rest = nil
+	}
+}
+
+func (b *buffered) Read(p []byte) (int, error) {
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case b.read < len(b.data):
+		n := copy(p, b.data[b.read:])
+		b.read += n
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	return b.rest.Read(p)
+}
+
+func (b *buffered) Close() error {
+	b.closed.Store(true)
+	if b.rest == nil {
+		return nil
+	}
+	return b.rest.Close()
+}
+
+// ClosableWhileRead reports whether the body may be closed while it is read.
+func (b *buffered) ClosableWhileRead() bool { return b.rest == nil || closing.WhileRead(b.rest) }
+
+// bufferedBody returns resp's body if buffer has read from it.
+func bufferedBody(resp *http.Response) (*buffered, bool) {
+	if resp == nil {
+		return nil, false
+	}
+	b, ok := resp.Body.(*buffered)
+	return b, ok
+}
+
+// wholeBody returns all of resp's body if buffer has read it, or nil.
+func wholeBody(resp *http.Response) []byte {
+	if b, ok := bufferedBody(resp); ok && b.whole {
+		return b.data[:len(b.data):len(b.data)]
+	}
+	return nil
+}

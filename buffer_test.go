@@ -1,0 +1,546 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// buffers is a Policy that buffers bodies as long as the object, and retries at once.
+var buffers = retryhttp.Policy{
+	BufferBytes: int64(len(object)), Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{},
+}
+
+func TestBufferedBodyThatBreaksOffIsRetried(t *testing.T) {
+	for name, header := range map[string][]string{
+		"length known":   {"Content-Length", "36"},
+		"length unknown": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var retries, judged []retryhttp.Attempt
+			p := buffers
+			p.OnRetry = func(a retryhttp.Attempt) { retries = append(retries, a) }
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				judged = append(judged, a)
+				return retryhttp.Classify(a)
+			}
+			base := script.New(sends(200, object[:9], errLost, header...), sends(200, "", errLost, header...),
+				sends(200, object, io.EOF, header...))
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, object, string(got))
+			assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
+
+			require.Len(t, retries, 2)
+			for _, a := range append(retries, judged[:2]...) {
+				assert.Equal(t, errLost, a.Err)
+				assert.Nil(t, a.Response)
+				assert.Nil(t, a.Body)
+			}
+			require.Len(t, judged, 3)
+			assert.Equal(t, object, string(judged[2].Body))
+			assert.Same(t, resp, judged[2].Response)
+		})
+	}
+}
+
+func TestClassifyLooksIntoABufferedBody(t *testing.T) {
+	p := buffers
+	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		if strings.Contains(string(a.Body), "SlowDown") {
+			return retryhttp.Retryable
+		}
+		return retryhttp.Classify(a)
+	}
+	p.OnRetry = func(a retryhttp.Attempt) {
+		assert.Equal(t, "<Error>SlowDown</Error>", string(a.Body))
+		read, err := io.ReadAll(a.Response.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, string(a.Body), string(read))
+	}
+	base := script.New(sends(200, "<Error>SlowDown</Error>", io.EOF), sends(200, "<Result/>", io.EOF))
+	got, err := download(t, base, p)
+	require.NoError(t, err)
+	assert.Equal(t, "<Result/>", got)
+	assert.Len(t, base.Requests(), 2)
+}
+
+// The caller gets as much as without BufferBytes: the response, what came, and the error.
+func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
+	gone := errors.New("gone")
+	for name, tc := range map[string]struct {
+		method   string
+		edit     func(*retryhttp.Policy)
+		stop     retryhttp.Stop
+		attempts int
+		failure  error
+	}{
+		"attempts": {"GET", func(p *retryhttp.Policy) { p.MaxAttempts = 3 }, retryhttp.StopAttempts, 3, errLost},
+		"once":     {"GET", func(p *retryhttp.Policy) { p.MaxAttempts = 1 }, retryhttp.StopAttempts, 1, errLost},
+		"POST":     {"POST", func(p *retryhttp.Policy) { p.RetryUnprocessed = true }, retryhttp.StopNotIdempotent, 1, errLost},
+		"budget":   {"GET", func(p *retryhttp.Policy) { p.Budget = &countingBudget{refuse: true} }, retryhttp.StopBudget, 1, errLost},
+		"final": {"GET", func(p *retryhttp.Policy) {
+			p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }
+		}, retryhttp.StopFinal, 1, errLost},
+		"a refused stream": {"POST", func(p *retryhttp.Policy) {
+			p.RetryUnprocessed = true
+			p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Unprocessed }
+		}, retryhttp.StopNotIdempotent, 1, http2Error{StreamID: 1, Code: 7}},
+		"permanent": {"GET", func(p *retryhttp.Policy) {}, retryhttp.StopFinal, 1, retryhttp.Permanent(gone)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := &countingBudget{}
+			p := buffers
+			p.Budget = budget
+			tc.edit(&p)
+			var done retryhttp.Attempt
+			p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+				done = a
+				assert.Equal(t, tc.stop, o.Stop)
+			}
+			base := script.New(sends(200, object[:9], tc.failure, "Content-Length", "36", "Custom", "kept"))
+			req := get(t, t.Context())
+			req.Method = tc.method
+			resp, err := retryhttp.New(base, p).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, "kept", resp.Header.Get("Custom"))
+			assert.EqualValues(t, 36, resp.ContentLength)
+			for range 2 {
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, tc.failure, err)
+				assert.Contains(t, []string{object[:9], ""}, string(got))
+			}
+			require.NoError(t, resp.Body.Close())
+			o := retryhttp.OutcomeOf(resp)
+			assert.Equal(t, tc.stop, o.Stop)
+			assert.Equal(t, tc.attempts, o.Attempts)
+			assert.Len(t, base.Requests(), tc.attempts)
+			assert.Equal(t, tc.failure, done.Err)
+			assert.Nil(t, done.Response)
+			assert.Zero(t, budget.deposit)
+		})
+	}
+}
+
+func TestBufferedBodyThatBreaksOffGivesWhatCameFirst(t *testing.T) {
+	p := buffers
+	p.MaxAttempts = 1
+	got, err := download(t, script.New(sends(200, object[:9], errLost)), p)
+	assert.Equal(t, errLost, err)
+	assert.Equal(t, object[:9], got)
+}
+
+// Of these, nothing is read before the caller does.
+func TestBufferLeavesStreamsAlone(t *testing.T) {
+	ok := func(header ...string) script.Step { return sends(200, object[:9], errLost, header...) }
+	of := func(media string) script.Step { return ok("Content-Type", media) }
+	for name, tc := range map[string]struct {
+		method string
+		answer script.Step
+	}{
+		"HEAD":                     {"HEAD", ok()},
+		"CONNECT":                  {"CONNECT", ok()},
+		"204":                      {"GET", sends(204, "", errLost)},
+		"304":                      {"GET", sends(304, "", errLost)},
+		"declared too long":        {"GET", ok("Content-Length", "37")},
+		"server-sent events":       {"GET", of("Text/Event-Stream ; charset=utf-8")},
+		"motion JPEG":              {"GET", of("multipart/x-mixed-replace; boundary=x")},
+		"gRPC":                     {"POST", of("application/grpc")},
+		"gRPC with protobuf":       {"POST", of("application/grpc+proto")},
+		"gRPC-Web":                 {"POST", of("application/grpc-web-text")},
+		"Connect":                  {"POST", of("application/connect+json")},
+		"JSON by lines":            {"GET", of("application/x-ndjson")},
+		"ndjson":                   {"GET", of("application/ndjson")},
+		"jsonl":                    {"GET", of("application/jsonl; charset=utf-8")},
+		"text/jsonl":               {"GET", of("text/jsonl")},
+		"json-seq":                 {"GET", of("application/json-seq")},
+		"stream+json":              {"GET", of("application/stream+json")},
+		"BufferBytes is negative":  {"GET", ok()},
+		"a 200 from POST of a SSE": {"POST", of("text/event-stream")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := buffers
+			p.MaxAttempts = 1
+			if strings.HasPrefix(name, "BufferBytes") {
+				p.BufferBytes = -1
+			}
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Nil(t, a.Body) }
+			req := get(t, t.Context())
+			req.Method = tc.method
+			resp, err := retryhttp.New(script.New(tc.answer), p).RoundTrip(req)
+			require.NoError(t, err)
+			assert.IsType(t, &piece{}, resp.Body)
+		})
+	}
+}
+
+func TestBufferLeavesA101Alone(t *testing.T) {
+	c := &conn{Reader: strings.NewReader("x")}
+	resp, err := retryhttp.New(script.New(respond(101, c)), buffers).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Same(t, c, resp.Body)
+}
+
+func TestBufferedBodyOfNoBytesIsNotNil(t *testing.T) {
+	for name, body := range map[string]io.ReadCloser{"no body": http.NoBody, "an empty one": &piece{err: io.EOF}} {
+		p := buffers
+		var got []byte
+		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { got = a.Body }
+		resp, err := retryhttp.New(script.New(respond(200, body)), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.NotNil(t, got, name)
+		assert.Empty(t, got, name)
+		read, err := io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		assert.Empty(t, read)
+	}
+}
+
+// What is longer than BufferBytes is handed on: what was read, then the rest as it comes.
+func TestBufferHandsALongerBodyOn(t *testing.T) {
+	for _, more := range []int{1, 2, 100_000} {
+		text := strings.Repeat("x", len(object)+more)
+		for _, end := range []error{io.EOF, errLost} {
+			body := &piece{text: text, err: end}
+			p := buffers
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
+				assert.Nil(t, a.Body)
+				assert.Equal(t, more-1, len(body.text), "as much was left as BufferBytes and a byte leave")
+			}
+			base := script.New(respond(200, body))
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			if end == io.EOF {
+				assert.NoError(t, err)
+			} else {
+				assert.Equal(t, end, err)
+			}
+			assert.Equal(t, text, string(got))
+			assert.Len(t, base.Requests(), 1)
+			require.NoError(t, resp.Body.Close())
+			assert.EqualValues(t, 1, body.closes.Load())
+			_, err = resp.Body.Read(make([]byte, 1))
+			assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		}
+	}
+}
+
+// A decompression bomb, and a server that declares much, cost no more than was allowed.
+func TestBufferTakesNoMoreMemoryThanAllowed(t *testing.T) {
+	const limit = 1 << 20
+	p := buffers
+	p.BufferBytes = limit
+	p.MaxAttempts = 1
+	for name, answer := range map[string]script.Step{
+		"endless": respond(200, newSlowBody(0)),
+		"declared, and not sent": func(req *http.Request) (*http.Response, error) {
+			resp, _ := sends(200, "x", errLost)(req)
+			resp.ContentLength = limit
+			return resp, nil
+		},
+	} {
+		rt := retryhttp.New(script.New(answer), p)
+		bytes := allocated(func() {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		})
+		if name == "endless" {
+			assert.Less(t, bytes, uint64(2.5*limit), "a buffer that doubled")
+		} else {
+			assert.Less(t, bytes, uint64(limit/2))
+		}
+	}
+	p.BufferBytes = 1<<63 - 1
+	got, err := download(t, script.New(sends(200, object, io.EOF)), p)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+}
+
+// The object fits, however it is cut into Reads, and however the end comes.
+func TestBufferReadsWhatFits(t *testing.T) {
+	for size := range len(object) + 3 {
+		for _, together := range []bool{false, true} {
+			text := strings.Repeat("x", size)
+			rest := text
+			body := &hookedBody{read: func(b []byte) (int, error) {
+				n := copy(b[:min(len(b), 5)], rest)
+				if rest = rest[n:]; rest == "" && together || n == 0 {
+					return n, io.EOF
+				}
+				return n, nil
+			}}
+			p := buffers
+			var whole bool
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { whole = a.Body != nil && string(a.Body) == text }
+			got, err := download(t, script.New(respond(200, body)), p)
+			require.NoError(t, err)
+			assert.Equal(t, text, got)
+			assert.Equal(t, size <= len(object), whole)
+			assert.EqualValues(t, 1, body.closes.Load())
+		}
+	}
+}
+
+func TestAttemptTimeoutEndsWithABufferedBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := buffers
+		p.AttemptTimeout = 2500 * time.Millisecond
+		p.MaxAttempts = 2
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			body, n := &hookedBody{}, 0
+			body.read = func(b []byte) (int, error) {
+				select {
+				case <-time.After(time.Second):
+					n++
+					return copy(b, object[n-1:n]), nil
+				case <-req.Context().Done():
+					return 0, req.Context().Err()
+				}
+			}
+			return respond(200, body)(req)
+		})
+		began := time.Now()
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 5*time.Second, time.Since(began))
+		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, "01", string(got))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.EqualError(t, err, "no whole response body within 2.5s")
+		var timeout interface{ Timeout() bool }
+		require.ErrorAs(t, err, &timeout)
+		assert.True(t, timeout.Timeout())
+	})
+}
+
+// The timeout has passed as well when the rest of a long body is left for the caller.
+func TestAttemptTimeoutDoesNotCutWhatIsNotBuffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, object+object)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Minute)
+			_, _ = io.WriteString(w, "late")
+		}))
+		defer stop()
+		p := buffers
+		p.AttemptTimeout = time.Second
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, object+object+"late", got)
+	})
+}
+
+// The first bytes of what may not be buffered, or is too long, come at once.
+func TestBufferHoldsNothingBack(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"an event": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: x\n\n")
+		},
+		"a byte more than BufferBytes": func(w http.ResponseWriter) { _, _ = io.WriteString(w, object+"!") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					answer(w)
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				}))
+				defer stop()
+				began := time.Now()
+				resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				_, err = resp.Body.Read(make([]byte, 9))
+				require.NoError(t, err)
+				assert.Zero(t, time.Since(began))
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+func TestRetryAfterOfABodyThatBreaksOffCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(sends(503, "x", errLost, "Retry-After", "7"), sends(200, "", errLost), sends(200, "", io.EOF))
+		resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.GreaterOrEqual(t, base.Waits()[0], 7*time.Second)
+		assert.Zero(t, base.Waits()[1])
+
+		base = script.New(sends(503, "x", errLost, "Retry-After", "61"))
+		resp, err = retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, retryhttp.StopRetryAfter, retryhttp.OutcomeOf(resp).Stop)
+	})
+}
+
+// A 503 with a Retry-After says that its host is in order, and closes it, though its body
+// breaks off.
+func TestGateHeedsTheHeaderOfABodyThatBreaksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := buffers
+		p.Gate = &retryhttp.Gate{}
+		p.MaxAttempts = 1
+		resp, err := retryhttp.New(script.New(sends(503, "x", errLost, "Retry-After", "3")), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		p.MaxAttempts = 2
+		base := script.New(script.Status(500), script.Status(200))
+		_, err = download(t, base, p)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, base.Waits()[0], 3*time.Second)
+	})
+}
+
+func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer    script.Step
+		deposited int
+	}{
+		"whole":  {sends(200, object, io.EOF), 1},
+		"longer": {sends(200, object+object, errLost), 1},
+		"broken": {sends(200, object, errLost), 0},
+	} {
+		budget := &countingBudget{}
+		p := buffers
+		p.Budget = budget
+		_, _ = download(t, script.New(tc.answer), p)
+		assert.Equal(t, tc.deposited, budget.deposit, name)
+	}
+}
+
+// A failure of a nested Transport that has retried, and breaks off only above it.
+func TestBufferDoesNotMultiplyRetries(t *testing.T) {
+	base := script.New(script.Status(503), sends(200, object[:9], errLost))
+	outer := retryhttp.New(retryhttp.New(base, noWait), buffers)
+	resp, err := outer.RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
+	assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+	got, err := io.ReadAll(resp.Body)
+	assert.Equal(t, errLost, err)
+	assert.Equal(t, object[:9], string(got))
+}
+
+func TestCancelAfterABodyThatBrokeOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		p := buffers
+		p.Backoff = retryhttp.Constant(time.Second)
+		base := script.New(sends(200, object[:9], errLost))
+		time.AfterFunc(500*time.Millisecond, cancel)
+		_, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+		e := errorOf(t, err)
+		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+		assert.Equal(t, errLost, e.Err)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// The caller's context ends while the body is read: what came is in hand.
+func TestCancelWhileABodyIsBuffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, object[:9])
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.StopCanceled, retryhttp.OutcomeOf(resp).Stop)
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, object[:9], string(got))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// A failed response that was read needs no drain, and its connection serves the retry.
+func TestBufferedFailureNeedsNoDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, base, stop := memnet.Serve(&server{answers: play(503, 200)})
+		defer stop()
+		p := buffers
+		p.OnRetry = func(a retryhttp.Attempt) {
+			assert.Equal(t, "answer Service Unavailable", string(a.Body))
+		}
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, "answer OK", got)
+		assert.Equal(t, 1, n.Dials())
+	})
+}
+
+func TestBufferGivesUpOnABodyOfEmptyReads(t *testing.T) {
+	p := buffers
+	p.MaxAttempts = 1
+	body := &hookedBody{read: func([]byte) (int, error) { return 0, nil }}
+	_, err := download(t, script.New(respond(200, body)), p)
+	assert.Equal(t, io.ErrNoProgress, err)
+	assert.EqualValues(t, 1, body.closes.Load())
+}
+
+func TestPanicOfABufferedBodySurfaces(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		body := &hookedBody{read: func([]byte) (int, error) { panic("no") }}
+		p := buffers
+		p.AttemptTimeout = timeout
+		var sent *http.Request
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			sent = req
+			return respond(200, body)(req)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		assert.PanicsWithValue(t, "no", func() { _, _ = retryhttp.New(base, p).RoundTrip(get(t, ctx)) })
+		assert.EqualValues(t, 1, body.closes.Load())
+		if timeout > 0 {
+			assert.Error(t, sent.Context().Err())
+		}
+		cancel()
+	}
+}
+
+// A longer body is resumed from where it broke off, and not from where the buffer ended.
+func TestBufferedBeginningIsResumed(t *testing.T) {
+	p := resumes
+	p.BufferBytes = 20
+	base := script.New(
+		sends(206, object[:30], errLost, "Content-Range", "bytes 0-35/36", "Etag", `"v1"`), // of unknown length
+		rest(30))
+	req := get(t, t.Context())
+	req.Header.Set("Range", "bytes=0-")
+	got, err := readAll(t, base, p, req)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Equal(t, []string{"bytes=0-", "bytes=30-35"}, ranges(base))
+
+	p.BufferBytes = 36
+	base = script.New(cutAfter(30), cutAfter(36))
+	got, err = download(t, base, p)
+	require.NoError(t, err, "all bytes came before the error")
+	assert.Equal(t, object, got)
+	assert.Equal(t, []string{"", ""}, ranges(base), "a short one is sent again")
+}

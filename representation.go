@@ -1,0 +1,221 @@
+package retryhttp
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// representation is what the body of a response is a part of, and how its other parts are
+// recognized (RFC 9110, sections 8.8, 13.1 and 15.3.7). Where the RFC leaves a choice,
+// representation makes the safe one: bytes of another version must never reach the caller.
+type representation struct {
+	tag      string // strong ETag; "" if the date counts
+	date     string // Last-Modified
+	encoding string // Content-Encoding
+	begin    int64  // where the body starts
+	end      int64  // where it ends
+	complete int64  // length of the whole; -1 if it is unknown
+}
+
+// clockSkew is by how much a Last-Modified has to be older than the response to be a strong
+// validator. RFC 9110 leaves the time open. RFC 7232, section 2.2.2, has a minute.
+const clockSkew = time.Minute
+
+// representationOf returns what resp's body is a part of, and whether the rest of it may be
+// requested if it breaks off.
+func representationOf(req *http.Request, resp *http.Response) (r representation, ok bool) {
+	h := resp.Header
+	if req.Method != http.MethodGet && req.Method != "" || hasBody(req) || resp.Uncompressed || refusesRanges(h) {
+		return r, false
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		if len(h["Content-Range"]) > 0 || resp.ContentLength <= 0 {
+			return r, false
+		}
+		r.end, r.complete = resp.ContentLength, resp.ContentLength
+	case http.StatusPartialContent:
+		part, valid := contentRange(h)
+		if !valid || !has(req.Header, "Range") || isMultipart(h) || !fits(resp, part) {
+			return r, false
+		}
+		r.begin, r.end, r.complete = part.first, part.last+1, part.complete
+	default:
+		return r, false
+	}
+	r.encoding = encodingOf(h)
+	if len(h["Etag"]) > 0 {
+		r.tag = strongTag(h)
+		return r, r.tag != ""
+	}
+	r.date = strongDate(h)
+	return r, r.date != ""
+}
+
+// request returns a copy of req that asks for the bytes from offset on, of this
+// representation and no other. A server that looks at one condition alone is asked both.
+func (r *representation) request(req *http.Request, offset int64) *http.Request {
+	conditions := http.Header{
+		"Range":    {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(r.end-1, 10)},
+		"If-Range": {r.tag + r.date}, // one of which is empty
+	}
+	if r.tag != "" {
+		conditions["If-Match"] = []string{r.tag}
+	} else {
+		conditions["If-Unmodified-Since"] = []string{r.date}
+	}
+	if !has(req.Header, "Accept-Encoding") {
+		conditions["Accept-Encoding"] = []string{"identity"} // some servers ignore Range if they may compress
+	}
+	next := req.WithContext(req.Context())
+	next.Header = make(http.Header, len(req.Header)+len(conditions))
+	maps.Copy(next.Header, req.Header)
+	maps.DeleteFunc(next.Header, func(name string, _ []string) bool {
+		return len(conditions[http.CanonicalHeaderKey(name)]) > 0
+	})
+	maps.Copy(next.Header, conditions)
+	return next
+}
+
+// continuation says what to do with the body of an answer: drop its first bytes, and read
+// it up to a position in the representation.
+type continuation struct{ skip, until int64 }
+
+// The reasons why an answer does not continue a body. None quotes what the server sent.
+var (
+	errOtherTag      = errors.New("the answer has another ETag, or a weak one, or none")
+	errOtherDate     = errors.New("the answer has another Last-Modified, or an ETag")
+	errOtherEncoding = errors.New("the answer has another Content-Encoding")
+	errOtherLength   = errors.New("the answer is of another length")
+	errOtherRange    = errors.New("the answer has another range")
+	errNoRange       = errors.New("the answer has no valid Content-Range")
+	errRangeOf200    = errors.New("the answer has a Content-Range, and status 200")
+	errNotRanged     = errors.New("the answer has status 200, and no strong ETag was known")
+)
+
+// continuedBy returns how resp continues the representation at offset, or why it does not.
+func (r *representation) continuedBy(resp *http.Response, offset int64) (continuation, error) {
+	h := resp.Header
+	var how continuation
+	var err error
+	switch resp.StatusCode {
+	case http.StatusOK:
+		how, err = r.continuedByWhole(resp, offset)
+	case http.StatusPartialContent:
+		how, err = r.continuedByPart(resp, offset)
+	default:
+		return continuation{}, statusError(resp.StatusCode)
+	}
+	switch {
+	case err != nil:
+		return continuation{}, err
+	case resp.Uncompressed || encodingOf(h) != r.encoding:
+		return continuation{}, errOtherEncoding
+	case r.tag != "" && strongTag(h) != r.tag:
+		return continuation{}, errOtherTag
+	case r.tag == "" && (len(h["Etag"]) > 0 || onlyLine(h, "Last-Modified") != r.date):
+		return continuation{}, errOtherDate
+	}
+	return how, nil
+}
+
+// continuedByWhole is for a server that ignores Range. It may not send a date alone: a 200
+// is what a server answers whose representation has changed.
+func (r *representation) continuedByWhole(resp *http.Response, offset int64) (continuation, error) {
+	switch {
+	case len(resp.Header["Content-Range"]) > 0:
+		return continuation{}, errRangeOf200
+	case r.tag == "":
+		return continuation{}, errNotRanged
+	case r.complete < 0 || resp.ContentLength != r.complete:
+		return continuation{}, errOtherLength
+	}
+	return continuation{skip: offset, until: r.end}, nil
+}
+
+// continuedByPart is for a 206, which may begin before offset (RFC 9110, section 15.3.7):
+// caches send whole blocks. It may end early, and then breaks off there.
+func (r *representation) continuedByPart(resp *http.Response, offset int64) (continuation, error) {
+	part, ok := contentRange(resp.Header)
+	switch {
+	case !ok || isMultipart(resp.Header):
+		return continuation{}, errNoRange
+	case part.complete >= 0 && (part.complete < r.end || r.complete >= 0 && part.complete != r.complete):
+		return continuation{}, errOtherLength
+	case part.first > offset || part.last < offset || !fits(resp, part):
+		return continuation{}, errOtherRange
+	}
+	return continuation{skip: offset - part.first, until: min(part.last+1, r.end)}, nil
+}
+
+// fits reports whether resp's body has the length that its range has, if it states one.
+func fits(resp *http.Response, part byteRange) bool {
+	return resp.ContentLength < 0 || resp.ContentLength == part.length()
+}
+
+// refusesRanges reports whether h says that the server serves no ranges.
+func refusesRanges(h http.Header) bool {
+	for _, line := range h["Accept-Ranges"] {
+		for unit := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(unit, " \t"), "none") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isMultipart(h http.Header) bool {
+	return strings.HasPrefix(strings.ToLower(strings.Trim(h.Get("Content-Type"), " \t")), "multipart/")
+}
+
+func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }
+
+// strongTag returns the strong ETag that h has, or "". An empty tag, which the grammar
+// allows, is what a server sends that does not know its versions.
+func strongTag(h http.Header) string {
+	tag := onlyLine(h, "Etag")
+	if len(tag) <= len(`""`) || tag[0] != '"' || tag[len(tag)-1] != '"' {
+		return ""
+	}
+	for _, c := range []byte(tag[1 : len(tag)-1]) {
+		if c <= ' ' || c == '"' || c == 0x7f {
+			return ""
+		}
+	}
+	return tag
+}
+
+// strongDate returns the Last-Modified of h if it is a strong validator, or "".
+func strongDate(h http.Header) string {
+	line := onlyLine(h, "Last-Modified")
+	modified, ok := httpDate(line)
+	date, dated := httpDate(onlyLine(h, "Date"))
+	if !ok || !dated || date.Sub(modified) < clockSkew {
+		return ""
+	}
+	return line
+}
+
+// onlyLine returns the value of a field that has exactly one line, or "".
+func onlyLine(h http.Header, name string) string {
+	if lines := h[name]; len(lines) == 1 {
+		return strings.Trim(lines[0], " \t")
+	}
+	return ""
+}
+
+// has reports whether h has a field, in whatever case its name is spelled.
+func has(h http.Header, name string) bool {
+	for n, lines := range h {
+		if strings.EqualFold(n, name) && slices.ContainsFunc(lines, func(v string) bool { return v != "" }) {
+			return true
+		}
+	}
+	return false
+}

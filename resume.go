@@ -1,0 +1,361 @@
+package retryhttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+)
+
+// enoughProgress is how much of a body an attempt has to bring, for the attempts to count
+// from one again.
+const enoughProgress = 1 << 20
+
+// download is the body of a response that is resumed where it breaks off.
+//
+// All of it happens in the caller's Read. A break is judged like a failed attempt, and a
+// resumption is prepared like a retry. Close may come from another goroutine.
+type download struct {
+	whole  representation
+	offset int64 // in the representation, of the caller's next byte
+	part   part  // that is being read
+
+	origin   origin
+	resuming *resuming // nil before the first break
+	broke    error     // with which the part ended, if bytes came with it: the next Read resumes
+	failed   error     // what every further Read returns
+
+	mu     sync.Mutex // guards what Close looks at; body is changed by Read alone
+	body   io.ReadCloser
+	closed bool
+	cancel context.CancelCauseFunc // of the resumptions; nil before the first break
+}
+
+// part is what one response brings of a representation.
+type part struct {
+	continuation
+	resumed bool
+	brought int64
+	inner   *Outcome // of a nested Transport
+}
+
+// origin is what a download keeps of its call until the first break.
+type origin struct {
+	t      *Transport
+	policy *resolved
+	req    *http.Request // the caller's
+	keyed  *http.Request
+	sent   *http.Request
+
+	number              int
+	start, begins       time.Duration
+	waited, timeInGates time.Duration
+}
+
+// resuming is a call that goes on after RoundTrip has returned.
+type resuming struct {
+	call
+	original *http.Request // what the resumptions' requests are made of
+	next     upcoming      // the newest attempt, or the one to come
+}
+
+// makeResumable has the body of a final response resumed where it breaks off, if it can be.
+// A nested Transport that has retried is not asked again.
+func (c *call) makeResumable(made *upcoming, got *result) {
+	resp := got.Response
+	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 {
+		return
+	}
+	whole, ok := representationOf(c.keyed, resp)
+	if !ok {
+		return
+	}
+	resp.Body = &download{
+		whole:  whole,
+		offset: whole.begin,
+		part:   part{continuation: continuation{until: whole.end}},
+		body:   resp.Body,
+		origin: origin{
+			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request,
+			number: got.Number, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
+		},
+	}
+}
+
+// Read returns the next bytes of the representation, from whichever response.
+func (d *download) Read(p []byte) (int, error) {
+	for {
+		if d.failed != nil {
+			return 0, d.failed
+		}
+		if d.broke != nil {
+			d.resume()
+			continue
+		}
+		n, err := d.readPart(p)
+		if err != nil && d.isBreak(err) {
+			d.broke = err
+			if n == 0 {
+				continue
+			}
+			err = nil
+		}
+		if err != nil {
+			d.release()
+		}
+		return n, err
+	}
+}
+
+// readPart reads from the body at hand. It drops what comes before the offset. Of a
+// resumption it reads nothing beyond the end.
+func (d *download) readPart(p []byte) (int, error) {
+	for d.part.skip > 0 && len(p) > 0 {
+		n, err := d.body.Read(p[:min(int64(len(p)), d.part.skip)])
+		d.part.skip -= int64(n)
+		if err != nil {
+			return 0, d.endOfPart(err)
+		}
+		if n == 0 {
+			return 0, nil
+		}
+	}
+	if d.part.resumed {
+		if d.offset == d.part.until {
+			return 0, d.endOfPart(io.EOF)
+		}
+		p = p[:min(int64(len(p)), d.part.until-d.offset)]
+	}
+	n, err := d.body.Read(p)
+	d.offset += int64(n)
+	d.part.brought += int64(n)
+	if d.part.resumed && n > 0 && d.offset == d.whole.end {
+		d.origin.policy.Budget.Deposit(d.origin.req)
+	}
+	if err != nil {
+		err = d.endOfPart(err)
+	}
+	return n, err
+}
+
+// endOfPart returns what the end of the body at hand means. Once all bytes have come, any
+// error is the end. Before that, the end is an error.
+func (d *download) endOfPart(err error) error {
+	switch {
+	case d.offset == d.whole.end:
+		return io.EOF
+	case d.offset < d.whole.end && err == io.EOF:
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// isBreak reports whether the caller still wants the bytes, and there are any. If a nested
+// Transport has given up, its error is not a break.
+func (d *download) isBreak(err error) bool {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	return d.offset < d.whole.end && !closed && !ended(d.origin.req) && !is[*Error](err)
+}
+
+// resume ends with a body that goes on at the offset, or with the error that the caller
+// gets.
+func (d *download) resume() {
+	d.failed = d.broke // unless a hook panics, not for long
+	c := d.call()
+	if c == nil {
+		d.failed = http.ErrBodyReadAfterClose
+		return
+	}
+	defer c.giveBack()
+	got := d.brokenOff(c)
+	var why error
+	for {
+		stop := c.refusal(&got)
+		if stop == "" {
+			stop = c.again(&got, &c.next)
+		}
+		if stop != "" {
+			d.giveUp(&got, stop, why)
+			return
+		}
+		var how continuation
+		how, why = d.ask(c, &got)
+		switch {
+		case got.Response == nil || got.class != Final: // a failed attempt
+		case why != nil:
+			d.giveUp(&got, StopFinal, why)
+			return
+		default:
+			d.goOn(&got, how)
+			return
+		}
+	}
+}
+
+// call takes the broken body away, and returns the call that resumes it. It returns nil if
+// the caller has closed the body.
+func (d *download) call() *resuming {
+	d.mu.Lock()
+	broken, closed := d.body, d.closed
+	d.body = http.NoBody
+	if d.resuming == nil && !closed {
+		d.begin()
+	}
+	d.mu.Unlock()
+	if closed {
+		return nil
+	}
+	closing.Soon(broken)
+	return d.resuming
+}
+
+// begin makes the call that all resumptions share. Close ends its context.
+func (d *download) begin() {
+	o := &d.origin
+	ctx, cancel := context.WithCancelCause(o.req.Context())
+	policy := *o.policy
+	policy.BufferBytes = 0 // a part of a body is nothing for Classify
+	d.cancel = cancel
+	d.resuming = &resuming{
+		call: call{
+			t: o.t, policy: &policy, req: o.req.WithContext(ctx), start: o.start, waited: o.waited, held: o.timeInGates,
+		},
+		original: o.keyed.WithContext(ctx),
+		next:     upcoming{number: o.number, request: o.sent, begins: o.begins},
+	}
+	d.startOver()
+}
+
+// startOver has the attempts count from one again, and MaxElapsed run from now.
+func (d *download) startOver() {
+	c := d.resuming
+	c.before, c.since, c.next.backoff = c.next.number-1, c.t.now(), 0
+}
+
+// brokenOff returns the break as the result of an attempt.
+func (d *download) brokenOff(c *resuming) result {
+	if d.part.brought >= enoughProgress {
+		d.startOver()
+	}
+	got := result{Attempt: Attempt{
+		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset - d.whole.begin,
+	}}
+	c.judge(&c.next, &got)
+	if got.inner == nil {
+		got.inner = d.part.inner
+	}
+	c.endAttempt(&got)
+	return got
+}
+
+// ask makes an attempt to continue, and returns how its response does, or why it does not.
+// Policy.Classify judges errors alone: what a status means here is not for it to say.
+func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
+	c.keyed = d.whole.request(c.original, d.offset)
+	*got = result{Attempt: Attempt{Offset: d.offset - d.whole.begin}}
+	c.transmit(&c.next, got)
+	if got.Response == nil {
+		c.judge(&c.next, got)
+		why = got.Err
+	} else {
+		got.Elapsed = c.t.now() - c.next.begins
+		got.class = classifyStatus(got.status)
+		got.inner = innerOutcome(&got.Attempt)
+		how, why = d.whole.continuedBy(got.Response, d.offset)
+	}
+	c.endAttempt(got)
+	return how, why
+}
+
+// goOn reads on from the response of a resumption.
+func (d *download) goOn(got *result, how continuation) {
+	d.resuming.owned = owned{}
+	d.mu.Lock()
+	closed := d.closed
+	if !closed {
+		d.body = got.Response.Body
+	}
+	d.mu.Unlock()
+	if closed {
+		d.failed = http.ErrBodyReadAfterClose
+		closeResponse(got.Response)
+		return
+	}
+	d.part = part{continuation: how, resumed: true, inner: got.inner}
+	d.broke, d.failed = nil, nil
+}
+
+// giveUp makes the error with which the body ends. It carries the Outcome, by which a
+// Transport above sees that there was no more to be done.
+func (d *download) giveUp(got *result, stop Stop, why error) {
+	c := d.resuming
+	closeResponse(got.Response)
+	c.owned = owned{}
+	o := c.outcome(got, stop)
+	if why == nil && o.Attempts == 1 {
+		why = errors.New(stop.reason()) // the text of an Error has it only after retries
+	}
+	got.Response, got.Err = nil, &brokenError{d.broke, why}
+	c.policy.reportBroken(c.req, &got.Attempt, o)
+	d.failed = newError(got.Err, o, c.req)
+	if d.release() {
+		d.failed = http.ErrBodyReadAfterClose
+	}
+}
+
+// release ends the context of the resumptions, and reports whether the caller has closed
+// the body.
+func (d *download) release() (closed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cancel != nil {
+		d.cancel(nil)
+	}
+	return d.closed
+}
+
+// Close ends a Read, and the resumption that it waits for.
+func (d *download) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	body := d.body
+	if d.cancel != nil {
+		d.cancel(nil)
+	}
+	d.mu.Unlock()
+	return body.Close()
+}
+
+// ClosableWhileRead reports whether the body at hand may be closed while it is read.
+func (d *download) ClosableWhileRead() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.body == http.NoBody || closing.WhileRead(d.body)
+}
+
+// brokenError is the error of a body that broke off and was not resumed.
+type brokenError struct {
+	broke error
+	why   error // nil: there was no attempt to resume it
+}
+
+func (e *brokenError) Error() string {
+	text := e.broke.Error() + ", not resumed"
+	if e.why != nil {
+		text += ": " + e.why.Error()
+	}
+	return text
+}
+
+func (e *brokenError) Unwrap() []error {
+	if e.why == nil {
+		return []error{e.broke}
+	}
+	return []error{e.broke, e.why}
+}

@@ -1,0 +1,249 @@
+package retryhttp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// closedWhile reads a download, and closes it from another goroutine after a second. It
+// returns when the Read ended, and with what.
+func closedWhile(t *testing.T, base http.RoundTripper, p retryhttp.Policy) (time.Duration, error) {
+	t.Helper()
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	began := time.Now()
+	time.AfterFunc(time.Second, func() { assert.NoError(t, resp.Body.Close()) })
+	_, err = io.ReadAll(resp.Body)
+	took := time.Since(began)
+	_, again := resp.Body.Read(make([]byte, 1))
+	assert.Error(t, again)
+	return took, err
+}
+
+func TestCloseEndsTheWaitForAResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &countingBudget{}
+		p := resumes
+		p.Budget = budget
+		p.Backoff = retryhttp.Constant(time.Minute)
+		base := script.New(cutAfter(10))
+		took, err := closedWhile(t, base, p)
+		assert.Equal(t, time.Second, took)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		assert.Len(t, base.Requests(), 1)
+		assert.Equal(t, 1, budget.refunded)
+	})
+}
+
+func TestCloseEndsAResumptionThatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, context.Cause(req.Context())
+		})
+		took, err := closedWhile(t, base, resumes)
+		assert.Equal(t, time.Second, took)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		assert.Len(t, base.Requests(), 2)
+	})
+}
+
+// A base may answer although its context has ended.
+func TestCloseLeavesNoLateResponseOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late *piece
+		base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			resp, err := rest(10)(req)
+			late = resp.Body.(*piece)
+			return resp, err
+		})
+		took, err := closedWhile(t, base, resumes)
+		assert.Equal(t, 2*time.Second, took)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		assert.EqualValues(t, 1, late.closes.Load())
+	})
+}
+
+func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			w.Header().Set("Etag", `"v1"`)
+			w.Header().Set("Content-Length", "36")
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		defer stop()
+		took, err := closedWhile(t, base, resumes)
+		assert.Equal(t, time.Second, took)
+		assert.Error(t, err)
+		assert.NotErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, 1, requests, "it was not resumed")
+	})
+}
+
+// Each response's body is closed once it has broken off, and the last by the caller.
+func TestResumeClosesWhatItHasRead(t *testing.T) {
+	var bodies []*piece
+	kept := func(step script.Step) script.Step {
+		return func(req *http.Request) (*http.Response, error) {
+			for _, b := range bodies {
+				assert.EqualValues(t, 1, b.closes.Load())
+			}
+			resp, err := step(req)
+			bodies = append(bodies, resp.Body.(*piece))
+			return resp, err
+		}
+	}
+	_, err := download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(rest(20))), resumes)
+	require.NoError(t, err)
+	refused := sends(412, "no", io.EOF)
+	_, err = download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(refused)), resumes)
+	require.ErrorIs(t, err, errLost)
+	spent := resumes
+	spent.MaxAttempts = 2
+	_, err = download(t, script.New(kept(cutAfter(10)), kept(sends(503, "busy", io.EOF))), spent)
+	require.ErrorIs(t, err, errLost)
+	require.Len(t, bodies, 8)
+	for _, b := range bodies {
+		assert.EqualValues(t, 1, b.closes.Load())
+	}
+}
+
+func TestResumeKeepsNoContext(t *testing.T) {
+	last := func(base *script.Transport) context.Context { return base.Requests()[1].Context() }
+
+	base := script.New(cutAfter(10), restUntil(10, 20, io.EOF))
+	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, 15))
+	require.NoError(t, err)
+	assert.NoError(t, last(base).Err())
+	require.NoError(t, resp.Body.Close())
+	assert.Error(t, last(base).Err(), "closed")
+
+	base = script.New(cutAfter(10), rest(10))
+	resp, err = retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Error(t, last(base).Err(), "read to the end")
+
+	base = script.New(cutAfter(10), script.Status(404))
+	resp, err = retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.Error(t, err)
+	assert.Error(t, last(base).Err(), "refused")
+}
+
+func TestPanicOfAHookDuringAResumptionSurfaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &countingBudget{}
+		p := resumes
+		p.Budget = budget
+		p.OnRetry = func(retryhttp.Attempt) { panic(http.ErrAbortHandler) }
+		resp, err := retryhttp.New(script.New(cutAfter(10)), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
+		assert.Equal(t, 1, budget.refunded)
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, errLost, err)
+		assert.NoError(t, resp.Body.Close())
+	})
+}
+
+// A Transport above neither resumes what one below has given up, nor what it has retried.
+func TestNestedTransportsResumeOnce(t *testing.T) {
+	outer := resumes
+	outer.OnRetry = func(retryhttp.Attempt) { t.Error("the outer Transport has retried") }
+	for name, tc := range map[string]struct {
+		inner    retryhttp.Policy
+		outer    retryhttp.Policy
+		answers  []script.Step
+		requests int
+	}{
+		"given up": {resumes, outer, []script.Step{cutAfter(10), restUntil(10, 10, errLost)}, 4},
+		"refused":  {resumes, outer, []script.Step{cutAfter(10), script.Status(404)}, 2},
+		"retried":  {noWait, outer, []script.Step{script.Status(503), cutAfter(10)}, 2},
+		"given up, above a buffer": {resumes, retryhttp.Policy{BufferBytes: 100, OnRetry: outer.OnRetry},
+			[]script.Step{cutAfter(10), restUntil(10, 10, errLost)}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := script.New(tc.answers...)
+			got, err := download(t, retryhttp.New(base, tc.inner), tc.outer)
+			assert.ErrorIs(t, err, errLost)
+			assert.Equal(t, object[:10], got)
+			assert.Len(t, base.Requests(), tc.requests)
+		})
+	}
+
+	base := script.New(cutAfter(10), rest(10))
+	got, err := download(t, retryhttp.New(base, noWait), resumes)
+	require.NoError(t, err, "the inner Transport had done nothing yet")
+	assert.Equal(t, object, got)
+
+	base = script.New(cutAfter(10), script.Status(503), restUntil(10, 11, errLost))
+	_, err = download(t, retryhttp.New(base, noWait), resumes)
+	assert.Equal(t, retryhttp.StopNested, errorOf(t, err).Stop, "the inner Transport has retried a resumption")
+	assert.Len(t, base.Requests(), 3)
+}
+
+// failOnce sends a request that fails, and is not retried.
+func failOnce(t *testing.T, p retryhttp.Policy, answer script.Step) {
+	t.Helper()
+	p.MaxAttempts = 1
+	resp, err := retryhttp.New(script.New(answer), p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
+func TestBreakIsAFailureOfItsHost(t *testing.T) {
+	for failures, held := range map[int]bool{6: false, 7: true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := resumes
+			p.Gate = &retryhttp.Gate{}
+			p.Backoff = retryhttp.Constant(200 * time.Millisecond)
+			base := script.New(cutAfter(10), rest(10))
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			go func() {
+				for range failures {
+					time.Sleep(20 * time.Millisecond)
+					failOnce(t, p, script.Status(503))
+				}
+			}()
+			_, err = io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, held, base.Waits()[0] > 200*time.Millisecond, "after the break and %d failures", failures)
+		})
+	}
+}
+
+func TestResumptionWaitsWhileItsHostIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.Gate = &retryhttp.Gate{}
+		base := script.New(cutAfter(10), rest(10))
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		failOnce(t, p, script.Status(429, "Retry-After", "3"))
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, base.Waits()[0], 3*time.Second)
+	})
+}

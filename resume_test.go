@@ -1,0 +1,654 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+func TestResumeContinuesWhereTheBodyBrokeOff(t *testing.T) {
+	base := script.New(cutAfter(10), restUntil(10, 20, errLost), restUntil(20, 20, errLost), rest(20))
+	req := get(t, t.Context())
+	req.Header.Set("Authorization", "secret")
+	got, err := readAll(t, base, resumes, req)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+
+	require.Equal(t, []string{"", "bytes=10-35", "bytes=20-35", "bytes=20-35"}, ranges(base))
+	for i, sent := range base.Requests() {
+		assert.Equal(t, i+1, retryhttp.AttemptNumber(sent.Context()))
+		if i > 0 {
+			assert.Equal(t, http.Header{
+				"Authorization":   {"secret"},
+				"Range":           sent.Header["Range"],
+				"If-Range":        {`"v1"`},
+				"If-Match":        {`"v1"`},
+				"Accept-Encoding": {"identity"},
+			}, sent.Header)
+			assert.Equal(t, req.URL, sent.URL)
+			assert.Error(t, sent.Context().Err(), "the body is over")
+		}
+	}
+	assert.Equal(t, http.Header{"Authorization": {"secret"}}, req.Header)
+}
+
+func TestResumeLeavesTheResponseAsItWas(t *testing.T) {
+	var done int
+	p := resumes
+	p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+		done++
+		assert.Equal(t, 2, o.Attempts)
+		assert.Zero(t, a.Offset)
+	}
+	base := script.New(script.Status(503), cutAfter(10, "Date", "today"), rest(10, "Date", "tomorrow"))
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, 1, done)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, "today", resp.Header.Get("Date"))
+	assert.EqualValues(t, len(object), resp.ContentLength)
+	o := retryhttp.OutcomeOf(resp)
+	assert.Equal(t, 2, o.Attempts)
+	assert.Equal(t, retryhttp.StopFinal, o.Stop)
+}
+
+func TestResumeIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var retries []retryhttp.Attempt
+		var logged strings.Builder
+		p := resumes
+		p.Backoff = retryhttp.Linear(time.Second, 0)
+		p.OnRetry = func(a retryhttp.Attempt) { retries = append(retries, a) }
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+		base := script.New(cutAfter(10), script.Status(503), restUntil(10, 20, errLost), rest(20, "Etag", `"v2"`))
+		_, err := download(t, base, p)
+		require.ErrorIs(t, err, errLost)
+
+		require.Len(t, retries, 3)
+		for i, want := range []struct {
+			offset int64
+			status int
+			wait   time.Duration
+		}{{10, 0, time.Second}, {10, 503, 2 * time.Second}, {20, 0, 3 * time.Second}} {
+			a := retries[i]
+			assert.Equal(t, i+1, a.Number)
+			assert.Equal(t, want.offset, a.Offset)
+			assert.Equal(t, want.wait, a.Wait)
+			assert.Same(t, base.Requests()[i].URL, a.Request.URL)
+			if want.status == 0 {
+				assert.Equal(t, errLost, a.Err)
+				assert.Nil(t, a.Response)
+			} else {
+				assert.Equal(t, want.status, a.Response.StatusCode)
+			}
+		}
+		assert.Equal(t, `level=INFO msg="retrying request" method=GET url=http://host.example/path error="connection lost" attempt=1 elapsed=0s wait=1s offset=10
+level=INFO msg="retrying request" method=GET url=http://host.example/path status=503 attempt=2 elapsed=0s wait=2s offset=10
+level=INFO msg="retrying request" method=GET url=http://host.example/path error="connection lost" attempt=3 elapsed=0s wait=3s offset=20
+level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: the answer has another ETag, or a weak one, or none" attempts=4 elapsed=6s waited=6s held=0s stop=final ambiguous=false offset=20
+`, logged.String())
+	})
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// Each of these answers to a request for the bytes from 10 on is taken, or is refused.
+func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
+	const (
+		taken   = ""
+		refused = "refused"
+	)
+	whole := func(header ...string) script.Step {
+		return sends(200, object, io.EOF, append([]string{"Content-Length", "36"}, header...)...)
+	}
+	part := func(text, contentRange string, header ...string) script.Step {
+		return sends(206, text, io.EOF, append([]string{"Content-Range", contentRange}, header...)...)
+	}
+	v1 := []string{"Etag", `"v1"`}
+	for _, tc := range []struct {
+		name   string
+		answer script.Step
+		want   string
+	}{
+		{"the rest", part(object[10:], "bytes 10-35/36", v1...), taken},
+		{"of a whole that is not known", part(object[10:], "bytes 10-35/*", v1...), taken},
+		{"with a unit in capitals", part(object[10:], "Bytes 10-35/36", v1...), taken},
+		{"from the start of a block", part(object[8:], "bytes 8-35/36", v1...), taken},
+		{"from the start", part(object, "bytes 0-35/36", v1...), taken},
+		{"all, with status 200", whole(v1...), taken},
+
+		{"from later on", part(object[11:], "bytes 11-35/36", v1...), refused},
+		{"what came already", part(object[:10], "bytes 0-9/36", v1...), refused},
+		{"of a longer whole", part(object[10:], "bytes 10-35/37", v1...), refused},
+		{"of a shorter whole", part(object[10:], "bytes 10-34/35", v1...), refused},
+		{"in another unit", part(object[10:], "characters 10-35/36", v1...), refused},
+		{"without a range", sends(206, object[10:], io.EOF, v1...), refused},
+		{"with two ranges", part(object[10:], "bytes 10-35/36", "Content-Range", "bytes 10-35/36", "Etag", `"v1"`), refused},
+		{"with a broken range", part(object[10:], "bytes 10-35", v1...), refused},
+		{"with a range of no bytes", part(object[10:], "bytes */36", v1...), refused},
+		{"in several parts", part(object[10:], "bytes 10-35/36", "Content-Type", "Multipart/byteranges; boundary=x", "Etag", `"v1"`), refused},
+		{"of another length than its range", part(object[10:], "bytes 10-35/36", "Content-Length", "25", "Etag", `"v1"`), refused},
+		{"with another tag", part(object[10:], "bytes 10-35/36", "Etag", `"v2"`), refused},
+		{"with a weak tag", part(object[10:], "bytes 10-35/36", "Etag", `W/"v1"`), refused},
+		{"without a tag", part(object[10:], "bytes 10-35/36"), refused},
+		{"with two tags", part(object[10:], "bytes 10-35/36", "Etag", `"v1"`, "Etag", `"v1"`), refused},
+		{"encoded", part(object[10:], "bytes 10-35/36", "Content-Encoding", "br", "Etag", `"v1"`), refused},
+
+		{"all, with another tag", whole("Etag", `"v2"`), refused},
+		{"all, with a weak tag", whole("Etag", `W/"v1"`), refused},
+		{"all, without a tag", whole(), refused},
+		{"all, encoded", whole("Content-Encoding", "gzip", "Etag", `"v1"`), refused},
+		{"all, with a range", whole("Content-Range", "bytes 0-35/36", "Etag", `"v1"`), refused},
+		{"all, of another length", sends(200, object+"!", io.EOF, "Content-Length", "37", "Etag", `"v1"`), refused},
+		{"all, of unknown length", sends(200, object, io.EOF, v1...), refused},
+
+		{"201", sends(201, object[10:], io.EOF, "Content-Range", "bytes 10-35/36", "Etag", `"v1"`), refused},
+		{"204", script.Status(204), refused},
+		{"301", script.Status(301, "Location", "/"), refused},
+		{"304", script.Status(304, v1...), refused},
+		{"403", script.Status(403), refused},
+		{"404", script.Status(404), refused},
+		{"412", script.Status(412), refused},
+		{"416", script.Status(416, "Content-Range", "bytes */36"), refused},
+		{"416 of a whole that ends here", script.Status(416, "Content-Range", "bytes */10"), refused},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			base := script.New(cutAfter(10), tc.answer)
+			got, err := download(t, base, resumes)
+			assert.Len(t, base.Requests(), 2)
+			if tc.want == taken {
+				require.NoError(t, err)
+				assert.Equal(t, object, got)
+				return
+			}
+			assert.Equal(t, object[:10], got)
+			e := errorOf(t, err)
+			assert.ErrorIs(t, err, errLost)
+			assert.Equal(t, retryhttp.StopFinal, e.Stop)
+			assert.Equal(t, 2, e.Attempts)
+			assert.Contains(t, e.Error(), "connection lost, not resumed: ")
+		})
+	}
+}
+
+// A 206 may bring less than was asked for, and more.
+func TestResumeReadsNoFurtherThanTheRange(t *testing.T) {
+	base := script.New(
+		sends(206, object[5:8], errLost, "Content-Range", "bytes 5-14/36", "Content-Length", "10", "Etag", `"v1"`),
+		sends(206, object[8:12]+"more", io.EOF, "Content-Range", "bytes 8-11/36", "Etag", `"v1"`),
+		sends(206, object[12:]+"more", io.EOF, "Content-Range", "bytes 12-35/36", "Etag", `"v1"`),
+	)
+	req := get(t, t.Context())
+	req.Header.Set("Range", "bytes=5-14")
+	got, err := readAll(t, base, resumes, req)
+	require.NoError(t, err)
+	assert.Equal(t, object[5:15], got)
+	assert.Equal(t, []string{"bytes=5-14", "bytes=8-14", "bytes=12-14"}, ranges(base))
+}
+
+// The bytes before the offset are dropped, in however small Reads, and if their response
+// breaks off meanwhile.
+func TestResumeDropsWhatCameBefore(t *testing.T) {
+	all := func(n int, err error) script.Step {
+		return sends(200, object[:n], err, "Content-Length", "36", "Etag", `"v1"`)
+	}
+	base := script.New(cutAfter(10), all(6, errLost), all(10, io.EOF), all(36, io.EOF))
+	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	var got []byte
+	for buf := make([]byte, 3); err == nil; {
+		var n int
+		if len(got) < len(object) {
+			n, err = resp.Body.Read(buf[:0])
+			require.Zero(t, n)
+			require.NoError(t, err)
+		}
+		n, err = resp.Body.Read(buf)
+		got = append(got, buf[:n]...)
+	}
+	assert.Equal(t, io.EOF, err)
+	assert.Equal(t, object, string(got))
+	_, err = resp.Body.Read(make([]byte, 1))
+	assert.Equal(t, io.EOF, err)
+	assert.Equal(t, []string{"", "bytes=10-35", "bytes=10-35", "bytes=10-35"}, ranges(base))
+}
+
+func TestResumeOfACallersRange(t *testing.T) {
+	for _, tc := range []struct{ asked, answered, resumed string }{
+		{"bytes=5-14", "bytes 5-14/36", "bytes=8-14"},
+		{"bytes=26-", "bytes 26-35/36", "bytes=29-35"},
+		{"bytes=-10", "bytes 26-35/*", "bytes=29-35"},
+		{"bytes=5-14,16-17", "bytes 5-17/36", "bytes=8-17"},
+	} {
+		base := script.New(
+			sends(206, "abc", errLost, "Content-Range", tc.answered, "Etag", `"v1"`),
+			script.Status(404),
+		)
+		req := get(t, t.Context())
+		req.Header = http.Header{
+			"range": {tc.asked}, "if-range": {`"v1"`}, "If-Match": {`"v0", "v1"`}, "If-None-Match": {`"v9"`}, "accept-encoding": {"br"},
+		}
+		_, err := readAll(t, base, resumes, req)
+		require.ErrorIs(t, err, errLost)
+		require.Len(t, base.Requests(), 2)
+		assert.Equal(t, http.Header{
+			"Range": {tc.resumed}, "If-Range": {`"v1"`}, "If-Match": {`"v1"`}, "If-None-Match": {`"v9"`}, "accept-encoding": {"br"},
+		}, base.Requests()[1].Header)
+	}
+}
+
+func TestResumeByDate(t *testing.T) {
+	const (
+		date   = "Sun, 22 Nov 2026 10:00:00 GMT"
+		minute = "Sun, 22 Nov 2026 09:59:00 GMT"
+		less   = "Sun, 22 Nov 2026 09:59:01 GMT"
+	)
+	first := sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", minute, "Date", date)
+	part := func(header ...string) script.Step {
+		return sends(206, object[10:], io.EOF, append([]string{"Content-Range", "bytes 10-35/36"}, header...)...)
+	}
+	for name, tc := range map[string]struct {
+		first, answer script.Step
+		requests      int
+		whole         bool
+	}{
+		"the same date":    {first, part("Last-Modified", minute), 2, true},
+		"another date":     {first, part("Last-Modified", less), 2, false},
+		"no date":          {first, part(), 2, false},
+		"the date and tag": {first, part("Last-Modified", minute, "Etag", `"v1"`), 2, false},
+		"all of it":        {first, sends(200, object, io.EOF, "Content-Length", "36", "Last-Modified", minute), 2, false},
+		"too young":        {sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", less, "Date", date), part(), 1, false},
+		"no Date":          {sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", minute), part(), 1, false},
+		"invalid": {sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", "yesterday", "Date", date),
+			part(), 1, false},
+		"beside a weak tag": {sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", minute, "Date", date, "Etag", `W/"v1"`),
+			part("Last-Modified", minute), 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := script.New(tc.first, tc.answer)
+			req := get(t, t.Context())
+			req.Header = http.Header{"If-Unmodified-Since": {date}, "If-Match": {"*"}}
+			got, err := readAll(t, base, resumes, req)
+			require.Len(t, base.Requests(), tc.requests)
+			if tc.requests > 1 {
+				assert.Equal(t, http.Header{
+					"Range": {"bytes=10-35"}, "If-Range": {minute}, "If-Unmodified-Since": {minute}, "If-Match": {"*"},
+					"Accept-Encoding": {"identity"},
+				}, base.Requests()[1].Header)
+			}
+			if tc.whole {
+				require.NoError(t, err)
+				assert.Equal(t, object, got)
+			} else {
+				assert.ErrorIs(t, err, errLost)
+				assert.Equal(t, object[:10], got)
+			}
+		})
+	}
+}
+
+// A body that cannot be resumed is handed over as it came.
+func TestResumeLeavesOtherBodiesAlone(t *testing.T) {
+	post := func(req *http.Request) { req.Method = "POST"; req.Header.Set("Idempotency-Key", "k") }
+	ranged := func(req *http.Request) { req.Header.Set("Range", "bytes=0-9") }
+	asIs := func(*http.Request) {}
+	for name, tc := range map[string]struct {
+		edit   func(*http.Request)
+		answer script.Step
+	}{
+		"POST":              {post, cutAfter(10)},
+		"HEAD":              {func(req *http.Request) { req.Method = "HEAD" }, cutAfter(0)},
+		"GET with a body":   {func(req *http.Request) { req.Body = io.NopCloser(strings.NewReader("query")) }, cutAfter(10)},
+		"404":               {asIs, sends(404, "not", errLost, "Content-Length", "9", "Etag", `"v1"`)},
+		"203":               {asIs, sends(203, object[:9], errLost, "Content-Length", "36", "Etag", `"v1"`)},
+		"200 with a range":  {asIs, cutAfter(10, "Content-Range", "bytes 0-35/36")},
+		"no length":         {asIs, sends(200, object[:9], errLost, "Etag", `"v1"`)},
+		"no validator":      {asIs, sends(200, object[:9], errLost, "Content-Length", "36")},
+		"weak tag":          {asIs, sends(200, object[:9], errLost, "Content-Length", "36", "Etag", `W/"v1"`)},
+		"tag of nothing":    {asIs, sends(200, object[:9], errLost, "Content-Length", "36", "Etag", `""`)},
+		"bare tag":          {asIs, sends(200, object[:9], errLost, "Content-Length", "36", "Etag", `v1`)},
+		"broken tag":        {asIs, sends(200, object[:9], errLost, "Content-Length", "36", "Etag", `"v"1"`)},
+		"two tags":          {asIs, cutAfter(10, "Etag", `"v1"`)},
+		"no ranges":         {asIs, cutAfter(10, "Accept-Ranges", "None")},
+		"no ranges, listed": {asIs, cutAfter(10, "Accept-Ranges", "x , none")},
+		"decompressed": {asIs, func(req *http.Request) (*http.Response, error) {
+			resp, err := cutAfter(10)(req)
+			resp.Uncompressed = true
+			return resp, err
+		}},
+		"206 without a Range":    {asIs, restUntil(0, 9, errLost)},
+		"206 without its range":  {ranged, sends(206, object[:9], errLost, "Etag", `"v1"`)},
+		"206 of several ranges":  {ranged, restUntil(0, 9, errLost, "Content-Type", "multipart/byteranges")},
+		"206 of another length":  {ranged, sends(206, "0123", errLost, "Content-Range", "bytes 0-9/36", "Content-Length", "9", "Etag", `"v1"`)},
+		"206 of bytes past 2^63": {ranged, sends(206, "0123", errLost, "Content-Range", "bytes 0-9223372036854775808/*", "Etag", `"v1"`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := script.New(tc.answer)
+			req := get(t, t.Context())
+			tc.edit(req)
+			resp, err := retryhttp.New(base, resumes).RoundTrip(req)
+			require.NoError(t, err)
+			assert.IsType(t, &piece{}, resp.Body)
+			_, err = io.ReadAll(resp.Body)
+			assert.Equal(t, errLost, err)
+			assert.Len(t, base.Requests(), 1)
+		})
+	}
+}
+
+// Some servers close the connection where the body ends, and some bodies end short of it.
+func TestResumeTrustsTheLengthAndNotTheEnd(t *testing.T) {
+	base := script.New(sends(200, object, errLost, "Content-Length", "36", "Etag", `"v1"`))
+	got, err := download(t, base, resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Len(t, base.Requests(), 1)
+
+	base = script.New(sends(200, object[:9], io.EOF, "Content-Length", "36", "Etag", `"v1"`), rest(9))
+	got, err = download(t, base, resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+
+	base = script.New(sends(200, object[:9], io.EOF, "Content-Length", "36", "Etag", `"v1"`), script.Status(404))
+	_, err = download(t, base, resumes)
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+
+	base = script.New(sends(200, object+"more", errLost, "Content-Length", "36", "Etag", `"v1"`))
+	got, err = download(t, base, resumes)
+	assert.Equal(t, errLost, err, "this server does not know the length")
+	assert.Equal(t, object+"more", got)
+	assert.Len(t, base.Requests(), 1)
+}
+
+// Bytes that come with an error are delivered, and so is the end that comes with them.
+func TestResumeDeliversWhatComesWithAnError(t *testing.T) {
+	reads := []int{10, 26}
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		n, err := reads[0], errLost
+		if reads = reads[1:]; len(reads) == 0 {
+			err = io.EOF
+		}
+		from := len(object) - 26
+		if n == 10 {
+			from = 0
+		}
+		resp, _ := cutAfter(0)(req)
+		if from > 0 {
+			resp, _ = rest(from)(req)
+		}
+		resp.Body = &hookedBody{read: func(p []byte) (int, error) { return copy(p, object[from:from+n]), err }}
+		return resp, nil
+	})
+	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	p := make([]byte, 100)
+	n, err := resp.Body.Read(p)
+	assert.Equal(t, object[:10], string(p[:n]))
+	assert.NoError(t, err)
+	n, err = resp.Body.Read(p)
+	assert.Equal(t, object[10:], string(p[:n]))
+	assert.Equal(t, io.EOF, err)
+}
+
+func TestResumeEndsAfterMaxAttempts(t *testing.T) {
+	for _, attempts := range []int{1, 2, 4} {
+		p := resumes
+		p.MaxAttempts = attempts
+		offset := 0
+		base := script.New(cutAfter(1), func(req *http.Request) (*http.Response, error) {
+			offset++
+			return restUntil(offset, offset+1, errLost)(req)
+		})
+		got, err := download(t, base, p)
+		assert.ErrorIs(t, err, errLost)
+		assert.Equal(t, object[:attempts], got, "each attempt brings a byte")
+		assert.Len(t, base.Requests(), attempts)
+		if attempts > 1 {
+			e := errorOf(t, err)
+			assert.Equal(t, retryhttp.StopAttempts, e.Stop)
+			assert.Equal(t, attempts, e.Attempts)
+		} else {
+			assert.Equal(t, errLost, err, "nothing was wrapped")
+		}
+	}
+}
+
+// large is a representation of 16 MiB of zeros, of which each response brings as much as
+// the next of pieces says.
+func large(pieces ...int64) *script.Transport {
+	const size = 16 << 20
+	offset := int64(0)
+	return script.New(func(req *http.Request) (*http.Response, error) {
+		resp := script.Response(req, 200, "Etag", `"v1"`)
+		resp.ContentLength = size - offset
+		if offset > 0 {
+			resp = script.Response(req, 206, "Etag", `"v1"`, "Content-Range", rangeOf(offset, size))
+		}
+		n := pieces[0]
+		if len(pieces) > 1 {
+			pieces = pieces[1:]
+		}
+		offset += n
+		resp.Body = io.NopCloser(io.MultiReader(io.LimitReader(zeros{}, n), &piece{err: errLost}))
+		return resp, nil
+	})
+}
+
+func TestResumeCountsAnewAfterAMebibyte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const enough = 1 << 20
+		base := large(enough, 100, 100, enough, enough-1, enough, 0)
+		var backoffs []int
+		p := resumes
+		p.Backoff = func(n int, prev time.Duration) time.Duration {
+			backoffs = append(backoffs, n)
+			assert.Equal(t, time.Duration(n-1)*time.Second, prev)
+			return time.Duration(n) * time.Second
+		}
+		p.MaxElapsed = 6 * time.Second // as long as three waits take
+		_, err := download(t, base, p)
+		assert.ErrorIs(t, err, errLost)
+		assert.Equal(t, retryhttp.StopAttempts, errorOf(t, err).Stop)
+		assert.Equal(t, []int{1, 2, 3, 1, 2, 1, 2, 3}, backoffs)
+		assert.Equal(t, seconds(1, 2, 3, 1, 2, 1, 2, 3), base.Waits())
+	})
+}
+
+func TestResumeEndsAfterMaxElapsedSinceTheBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.MaxAttempts = -1
+		p.MaxElapsed = 5 * time.Second
+		p.Backoff = retryhttp.Constant(2 * time.Second)
+		base := script.New(cutAfter(10), restUntil(10, 10, errLost))
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		time.Sleep(time.Hour) // a caller that reads slowly
+		_, err = io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, errLost)
+		e := errorOf(t, err)
+		assert.Equal(t, retryhttp.StopDeadline, e.Stop)
+		assert.Equal(t, seconds(3602, 2), base.Waits())
+		assert.Equal(t, time.Hour+4*time.Second, e.Elapsed)
+		assert.Equal(t, 4*time.Second, e.Waited)
+	})
+}
+
+// 408, 429 and 5xx are failed attempts, whatever the Policy makes of them.
+func TestResumeWaitsAsItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.MaxAttempts = 9
+		p.Gate = &retryhttp.Gate{Hold: -1}
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Response != nil && a.Response.StatusCode != 200 {
+				t.Error("asked about a resumption's response")
+			}
+			if a.Err != nil {
+				return retryhttp.Retryable
+			}
+			return retryhttp.Final
+		}
+		base := script.New(cutAfter(10),
+			script.Status(503, "Retry-After", "2"), script.Status(429), script.Status(408), script.Status(599),
+			script.Fail(errBroken), rest(10))
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		waits := base.Waits()
+		require.Len(t, waits, 6)
+		assert.GreaterOrEqual(t, waits[1], 2*time.Second)
+		assert.LessOrEqual(t, waits[1], 3*time.Second)
+		assert.Equal(t, seconds(0, 0, 0, 0), waits[2:])
+	})
+}
+
+func TestResumeReportsTheLastFailure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer script.Step
+		edit   func(*retryhttp.Policy)
+		stop   retryhttp.Stop
+		text   string
+	}{
+		"a status": {script.Status(503), func(p *retryhttp.Policy) { p.MaxAttempts = 2 }, retryhttp.StopAttempts,
+			"connection lost, not resumed: the last response was 503 Service Unavailable (gave up after 2 attempts in 0s: attempt limit)"},
+		"an error": {script.Fail(errBroken), func(p *retryhttp.Policy) { p.MaxAttempts = 2 }, retryhttp.StopAttempts,
+			"connection lost, not resumed: connection broken (gave up after 2 attempts in 0s: attempt limit)"},
+		"a refusal": {script.Status(412), func(p *retryhttp.Policy) {}, retryhttp.StopFinal,
+			"connection lost, not resumed: the last response was 412 Precondition Failed (gave up after 2 attempts in 0s: a retry would not help)"},
+		"another break": {restUntil(10, 10, io.ErrUnexpectedEOF), func(p *retryhttp.Policy) { p.MaxAttempts = 2 }, retryhttp.StopAttempts,
+			"unexpected EOF, not resumed (gave up after 2 attempts in 0s: attempt limit)"},
+		"a long wait": {script.Status(503, "Retry-After", "61"), func(p *retryhttp.Policy) {}, retryhttp.StopRetryAfter,
+			"connection lost, not resumed: the last response was 503 Service Unavailable (gave up after 2 attempts in 0s: the server asked for a longer wait)"},
+		"a spent budget": {nil, func(p *retryhttp.Policy) { p.Budget = &countingBudget{refuse: true} }, retryhttp.StopBudget,
+			"connection lost, not resumed: retry budget spent"},
+		"a final break": {nil, func(p *retryhttp.Policy) {
+			p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }
+		}, retryhttp.StopFinal, "connection lost, not resumed: a retry would not help"},
+		"a request that must not be repeated": {nil, func(p *retryhttp.Policy) {
+			p.Idempotent = func(*http.Request) bool { return false }
+		}, retryhttp.StopNotIdempotent, "connection lost, not resumed: the request is not safe to repeat"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := resumes
+				tc.edit(&p)
+				base := script.New(cutAfter(10), tc.answer)
+				_, err := download(t, base, p)
+				e := errorOf(t, err)
+				assert.Equal(t, tc.stop, e.Stop)
+				assert.Equal(t, tc.text, e.Error())
+				assert.False(t, e.Timeout())
+				attempts := 2
+				if tc.answer == nil {
+					attempts = 1
+				}
+				assert.Len(t, base.Requests(), attempts)
+			})
+		})
+	}
+}
+
+func TestResumeErrorIsKept(t *testing.T) {
+	resp, err := retryhttp.New(script.New(cutAfter(10), script.Status(412)), resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.Error(t, err)
+	_, again := resp.Body.Read(make([]byte, 1))
+	assert.Same(t, err, again)
+}
+
+func TestResumeDrawsOnTheBudget(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answers              []script.Step
+		withdrawn, deposited int
+	}{
+		"unbroken":        {[]script.Step{cutAfter(36)}, 0, 1},
+		"ends well":       {[]script.Step{cutAfter(9), restUntil(9, 19, errLost), rest(19)}, 2, 2},
+		"refused":         {[]script.Step{cutAfter(9), script.Status(404)}, 1, 1},
+		"breaks for good": {[]script.Step{cutAfter(9), restUntil(9, 9, errLost)}, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := &countingBudget{}
+			p := resumes
+			p.Budget = budget
+			_, _ = download(t, script.New(tc.answers...), p)
+			assert.Equal(t, tc.withdrawn, budget.withdrawn)
+			assert.Equal(t, tc.deposited, budget.deposit)
+			assert.Zero(t, budget.refunded)
+		})
+	}
+}
+
+func TestResumeIsGivenUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &countingBudget{}
+		p := resumes
+		p.Budget = budget
+		p.Backoff = retryhttp.Constant(time.Minute)
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(gone) })
+		began := time.Now()
+		got, err := readAll(t, script.New(cutAfter(10)), p, get(t, ctx))
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.Equal(t, object[:10], got)
+		e := errorOf(t, err)
+		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+		for _, target := range []error{errLost, gone, context.Canceled} {
+			assert.ErrorIs(t, err, target)
+		}
+		assert.False(t, e.Timeout())
+		assert.Equal(t, 1, budget.refunded)
+	})
+}
+
+func TestResumeAtTheDeadlineIsATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})
+		_, err := readAll(t, base, resumes, get(t, ctx))
+		e := errorOf(t, err)
+		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+		assert.True(t, e.Timeout())
+		assert.ErrorIs(t, err, errLost)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// What ends a Read that is under way is no break.
+func TestResumeLeavesTheEndOfTheContextAlone(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	base := script.New(cutAfter(10))
+	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, ctx))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, 10))
+	require.NoError(t, err)
+	cancel()
+	_, err = resp.Body.Read(make([]byte, 1))
+	assert.Equal(t, errLost, err)
+	assert.Len(t, base.Requests(), 1)
+}

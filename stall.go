@@ -1,0 +1,57 @@
+package retryhttp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+)
+
+// stallWatch ends an attempt if a Read of its response's body gets nothing for too long.
+// The timer runs inside Read alone: a caller that takes its time is no stall.
+type stallWatch struct {
+	after  time.Duration
+	cancel context.CancelCauseFunc // of the attempt
+	body   io.ReadCloser
+
+	timer *time.Timer // nil before the first Read
+	fired atomic.Bool
+}
+
+func (w *stallWatch) read(p []byte) (int, error) {
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.after, w.fire)
+	} else {
+		w.timer.Reset(w.after)
+	}
+	defer w.timer.Stop()
+	n, err := w.body.Read(p)
+	if err != nil && err != io.EOF && w.fired.Load() {
+		err = &stallError{w.after}
+	}
+	return n, err
+}
+
+// fire frees the Read. A base may have lost the attempt's context, so net/http's own bodies
+// are closed as well. It does that last, since Close may wait for the Read.
+func (w *stallWatch) fire() {
+	w.fired.Store(true)
+	w.cancel(&stallError{w.after})
+	if closing.WhileRead(w.body) {
+		_ = w.body.Close()
+	}
+}
+
+// stallError is the error of a body that brought nothing for longer than
+// Policy.StallTimeout. It implements net.Error.
+type stallError struct{ after time.Duration }
+
+func (e *stallError) Error() string {
+	return fmt.Sprintf("the response body stalled for %v", e.after)
+}
+func (e *stallError) Timeout() bool        { return true }
+func (e *stallError) Temporary() bool      { return true }
+func (e *stallError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -1,0 +1,185 @@
+package retryhttp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// stalling serves the object, and stalls for an hour after n bytes of the first response.
+// The rest it serves at once.
+func stalling(n int) http.HandlerFunc {
+	first := true
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		if first {
+			first = false
+			w.Header().Set("Content-Length", "36")
+			_, _ = io.WriteString(w, object[:n])
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(time.Hour):
+			case <-r.Context().Done():
+			}
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(object))
+	}
+}
+
+func TestStallEndsARead(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n, base, stop := serve(stalling(9), http2)
+			defer stop()
+			rt := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second})
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			time.Sleep(time.Minute) // a caller that takes its time is no stall
+			began := time.Now()
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, time.Second, time.Since(began))
+			assert.Equal(t, object[:9], string(got))
+			assert.EqualError(t, err, "the response body stalled for 1s")
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			var timeout interface{ Timeout() bool }
+			require.ErrorAs(t, err, &timeout)
+			assert.True(t, timeout.Timeout())
+			_, err = resp.Body.Read(make([]byte, 1))
+			assert.EqualError(t, err, "the response body stalled for 1s")
+			require.NoError(t, resp.Body.Close())
+
+			resp, err = rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			dials := 2
+			if http2 {
+				dials = 1
+			}
+			assert.Equal(t, dials, n.Dials(), "it costs the connection, or the stream")
+		})
+	}
+}
+
+// A byte now and then is no stall.
+func TestTrickleIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			for i := range object {
+				time.Sleep(999 * time.Millisecond)
+				_, _ = io.WriteString(w, object[i:i+1])
+				_ = http.NewResponseController(w).Flush()
+			}
+		}, false)
+		defer stop()
+		got, err := download(t, base, retryhttp.Policy{StallTimeout: time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+	})
+}
+
+func TestStallIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(stalling(9), false)
+		defer stop()
+		p := resumes
+		p.StallTimeout = time.Second
+		began := time.Now()
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestStallFailsTheAttemptWhoseBodyIsBuffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(stalling(9), false)
+		defer stop()
+		p := buffers
+		p.StallTimeout = time.Second
+		var failures []string
+		p.OnRetry = func(a retryhttp.Attempt) { failures = append(failures, a.Err.Error()) }
+		began := time.Now()
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.Equal(t, []string{"the response body stalled for 1s"}, failures)
+	})
+}
+
+func TestStallThatIsNotResumedIsATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Range") != "" {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			stalling(9)(w, r)
+		}, false)
+		defer stop()
+		p := resumes
+		p.StallTimeout = time.Second
+		_, err := download(t, base, p)
+		e := errorOf(t, err)
+		assert.True(t, e.Timeout())
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// A base may lose the attempt's context. Its body is net/http's all the same.
+func TestStallEndsAReadOfABaseThatLostTheContext(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, base, stop := serve(stalling(9), http2)
+			defer stop()
+			forgetful := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				return base.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+			})
+			began := time.Now()
+			got, err := download(t, forgetful, retryhttp.Policy{StallTimeout: time.Second})
+			assert.Equal(t, time.Second, time.Since(began))
+			assert.EqualError(t, err, "the response body stalled for 1s")
+			assert.Equal(t, object[:9], got)
+		})
+	}
+}
+
+func TestStallTimeoutLeavesA101Alone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &conn{Reader: &hookedBody{read: func(p []byte) (int, error) {
+			time.Sleep(time.Hour)
+			return 1, nil
+		}}}
+		resp, err := retryhttp.New(script.New(respond(101, c)), retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		n, err := resp.Body.Read(make([]byte, 1))
+		assert.NoError(t, err)
+		assert.Equal(t, 1, n)
+	})
+}
+
+func TestStallTimeoutKeepsNoContextAndNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(sends(200, object, io.EOF))
+		got, err := download(t, base, retryhttp.Policy{StallTimeout: time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		ended := base.Requests()[0].Context()
+		assert.Equal(t, context.Canceled, context.Cause(ended))
+		time.Sleep(time.Minute)
+		assert.Equal(t, context.Canceled, context.Cause(ended))
+	})
+}

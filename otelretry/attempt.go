@@ -1,6 +1,9 @@
 package otelretry
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 
@@ -19,6 +22,7 @@ import (
 type attempt struct {
 	trailer http.Header   // the request's; otelhttp copies it, and its body fills the one that it was made with
 	body    io.ReadCloser // the response's, as the base returned it
+	span    trace.Span    // nil: otelhttp made none
 }
 
 // beforeSpan has the first attempt's span be the parent, where there is none around
@@ -26,20 +30,21 @@ type attempt struct {
 type beforeSpan struct{ next http.RoundTripper }
 
 func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
-	op := operationOf(req.Context())
+	ctx := req.Context()
+	op := operationOf(ctx)
 	op.attempt = attempt{trailer: req.Trailer}
 	if !op.around.IsValid() && op.first.IsValid() {
-		req = req.WithContext(trace.ContextWithSpanContext(req.Context(), op.first))
+		req = req.WithContext(trace.ContextWithSpanContext(ctx, op.first))
 	}
 	resp, err := b.next.RoundTrip(req)
-	original := op.attempt.body
-	op.attempt.body = nil // or it would be kept through the wait for the next attempt
+	made := op.attempt
+	op.attempt = attempt{} // or it would be kept through the wait for the next attempt
 	switch {
-	case err != nil || original == nil:
-	case isConn(original):
-		keepCloseWrite(resp, original)
+	case err != nil || made.body == nil:
+	case isConn(made.body):
+		keepCloseWrite(resp, made.body)
 	default:
-		resp.Body = &body{resp.Body, closing.WhileRead(original)}
+		resp.Body = &body{resp.Body, closing.WhileRead(made.body), ctx, made.span}
 	}
 	return resp, err
 }
@@ -55,6 +60,26 @@ func isConn(body io.ReadCloser) bool {
 type body struct {
 	io.ReadCloser
 	closableWhileRead bool
+	ctx               context.Context // of the attempt
+	span              trace.Span      // nil: none
+}
+
+// Close may be how a stall ends a Read. Then the stall ends the span, whichever of the two
+// gets there first.
+func (b *body) Close() error {
+	if stall := timeLimit(b.ctx); stall != nil && b.span != nil {
+		endInError(b.span, stall)
+	}
+	return b.ReadCloser.Close()
+}
+
+// timeLimit returns the error of the Transport's time limit that has ended ctx, or nil. A
+// deadline of the caller's ends ctx with another error.
+func timeLimit(ctx context.Context) error {
+	if cause := context.Cause(ctx); ctx.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
 }
 
 // ClosableWhileRead reports whether the base's body may be closed while it is read. So
@@ -88,7 +113,8 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	op.attempt.body = resp.Body
 	if made {
-		resp.Body = inSpan(resp.Body, span)
+		op.attempt.span = span
+		resp.Body = inSpan(ctx, resp.Body, span)
 	}
 	return resp, nil
 }
@@ -104,6 +130,7 @@ func endInError(span trace.Span, err error) {
 // spanBody ends the attempt's span where the response's body fails.
 type spanBody struct {
 	io.ReadCloser
+	ctx  context.Context // of the attempt
 	span trace.Span
 }
 
@@ -113,8 +140,8 @@ type spanConn struct {
 	io.Writer
 }
 
-func inSpan(body io.ReadCloser, span trace.Span) io.ReadCloser {
-	b := &spanBody{body, span}
+func inSpan(ctx context.Context, body io.ReadCloser, span trace.Span) io.ReadCloser {
+	b := &spanBody{body, ctx, span}
 	if w, ok := body.(io.Writer); ok {
 		return &spanConn{b, w}
 	}
@@ -132,7 +159,7 @@ func (c *spanConn) Write(p []byte) (int, error) {
 func (b *spanBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		endInError(b.span, err)
+		endInError(b.span, cmp.Or(timeLimit(b.ctx), err)) // over HTTP/2, err would be "context canceled"
 	}
 	return n, err
 }

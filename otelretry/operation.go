@@ -13,24 +13,30 @@ import (
 
 // operation is what the attempts of one request have in common with each other, and
 // with the attempts of the requests that redirected to it. It is the context in which they are made, and the
-// request that has it. It is written to by the goroutine of the RoundTrip alone, and
-// not after that, except for followed. What is atomic is read by others, too: code that
-// has its context may make requests while it goes on.
+// request that has it. It is written to by the goroutine of the RoundTrip alone, and after
+// that by a Read that resumes the response's body, except for followed. What is atomic is
+// read by others, too: code that has its context may make requests while it goes on.
 type operation struct {
 	context.Context
 	request http.Request
 
-	// resends is what a first attempt counts as, more than 0 after a redirect. At the
-	// end, it is what the request to which this one redirects counts as.
-	resends int
+	resends int               // what a first attempt counts as, more than 0 after a redirect
 	number  int               // of the first attempt, which may itself be part of another request's
 	around  trace.SpanContext // in which the request is made
 
-	handed   atomic.Pointer[http.Request] // the response's, at the end, if it is not the caller's
-	followed atomic.Bool                  // its redirect has been
+	handed   atomic.Pointer[handover] // at the end, if the response's request is not the caller's
+	followed atomic.Bool              // its redirect has been
 
 	first, last trace.SpanContext // attempts so far
 	attempt     attempt           // under way
+}
+
+// handover is how an operation ended. The request to which it redirects goes on from there,
+// whatever is done with the body meanwhile.
+type handover struct {
+	request     *http.Request // the response's
+	resends     int           // what the first attempt after a redirect counts as
+	first, last trace.SpanContext
 }
 
 type operationKey struct{}
@@ -69,37 +75,35 @@ func begin(req *http.Request) *operation {
 
 // handedOver reports whether ctx is the context of the response's request.
 func (op *operation) handedOver(ctx context.Context) bool {
-	req := op.handed.Load()
-	return req != nil && req.Context() == ctx
+	end := op.handed.Load()
+	return end != nil && end.request.Context() == ctx
 }
 
-// redirecting returns the operation of the request whose response has an http.Client
-// make req, or nil. That client goes on once; a caller that sends req again makes a new
-// request of it.
-func redirecting(req *http.Request) *operation {
+// redirecting returns the end of the operation whose response has an http.Client make
+// req, or nil. That client goes on once; a caller that sends req again makes a new request
+// of it.
+func redirecting(req *http.Request) *handover {
 	if req.Response == nil || req.Response.Request == nil {
 		return nil
 	}
 	before := operationOf(req.Response.Request.Context())
-	if before == nil || before.handed.Load() != req.Response.Request {
+	if before == nil {
 		return nil
 	}
-	if !before.followed.CompareAndSwap(false, true) {
+	end := before.handed.Load()
+	if end == nil || end.request != req.Response.Request || !before.followed.CompareAndSwap(false, true) {
 		return nil
 	}
-	return before
+	return end
 }
 
-// end notes with which request the response to the caller's request came, and lets
-// go of what that one's context would keep alive.
+// end notes with which request the response to the caller's request came.
 func (op *operation) end(resp *http.Response, caller *http.Request) {
 	if resp.Request == &op.request && !isRedirect(resp.StatusCode) {
 		resp.Request = caller
 	} else {
-		op.resends += retryhttp.OutcomeOf(resp).Attempts
-		op.handed.Store(resp.Request)
+		op.handed.Store(&handover{resp.Request, op.resends + retryhttp.OutcomeOf(resp).Attempts, op.first, op.last})
 	}
-	op.attempt = attempt{}
 }
 
 // isRedirect reports whether an http.Client goes on to another request.

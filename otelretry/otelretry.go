@@ -18,6 +18,10 @@
 //     the attempt before. The redirects that an http.Client follows are resends too,
 //     if nothing in between replaces a Response.Request, as another retryhttp.Transport
 //     does.
+//   - A body that breaks off or stalls ends its attempt's span in that error. With
+//     Policy.Resume, the attempts that continue the body are resends, too. They are sent
+//     from within its Read, and so they may begin after the span around the request has
+//     ended.
 //
 // What net/http resends by itself is part of the attempt's span. What a Transport above
 // this one sends again is a new operation, for the metrics too.

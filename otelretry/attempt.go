@@ -27,11 +27,18 @@ type attempt struct {
 
 // beforeSpan has the first attempt's span be the parent, where there is none around
 // the request.
-type beforeSpan struct{ next http.RoundTripper }
+type beforeSpan struct {
+	next    http.RoundTripper
+	metrics *metrics
+}
 
 func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	op := operationOf(ctx)
+	if op.returned {
+		op.resumed = true
+		b.metrics.recordResumption(&op.request)
+	}
 	op.attempt = attempt{trailer: req.Trailer}
 	if !op.around.IsValid() && op.first.IsValid() {
 		req = req.WithContext(trace.ContextWithSpanContext(ctx, op.first))

@@ -25,6 +25,7 @@ type metrics struct {
 	delay    metric.Float64Histogram
 	held     metric.Float64Histogram
 	stops    metric.Int64Counter
+	resumed  metric.Int64Counter
 	tokens   metric.Float64Gauge
 	waiting  metric.Int64Gauge
 	budget   balance         // nil: it has none that can be reported
@@ -59,22 +60,25 @@ func newMetrics(m metric.Meter) *metrics {
 	stops, err5 := m.Int64Counter("retryhttp.client.call.stops",
 		metric.WithUnit("{call}"),
 		metric.WithDescription("Number of requests, by why there was no further attempt."))
-	tokens, err6 := m.Float64Gauge("retryhttp.client.budget.tokens",
+	resumed, err6 := m.Int64Counter("retryhttp.client.body.resumptions",
+		metric.WithUnit("{resumption}"),
+		metric.WithDescription("Number of attempts to continue a response's body that had broken off."))
+	tokens, err7 := m.Float64Gauge("retryhttp.client.budget.tokens",
 		metric.WithUnit("{token}"),
 		metric.WithDescription("Number of retries that the budget held when a request had ended."))
 	// It is no observable gauge: a Gate does not list its keys, and a callback could not
 	// be unregistered when the Transport is no longer used.
-	waiting, err7 := m.Int64Gauge("retryhttp.client.gate.held",
+	waiting, err8 := m.Int64Gauge("retryhttp.client.gate.held",
 		metric.WithUnit("{request}"),
 		metric.WithDescription("Number of requests that the Gate held after an attempt, or when a request had ended."))
-	for _, err := range []error{err1, err2, err3, err4, err5, err6, err7} {
+	for _, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8} {
 		if err != nil {
 			otel.Handle(err)
 		}
 	}
 	return &metrics{
 		attempts: attempts, retries: retries, delay: delay, held: held, stops: stops,
-		tokens: tokens, waiting: waiting,
+		resumed: resumed, tokens: tokens, waiting: waiting,
 	}
 }
 
@@ -123,18 +127,30 @@ func policyOf(t *retryhttp.Transport) (policy retryhttp.Policy) {
 	return policy
 }
 
+// recordShared records what requests share, as req has left it.
+func (m *metrics) recordShared(req *http.Request, attrs []attribute.KeyValue) {
+	if req.URL == nil { // which a Key may look at
+		return
+	}
+	server := metric.WithAttributes(attrs...)
+	if m.budget != nil {
+		m.tokens.Record(req.Context(), m.budget.Tokens(req), server)
+	}
+	if m.gate != nil {
+		m.recordHeld(req, server)
+	}
+}
+
+// recordResumption records that an attempt is made to continue the body of req's response.
+// The measurements of the request were taken at the header of that response.
+func (m *metrics) recordResumption(req *http.Request) {
+	m.resumed.Add(req.Context(), 1, metric.WithAttributes(append(serverOf(req), methodOf(req))...))
+}
+
 func (m *metrics) recordEnd(req *http.Request, o retryhttp.Outcome) {
 	ctx := req.Context()
 	attrs := serverOf(req)
-	if req.URL != nil { // which a Key may look at
-		server := metric.WithAttributes(attrs...)
-		if m.budget != nil {
-			m.tokens.Record(ctx, m.budget.Tokens(req), server)
-		}
-		if m.gate != nil {
-			m.recordHeld(req, server)
-		}
-	}
+	m.recordShared(req, attrs)
 	attrs = append(attrs, methodOf(req))
 	call := metric.WithAttributeSet(attribute.NewSet(attrs...))
 	m.attempts.Record(ctx, int64(o.Attempts), call)

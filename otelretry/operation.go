@@ -29,6 +29,8 @@ type operation struct {
 
 	first, last trace.SpanContext // attempts so far
 	attempt     attempt           // under way
+	returned    bool              // the RoundTrip has: other attempts resume the response's body
+	resumed     bool              // by an attempt that the gauges do not show yet
 }
 
 // handover is how an operation ended. The request to which it redirects goes on from there,
@@ -104,6 +106,7 @@ func (op *operation) end(resp *http.Response, caller *http.Request) {
 	} else {
 		op.handed.Store(&handover{resp.Request, op.resends + retryhttp.OutcomeOf(resp).Attempts, op.first, op.last})
 	}
+	op.returned = true
 }
 
 // isRedirect reports whether an http.Client goes on to another request.

@@ -36,6 +36,7 @@
 //	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
 //	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
 //	retryhttp.client.call.stops        counter, {call}       requests, by why no other attempt was made: retryhttp.stop
+//	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
 //	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
 //	retryhttp.client.gate.held         gauge, {request}      requests that the Gate held, after each attempt
 //
@@ -46,10 +47,14 @@
 // server. The last value counts if the requests to one server have several keys. It also
 // counts if Transports share a MeterProvider, but not a Budget or a Gate.
 //
+// The metrics of call are recorded once, at the response's header or the error. What
+// Policy.Resume does after that is not part of them. Both gauges are recorded again when a
+// Read that resumes a body returns.
+//
 // call.held is part of retry_delay, except for a first attempt. gate.held is recorded
 // before each retry's wait, and when a request has ended. A request that is held shows
-// in it with the next attempt that ends. The end of the last held request brings it back
-// to 0.
+// in it with the next attempt that ends. The end of the last held request, or of the last
+// held resumption, brings it back to 0.
 package otelretry
 
 import (
@@ -71,6 +76,8 @@ const ScopeName = "github.com/retryhttp/retryhttp/otelretry"
 type Transport struct {
 	retry *retryhttp.Transport
 	base  http.RoundTripper
+
+	metrics *metrics
 }
 
 // New returns a Transport that retries as retryhttp.New(base, p) does. Its spans
@@ -98,8 +105,8 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 		base = pooled.Transport()
 	}
 	m := c.newMetrics()
-	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...)}
-	t := &Transport{retryhttp.New(attempts, m.observe(p)), base}
+	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...), m}
+	t := &Transport{retryhttp.New(attempts, m.observe(p)), base, m}
 	m.share(t.retry)
 	return t
 }
@@ -114,6 +121,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.retry.RoundTrip(&op.request)
 	if err == nil {
 		op.end(resp, req)
+		if mayResume(&op.request, resp) {
+			resp.Body = &resumable{resp.Body, op, t.metrics}
+		}
 	}
 	return resp, err
 }

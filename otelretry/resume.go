@@ -1,0 +1,42 @@
+package otelretry
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+)
+
+// mayResume reports whether retryhttp may have wrapped resp's body to resume it: the body
+// did not stay as it came, and is of the kind that Policy.Resume is for.
+func mayResume(req *http.Request, resp *http.Response) bool {
+	if req.Method != http.MethodGet && req.Method != "" || resp.Body == nil || isConn(resp.Body) {
+		return false
+	}
+	_, asItCame := resp.Body.(*body)
+	return !asItCame && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent)
+}
+
+// resumable is a response's body that one of its Reads may resume. No hook of the Policy is
+// called when that has ended.
+type resumable struct {
+	io.ReadCloser
+	op      *operation
+	metrics *metrics
+}
+
+// Read has the gauges show what a resumption leaves: fewer tokens, and a request that is no
+// longer held. A resumption that is given up while it is held makes no attempt. It ends in
+// an error.
+func (b *resumable) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.op.resumed || err != nil && err != io.EOF {
+		b.op.resumed = false
+		req := &b.op.request
+		b.metrics.recordShared(req, serverOf(req))
+	}
+	return n, err
+}
+
+// ClosableWhileRead reports whether the body may be closed while it is read.
+func (b *resumable) ClosableWhileRead() bool { return closing.WhileRead(b.ReadCloser) }

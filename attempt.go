@@ -132,6 +132,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, p *Policy, readi
 	default:
 		body.wrap(resp, p.StallTimeout)
 		if p.BufferBytes > 0 {
+			limit.headerCame()
 			err = buffer(req, resp, p.BufferBytes)
 		}
 	}
@@ -144,8 +145,9 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, p *Policy, readi
 
 // attemptLimit is the timer of Policy.AttemptTimeout. A nil one is no limit.
 type attemptLimit struct {
-	timer *time.Timer
-	err   *attemptTimeoutError
+	timer  *time.Timer
+	err    *attemptTimeoutError
+	header atomic.Bool // it came in time
 }
 
 // startAttemptLimit cuts the reading, too, because a base may be in a Read of the
@@ -154,11 +156,19 @@ func startAttemptLimit(after time.Duration, cancel context.CancelCauseFunc, read
 	if after <= 0 {
 		return nil
 	}
-	tooLate := &attemptTimeoutError{after: after}
-	return &attemptLimit{err: tooLate, timer: time.AfterFunc(after, func() {
-		cancel(tooLate)
+	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
+	l.timer = time.AfterFunc(after, func() {
+		l.err.body = l.header.Load()
+		cancel(l.err)
 		reading.cut()
-	})}
+	})
+	return l
+}
+
+func (l *attemptLimit) headerCame() {
+	if l != nil {
+		l.header.Store(true)
+	}
 }
 
 func (l *attemptLimit) stop() {
@@ -212,7 +222,7 @@ func (e *attemptTimeoutError) cut(resp *http.Response, err error) (*http.Respons
 		return resp, nil
 	}
 	// A copy: the base may be looking at e, which is the cause of the attempt's context.
-	ended := &attemptTimeoutError{after: e.after, body: isBuffered, inner: innerError(resp, err)}
+	ended := &attemptTimeoutError{after: e.after, body: e.body, inner: innerError(resp, err)}
 	if isBuffered {
 		buffered.breakOff(ended)
 		return resp, ended

@@ -311,6 +311,7 @@ func TestAttemptTimeoutEndsWithABufferedBody(t *testing.T) {
 					n++
 					return copy(b, object[n-1:n]), nil
 				case <-req.Context().Done():
+					assert.EqualError(t, context.Cause(req.Context()), "no whole response body within 2.5s")
 					return 0, req.Context().Err()
 				}
 			}
@@ -543,4 +544,16 @@ func TestBufferedBeginningIsResumed(t *testing.T) {
 	require.NoError(t, err, "all bytes came before the error")
 	assert.Equal(t, object, got)
 	assert.Equal(t, []string{"", ""}, ranges(base), "a short one is sent again")
+}
+
+// What a resumption has brought is not lost if it breaks off.
+func TestResumptionIsNotBuffered(t *testing.T) {
+	p := resumes
+	p.BufferBytes = 30
+	p.OnRetry = func(a retryhttp.Attempt) { assert.Nil(t, a.Body) }
+	base := script.New(cutAfter(10), restUntil(10, 20, errLost), script.Status(503), rest(20))
+	got, err := download(t, base, p)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Equal(t, []string{"", "bytes=10-35", "bytes=20-35", "bytes=20-35"}, ranges(base))
 }

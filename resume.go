@@ -77,7 +77,6 @@ func (c *call) makeResumable(made *upcoming, got *result) {
 	resp.Body = &download{
 		whole:  whole,
 		offset: whole.begin,
-		part:   part{continuation: continuation{until: whole.end}},
 		body:   resp.Body,
 		origin: origin{
 			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request,
@@ -88,27 +87,25 @@ func (c *call) makeResumable(made *upcoming, got *result) {
 
 // Read returns the next bytes of the representation, from whichever response.
 func (d *download) Read(p []byte) (int, error) {
-	for {
-		if d.failed != nil {
-			return 0, d.failed
-		}
+	for d.failed == nil {
 		if d.broke != nil {
 			d.resume()
 			continue
 		}
 		n, err := d.readPart(p)
-		if err != nil && d.isBreak(err) {
-			d.broke = err
-			if n == 0 {
-				continue
-			}
-			err = nil
+		if err == nil {
+			return n, nil
 		}
-		if err != nil {
+		if !d.isBreak(err) {
 			d.release()
+			return n, err
 		}
-		return n, err
+		d.broke = err
+		if n > 0 {
+			return n, nil
+		}
 	}
+	return 0, d.failed
 }
 
 // readPart reads from the body at hand. It drops what comes before the offset. Of a
@@ -125,8 +122,8 @@ func (d *download) readPart(p []byte) (int, error) {
 		}
 	}
 	if d.part.resumed {
-		if d.offset == d.part.until {
-			return 0, d.endOfPart(io.EOF)
+		if d.offset == d.part.until && len(p) > 0 {
+			return 0, d.readEnd(p[:1])
 		}
 		p = p[:min(int64(len(p)), d.part.until-d.offset)]
 	}
@@ -140,6 +137,15 @@ func (d *download) readPart(p []byte) (int, error) {
 		err = d.endOfPart(err)
 	}
 	return n, err
+}
+
+// readEnd reads what follows on the last byte that counts, as a rule the end, so that the
+// connection may serve again. Whatever comes, the caller gets none of it.
+func (d *download) readEnd(scratch []byte) error {
+	if n, err := d.body.Read(scratch); n == 0 && err == nil {
+		return nil
+	}
+	return d.endOfPart(io.EOF)
 }
 
 // endOfPart returns what the end of the body at hand means. Once all bytes have come, any

@@ -96,6 +96,53 @@ func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
 	})
 }
 
+// The bytes that came with the error are delivered, and then the caller has enough.
+func TestCloseAfterABreakIsTheEnd(t *testing.T) {
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		resp, err := cutAfter(0)(req)
+		resp.Body = &hookedBody{read: func(p []byte) (int, error) { return copy(p, object[:10]), errLost }}
+		return resp, err
+	})
+	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	n, err := resp.Body.Read(make([]byte, 10))
+	require.NoError(t, err)
+	require.Equal(t, 10, n)
+	require.NoError(t, resp.Body.Close())
+	_, err = resp.Body.Read(make([]byte, 10))
+	assert.Equal(t, http.ErrBodyReadAfterClose, err)
+	assert.Len(t, base.Requests(), 1)
+}
+
+// The end of a chunked body comes after its last byte.
+func TestResumptionLeavesAConnectionThatServesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Etag", `"v1"`)
+			if r.Header.Get("Range") == "" {
+				w.Header().Set("Content-Length", "36")
+				_, _ = io.WriteString(w, object[:10])
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("Content-Range", "bytes 10-35/36")
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = io.WriteString(w, object[10:])
+			_ = http.NewResponseController(w).Flush()
+		}))
+		defer stop()
+		got, err := download(t, base, resumes)
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		synctest.Wait()
+		req := get(t, t.Context())
+		req.Header.Set("Range", "bytes=10-")
+		_, err = readAll(t, base, resumes, req)
+		require.NoError(t, err)
+		assert.Equal(t, 2, n.Dials(), "one that broke, and one that served again")
+	})
+}
+
 // Each response's body is closed once it has broken off, and the last by the caller.
 func TestResumeClosesWhatItHasRead(t *testing.T) {
 	var bodies []*piece

@@ -298,6 +298,48 @@ func TestLimiterBelowThatForbidsAWaitCostsNoBudget(t *testing.T) {
 	}
 }
 
+func TestLargeDownloadOutlastsABadLine(t *testing.T) {
+	const size, piece = 64 << 20, 2 << 20
+	stalls := 0
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		if stalls++; stalls%2 == 0 {
+			http.ServeContent(&cutWriter{w, piece}, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
+			return
+		}
+		http.ServeContent(&stalledWriter{w, piece, r.Context()}, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
+	}, func(t *testing.T, base http.RoundTripper) {
+		start := time.Now()
+		resp, err := retryhttp.New(base, largeDownload).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		n, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		assert.EqualValues(t, size, n)
+		assert.Equal(t, size/piece, stalls)
+		assert.Less(t, time.Since(start), size/piece*(largeDownload.StallTimeout+time.Second))
+	})
+}
+
+func TestSmallAnswerIsWholeInTime(t *testing.T) {
+	first := true
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if first {
+			first = false
+			_, _ = io.WriteString(w, `{"half`)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, `{"half":2}`)
+	}, func(t *testing.T, base http.RoundTripper) {
+		start := time.Now()
+		got, err := download(t, base, smallAnswers)
+		require.NoError(t, err)
+		assert.Equal(t, `{"half":2}`, got)
+		assert.Less(t, time.Since(start), smallAnswers.AttemptTimeout+time.Second)
+	})
+}
+
 func TestCommandIsOverWhileSomebodyStillLooks(t *testing.T) {
 	for name, server := range map[string]http.HandlerFunc{
 		"silent": hang,

@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -108,6 +109,53 @@ func ExamplePolicy_largeUpload() {
 	req.Header.Set("Expect", "100-continue") // so that a refusal comes before the file is sent
 	show(client.Do(req))
 	// Output: 200 OK
+}
+
+var largeDownload = retryhttp.Policy{
+	Resume:         true,
+	StallTimeout:   30 * time.Second,
+	AttemptTimeout: 30 * time.Second,
+	MaxRetryAfter:  10 * time.Minute,
+	Budget:         &retryhttp.TokenBucket{Burst: 50}, // a break costs a token
+}
+
+// The file is large, and the line is bad.
+func ExamplePolicy_largeDownload() {
+	server := serverCutting(1)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, largeDownload)}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	fmt.Println(n, "bytes,", err)
+	// Output: 1000000 bytes, <nil>
+}
+
+var smallAnswers = retryhttp.Policy{
+	BufferBytes:    1 << 20,
+	AttemptTimeout: 10 * time.Second, // it includes the body
+}
+
+// The answers are JSON documents, and half of one is worth nothing.
+func ExamplePolicy_smallAnswers() {
+	server := serverCutting(1)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, smallAnswers)}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	fmt.Println(n, "bytes,", err)
+	// Output: 1000000 bytes, <nil>
 }
 
 var limited = retryhttp.Policy{

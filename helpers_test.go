@@ -649,3 +649,36 @@ func serverLimiting(credential string) *httptest.Server {
 		w.Header().Set("RateLimit", `"default";r=0;t=1`)
 	}))
 }
+
+// serverCutting starts a server that has a million bytes. It breaks off in the middle of its
+// first answers.
+func serverCutting(answers int64) *httptest.Server {
+	content := strings.NewReader(strings.Repeat("0123456789", 100_000))
+	var requests atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) <= answers {
+			w = &cutWriter{w, content.Size() / 2}
+		}
+		w.Header().Set("Etag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(content, 0, content.Size()))
+	}))
+	srv.Config.ErrorLog = discardLog
+	srv.Start()
+	return srv
+}
+
+// cutWriter breaks the connection off instead of writing more than left bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int64
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p[:min(int64(len(p)), w.left)])
+	w.left -= int64(n)
+	if n < len(p) {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
+}

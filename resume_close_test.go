@@ -294,3 +294,18 @@ func TestResumptionWaitsWhileItsHostIsClosed(t *testing.T) {
 		assert.GreaterOrEqual(t, base.Waits()[0], 3*time.Second)
 	})
 }
+
+// The answers to resumptions are results of their host like others.
+func TestResumptionThatIsRefusedClosesItsHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.Gate = &retryhttp.Gate{}
+		p.MaxAttempts = 2
+		_, err := download(t, script.New(cutAfter(10), script.Status(429, "Retry-After", "3")), p)
+		require.ErrorIs(t, err, errLost)
+		base := script.New(script.Status(500), script.Status(200))
+		_, err = download(t, base, p)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, base.Waits()[0], 3*time.Second)
+	})
+}

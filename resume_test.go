@@ -74,7 +74,11 @@ func TestResumeIsReported(t *testing.T) {
 		p.Backoff = retryhttp.Linear(time.Second, 0)
 		p.OnRetry = func(a retryhttp.Attempt) { retries = append(retries, a) }
 		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-		base := script.New(cutAfter(10), script.Status(503), restUntil(10, 20, errLost), rest(20, "Etag", `"v2"`))
+		busy := func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Minute)
+			return script.Response(req, 503), nil
+		}
+		base := script.New(cutAfter(10), busy, restUntil(10, 20, errLost), rest(20, "Etag", `"v2"`))
 		_, err := download(t, base, p)
 		require.ErrorIs(t, err, errLost)
 
@@ -97,9 +101,9 @@ func TestResumeIsReported(t *testing.T) {
 			}
 		}
 		assert.Equal(t, `level=INFO msg="retrying request" method=GET url=http://host.example/path error="connection lost" attempt=1 elapsed=0s wait=1s offset=10
-level=INFO msg="retrying request" method=GET url=http://host.example/path status=503 attempt=2 elapsed=0s wait=2s offset=10
+level=INFO msg="retrying request" method=GET url=http://host.example/path status=503 attempt=2 elapsed=1m0s wait=2s offset=10
 level=INFO msg="retrying request" method=GET url=http://host.example/path error="connection lost" attempt=3 elapsed=0s wait=3s offset=20
-level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: the answer has another ETag, or a weak one, or none" attempts=4 elapsed=6s waited=6s held=0s stop=final ambiguous=false offset=20
+level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: the answer has another ETag, or a weak one, or none" attempts=4 elapsed=1m6s waited=6s held=0s stop=final ambiguous=false offset=20
 `, logged.String())
 	})
 }

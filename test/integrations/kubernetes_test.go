@@ -72,6 +72,14 @@ func namespace(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, `{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}`)
 }
 
+// sendEvent is what a watch sends of a namespace that was added.
+func sendEvent(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	io.WriteString(w, `{"type": "ADDED", "object": `)
+	namespace(w, r)
+	io.WriteString(w, `}`)
+}
+
 func busy(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "0") // client-go has another go at once
@@ -142,9 +150,7 @@ func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			http.NewResponseController(w).Flush()
 			time.Sleep(time.Hour) // nothing happens
-			io.WriteString(w, `{"type": "ADDED", "object": `)
-			namespace(w, r)
-			io.WriteString(w, `}`)
+			sendEvent(w, r)
 		}, 503)
 		defer stop()
 		policy := kubernetesUnlimited

@@ -2,6 +2,7 @@ package integrations_test
 
 import (
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -115,5 +116,36 @@ func TestProxyEndsItsRetriesInTime(t *testing.T) {
 		assert.Equal(t, http.StatusServiceUnavailable, resp.Code)
 		assert.LessOrEqual(t, time.Since(start), proxyPolicy.MaxElapsed)
 		assert.GreaterOrEqual(t, time.Since(start), 20*time.Second, "there was one")
+	})
+}
+
+// A backend that falls silent in a body is left, and its client sees that the answer is not
+// whole.
+func TestProxyEndsABodyThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, _ = io.WriteString(w, "he")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		defer stop()
+		policy := proxyPolicy
+		policy.StallTimeout = time.Minute
+		proxy := newProxy(&url.URL{Scheme: "http", Host: "backend.example"}, base, policy)
+		proxy.FlushInterval = -1 // what came arrives
+		proxy.ErrorLog = log.New(io.Discard, "", 0)
+		defer proxy.Transport.(*retryhttp.Transport).CloseIdleConnections()
+		_, front, stopProxy := memnet.Serve(proxy)
+		defer stopProxy()
+
+		start := time.Now()
+		resp, err := (&http.Client{Transport: front}).Get("http://proxy.example")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		got, err := io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, "he", string(got))
+		assert.Equal(t, policy.StallTimeout, time.Since(start))
 	})
 }

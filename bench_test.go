@@ -1,10 +1,14 @@
 package retryhttp_test
 
 import (
+	"bytes"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/retryhttp/retryhttp"
 )
@@ -102,6 +106,75 @@ func BenchmarkStreamWithoutRetries(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// downloadSize is what one iteration of BenchmarkDownload reads.
+const downloadSize = 64 << 20
+
+// BenchmarkDownload reads a large body, which does not break off, from a loopback socket.
+func BenchmarkDownload(b *testing.B) {
+	block := make([]byte, 256<<10) // the server holds no more of the body
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(downloadSize))
+		w.Header().Set("ETag", `"one"`)
+		for range downloadSize / len(block) {
+			_, _ = w.Write(block)
+		}
+	}))
+	defer srv.Close()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	for _, way := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"bare", base},
+		{"Resume", retryhttp.New(base, retryhttp.Policy{Resume: true})},
+		{"Resume+StallTimeout", retryhttp.New(base, retryhttp.Policy{Resume: true, StallTimeout: time.Minute})},
+		{"StallTimeout", retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Minute})},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			buf := make([]byte, 32<<10)
+			b.ReportAllocs()
+			b.SetBytes(downloadSize)
+			for b.Loop() {
+				readDownload(b, way.rt, srv.URL, buf)
+			}
+		})
+	}
+}
+
+// readDownload GETs url and reads the whole download, a buffer at a time.
+func readDownload(b *testing.B, rt http.RoundTripper, url string, buf []byte) {
+	req, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer resp.Body.Close()
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{resp.Body}, buf)
+	if err != nil || n != downloadSize {
+		b.Fatal(n, err)
+	}
+}
+
+// BenchmarkBufferedJSON reads 2 KiB of JSON, as part of the attempt and after it.
+func BenchmarkBufferedJSON(b *testing.B) {
+	json := bytes.Repeat([]byte("1,"), 1<<10)
+	for _, length := range []int64{int64(len(json)), -1} {
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			body := io.NopCloser(bytes.NewReader(json))
+			return &http.Response{StatusCode: 200, Body: body, Request: req, ContentLength: length}, nil
+		})
+		name := "length " + strconv.FormatInt(length, 10)
+		b.Run(name+"/bare", func(b *testing.B) { run(b, base, requestKinds[0].make()) })
+		b.Run(name+"/BufferBytes", func(b *testing.B) {
+			run(b, retryhttp.New(base, retryhttp.Policy{BufferBytes: 64 << 10}), requestKinds[0].make())
+		})
 	}
 }
 

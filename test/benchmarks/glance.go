@@ -3,6 +3,7 @@ package benchmarks
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // glance is the summary that the README has too.
@@ -17,8 +18,12 @@ func (r *report) glance() string {
 		cell  func(name string) string
 	}{
 		{
-			fmt.Sprintf("of %d things that this library sets out to do, does", len(probes)),
-			func(name string) string { return fmt.Sprint(yes(of(r.probes, name))) },
+			fmt.Sprintf("of %d things that this library sets out to do, does, some with an option", len(probes)),
+			func(name string) string { return fmt.Sprint(good(of(r.probes, name))) },
+		},
+		{
+			"a body that breaks off arrives whole: 2 KiB of JSON; a download of 4 MiB",
+			func(name string) string { return brokenBodies(of(r.probes, name)) },
 		},
 		{"GET that succeeds: CPU time, × bare", func(name string) string { return cpuRatio(r.costs.get, name) }},
 		{"GET that succeeds: allocations above bare", func(name string) string { return allocations(r.costs.get, name) }},
@@ -73,13 +78,27 @@ func allocations(results []result, name string) string {
 	return count(named(results, name).above.allocs)
 }
 
-func yes(verdicts []verdict) (n int) {
+func good(verdicts []verdict) (n int) {
 	for _, v := range verdicts {
-		if v.yes {
+		if v.good() {
 			n++
 		}
 	}
 	return n
+}
+
+// brokenBodies is what became of a short body and of a download.
+func brokenBodies(verdicts []verdict) string {
+	cells := make([]string, 2)
+	for i := range verdicts {
+		switch probes[i].name {
+		case brokenJSON:
+			cells[0] = verdicts[i].String()
+		case brokenDownload:
+			cells[1] = verdicts[i].String()
+		}
+	}
+	return strings.Join(cells, "; ")
 }
 
 func heldInMemory(h held) string {

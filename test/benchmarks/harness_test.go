@@ -65,6 +65,27 @@ var mangling = peer{
 	},
 }
 
+// cutting has the bodies that broke off end as if they were whole.
+var cutting = peer{
+	name: "cutting",
+	build: func(base http.RoundTripper, _ settings) doer {
+		return &http.Client{Transport: roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if err != nil {
+				return nil, err
+			}
+			came, _ := io.ReadAll(resp.Body)
+			resp.Body = io.NopCloser(strings.NewReader(string(came)))
+			return resp, nil
+		})}
+	},
+}
+
+func TestHalfABodyIsNoticed(t *testing.T) {
+	assert.Equal(t, verdict{}, shortBodyBreaksOff(t, cutting))
+	assert.Equal(t, verdict{}, downloadBreaksOff(t, cutting))
+}
+
 func TestHalfAnUploadIsNoticed(t *testing.T) {
 	body, err := newPayload(t.TempDir(), 1<<20)
 	require.NoError(t, err)
@@ -124,6 +145,23 @@ func TestComparisonIsWithTheFloorOfTheSameRound(t *testing.T) {
 	assert.InDelta(t, 960, results[1].above.bytes, 10)
 	assert.InDelta(t, 0, results[1].above.allocs, 0.1)
 	assert.InDelta(t, 0, results[2].above.bytes, 10)
+}
+
+func TestADownloadOfAnotherLengthIsNoticed(t *testing.T) {
+	for body, want := range map[string]string{"as long": "", "short": "unexpected EOF", "much longer": "1 bytes"} {
+		d := &downloading{url: nowhere, rt: roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			resp := answer(req, http.StatusOK, io.NopCloser(strings.NewReader(body)))
+			resp.ContentLength = int64(len("as long"))
+			return resp, nil
+		})}
+		_, err := d.turn()
+		if want == "" {
+			require.NoError(t, err)
+			assert.Nil(t, d.body, "the next turn starts anew")
+			continue
+		}
+		assert.ErrorContains(t, err, want)
+	}
 }
 
 func TestEveryPeerHasAVersion(t *testing.T) {

@@ -27,6 +27,7 @@ type settings struct {
 	wait     time.Duration // before each retry
 	retryAll bool          // no budget: the experiment is about retrying every request
 	keepLast bool          // have the last response returned, where that is an option
+	bodies   bodies
 }
 
 // doer sends requests, as an http.Client does.
@@ -43,6 +44,7 @@ type peer struct {
 	// succeeds.
 	retries  bool
 	keepLast string // the option that settings.keepLast sets; "" is none
+	bodies   bodyOptions
 	build    func(base http.RoundTripper, s settings) doer
 }
 
@@ -58,8 +60,20 @@ var peers = []peer{
 		// The default Policy, except for the waits and the number of attempts.
 		// The budget is off where retryAll asks for that, and else as it is.
 		name: "retryhttp", module: "github.com/retryhttp/retryhttp", retries: true,
+		bodies: bodyOptions{whole: "BufferBytes", resume: "Resume", bad: "BufferBytes and Classify"},
 		build: func(base http.RoundTripper, s settings) doer {
-			p := retryhttp.Policy{MaxAttempts: s.attempts, Backoff: retryhttp.Constant(s.wait)}
+			p := retryhttp.Policy{MaxAttempts: s.attempts, Backoff: retryhttp.Constant(s.wait), Resume: s.bodies.resume}
+			if s.bodies.whole {
+				p.BufferBytes = 64 << 10
+			}
+			if s.bodies.bad != nil {
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					if a.Body != nil && s.bodies.bad(a.Body) {
+						return retryhttp.Retryable
+					}
+					return retryhttp.Classify(a)
+				}
+			}
 			if s.retryAll {
 				p.Budget = retryhttp.Unlimited{}
 			}
@@ -69,33 +83,49 @@ var peers = []peer{
 	{
 		// As its README says for those who have an *http.Request:
 		// StandardClient, an http.Client with another one in its transport.
-		// The default CheckRetry and Backoff.
+		// The default CheckRetry and Backoff. A CheckRetry of one's own has the
+		// response.
 		name: "go-retryablehttp", module: "github.com/hashicorp/go-retryablehttp", retries: true,
-		keepLast: "PassthroughErrorHandler",
+		keepLast: "PassthroughErrorHandler", bodies: allBodies("CheckRetry"),
 		build: func(base http.RoundTripper, s settings) doer {
-			return newRetryable(base, s).StandardClient()
+			c := newRetryable(base, s)
+			if s.bodies.whole {
+				c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+					again, checkErr := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+					return again || checkErr == nil && s.bodies.refuses(resp), checkErr
+				}
+			}
+			return c.StandardClient()
 		},
 	},
 	{
 		// The same, called with a Request of its own, which takes a *bytes.Reader,
-		// an *os.File and any other io.ReadSeeker as they are.
+		// an *os.File and any other io.ReadSeeker as they are. It takes a handler
+		// as well, whose errors are retried.
 		name: "go-retryablehttp, own Request", module: "github.com/hashicorp/go-retryablehttp", retries: true,
-		keepLast: "PassthroughErrorHandler",
+		keepLast: "PassthroughErrorHandler", bodies: allBodies("SetResponseHandler"),
 		build: func(base http.RoundTripper, s settings) doer {
-			return retryable{newRetryable(base, s)}
+			return retryable{newRetryable(base, s), s.bodies}
 		},
 	},
 	{
 		// There is no default: a rule is put together. This one has the
 		// idempotent methods, the statuses that the others have, and the errors
 		// of the example in its documentation. No rule for Retry-After comes
-		// with it; a DelayFn could be written that honors it.
-		name: "rehttp", module: "github.com/PuerkitoBio/rehttp", retries: true,
+		// with it; a DelayFn could be written that honors it. A RetryFn of one's own
+		// has the response.
+		name: "rehttp", module: "github.com/PuerkitoBio/rehttp", retries: true, bodies: allBodies("RetryFn"),
 		build: func(base http.RoundTripper, s settings) doer {
+			failed := []rehttp.RetryFn{
+				rehttp.RetryStatuses(408, 429), rehttp.RetryStatusInterval(500, 600), rehttp.RetryTemporaryErr(),
+			}
+			if s.bodies.whole {
+				failed = append(failed, func(a rehttp.Attempt) bool { return s.bodies.refuses(a.Response) })
+			}
 			rule := rehttp.RetryAll(
 				rehttp.RetryMaxRetries(s.attempts-1),
 				rehttp.RetryHTTPMethods("GET", "HEAD", "OPTIONS", "PUT", "DELETE"),
-				rehttp.RetryAny(rehttp.RetryStatuses(408, 429), rehttp.RetryStatusInterval(500, 600), rehttp.RetryTemporaryErr()),
+				rehttp.RetryAny(failed...),
 			)
 			return &http.Client{Transport: rehttp.NewTransport(base, rule, rehttp.ConstDelay(s.wait))}
 		},
@@ -104,11 +134,14 @@ var peers = []peer{
 		// The builder for HTTP, which knows 429, 5xx and Retry-After. A budget of
 		// its own exists (of retries in flight) and is off by default.
 		name: "failsafe-go", module: "github.com/failsafe-go/failsafe-go", retries: true,
-		keepLast: "ReturnLastFailure",
+		keepLast: "ReturnLastFailure", bodies: allBodies("HandleIf"),
 		build: func(base http.RoundTripper, s settings) doer {
 			b := failsafehttp.NewRetryPolicyBuilder().WithMaxAttempts(s.attempts).WithDelay(s.wait)
 			if s.keepLast {
 				b = b.ReturnLastFailure()
+			}
+			if s.bodies.whole {
+				b = b.HandleIf(func(resp *http.Response, _ error) bool { return s.bodies.refuses(resp) })
 			}
 			return &http.Client{Transport: failsafehttp.NewRoundTripper(base, b.Build())}
 		},
@@ -117,8 +150,9 @@ var peers = []peer{
 		// It has no way to send an *http.Request, so one of its own is made from
 		// it, with the body as its documentation has it: the io.Reader itself.
 		// Its conditions for 429 and 5xx are not on by default. The response is
-		// not parsed, as by the others.
-		name: "resty", module: "resty.dev/v3", retries: true,
+		// not parsed, as by the others. Its Bytes and String would take a body that
+		// breaks off for a whole one. A condition of one's own has the response.
+		name: "resty", module: "resty.dev/v3", retries: true, bodies: allBodies("AddRetryConditions"),
 		build: func(base http.RoundTripper, s settings) doer {
 			c := resty.NewWithClient(&http.Client{Transport: base}).
 				SetLogger(silent{}).
@@ -128,13 +162,17 @@ var peers = []peer{
 				SetRetryMaxWaitTime(s.wait).
 				SetRetryDelayStrategy(resty.RetryConstantDelayStrategy(s.wait)).
 				AddRetryConditions(resty.RetryConditionStatusTooManyRequests, resty.RetryConditionStatus5XX)
+			if s.bodies.whole {
+				c.AddRetryConditions(func(r *resty.Response, _ error) bool { return s.bodies.refuses(r.RawResponse) })
+			}
 			return restyClient{c}
 		},
 	},
 	{
 		// The README's client with a retrier, without jitter. Its waits are whole
 		// milliseconds, and one follows the last attempt too. It does not look at
-		// the method, at 429, or at Retry-After.
+		// the method, at 429, or at Retry-After. Its plugins see each response, and
+		// cannot have it retried.
 		name: "heimdall", module: "github.com/gojek/heimdall/v7", retries: true,
 		build: func(base http.RoundTripper, s settings) doer {
 			return httpclient.NewClient(
@@ -148,13 +186,19 @@ var peers = []peer{
 		// The pipeline with its default policies except telemetry, which is
 		// off. The backoff is exponential from the wait that is asked for, up to
 		// a minute; MaxRetryDelay, which would make it constant, would cap the
-		// Retry-After as well. The response is streamed, as by the others.
+		// Retry-After as well. The response is streamed, as by the others, except
+		// where bodies are to arrive whole: by default it downloads them.
 		name: "azcore", module: "github.com/Azure/azure-sdk-for-go/sdk/azcore", retries: true,
+		bodies: bodyOptions{whole: byDefault, resume: byDefault, bad: "ShouldRetry"},
 		build: func(base http.RoundTripper, s settings) doer {
 			delay := max(s.wait, 1) // what is documented as none, a negative one, waits for MaxRetryDelay
-			return azure{runtime.NewPipeline("benchmarks", "v0.0.0", runtime.PipelineOptions{}, &policy.ClientOptions{
+			retry := policy.RetryOptions{MaxRetries: int32(s.attempts - 1), RetryDelay: delay}
+			if s.bodies.bad != nil { // it replaces the statuses too, of which that experiment has none
+				retry.ShouldRetry = func(resp *http.Response, err error) bool { return err != nil || s.bodies.refuses(resp) }
+			}
+			return azure{!s.bodies.whole, runtime.NewPipeline("benchmarks", "v0.0.0", runtime.PipelineOptions{}, &policy.ClientOptions{
 				Transport: &http.Client{Transport: base},
-				Retry:     policy.RetryOptions{MaxRetries: int32(s.attempts - 1), RetryDelay: delay},
+				Retry:     retry,
 				Telemetry: policy.TelemetryOptions{Disabled: true},
 			})}
 		},
@@ -205,7 +249,10 @@ func newRetryable(base http.RoundTripper, s settings) *retryablehttp.Client {
 	return c
 }
 
-type retryable struct{ client *retryablehttp.Client }
+type retryable struct {
+	client *retryablehttp.Client
+	bodies bodies
+}
 
 func (r retryable) Do(req *http.Request) (*http.Response, error) {
 	var body any // a nil io.Reader would be one that is read
@@ -217,6 +264,14 @@ func (r retryable) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	own.Header = req.Header
+	if r.bodies.whole {
+		own.SetResponseHandler(func(resp *http.Response) error {
+			if r.bodies.refuses(resp) {
+				return errRefused
+			}
+			return nil
+		})
+	}
 	return r.client.Do(own)
 }
 
@@ -241,14 +296,19 @@ func (silent) Errorf(string, ...any) {}
 func (silent) Warnf(string, ...any)  {}
 func (silent) Debugf(string, ...any) {}
 
-type azure struct{ pipeline runtime.Pipeline }
+type azure struct {
+	streams  bool
+	pipeline runtime.Pipeline
+}
 
 func (a azure) Do(req *http.Request) (*http.Response, error) {
 	own, err := newAzure(req)
 	if err != nil {
 		return nil, err
 	}
-	runtime.SkipBodyDownload(own)
+	if a.streams {
+		runtime.SkipBodyDownload(own)
+	}
 	return a.pipeline.Do(own)
 }
 

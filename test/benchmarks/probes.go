@@ -24,8 +24,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// verdict is whether a peer does the good thing, and if not, what it does, or
-// which of its options does.
+// verdict is whether a peer does the good thing, and if not, which of its options
+// does. The note says how it does that, or what it does instead.
 type verdict struct {
 	yes    bool
 	note   string
@@ -33,16 +33,21 @@ type verdict struct {
 }
 
 func (v verdict) String() string {
+	text := "no"
 	switch {
 	case v.yes:
-		return "yes"
+		text = "yes"
 	case v.option != "":
-		return "with " + v.option
-	case v.note != "":
-		return "no: " + v.note
+		text = "with " + v.option
 	}
-	return "no"
+	if v.note != "" {
+		text += ": " + v.note
+	}
+	return text
 }
+
+// good reports whether the peer does the good thing, with an option if need be.
+func (v verdict) good() bool { return v.yes || v.option != "" }
 
 // probe tries one good thing.
 type probe struct {
@@ -53,6 +58,12 @@ type probe struct {
 
 // backoff is the wait of the probes where nothing else is said.
 const backoff = 10 * time.Millisecond
+
+// These have a line of their own at a glance.
+const (
+	brokenJSON     = "a short body that breaks off arrives whole"
+	brokenDownload = "a download that breaks off arrives whole"
+)
 
 var probes = []probe{
 	{
@@ -301,6 +312,24 @@ var probes = []probe{
 		"an unknown authority is met once",
 		"A TLS server on loopback with a certificate that the client does not trust. Yes: it is dialed once.",
 		unknownAuthority,
+	},
+	{
+		brokenJSON,
+		"A GET with 2 KiB of JSON, of which 1 KiB comes, and then io.ErrUnexpectedEOF; the next answer is whole. " +
+			"Yes: the caller reads all of it. azcore downloads bodies by default. All other experiments except the next " +
+			"have it stream them.",
+		inBubble(shortBodyBreaksOff),
+	},
+	{
+		brokenDownload,
+		"A GET of 4 MiB with a strong ETag, whose body breaks off in the middle; the server serves ranges. Yes: the caller " +
+			"reads all of it. \"From its start\": all 4 MiB were sent again, and the caller gets them from memory.",
+		inBubble(downloadBreaksOff),
+	},
+	{
+		"a 200 can be an error by its content",
+		"A GET that is answered 200 with an error in JSON, and then with data. Yes: the caller gets the data.",
+		inBubble(errorInA200),
 	},
 }
 

@@ -24,6 +24,8 @@ type report struct {
 	asleep   []row[asleep]
 	amplify  []row[[]amplified] // at 100 % and 10 % failures
 	probes   []row[[]verdict]   // by probe
+
+	downloads []row[cost] // bare is the first
 }
 
 // sizes is how much is done.
@@ -31,16 +33,19 @@ type sizes struct {
 	Full                                                   bool
 	Upload, Early, Tries, Connections, Sleepers, Amplified int
 	FirstRounds, FirstTurn, RetryRounds, RetryTurn         int // of inTurns: how many rounds, and requests in a turn
+	DownloadRounds, Download                               int // likewise, of slices; and bytes of a whole download
 }
 
 var (
 	fullSize = sizes{
 		Full: true, Upload: 64 << 20, Early: 8 << 20, Tries: 20, Connections: 1000, Sleepers: 10_000, Amplified: 5000,
 		FirstRounds: 2000, FirstTurn: 400, RetryRounds: 500, RetryTurn: 50,
+		DownloadRounds: 640, Download: 1 << 30,
 	}
 	smallSize = sizes{
 		Upload: 1 << 20, Early: 8 << 20, Tries: 2, Connections: 10, Sleepers: 100, Amplified: 500,
 		FirstRounds: 3, FirstTurn: 10, RetryRounds: 3, RetryTurn: 10,
+		DownloadRounds: 3, Download: 2 * slice,
 	}
 )
 
@@ -81,6 +86,8 @@ func (r *report) render(versions map[string]string) (string, error) {
 		"RetriesOnLoopback": costTable(r.costs.retriesOnLoopback),
 		"Held":              r.heldTable(),
 		"Early":             r.earlyTable(),
+		"DownloadSize":      size(float64(r.sizes.Download)),
+		"Downloads":         r.downloadTable(),
 		"Opened":            r.openedTable(),
 		"Asleep":            r.asleepTable(),
 		"Amplify":           r.amplifyTable(),

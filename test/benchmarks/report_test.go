@@ -32,6 +32,7 @@ func TestReport(t *testing.T) {
 	t.Run("requests", r.measureRequests)
 	t.Run("large uploads", r.measureHeld)
 	t.Run("uploads and an early 503", r.measureEarly)
+	t.Run("downloads", r.measureDownloads)
 	t.Run("connections", r.measureOpened)
 	t.Run("sleepers", r.measureAsleep)
 	t.Run("amplification", r.measureAmplified)
@@ -97,6 +98,12 @@ func (r *report) measureEarly(t *testing.T) {
 	}
 }
 
+func (r *report) measureDownloads(t *testing.T) {
+	var err error
+	r.downloads, err = downloads(r.sizes.DownloadRounds, int64(r.sizes.Download))
+	require.NoError(t, err)
+}
+
 func (r *report) measureOpened(t *testing.T) {
 	for _, p := range retriers() {
 		got := row[[]int64]{name: p.name}
@@ -140,7 +147,7 @@ func (r *report) probe(t *testing.T) {
 		for _, pr := range probes {
 			v := pr.run(t, p)
 			if p.name == peers[ours].name {
-				assert.True(t, v.yes, "%s: %s", pr.name, v)
+				assert.True(t, v.good(), "%s: %s", pr.name, v)
 			}
 			got.got = append(got.got, v)
 		}

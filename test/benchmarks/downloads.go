@@ -13,10 +13,9 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// downloading is a download that goes on in turns, a slice in each. After its end it is
+// downloading is a download that goes on in turns, a slice at a time. After its end it is
 // started anew.
 type downloading struct {
-	name string
 	rt   http.RoundTripper
 	url  string
 	body io.ReadCloser // nil: there is none at the time
@@ -29,16 +28,16 @@ const slice = 16 << 20
 // downloads measures large downloads that do not break off. Each contender has one in
 // progress, and they take turns within it. What a download allocates is measured with
 // short ones.
-func downloads(rounds int, size int64) (rows []row[cost], err error) {
+func downloads(rounds int, size int64) ([]result, error) {
 	base, url, stop := serveDownloads(size)
 	defer stop()
-	var all []*downloading
+	var contenders []contender
 	for _, s := range downloadSubjects(base) {
-		d := &downloading{name: s.name, rt: s.got, url: url}
+		d := &downloading{rt: s.got, url: url}
 		defer d.stop()
-		all = append(all, d)
+		contenders = append(contenders, contender{s.name, d.run})
 	}
-	costs, err := inTurns(rounds, all, (*downloading).turn)
+	long, err := compare(rounds, 1, contenders)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +45,10 @@ func downloads(rounds int, size int64) (rows []row[cost], err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, c := range costs {
-		c.allocs = short[i].allocs
-		rows = append(rows, row[cost]{all[i].name, c})
+	for i := range long {
+		long[i].allocs, long[i].above.allocs = short[i].allocs, short[i].above.allocs
 	}
-	return rows, nil
+	return long, nil
 }
 
 func shortDownloads() ([]result, error) {
@@ -63,27 +61,34 @@ func shortDownloads() ([]result, error) {
 	return compare(3, 200, contenders)
 }
 
-func (d *downloading) turn() (cost, error) {
-	if d.body == nil {
-		if err := d.start(); err != nil {
-			return cost{}, naming(d.name, err)
+// run reads n slices.
+func (d *downloading) run(n int) error {
+	for range n {
+		if err := d.next(); err != nil {
+			return err
 		}
 	}
-	took, err := measureTurn(1, func(int) error { return d.read(min(slice, d.left)) })
-	if err == nil && d.left == 0 {
-		err = d.end()
-	}
-	return took, naming(d.name, err)
+	return nil
 }
 
-func (d *downloading) read(length int64) error {
-	part := io.LimitedReader{R: d.body, N: length}
-	err := discard(io.Discard, &part)
-	d.left -= length
-	if err == nil && part.N > 0 {
-		err = io.ErrUnexpectedEOF
+// next reads a slice, and sees that nothing is missing.
+func (d *downloading) next() error {
+	if d.body == nil {
+		if err := d.start(); err != nil {
+			return err
+		}
 	}
-	return err
+	part := io.LimitedReader{R: d.body, N: min(slice, d.left)}
+	d.left -= part.N
+	switch err := discard(io.Discard, &part); {
+	case err != nil:
+		return err
+	case part.N > 0:
+		return io.ErrUnexpectedEOF
+	case d.left == 0:
+		return d.end()
+	}
+	return nil
 }
 
 func (d *downloading) start() error {
@@ -99,7 +104,7 @@ func (d *downloading) start() error {
 	return nil
 }
 
-// end sees that nothing is missing and nothing follows.
+// end sees that nothing follows.
 func (d *downloading) end() error {
 	defer d.stop()
 	if n, err := d.body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -165,17 +170,16 @@ func serveDownloads(size int64) (base *http.Transport, url string, stop func()) 
 }
 
 func (r *report) downloadTable() string {
-	bare := r.downloads[floor].got
 	var rows [][]string
 	for i, d := range r.downloads {
 		cells := []string{
-			d.name, fmt.Sprintf("%.2f GB/s", slice/d.got.ns), fmt.Sprintf("%.1f %%", 100*bare.ns/d.got.ns),
-			fmt.Sprintf("%.2f", d.got.cpu/bare.cpu), count(d.got.allocs - bare.allocs),
+			d.name, fmt.Sprintf("%.2f GB/s", slice/d.ns), fmt.Sprintf("%.1f %%", 100/d.ratio),
+			fmt.Sprintf("%.2f", d.cpuRatio), count(d.above.allocs),
 		}
 		if i == floor {
-			cells[4] = fmt.Sprintf("(%.0f)", d.got.allocs)
+			cells = []string{d.name, cells[1], "100 %", "1", fmt.Sprintf("(%.0f)", d.allocs)}
 		}
 		rows = append(rows, cells)
 	}
-	return table([]string{"", "throughput", "of bare", "CPU time, × bare", "allocations above bare"}, rows)
+	return table([]string{"", "throughput", "of the first", "CPU time, × the first", "allocations above the first"}, rows)
 }

@@ -154,7 +154,7 @@ func TestADownloadOfAnotherLengthIsNoticed(t *testing.T) {
 			resp.ContentLength = int64(len("as long"))
 			return resp, nil
 		})}
-		_, err := d.turn()
+		err := d.run(1)
 		if want == "" {
 			require.NoError(t, err)
 			assert.Nil(t, d.body, "the next turn starts anew")

@@ -25,7 +25,7 @@ type report struct {
 	amplify  []row[[]amplified] // at 100 % and 10 % failures
 	probes   []row[[]verdict]   // by probe
 
-	downloads []row[cost] // bare is the first
+	downloads []result // bare is the first
 }
 
 // sizes is how much is done.
@@ -33,14 +33,14 @@ type sizes struct {
 	Full                                                   bool
 	Upload, Early, Tries, Connections, Sleepers, Amplified int
 	FirstRounds, FirstTurn, RetryRounds, RetryTurn         int // of inTurns: how many rounds, and requests in a turn
-	DownloadRounds, Download                               int // likewise, of slices; and bytes of a whole download
+	DownloadRounds, Download                               int // a slice in each round; bytes of a whole download
 }
 
 var (
 	fullSize = sizes{
 		Full: true, Upload: 64 << 20, Early: 8 << 20, Tries: 20, Connections: 1000, Sleepers: 10_000, Amplified: 5000,
 		FirstRounds: 2000, FirstTurn: 400, RetryRounds: 500, RetryTurn: 50,
-		DownloadRounds: 640, Download: 1 << 30,
+		DownloadRounds: 400, Download: 1 << 30,
 	}
 	smallSize = sizes{
 		Upload: 1 << 20, Early: 8 << 20, Tries: 2, Connections: 10, Sleepers: 100, Amplified: 500,

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,6 +298,93 @@ func TestBufferReadsWhatFits(t *testing.T) {
 			assert.EqualValues(t, 1, body.closes.Load())
 		}
 	}
+}
+
+// The buffer grows with what comes, and begins with what is declared.
+func TestBufferGrows(t *testing.T) {
+	for _, size := range []int{4095, 4096, 4097, 8192, 300_000} {
+		text := strings.Repeat("0123456789", size/10+1)[:size]
+		for _, declared := range []bool{false, true} {
+			p := buffers
+			p.BufferBytes = 1 << 20
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, text, string(a.Body)) }
+			var header []string
+			if declared {
+				header = []string{"Content-Length", strconv.Itoa(size)}
+			}
+			got, err := download(t, script.New(sends(200, text, io.EOF, header...)), p)
+			require.NoError(t, err)
+			assert.Equal(t, text, got)
+		}
+	}
+}
+
+func TestBufferOfADeclaredLengthIsMadeOnce(t *testing.T) {
+	const size = 200_000
+	p := buffers
+	p.BufferBytes = size
+	answer := sends(200, strings.Repeat("x", size), io.EOF, "Content-Length", strconv.Itoa(size))
+	rt := retryhttp.New(script.New(answer), p)
+	req := get(t, t.Context())
+	var resp *http.Response
+	bytes := allocated(func() { resp, _ = rt.RoundTrip(req) })
+	assert.Less(t, bytes, uint64(1.2*size))
+	require.NoError(t, resp.Body.Close())
+}
+
+// closable is a body that may be closed while it is read, as net/http's own may.
+type closable struct{ piece }
+
+func (*closable) ClosableWhileRead() bool { return true }
+
+// A body that has broken off is closed before the next attempt. One that came whole is
+// closed at once if that cannot take long, and otherwise by whoever is done with it.
+func TestBufferedBodyIsClosed(t *testing.T) {
+	whole, foreign := &closable{piece{text: "busy", err: io.EOF}}, &piece{text: "busy", err: io.EOF}
+	broken := &piece{text: "half", err: errLost}
+	p := buffers
+	p.OnRetry = func(a retryhttp.Attempt) {
+		switch a.Number {
+		case 1:
+			assert.EqualValues(t, 1, whole.closes.Load())
+		case 2:
+			assert.EqualValues(t, 0, foreign.closes.Load())
+		case 3:
+			assert.EqualValues(t, 1, foreign.closes.Load())
+			assert.EqualValues(t, 1, broken.closes.Load())
+		}
+	}
+	last := &piece{text: "done", err: io.EOF}
+	base := script.New(respond(503, whole), respond(503, foreign), respond(200, broken), respond(200, last))
+	got, err := download(t, base, p)
+	require.NoError(t, err)
+	assert.Equal(t, "done", got)
+	for _, closes := range []*atomic.Int32{&whole.closes, &foreign.closes, &broken.closes, &last.closes} {
+		assert.EqualValues(t, 1, closes.Load())
+	}
+}
+
+// More than a hundred Reads bring nothing, and no two in a row.
+func TestBufferTakesEmptyReads(t *testing.T) {
+	text := strings.Repeat("x", 200)
+	rest, empty := text, true
+	body := &hookedBody{read: func(b []byte) (int, error) {
+		if rest == "" {
+			return 0, io.EOF
+		}
+		if empty = !empty; empty {
+			return 0, nil
+		}
+		n := copy(b[:1], rest)
+		rest = rest[n:]
+		return n, nil
+	}}
+	p := buffers
+	p.BufferBytes = 200
+	p.MaxAttempts = 1
+	got, err := download(t, script.New(respond(200, body)), p)
+	require.NoError(t, err)
+	assert.Equal(t, text, got)
 }
 
 func TestAttemptTimeoutEndsWithABufferedBody(t *testing.T) {

@@ -60,9 +60,11 @@ func allocations(rt http.RoundTripper) float64 {
 }
 
 func TestCostOfResumeIsOneObject(t *testing.T) {
-	base := downloadOf(1 << 10)
-	ours := allocations(retryhttp.New(base, retryhttp.Policy{Resume: true}))
-	assert.Equal(t, 1.0, ours-allocations(base))
+	byDate := http.Header{"Last-Modified": {"Thu, 01 Jan 2026 00:00:00 GMT"}, "Date": {"Thu, 01 Jan 2026 00:01:00 GMT"}}
+	for name, base := range map[string]*whole{"by tag": downloadOf(1 << 10), "by date": {byDate, 1 << 10, true}} {
+		ours := allocations(retryhttp.New(base, retryhttp.Policy{Resume: true}))
+		assert.Equal(t, 1.0, ours-allocations(base), name)
+	}
 }
 
 func TestCostOfResumeDoesNotGrowWithTheDownload(t *testing.T) {
@@ -75,6 +77,7 @@ func TestCostOfResumeDoesNotGrowWithTheDownload(t *testing.T) {
 func TestCostOfResumeIsNothingIfTheBodyCannotBeResumed(t *testing.T) {
 	for name, base := range map[string]*whole{
 		"weak tag": {http.Header{"Etag": {`W/"one"`}}, 1 << 10, true},
+		"no tag":   {http.Header{"Date": {"Thu, 01 Jan 2026 00:00:00 GMT"}}, 1 << 10, true},
 		"no end":   {http.Header{"Etag": {`"one"`}}, 1 << 10, false},
 	} {
 		t.Run(name, func(t *testing.T) {

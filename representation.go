@@ -194,6 +194,9 @@ func strongTag(h http.Header) string {
 // strongDate returns the Last-Modified of h if it is a strong validator, or "".
 func strongDate(h http.Header) string {
 	line := onlyLine(h, "Last-Modified")
+	if line == "" {
+		return "" // at once: a failing look at a date allocates
+	}
 	modified, ok := httpDate(line)
 	date, dated := httpDate(onlyLine(h, "Date"))
 	if !ok || !dated || date.Sub(modified) < clockSkew {

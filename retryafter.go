@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"bytes"
 	"math"
 	"net/http"
 	"strconv"
@@ -99,8 +100,9 @@ func httpDate(v string) (time.Time, bool) {
 			continue
 		}
 		day, rest, _ := strings.Cut(v, " ")
-		_, exact, _ := strings.Cut(t.Format(form), " ")
-		if rest == exact && day == strings.ToUpper(day[:1])+strings.ToLower(day[1:]) {
+		var buf [len("Wednesday, 31-Dec-99 23:59:59 GMT")]byte
+		_, exact, _ := bytes.Cut(t.AppendFormat(buf[:0], form), []byte(" "))
+		if rest == string(exact) && day == strings.ToUpper(day[:1])+strings.ToLower(day[1:]) {
 			return t, true
 		}
 	}

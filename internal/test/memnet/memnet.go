@@ -17,6 +17,7 @@ type Network struct {
 	done  chan struct{}
 	close sync.Once
 	dials atomic.Int64
+	open  atomic.Int64
 }
 
 // New returns a Network that listens.
@@ -28,9 +29,10 @@ func New() *Network {
 // [http.Transport.DialContext].
 func (n *Network) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	n.dials.Add(1)
-	client, server := net.Pipe()
+	client, server := n.pipe()
 	select {
 	case n.conns <- server:
+		n.open.Add(1)
 		return client, nil
 	case <-n.done:
 		return nil, &net.OpError{Op: "dial", Net: network, Err: net.ErrClosed}
@@ -41,6 +43,9 @@ func (n *Network) Dial(ctx context.Context, network, addr string) (net.Conn, err
 
 // Dials returns how often Dial was called.
 func (n *Network) Dials() int { return int(n.dials.Load()) }
+
+// Conns returns how many connections its clients have open.
+func (n *Network) Conns() int { return int(n.open.Load()) }
 
 func (n *Network) Accept() (net.Conn, error) {
 	select {

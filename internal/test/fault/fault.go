@@ -5,6 +5,10 @@
 // it does the same to connections. A [Ledger] knows what each request should be,
 // and so what became of it. An [Upload] is a request's body in one of the ways
 // in which a body can be given, and counts what is closed.
+//
+// An [Object] is what a server sends to those who ask for it, in one version and then
+// another. A [Download] says how its bodies break off, and how requests for the rest are
+// answered. A [Delivery] is what the caller has got, byte by byte.
 package fault
 
 // Effect is what a fault makes of the attempt that meets it.

@@ -51,6 +51,7 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 	s := &stage{server: fault.NewServer(fault.NewLedger())}
 	s.http = httptest.NewUnstartedServer(s.server)
 	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.http.Config.ConnContext = fault.WithConn
 	s.http.Config.Protocols = new(http.Protocols)
 	s.http.Config.Protocols.SetHTTP1(!http2)
 	s.http.Config.Protocols.SetUnencryptedHTTP2(http2) // TLS would take most of the time

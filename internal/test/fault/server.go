@@ -2,6 +2,7 @@ package fault
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"math"
 	"net"
@@ -22,6 +23,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	orders  map[string][]*Fault
+	objects map[string]*Object
 	closing chan struct{}
 	hung    chan struct{}
 	hangs   sync.Once
@@ -29,7 +31,10 @@ type Server struct {
 
 // NewServer returns a Server that keeps l.
 func NewServer(l *Ledger) *Server {
-	return &Server{Ledger: l, orders: make(map[string][]*Fault), closing: make(chan struct{}), hung: make(chan struct{})}
+	return &Server{
+		Ledger: l, orders: make(map[string][]*Fault), objects: make(map[string]*Object),
+		closing: make(chan struct{}), hung: make(chan struct{}),
+	}
 }
 
 // Order has the first arrivals of the request meet faults, one each. Without any,
@@ -42,6 +47,18 @@ func (s *Server) Order(id string, faults ...*Fault) {
 		return
 	}
 	s.orders[id] = faults
+}
+
+// Offer has the request answered with an Object, where it meets no fault. Without an
+// Object, there is none any more.
+func (s *Server) Offer(id string, o *Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o == nil {
+		delete(s.objects, id)
+		return
+	}
+	s.objects[id] = o
 }
 
 // Hung is closed once a request is met by a fault that hangs.
@@ -61,9 +78,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if orders := s.orders[id]; before < len(orders) {
 		f = orders[before]
 	}
+	object := s.objects[id]
 	s.mu.Unlock()
 	if f == nil || f.Answer == nil {
-		x.Succeed()
+		if object != nil {
+			object.serve(x)
+		} else {
+			x.Succeed()
+		}
 		return
 	}
 	f.Answer(x)
@@ -141,6 +163,42 @@ func (x *Exchange) Head(status, length int, some string) {
 // abort ends the connection, or the stream of an HTTP/2 or HTTP/3 connection.
 func (x *Exchange) abort() {
 	panic(http.ErrAbortHandler)
+}
+
+// dropKey is for the function that drops a request's connection.
+type dropKey struct{}
+
+// WithDrop returns a context for the requests of a connection that drop ends as a network
+// does.
+func WithDrop(ctx context.Context, drop func()) context.Context {
+	return context.WithValue(ctx, dropKey{}, drop)
+}
+
+// WithConn is an http.Server's ConnContext, by which a connection can be reset.
+func WithConn(ctx context.Context, c net.Conn) context.Context {
+	return WithDrop(ctx, func() {
+		_ = c.(interface{ SetLinger(int) error }).SetLinger(0)
+		_ = c.Close()
+	})
+}
+
+// drop resets the request's connection.
+func (x *Exchange) drop() { x.r.Context().Value(dropKey{}).(func())() }
+
+// reset has abort end an HTTP/1 connection with a reset, as it ends a stream.
+func (x *Exchange) reset() {
+	if x.r.ProtoMajor == 1 {
+		x.drop()
+	}
+}
+
+// pause waits, unless the client goes.
+func (x *Exchange) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-x.r.Context().Done():
+	case <-x.server.closing:
+	}
 }
 
 // Hang waits until the client has gone, or the server goes. Over HTTP/1 net/http

@@ -125,7 +125,7 @@ func (s *stage) start() {
 		s.conns.Add(1)
 		context.AfterFunc(c.Context(), func() { s.conns.Add(-1) })
 		v.conn.Store(c)
-		return ctx
+		return fault.WithDrop(ctx, func() { _ = c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeInternalError), "") })
 	}}
 	ln, err := v.quic.ListenEarly(
 		http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}),

@@ -50,12 +50,16 @@ type Tally struct {
 	Spoiled   int // a success whose body broke
 	Responses int // that are not a success
 	Errors    int
+
+	Downloads int // of the requests
+	Resumed   int // of the downloads
+	Completed int // of the downloads that were resumed
 }
 
 func (t Tally) String() string {
 	return fmt.Sprintf("%d requests, %d attempts: %d succeeded, %d broke off in the answer, "+
-		"%d ended in another response, %d in an error",
-		t.Requests, t.Attempts, t.Succeeded, t.Spoiled, t.Responses, t.Errors)
+		"%d ended in another response, %d in an error; %d downloads, %d resumed, %d of these came whole",
+		t.Requests, t.Attempts, t.Succeeded, t.Spoiled, t.Responses, t.Errors, t.Downloads, t.Resumed, t.Completed)
 }
 
 func (t *Tally) add(r Result) {
@@ -66,7 +70,7 @@ func (t *Tally) add(r Result) {
 		t.Errors++
 	case r.Whole:
 		t.Succeeded++
-	case r.Status == http.StatusOK:
+	case r.Status == http.StatusOK, r.Status == http.StatusPartialContent:
 		t.Spoiled++
 	default:
 		t.Responses++
@@ -136,6 +140,7 @@ func (s Soak) start() (*soaking, error) {
 	run.server.Patience = s.Over.patience()
 	run.http = httptest.NewUnstartedServer(run.server)
 	run.http.Config.ErrorLog = log.New(io.Discard, "", 0)
+	run.http.Config.ConnContext = WithConn
 	run.http.Config.Protocols = new(http.Protocols)
 	run.http.Config.Protocols.SetHTTP1(s.Over == HTTP1)
 	run.http.Config.Protocols.SetUnencryptedHTTP2(s.Over != HTTP1)
@@ -186,6 +191,10 @@ func (s *soaking) client(random *rand.Rand, stop <-chan struct{}) {
 		}
 		n := random.Uint64() >> 1
 		id := strconv.FormatUint(n, 16)
+		if random.IntN(3) == 0 {
+			s.download(random, id, n)
+			continue
+		}
 		m, k := Methods[random.IntN(len(Methods))], Kinds[random.IntN(len(Kinds))]
 		if m.Name == "GET" {
 			k = Kinds[0]

@@ -19,6 +19,7 @@ func TestSoak(t *testing.T) {
 			total, err := fault.Soak{Clients: 50, Seed: seed, Over: over}.Run(stop, func(fault.Tally) {})
 			assert.NoError(t, err, "seed %d", seed)
 			assert.NotZero(t, total.Succeeded)
+			assert.NotZero(t, total.Downloads)
 			t.Log(total)
 		})
 	}

@@ -1,6 +1,6 @@
 // Command soak sends requests at random through one Transport, for the time that -for
-// gives. The server and the network misbehave at random. It checks that nothing is
-// lost, repeated, mixed or leaked.
+// gives. A third of them are downloads. The server and the network misbehave at random. It
+// checks that nothing is lost, repeated, mixed or leaked.
 package main
 
 import (

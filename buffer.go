@@ -32,14 +32,18 @@ func buffer(req *http.Request, resp *http.Response, limit int64) error {
 			closeResponse(resp) // a Read has panicked
 		}
 	}()
-	b.fill(resp.ContentLength, limit)
+	declared := declaredLength(resp)
+	b.fill(declared, limit)
 	filled = true
 	resp.Body = b
 	if b.err == nil {
 		return nil // the rest is read live
 	}
-	if int64(len(b.data)) == resp.ContentLength && len(b.data) > 0 && !resp.Uncompressed {
-		b.err = io.EOF // all bytes have come
+	switch came := int64(len(b.data)); {
+	case came == declared && came > 0:
+		b.err = io.EOF // whatever follows
+	case came < declared && resp.ContentLength < 0 && b.err == io.EOF:
+		b.err = io.ErrUnexpectedEOF // nobody else holds a body against its Content-Range
 	}
 	if b.err != io.EOF {
 		b.breakOff(b.err)
@@ -51,6 +55,17 @@ func buffer(req *http.Request, resp *http.Response, limit int64) error {
 		b.rest = nil
 	}
 	return nil
+}
+
+// declaredLength returns how many bytes resp's body should have, or -1 if that is unknown.
+func declaredLength(resp *http.Response) int64 {
+	if resp.Uncompressed {
+		return -1
+	}
+	if part, ok := contentRange(resp.Header); ok && resp.ContentLength < 0 && resp.StatusCode == http.StatusPartialContent {
+		return part.length()
+	}
+	return resp.ContentLength
 }
 
 // mayBuffer reports whether resp has a body, and one that its reader does not expect piece

@@ -300,6 +300,22 @@ func TestBufferReadsWhatFits(t *testing.T) {
 	}
 }
 
+// A 206 without a length ends where its range does, and not before.
+func TestBufferedRangeThatEndsEarlyIsRetried(t *testing.T) {
+	part := func(text string) script.Step { return sends(206, text, io.EOF, "Content-Range", "bytes 5-14/36") }
+	base := script.New(part(object[5:14]), part(object[5:15]))
+	got, err := download(t, base, buffers)
+	require.NoError(t, err)
+	assert.Equal(t, object[5:15], got)
+	assert.Len(t, base.Requests(), 2)
+
+	base = script.New(part(object[5:14]))
+	got, err = download(t, base, buffers)
+	assert.Equal(t, io.ErrUnexpectedEOF, err)
+	assert.Equal(t, object[5:14], got)
+	assert.Len(t, base.Requests(), 4)
+}
+
 // The buffer grows with what comes, and begins with what is declared.
 func TestBufferGrows(t *testing.T) {
 	for _, size := range []int{4095, 4096, 4097, 8192, 300_000} {

@@ -38,16 +38,16 @@ func (d Download) End(major int) DownloadEnd {
 		return first(Whole)
 	case d.Where == BeforeHeader && d.How == Stall && d.Policy == Plain:
 		return first(Broken) // at the caller's deadline
-	case d.Where == BeforeHeader, d.breaks(major) && d.breaksAttempt():
+	case d.Where == BeforeHeader:
 		return d.retried()
-	case !d.breaks(major) && d.Where == AfterLastByte:
+	case d.Where == AfterLastByte && (d.measured() || !d.breaks(major)):
 		return first(Whole)
+	case d.breaksAttempt() && (d.measured() || d.breaks(major)):
+		return d.retried()
 	case !d.breaks(major) && !d.measured():
 		return first(CutShort)
 	case !d.resumable():
 		return first(Broken)
-	case d.Where == AfterLastByte:
-		return first(Whole)
 	}
 	return d.resumed()
 }
@@ -96,7 +96,7 @@ func (d Download) breaks(major int) bool {
 // bytes, whatever happens to its connections.
 func (d Download) maySeemWhole(major int) bool {
 	switch {
-	case d.measured() && d.Policy == Resuming: // with Both, the end may come while it is buffered
+	case d.measured():
 		return false
 	case major == 1:
 		return d.Framing == Delimited
@@ -104,9 +104,11 @@ func (d Download) maySeemWhole(major int) bool {
 	return d.Cuts > 0 && d.Where >= AfterHeader && !d.breaks(major)
 }
 
-// measured reports whether the client holds a body without a length against its
-// Content-Range. It does not if the body ends while it is buffered.
-func (d Download) measured() bool { return d.Partial && d.resumable() && !d.breaksAttempt() }
+// measured reports whether the Transport holds the body against its Content-Length, or its
+// Content-Range.
+func (d Download) measured() bool {
+	return (d.Partial || d.Framing.hasLength()) && (d.resumable() || d.breaksAttempt())
+}
 
 // breaksAttempt reports whether a body breaks off while it is buffered.
 func (d Download) breaksAttempt() bool {

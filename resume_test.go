@@ -310,6 +310,17 @@ func TestResumeByDate(t *testing.T) {
 	}
 }
 
+// The bytes are those of the encoding that the caller asked for.
+func TestResumeOfAnEncodedBody(t *testing.T) {
+	first := cutAfter(10, "Content-Encoding", "br")
+	got, err := download(t, script.New(first, rest(10, "Content-Encoding", "br")), resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	got, err = download(t, script.New(first, rest(10)), resumes)
+	assert.ErrorIs(t, err, errLost)
+	assert.Equal(t, object[:10], got)
+}
+
 // A body that cannot be resumed is handed over as it came.
 func TestResumeLeavesOtherBodiesAlone(t *testing.T) {
 	post := func(req *http.Request) { req.Method = "POST"; req.Header.Set("Idempotency-Key", "k") }

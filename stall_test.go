@@ -160,6 +160,25 @@ func TestStallEndsAReadOfABaseThatLostTheContext(t *testing.T) {
 	}
 }
 
+// A body that may not be closed while it is read is freed by the attempt's context.
+func TestStallEndsAReadOfAnotherBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			body := &hookedBody{}
+			body.read = func([]byte) (int, error) {
+				<-req.Context().Done()
+				assert.Zero(t, body.closes.Load())
+				return 0, io.ErrClosedPipe
+			}
+			return respond(200, body)(req)
+		})
+		began := time.Now()
+		_, err := download(t, base, retryhttp.Policy{StallTimeout: time.Second})
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.EqualError(t, err, "the response body stalled for 1s")
+	})
+}
+
 func TestStallTimeoutLeavesA101Alone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &conn{Reader: &hookedBody{read: func(p []byte) (int, error) {

@@ -93,12 +93,27 @@ func brokenBodies(verdicts []verdict) string {
 	for i := range verdicts {
 		switch probes[i].name {
 		case brokenJSON:
-			cells[0] = verdicts[i].String()
+			cells[0] = brief(verdicts[i])
 		case brokenDownload:
-			cells[1] = verdicts[i].String()
+			cells[1] = brief(verdicts[i])
 		}
 	}
 	return strings.Join(cells, "; ")
+}
+
+// brief is a verdict without the name of its option.
+func brief(v verdict) string {
+	text := "no"
+	switch {
+	case v.yes:
+		text = "yes"
+	case v.option != "":
+		text = "option"
+	}
+	if v.note != "" {
+		text += ", " + v.note
+	}
+	return text
 }
 
 func heldInMemory(h held) string {

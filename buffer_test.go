@@ -354,7 +354,7 @@ type closable struct{ piece }
 func (*closable) ClosableWhileRead() bool { return true }
 
 // A body that has broken off is closed before the next attempt. One that came whole is
-// closed at once if that cannot take long, and otherwise by whoever is done with it.
+// closed at once if that cannot take long, and otherwise by the drain or the caller.
 func TestBufferedBodyIsClosed(t *testing.T) {
 	whole, foreign := &closable{piece{text: "busy", err: io.EOF}}, &piece{text: "busy", err: io.EOF}
 	broken := &piece{text: "half", err: errLost}

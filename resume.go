@@ -60,7 +60,7 @@ type origin struct {
 type resuming struct {
 	call
 	original *http.Request // what the resumptions' requests are made of
-	next     upcoming      // the newest attempt, or the one to come
+	next     upcoming      // the newest attempt, and then its successor
 }
 
 // makeResumable has the body of a final response resumed where it breaks off, if it can be.
@@ -139,13 +139,17 @@ func (d *download) readPart(p []byte) (int, error) {
 	return n, err
 }
 
-// readEnd reads what follows on the last byte that counts, as a rule the end, so that the
-// connection may serve again. Whatever comes, the caller gets none of it.
+// readEnd returns the error that follows on the last byte of a resumption. It reads what
+// comes after the last byte of all, which is the end as a rule: otherwise the connection
+// could not serve again. Whatever comes, the caller gets none of it.
 func (d *download) readEnd(scratch []byte) error {
+	if d.offset < d.whole.end {
+		return io.ErrUnexpectedEOF // the server sent a shorter range
+	}
 	if n, err := d.body.Read(scratch); n == 0 && err == nil {
 		return nil
 	}
-	return d.endOfPart(io.EOF)
+	return io.EOF
 }
 
 // endOfPart returns what the end of the body at hand means. Once all bytes have come, any

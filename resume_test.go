@@ -310,7 +310,7 @@ func TestResumeByDate(t *testing.T) {
 	}
 }
 
-// The bytes are those of the encoding that the caller asked for.
+// The bytes are in the encoding that the caller asked for.
 func TestResumeOfAnEncodedBody(t *testing.T) {
 	first := cutAfter(10, "Content-Encoding", "br")
 	got, err := download(t, script.New(first, rest(10, "Content-Encoding", "br")), resumes)

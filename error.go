@@ -12,14 +12,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
-// Error is what [Transport.RoundTrip] returns when there is no response. An http.Client
+// Error is what [Transport.RoundTrip] returns when there is no response, and what a Read
+// returns when [Policy.Resume] gives up. An http.Client
 // wraps it in a *url.Error, where errors.As finds it; after http.Client.Timeout it mostly
 // returns an error of its own.
 type Error struct {
 	Outcome
 	// Err is the last attempt's error. If the context ended after a response, Err
 	// names its status; if it ended before the first attempt, Err is its cause. The
-	// error of a body that could not be opened again is joined to it.
+	// error of a body that could not be opened again is joined to it. From a Read, Err
+	// wraps the body's error and the reason why it was not resumed.
 	Err error
 
 	canceled []error // on StopCanceled: the context's cause, and its Err

@@ -10,7 +10,8 @@ import (
 
 // Policy configures when a Transport retries, how long it waits, and what it reports.
 // The zero Policy is a sound default; a zero field means its default. The functions are
-// called from the goroutines that send requests, at the same time.
+// called from the goroutines that send requests or, with Resume, read bodies, at the same
+// time.
 type Policy struct {
 	MaxAttempts int           // the first included. 0: 4; 1: no retries; negative: no bound
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
@@ -74,13 +75,14 @@ type Policy struct {
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt. It
-	// must not read the response's body, which is the caller's.
+	// must not read the response's body, which is the caller's. If a buffered body broke
+	// off, the Attempt has the error, and the caller gets the response.
 	OnDone func(Attempt, Outcome)
 
 	// Logger, if not nil, gets a record at level Info for each retry, one at level
 	// Debug for each time that the Gate held the request, and one at level Warn for
-	// each request whose Stop is neither final nor canceled. Logged URLs contain only
-	// scheme, host and path.
+	// each request whose Stop is neither final nor canceled, and for each body that
+	// Resume gave up. Logged URLs contain only scheme, host and path.
 	Logger *slog.Logger
 }
 

@@ -13,9 +13,8 @@ import (
 )
 
 // Error is what [Transport.RoundTrip] returns when there is no response, and what a Read
-// returns when [Policy.Resume] gives up. An http.Client
-// wraps it in a *url.Error, where errors.As finds it; after http.Client.Timeout it mostly
-// returns an error of its own.
+// returns when [Policy.Resume] gives up. An http.Client wraps it in a *url.Error, where
+// errors.As finds it; after http.Client.Timeout it mostly returns an error of its own.
 type Error struct {
 	Outcome
 	// Err is the last attempt's error. If the context ended after a response, Err

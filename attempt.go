@@ -87,7 +87,7 @@ func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body readin
 		return nil, failure(resp, err)
 	}
 	if p.BufferBytes > 0 {
-		err = buffer(req, resp, p.BufferBytes)
+		_, err = buffer(req, resp, p.BufferBytes)
 	}
 	return resp, err
 }
@@ -123,6 +123,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, p *Policy, readi
 		body.watch(attempt)
 	}
 	resp, err := base.RoundTrip(attempt)
+	var read *buffered
 	switch {
 	case err != nil || resp == nil:
 		defer cancel(nil)
@@ -132,22 +133,22 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, p *Policy, readi
 	default:
 		body.wrap(resp, p.StallTimeout)
 		if p.BufferBytes > 0 {
-			limit.headerCame()
-			err = buffer(req, resp, p.BufferBytes)
+			limit.headerCame(body)
+			read, err = buffer(req, resp, p.BufferBytes)
 		}
 	}
 	returned = true
 	if tooLate := limit.passed(ctx); tooLate != nil {
-		return tooLate.cut(resp, err)
+		return tooLate.cut(resp, read, err)
 	}
 	return resp, err
 }
 
 // attemptLimit is the timer of Policy.AttemptTimeout. A nil one is no limit.
 type attemptLimit struct {
-	timer  *time.Timer
-	err    *attemptTimeoutError
-	header atomic.Bool // it came in time
+	timer *time.Timer
+	err   *attemptTimeoutError
+	body  atomic.Pointer[attemptBody] // that is being buffered, since the header came in time
 }
 
 // startAttemptLimit cuts the reading, too, because a base may be in a Read of the
@@ -158,16 +159,20 @@ func startAttemptLimit(after time.Duration, cancel context.CancelCauseFunc, read
 	}
 	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
 	l.timer = time.AfterFunc(after, func() {
-		l.err.body = l.header.Load()
+		body := l.body.Load()
+		l.err.body = body != nil
 		cancel(l.err)
 		reading.cut()
+		if body != nil {
+			freeRead(body)
+		}
 	})
 	return l
 }
 
-func (l *attemptLimit) headerCame() {
+func (l *attemptLimit) headerCame(body *attemptBody) {
 	if l != nil {
-		l.header.Store(true)
+		l.body.Store(body)
 	}
 }
 
@@ -215,16 +220,16 @@ type attemptTimeoutError struct {
 }
 
 // cut returns what is left of an attempt that the timeout has ended with a result: a body
-// that is in memory as a whole, what had come of it, or nothing.
-func (e *attemptTimeoutError) cut(resp *http.Response, err error) (*http.Response, error) {
-	buffered, isBuffered := bufferedBody(resp)
-	if isBuffered && err == nil && buffered.whole {
+// of which all bytes have come, what had come of it, or nothing. A clean end without a
+// length proves nothing, because the timeout itself may be its cause.
+func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error) (*http.Response, error) {
+	if read != nil && err == nil && read.complete {
 		return resp, nil
 	}
 	// A copy: the base may be looking at e, which is the cause of the attempt's context.
 	ended := &attemptTimeoutError{after: e.after, body: e.body, inner: innerError(resp, err)}
-	if isBuffered {
-		buffered.breakOff(ended)
+	if read != nil {
+		read.breakOff(ended)
 		return resp, ended
 	}
 	closeResponse(resp)

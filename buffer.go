@@ -17,13 +17,13 @@ const (
 	declaredBuffer = 256 << 10
 )
 
-// buffer reads resp's body, if it has one that may be buffered. The body that resp has
-// afterwards begins with what was read. The error is not nil if the body broke off before
-// its end, and before limit.
-func buffer(req *http.Request, resp *http.Response, limit int64) error {
+// buffer reads resp's body, if it has one that may be buffered, and returns the body that
+// resp has afterwards. It begins with what was read. The error is not nil if the body broke
+// off before its end, and before limit.
+func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, error) {
 	limit = min(limit, math.MaxInt-1)
 	if resp.Body == nil || resp.ContentLength > limit || !mayBuffer(req, resp) {
-		return nil
+		return nil, nil
 	}
 	b := &buffered{rest: resp.Body}
 	filled := false
@@ -37,24 +37,24 @@ func buffer(req *http.Request, resp *http.Response, limit int64) error {
 	filled = true
 	resp.Body = b
 	if b.err == nil {
-		return nil // the rest is read live
+		return b, nil // the rest is read live
 	}
 	switch came := int64(len(b.data)); {
-	case came == declared && came > 0:
-		b.err = io.EOF // whatever follows
+	case came == declared && came > 0 && isConnectionsEnd(b.rest, b.err):
+		b.err, b.complete = io.EOF, true
 	case came < declared && resp.ContentLength < 0 && b.err == io.EOF:
 		b.err = io.ErrUnexpectedEOF // nobody else holds a body against its Content-Range
 	}
 	if b.err != io.EOF {
 		b.breakOff(b.err)
-		return b.err
+		return b, b.err
 	}
 	b.whole = int64(len(b.data)) <= limit
-	if closing.WhileRead(b.rest) {
-		_ = b.rest.Close() // net/http's own, which does not hang
+	if closing.WhileRead(b.rest) && (!hasBody(req) || sentAtOnce(req)) {
+		_ = b.rest.Close() // it waits for an upload, and ends it over HTTP/2, but there is none
 		b.rest = nil
 	}
-	return nil
+	return b, nil
 }
 
 // declaredLength returns how many bytes resp's body should have, or -1 if that is unknown.
@@ -79,14 +79,18 @@ func mayBuffer(req *http.Request, resp *http.Response) bool {
 	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
 		return false
 	}
-	return !isStream(resp.Header.Get("Content-Type"))
+	return !isStream(mediaType(resp.Header))
+}
+
+// mediaType returns the type and subtype of h's Content-Type, in lower case.
+func mediaType(h http.Header) string {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(media))
 }
 
 // isStream reports whether a body of this media type may go on for as long as its reader
 // listens.
-func isStream(contentType string) bool {
-	media, _, _ := strings.Cut(contentType, ";")
-	media = strings.ToLower(strings.TrimSpace(media))
+func isStream(media string) bool {
 	switch media {
 	case "text/event-stream", "multipart/x-mixed-replace":
 		return true
@@ -106,12 +110,13 @@ func isStream(contentType string) bool {
 
 // buffered is a response's body of which the beginning was read within the attempt.
 type buffered struct {
-	data   []byte
-	read   int           // how much of data the caller has had
-	err    error         // after data; nil: the rest follows
-	whole  bool          // data is the whole body, and no longer than the limit
-	rest   io.ReadCloser // nil: it is closed
-	closed atomic.Bool
+	data     []byte
+	read     int           // how much of data the caller has had
+	err      error         // after data; nil: the rest follows
+	whole    bool          // data is the whole body, and no longer than the limit
+	complete bool          // data has the length that was declared
+	rest     io.ReadCloser // nil: it is closed
+	closed   atomic.Bool
 }
 
 // fill reads until the end, an error, or one byte more than limit.
@@ -184,16 +189,14 @@ func (b *buffered) ClosableWhileRead() bool { return b.rest == nil || closing.Wh
 
 // bufferedBody returns resp's body if buffer has read from it.
 func bufferedBody(resp *http.Response) (*buffered, bool) {
-	if resp == nil {
-		return nil, false
-	}
 	b, ok := resp.Body.(*buffered)
 	return b, ok
 }
 
-// wholeBody returns all of resp's body if buffer has read it, or nil.
-func wholeBody(resp *http.Response) []byte {
-	if b, ok := bufferedBody(resp); ok && b.whole {
+// wholeBody returns all of resp's body if buffer has read it, or nil. What a nested
+// Transport has read may be longer than limit.
+func wholeBody(resp *http.Response, limit int64) []byte {
+	if b, ok := bufferedBody(resp); ok && b.whole && int64(len(b.data)) <= limit {
 		return b.data[:len(b.data):len(b.data)]
 	}
 	return nil

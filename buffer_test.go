@@ -644,7 +644,7 @@ func TestBufferedBeginningIsResumed(t *testing.T) {
 	assert.Equal(t, []string{"bytes=0-", "bytes=30-35"}, ranges(base))
 
 	p.BufferBytes = 36
-	base = script.New(cutAfter(30), cutAfter(36))
+	base = script.New(cutAfter(30), sends(200, object, io.ErrUnexpectedEOF, "Content-Length", "36"))
 	got, err = download(t, base, p)
 	require.NoError(t, err, "all bytes came before the error")
 	assert.Equal(t, object, got)
@@ -661,4 +661,74 @@ func TestResumptionIsNotBuffered(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, object, got)
 	assert.Equal(t, []string{"", "bytes=10-35", "bytes=20-35", "bytes=20-35"}, ranges(base))
+}
+
+func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, base, stop := serve(stalling(9), http2)
+			defer stop()
+			forgetful := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				return base.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+			})
+			p := buffers
+			p.AttemptTimeout, p.MaxAttempts = time.Second, 1
+			began := time.Now()
+			got, err := download(t, forgetful, p)
+			assert.Equal(t, time.Second, time.Since(began))
+			assert.EqualError(t, err, "no whole response body within 1s")
+			assert.Equal(t, object[:9], got)
+		})
+	}
+}
+
+// Over HTTP/2 the Close of a response waits for the upload, and ends it.
+func TestBufferLeavesAnUploadAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := serve(status(503), true)
+		defer stop()
+		free := make(chan struct{})
+		stuck := &hookedBody{read: func([]byte) (int, error) {
+			<-free
+			return 0, io.EOF
+		}}
+		time.AfterFunc(time.Hour, func() { close(free) })
+		req := get(t, t.Context())
+		req.Method, req.Body = http.MethodPost, stuck
+		began := time.Now()
+		resp, err := retryhttp.New(base, buffers).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(began))
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "answer Service Unavailable", string(got))
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// A 429 is not ambiguous, though its body breaks off.
+func TestRefusalThatBreaksOffIsNotAmbiguous(t *testing.T) {
+	for code, ambiguous := range map[int]bool{429: false, 408: false, 503: true, 200: true} {
+		base := script.New(sends(code, "x", errLost), script.Status(404))
+		req := get(t, t.Context())
+		req.Method = http.MethodDelete
+		resp, err := retryhttp.New(base, buffers).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, ambiguous, retryhttp.OutcomeOf(resp).Ambiguous, code)
+	}
+}
+
+// A nested Transport may have read more than the outer one would.
+func TestBodyIsNotLongerThanBufferBytes(t *testing.T) {
+	p := buffers
+	p.BufferBytes = 4
+	var body []byte
+	p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { body = a.Body }
+	base := script.New(sends(200, object, io.EOF, "Content-Length", "36"))
+	got, err := download(t, retryhttp.New(base, buffers), p)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Nil(t, body)
 }

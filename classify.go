@@ -38,8 +38,9 @@ func (c Class) String() string {
 // A response with status 408, 429 or 5xx is Retryable. Any other is Final. An error
 // is Final if a retry would fail the same way: the request's own context has ended,
 // the error was marked by [Permanent], a certificate or the TLS verification failed,
-// the host does not exist, the request is invalid, the answer is not HTTP, or a
-// request body without a GetBody could not be read. An error is Unprocessed if no
+// the host does not exist, the request is invalid, the answer is not HTTP, a body is
+// too long for an [http.MaxBytesReader], or a request body without a GetBody could not be
+// read. An error is Unprocessed if no
 // byte was written, because resolving, dialing or the TLS handshake failed, or if the
 // server refused the stream (RFC 9113, section 8.7; RFC 9114, section 4.1.1). Any
 // other is Retryable.
@@ -55,12 +56,18 @@ func Classify(a Attempt) Class {
 
 func classifyStatus(status int) Class {
 	switch {
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+	case refuses(status):
 		return Retryable
 	case status >= 500 && status <= 599:
 		return Retryable
 	}
 	return Final
+}
+
+// refuses reports whether a server that answers with status has not begun with the request,
+// and is in order: it has waited for the request for too long, or has had too many.
+func refuses(status int) bool {
+	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }
 
 func classifyError(req *http.Request, err error) Class {
@@ -69,6 +76,8 @@ func classifyError(req *http.Request, err error) Class {
 		return Final // the caller has gone
 	case is[*permanentError](err):
 		return Final
+	case is[*http.MaxBytesError](err):
+		return Final // the body is as long the next time
 	case is[*replay.ReadError](err):
 		return Final // the body can't be read, and there is no GetBody to make a better one
 	case is[*replay.BodyError](err):

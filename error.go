@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,15 +51,15 @@ func (e *Error) Unwrap() []error {
 
 // Timeout reports whether a time limit ended the request.
 func (e *Error) Timeout() bool {
-	for _, err := range e.Unwrap() {
-		if t, ok := errors.AsType[interface {
-			error
-			Timeout() bool
-		}](err); ok && t.Timeout() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.Unwrap(), isTimeout)
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
 }
 
 func newError(err error, o Outcome, req *http.Request) *Error {

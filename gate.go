@@ -97,7 +97,7 @@ func (r *result) verdict(req *http.Request) verdict {
 	if resp == nil {
 		return saysDown
 	}
-	if resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode == http.StatusTooManyRequests {
+	if refuses(resp.StatusCode) {
 		return saysNothing
 	}
 	if _, ok := RetryAfter(resp.Header); ok {

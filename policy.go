@@ -16,8 +16,8 @@ type Policy struct {
 	MaxAttempts int           // the first included. 0: 4; 1: no retries; negative: no bound
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
 
-	// AttemptTimeout bounds each attempt, from its start to the response header, or to the
-	// end of a body that BufferBytes has read; it never cuts another body. It cancels the
+	// AttemptTimeout bounds each attempt, from its start to the response header, and to the
+	// end of what BufferBytes reads; it never cuts what the caller reads. It cancels the
 	// attempt's context. Its error is Retryable, has Timeout() true and matches
 	// [context.DeadlineExceeded]. 0 or less means none.
 	AttemptTimeout time.Duration
@@ -53,8 +53,8 @@ type Policy struct {
 	// Resume continues the body of a GET that breaks off, within its Read, with Range and
 	// If-Range (RFC 9110, section 14). The response must have a length, and a strong ETag
 	// or, without an ETag, a Last-Modified at least 60 s before its Date. A break is
-	// retried like a failed attempt: MaxAttempts counts attempts in a row that bring less
-	// than 1 MiB, and MaxElapsed runs from the break. Unless the server sends the same
+	// retried like a failed attempt: MaxAttempts counts from the last attempt that brought
+	// 1 MiB, and MaxElapsed from its break. Unless the server sends the same
 	// representation, the Read returns the original error in an [*Error]. Resume wraps
 	// bodies, sends requests after RoundTrip has returned, and trusts ETags. It adds headers
 	// that a signature made above the Transport does not cover.

@@ -171,7 +171,7 @@ func refusesRanges(h http.Header) bool {
 }
 
 func isMultipart(h http.Header) bool {
-	return strings.HasPrefix(strings.ToLower(strings.Trim(h.Get("Content-Type"), " \t")), "multipart/")
+	return mediaType(h) == "multipart/byteranges"
 }
 
 func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }

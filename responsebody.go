@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/neterr"
 )
 
 // isEmpty reports whether body is what net/http gives a response without one, such as
@@ -63,7 +64,8 @@ func (b *attemptBody) wrap(resp *http.Response, stall time.Duration) {
 	b.ReadCloser, resp.Body = resp.Body, b
 	if w, ok := b.ReadCloser.(io.Writer); ok {
 		resp.Body = &attemptConn{b, w}
-	} else if stall > 0 {
+	}
+	if stall > 0 && resp.StatusCode != http.StatusSwitchingProtocols {
 		b.stall = &stallWatch{after: stall, cancel: b.cancel, body: b.ReadCloser}
 	}
 }
@@ -163,7 +165,7 @@ type attemptConn struct {
 
 // Read does not release the context at the end: the other side may have closed its
 // half.
-func (c *attemptConn) Read(p []byte) (int, error) { return c.ReadCloser.Read(p) }
+func (c *attemptConn) Read(p []byte) (int, error) { return c.read(p) }
 
 // CloseWrite half-closes the connection, as net/http's own body does where the
 // connection can.
@@ -172,6 +174,13 @@ func (c *attemptConn) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return http.ErrNotSupported
+}
+
+// isConnectionsEnd reports whether err, which followed on the last byte of body, is about
+// the connection, and not about the bytes. A RoundTripper below may have verified them, and
+// returns an error where they end.
+func isConnectionsEnd(body io.ReadCloser, err error) bool {
+	return err == io.EOF || neterr.Lost(err) || closing.WhileRead(body)
 }
 
 // attemptOf returns the attemptBody that body is, if it is one.

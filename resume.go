@@ -146,17 +146,18 @@ func (d *download) readEnd(scratch []byte) error {
 	if d.offset < d.whole.end {
 		return io.ErrUnexpectedEOF // the server sent a shorter range
 	}
-	if n, err := d.body.Read(scratch); n == 0 && err == nil {
-		return nil
+	n, err := d.body.Read(scratch)
+	if n > 0 || err != nil && isConnectionsEnd(d.body, err) {
+		return io.EOF
 	}
-	return io.EOF
+	return err
 }
 
-// endOfPart returns what the end of the body at hand means. Once all bytes have come, any
-// error is the end. Before that, the end is an error.
+// endOfPart returns what the end of the body at hand means. Once all bytes have come, the
+// end of the connection is their end. Before that, the end is an error.
 func (d *download) endOfPart(err error) error {
 	switch {
-	case d.offset == d.whole.end:
+	case d.offset == d.whole.end && isConnectionsEnd(d.body, err):
 		return io.EOF
 	case d.offset < d.whole.end && err == io.EOF:
 		return io.ErrUnexpectedEOF
@@ -253,7 +254,7 @@ func (d *download) brokenOff(c *resuming) result {
 	if d.part.brought >= enoughProgress {
 		d.startOver()
 	}
-	got := result{Attempt: Attempt{
+	got := result{begun: true, Attempt: Attempt{
 		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset - d.whole.begin,
 	}}
 	c.judge(&c.next, &got)
@@ -286,6 +287,9 @@ func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 // goOn reads on from the response of a resumption.
 func (d *download) goOn(got *result, how continuation) {
 	d.resuming.owned = owned{}
+	if got.Response.Body == nil {
+		got.Response.Body = http.NoBody
+	}
 	d.mu.Lock()
 	closed := d.closed
 	if !closed {
@@ -362,6 +366,9 @@ func (e *brokenError) Error() string {
 	}
 	return text
 }
+
+// Timeout reports whether a time limit ended the body, or the attempt to resume it.
+func (e *brokenError) Timeout() bool { return isTimeout(e.broke) || isTimeout(e.why) }
 
 func (e *brokenError) Unwrap() []error {
 	if e.why == nil {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -372,7 +374,7 @@ func TestResumeLeavesOtherBodiesAlone(t *testing.T) {
 
 // Some servers close the connection where the body ends, and some bodies end short of it.
 func TestResumeTrustsTheLengthAndNotTheEnd(t *testing.T) {
-	base := script.New(sends(200, object, errLost, "Content-Length", "36", "Etag", `"v1"`))
+	base := script.New(sends(200, object, &net.OpError{Op: "read", Err: errLost}, "Content-Length", "36", "Etag", `"v1"`))
 	got, err := download(t, base, resumes)
 	require.NoError(t, err)
 	assert.Equal(t, object, got)
@@ -392,6 +394,86 @@ func TestResumeTrustsTheLengthAndNotTheEnd(t *testing.T) {
 	assert.Equal(t, errLost, err, "this server does not know the length")
 	assert.Equal(t, object+"more", got)
 	assert.Len(t, base.Requests(), 1)
+}
+
+// A RoundTripper below that verifies a digest returns its error where the bytes end.
+func TestErrorOfAVerifierIsNotTheEnd(t *testing.T) {
+	errDigest := errors.New("digest mismatch")
+	once := retryhttp.Policy{BufferBytes: 100, MaxAttempts: 1}
+	for name, p := range map[string]retryhttp.Policy{"resume": resumes, "buffer": once} {
+		base := script.New(sends(200, object, errDigest, "Content-Length", "36", "Etag", `"v1"`))
+		got, err := download(t, base, p)
+		assert.Equal(t, errDigest, err, name)
+		assert.Equal(t, object, got)
+		assert.Len(t, base.Requests(), 1)
+	}
+	base := script.New(cutAfter(10), restUntil(10, 36, errDigest))
+	_, err := download(t, base, resumes)
+	assert.Equal(t, errDigest, err)
+	assert.Len(t, base.Requests(), 2)
+}
+
+// A limit below is not evaded.
+func TestResumeRespectsALimitBelow(t *testing.T) {
+	limited := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := cutAfter(36)(req)
+		resp.Body = http.MaxBytesReader(nil, resp.Body, 10)
+		return resp, err
+	})
+	got, err := download(t, limited, resumes)
+	assert.Equal(t, object[:10], got)
+	e := errorOf(t, err)
+	assert.Equal(t, retryhttp.StopFinal, e.Stop)
+	assert.Equal(t, 1, e.Attempts)
+}
+
+// A server that answers has processed the request, whatever becomes of its stream.
+func TestBreakIsNeverUnprocessed(t *testing.T) {
+	for name, broke := range map[string]error{"refused": http2Error{StreamID: 1, Code: 7}, "dial of a tunnel": dialRefused} {
+		p := resumes
+		p.RetryUnprocessed = true
+		p.Idempotent = func(*http.Request) bool { return false }
+		base := script.New(sends(200, object[:9], broke, "Content-Length", "36", "Etag", `"v1"`), rest(9))
+		_, err := download(t, base, p)
+		assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop, name)
+		assert.Len(t, base.Requests(), 1, name)
+	}
+}
+
+func TestResumptionWithoutABodyIsABreak(t *testing.T) {
+	base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
+		resp, err := rest(10)(req)
+		resp.Body = nil
+		return resp, err
+	}, rest(10))
+	got, err := download(t, base, resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+}
+
+// An object may be of several parts itself.
+func TestResumeOfAMultipartObject(t *testing.T) {
+	media := []string{"Content-Type", "multipart/related; boundary=x"}
+	got, err := download(t, script.New(cutAfter(10, media...), rest(10, media...)), resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+}
+
+// The break has a Timeout method as well, which says false.
+func TestAttemptTimeoutOfAResumptionIsATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.AttemptTimeout, p.MaxAttempts = time.Second, 2
+		reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+		base := script.New(sends(200, object[:9], reset, "Content-Length", "36", "Etag", `"v1"`),
+			func(req *http.Request) (*http.Response, error) {
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			})
+		_, err := download(t, base, p)
+		assert.True(t, errorOf(t, err).Timeout())
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	})
 }
 
 // Bytes that come with an error are delivered, and so is the end that comes with them.

@@ -29,19 +29,25 @@ func (w *stallWatch) read(p []byte) (int, error) {
 	}
 	defer w.timer.Stop()
 	n, err := w.body.Read(p)
-	if err != nil && err != io.EOF && w.fired.Load() {
-		err = &stallError{w.after}
+	if err != nil && w.fired.Load() {
+		err = &stallError{w.after} // a clean end, too, may be what the cancellation looks like
 	}
 	return n, err
 }
 
-// fire frees the Read. A base may have lost the attempt's context, so net/http's own bodies
-// are closed as well. It does that last, since Close may wait for the Read.
 func (w *stallWatch) fire() {
 	w.fired.Store(true)
 	w.cancel(&stallError{w.after})
-	if closing.WhileRead(w.body) {
-		_ = w.body.Close()
+	freeRead(w.body)
+}
+
+// freeRead ends a Read of body whose attempt was canceled. A base may have lost the
+// attempt's context, so net/http's own bodies are closed as well. Nobody could recover a
+// panic of Close here, so it is dropped.
+func freeRead(body io.ReadCloser) {
+	if closing.WhileRead(body) {
+		defer func() { _ = recover() }()
+		_ = body.Close()
 	}
 }
 

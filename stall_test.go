@@ -205,3 +205,77 @@ func TestStallTimeoutKeepsNoContextAndNoTimer(t *testing.T) {
 		assert.Equal(t, context.Canceled, context.Cause(ended))
 	})
 }
+
+// endsCleanly answers with a body that ends as if it were whole when its attempt ends.
+func endsCleanly(req *http.Request) (*http.Response, error) {
+	pr, pw := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(pw, object[:9])
+		<-req.Context().Done()
+		_ = pw.Close()
+	}()
+	return respond(200, pr)(req)
+}
+
+// What the Transport itself has ended is not whole, however it ends.
+func TestCleanEndAfterATimeLimitIsNoEnd(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"stall":                      {StallTimeout: time.Second},
+		"stall of a buffered body":   {StallTimeout: time.Second, BufferBytes: 100, MaxAttempts: 1},
+		"timeout of a buffered body": {AttemptTimeout: time.Second, BufferBytes: 100, MaxAttempts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := &countingBudget{}
+				p.Budget = budget
+				got, err := download(t, script.New(endsCleanly), p)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, object[:9], got)
+				if p.BufferBytes > 0 {
+					assert.Zero(t, budget.deposit)
+				}
+			})
+		})
+	}
+}
+
+// Only the body of a 101 is a connection.
+func TestStallEndsAReadOfABodyThatCanBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return respond(200, &conn{Reader: &hookedBody{read: func([]byte) (int, error) {
+				<-req.Context().Done()
+				return 0, req.Context().Err()
+			}}})(req)
+		})
+		resp, err := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Implements(t, (*io.Writer)(nil), resp.Body)
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.EqualError(t, err, "the response body stalled for 1s")
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// panicking is a body that may be closed while it is read, and panics.
+type panicking struct{ ctx context.Context }
+
+func (p panicking) Read([]byte) (int, error) {
+	<-p.ctx.Done()
+	return 0, p.ctx.Err()
+}
+func (panicking) Close() error            { panic("no") }
+func (panicking) ClosableWhileRead() bool { return true }
+
+func TestPanicOfCloseAtAStallIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return respond(200, panicking{req.Context()})(req)
+		})
+		resp, err := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.EqualError(t, err, "the response body stalled for 1s")
+		synctest.Wait()
+	})
+}

@@ -235,6 +235,7 @@ type result struct {
 	status    int
 
 	broken *http.Response // whose body broke off while it was buffered; there is no Response then
+	begun  bool           // a body broke off, then or after RoundTrip had returned
 }
 
 // answer returns the response that came, even if its body broke off.
@@ -305,15 +306,17 @@ func (c *call) transmit(next *upcoming, got *result) {
 	c.response = resp
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
-	switch {
-	case resp == nil:
-	case err != nil:
-		got.broken = resp
-	default:
-		got.Response, got.responded, got.status = resp, true, resp.StatusCode
-		if c.policy.BufferBytes > 0 {
-			got.Body = wholeBody(resp)
-		}
+	if resp == nil {
+		return
+	}
+	got.status = resp.StatusCode
+	if err != nil {
+		got.broken, got.begun = resp, true
+		return
+	}
+	got.Response, got.responded = resp, true
+	if c.policy.BufferBytes > 0 {
+		got.Body = wholeBody(resp, c.policy.BufferBytes)
 	}
 }
 
@@ -336,8 +339,8 @@ func (c *call) judge(made *upcoming, got *result) {
 		got.class = c.policy.Classify(got.Attempt)
 	}
 	switch {
-	case got.class == Unprocessed && got.broken != nil:
-		got.class = Retryable // a response had begun
+	case got.class == Unprocessed && got.begun:
+		got.class = Retryable // the server has answered
 	case got.class != Retryable && got.class != Unprocessed:
 		got.class = Final
 	}
@@ -505,7 +508,7 @@ func (c *call) left(next *upcoming) time.Duration {
 // mayHaveTakenEffect reports whether the server may have done what the attempt
 // asked for although it failed.
 func (r *result) mayHaveTakenEffect() bool {
-	if safeMethod(r.Request.Method) || r.class == Unprocessed {
+	if safeMethod(r.Request.Method) || r.class == Unprocessed || refuses(r.status) {
 		return false
 	}
 	return r.Err != nil || r.status >= 500

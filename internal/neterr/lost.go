@@ -1,0 +1,38 @@
+package neterr
+
+import (
+	"errors"
+	"io"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Lost reports whether err is about a connection or a stream that ended, and not about the
+// bytes that came before: a timeout, a reset, an end that came too soon. The errors of the
+// modules that people use in the place of net/http's HTTP/2 are recognized by their
+// packages.
+func Lost(err error) bool {
+	if err == nil {
+		return false
+	}
+	t := reflect.TypeOf(err)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case err == io.ErrUnexpectedEOF, is[net.Error](err), slices.Contains(transports[:], t.PkgPath()),
+		t.PkgPath() == "net/http" && strings.HasPrefix(t.Name(), "http2"):
+		return true
+	}
+	return Lost(errors.Unwrap(err))
+}
+
+var transports = [...]string{
+	"net/http/internal/http2",
+	"golang.org/x/net/http2",
+	"github.com/quic-go/quic-go",
+	"github.com/quic-go/quic-go/http3",
+	"github.com/quic-go/quic-go/internal/qerr",
+}

@@ -181,11 +181,17 @@ func TestStallEndsAReadOfAnotherBody(t *testing.T) {
 
 func TestStallTimeoutLeavesA101Alone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &conn{Reader: &hookedBody{read: func(p []byte) (int, error) {
-			time.Sleep(time.Hour)
-			return 1, nil
-		}}}
-		resp, err := retryhttp.New(script.New(respond(101, c)), retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return respond(101, &conn{Reader: &hookedBody{read: func([]byte) (int, error) {
+				select {
+				case <-req.Context().Done():
+					return 0, req.Context().Err()
+				case <-time.After(time.Hour):
+					return 1, nil
+				}
+			}}})(req)
+		})
+		resp, err := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		n, err := resp.Body.Read(make([]byte, 1))
 		assert.NoError(t, err)

@@ -125,14 +125,7 @@ func ExamplePolicy_largeDownload() {
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, largeDownload)}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	n, err := io.Copy(io.Discard, resp.Body)
-	fmt.Println(n, "bytes,", err)
+	showLength(client.Get(server.URL))
 	// Output: 1000000 bytes, <nil>
 }
 
@@ -147,14 +140,7 @@ func ExamplePolicy_smallAnswers() {
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, smallAnswers)}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	n, err := io.Copy(io.Discard, resp.Body)
-	fmt.Println(n, "bytes,", err)
+	showLength(client.Get(server.URL))
 	// Output: 1000000 bytes, <nil>
 }
 
@@ -256,4 +242,14 @@ func show(resp *http.Response, err error) {
 	}
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
+}
+
+func showLength(resp *http.Response, err error) {
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	fmt.Println(n, "bytes,", err)
 }

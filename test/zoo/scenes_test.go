@@ -32,6 +32,7 @@ type scene struct {
 	kind   *kind
 	method method
 	fault  *mishap
+	bodies bool // with all that the Policy can do about response bodies
 }
 
 func (s scene) String() string {
@@ -45,7 +46,7 @@ func scenes() []scene {
 		for k := range kinds {
 			for _, m := range methods {
 				for f := range mishaps {
-					s := scene{&animals[a], &kinds[k], m, &mishaps[f]}
+					s := scene{animal: &animals[a], kind: &kinds[k], method: m, fault: &mishaps[f]}
 					if s.possible() {
 						all = append(all, s)
 					}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,9 +26,20 @@ const (
 	together     = 64                     // cases at a time
 )
 
-func TestZoo(t *testing.T) {
-	srv := newServer(t)
+func TestZoo(t *testing.T) { visit(t, scenes()) }
+
+// What is buffered, and may be resumed, must be no worse either.
+func TestZooWithResponseBodiesRead(t *testing.T) {
 	all := scenes()
+	for i := range all {
+		all[i].bodies = true
+	}
+	visit(t, slices.DeleteFunc(all, func(s scene) bool { return s.fault.hangs || s.fault.stalls }))
+}
+
+func visit(t *testing.T, all []scene) {
+	t.Helper()
+	srv := newServer(t)
 	before := fault.TakeInventory()
 	fault.SideBySide(together, all, func(n int, s scene) {
 		t.Run(s.String(), func(t *testing.T) { s.run(t, srv, n) })
@@ -147,6 +159,9 @@ func (s scene) chain(t *testing.T, b *base, srv *server, with bool) http.RoundTr
 	target, err := url.Parse(srv.URL)
 	require.NoError(t, err)
 	p := s.animal.policy()
+	if s.bodies {
+		p.BufferBytes, p.Resume, p.StallTimeout = 1<<20, true, atRest
+	}
 	if s.fault.hangs {
 		p.AttemptTimeout, p.MaxAttempts, p.Budget = patience, manyAttempts, retryhttp.Unlimited{}
 	}

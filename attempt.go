@@ -151,8 +151,8 @@ type attemptLimit struct {
 	body  atomic.Pointer[attemptBody] // that is being buffered, since the header came in time
 }
 
-// startAttemptLimit cuts the reading, too, because a base may be in a Read of the
-// request's body, and not look at the context before that returns.
+// startAttemptLimit cuts the reading, too. A base may be in a Read of the request's body,
+// and may look at the context only when the Read returns.
 func startAttemptLimit(after time.Duration, cancel context.CancelCauseFunc, reading reading) *attemptLimit {
 	if after <= 0 {
 		return nil
@@ -219,9 +219,9 @@ type attemptTimeoutError struct {
 	inner error // of a nested Transport; nil: none
 }
 
-// cut returns what is left of an attempt that the timeout has ended with a result: a body
-// of which all bytes have come, what had come of it, or nothing. A clean end without a
-// length proves nothing, because the timeout itself may be its cause.
+// cut returns what the timeout has left of an attempt: a body of which all bytes have come,
+// the beginning of a body, or nothing. A clean end without a length proves nothing, because
+// the timeout itself may be its cause.
 func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error) (*http.Response, error) {
 	if read != nil && err == nil && read.complete {
 		return resp, nil

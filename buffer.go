@@ -193,8 +193,8 @@ func bufferedBody(resp *http.Response) (*buffered, bool) {
 	return b, ok
 }
 
-// wholeBody returns all of resp's body if buffer has read it, or nil. What a nested
-// Transport has read may be longer than limit.
+// wholeBody returns all of resp's body if buffer has read it, or nil. A nested Transport
+// may have read more than limit.
 func wholeBody(resp *http.Response, limit int64) []byte {
 	if b, ok := bufferedBody(resp); ok && b.whole && int64(len(b.data)) <= limit {
 		return b.data[:len(b.data):len(b.data)]

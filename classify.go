@@ -39,11 +39,10 @@ func (c Class) String() string {
 // is Final if a retry would fail the same way: the request's own context has ended,
 // the error was marked by [Permanent], a certificate or the TLS verification failed,
 // the host does not exist, the request is invalid, the answer is not HTTP, a body is
-// too long for an [http.MaxBytesReader], or a request body without a GetBody could not be
-// read. An error is Unprocessed if no
-// byte was written, because resolving, dialing or the TLS handshake failed, or if the
-// server refused the stream (RFC 9113, section 8.7; RFC 9114, section 4.1.1). Any
-// other is Retryable.
+// too long for an [http.MaxBytesReader], or a request body without a GetBody could not
+// be read. An error is Unprocessed if no byte was written, because resolving, dialing or
+// the TLS handshake failed, or if the server refused the stream (RFC 9113, section 8.7;
+// RFC 9114, section 4.1.1). Any other is Retryable.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:
@@ -64,8 +63,8 @@ func classifyStatus(status int) Class {
 	return Final
 }
 
-// refuses reports whether a server that answers with status has not begun with the request,
-// and is in order: it has waited for the request for too long, or has had too many.
+// refuses reports whether status says that the server is in order, and has not begun with
+// the request. The request took too long to come, or there were too many requests.
 func refuses(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }

@@ -17,7 +17,7 @@ type Policy struct {
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
 
 	// AttemptTimeout bounds each attempt, from its start to the response header, and to the
-	// end of what BufferBytes reads; it never cuts what the caller reads. It cancels the
+	// end of what BufferBytes reads. It never cuts what the caller reads. It cancels the
 	// attempt's context. Its error is Retryable, has Timeout() true and matches
 	// [context.DeadlineExceeded]. 0 or less means none.
 	AttemptTimeout time.Duration
@@ -79,9 +79,9 @@ type Policy struct {
 	// off, the Attempt has the error, and the caller gets the response.
 	OnDone func(Attempt, Outcome)
 
-	// Logger, if not nil, gets a record at level Info for each retry, one at level
-	// Debug for each time that the Gate held the request, and one at level Warn for
-	// each request whose Stop is neither final nor canceled, and for each body that
+	// Logger, if not nil, gets a record at level Info for each retry, and one at level
+	// Debug for each time that the Gate held the request. It gets a record at level Warn
+	// for each request whose Stop is neither final nor canceled, and for each body that
 	// Resume gave up. Logged URLs contain only scheme, host and path.
 	Logger *slog.Logger
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // representation is what the body of a response is a part of, and how its other parts are
-// recognized (RFC 9110, sections 8.8, 13.1 and 15.3.7). Where the RFC leaves a choice,
-// representation makes the safe one: bytes of another version must never reach the caller.
+// recognized (RFC 9110, sections 8.8, 13.1 and 15.3.7). If the RFC leaves a choice, the
+// choice here is the safe one: bytes of another version must never reach the caller.
 type representation struct {
 	tag      string // strong ETag; "" if the date counts
 	date     string // Last-Modified
@@ -41,7 +41,7 @@ func representationOf(req *http.Request, resp *http.Response) (r representation,
 		r.end, r.complete = resp.ContentLength, resp.ContentLength
 	case http.StatusPartialContent:
 		part, valid := contentRange(h)
-		if !valid || !has(req.Header, "Range") || isMultipart(h) || !fits(resp, part) {
+		if !valid || !has(req.Header, "Range") || hasSeveralRanges(h) || !fits(resp, part) {
 			return r, false
 		}
 		r.begin, r.end, r.complete = part.first, part.last+1, part.complete
@@ -143,7 +143,7 @@ func (r *representation) continuedByWhole(resp *http.Response, offset int64) (co
 func (r *representation) continuedByPart(resp *http.Response, offset int64) (continuation, error) {
 	part, ok := contentRange(resp.Header)
 	switch {
-	case !ok || isMultipart(resp.Header):
+	case !ok || hasSeveralRanges(resp.Header):
 		return continuation{}, errNoRange
 	case part.complete >= 0 && (part.complete < r.end || r.complete >= 0 && part.complete != r.complete):
 		return continuation{}, errOtherLength
@@ -170,9 +170,7 @@ func refusesRanges(h http.Header) bool {
 	return false
 }
 
-func isMultipart(h http.Header) bool {
-	return mediaType(h) == "multipart/byteranges"
-}
+func hasSeveralRanges(h http.Header) bool { return mediaType(h) == "multipart/byteranges" }
 
 func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }
 

@@ -108,8 +108,8 @@ func (d *download) Read(p []byte) (int, error) {
 	return 0, d.failed
 }
 
-// readPart reads from the body at hand. It drops what comes before the offset. Of a
-// resumption it reads nothing beyond the end.
+// readPart reads from the body at hand. It drops what comes before the offset, and
+// delivers nothing beyond the end of a resumption.
 func (d *download) readPart(p []byte) (int, error) {
 	for d.part.skip > 0 && len(p) > 0 {
 		n, err := d.body.Read(p[:min(int64(len(p)), d.part.skip)])
@@ -177,8 +177,8 @@ func (d *download) isBreak(err error) bool {
 // resume ends with a body that goes on at the offset, or with the error that the caller
 // gets.
 func (d *download) resume() {
-	d.failed = d.broke // unless a hook panics, not for long
-	c := d.call()
+	d.failed = d.broke // for the Read that follows on a panic of a hook
+	c := d.leavePart()
 	if c == nil {
 		d.failed = http.ErrBodyReadAfterClose
 		return
@@ -209,9 +209,9 @@ func (d *download) resume() {
 	}
 }
 
-// call takes the broken body away, and returns the call that resumes it. It returns nil if
-// the caller has closed the body.
-func (d *download) call() *resuming {
+// leavePart closes the body that broke off, and returns the call that continues it. It
+// returns nil if the caller has closed the body.
+func (d *download) leavePart() *resuming {
 	d.mu.Lock()
 	broken, closed := d.body, d.closed
 	d.body = http.NoBody

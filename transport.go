@@ -93,8 +93,8 @@ func (t *Transport) CloseIdleConnections() {
 // RoundTrip sends req, and sends it again as the Policy allows. It returns a
 // response, whatever its status, or an [*Error]. It does not change req, and always
 // closes its body, possibly after it has returned. The caller closes the response's
-// body. With [Policy.Resume] a Read of that body may send further requests. Response.Request
-// is req, or a copy that carries the [Outcome].
+// body. With [Policy.Resume] a Read of that body may send further requests.
+// Response.Request is req, or a copy that carries the [Outcome].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || t.base == nil {
 		closeBody(req)

@@ -7,8 +7,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// mayResume reports whether retryhttp may have wrapped resp's body to resume it: the body
-// did not stay as it came, and is of the kind that Policy.Resume is for.
+// mayResume reports whether retryhttp may have wrapped resp's body to resume it. Such a
+// body did not stay as it came, and is of the kind that Policy.Resume is for.
 func mayResume(req *http.Request, resp *http.Response) bool {
 	if req.Method != http.MethodGet && req.Method != "" || resp.Body == nil || isConn(resp.Body) {
 		return false

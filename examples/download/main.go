@@ -1,5 +1,5 @@
-// Download shows a file of 64 MiB whose connection breaks ten times, and of which no byte
-// is fetched twice: the body that the caller reads continues where it broke off.
+// Download shows a file of 64 MiB whose connection breaks ten times. The body that the
+// caller reads continues where it broke off. No byte is fetched twice.
 package main
 
 import (

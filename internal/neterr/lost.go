@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Lost reports whether err is about a connection or a stream that ended, and not about the
-// bytes that came before: a timeout, a reset, an end that came too soon. The errors of the
-// modules that people use in the place of net/http's HTTP/2 are recognized by their
-// packages.
+// Lost reports whether err is about a connection or a stream that ended: a timeout, a
+// reset, an end that came too soon. Such an error says nothing about the bytes before it.
+// Modules that stand in for net/http's HTTP/2 are recognized by the packages of their
+// errors.
 func Lost(err error) bool {
 	if err == nil {
 		return false

@@ -113,6 +113,23 @@ func (o *Object) Check(d Delivery, major int) error {
 	return nil
 }
 
+// Compare says what is wrong with a Delivery, and with the requests for it, in a test in
+// which nothing else goes wrong.
+func (o *Object) Compare(d Delivery, major int) error {
+	end, asked := o.Download.End(major), len(o.Asked())
+	err := errors.Join(o.Check(d, major), o.CheckAsked(d))
+	if d.Shape() != end.Shape {
+		err = errors.Join(err, fmt.Errorf("it is %v, and should be %v", d.Shape(), end.Shape))
+	}
+	if asked != end.Requests {
+		err = errors.Join(err, fmt.Errorf("it took %d requests, and should take %d", asked, end.Requests))
+	}
+	if d.Err == nil && d.Version != end.Version {
+		err = errors.Join(err, fmt.Errorf("it is of version %d, and should be of version %d", d.Version, end.Version))
+	}
+	return err
+}
+
 func (d Delivery) String() string {
 	return fmt.Sprintf("status %d, error %v, %v: %d bytes of version %d, error of the body %v, %+v",
 		d.Status, d.Err, d.Shape(), len(d.Bytes), d.Version, d.BodyErr, d.Outcome)

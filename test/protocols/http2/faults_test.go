@@ -98,22 +98,26 @@ func stalls(name string, window uint32) *frameFault {
 	return f
 }
 
-// answerInHTTP1 is what a server says that takes the preface for a request. Were
-// it said before the request has come, the base might merely find the connection
-// closed.
+// answerInHTTP1 is what a server says that takes the preface for a request. It first reads
+// the request to its end. A base that still sends may see a closed connection, and not why
+// it was closed: net/http marks the connection as closed before it ends the streams.
 func answerInHTTP1(c *conn) {
 	for {
 		f, err := c.framer.ReadFrame()
 		if err != nil {
 			return
 		}
-		if _, ok := f.(*http2.MetaHeadersFrame); ok {
+		if end, ok := f.(interface{ StreamEnded() bool }); ok && end.StreamEnded() {
 			break
 		}
 	}
 	_, _ = c.out.Write([]byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
 	c.end()
 }
+
+// greetedWindow is how much of a body a client sends to a server that sends no frame (RFC
+// 9113, section 6.9.2).
+const greetedWindow = 65_535
 
 var frameFaults = append([]*frameFault{
 	unseen("REFUSED_STREAM", refuse),

@@ -26,6 +26,7 @@ type Attempt struct {
 	// Body is the whole response body if [Policy.BufferBytes] had it read, and then it is
 	// not nil. It must not be changed. Response.Body still reads from its start.
 	Body   []byte
+	Hedge  bool  // sent beside another attempt, by [Policy.Hedge]
 	Offset int64 // how many bytes of a body had been read, if [Policy.Resume] continues it; otherwise 0
 }
 
@@ -77,10 +78,13 @@ var errNoResponse = errors.New("the base RoundTripper returned neither a respons
 // roundTrip sends req through base, within p's limits, and buffers the response's body
 // if p asks for that. It returns either a response or an error, even if base breaks that
 // rule. It returns both if the body broke off while it was buffered. body reads the
-// request's body.
-func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading) (*http.Response, error) {
-	if p.AttemptTimeout > 0 || p.StallTimeout > 0 {
-		return roundTripWithin(base, req, p, body)
+// request's body. b is nil unless another attempt may end this one.
+func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading, b *bounds) (*http.Response, error) {
+	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
+		b = newBounds(req.Context(), body)
+	}
+	if b != nil {
+		return b.roundTrip(base, req, p)
 	}
 	resp, err := base.RoundTrip(req)
 	if err != nil || resp == nil {
@@ -99,99 +103,6 @@ func failure(resp *http.Response, err error) error {
 	}
 	closeResponse(resp)
 	return err
-}
-
-// roundTripWithin ends an attempt whose response header, or buffered body, does not come
-// in time, and an attempt whose response body stalls.
-//
-// A context with a deadline would not do: it cannot be disarmed, and would cut
-// the body that is being read. So a timer cancels, and is stopped at the
-// header. The context itself must live as long as the body, which therefore
-// has to be wrapped.
-func roundTripWithin(base http.RoundTripper, req *http.Request, p *Policy, reading reading) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(req.Context())
-	limit := startAttemptLimit(p.AttemptTimeout, cancel, reading)
-	returned := false
-	defer func() {
-		if !returned {
-			limit.stop()
-			cancel(nil)
-		}
-	}()
-	body, attempt := &attemptBody{cancel: cancel}, req.WithContext(ctx)
-	if hasBody(req) && !sentAtOnce(req) {
-		body.watch(attempt)
-	}
-	resp, err := base.RoundTrip(attempt)
-	var read *buffered
-	switch {
-	case err != nil || resp == nil:
-		defer cancel(nil)
-		resp, err = nil, failure(resp, err)
-	case resp.Body == nil:
-		defer cancel(nil)
-	default:
-		body.wrap(resp, p.StallTimeout)
-		if p.BufferBytes > 0 {
-			limit.headerCame(body)
-			read, err = buffer(req, resp, p.BufferBytes)
-		}
-	}
-	returned = true
-	if tooLate := limit.passed(ctx); tooLate != nil {
-		return tooLate.cut(resp, read, err)
-	}
-	return resp, err
-}
-
-// attemptLimit is the timer of Policy.AttemptTimeout. A nil one is no limit.
-type attemptLimit struct {
-	timer *time.Timer
-	err   *attemptTimeoutError
-	body  atomic.Pointer[attemptBody] // that is being buffered, since the header came in time
-}
-
-// startAttemptLimit cuts the reading, too. A base may be in a Read of the request's body,
-// and may look at the context only when the Read returns.
-func startAttemptLimit(after time.Duration, cancel context.CancelCauseFunc, reading reading) *attemptLimit {
-	if after <= 0 {
-		return nil
-	}
-	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
-	l.timer = time.AfterFunc(after, func() {
-		body := l.body.Load()
-		l.err.body = body != nil
-		cancel(l.err)
-		reading.cut()
-		if body != nil {
-			freeRead(body)
-		}
-	})
-	return l
-}
-
-func (l *attemptLimit) headerCame(body *attemptBody) {
-	if l != nil {
-		l.body.Store(body)
-	}
-}
-
-func (l *attemptLimit) stop() {
-	if l != nil {
-		l.timer.Stop()
-	}
-}
-
-// passed stops the timer. It returns the error of an attempt that it has ended.
-func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
-	if l == nil || l.timer.Stop() {
-		return nil
-	}
-	<-ctx.Done() // the timer's function runs, and is about to cancel
-	if context.Cause(ctx) != error(l.err) {
-		return nil
-	}
-	return l.err
 }
 
 // innerError returns an *Error that carries the Outcome of a nested Transport, so

@@ -3,9 +3,10 @@ package retryhttp
 import (
 	"cmp"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/keyed"
 )
 
 // Gate holds retries back while their host is down, and lets the host's successes
@@ -33,25 +34,16 @@ type Gate struct {
 	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
 	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
 
-	fates   sync.Map     // string to *fate; its Load takes no lock
+	fates   keyed.Map[fate]
 	trouble atomic.Int64 // runs of failures and queues, of all fates: if there are none, a success has nothing to do
 	closed  atomic.Bool  // a key was closed at some time
-
-	mu    sync.Mutex // serializes changes to fates' set of keys
-	count int        // of fates
-	swept time.Time  // when idle fates were last looked for
 }
 
-const (
-	maxFates    = 4096
-	defaultHold = 5 * time.Second
-	// sweepEvery is how often idle fates are looked for, once there are maxFates.
-	sweepEvery = time.Second
-)
+const defaultHold = 5 * time.Second
 
 // Held returns how many requests with req's key are held now, for a gauge.
 func (g *Gate) Held(req *http.Request) int {
-	f := g.find(g.key(req))
+	f := g.fates.Find(g.key(req))
 	if f == nil || f.queued.Load()+f.waiting.Load() == 0 {
 		return 0
 	}
@@ -141,7 +133,7 @@ func (g *Gate) begin(req *http.Request, p pass) pass {
 	if p.fate != nil || g.calm() {
 		return p
 	}
-	if f := g.find(g.key(req)); f != nil && f.run.Load() != 0 {
+	if f := g.fates.Find(g.key(req)); f != nil && f.run.Load() != 0 {
 		began := f.enter()
 		p.fate, p.run = began.fate, began.run
 	}
@@ -157,7 +149,7 @@ func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (
 	}
 	switch {
 	case v == saysUp:
-		if f := g.find(g.key(req)); f != nil {
+		if f := g.fates.Find(g.key(req)); f != nil {
 			f.succeed(p.probe, g.hold())
 		}
 	case v == saysDown && g.Hold >= 0:
@@ -166,7 +158,7 @@ func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (
 			mark = f.begun.Load()
 		})
 	default:
-		if f := g.find(g.key(req)); f != nil {
+		if f := g.fates.Find(g.key(req)); f != nil {
 			mark = f.begun.Load()
 		}
 	}
@@ -193,7 +185,7 @@ func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, li
 	if limit <= 0 {
 		return pass{}, false
 	}
-	f := g.find(g.key(req))
+	f := g.fates.Find(g.key(req))
 	if f == nil || f.open() {
 		return pass{}, false
 	}
@@ -210,7 +202,7 @@ func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer, limit time
 	if limit <= 0 || policy.MaxRetryAfter < 0 || !g.closed.Load() {
 		return false
 	}
-	f := g.find(g.key(req))
+	f := g.fates.Find(g.key(req))
 	return f != nil && f.waitWhileClosed(req.Context(), t, time.Now().Add(limit), true)
 }
 
@@ -228,12 +220,18 @@ func (g *Gate) key(req *http.Request) string {
 	return req.URL.Host
 }
 
-func (g *Gate) find(key string) *fate {
-	f, _ := g.fates.Load(key)
-	if f == nil {
-		return nil
+// blocks reports whether req's key is down or closed.
+func (g *Gate) blocks(req *http.Request) bool {
+	f := g.fates.Find(g.key(req))
+	if f == nil || f.open() {
+		return false
 	}
-	return f.(*fate)
+	if left, _ := f.closure(); left > 0 {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.down(time.Now())
 }
 
 // update runs f on the fate of req's key, with its lock held, unless there is none and
@@ -241,7 +239,7 @@ func (g *Gate) find(key string) *fate {
 func (g *Gate) update(req *http.Request, f func(*fate, time.Time)) {
 	key := g.key(req)
 	for {
-		k := g.fate(key)
+		k := g.fates.FindOrAdd(key, func() *fate { return newFate(&g.trouble) }, (*fate).forget)
 		if k == nil {
 			return
 		}
@@ -253,42 +251,4 @@ func (g *Gate) update(req *http.Request, f func(*fate, time.Time)) {
 		}
 		k.mu.Unlock()
 	}
-}
-
-// fate returns key's fate, a new one if there is room, or nil.
-func (g *Gate) fate(key string) *fate {
-	if f := g.find(key); f != nil {
-		return f
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if f := g.find(key); f != nil {
-		return f
-	}
-	if g.count >= maxFates {
-		g.sweep(time.Now())
-		if g.count >= maxFates {
-			return nil
-		}
-	}
-	f := newFate(&g.trouble)
-	g.fates.Store(key, f)
-	g.count++
-	return f
-}
-
-// sweep forgets what is idle, with mu held. It does so once in a while only. Otherwise every
-// new host that fails would cost a look at all fates.
-func (g *Gate) sweep(now time.Time) {
-	if since := now.Sub(g.swept); since >= 0 && since < sweepEvery {
-		return
-	}
-	g.swept = now
-	g.fates.Range(func(key, f any) bool {
-		if f.(*fate).forget(now) {
-			g.fates.Delete(key)
-			g.count--
-		}
-		return true
-	})
 }

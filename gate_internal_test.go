@@ -15,10 +15,7 @@ var Exhausted = exhausted
 
 // Close closes a key, as a response does.
 func (g *Gate) Close(key string, d time.Duration) {
-	f := g.fate(key)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.close(time.Now(), d)
+	g.update(requestForKey(key), func(f *fate, now time.Time) { f.close(now, d) })
 	g.closed.Store(true)
 }
 
@@ -26,16 +23,14 @@ func (g *Gate) Close(key string, d time.Duration) {
 // under way, requests that are held, and a count of troubles that does not fit.
 func InTrouble(g *Gate, key string) (n int64) {
 	want := int64(0)
-	g.fates.Range(func(k, v any) bool {
-		f := v.(*fate)
+	for k, f := range g.fates.All() {
 		f.mu.Lock()
-		defer f.mu.Unlock()
 		if k == key {
 			n = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load()
 		}
 		want += min(f.run.Load(), 1) + min(f.queued.Load(), 1)
-		return true
-	})
+		f.mu.Unlock()
+	}
 	if trouble := g.trouble.Load(); trouble != want {
 		n += 1_000_000
 	}
@@ -44,7 +39,7 @@ func InTrouble(g *Gate, key string) (n int64) {
 
 // FailuresInARow is the run of failures of a key.
 func FailuresInARow(g *Gate, key string) int64 {
-	f := g.find(key)
+	f := g.fates.Find(key)
 	if f == nil {
 		return 0
 	}
@@ -53,15 +48,9 @@ func FailuresInARow(g *Gate, key string) int64 {
 
 // Keys is how many keys a Gate knows.
 func Keys(g *Gate) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	n := 0
-	g.fates.Range(func(any, any) bool {
+	for range g.fates.All() {
 		n++
-		return true
-	})
-	if n != g.count {
-		return -1
 	}
 	return n
 }
@@ -89,7 +78,7 @@ func TestGateOfASuccessTakesNoLock(t *testing.T) {
 			time.Sleep(time.Minute)
 			send() // a failure, after the closure
 			status = http.StatusOK
-			f := g.find("host")
+			f := g.fates.Find("host")
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			send() // ends the run of failures

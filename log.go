@@ -32,6 +32,15 @@ func (p *Policy) reportHeld(req *http.Request, held time.Duration) {
 	}
 }
 
+// reportHedge reports that a hedge of req is sent, beside an attempt that has been under way
+// for so long.
+func (p *Policy) reportHedge(req *http.Request, number int, late time.Duration) {
+	if p.Logger != nil {
+		p.Logger.LogAttrs(req.Context(), slog.LevelInfo, "hedging request",
+			method(req), location(req), slog.Int("attempt", number), slog.Duration("elapsed", late))
+	}
+}
+
 // reportDone reports how req ended, with its last attempt.
 func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
 	if o.Stop != StopFinal && o.Stop != StopCanceled {
@@ -60,9 +69,18 @@ func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) 
 		slog.Duration("elapsed", o.Elapsed),
 		slog.Duration("waited", o.Waited),
 		slog.Duration("held", o.Held),
+		hedges(o),
 		slog.String("stop", string(o.Stop)),
 		slog.Bool("ambiguous", o.Ambiguous),
 		offset(a))
+}
+
+// hedges is no attribute at all if there were none.
+func hedges(o Outcome) slog.Attr {
+	if o.Hedges == 0 {
+		return slog.Attr{}
+	}
+	return slog.Int("hedges", o.Hedges)
 }
 
 // offset is no attribute at all if no body is resumed.

@@ -16,6 +16,8 @@ type Outcome struct {
 	Elapsed  time.Duration // from the start to the end, with the time for which a first attempt was held
 	Waited   time.Duration // the part of Elapsed in which no attempt was under way
 	Held     time.Duration // the part of Waited in which a Gate held the request
+	Hedges   int           // attempts that were sent beside another, by [Policy.Hedge]
+	HedgeWon bool          // the response is a hedge's
 	Stop     Stop          // why no further attempt was made
 	// Ambiguous is true if an attempt before the last may have taken effect: its method
 	// is not safe (RFC 9110, section 9.2.1), and it ended in an error or a 5xx that was
@@ -161,6 +163,8 @@ func (o Outcome) including(inner *Outcome) Outcome {
 		o.Attempts += max(inner.Attempts, 1) - 1 // 0 if its context had ended
 		o.Waited += inner.Waited
 		o.Held += inner.Held
+		o.Hedges += inner.Hedges
+		o.HedgeWon = o.HedgeWon || inner.HedgeWon
 		o.Ambiguous = o.Ambiguous || inner.Ambiguous
 	}
 	return o

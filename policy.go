@@ -68,6 +68,7 @@ type Policy struct {
 
 	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
 	Gate   *Gate  // holds retries back while their host is down. nil: a Gate of its own
+	Hedge  *Hedge // sends a second attempt beside one that is slow. nil: never
 
 	// OnRetry, if not nil, is called before the wait that precedes each retry. It may
 	// read from the failed response's body, but must not keep the response. Its time is
@@ -97,7 +98,7 @@ const (
 // resolved is a Policy with its defaults in the place of zero fields.
 type resolved struct {
 	Policy
-	observed bool // a function of the user's may look at Elapsed after a success
+	observed bool // somebody may look at Elapsed after a success
 }
 
 // shared is what the requests of a Transport share if its Policy names nothing else.
@@ -108,7 +109,7 @@ type shared struct {
 
 // resolve fills in the defaults.
 func (p Policy) resolve(own *shared) resolved {
-	observed := p.Classify != nil || p.OnDone != nil
+	observed := p.Classify != nil || p.OnDone != nil || p.Hedge != nil
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, defaultMaxAttempts)
 	p.Backoff = p.Backoff.orDefault()
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)

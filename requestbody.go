@@ -118,6 +118,36 @@ func (b *bodies) open(req, next *http.Request, first bool, previous reading, pat
 	return opened, err
 }
 
+// readableBeside reports whether two attempts of req may read its body at once.
+func (b *bodies) readableBeside(req *http.Request) bool {
+	if b != nil && b.source != nil {
+		return b.source.RandomAccess()
+	}
+	return true // there is no body, or it has a GetBody
+}
+
+// openBeside gives next a body for an attempt beside elder's. A GetBody that
+// http.NewRequest did not make is called only if nobody has a body open.
+func (b *bodies) openBeside(req, next *http.Request, elder reading) (reading, error) {
+	switch {
+	case b != nil && b.source != nil:
+		lease, err := b.source.Beside(req.Context(), elder.lease, b.ownTrailer(req, next))
+		if err != nil {
+			return reading{}, err
+		}
+		return b.read(next, lease, req.ContentLength)
+	case b != nil && b.reopener != nil:
+		opened, err := b.reopener.Beside(elder.reopening, b.ownTrailer(req, next))
+		if err != nil {
+			return reading{}, err
+		}
+		return reopened(next, opened), nil
+	}
+	var err error
+	next.Body, err = req.GetBody()
+	return reading{}, err
+}
+
 // ownTrailer gives next a Trailer of its own, and returns what fills it at the end of
 // the body. A body may set the values of req.Trailer when it is read to its end, which
 // an earlier attempt may be doing while the new one looks at its keys.
@@ -135,12 +165,18 @@ func (b *bodies) lend(req, next *http.Request, previous reading) (reading, error
 	if err != nil {
 		return reading{}, err
 	}
+	return b.read(next, lease, req.ContentLength)
+}
+
+// read has next read the source through lease.
+func (b *bodies) read(next *http.Request, lease *replay.Lease, length int64) (reading, error) {
 	// A base that finds a GetBody counts on it, at any time. A stream may outgrow
 	// what is kept, unless its length is known.
-	if !b.source.Recorded() || 0 < req.ContentLength && req.ContentLength <= b.limit {
+	if !b.source.Recorded() || 0 < length && length <= b.limit {
 		next.GetBody = lease.Open
 	}
-	next.Body, err = lease.Open()
+	body, err := lease.Open()
+	next.Body = body
 	return reading{lease: lease}, err
 }
 
@@ -156,8 +192,13 @@ func (b *bodies) reopen(req, next *http.Request, previous reading, patience time
 	if err != nil {
 		return reading{}, err
 	}
+	return reopened(next, opened), nil
+}
+
+// reopened has next read what was opened.
+func reopened(next *http.Request, opened *replay.Reopening) reading {
 	next.Body, next.GetBody = opened.Body(), opened.Open
-	return reading{reopening: opened}, nil
+	return reading{reopening: opened}
 }
 
 // madeByNewRequest reports whether getBody is what http.NewRequest makes for a

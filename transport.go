@@ -51,6 +51,7 @@ package retryhttp
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -158,12 +159,16 @@ type call struct {
 
 	start     time.Duration // by Transport.now
 	since     time.Duration // when MaxElapsed began to run: start, or where a body broke off
-	before    int           // attempts that do not count, since a later one has brought enough of a body
+	sent      int           // attempts
+	before    int           // those that do not count, since a later one has brought enough of a body
+	retries   int           // after them
+	hedges    int
 	waited    time.Duration
 	held      time.Duration // part of waited
 	mark      uint32        // of the Gate, when the newest attempt ended
 	ambiguous bool          // an attempt may have taken effect
 
+	pace  *pace // nil: the request is not hedged
 	timer timer
 	owned
 }
@@ -175,6 +180,7 @@ type owned struct {
 	bodies   *bodies        // the source of the attempts' bodies; nil: each is sent as it is
 	token    bool           // withdrawn for an attempt that was not sent
 	pass     pass           // of an attempt that is not over
+	race     *race          // that is not over
 	response *http.Response // neither handed over nor drained
 }
 
@@ -187,6 +193,7 @@ func (c *call) giveBack() {
 	if c.unsent != nil {
 		closeBody(c.unsent)
 	}
+	c.race.abandon()
 	c.refund()
 	c.pass.giveBack()
 	c.bodies.release(true)
@@ -221,6 +228,8 @@ type upcoming struct {
 	wait     time.Duration // backoff, or more if the server asked for it
 	decided  time.Duration // when the wait began; by Transport.now, like begins
 	begins   time.Duration
+	bounds   *bounds // nil unless another attempt may end it
+	hedge    bool
 }
 
 // result is what came of an attempt.
@@ -233,6 +242,8 @@ type result struct {
 	// Both outlive the Response, which must not be kept through a wait.
 	responded bool
 	status    int
+
+	notBefore time.Duration // what an attempt beside it was asked to wait for, by Transport.now; 0: nothing
 
 	broken *http.Response // whose body broke off while it was buffered; there is no Response then
 	begun  bool           // a body broke off, then or after RoundTrip had returned
@@ -280,8 +291,12 @@ func (c *call) open(next *upcoming) error {
 	return nil
 }
 
-// send makes an attempt, and judges it.
+// send makes an attempt, and judges it. With a Hedge it may make two.
 func (c *call) send(next *upcoming, got *result) {
+	if c.policy.Hedge != nil {
+		c.sendTimed(next, got)
+		return
+	}
 	c.transmit(next, got)
 	c.judge(next, got)
 	c.endAttempt(got)
@@ -301,10 +316,10 @@ func (c *call) transmit(next *upcoming, got *result) {
 	if next.number > 1 || !c.policy.Gate.calm() {
 		c.pass = c.policy.Gate.begin(c.req, c.pass)
 	}
-	c.unsent, c.token = nil, false
-	resp, err := roundTrip(c.t.base, req, &c.policy.Policy, next.reading)
+	c.unsent, c.token, c.sent = nil, false, next.number
+	resp, err := roundTrip(c.t.base, req, &c.policy.Policy, next.reading, next.bounds)
 	c.response = resp
-	got.Number, got.Request, got.Err = next.number, next.request, err
+	got.Number, got.Request, got.Err, got.Hedge = next.number, next.request, err, next.hedge
 	got.written = trace.written()
 	if resp == nil {
 		return
@@ -364,12 +379,20 @@ func (c *call) refusal(got *result) Stop {
 		return StopNested
 	case !p.Idempotent(got.Request) && !(p.RetryUnprocessed && got.unprocessed()):
 		return StopNotIdempotent
-	case p.MaxAttempts > 0 && got.Number-c.before >= p.MaxAttempts:
+	case c.attemptsLeft() <= 0:
 		return StopAttempts
 	case !c.bodies.repeatable(c.req):
 		return StopBody
 	}
 	return ""
+}
+
+// attemptsLeft returns how many more attempts MaxAttempts allows.
+func (c *call) attemptsLeft() int {
+	if c.policy.MaxAttempts < 0 {
+		return math.MaxInt
+	}
+	return c.policy.MaxAttempts - (c.sent - c.before)
 }
 
 // unprocessed reports whether the server provably did not process the attempt, so
@@ -384,17 +407,21 @@ func (r *result) unprocessed() bool {
 // plan decides when the next attempt is made, or says why none is.
 func (c *call) plan(got *result, next *upcoming) Stop {
 	asked := askedFor(&c.policy.Policy, got.answer())
+	now := c.t.now() // not when the attempt ended: asked may have been a date, which was read since
+	if got.notBefore != 0 {
+		asked = max(asked, got.notBefore-now)
+	}
 	if asked > max(c.policy.MaxRetryAfter, 0) {
 		return StopRetryAfter
 	}
-	now := c.t.now() // not when the attempt ended: asked may have been a date, which was read since
-	backoff := max(c.policy.Backoff(got.Number-c.before, next.backoff), 0)
+	c.retries++
+	backoff := max(c.policy.Backoff(c.retries, next.backoff), 0)
 	room := c.room(now)
 	if addSaturating(asked, backoff) > room {
 		return StopDeadline
 	}
 	*next = upcoming{
-		number:   next.number + 1,
+		number:   c.sent + 1,
 		previous: next.reading,
 		backoff:  backoff,
 		wait:     spread(asked, backoff, room),
@@ -524,7 +551,7 @@ func (c *call) finish(made *upcoming, got *result, stop Stop) (*http.Response, e
 			c.makeResumable(made, got)
 		}
 	}
-	atOnce := success && got.Number == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of it
+	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of it
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}
@@ -553,10 +580,12 @@ func (c *call) report(got *result, stop Stop, record bool) error {
 
 func (c *call) outcome(got *result, stop Stop) Outcome {
 	return Outcome{
-		Attempts:  got.Number,
+		Attempts:  c.sent,
 		Elapsed:   c.t.now() - c.start,
 		Waited:    c.waited,
 		Held:      c.held,
+		Hedges:    c.hedges,
+		HedgeWon:  got.Hedge && got.answer() != nil,
 		Stop:      stop,
 		Ambiguous: c.ambiguous,
 	}.including(got.inner)

@@ -1,0 +1,207 @@
+package retryhttp
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/keyed"
+	"github.com/retryhttp/retryhttp/internal/latency"
+)
+
+// Hedge sends a second attempt, a hedge, beside an attempt that is slow. The first Final
+// response wins, and the other attempt is canceled. The zero value is ready to use. Share a
+// Hedge among Transports that call the same hosts. It must not be changed or copied after
+// first use.
+//
+// Share says how many requests may be hedged, and so also when: at the latency that all but
+// a Share of the answers meet. So hedges are few by nature while latencies are steady. If a
+// host turns slow, an allowance bounds them: each answer earns a Share of a hedge, and at
+// most 10 are saved. The [Budget] is asked as well. If either refuses, the attempt goes on
+// alone. Nothing waits for a hedge.
+//
+// Only safe methods (RFC 9110, section 9.2.1) that [Policy.Idempotent] accepts are hedged,
+// without a body or with one that two attempts can read at once: it has a GetBody, or is a
+// file. There is one hedge per request at most. It counts for [Policy.MaxAttempts]. While a
+// [Gate] has the key down or closed, there is none.
+//
+// Two nested Transports that both hedge may have three attempts under way. There are at most
+// 4,096 keys; requests with another key are not hedged.
+//
+// See "The Tail at Scale", Dean and Barroso, 2013.
+type Hedge struct {
+	Share  float64                    // of requests that may be hedged, at most 1. 0: 0.05; negative or NaN: none
+	After  time.Duration              // hedge after this time instead of at the quantile; Share still bounds how many. 0 or less: the quantile
+	Min    time.Duration              // never sooner than this. 0: 1ms; negative: no minimum
+	Window time.Duration              // how far back latencies count; it must hold 5/Share answers. 0 or less: 30s
+	Key    func(*http.Request) string // what has latencies, and an allowance, of its own. nil: URL.Host
+
+	paces keyed.Map[pace]
+	once  sync.Once
+	epoch time.Time // of all paces
+}
+
+const (
+	defaultShare       = 0.05
+	defaultLeastDelay  = time.Millisecond
+	defaultHedgeWindow = 30 * time.Second
+	// A quantile means something if so many answers lie beyond it.
+	answersBeyond = 5
+	// Amounts of the allowance are in billionths of a hedge.
+	oneHedge      = 1_000_000_000
+	mostHedges    = 10 * oneHedge
+	refreshEvery  = 64 // observations, after which the delay is computed anew
+	refreshWithin = 32 // parts of the Window, likewise
+)
+
+// Delay returns how long after its start an attempt of req would be hedged now, for a gauge.
+// It returns false if it would not be: req's method is not safe, or there are too few
+// answers.
+func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
+	switch {
+	case h.share() == 0 || !safeMethod(req.Method):
+		return 0, false
+	case h.After > 0:
+		return h.least(h.After), true
+	}
+	p := h.paces.Find(h.key(req))
+	if p == nil {
+		return 0, false
+	}
+	d := p.compute(time.Since(h.start()))
+	return d, d > 0
+}
+
+// share is 0 if there are no hedges.
+func (h *Hedge) share() float64 {
+	share := cmp.Or(h.Share, defaultShare)
+	if !(share > 0) {
+		return 0
+	}
+	return min(share, 1)
+}
+
+func (h *Hedge) least(d time.Duration) time.Duration {
+	return max(d, cmp.Or(h.Min, defaultLeastDelay), 1)
+}
+
+// start returns a moment that does not change.
+func (h *Hedge) start() time.Time {
+	h.once.Do(func() { h.epoch = time.Now() })
+	return h.epoch
+}
+
+func (h *Hedge) key(req *http.Request) string {
+	switch {
+	case req.URL == nil:
+		return "" // no base sends it
+	case h.Key != nil:
+		return h.Key(req)
+	}
+	return req.URL.Host
+}
+
+// pace returns what requests with req's key have in common, or nil if req is not hedged.
+func (h *Hedge) pace(req *http.Request) *pace {
+	if h.share() == 0 {
+		return nil
+	}
+	return h.paces.FindOrAdd(h.key(req), func() *pace { return newPace(h) }, (*pace).idle)
+}
+
+// pace is how quick the answers of one key are, and how many hedges they have earned.
+type pace struct {
+	hedge  *Hedge
+	share  float64
+	earns  int64 // per answer
+	recent *latency.Recent
+
+	allowance atomic.Int64
+	delay     atomic.Int64 // until a hedge, as of the newest refresh. 0: none
+	observed  atomic.Int64 // since then
+	stale     atomic.Int64 // when to refresh it, at the latest
+}
+
+func newPace(h *Hedge) *pace {
+	p := &pace{hedge: h, share: h.share()}
+	p.earns = int64(math.Round(p.share * oneHedge))
+	p.allowance.Store(oneHedge)
+	p.recent = latency.New(p.window())
+	if h.After > 0 {
+		p.delay.Store(int64(h.least(h.After)))
+	}
+	return p
+}
+
+func (p *pace) window() time.Duration {
+	if p.hedge.Window <= 0 {
+		return defaultHedgeWindow
+	}
+	return p.hedge.Window
+}
+
+// compute returns when a request is hedged, as of now, or 0.
+func (p *pace) compute(now time.Duration) time.Duration {
+	switch {
+	case p.hedge.After > 0:
+		return p.hedge.least(p.hedge.After)
+	case float64(p.recent.Answers(now)) < answersBeyond/p.share:
+		return 0
+	}
+	return p.hedge.least(p.recent.Quantile(now, 1-p.share))
+}
+
+// answer takes note of a Final response.
+func (p *pace) answer(now, latency time.Duration) {
+	for {
+		had := p.allowance.Load()
+		if had >= mostHedges || p.allowance.CompareAndSwap(had, min(had+p.earns, mostHedges)) {
+			break
+		}
+	}
+	p.observe(now, latency, true)
+}
+
+// observe takes note of the latency of an answer, or of an attempt that was given up for
+// being slow. It refreshes the delay now and then. That is cheap until there are enough
+// answers.
+func (p *pace) observe(now, latency time.Duration, answer bool) {
+	p.recent.Record(now, latency, answer)
+	if p.observed.Add(1) < refreshEvery && p.delay.Load() > 0 && now < time.Duration(p.stale.Load()) {
+		return
+	}
+	p.observed.Store(0)
+	p.stale.Store(int64(now + p.window()/refreshWithin))
+	p.delay.Store(int64(p.compute(now)))
+}
+
+// withdraw takes one hedge from the allowance, or reports false.
+func (p *pace) withdraw() bool {
+	for {
+		had := p.allowance.Load()
+		if had < oneHedge {
+			return false
+		}
+		if p.allowance.CompareAndSwap(had, had-oneHedge) {
+			return true
+		}
+	}
+}
+
+// refund gives back a hedge that was not sent.
+func (p *pace) refund() {
+	for {
+		had := p.allowance.Load()
+		if p.allowance.CompareAndSwap(had, min(had+oneHedge, mostHedges)) {
+			return
+		}
+	}
+}
+
+// idle reports whether the key had no answers within its Window.
+func (p *pace) idle(now time.Time) bool {
+	return p.recent.Answers(now.Sub(p.hedge.start())) == 0
+}

@@ -1,0 +1,79 @@
+// Package keyed holds values that requests find by a key, such as their host.
+package keyed
+
+import (
+	"iter"
+	"sync"
+	"time"
+)
+
+const (
+	// Most is how many values a Map holds at most.
+	Most = 4096
+	// sweepEvery is how often a full Map looks for idle values. Otherwise every new key
+	// would cost a look at all of them.
+	sweepEvery = time.Second
+)
+
+// Map holds a value for each of a bounded number of keys. The zero Map is empty. It may be
+// used by many goroutines at once, and must not be copied after first use.
+type Map[V any] struct {
+	values sync.Map // string to *V; its Load takes no lock
+
+	mu    sync.Mutex // serializes changes to the set of keys
+	count int
+	swept time.Time
+}
+
+// Find returns key's value, or nil. It takes no lock.
+func (m *Map[V]) Find(key string) *V {
+	v, _ := m.values.Load(key)
+	if v == nil {
+		return nil
+	}
+	return v.(*V)
+}
+
+// FindOrAdd returns key's value, and adds a new one if there is none. A full Map first
+// forgets the values that are idle. If it is still full, FindOrAdd returns nil.
+func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Time) bool) *V {
+	if v := m.Find(key); v != nil {
+		return v
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v := m.Find(key); v != nil {
+		return v
+	}
+	if m.count >= Most {
+		m.sweep(time.Now(), idle)
+		if m.count >= Most {
+			return nil
+		}
+	}
+	v := newValue()
+	m.values.Store(key, v)
+	m.count++
+	return v
+}
+
+// sweep forgets what is idle, with mu held.
+func (m *Map[V]) sweep(now time.Time, idle func(*V, time.Time) bool) {
+	if since := now.Sub(m.swept); since >= 0 && since < sweepEvery {
+		return
+	}
+	m.swept = now
+	for key, v := range m.All() {
+		if idle(v, now) {
+			m.values.Delete(key)
+			m.count--
+		}
+	}
+}
+
+// All returns the keys and their values, in no order.
+func (m *Map[V]) All() iter.Seq2[string, *V] {
+	return func(yield func(string, *V) bool) {
+		m.values.Range(func(key, v any) bool { return yield(key.(string), v.(*V)) })
+	}
+}

@@ -1,0 +1,124 @@
+// Package latency keeps the latencies of the recent past, and answers for their quantiles.
+package latency
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Recent counts latencies in buckets whose width is an eighth of their bound at most. It has
+// two generations, of half a window each, so that what is counted is never older than the
+// window, and is as new as half of it. Its methods may be called at the same time; a count
+// that meets the end of a generation may be lost.
+type Recent struct {
+	span        time.Duration // of a generation
+	newest      atomic.Int64  // generation
+	generations [2]generation
+
+	mu sync.Mutex // serializes the ends of generations
+}
+
+type generation struct {
+	answers atomic.Int64
+	counts  [buckets]atomic.Uint32
+}
+
+const (
+	unit    = time.Microsecond
+	buckets = 256 // which reach to 4 hours
+	// An octave is split into 1<<octaveBits buckets.
+	octaveBits = 3
+	perOctave  = 1 << octaveBits
+)
+
+// New returns a Recent for a window, which must be positive.
+func New(window time.Duration) *Recent {
+	return &Recent{span: max(window/2, 1)}
+}
+
+// Record counts a latency at a time since an arbitrary moment. An answer counts in
+// [Recent.Answers] as well.
+func (r *Recent) Record(now, latency time.Duration, answer bool) {
+	g := &r.generations[r.advance(now)&1]
+	g.counts[bucketOf(latency)].Add(1)
+	if answer {
+		g.answers.Add(1)
+	}
+}
+
+// Answers returns how many answers were recorded within the window.
+func (r *Recent) Answers(now time.Duration) int64 {
+	r.advance(now)
+	return r.generations[0].answers.Load() + r.generations[1].answers.Load()
+}
+
+// Quantile returns the latency that a share q of the latencies does not exceed, to within
+// the width of a bucket. It is 0 if there are none.
+func (r *Recent) Quantile(now time.Duration, q float64) time.Duration {
+	r.advance(now)
+	var counts [buckets]int64
+	total := int64(0)
+	for i := range counts {
+		counts[i] = int64(r.generations[0].counts[i].Load()) + int64(r.generations[1].counts[i].Load())
+		total += counts[i]
+	}
+	rank := q * float64(total)
+	for i, n := range counts {
+		if n > 0 && rank <= float64(n) {
+			lower, width := bounds(i)
+			return lower + time.Duration(float64(width)*max(rank, 0)/float64(n))
+		}
+		rank -= float64(n)
+	}
+	return 0
+}
+
+// advance returns the generation of now, and begins it if it is new. A clock that has gone
+// back, as it does from one bubble of testing/synctest to the next, makes all counts old.
+func (r *Recent) advance(now time.Duration) int64 {
+	current := int64(now / r.span)
+	if newest := r.newest.Load(); current == newest || current == newest-1 {
+		return current
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch newest := r.newest.Load(); {
+	case current == newest, current == newest-1:
+		return current
+	case current == newest+1:
+		r.generations[current&1].clear()
+	default:
+		r.generations[0].clear()
+		r.generations[1].clear()
+	}
+	r.newest.Store(current)
+	return current
+}
+
+func (g *generation) clear() {
+	g.answers.Store(0)
+	for i := range g.counts {
+		g.counts[i].Store(0)
+	}
+}
+
+// bucketOf returns the bucket of a latency. The first ones are one unit wide.
+func bucketOf(latency time.Duration) int {
+	v := uint64(max(latency, 0) / unit)
+	if v < perOctave {
+		return int(v)
+	}
+	octave := bits.Len64(v) - 1 - octaveBits
+	return min((octave+1)<<octaveBits+int(v>>octave)&(perOctave-1), buckets-1)
+}
+
+// bounds returns where a bucket begins, and its width.
+func bounds(bucket int) (lower, width time.Duration) {
+	if bucket < perOctave {
+		return time.Duration(bucket) * unit, unit
+	}
+	octave := bucket>>octaveBits - 1
+	return time.Duration(perOctave+bucket&(perOctave-1)) << octave * unit, 1 << octave * unit
+}

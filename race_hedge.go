@@ -1,0 +1,147 @@
+package retryhttp
+
+import "time"
+
+// fire sends the hedge, unless something speaks against it.
+func (r *race) fire() {
+	exits := true
+	defer func() { r.end(recover(), exits) }()
+	defer r.giveBackHedge()
+	if r.prepare() && r.begin() {
+		r.policy.reportHedge(r.req, r.next.number, r.late)
+		r.transmit(&r.next, r.got)
+		if !r.judgeHedge() {
+			r.clearHedge()
+		}
+	}
+	exits = false
+}
+
+// prepare takes what a hedge costs, and opens its body. It reports whether the hedge may be
+// sent.
+func (r *race) prepare() bool {
+	now := r.t.now()
+	switch {
+	case ended(r.req), r.room(now) < 0, r.policy.Gate.blocks(r.req):
+		return false
+	case r.pace.compute(r.hedgeTime(now)) == 0: // the answers are no longer recent
+		return false
+	case !r.pace.withdraw():
+		return false
+	}
+	r.paid = true
+	if !r.policy.Budget.Withdraw(r.req) {
+		return false
+	}
+	r.token = true
+	r.late, r.next.begins = now-r.next.begins, now
+	return r.openHedge()
+}
+
+// openHedge makes the hedge's request, with its body. It reports whether it could.
+func (r *race) openHedge() bool {
+	r.next.request = copyForAttempt(r.keyed, r.next.number)
+	if !hasBody(r.req) {
+		return true
+	}
+	opened, err := r.bodies.openBeside(r.keyed, r.next.request, r.first.reading)
+	r.next.reading = opened
+	if err != nil {
+		opened.cut()
+		return false
+	}
+	r.unsent = r.next.request
+	return true
+}
+
+// begin reports whether the first attempt is still under way, and alone. Then the hedge is
+// as good as sent.
+func (r *race) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state != undecided {
+		return false
+	}
+	r.second, r.got = new(bounds), new(result)
+	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
+	r.next.bounds = r.second
+	r.turn, r.over = make(chan struct{}, 1), make(chan struct{})
+	r.sent, r.paid = true, false
+	return true
+}
+
+// giveBackHedge gives back what a hedge has taken that was not sent, or was not judged.
+func (r *race) giveBackHedge() {
+	if r.paid {
+		r.pace.refund()
+	}
+	r.refund()
+	if r.unsent != nil {
+		closeBody(r.unsent)
+		r.next.reading.cut()
+	}
+	r.pass.giveBack()
+	closeResponse(r.response)
+}
+
+// end has a panic in the hedge's goroutine surface in the caller's, unless the race is
+// decided. The same holds for the end of the goroutine by runtime.Goexit.
+func (r *race) end(panicked any, exits bool) {
+	if panicked == nil && !exits {
+		return
+	}
+	r.mu.Lock()
+	undecided := r.state == undecided
+	if undecided {
+		r.state, r.panicked = panicking, panicked
+	}
+	r.mu.Unlock()
+	if r.sent {
+		r.second.end(supersededError{})
+	}
+	if undecided {
+		if r.sent {
+			close(r.over)
+		}
+		r.first.end(supersededError{})
+	}
+}
+
+// judgeHedge judges the hedge's result, unless the race is decided. It reports whether that
+// decides it.
+func (r *race) judgeHedge() bool {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	if !r.is(undecided) {
+		r.policy.Gate.end(r.req, r.pass, saysNothing, 0)
+		r.pass = pass{}
+		return false
+	}
+	r.judgeTimed(&r.next, r.got)
+	switch r.decide(r.got, hedgeWon) {
+	case hedgeWon:
+		r.first.end(supersededError{})
+	case bothFailed:
+		r.first.reading.cut()
+	default:
+		return false
+	}
+	r.response = nil // the caller has it now
+	close(r.over)
+	return true
+}
+
+// clearHedge clears away what a hedge has brought that has lost, or has failed first.
+func (r *race) clearHedge() {
+	r.mu.Lock()
+	limit := maxDrainTime
+	if !r.until.IsZero() {
+		limit = time.Until(r.until)
+	} else if r.state == abandoned {
+		limit = 0
+	}
+	r.mu.Unlock()
+	resp := r.response
+	r.response = nil
+	r.clear(r.second, resp, limit)
+}

@@ -78,16 +78,20 @@ func (r *Recent) Quantile(now time.Duration, q float64) time.Duration {
 // advance returns the generation of now, and begins it if it is new. A clock that has gone
 // back, as it does from one bubble of testing/synctest to the next, makes all counts old.
 func (r *Recent) advance(now time.Duration) int64 {
-	current := int64(now / r.span)
-	if newest := r.newest.Load(); current == newest || current == newest-1 {
-		return current
+	newest := r.newest.Load()
+	switch since := now - time.Duration(newest)*r.span; { // quicker than to divide
+	case 0 <= since && since < r.span:
+		return newest
+	case -r.span <= since && since < 0:
+		return newest - 1
 	}
+	current := int64(now / r.span)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch newest := r.newest.Load(); {
-	case current == newest, current == newest-1:
+	switch newest = r.newest.Load(); current {
+	case newest, newest - 1:
 		return current
-	case current == newest+1:
+	case newest + 1:
 		r.generations[current&1].clear()
 	default:
 		r.generations[0].clear()

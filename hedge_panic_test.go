@@ -1,0 +1,117 @@
+package retryhttp_test
+
+import (
+	"net/http"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// panickingLap does something in the place of an answer.
+func panickingLap(after time.Duration, do func()) lap {
+	return lap{do: func(*http.Request) {
+		time.Sleep(after)
+		do()
+	}}
+}
+
+// A panic of other people's code in the hedge's goroutine would end the process.
+func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
+	boom := func() { panic("boom") }
+	for name, c := range map[string]struct {
+		laps   []lap
+		change func(*retryhttp.Policy)
+		sent   int
+	}{
+		"of the base": {[]lap{{}, panickingLap(10*ms, boom)}, nil, 2},
+		"of the base, when the first has failed": {
+			[]lap{{after: 55 * ms, code: 503}, panickingLap(10*ms, boom)}, nil, 2,
+		},
+		"of Classify": {[]lap{{}, {after: 10 * ms, code: 200}}, func(p *retryhttp.Policy) {
+			p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("boom") }
+		}, 2},
+		"of the Budget": {[]lap{{}}, func(p *retryhttp.Policy) { p.Budget = panickingBudget{} }, 1},
+		"of a key": {[]lap{{}}, func(p *retryhttp.Policy) {
+			p.Budget = &retryhttp.TokenBucket{Key: func(*http.Request) string { panic("boom") }}
+		}, 1},
+		"of closing a failed response": {
+			[]lap{{}, {after: 10 * ms, code: 503, closing: boom}}, nil, 2,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				if c.change != nil {
+					c.change(&p)
+				}
+				r := newTrack(c.laps...)
+				assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
+				synctest.Wait()
+				assert.Len(t, r.attempts(), c.sent)
+				r.requireClosed(t)
+				if b, ok := p.Budget.(*countingBudget); ok {
+					assert.Equal(t, 1, b.withdrawn)
+					assert.Zero(t, b.refunded)
+				}
+			})
+		})
+	}
+}
+
+// The panic of a hedge that has lost, or of an attempt that has been superseded, is nobody's.
+func TestPanicOfALoserIsDropped(t *testing.T) {
+	boom := func() { panic("boom") }
+	for name, laps := range map[string][]lap{
+		"the base of the hedge":       {{after: 60 * ms, code: 200}, panickingLap(100*ms, boom)},
+		"a body of the hedge":         {{after: 60 * ms, code: 200}, {after: 100 * ms, code: 200, closing: boom}},
+		"a body of the first attempt": {{after: 60 * ms, code: 200, deaf: true, closing: boom}, {after: 5 * ms, code: 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newTrack(laps...)
+				f := r.runOn(t, hedging(), get(t, t.Context()))
+				assert.Equal(t, 200, f.status)
+				assert.Equal(t, 60*ms, f.at)
+			})
+		})
+	}
+}
+
+// A first attempt that panics ends the hedge.
+func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTrack(panickingLap(60*ms, func() { panic("boom") }), lap{after: time.Hour, code: 200})
+		assert.PanicsWithValue(t, "boom", func() { r.begin(t, hedging(), get(t, t.Context())) })
+		synctest.Wait()
+		assert.Equal(t, 60*ms, r.attempts()[1].over)
+	})
+}
+
+// A test that fails in a base ends its goroutine. The caller's must not wait for ever.
+func TestGoexitOfAHedgeEndsTheCaller(t *testing.T) {
+	for name, first := range map[string]lap{"is under way": {}, "has failed": {after: 55 * ms, code: 503}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newTrack(first, panickingLap(10*ms, runtime.Goexit))
+				returned, ended := false, make(chan struct{})
+				go func() {
+					defer close(ended)
+					_, _ = retryhttp.New(r, hedging()).RoundTrip(get(t, t.Context())) //nolint:bodyclose // there is none
+					returned = true
+				}()
+				<-ended
+				assert.False(t, returned)
+				assert.Equal(t, 60*ms, time.Since(r.start))
+			})
+		})
+	}
+}
+
+type panickingBudget struct{ retryhttp.Unlimited }
+
+func (panickingBudget) Withdraw(*http.Request) bool { panic("boom") }

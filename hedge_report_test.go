@@ -1,0 +1,215 @@
+package retryhttp_test
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+func TestHedgeIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged strings.Builder
+		var done []retryhttp.Attempt
+		var outcomes []retryhttp.Outcome
+		p := hedging()
+		p.MaxAttempts = 2
+		p.Hedge.Share = 1
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+		p.OnRetry = func(retryhttp.Attempt) { assert.Fail(t, "nothing failed") }
+		p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+			done, outcomes = append(done, a), append(outcomes, o)
+		}
+		for _, c := range []struct {
+			laps   []lap
+			number int
+		}{
+			{[]lap{{}, {after: 10 * ms, code: 200}}, 2},
+			{[]lap{{after: 60 * ms, code: 200}, {}}, 1},
+			{[]lap{{after: 60 * ms, code: 503}, {after: 5 * ms, err: errBroken}}, 1},
+		} {
+			r := newTrack(c.laps...)
+			f := r.runOn(t, p, get(t, t.Context()))
+			a := done[len(done)-1]
+			assert.Equal(t, c.number, a.Number)
+			assert.Equal(t, c.number == 2, a.Hedge)
+			assert.Same(t, f.resp, a.Response)
+			sent := r.attempts()[c.number-1]
+			assert.Equal(t, sent.over-sent.at, a.Elapsed)
+			assert.Equal(t, f.out, outcomes[len(outcomes)-1])
+			assert.Equal(t, retryhttp.OutcomeOf(f.resp), f.out)
+			assert.Equal(t, 1, f.out.Hedges)
+			assert.Zero(t, f.out.Waited)
+		}
+		const hedging = `level=INFO msg="hedging request" method=GET url=http://host.example/path attempt=2 elapsed=50ms` + "\n"
+		assert.Equal(t, hedging+hedging+hedging+
+			`level=WARN msg="gave up on request" method=GET url=http://host.example/path status=503 attempts=2 elapsed=60ms `+
+			`waited=0s held=0s hedges=1 stop=attempts ambiguous=false`+"\n", logged.String())
+	})
+}
+
+// The two results are judged one after the other, whichever comes first.
+func TestClassifyIsNeverCalledForBothAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var judging atomic.Int32
+		p := hedging()
+		p.Hedge.Share = 1
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.EqualValues(t, 1, judging.Add(1))
+			time.Sleep(20 * ms)
+			judging.Add(-1)
+			return retryhttp.Classify(a)
+		}
+		for _, first := range []time.Duration{55 * ms, 65 * ms} {
+			r := newTrack(lap{after: first, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: ms, code: 200})
+			f := r.runOn(t, p, get(t, t.Context()))
+			assert.Equal(t, min(first, 60*ms)+40*ms+time.Second, r.times()[2])
+			assert.Equal(t, 3, f.out.Attempts)
+		}
+	})
+}
+
+// A result that comes while the hedge is judged waits for the judgement, and not longer.
+func TestResultThatComesWhileTheHedgeIsJudgedIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.True(t, a.Hedge)
+			time.Sleep(20 * ms)
+			return retryhttp.Final
+		}
+		r := newTrack(lap{after: 65 * ms, code: 200}, lap{after: 10 * ms, code: 404})
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 404, f.status)
+		assert.Equal(t, 80*ms, f.at)
+		r.requireClosed(t)
+	})
+}
+
+// If a Transport below has given up on either attempt, the one above does not retry.
+func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
+	for name, nested := range map[string]int{"the first attempt": 1, "the hedge": 2} {
+		for _, later := range []int{1, 2} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					after := map[int]time.Duration{1: 200 * ms, 2: 10 * ms}
+					if later == 2 {
+						after[1] = 55 * ms
+					}
+					r := newTrack(lap{after: after[1], code: 503}, lap{after: after[2], code: 503})
+					below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 1})
+					p := hedging()
+					f := r.through(t, roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+						if retryhttp.AttemptNumber(req.Context()) == nested {
+							return below.RoundTrip(req)
+						}
+						return r.RoundTrip(req)
+					}), p, get(t, t.Context()))
+					require.NotNil(t, f.resp)
+					f.resp.Body.Close()
+					assert.Equal(t, retryhttp.StopNested, f.out.Stop)
+					assert.Equal(t, 2, f.out.Attempts)
+					assert.Equal(t, later == 2, f.out.HedgeWon)
+					time.Sleep(time.Second)
+				})
+			})
+		}
+	}
+}
+
+// Two nested Transports that both hedge have three attempts under way.
+func TestNestedTransportsThatHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTrack(lap{}, lap{}, lap{after: 100 * ms, code: 200})
+		below := hedging()
+		below.Hedge.After = 20 * ms
+		f := r.through(t, retryhttp.New(r, below), hedging(), get(t, t.Context()))
+		require.NoError(t, f.err)
+		f.resp.Body.Close()
+		assert.Equal(t, []time.Duration{0, 20 * ms, 50 * ms}, r.times())
+		assert.True(t, f.out.HedgeWon)
+		time.Sleep(time.Second)
+		r.requireClosed(t)
+	})
+}
+
+// A hedge that wins, or is given up, is no failure of the host.
+func TestSupersededAttemptsSayNothingToTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Hedge.Share = 1
+		p.Gate = new(retryhttp.Gate)
+		req := get(t, t.Context())
+		for range 10 {
+			newTrack(lap{}, lap{after: 10 * ms, code: 200}).runOn(t, p, req)
+			newTrack(lap{after: 60 * ms, code: 200, proto: 2}, lap{}).runOn(t, p, req)
+		}
+		assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
+		assert.Zero(t, retryhttp.Keys(p.Gate))
+	})
+}
+
+// The body is a part of the attempt. So a first attempt whose body comes slowly is hedged,
+// and loses.
+func TestHedgeOfABufferedBody(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, hedge time.Duration // between the bytes of the body
+		at           time.Duration
+		hedgeWon     bool
+	}{
+		"the hedge wins":         {30 * ms, 5 * ms, 80 * ms, true},
+		"the first attempt wins": {15 * ms, 20 * ms, 75 * ms, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.BufferBytes = 1 << 10
+				r := newTrack(
+					lap{after: ms, code: 200, body: &dripping{"first", c.first}},
+					lap{after: 5 * ms, code: 200, body: &dripping{"hedge", c.hedge}})
+				f := r.runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
+				assert.Equal(t, map[bool]string{true: "hedge", false: "first"}[c.hedgeWon], f.body)
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
+// The response of a hedge is resumed like any other, and attempts count on.
+func TestBodyOfAHedgeIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var numbers []int
+		p := hedging()
+		p.Resume = true
+		f := newTrack().through(t, roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			n := retryhttp.AttemptNumber(req.Context())
+			mu.Lock()
+			numbers = append(numbers, n)
+			mu.Unlock()
+			switch n {
+			case 1:
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			case 2:
+				return cutAfter(10)(req)
+			}
+			return rest(10)(req)
+		}), p, get(t, t.Context()))
+		require.NoError(t, f.err)
+		f.read(t)
+		assert.Equal(t, object, f.body)
+		assert.Equal(t, []int{1, 2, 3}, numbers)
+		assert.True(t, f.out.HedgeWon)
+	})
+}

@@ -360,3 +360,37 @@ func TestCommandIsOverWhileSomebodyStillLooks(t *testing.T) {
 		})
 	}
 }
+
+// One request in a hundred is slow by chance.
+func TestQuickReadIsQuickWhenOneReplicaIsNot(t *testing.T) {
+	var attempts atomic.Int64
+	serving(t, func(_ http.ResponseWriter, r *http.Request) {
+		latency := 10 * time.Millisecond
+		if attempts.Add(1)%100 == 0 {
+			latency = time.Second
+		}
+		select {
+		case <-time.After(latency):
+		case <-r.Context().Done():
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		policy := quickRead
+		policy.Hedge = &retryhttp.Hedge{Share: quickRead.Hedge.Share} // of its own, without latencies
+		rt := retryhttp.New(base, policy)
+		slow, hedges := 0, 0
+		for i := range 1000 {
+			start := time.Now()
+			resp, err := rt.RoundTrip(getURL(t, "http://host.example/"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if i >= 300 && time.Since(start) > 25*time.Millisecond {
+				slow++
+			}
+			hedges += retryhttp.OutcomeOf(resp).Hedges
+		}
+		assert.Zero(t, slow)
+		assert.LessOrEqual(t, hedges, 21, "a Share, and the first")
+		assert.EqualValues(t, hedges, attempts.Load()-1000)
+		time.Sleep(time.Second)
+	})
+}

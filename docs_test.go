@@ -16,7 +16,7 @@ import (
 func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {
 	sources, err := filepath.Glob("examples/*/main.go")
 	require.NoError(t, err)
-	sources = append(sources, "example_test.go", "example_choosing_test.go")
+	sources = append(sources, "example_test.go", "example_choosing_test.go", "example_hedge_test.go")
 	for _, document := range []string{"README.md", "docs/choosing.md"} {
 		missing, err := snippets.Missing(document, sources...)
 		require.NoError(t, err)

@@ -213,6 +213,21 @@ func ExampleGate_limitsByCredential() {
 	// Bearer busy: 200 OK, held: true
 }
 
+var quickRead = retryhttp.Policy{
+	Hedge:          &retryhttp.Hedge{Share: 0.02},
+	AttemptTimeout: 2 * time.Second,
+}
+
+// Many small reads make up a page, and the slowest of them decides.
+func ExamplePolicy_quickRead() {
+	server := serverAnswering(200)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, quickRead)}
+	show(client.Get(server.URL))
+	// Output: 200 OK
+}
+
 var command = retryhttp.Policy{
 	MaxAttempts:    3,
 	MaxElapsed:     10 * time.Second,

@@ -17,6 +17,11 @@
 // end, the caller gets the last response with its body unread, or an [*Error]. The [Policy]
 // changes all of this, [WithPolicy] for one request.
 //
+// # Hedges
+//
+// With a [Hedge], an attempt of a safe request that is slow gets company: a second attempt is
+// sent beside it, and the first final response wins. It is off by default.
+//
 // # Request bodies
 //
 // Every attempt sends the whole body from its first byte. A GetBody is used if there

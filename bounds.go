@@ -82,8 +82,8 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 		defer b.cancel(nil)
 	default:
 		b.body.wrap(resp, p.StallTimeout)
+		b.buffering.Store(p.BufferBytes > 0) // before a look at unwanted: see race.lose
 		if p.BufferBytes > 0 && !b.unwanted.Load() {
-			b.buffering.Store(true)
 			read, err = buffer(req, resp, p.BufferBytes)
 		}
 	}

@@ -28,8 +28,8 @@ import (
 // file. There is one hedge per request at most. It counts for [Policy.MaxAttempts]. While a
 // [Gate] has the key down or closed, there is none.
 //
-// Two nested Transports that both hedge may have three attempts under way. There are at most
-// 4,096 keys; requests with another key are not hedged.
+// A Hedge wraps response bodies. Two nested Transports that both hedge may have three attempts
+// under way. There are at most 4,096 keys; requests with another key are not hedged.
 //
 // See "The Tail at Scale", Dean and Barroso, 2013.
 type Hedge struct {

@@ -192,6 +192,23 @@ func TestHedgeSendsTheWholeBodyOrNothing(t *testing.T) {
 	}
 }
 
+// Some RoundTrippers change the request that they are given.
+func TestHedgeHasAHeaderAndAURLOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := get(t, t.Context())
+		req.Header.Set("X", "caller's")
+		r := newTrack(lap{}, lap{after: ms, code: 200, do: func(req *http.Request) {
+			assert.Equal(t, "caller's", req.Header.Get("X"))
+			req.Header.Set("X", "hedge's")
+			req.URL.Host = "elsewhere.example"
+		}})
+		f := r.runOn(t, hedging(), req)
+		assert.True(t, f.out.HedgeWon)
+		assert.Equal(t, http.Header{"X": {"caller's"}}, req.Header)
+		assert.Equal(t, "host.example", req.URL.Host)
+	})
+}
+
 // A GetBody that rewinds the one reader there is would take the body from the first attempt.
 func TestHedgeOpensABodyOnlyAfterTheFirstWasClosed(t *testing.T) {
 	for _, closed := range []bool{false, true} {

@@ -172,7 +172,7 @@ func (c *call) settle(r *race, next *upcoming, got *result) {
 		r.lose(got)
 		return
 	case bothFailed:
-		r.next.reading.cut()
+		r.next.reading.cut() // a retry may follow
 		got.alsoFailed(r)
 		return
 	}
@@ -260,12 +260,12 @@ func (r *race) surface() {
 // connection, so that the hedge gets a little time to end by itself.
 func (r *race) lose(to *result) {
 	winner := to.Response
+	r.second.unwanted.Store(true)
 	if winner == nil || winner.ProtoMajor > 1 || r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes {
 		r.second.end(supersededError{})
 		return
 	}
 	r.letGo()
-	r.second.unwanted.Store(true)
 	time.AfterFunc(maxDrainTime, func() { r.second.end(supersededError{}) })
 }
 
@@ -282,7 +282,7 @@ func (r *race) abandon() {
 	r.first.end(supersededError{})
 	if sent {
 		r.second.end(supersededError{})
-		if state == hedgeWon || state == bothFailed {
+		if state == hedgeWon {
 			closeResponse(r.got.answer()) // nobody has taken it
 		}
 	}

@@ -1,6 +1,9 @@
 package retryhttp
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // fire sends the hedge, unless something speaks against it.
 func (r *race) fire() {
@@ -41,6 +44,7 @@ func (r *race) prepare() bool {
 // openHedge makes the hedge's request, with its body. It reports whether it could.
 func (r *race) openHedge() bool {
 	r.next.request = copyForAttempt(r.keyed, r.next.number)
+	ownHeader(r.next.request)
 	if !hasBody(r.req) {
 		return true
 	}
@@ -52,6 +56,16 @@ func (r *race) openHedge() bool {
 	}
 	r.unsent = r.next.request
 	return true
+}
+
+// ownHeader gives a hedge a header and a URL of its own. A base that changes the request
+// that it is given breaks the rules, but two that change one map at once end the process.
+func ownHeader(req *http.Request) {
+	req.Header = req.Header.Clone()
+	if req.URL != nil {
+		own := *req.URL
+		req.URL = &own
+	}
 }
 
 // begin reports whether the first attempt is still under way, and alone. Then the hedge is
@@ -118,16 +132,17 @@ func (r *race) judgeHedge() bool {
 		return false
 	}
 	r.judgeTimed(&r.next, r.got)
-	switch r.decide(r.got, hedgeWon) {
-	case hedgeWon:
-		r.first.end(supersededError{})
-	case bothFailed:
-		r.first.reading.cut()
-	default:
+	decided := r.decide(r.got, hedgeWon)
+	if decided != hedgeWon && decided != bothFailed {
 		return false
 	}
 	r.response = nil // the caller has it now
 	close(r.over)
+	if decided == hedgeWon {
+		r.first.end(supersededError{})
+	} else {
+		r.first.reading.cut() // a retry may follow
+	}
 	return true
 }
 

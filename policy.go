@@ -10,10 +10,10 @@ import (
 
 // Policy configures when a Transport retries, how long it waits, and what it reports.
 // The zero Policy is a sound default; a zero field means its default. The functions are
-// called from the goroutines that send requests or, with Resume, read bodies, at the same
-// time.
+// called from the goroutines that send requests, read bodies (with Resume) or send hedges, at
+// the same time.
 type Policy struct {
-	MaxAttempts int           // the first included. 0: 4; 1: no retries; negative: no bound
+	MaxAttempts int           // the first and hedges included. 0: 4; 1: no retries; negative: no bound
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
 
 	// AttemptTimeout bounds each attempt, from its start to the response header, and to the
@@ -70,9 +70,9 @@ type Policy struct {
 	Gate   *Gate  // holds retries back while their host is down. nil: a Gate of its own
 	Hedge  *Hedge // sends a second attempt beside one that is slow. nil: never
 
-	// OnRetry, if not nil, is called before the wait that precedes each retry. It may
-	// read from the failed response's body, but must not keep the response. Its time is
-	// part of the wait, and delays the retry if it is longer.
+	// OnRetry, if not nil, is called before the wait that precedes each retry, and not for
+	// a hedge. It may read from the failed response's body, but must not keep the response.
+	// Its time is part of the wait, and delays the retry if it is longer.
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt. It
@@ -80,8 +80,8 @@ type Policy struct {
 	// off, the Attempt has the error, and the caller gets the response.
 	OnDone func(Attempt, Outcome)
 
-	// Logger, if not nil, gets a record at level Info for each retry, and one at level
-	// Debug for each time that the Gate held the request. It gets a record at level Warn
+	// Logger, if not nil, gets a record at level Info for each retry and each hedge, and one
+	// at level Debug for each time that the Gate held the request. It gets a record at level Warn
 	// for each request whose Stop is neither final nor canceled, and for each body that
 	// Resume gave up. Logged URLs contain only scheme, host and path.
 	Logger *slog.Logger

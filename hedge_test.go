@@ -361,6 +361,39 @@ func TestAtMostTenHedgesAreSaved(t *testing.T) {
 	})
 }
 
+// A request that could not be hedged earns no hedge, and its latency does not count.
+func TestOnlyRequestsThatMayBeHedgedEarnHedges(t *testing.T) {
+	for name, change := range map[string]func(*http.Request){
+		"POST":            func(req *http.Request) { req.Method = http.MethodPost },
+		"to upgrade":      func(req *http.Request) { req.Header.Set("Upgrade", "websocket") },
+		"a stream":        func(req *http.Request) { req.Body = io.NopCloser(strings.NewReader("x")) },
+		"a stream, alone": func(req *http.Request) { req.Body = io.NopCloser(strings.NewReader("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.Hedge = &retryhttp.Hedge{Share: 1, After: hedgeAfter}
+				alone := p
+				if strings.HasSuffix(name, "alone") {
+					alone.MaxAttempts = 1
+				}
+				for range 10 {
+					req := get(t, t.Context())
+					req.Method = "QUERY"
+					change(req)
+					newTrack(lap{after: ms, code: 200}).runOn(t, alone, req)
+				}
+				hedges := 0
+				for range 3 {
+					f := newTrack(lap{after: 60 * ms, err: retryhttp.Permanent(errBroken)}).runOn(t, p, get(t, t.Context()))
+					hedges += f.out.Hedges
+				}
+				assert.Equal(t, 1, hedges, "which the allowance has at the start")
+			})
+		})
+	}
+}
+
 // Failures earn nothing: in an outage there are no hedges after the saved ones.
 func TestFailuresEarnNoHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -123,7 +123,7 @@ func (b *bodies) readableBeside(req *http.Request) bool {
 	if b != nil && b.source != nil {
 		return b.source.RandomAccess()
 	}
-	return true // there is no body, or it has a GetBody
+	return !hasBody(req) || req.GetBody != nil
 }
 
 // openBeside gives next a body for an attempt beside elder's. A GetBody that

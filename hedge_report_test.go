@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -92,6 +93,23 @@ func TestResultThatComesWhileTheHedgeIsJudgedIsLate(t *testing.T) {
 		assert.Equal(t, 404, f.status)
 		assert.Equal(t, 80*ms, f.at)
 		r.requireClosed(t)
+	})
+}
+
+// The caller goes while the hedge is judged.
+func TestClassifyDoesNotRunAfterRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			time.Sleep(20 * ms)
+			return retryhttp.Classify(a)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 110*ms)
+		defer cancel()
+		f := newTrack(lap{after: 60 * ms, code: 503}, lap{after: 50 * ms, code: 503}).runOn(t, p, get(t, ctx))
+		assert.Equal(t, 120*ms, f.at)
+		assert.Equal(t, 503, f.status, "a response in hand is returned")
+		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
 	})
 }
 

@@ -236,11 +236,14 @@ func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	}
 }
 
-// await waits until the hedge decides the race. It returns false if the caller goes first.
+// await waits until the hedge decides the race. It returns false if the caller goes first,
+// but not while the hedge is judged: Classify must not run when RoundTrip has returned.
 func (r *race) await(ctx context.Context) bool {
 	select {
 	case <-r.over:
 	case <-ctx.Done():
+		r.turn <- struct{}{}
+		defer func() { <-r.turn }()
 	}
 	return !r.become(abandoned)
 }

@@ -49,13 +49,16 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 	return letGo
 }
 
-// leashed is a context with the deadline of another one, which ends it.
+// leashed is a hedge's context. It has the deadline of another one, which ends it.
 type leashed struct {
 	context.Context
 	leash context.Context
 }
 
 func (l leashed) Deadline() (time.Time, bool) { return l.leash.Deadline() }
+
+// Hedge lets tracing recognize the attempt.
+func (leashed) Hedge() bool { return true }
 
 // roundTrip ends the attempt if its response header, or its buffered body, does not come
 // within p.AttemptTimeout, and if its response body stalls.

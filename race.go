@@ -178,7 +178,7 @@ func (c *call) settle(r *race, next *upcoming, got *result) {
 	}
 	r.discardFirst(c, got)
 	if !r.await(c.req.Context()) {
-		r.second.end(supersededError{})
+		r.endHedge()
 		return
 	}
 	r.surface()
@@ -265,11 +265,20 @@ func (r *race) lose(to *result) {
 	winner := to.Response
 	r.second.unwanted.Store(true)
 	if winner == nil || winner.ProtoMajor > 1 || r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes {
-		r.second.end(supersededError{})
+		r.endHedge()
 		return
 	}
 	r.letGo()
 	time.AfterFunc(maxDrainTime, func() { r.second.end(supersededError{}) })
+}
+
+// endHedge ends the hedge at once. If the caller's context has ended, no attempt has won.
+func (r *race) endHedge() {
+	var cause error = supersededError{}
+	if ctx := r.req.Context(); ctx.Err() != nil {
+		cause = context.Cause(ctx)
+	}
+	r.second.end(cause)
 }
 
 // abandon ends a race whose caller panics.

@@ -3,12 +3,9 @@ package benchmarks
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -18,11 +15,10 @@ import (
 // connections returns how many connections n requests open, one after the other,
 // each of which fails twice with a body of a size.
 func connections(p peer, n, bodySize int) (int64, error) {
-	var opened atomic.Int64
 	body := make([]byte, bodySize)
 	attempts := make(map[string]int)
 	var mu sync.Mutex
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	base, url, opened, stop := serveCounting(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		mu.Lock()
 		attempts[req.URL.Path]++
 		failed := attempts[req.URL.Path] < 3
@@ -33,19 +29,10 @@ func connections(p peer, n, bodySize int) (int64, error) {
 			_, _ = w.Write(body)
 		}
 	}))
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	srv.Start()
-	base := &http.Transport{}
-	defer srv.Close()
-	defer srv.CloseClientConnections()
-	defer base.CloseIdleConnections()
+	defer stop()
 	d := p.build(base, settings{attempts: 3, retryAll: true})
 	for i := range n {
-		if err := send(d, "GET", srv.URL+"/"+strconv.Itoa(i), nil); err != nil {
+		if err := send(d, "GET", url+"/"+strconv.Itoa(i), nil); err != nil {
 			return 0, err
 		}
 	}

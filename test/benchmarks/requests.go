@@ -6,21 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 const nowhere = "http://host.example/"
 
 // send sends one request, which must succeed, and reads the response.
 func send(d doer, method, url string, body []byte) error {
+	return sendWithin(context.Background(), d, method, url, body)
+}
+
+func sendWithin(ctx context.Context, d doer, method, url string, body []byte) error {
 	var source io.Reader
 	if body != nil {
 		source = bytes.NewReader(body)
 	}
-	req, err := newRequest(context.Background(), method, url, source)
+	req, err := newRequest(ctx, method, url, source)
 	if err != nil {
 		return err
 	}
@@ -167,9 +173,22 @@ func failingTwice() http.Handler {
 
 // serve runs h on loopback, and returns a transport for it and its URL.
 func serve(h http.Handler) (base *http.Transport, url string, stop func()) {
-	srv := httptest.NewServer(h)
+	base, url, _, stop = serveCounting(h)
+	return base, url, stop
+}
+
+// serveCounting is serve, and counts the connections that are opened.
+func serveCounting(h http.Handler) (base *http.Transport, url string, opened *atomic.Int64, stop func()) {
+	opened = new(atomic.Int64)
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
 	base = &http.Transport{}
-	return base, srv.URL, func() {
+	return base, srv.URL, opened, func() {
 		base.CloseIdleConnections()
 		srv.CloseClientConnections() // those that were not given back
 		srv.Close()

@@ -28,6 +28,7 @@ type settings struct {
 	retryAll bool          // no budget: the experiment is about retrying every request
 	keepLast bool          // have the last response returned, where that is an option
 	bodies   bodies
+	hedge    hedge // for hedgers
 }
 
 // doer sends requests, as an http.Client does.
@@ -45,7 +46,9 @@ type peer struct {
 	retries  bool
 	keepLast string // the option that settings.keepLast sets; "" is none
 	bodies   bodyOptions
-	build    func(base http.RoundTripper, s settings) doer
+	// noFailure is the option that hedge.successes sets; "" is none.
+	noFailure string
+	build     func(base http.RoundTripper, s settings) doer
 }
 
 // The first is the floor, and the second is ours.

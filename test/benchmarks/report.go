@@ -26,6 +26,7 @@ type report struct {
 	probes   []row[[]verdict]   // by probe
 
 	downloads []result // bare is the first
+	hedged    hedged
 }
 
 // sizes is how much is done.
@@ -34,6 +35,7 @@ type sizes struct {
 	Upload, Early, Tries, Connections, Sleepers, Amplified int
 	FirstRounds, FirstTurn, RetryRounds, RetryTurn         int // of inTurns: how many rounds, and requests in a turn
 	DownloadRounds, Download                               int // a slice in each round; bytes of a whole download
+	Hedges, StepRounds                                     int // requests that are hedged; rounds after a step, of a second each
 }
 
 var (
@@ -41,13 +43,24 @@ var (
 		Full: true, Upload: 64 << 20, Early: 8 << 20, Tries: 20, Connections: 1000, Sleepers: 10_000, Amplified: 5000,
 		FirstRounds: 2000, FirstTurn: 400, RetryRounds: 500, RetryTurn: 50,
 		DownloadRounds: 400, Download: 1 << 30,
+		Hedges: 200, StepRounds: 10,
 	}
 	smallSize = sizes{
 		Upload: 1 << 20, Early: 8 << 20, Tries: 2, Connections: 10, Sleepers: 100, Amplified: 500,
 		FirstRounds: 3, FirstTurn: 10, RetryRounds: 3, RetryTurn: 10,
 		DownloadRounds: 3, Download: 2 * slice,
+		Hedges: 200, StepRounds: 1,
 	}
 )
+
+// armed returns how often armed hedges are measured, and with how many requests in a turn.
+// They take microseconds.
+func (s sizes) armed(rounds int) (int, int) {
+	if s.Full {
+		return 10 * rounds, 1000
+	}
+	return rounds, 10
+}
 
 // row is what one peer came to.
 type row[T any] struct {
@@ -92,8 +105,14 @@ func (r *report) render(versions map[string]string) (string, error) {
 		"Asleep":            r.asleepTable(),
 		"Amplify":           r.amplifyTable(),
 		"Glance":            r.glance(),
-		"Probes":            r.probeTable(),
-		"Legend":            legend(),
+		"Probes":            verdictTable(probes, r.probes),
+		"Legend":            legend(probes),
+		"Crowd":             crowd,
+		"HedgesArmed":       r.hedged.armedTable(),
+		"HedgesOpened":      r.hedged.openedTable(),
+		"HedgesStepped":     r.hedged.stepTable(),
+		"HedgeProbes":       verdictTable(hedgeProbes, r.hedged.probes),
+		"HedgeLegend":       legend(hedgeProbes),
 	})
 	return text.String(), err
 }
@@ -223,15 +242,16 @@ func (r *report) amplifyTable() string {
 	}, rows)
 }
 
-func (r *report) probeTable() string {
+// verdictTable has a line for each probe.
+func verdictTable(probes []probe, verdicts []row[[]verdict]) string {
 	head := []string{""}
-	for _, p := range r.probes {
+	for _, p := range verdicts {
 		head = append(head, p.name)
 	}
 	var rows [][]string
 	for i, pr := range probes {
 		cells := []string{fmt.Sprintf("%d. %s", i+1, pr.name)}
-		for _, p := range r.probes {
+		for _, p := range verdicts {
 			cells = append(cells, p.got[i].String())
 		}
 		rows = append(rows, cells)
@@ -239,7 +259,7 @@ func (r *report) probeTable() string {
 	return table(head, rows)
 }
 
-func legend() string {
+func legend(probes []probe) string {
 	var text strings.Builder
 	for i, p := range probes {
 		fmt.Fprintf(&text, "%d. %s\n", i+1, p.legend)

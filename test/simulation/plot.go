@@ -25,12 +25,13 @@ type curve struct {
 type figure struct {
 	file, title    string
 	xLabel, yLabel string
-	yMax           float64
+	yMin, yMax     float64   // yMin above 0: the axis is logarithmic
 	marks          []float64 // vertical lines
 	bands          []band
 	levels         []level
 	legendAt       vg.Length // from the left; 0: at the axis
 	curves         []curve
+	below          *figure // with the same times and curves, and so without a legend
 }
 
 // A band is a time with a grey background and a name.
@@ -63,6 +64,38 @@ func styles() []draw.LineStyle {
 
 // draw writes f into a directory as an SVG, large enough in its type for a phone.
 func (f figure) draw(dir string) error {
+	var column [][]*plot.Plot
+	for part := &f; part != nil; part = part.below {
+		p, err := part.plot()
+		if err != nil {
+			return err
+		}
+		if part != &f {
+			p.Legend = plot.NewLegend()
+		}
+		column = append(column, []*plot.Plot{p})
+	}
+	const width, height = 7 * vg.Inch, 4.8 * vg.Inch
+	svg := vgsvg.New(width, height*vg.Length(len(column)))
+	canvas := draw.New(svg)
+	canvas.SetColor(color.White)
+	canvas.Fill(canvas.Rectangle.Path())
+	inner := draw.Crop(canvas, vg.Points(6), vg.Points(-20), vg.Points(6), vg.Points(-6))
+	for i, row := range plot.Align(column, draw.Tiles{Rows: len(column), Cols: 1, PadY: vg.Points(14)}, inner) {
+		column[i][0].Draw(row[0])
+	}
+	var buf bytes.Buffer
+	if _, err := svg.WriteTo(&buf); err != nil {
+		return err
+	}
+	// Where the font is not installed, one of the same widths.
+	text := bytes.ReplaceAll(buf.Bytes(),
+		[]byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif"))
+	return os.WriteFile(filepath.Join(dir, f.file), text, 0o644)
+}
+
+// plot returns f with its axes, its legend, and all that is in it.
+func (f figure) plot() (*plot.Plot, error) {
 	p := plot.New()
 	p.BackgroundColor = color.White
 	p.Title.Text = f.title
@@ -79,23 +112,21 @@ func (f figure) draw(dir string) error {
 	p.Title.Padding = vg.Points(8)
 	p.Legend.Top, p.Legend.Left = true, true // the text may grow to the right
 	p.Legend.XOffs = max(vg.Points(8), f.legendAt)
-	p.Y.Tick.Marker = plainTicks{}
 	p.Legend.ThumbnailWidth = vg.Points(34)
-	yMax := f.yMax * (1.02 + 0.1*float64(len(f.curves))) // room for the legend
 	for _, b := range f.bands {
-		if err := b.draw(p, yMax); err != nil {
-			return err
+		if err := b.draw(p, f.yMin, f.top()); err != nil {
+			return nil, err
 		}
 	}
 	p.Add(grid())
 	for i, c := range f.curves {
 		points := make(plotter.XYs, len(c.x))
 		for j := range c.x {
-			points[j] = plotter.XY{X: c.x[j], Y: c.y[j]}
+			points[j] = plotter.XY{X: c.x[j], Y: max(c.y[j], f.yMin)}
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		line.LineStyle = styles()[i%len(styles())]
 		p.Add(line)
@@ -104,40 +135,44 @@ func (f figure) draw(dir string) error {
 	for _, l := range f.levels {
 		line, err := plotter.NewLine(plotter.XYs{{X: l.from, Y: l.y}, {X: l.to, Y: l.y}})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		line.LineStyle = draw.LineStyle{Color: color.Gray{90}, Width: vg.Points(1.2)}
 		p.Add(line)
 		p.Legend.Add(l.name, line)
 	}
-	p.Y.Min, p.Y.Max = 0, yMax
+	f.scale(p)
 	for _, x := range f.marks {
-		mark, err := plotter.NewLine(plotter.XYs{{X: x, Y: 0}, {X: x, Y: p.Y.Max}})
+		mark, err := plotter.NewLine(plotter.XYs{{X: x, Y: p.Y.Min}, {X: x, Y: p.Y.Max}})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		mark.LineStyle = draw.LineStyle{Color: color.Gray{120}, Width: vg.Points(1), Dashes: []vg.Length{3, 3}}
 		p.Add(mark)
 	}
-	const width, height = 7 * vg.Inch, 4.8 * vg.Inch
-	svg := vgsvg.New(width, height)
-	canvas := draw.New(svg)
-	canvas.SetColor(color.White)
-	canvas.Fill(canvas.Rectangle.Path())
-	p.Draw(draw.Crop(canvas, vg.Points(6), vg.Points(-20), vg.Points(6), vg.Points(-6)))
-	var buf bytes.Buffer
-	if _, err := svg.WriteTo(&buf); err != nil {
-		return err
-	}
-	// Where the font is not installed, one of the same widths.
-	text := bytes.ReplaceAll(buf.Bytes(),
-		[]byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif"))
-	return os.WriteFile(filepath.Join(dir, f.file), text, 0o644)
+	return p, nil
 }
 
-func (b band) draw(p *plot.Plot, yMax float64) error {
+// top is where the y axis ends, with room for the legend.
+func (f figure) top() float64 {
+	if f.yMin > 0 {
+		return f.yMax
+	}
+	return f.yMax * (1.02 + 0.1*float64(len(f.curves)))
+}
+
+// scale sets the y axis.
+func (f figure) scale(p *plot.Plot) {
+	p.Y.Min, p.Y.Max = f.yMin, f.top()
+	p.Y.Tick.Marker = plainTicks{}
+	if f.yMin > 0 {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+}
+
+func (b band) draw(p *plot.Plot, bottom, top float64) error {
 	area, err := plotter.NewPolygon(plotter.XYs{
-		{X: b.from, Y: 0}, {X: b.to, Y: 0}, {X: b.to, Y: yMax}, {X: b.from, Y: yMax},
+		{X: b.from, Y: bottom}, {X: b.to, Y: bottom}, {X: b.to, Y: top}, {X: b.from, Y: top},
 	})
 	if err != nil {
 		return err

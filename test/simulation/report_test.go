@@ -35,6 +35,7 @@ func TestReport(t *testing.T) {
 	r.herd()
 	r.contention()
 	r.layers()
+	r.hedges()
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "simulation.md"), []byte(r.text.String()), 0o644))
 }
 
@@ -70,9 +71,10 @@ func (r *report) draw(f figure) { require.NoError(r.t, f.draw(r.dir)) }
 const introduction = `
 # What clients do together to a service in trouble
 
-These experiments drive the real Transport, TokenBucket, Gate and Backoff functions, in virtual time (testing/synctest), against
-servers that have capacity and latency. Arrivals and latencies come from seeds; the library's own jitter does not, so figures
-are means over seeds unless they are said to be of one run, and move in their last digit from one report to the next.
+These experiments drive the real Transport, TokenBucket, Gate, Hedge and Backoff functions, in virtual time
+(testing/synctest), against servers that have capacity and latency. Arrivals and latencies come from seeds; the
+library's own jitter does not, so figures are means over seeds unless they are said to be of one run, and move in their
+last digit from one report to the next.
 ` + "`make sim`" + ` writes the report anew. What the text claims, the tests of internal/test/sim assert, which run with
 ` + "`go test ./...`" + ` at a smaller size; further rows of the tables are measurements.
 `

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
@@ -18,12 +19,121 @@ import (
 // otelhttp lies between beforeSpan and withinSpan, and an attempt passes through all
 // three.
 
-// attempt is what otelhttp hides of one from the other end of itself.
+// attempt is what otelhttp hides of one from the other end of itself. It is the context of
+// the attempt, and the request that has it.
 type attempt struct {
-	trailer http.Header   // the request's; otelhttp copies it, and its body fills the one that it was made with
-	body    io.ReadCloser // the response's, as the base returned it
-	span    trace.Span    // nil: otelhttp made none
+	context.Context
+	request http.Request // otelhttp copies the trailer, and the body fills the one that it was made with
+
+	op     *operation
+	number int
+	hedge  bool
+	parent trace.SpanContext // of the attempt's span
+
+	body io.ReadCloser // the response's, as the base returned it
+	span trace.Span    // nil: otelhttp made none
 }
+
+type attemptKey struct{}
+
+func (a *attempt) Value(key any) any {
+	if key == (attemptKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+// String says no more than that, for the struct has the request's header.
+func (a *attempt) String() string { return "otelretry.attempt" }
+
+func attemptOf(ctx context.Context) *attempt {
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	return a
+}
+
+func newAttempt(req *http.Request) *attempt {
+	ctx := req.Context()
+	a := &attempt{op: operationOf(ctx), number: retryhttp.AttemptNumber(ctx), hedge: isHedge(ctx)}
+	a.Context = a.op.surround(ctx, a)
+	a.parent = trace.SpanContextFromContext(a.Context)
+	a.request = *req.WithContext(a)
+	return a
+}
+
+// isHedge reports whether a Transport has made ctx for a hedge.
+func isHedge(ctx context.Context) bool {
+	h, ok := ctx.(interface{ Hedge() bool })
+	return ok && h.Hedge()
+}
+
+// describe sets the attributes and the link of the attempt's span, which span is unless
+// otelhttp made none, because of a filter. Then span is the parent, and is left alone.
+func (a *attempt) describe(span trace.Span) {
+	at := span.SpanContext()
+	if at.SpanID() == a.parent.SpanID() {
+		at = trace.SpanContext{}
+	}
+	previous := a.op.spans.add(a, at)
+	if !at.IsValid() {
+		return
+	}
+	a.span = span
+	if resends := a.op.resends + a.number - a.op.number; resends > 0 {
+		span.SetAttributes(semconv.HTTPRequestResendCount(resends))
+	}
+	if a.hedge {
+		span.SetAttributes(hedgeKey.Bool(true))
+	}
+	if previous.IsValid() {
+		span.AddLink(trace.Link{SpanContext: previous})
+	}
+}
+
+// superseded reports whether another attempt has won. A hedge that has lost may be left to
+// finish, and then its context goes on.
+func (a *attempt) superseded() bool {
+	cause, ok := errors.AsType[interface {
+		error
+		Superseded() bool
+	}](context.Cause(a))
+	return ok && cause.Superseded() || a.hedge && a.op.firstWon.Load()
+}
+
+// over notes on the attempt's span, which is about to end, whether another attempt has won.
+func (a *attempt) over() {
+	if a.span != nil && a.superseded() {
+		a.span.SetAttributes(supersededKey.Bool(true))
+	}
+}
+
+// fail ends the attempt's span before otelhttp sets its status to err's own text, which may
+// quote a header or a query. Nothing changes a span that has ended. It is no failure if
+// another attempt has won.
+func (a *attempt) fail(err error) {
+	if a.span == nil {
+		return
+	}
+	if a.over(); !a.superseded() {
+		a.span.SetAttributes(semconv.ErrorType(err))
+		a.span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
+	}
+	a.span.End()
+}
+
+// timeLimit returns the error of the Transport's time limit that has ended the attempt, or
+// nil. A deadline of the caller's ends it with another error.
+func (a *attempt) timeLimit() error {
+	if cause := context.Cause(a); a.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+// These are the attributes of spans that are this package's own.
+const (
+	hedgeKey      = attribute.Key("retryhttp.hedge")
+	supersededKey = attribute.Key("retryhttp.superseded")
+)
 
 // beforeSpan has the first attempt's span be the parent, where there is none around
 // the request.
@@ -33,25 +143,18 @@ type beforeSpan struct {
 }
 
 func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	op := operationOf(ctx)
-	if op.returned {
+	made := newAttempt(req)
+	if op := made.op; !made.hedge && op.returned {
 		op.resumed = true
 		b.metrics.recordResumption(&op.request)
 	}
-	op.attempt = attempt{trailer: req.Trailer}
-	if !op.around.IsValid() && op.first.IsValid() {
-		req = req.WithContext(trace.ContextWithSpanContext(ctx, op.first))
-	}
-	resp, err := b.next.RoundTrip(req)
-	made := op.attempt
-	op.attempt = attempt{} // or it would be kept through the wait for the next attempt
+	resp, err := b.next.RoundTrip(&made.request)
 	switch {
 	case err != nil || made.body == nil:
 	case isConn(made.body):
 		keepCloseWrite(resp, made.body)
 	default:
-		resp.Body = &body{resp.Body, closing.WhileRead(made.body), ctx, made.span}
+		resp.Body = &body{resp.Body, closing.WhileRead(made.body), made}
 	}
 	return resp, err
 }
@@ -67,26 +170,17 @@ func isConn(body io.ReadCloser) bool {
 type body struct {
 	io.ReadCloser
 	closableWhileRead bool
-	ctx               context.Context // of the attempt
-	span              trace.Span      // nil: none
+	attempt           *attempt
 }
 
 // Close may be how a stall ends a Read. Then the stall ends the span, whichever of the two
 // gets there first.
 func (b *body) Close() error {
-	if stall := timeLimit(b.ctx); stall != nil && b.span != nil {
-		endInError(b.span, stall)
+	if stall := b.attempt.timeLimit(); stall != nil {
+		b.attempt.fail(stall)
 	}
+	b.attempt.over()
 	return b.ReadCloser.Close()
-}
-
-// timeLimit returns the error of the Transport's time limit that has ended ctx, or nil. A
-// deadline of the caller's ends ctx with another error.
-func timeLimit(ctx context.Context) error {
-	if cause := context.Cause(ctx); ctx.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
-		return cause
-	}
-	return nil
 }
 
 // ClosableWhileRead reports whether the base's body may be closed while it is read. So
@@ -98,47 +192,38 @@ type withinSpan struct{ next http.RoundTripper }
 
 func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	op, span := operationOf(ctx), trace.SpanFromContext(ctx)
-	made := op.describe(span, retryhttp.AttemptNumber(ctx))
-	if op.attempt.trailer != nil {
+	made := attemptOf(ctx)
+	made.describe(trace.SpanFromContext(ctx))
+	if made.request.Trailer != nil {
 		req = req.WithContext(ctx)
-		req.Trailer = op.attempt.trailer
+		req.Trailer = made.request.Trailer
 	}
 	returned := false
 	defer func() {
-		if !returned && made {
-			span.End() // the base panics, and otelhttp would not end it
+		if !returned && made.span != nil {
+			made.over()
+			made.span.End() // the base panics, and otelhttp would not end it
 		}
 	}()
 	resp, err := w.next.RoundTrip(req)
 	returned = true
-	if err != nil && made {
-		endInError(span, err)
+	if err != nil {
+		made.fail(err)
 	}
 	if err != nil || resp == nil || resp.Body == nil {
 		return resp, err
 	}
-	op.attempt.body = resp.Body
-	if made {
-		op.attempt.span = span
-		resp.Body = inSpan(ctx, resp.Body, span)
+	made.body = resp.Body
+	if made.span != nil {
+		resp.Body = inSpan(made, resp.Body)
 	}
 	return resp, nil
-}
-
-// endInError ends span before otelhttp sets its status to err's own text, which may
-// quote a header or a query. Nothing changes a span that has ended.
-func endInError(span trace.Span, err error) {
-	span.SetAttributes(semconv.ErrorType(err))
-	span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
-	span.End()
 }
 
 // spanBody ends the attempt's span where the response's body fails.
 type spanBody struct {
 	io.ReadCloser
-	ctx  context.Context // of the attempt
-	span trace.Span
+	attempt *attempt
 }
 
 // spanConn is a spanBody that can be written to.
@@ -147,8 +232,8 @@ type spanConn struct {
 	io.Writer
 }
 
-func inSpan(ctx context.Context, body io.ReadCloser, span trace.Span) io.ReadCloser {
-	b := &spanBody{body, ctx, span}
+func inSpan(made *attempt, body io.ReadCloser) io.ReadCloser {
+	b := &spanBody{body, made}
 	if w, ok := body.(io.Writer); ok {
 		return &spanConn{b, w}
 	}
@@ -158,15 +243,18 @@ func inSpan(ctx context.Context, body io.ReadCloser, span trace.Span) io.ReadClo
 func (c *spanConn) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
 	if err != nil {
-		endInError(c.span, err)
+		c.attempt.fail(err)
 	}
 	return n, err
 }
 
 func (b *spanBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
-		endInError(b.span, cmp.Or(timeLimit(b.ctx), err)) // over HTTP/2, err would be "context canceled"
+	switch {
+	case err == io.EOF:
+		b.attempt.over() // otelhttp ends the span
+	case err != nil:
+		b.attempt.fail(cmp.Or(b.attempt.timeLimit(), err)) // over HTTP/2, err would be "context canceled"
 	}
 	return n, err
 }

@@ -5,17 +5,17 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
 )
 
 // operation is what the attempts of one request have in common with each other, and
-// with the attempts of the requests that redirected to it. It is the context in which they are made, and the
-// request that has it. It is written to by the goroutine of the RoundTrip alone, and after
-// that by a Read that resumes the response's body, except for followed. What is atomic is
-// read by others, too: code that has its context may make requests while it goes on.
+// with the attempts of the requests that redirected to it. It is the context in which they
+// are made, and the request that has it. It is written to by the goroutine of the RoundTrip
+// alone, and after that by a Read that resumes the response's body. Three fields are atomic,
+// and some are behind a mutex: a hedge goes on beside these, and code that has the context
+// of the operation may make requests meanwhile.
 type operation struct {
 	context.Context
 	request http.Request
@@ -26,11 +26,12 @@ type operation struct {
 
 	handed   atomic.Pointer[handover] // at the end, if the response's request is not the caller's
 	followed atomic.Bool              // its redirect has been
+	firstWon atomic.Bool              // the response is not a hedge's
 
-	first, last trace.SpanContext // attempts so far
-	attempt     attempt           // under way
-	returned    bool              // the RoundTrip has: other attempts resume the response's body
-	resumed     bool              // by an attempt that the gauges do not show yet
+	returned bool // the RoundTrip has: other attempts resume the response's body
+	resumed  bool // by an attempt that the gauges do not show yet
+
+	spans spans
 }
 
 // handover is how an operation ended. The request to which it redirects goes on from there,
@@ -70,8 +71,9 @@ func begin(req *http.Request) *operation {
 	}
 	if before := redirecting(req); before != nil {
 		op.resends = before.resends
-		op.first, op.last = before.first, before.last
+		op.spans.first, op.spans.last = before.first, before.last
 	}
+	op.spans.described = op.number - 1
 	return op
 }
 
@@ -101,10 +103,13 @@ func redirecting(req *http.Request) *handover {
 
 // end notes with which request the response to the caller's request came.
 func (op *operation) end(resp *http.Response, caller *http.Request) {
+	outcome := retryhttp.OutcomeOf(resp)
+	op.firstWon.Store(!outcome.HedgeWon)
+	first, last := op.spans.end(outcome.HedgeWon)
 	if resp.Request == &op.request && !isRedirect(resp.StatusCode) {
 		resp.Request = caller
 	} else {
-		op.handed.Store(&handover{resp.Request, op.resends + retryhttp.OutcomeOf(resp).Attempts, op.first, op.last})
+		op.handed.Store(&handover{resp.Request, op.resends + outcome.Attempts, first, last})
 	}
 	op.returned = true
 }
@@ -117,25 +122,4 @@ func isRedirect(status int) bool {
 		return true
 	}
 	return false
-}
-
-// describe sets the attributes and the link of an attempt's span, and reports
-// whether span is that. If otelhttp made none, because of a filter, span is the one
-// around the request or the first attempt's, and is left alone.
-func (op *operation) describe(span trace.Span, number int) bool {
-	at := span.SpanContext()
-	if at.SpanID() == op.around.SpanID() || at.SpanID() == op.first.SpanID() {
-		return false
-	}
-	if resends := op.resends + number - op.number; resends > 0 {
-		span.SetAttributes(semconv.HTTPRequestResendCount(resends))
-	}
-	if op.last.IsValid() {
-		span.AddLink(trace.Link{SpanContext: op.last})
-	}
-	op.last = at
-	if !op.first.IsValid() {
-		op.first = at
-	}
-	return true
 }

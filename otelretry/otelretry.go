@@ -18,6 +18,10 @@
 //     the attempt before. The redirects that an http.Client follows are resends too,
 //     if nothing in between replaces a Response.Request, as another retryhttp.Transport
 //     does.
+//   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too,
+//     and has the attribute retryhttp.hedge, which is true. If another attempt wins before
+//     a span ends, the span gets the attribute retryhttp.superseded, which is true, and no
+//     error. A hedge that has lost may end later than the span around the request.
 //   - A body that breaks off or stalls ends its attempt's span in that error. With
 //     Policy.Resume, the attempts that continue the body are resends, too. They are sent
 //     from within its Read, and so they may begin after the span around the request has

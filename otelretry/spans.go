@@ -1,0 +1,86 @@
+package otelretry
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// spans are the spans of an operation's attempts so far. A hedge is beside another attempt,
+// and waits until the other has its span.
+type spans struct {
+	mu          sync.Mutex // never held while other people's code runs
+	first, last trace.SpanContext
+	lead        trace.SpanContext // the last one that is not a hedge's
+	described   int               // the number of the newest attempt whose span is known
+	awaited     chan struct{}     // closed with the next one; nil: no hedge waits
+}
+
+// surround returns the context in which otelhttp makes the span of a: within the first
+// attempt's span, if there is none around the request.
+func (op *operation) surround(ctx context.Context, a *attempt) context.Context {
+	if a.hedge {
+		op.spans.await(ctx, a.number-1)
+	}
+	if op.around.IsValid() {
+		return ctx
+	}
+	op.spans.mu.Lock()
+	defer op.spans.mu.Unlock()
+	if !op.spans.first.IsValid() {
+		return ctx
+	}
+	return trace.ContextWithSpanContext(ctx, op.spans.first)
+}
+
+// add notes where an attempt's span is, if it has one, and returns the span before.
+func (s *spans) add(a *attempt, at trace.SpanContext) (previous trace.SpanContext) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.described = max(s.described, a.number)
+	if s.awaited != nil {
+		close(s.awaited)
+		s.awaited = nil
+	}
+	previous = s.last
+	if !at.IsValid() {
+		return previous
+	}
+	if !s.first.IsValid() {
+		s.first = at
+	}
+	if !a.hedge {
+		s.lead = at
+	}
+	if !a.hedge || !a.op.firstWon.Load() {
+		s.last = at
+	}
+	return previous
+}
+
+// await waits for the span of the attempt with a number, which is under way.
+func (s *spans) await(ctx context.Context, number int) {
+	s.mu.Lock()
+	if s.described >= number {
+		s.mu.Unlock()
+		return
+	}
+	awaited := make(chan struct{})
+	s.awaited = awaited
+	s.mu.Unlock()
+	select {
+	case <-awaited:
+	case <-ctx.Done():
+	}
+}
+
+// end returns the first span, and the span of the attempt that had the response.
+func (s *spans) end(hedgeWon bool) (first, last trace.SpanContext) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !hedgeWon && s.lead.IsValid() {
+		s.last = s.lead
+	}
+	return s.first, s.last
+}

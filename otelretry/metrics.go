@@ -25,11 +25,15 @@ type metrics struct {
 	delay    metric.Float64Histogram
 	held     metric.Float64Histogram
 	stops    metric.Int64Counter
+	hedges   metric.Int64Counter
+	wins     metric.Int64Counter
 	resumed  metric.Int64Counter
 	tokens   metric.Float64Gauge
 	waiting  metric.Int64Gauge
-	budget   balance         // nil: it has none that can be reported
-	gate     *retryhttp.Gate // nil: it holds nothing
+	due      metric.Float64Gauge
+	budget   balance          // nil: it has none that can be reported
+	gate     *retryhttp.Gate  // nil: it holds nothing
+	hedge    *retryhttp.Hedge // nil: none
 }
 
 // balance is what a TokenBucket has, and any other Budget may have.
@@ -47,7 +51,7 @@ func newMetrics(m metric.Meter) *metrics {
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 10))
 	retries, err2 := m.Int64Histogram("retryhttp.client.call.retries",
 		metric.WithUnit("{retry}"),
-		metric.WithDescription("Number of attempts after the first. If there were none, 0 is not reported."),
+		metric.WithDescription("Number of attempts after the first that are no hedges. If there were none, 0 is not reported."),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 10))
 	delay, err3 := m.Float64Histogram("retryhttp.client.call.retry_delay",
 		metric.WithUnit("s"),
@@ -60,25 +64,34 @@ func newMetrics(m metric.Meter) *metrics {
 	stops, err5 := m.Int64Counter("retryhttp.client.call.stops",
 		metric.WithUnit("{call}"),
 		metric.WithDescription("Number of requests, by why there was no further attempt."))
-	resumed, err6 := m.Int64Counter("retryhttp.client.body.resumptions",
+	hedges, err6 := m.Int64Counter("retryhttp.client.call.hedges",
+		metric.WithUnit("{hedge}"),
+		metric.WithDescription("Number of attempts that were sent beside another."))
+	wins, err7 := m.Int64Counter("retryhttp.client.call.hedge_wins",
+		metric.WithUnit("{hedge}"),
+		metric.WithDescription("Number of hedges whose response was that of the request."))
+	resumed, err8 := m.Int64Counter("retryhttp.client.body.resumptions",
 		metric.WithUnit("{resumption}"),
 		metric.WithDescription("Number of attempts to continue a response's body that had broken off."))
-	tokens, err7 := m.Float64Gauge("retryhttp.client.budget.tokens",
+	tokens, err9 := m.Float64Gauge("retryhttp.client.budget.tokens",
 		metric.WithUnit("{token}"),
 		metric.WithDescription("Number of retries that the budget held when a request had ended."))
 	// It is no observable gauge: a Gate does not list its keys, and a callback could not
 	// be unregistered when the Transport is no longer used.
-	waiting, err8 := m.Int64Gauge("retryhttp.client.gate.held",
+	waiting, err10 := m.Int64Gauge("retryhttp.client.gate.held",
 		metric.WithUnit("{request}"),
 		metric.WithDescription("Number of requests that the Gate held after an attempt, or when a request had ended."))
-	for _, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8} {
+	due, err11 := m.Float64Gauge("retryhttp.client.hedge.delay",
+		metric.WithUnit("s"),
+		metric.WithDescription("Time after which the Hedge sent a second attempt, when a request had ended."))
+	for _, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11} {
 		if err != nil {
 			otel.Handle(err)
 		}
 	}
 	return &metrics{
 		attempts: attempts, retries: retries, delay: delay, held: held, stops: stops,
-		resumed: resumed, tokens: tokens, waiting: waiting,
+		hedges: hedges, wins: wins, resumed: resumed, tokens: tokens, waiting: waiting, due: due,
 	}
 }
 
@@ -105,13 +118,15 @@ func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 	return p
 }
 
-// share has the gauges show what the requests of t share: its Budget and its Gate.
+// share has the gauges show what the requests of t share: its Budget, its Gate and its
+// Hedge.
 func (m *metrics) share(t *retryhttp.Transport) {
 	p := policyOf(t)
 	m.budget, _ = p.Budget.(balance)
 	if p.Gate.Hold >= 0 {
 		m.gate = p.Gate
 	}
+	m.hedge = p.Hedge
 }
 
 // policyOf returns t's Policy, whose Budget and Gate may be t's own. It asks where
@@ -139,6 +154,12 @@ func (m *metrics) recordShared(req *http.Request, attrs []attribute.KeyValue) {
 	if m.gate != nil {
 		m.recordHeld(req, server)
 	}
+	if m.hedge == nil {
+		return
+	}
+	if delay, ok := m.hedge.Delay(req); ok {
+		m.due.Record(req.Context(), delay.Seconds(), server)
+	}
 }
 
 // recordResumption records that an attempt is made to continue the body of req's response.
@@ -154,9 +175,15 @@ func (m *metrics) recordEnd(req *http.Request, o retryhttp.Outcome) {
 	attrs = append(attrs, methodOf(req))
 	call := metric.WithAttributeSet(attribute.NewSet(attrs...))
 	m.attempts.Record(ctx, int64(o.Attempts), call)
-	if o.Attempts > 1 {
-		m.retries.Record(ctx, int64(o.Attempts-1), call)
+	if retries := o.Attempts - 1 - o.Hedges; retries > 0 {
+		m.retries.Record(ctx, int64(retries), call)
 		m.delay.Record(ctx, o.Waited.Seconds(), call)
+	}
+	if o.Hedges > 0 {
+		m.hedges.Add(ctx, int64(o.Hedges), call)
+	}
+	if o.HedgeWon {
+		m.wins.Add(ctx, 1, call)
 	}
 	if o.Held > 0 { // of a first attempt, too
 		m.held.Record(ctx, o.Held.Seconds(), call)

@@ -32,27 +32,31 @@
 //
 // # Metrics
 //
-// otelhttp measures each attempt. The metrics of requests are named after the metrics of
-// gRPC's proposal A96, where retries and retry_delay have their counterparts:
+// otelhttp measures each attempt. There an attempt that is canceled because another has won
+// counts as an error. The metrics of requests are named after the metrics of gRPC's proposal
+// A96, where retries, retry_delay and hedges have their counterparts:
 //
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
-//	retryhttp.client.call.retries      histogram, {retry}    attempts after the first; 0 is not reported
+//	retryhttp.client.call.retries      histogram, {retry}    attempts after the first that are no hedges; 0 is not reported
 //	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
 //	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
 //	retryhttp.client.call.stops        counter, {call}       requests, by why no other attempt was made: retryhttp.stop
+//	retryhttp.client.call.hedges       counter, {hedge}      attempts that were sent beside another
+//	retryhttp.client.call.hedge_wins   counter, {hedge}      hedges whose response the caller got
 //	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
 //	retryhttp.client.budget.tokens     gauge, {token}        what the budget held when a request had ended
 //	retryhttp.client.gate.held         gauge, {request}      requests that the Gate held, after each attempt
+//	retryhttp.client.hedge.delay       gauge, s              Hedge.Delay when a request had ended; nothing if there is none
 //
 // All have http.request.method, server.address and, for http and https or where the
 // URL has one, server.port; the gauges have no method. retryhttp.stop is a
-// [retryhttp.Stop]. The gauges show the Policy's Budget and Gate, even if
+// [retryhttp.Stop]. The gauges show the Policy's Budget, Gate and Hedge, even if
 // retryhttp.WithPolicy has put others in their place. A gauge has one value for each
 // server. The last value counts if the requests to one server have several keys. It also
-// counts if Transports share a MeterProvider, but not a Budget or a Gate.
+// counts if Transports share a MeterProvider, but not a Budget, a Gate or a Hedge.
 //
 // The metrics of call are recorded once, at the response's header or the error. What
-// Policy.Resume does after that is not part of them. Both gauges are recorded again when a
+// Policy.Resume does after that is not part of them. The gauges are recorded again when a
 // Read that resumes a body returns.
 //
 // call.held is part of retry_delay, except for a first attempt. gate.held is recorded
@@ -91,11 +95,12 @@ type Transport struct {
 // part of it. A nil base is a pooled transport of its own, as with retryhttp.New.
 //
 // p.OnRetry and p.OnDone are called after the metrics have been recorded. The functions of
-// p, the functions of an edit by retryhttp.WithPolicy, the Budget and the Gate get a copy
-// of the caller's request. An edit never finds OnRetry or OnDone nil. If it replaces
-// OnDone, it ends the metrics of that request. If it replaces OnRetry, gate.held is
+// p, the functions of an edit by retryhttp.WithPolicy, the Budget, the Gate and the Hedge
+// get a copy of the caller's request. An edit never finds OnRetry or OnDone nil. If it
+// replaces OnDone, it ends the metrics of that request. If it replaces OnRetry, gate.held is
 // recorded at the end of that request only. budget.tokens is there for a Budget that has
-// TokenBucket's method Tokens, and gate.held for a Gate whose Hold is not negative.
+// TokenBucket's method Tokens, gate.held for a Gate whose Hold is not negative, and
+// hedge.delay for a Hedge.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
 	// otelhttp would take the tracer of the span around a request, and one that came
 	// from another process has none.

@@ -2,6 +2,7 @@ package otelretry_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +57,26 @@ func TestHedgesAreCounted(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestHedgesOfANestedTransportAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		start := time.Now()
+		inner := hedging()
+		inner.Hedge.After = 2 * hedgeAfter
+		nested := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if time.Since(start) == 2*hedgeAfter {
+				return attempts(hedgeWins...)(req)
+			}
+			return attempts(never, never)(req)
+		}), inner)
+		_, err := send(t, t.Context(), otelretry.New(nested, hedging(), tel.options()...), "GET", shop)
+		require.NoError(t, err)
+		tel.requireCount(t, 2, "retryhttp.client.call.hedges")
+		tel.requireCount(t, 1, "retryhttp.client.call.hedge_wins")
+		time.Sleep(time.Second) // a hedge may be left to finish
+	})
 }
 
 // requireCount says that a counter of hedges of GETs to the shop has a value.

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -285,6 +287,43 @@ func TestTheSpanOfAHedgeThatPanicsEnds(t *testing.T) {
 	})
 }
 
+func TestTheSpanOfAHedgeThatHasLostAndPanicsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		first := attempts(answer{2 * hedgeAfter, 200, nil})
+		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptNumber(req.Context()) > 1 {
+				time.Sleep(5 * hedgeAfter)
+				panic(http.ErrAbortHandler)
+			}
+			return first(req)
+		}), hedging(), tel.options()...)
+		_, err := send(t, t.Context(), rt, "GET", shop)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		assert.Equal(t, []bool{false, true}, with(superseded, tel.inOrder()))
+	})
+}
+
+// A drain closes it.
+func TestTheSpanOfAHedgeThatHasLostEndsWithALargeBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		both := attempts(answer{2 * hedgeAfter, 200, nil}, answer{2 * hedgeAfter, 200, nil})
+		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := both(req)
+			resp.Body = io.NopCloser(strings.NewReader(strings.Repeat("x", 1<<20)))
+			return resp, err
+		}), hedging(), tel.options()...)
+		_, err := send(t, t.Context(), rt, "GET", shop)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		spans := tel.inOrder()
+		assert.Equal(t, []bool{false, true}, with(superseded, spans))
+		assert.Equal(t, []sdktrace.Status{{}, {}}, statuses(spans))
+	})
+}
+
 // slowStart is a span processor that takes its time with the first span.
 type slowStart struct {
 	sdktrace.SpanProcessor
@@ -310,19 +349,17 @@ func TestAHedgeIsNoTraceOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestAHedgeWhoseElderNeverHasASpanIsCanceledWithIt(t *testing.T) {
+func TestAHedgeDoesNotWaitForAnElderThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		filter := otelhttp.WithFilter(func(req *http.Request) bool {
 			if retryhttp.AttemptNumber(req.Context()) == 1 {
-				<-req.Context().Done()
+				time.Sleep(time.Second)
+				panic("broken")
 			}
 			return true
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
 		rt := otelretry.New(attempts(never, never), hedging(), newTelemetry().options(filter)...)
-		_, err := send(t, ctx, rt, "GET", shop)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.PanicsWithValue(t, "broken", func() { _, _ = send(t, t.Context(), rt, "GET", shop) })
 	})
 }
 
@@ -385,16 +422,34 @@ func TestAHedgeThatBeginsAfterTheResponseIsNoResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		policy := hedging()
+		policy.Resume = true
 		policy.Logger = slog.New(slowLog{slog.DiscardHandler})
-		rt := otelretry.New(attempts(answer{2 * hedgeAfter, 200, nil}, answer{0, 200, nil}), policy, tel.options()...)
-		_, err := send(t, t.Context(), rt, "GET", shop)
+		broken := breaking(5)
+		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			switch retryhttp.AttemptNumber(req.Context()) {
+			case 1:
+				time.Sleep(2 * hedgeAfter)
+			case 2:
+				return attempts(never, never)(req)
+			}
+			return broken(req)
+		}), policy, tel.options()...)
+		resp, err := rt.RoundTrip(asked(t))
 		require.NoError(t, err)
-		assert.Len(t, tel.named("HTTP GET"), 1)
 		time.Sleep(time.Second)
-		spans := tel.inOrder()
-		assert.Equal(t, []bool{false, true}, with(hedge, spans))
-		assert.Equal(t, []bool{false, true}, with(superseded, spans))
+		assert.Len(t, tel.named("HTTP GET"), 1, "the hedge's")
 		assert.Nil(t, tel.metric(t, "retryhttp.client.body.resumptions").Data)
+
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, poem, string(got))
+		spans := tel.inOrder()
+		require.Len(t, spans, 3)
+		assert.Equal(t, []bool{false, true, false}, with(hedge, spans))
+		assert.Equal(t, []bool{false, true, false}, with(superseded, spans))
+		require.Len(t, spans[2].Links, 1)
+		assert.Equal(t, spans[0].SpanContext.SpanID(), spans[2].Links[0].SpanContext.SpanID())
 	})
 }
 

@@ -73,7 +73,6 @@ func begin(req *http.Request) *operation {
 		op.resends = before.resends
 		op.spans.first, op.spans.last = before.first, before.last
 	}
-	op.spans.described = op.number - 1
 	return op
 }
 

@@ -38,7 +38,7 @@ func (op *operation) surround(ctx context.Context, a *attempt) context.Context {
 func (s *spans) add(a *attempt, at trace.SpanContext) (previous trace.SpanContext) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.described = max(s.described, a.number)
+	s.described = a.number
 	if s.awaited != nil {
 		close(s.awaited)
 		s.awaited = nil

@@ -66,8 +66,8 @@ func isHedge(ctx context.Context) bool {
 	return ok && h.Hedge()
 }
 
-// describe sets the attributes and the link of the attempt's span, which span is unless
-// otelhttp made none, because of a filter. Then span is the parent, and is left alone.
+// describe sets the attributes and the link of the attempt's span. If otelhttp made none,
+// because of a filter, span is the parent, and is left alone.
 func (a *attempt) describe(span trace.Span) {
 	at := span.SpanContext()
 	if at.SpanID() == a.parent.SpanID() {

@@ -71,7 +71,7 @@ func (c *call) sendTimed(next *upcoming, got *result) {
 	if next.request == nil {
 		_ = c.open(next) // there is no body that could fail to open
 	}
-	c.race = c.arm(next)
+	c.arm(next)
 	c.transmit(next, got)
 	if c.race == nil || c.race.disarm() {
 		c.judgeTimed(next, got)
@@ -106,26 +106,45 @@ func (c *call) hedgeTime(now time.Duration) time.Duration {
 	return c.t.epoch.Sub(c.pace.hedge.start()) + now
 }
 
-// arm starts the timer that sends a hedge beside next. It returns nil if there is none.
-func (c *call) arm(next *upcoming) *race {
-	if c.pace == nil || c.hedges > 0 || c.attemptsLeft() < 2 || AttemptNumber(c.req.Context()) > 1 {
-		return nil
+// arm starts the timer that sends a hedge beside next, if there may be one.
+func (c *call) arm(next *upcoming) {
+	if c.pace == nil || c.hedged || c.attemptsLeft() < 2 || AttemptNumber(c.req.Context()) > 1 {
+		return
 	}
 	delay := time.Duration(c.pace.delay.Load())
 	if delay == 0 {
-		return nil
+		return
 	}
 	r := &race{
 		call: call{
 			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, pace: c.pace,
 			start: c.start, since: c.since, owned: owned{bodies: c.bodies},
 		},
-		next: upcoming{number: next.number + 1, backoff: next.backoff, begins: next.begins, hedge: true},
+		next: upcoming{number: next.number + 1, backoff: next.backoff, begins: next.begins},
 	}
 	r.first.begin(next.request.Context(), next.reading)
-	next.bounds = &r.first
+	r.race, c.race = r, r
 	r.timer = time.AfterFunc(delay, r.fire)
-	return r
+}
+
+// bounds returns what may end the attempt that c makes, or nil.
+func (c *call) bounds() *bounds {
+	switch r := c.race; {
+	case r == nil:
+		return nil
+	case c == &r.call:
+		return r.second
+	default:
+		return &r.first
+	}
+}
+
+// hedges is for the Outcome.
+func (c *call) hedges() int {
+	if c.hedged {
+		return 1
+	}
+	return 0
 }
 
 // disarm reports whether the first attempt has ended before a hedge was sent. Then none will
@@ -166,7 +185,7 @@ func (r *race) decide(got *result, win raceState) raceState {
 // may still win. It leaves the result that counts in next and got.
 func (c *call) settle(r *race, next *upcoming, got *result) {
 	r.surface()
-	c.sent, c.hedges = r.next.number, c.hedges+1
+	c.sent, c.hedged = r.next.number, true
 	switch c.judgeFirst(r, next, got) {
 	case firstWon:
 		r.lose(got)

@@ -76,9 +76,8 @@ func (r *race) begin() bool {
 	if r.state != undecided {
 		return false
 	}
-	r.second, r.got = new(bounds), new(result)
+	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
-	r.next.bounds = r.second
 	r.turn, r.over = make(chan struct{}, 1), make(chan struct{})
 	r.sent, r.paid = true, false
 	return true
@@ -122,11 +121,13 @@ func (r *race) end(panicked any, exits bool) {
 }
 
 // judgeHedge judges the hedge's result, unless the race is decided. It reports whether that
-// decides it.
+// decides it. An error that comes when the caller has gone does not: the first attempt may have
+// had a response, which the caller's error is to name.
 func (r *race) judgeHedge() bool {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
-	if !r.is(undecided) {
+	gone := r.got.answer() == nil && r.req.Context().Err() != nil
+	if gone || !r.is(undecided) {
 		r.policy.Gate.end(r.req, r.pass, saysNothing, 0)
 		r.pass = pass{}
 		return false

@@ -52,7 +52,7 @@ type origin struct {
 	sent   *http.Request
 
 	number, made        int // of the attempt that had the response, and of attempts in all
-	hedges              int
+	hedged              bool
 	start, begins       time.Duration
 	waited, timeInGates time.Duration
 }
@@ -81,7 +81,7 @@ func (c *call) makeResumable(made *upcoming, got *result) {
 		body:   resp.Body,
 		origin: origin{
 			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request,
-			number: got.Number, made: c.sent, hedges: c.hedges, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
+			number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
 		},
 	}
 }
@@ -237,7 +237,7 @@ func (d *download) begin() {
 	d.resuming = &resuming{
 		call: call{
 			t: o.t, policy: &policy, req: o.req.WithContext(ctx),
-			start: o.start, sent: o.made, hedges: o.hedges, waited: o.waited, held: o.timeInGates,
+			start: o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
 		},
 		original: o.keyed.WithContext(ctx),
 		next:     upcoming{number: o.number, request: o.sent, begins: o.begins},
@@ -248,7 +248,7 @@ func (d *download) begin() {
 // startOver has the attempts count from one again, and MaxElapsed run from now.
 func (d *download) startOver() {
 	c := d.resuming
-	c.before, c.retries, c.since, c.next.backoff = c.sent-1, 0, c.t.now(), 0
+	c.before, c.since, c.next.backoff = c.sent-1, c.t.now(), 0
 }
 
 // brokenOff returns the break as the result of an attempt.

@@ -107,13 +107,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
 	}
 	now := t.now()
-	c := call{t: t, req: req, start: now, since: now, owned: owned{unsent: req}}
+	var c call // a literal would be on the stack twice, for as long as the request waits
+	c.t, c.req, c.unsent, c.start, c.since = t, req, req, now, now
 	defer c.giveBack()
 	c.policy = t.policyFor(req)
 	if !c.mayBegin() {
 		return c.notSent()
 	}
-	next := upcoming{number: 1, begins: c.start + c.held}
+	var next upcoming
+	next.number, next.begins = 1, c.start+c.held
 	c.prepare(&next)
 	for {
 		var got result
@@ -166,12 +168,11 @@ type call struct {
 	since     time.Duration // when MaxElapsed began to run: start, or where a body broke off
 	sent      int           // attempts
 	before    int           // those that do not count, since a later one has brought enough of a body
-	retries   int           // after them
-	hedges    int
 	waited    time.Duration
 	held      time.Duration // part of waited
 	mark      uint32        // of the Gate, when the newest attempt ended
 	ambiguous bool          // an attempt may have taken effect
+	hedged    bool          // an attempt was sent beside another
 
 	pace  *pace // nil: the request is not hedged
 	timer timer
@@ -233,25 +234,22 @@ type upcoming struct {
 	wait     time.Duration // backoff, or more if the server asked for it
 	decided  time.Duration // when the wait began; by Transport.now, like begins
 	begins   time.Duration
-	bounds   *bounds // nil unless another attempt may end it
-	hedge    bool
 }
 
 // result is what came of an attempt.
 type result struct {
 	Attempt
-	class   Class
-	written bool     // its header was, as far as that is known
-	inner   *Outcome // of a nested Transport
+	class  Class
+	inner  *Outcome       // of a nested Transport
+	broken *http.Response // whose body broke off while it was buffered; there is no Response then
 
 	// Both outlive the Response, which must not be kept through a wait.
 	responded bool
 	status    int
 
+	written   bool          // its header was, as far as that is known
+	begun     bool          // a body broke off, then or after RoundTrip had returned
 	notBefore time.Duration // what an attempt beside it was asked to wait for, by Transport.now; 0: nothing
-
-	broken *http.Response // whose body broke off while it was buffered; there is no Response then
-	begun  bool           // a body broke off, then or after RoundTrip had returned
 }
 
 // answer returns the response that came, even if its body broke off.
@@ -322,9 +320,9 @@ func (c *call) transmit(next *upcoming, got *result) {
 		c.pass = c.policy.Gate.begin(c.req, c.pass)
 	}
 	c.unsent, c.token, c.sent = nil, false, next.number
-	resp, err := roundTrip(c.t.base, req, &c.policy.Policy, next.reading, next.bounds)
+	resp, err := roundTrip(c.t.base, req, &c.policy.Policy, next.reading, c.bounds())
 	c.response = resp
-	got.Number, got.Request, got.Err, got.Hedge = next.number, next.request, err, next.hedge
+	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
 	if resp == nil {
 		return
@@ -400,6 +398,15 @@ func (c *call) attemptsLeft() int {
 	return c.policy.MaxAttempts - (c.sent - c.before)
 }
 
+// retries returns how many of the attempts that count were retries. A hedge is none.
+func (c *call) retries() int {
+	retries := c.sent - c.before - 1
+	if c.hedged && c.before == 0 {
+		retries--
+	}
+	return retries
+}
+
 // unprocessed reports whether the server provably did not process the attempt, so
 // that a request that is not idempotent may be sent again. An error that claims so
 // after the header was written proves nothing: a connection that is carried by
@@ -419,8 +426,7 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 	if asked > max(c.policy.MaxRetryAfter, 0) {
 		return StopRetryAfter
 	}
-	c.retries++
-	backoff := max(c.policy.Backoff(c.retries, next.backoff), 0)
+	backoff := max(c.policy.Backoff(c.retries()+1, next.backoff), 0)
 	room := c.room(now)
 	if addSaturating(asked, backoff) > room {
 		return StopDeadline
@@ -589,7 +595,7 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 		Elapsed:   c.t.now() - c.start,
 		Waited:    c.waited,
 		Held:      c.held,
-		Hedges:    c.hedges,
+		Hedges:    c.hedges(),
 		HedgeWon:  got.Hedge && got.answer() != nil,
 		Stop:      stop,
 		Ambiguous: c.ambiguous,

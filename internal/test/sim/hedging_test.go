@@ -58,10 +58,16 @@ func TestHedgesCutTheTailForLittleLoad(t *testing.T) {
 			} else {
 				assert.InDelta(t, r.Extra(-20, 0), r.Extra(10, 15), 0.005)
 			}
-			for _, run := range r.runs {
-				assert.Equal(t, run.counted, run.reported, "by the service, and by the Outcomes")
-			}
+			assertReported(t, r)
 		})
+	}
+}
+
+// assertReported asserts that the Outcomes have the hedges that the service has seen.
+func assertReported(t *testing.T, r HedgingResult) {
+	t.Helper()
+	for _, run := range r.runs {
+		assert.Equal(t, run.counted, run.reported)
 	}
 }
 
@@ -89,6 +95,7 @@ func TestNoHedgesInAnOutage(t *testing.T) {
 			assert.Positive(t, r.Hedges(-1, 0), "just before")
 			assert.Zero(t, r.Hedges(0, 10))
 			assert.LessOrEqual(t, r.Most(10, 15), c.share+0.015, "afterwards")
+			assertReported(t, r)
 		})
 	}
 }
@@ -109,6 +116,7 @@ func TestHedgesOfABlackHoleAreAllThatWasSaved(t *testing.T) {
 			} else {
 				assert.Positive(t, r.Hedges(11, 15))
 			}
+			assertReported(t, r)
 		})
 	}
 	fixed := failing(Hedger{Model: FixedDelay(10 * time.Millisecond)}, attemptTimeout)

@@ -14,7 +14,7 @@ import (
 func step(h Hedger) Hedging {
 	return Hedging{
 		Hedger: h, Rate: 1000, WarmUp: 15 * time.Second, Before: 20 * time.Second,
-		For: 10 * time.Second, After: 5 * time.Second, Slower: 10, Seeds: 8 / fewer,
+		For: 10 * time.Second, After: 5 * time.Second, Slower: 10, Seeds: 4 / fewer,
 	}
 }
 

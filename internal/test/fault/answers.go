@@ -93,7 +93,7 @@ var Answers = []*Fault{
 		x.Receive()
 		x.Hang()
 	}},
-	{Name: "a stall before it reads the request", Effect: Hangs, Answer: func(x *Exchange) {
+	{Name: "a stall before it reads the request", Effect: Hangs, Unread: true, Answer: func(x *Exchange) {
 		x.Hang()
 	}},
 	{Name: "a success whose body is aborted", Effect: Spoils, Answer: func(x *Exchange) {

@@ -60,10 +60,12 @@ func (c Case) String() string {
 }
 
 // Cases crosses faults with all that there is.
-func Cases(faults []*Fault) []Case {
+func Cases(faults []*Fault) []Case { return casesOf(faults, Methods) }
+
+func casesOf(faults []*Fault, methods []Method) []Case {
 	var cases []Case
 	for _, f := range faults {
-		for _, m := range Methods {
+		for _, m := range methods {
 			for _, k := range Kinds {
 				if (m.Name == "GET" && k.Size > 0) || (f.NeedsBody && k.Size == 0) {
 					continue

@@ -43,6 +43,8 @@ type Fault struct {
 	// GoesAway means that the server ends the connection, over HTTP/2 with a GOAWAY.
 	GoesAway bool
 
+	// Unread means that the request is not read before the client gives up.
+	Unread bool
 	// NeedsBody means that without a request body this does not happen.
 	NeedsBody bool
 	// Reused means that this happens to the second request on a connection.

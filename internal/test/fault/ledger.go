@@ -46,6 +46,8 @@ type Ledger struct {
 type account struct {
 	want     Want
 	arrivals []*Arrival
+	underWay int
+	atOnce   int // were under way, at most
 }
 
 // NewLedger returns an empty Ledger.
@@ -158,6 +160,9 @@ func (acc *account) check(succeeded bool) error {
 	}
 	if !acc.want.Repeatable && len(acc.arrivals) > 1 {
 		return fmt.Errorf("a request that may not be repeated came %d times: %v", len(acc.arrivals), acc.arrivals)
+	}
+	if err := acc.checkUnderWay(); err != nil {
+		return err
 	}
 	for _, a := range acc.arrivals {
 		switch {

@@ -253,11 +253,11 @@ func (x *Exchange) pour(w io.Writer, p []byte, pause time.Duration) {
 
 // conn takes over the connection of an HTTP/1 request, and says text on it.
 // net/http closes it no more.
-func (x *Exchange) conn(text string) *net.TCPConn {
+func (x *Exchange) conn(text string) net.Conn {
 	c, _, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		panic(err)
 	}
 	_, _ = io.WriteString(c, text)
-	return c.(*net.TCPConn)
+	return c
 }

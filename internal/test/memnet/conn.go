@@ -34,6 +34,9 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil // a pipe would have a Read return nothing
+	}
 	n, err := c.Conn.Write(p)
 	return n, c.meant(err)
 }

@@ -1,0 +1,52 @@
+package fault
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Watch returns a base that notes in l which requests are under way at once. One is under
+// way until its response header comes, or its error.
+func (l *Ledger) Watch(base http.RoundTripper) http.RoundTripper {
+	return &watched{l, base}
+}
+
+type watched struct {
+	ledger *Ledger
+	base   http.RoundTripper
+}
+
+func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
+	id := strings.TrimPrefix(req.URL.Path, "/")
+	w.ledger.underWay(id, 1)
+	defer w.ledger.underWay(id, -1)
+	return w.base.RoundTrip(req)
+}
+
+// CloseIdleConnections is for what looks for it.
+func (w *watched) CloseIdleConnections() {
+	w.base.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+}
+
+func (l *Ledger) underWay(id string, change int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if acc := l.requests[id]; acc != nil {
+		acc.underWay += change
+		acc.atOnce = max(acc.atOnce, acc.underWay)
+	}
+}
+
+// checkUnderWay says whether too many attempts were under way at once: two of a write, or
+// three of any other request.
+func (acc *account) checkUnderWay() error {
+	most := 1
+	if safe(acc.want.Method) {
+		most = 2
+	}
+	if acc.atOnce > most {
+		return fmt.Errorf("%d attempts of a %s were under way at once", acc.atOnce, acc.want.Method)
+	}
+	return nil
+}

@@ -46,6 +46,8 @@ func (p Protocol) String() string {
 type Tally struct {
 	Requests  int
 	Attempts  int
+	Hedges    int // of the attempts
+	Won       int // of the hedges
 	Succeeded int
 	Spoiled   int // a success whose body broke
 	Responses int // that are not a success
@@ -57,14 +59,18 @@ type Tally struct {
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d requests, %d attempts: %d succeeded, %d broke off in the answer, "+
+	return fmt.Sprintf("%d requests, %d attempts, %d of them hedges, of which %d won: %d succeeded, %d broke off in the answer, "+
 		"%d ended in another response, %d in an error; %d downloads, %d resumed, %d of these came whole",
-		t.Requests, t.Attempts, t.Succeeded, t.Spoiled, t.Responses, t.Errors, t.Downloads, t.Resumed, t.Completed)
+		t.Requests, t.Attempts, t.Hedges, t.Won, t.Succeeded, t.Spoiled, t.Responses, t.Errors, t.Downloads, t.Resumed, t.Completed)
 }
 
 func (t *Tally) add(r Result) {
 	t.Requests++
 	t.Attempts += r.Outcome.Attempts
+	t.Hedges += r.Outcome.Hedges
+	if r.Outcome.HedgeWon {
+		t.Won++
+	}
 	switch {
 	case r.Err != nil:
 		t.Errors++
@@ -104,7 +110,7 @@ func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 	}
 	var wg sync.WaitGroup
 	for c := range s.Clients {
-		wg.Go(func() { run.client(rand.New(rand.NewPCG(s.Seed, uint64(c))), stop) })
+		wg.Go(func() { run.client(run.context(c), rand.New(rand.NewPCG(s.Seed, uint64(c))), stop) })
 	}
 	ticker := time.NewTicker(10 * time.Second)
 	defer ticker.Stop()
@@ -129,6 +135,7 @@ type soaking struct {
 	proxy  *Proxy
 	base   *http.Transport
 	rt     *retryhttp.Transport
+	hedge  retryhttp.Hedge
 
 	mu    sync.Mutex
 	tally Tally
@@ -137,6 +144,7 @@ type soaking struct {
 
 func (s Soak) start() (*soaking, error) {
 	run := &soaking{over: s.Over, server: NewServer(NewLedger())}
+	run.hedge.Share, run.hedge.After = 1, HedgeAfter
 	run.server.Patience = s.Over.patience()
 	run.http = httptest.NewUnstartedServer(run.server)
 	run.http.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -159,7 +167,7 @@ func (s Soak) start() (*soaking, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: attemptTimeout, PingTimeout: attemptTimeout},
 	}
-	run.rt = retryhttp.New(run.base, retryhttp.Policy{
+	run.rt = retryhttp.New(run.server.Ledger.Watch(run.base), retryhttp.Policy{
 		Budget:  retryhttp.Unlimited{},
 		Backoff: retryhttp.FullJitter(10*time.Millisecond, time.Second),
 	})
@@ -181,8 +189,16 @@ func (c *chance) Next() *Link {
 	return &Link{Up: cut(), Down: cut(), Reused: c.random.IntN(4) == 0, Trickle: c.random.IntN(50) == 0}
 }
 
+// context is for the requests of the c-th client. Half of the clients hedge.
+func (s *soaking) context(c int) context.Context {
+	if c%2 > 0 {
+		return context.Background()
+	}
+	return retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) { p.Hedge = &s.hedge })
+}
+
 // client makes requests one after the other.
-func (s *soaking) client(random *rand.Rand, stop <-chan struct{}) {
+func (s *soaking) client(ctx context.Context, random *rand.Rand, stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -192,15 +208,15 @@ func (s *soaking) client(random *rand.Rand, stop <-chan struct{}) {
 		n := random.Uint64() >> 1
 		id := strconv.FormatUint(n, 16)
 		if random.IntN(3) == 0 {
-			s.download(random, id, n)
+			s.download(ctx, random, id, n)
 			continue
 		}
-		m, k := Methods[random.IntN(len(Methods))], Kinds[random.IntN(len(Kinds))]
+		m, k := HedgedMethods[random.IntN(len(HedgedMethods))], Kinds[random.IntN(len(Kinds))]
 		if m.Name == "GET" {
 			k = Kinds[0]
 		}
 		s.server.Order(id, s.orders(random)...)
-		r := s.send(random, id, n, m, k)
+		r := s.send(ctx, random, id, n, m, k)
 		s.note(r, s.server.Ledger.Check(id, r.Succeeded()), id, m, k)
 		s.server.Order(id)
 	}
@@ -221,11 +237,11 @@ func (s *soaking) orders(random *rand.Rand) []*Fault {
 	return faults
 }
 
-func (s *soaking) send(random *rand.Rand, id string, n uint64, m Method, k Kind) Result {
+func (s *soaking) send(ctx context.Context, random *rand.Rand, id string, n uint64, m Method, k Kind) Result {
 	if s.over == HTTP2GoAway && k.Size > 0 {
 		return Send(context.Background(), s.rt, s.server.Ledger, s.http.URL, id, n, m, k)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	switch random.IntN(10) {
 	case 0: // its caller goes at any moment

@@ -42,12 +42,12 @@ func randomDownload(random *rand.Rand) Download {
 }
 
 // download makes a request whose body breaks off in many ways.
-func (s *soaking) download(random *rand.Rand, id string, n uint64) {
+func (s *soaking) download(ctx context.Context, random *rand.Rand, id string, n uint64) {
 	o := NewObject(randomDownload(random), n)
 	o.Pause = time.Duration(random.ExpFloat64() * float64(10*time.Millisecond))
 	s.server.Order(id, failures(s.orders(random))...)
 	s.server.Offer(id, o)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	if random.IntN(10) == 0 { // its caller goes at any moment
 		time.AfterFunc(time.Duration(random.ExpFloat64()*float64(100*time.Millisecond)), cancel)

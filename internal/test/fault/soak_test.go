@@ -20,6 +20,7 @@ func TestSoak(t *testing.T) {
 			assert.NoError(t, err, "seed %d", seed)
 			assert.NotZero(t, total.Succeeded)
 			assert.NotZero(t, total.Downloads)
+			assert.NotZero(t, total.Hedges)
 			t.Log(total)
 		})
 	}

@@ -1,6 +1,7 @@
 // Command soak sends requests at random through one Transport, for the time that -for
-// gives. A third of them are downloads. The server and the network misbehave at random. It
-// checks that nothing is lost, repeated, mixed or leaked.
+// gives. A third of them are downloads. Half of the clients hedge what may be hedged. The
+// server and the network misbehave at random. It checks that nothing is lost, repeated,
+// mixed or leaked, and that no two attempts of a write are under way at once.
 package main
 
 import (

@@ -1,0 +1,398 @@
+package retryhttp_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// ending is how an attempt ends if nothing cuts it short.
+type ending int
+
+const (
+	succeeds ending = iota
+	missing
+	unavailable // for a while, perhaps with a Retry-After
+	throttled   // likewise
+	breaks      // with an error that a retry may not meet
+	permanent   // with an error that a retry would meet
+	hangs
+	timedOut // by AttemptTimeout
+	gone     // with its caller
+)
+
+func (e ending) hasResponse() bool { return e <= throttled }
+func (e ending) fails() bool {
+	return e == unavailable || e == throttled || e == breaks || e == timedOut
+}
+
+// leg is an attempt as the base plays it.
+type leg struct {
+	ending  ending
+	latency time.Duration
+	asked   time.Duration // by a Retry-After
+	body    time.Duration // how long its response's body takes after the header
+}
+
+// hedgedRequest is a request, and what its attempts meet.
+type hedgedRequest struct {
+	kind     raceKind
+	legs     [5]leg
+	major    int // of HTTP
+	max      int // attempts
+	timeout  time.Duration
+	elapsed  time.Duration // MaxElapsed
+	deadline time.Duration // 0: none
+	canceled time.Duration
+	grants   int // that the Budget has for it
+	caller   callerHabit
+}
+
+// callerHabit is what a caller does with a response.
+type callerHabit int
+
+const (
+	readsAll callerHabit = iota
+	closesAtOnce
+	cancelsAtOnce
+)
+
+const (
+	raceLongest   = 1500 * time.Millisecond // MaxRetryAfter
+	losersTime    = 250 * time.Millisecond
+	never         = time.Duration(math.MaxInt64)
+	wholeHedge    = 1_000_000_000
+	hedgesAllowed = 10 * wholeHedge
+)
+
+// raceBackoff is at least half of each Retry-After, which makes waits exact.
+func raceBackoff(n int) time.Duration { return time.Duration(1000+100*n) * time.Millisecond }
+
+// raceModel is the rules of hedging, for one key, and requests one after the other.
+type raceModel struct {
+	share     float64
+	delay     time.Duration // 0: no hedges
+	allowance int64
+	grants    int
+
+	r        *hedgedRequest
+	now      time.Duration // since the request's start, as all times
+	forecast forecast
+}
+
+// forecast is what should come of a request.
+type forecast struct {
+	attempts []attemptForecast
+	judged   int // the attempt whose result counts; 0: any
+	ending   ending
+	took     time.Duration // that attempt
+	done     time.Duration
+	outcome  retryhttp.Outcome
+	retries  int
+
+	withdrawn, refunded, deposited int
+}
+
+// attemptForecast is when an attempt is sent, and when its context ends.
+type attemptForecast struct {
+	sent    time.Duration
+	bounded bool // its context is its own
+	from    time.Duration
+	until   time.Duration
+}
+
+// played is an attempt as the model has played it.
+type played struct {
+	number int
+	hedge  bool
+	ending ending
+	at     time.Duration
+	asked  time.Duration
+	over   time.Duration // when its response's body is over, or else at
+}
+
+func (m *raceModel) play(r *hedgedRequest) forecast {
+	m.r, m.now, m.grants, m.forecast = r, 0, r.grants, forecast{}
+	for {
+		got := m.attempt()
+		m.now = got.at
+		stop := m.stop(got)
+		if stop == "" {
+			stop = m.wait(got)
+		}
+		if stop != "" {
+			m.finish(got, stop)
+			return m.forecast
+		}
+	}
+}
+
+// leaves is when the caller's context ends.
+func (m *raceModel) leaves() time.Duration {
+	if m.r.deadline > 0 {
+		return min(m.r.canceled, m.r.deadline)
+	}
+	return m.r.canceled
+}
+
+// send plays an attempt that is sent now. Until leaves is when its caller goes.
+func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) played {
+	l := m.r.legs[number-1]
+	p := played{number: number, hedge: hedge, ending: l.ending, at: now + l.latency, asked: l.asked}
+	if l.ending == hangs {
+		p.at = never
+	}
+	if m.r.timeout > 0 && now+m.r.timeout < p.at {
+		p.ending, p.at = timedOut, now+m.r.timeout
+	}
+	if leaves < p.at {
+		p.ending, p.at = gone, leaves
+	}
+	p.over = p.at
+	if p.ending.hasResponse() {
+		p.over += l.body
+	} else {
+		p.asked = 0
+	}
+	return p
+}
+
+// attempt plays an attempt, and perhaps a hedge, until there is a result.
+func (m *raceModel) attempt() played {
+	sent := len(m.forecast.attempts)
+	armed := m.delay > 0 && m.r.kind.hedged && m.forecast.outcome.Hedges == 0 && m.r.max-sent >= 2
+	first := m.send(m.now, m.leaves(), sent+1, false)
+	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: m.now, bounded: armed || m.r.timeout > 0})
+	due := m.now + m.delay
+	if !armed || first.at < due || !m.affords(due) {
+		m.answered(first)
+		m.ends(first.number, first.at, first.at)
+		return first
+	}
+	m.forecast.outcome.Hedges++
+	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: due, bounded: true})
+	return m.race(first, m.send(due, m.leaves(), sent+2, true))
+}
+
+// affords takes what a hedge costs.
+func (m *raceModel) affords(due time.Duration) bool {
+	if m.r.elapsed > 0 && due > m.r.elapsed || m.allowance < wholeHedge || m.grants == 0 {
+		return false
+	}
+	m.allowance -= wholeHedge
+	m.grants--
+	m.forecast.withdrawn++
+	return true
+}
+
+// race returns the result that counts.
+func (m *raceModel) race(first, hedge played) played {
+	early, late := first, hedge
+	if hedge.at < first.at {
+		early, late = hedge, first
+	}
+	if !early.ending.fails() {
+		m.answered(early)
+		if early.ending == gone {
+			early.number = 0
+			m.ends(first.number, early.at, early.at)
+			m.ends(hedge.number, early.at, early.at)
+		} else {
+			m.loses(early, late)
+		}
+		return early
+	}
+	m.ends(early.number, early.at, min(early.at+losersTime, m.leaves()))
+	m.answered(late)
+	late.asked = max(late.asked, early.at+early.asked-late.at)
+	if late.ending == gone {
+		m.ends(late.number, late.at, late.at)
+		late.number = 0
+	}
+	return late
+}
+
+// loses ends the context of an attempt that has lost.
+func (m *raceModel) loses(winner, loser played) {
+	until := winner.at
+	if loser.hedge && winner.ending.hasResponse() && m.r.major == 1 {
+		sent := m.forecast.attempts[loser.number-1].sent
+		until = min(until+losersTime, m.send(sent, never, loser.number, true).over)
+	}
+	m.ends(loser.number, until, until)
+}
+
+func (m *raceModel) ends(number int, from, until time.Duration) {
+	a := &m.forecast.attempts[number-1]
+	a.from, a.until = from, until
+}
+
+// answered earns what a Final response earns.
+func (m *raceModel) answered(p played) {
+	if (p.ending == succeeds || p.ending == missing) && m.r.kind.hedged && m.share > 0 {
+		m.allowance = min(m.allowance+int64(m.share*wholeHedge), hedgesAllowed)
+	}
+}
+
+func (m *raceModel) stop(got played) retryhttp.Stop {
+	switch {
+	case got.ending == succeeds, got.ending == missing, got.ending == permanent:
+		return retryhttp.StopFinal
+	case got.ending == gone:
+		return retryhttp.StopCanceled
+	case !m.r.kind.retried:
+		return retryhttp.StopNotIdempotent
+	case len(m.forecast.attempts) >= m.r.max:
+		return retryhttp.StopAttempts
+	case got.asked > raceLongest:
+		return retryhttp.StopRetryAfter
+	case max(got.asked, 0)+raceBackoff(m.forecast.retries+1) > m.room():
+		return retryhttp.StopDeadline
+	case m.grants == 0:
+		return retryhttp.StopBudget
+	}
+	return ""
+}
+
+func (m *raceModel) room() time.Duration {
+	room := never
+	if m.r.deadline > 0 {
+		room = m.r.deadline - m.now - 1
+	}
+	if m.r.elapsed > 0 {
+		room = min(room, m.r.elapsed-m.now)
+	}
+	return room
+}
+
+// wait plays the wait before a retry, beside which a failed response is read.
+func (m *raceModel) wait(got played) retryhttp.Stop {
+	m.forecast.retries++
+	m.forecast.withdrawn++
+	wait := max(got.asked, 0) + raceBackoff(m.forecast.retries) // which is longer than a drain may take
+	end := min(m.now+wait, m.leaves())
+	m.ends(got.number, got.at, min(got.at+losersTime, m.leaves()))
+	m.forecast.outcome.Waited += end - m.now
+	m.now = end
+	if end == m.leaves() {
+		m.forecast.refunded++
+		return retryhttp.StopCanceled
+	}
+	m.grants--
+	if m.r.kind.writes && (got.ending == unavailable || !got.ending.hasResponse()) {
+		m.forecast.outcome.Ambiguous = true
+	}
+	return ""
+}
+
+func (m *raceModel) finish(got played, stop retryhttp.Stop) {
+	f := &m.forecast
+	f.judged, f.ending, f.done = got.number, got.ending, m.now
+	if got.number > 0 {
+		f.took = got.at - f.attempts[got.number-1].sent
+	}
+	f.outcome.Attempts, f.outcome.Elapsed, f.outcome.Stop = len(f.attempts), m.now, stop
+	if stop == retryhttp.StopCanceled {
+		f.ending = gone
+		return
+	}
+	f.outcome.HedgeWon = got.hedge && got.ending.hasResponse()
+	over := min(got.over, m.leaves())
+	if m.r.caller != readsAll {
+		over = m.now
+	}
+	m.ends(got.number, over, over)
+	if stop == retryhttp.StopFinal && got.ending.hasResponse() {
+		f.deposited++
+	}
+}
+
+// endings has each ending as often as a fuzzer should meet it.
+var endings = []ending{
+	succeeds, breaks, unavailable, hangs, throttled, succeeds, breaks, unavailable,
+	missing, permanent, unavailable, hangs, throttled, succeeds, breaks, unavailable,
+}
+
+// hedgedRequests makes requests of random data, and what they share. No two things happen at
+// the same moment, in which either may be the first.
+func hedgedRequests(data []byte) (hedge *retryhttp.Hedge, requests []hedgedRequest) {
+	next := func() (b byte) {
+		if len(data) > 0 {
+			b, data = data[0], data[1:]
+		}
+		return b
+	}
+	odd := time.Duration(0)
+	duration := func(unit time.Duration) time.Duration {
+		odd += 7919
+		return time.Duration(next())*unit + odd%(997*time.Microsecond) + 1
+	}
+	maybe := func(one byte, unit time.Duration) time.Duration {
+		if next()%one > 0 {
+			return 0
+		}
+		return duration(unit)
+	}
+	hedge = &retryhttp.Hedge{
+		Share: []float64{1, 0, 0.5, 1, 0.25, 1, -1, math.NaN(), 7, 1, 1, 1, 0.9, 1, 1, 1}[next()%16],
+		After: duration(time.Millisecond),
+		Min:   []time.Duration{0, -1, 0, 50*time.Millisecond + 13}[next()%4],
+	}
+	if next()%16 == 1 {
+		hedge.After = 0 // there never are enough answers for the quantile
+	}
+	for len(data) > 0 && len(requests) < 6 {
+		r := hedgedRequest{
+			kind:     raceKinds[max(int(next()%32)-16, 0)%len(raceKinds)],
+			major:    1 + int(next()%2),
+			max:      1 + int(next()+3)%5,
+			timeout:  maybe(4, 4*time.Millisecond),
+			elapsed:  maybe(8, 10*time.Millisecond),
+			deadline: maybe(8, 20*time.Millisecond),
+			canceled: 40*time.Second + duration(time.Millisecond),
+			grants:   int(next() % 8),
+			caller:   callerHabit(next() % 3),
+		}
+		if r.kind.once {
+			r.max = max(r.max, 2) // with one attempt, nothing is known of such a body
+		}
+		if soon := maybe(8, 5*time.Millisecond); soon > 0 {
+			r.canceled = soon
+		}
+		for i := range r.legs {
+			r.legs[i] = leg{
+				ending:  endings[int(next())%len(endings)],
+				latency: duration(2 * time.Millisecond),
+				body:    maybe(2, 2*time.Millisecond),
+			}
+			if r.legs[i].ending == unavailable || r.legs[i].ending == throttled {
+				r.legs[i].asked = maybe(2, 8*time.Millisecond).Truncate(time.Millisecond)
+			}
+		}
+		requests = append(requests, r)
+	}
+	return hedge, requests
+}
+
+// The model decides what is sent when, what the caller gets, and what is given back.
+func FuzzHedge(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(slices.Repeat([]byte{255}, 200))
+	f.Add(make([]byte, 200))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		data := make([]byte, 40+rng.IntN(150))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		hedge, requests := hedgedRequests(data)
+		compareRaces(t, hedge, requests)
+	})
+}

@@ -37,9 +37,11 @@ type hedgedPair struct {
 // attemptField is the field with an attempt's number: a hedge may arrive first.
 const attemptField = "Attempt"
 
+type pairHandler = func(*hedgedPair, http.ResponseWriter, *http.Request)
+
 // newHedgedPair starts a server for HTTP/1 or HTTP/2 that answers first attempts with first,
 // and hedges with hedge.
-func newHedgedPair(t *testing.T, http2 bool, first, hedge func(*hedgedPair, http.ResponseWriter, *http.Request)) *hedgedPair {
+func newHedgedPair(t *testing.T, http2 bool, first, hedge pairHandler) *hedgedPair {
 	t.Helper()
 	p := &hedgedPair{events: make(map[string]chan struct{})}
 	p.url, p.base = listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {

@@ -139,7 +139,7 @@ func (m *raceModel) leaves() time.Duration {
 	return m.r.canceled
 }
 
-// send plays an attempt that is sent now. Until leaves is when its caller goes.
+// send plays an attempt that is sent now, and whose caller goes at the time leaves.
 func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) played {
 	l := m.r.legs[number-1]
 	p := played{number: number, hedge: hedge, ending: l.ending, at: now + l.latency, asked: l.asked}

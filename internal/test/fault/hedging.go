@@ -35,7 +35,7 @@ func (m Meets) String() string {
 
 func (h Hedging) String() string { return fmt.Sprintf("%v/%v", h.Case, h.Meets) }
 
-// HedgedMethods are the methods of which some are safe.
+// HedgedMethods are all methods that matter to a hedge, which needs a safe method.
 var HedgedMethods = append([]Method{
 	{Name: "QUERY", Repeatable: true},
 	{Name: "DELETE", Repeatable: true},

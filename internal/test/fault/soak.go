@@ -59,9 +59,11 @@ type Tally struct {
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d requests, %d attempts, %d of them hedges, of which %d won: %d succeeded, %d broke off in the answer, "+
-		"%d ended in another response, %d in an error; %d downloads, %d resumed, %d of these came whole",
-		t.Requests, t.Attempts, t.Hedges, t.Won, t.Succeeded, t.Spoiled, t.Responses, t.Errors, t.Downloads, t.Resumed, t.Completed)
+	return fmt.Sprintf("%d requests, %d attempts, %d of them hedges, of which %d won: "+
+		"%d succeeded, %d broke off in the answer, %d ended in another response, %d in an error; "+
+		"%d downloads, %d resumed, %d of these came whole",
+		t.Requests, t.Attempts, t.Hedges, t.Won, t.Succeeded, t.Spoiled, t.Responses, t.Errors,
+		t.Downloads, t.Resumed, t.Completed)
 }
 
 func (t *Tally) add(r Result) {

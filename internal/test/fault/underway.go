@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Watch returns a base that notes in l which requests are under way at once. One is under
-// way until its response header comes, or its error.
+// Watch returns a base that notes in l how many attempts of a request are under way at once.
+// An attempt is under way until its response header or its error comes.
 func (l *Ledger) Watch(base http.RoundTripper) http.RoundTripper {
 	return &watched{l, base}
 }
@@ -24,7 +24,7 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.base.RoundTrip(req)
 }
 
-// CloseIdleConnections is for what looks for it.
+// CloseIdleConnections forwards to the base.
 func (w *watched) CloseIdleConnections() {
 	w.base.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 }

@@ -63,6 +63,20 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 	}
 }
 
+// The Gate counts attempts that are under way while a host may be down.
+func TestPanicOfAHedgeLeavesNothingUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		req := get(t, t.Context())
+		newTrack(lap{code: 503, after: ms}).runOn(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, req)
+		r := newTrack(lap{}, panickingLap(10*ms, func() { panic("boom") }))
+		assert.Panics(t, func() { r.begin(t, p, req) })
+		synctest.Wait()
+		assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
+	})
+}
+
 // The panic of a hedge that has lost, or of an attempt that has been superseded, is nobody's.
 func TestPanicOfALoserIsDropped(t *testing.T) {
 	boom := func() { panic("boom") }

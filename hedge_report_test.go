@@ -176,6 +176,27 @@ func TestSupersededAttemptsSayNothingToTheGate(t *testing.T) {
 	})
 }
 
+// The Gate counts attempts that are under way while a host may be down.
+func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
+	permanent := retryhttp.Permanent(errBroken)
+	for name, laps := range map[string][]lap{
+		"the hedge":         {{after: 60 * ms, err: permanent}, {}},
+		"the first attempt": {{}, {after: 10 * ms, err: permanent}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.Gate = new(retryhttp.Gate)
+				req := get(t, t.Context())
+				newTrack(lap{code: 503, after: ms}).runOn(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, req)
+				f := newTrack(laps...).runOn(t, p, req)
+				require.Equal(t, 1, f.out.Hedges)
+				assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
+			})
+		})
+	}
+}
+
 // The body is a part of the attempt. So a first attempt whose body comes slowly is hedged,
 // and loses.
 func TestHedgeOfABufferedBody(t *testing.T) {

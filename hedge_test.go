@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math"
@@ -405,6 +406,66 @@ func TestFailuresEarnNoHedges(t *testing.T) {
 		}
 		assert.Equal(t, 1, hedges)
 	})
+}
+
+// The first attempt answers while the hedge's body is being opened.
+func TestBodyOfAHedgeThatIsNotSentIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := &trackedBody{Reader: strings.NewReader("content")}
+		p := hedging()
+		req := get(t, t.Context())
+		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
+		req.GetBody = func() (io.ReadCloser, error) {
+			time.Sleep(20 * ms)
+			return opened, nil
+		}
+		f := newTrack(lap{after: 60 * ms, code: 200, do: func(r *http.Request) { r.Body.Close() }}).runOn(t, p, req)
+		assert.Equal(t, 60*ms, f.at)
+		assert.Equal(t, 1, f.out.Attempts)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, opened.closes.Load())
+		b := p.Budget.(*countingBudget)
+		assert.Equal(t, 1, b.withdrawn)
+		assert.Equal(t, 1, b.refunded)
+	})
+}
+
+// A base may go on reading when its attempt is over.
+func TestBodyIsCutOffFromAnAttemptThatHasLost(t *testing.T) {
+	for name, laps := range map[string][]lap{
+		"the hedge":         {{after: 60 * ms, code: 200}, {}},
+		"the first attempt": {{}, {after: 10 * ms, code: 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				bodies := make(map[int]io.Reader)
+				for i := range laps {
+					laps[i].do = func(req *http.Request) {
+						mu.Lock()
+						defer mu.Unlock()
+						bodies[retryhttp.AttemptNumber(req.Context())] = req.Body
+						req.Body = nil // or the track would close it
+					}
+				}
+				req := get(t, t.Context())
+				req.Method, req.Body = "QUERY", sectionBody{bytes.NewReader([]byte("content"))}
+				f := newTrack(laps...).runOn(t, hedging(), req)
+				require.Equal(t, 200, f.status)
+				mu.Lock()
+				defer mu.Unlock()
+				loser, winner := bodies[1], bodies[2]
+				if !f.out.HedgeWon {
+					loser, winner = winner, loser
+				}
+				_, err := io.ReadAll(loser)
+				assert.Error(t, err)
+				got, err := io.ReadAll(winner)
+				assert.NoError(t, err)
+				assert.Equal(t, "content", string(got))
+			})
+		})
+	}
 }
 
 func TestHedgeWhoseBodyCannotBeOpenedGivesBothBack(t *testing.T) {

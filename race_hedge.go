@@ -49,17 +49,17 @@ func (r *race) openHedge() bool {
 		return true
 	}
 	opened, err := r.bodies.openBeside(r.keyed, r.next.request, r.first.reading)
-	r.next.reading = opened
 	if err != nil {
-		opened.cut()
 		return false
 	}
-	r.unsent = r.next.request
+	r.next.reading, r.unsent = opened, r.next.request
 	return true
 }
 
-// ownHeader gives a hedge a header and a URL of its own. A base that changes the request
-// that it is given breaks the rules, but two that change one map at once end the process.
+// ownHeader gives a hedge a header and a URL of its own. A base that changes the request that
+// it is given breaks the rules, and two attempts that change one map at once end the process.
+// A base that does so late may still meet the copy. To copy the header for each request that
+// is never hedged would cost more than that is worth.
 func ownHeader(req *http.Request) {
 	req.Header = req.Header.Clone()
 	if req.URL != nil {
@@ -91,7 +91,6 @@ func (r *race) giveBackHedge() {
 	r.refund()
 	if r.unsent != nil {
 		closeBody(r.unsent)
-		r.next.reading.cut()
 	}
 	r.pass.giveBack()
 	closeResponse(r.response)
@@ -109,15 +108,13 @@ func (r *race) end(panicked any, exits bool) {
 		r.state, r.panicked = panicking, panicked
 	}
 	r.mu.Unlock()
+	if !undecided {
+		return
+	}
 	if r.sent {
-		r.second.end(supersededError{})
+		close(r.over)
 	}
-	if undecided {
-		if r.sent {
-			close(r.over)
-		}
-		r.first.end(supersededError{})
-	}
+	r.first.end(supersededError{})
 }
 
 // judgeHedge judges the hedge's result, unless the race is decided. It reports whether that

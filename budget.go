@@ -14,7 +14,7 @@ import (
 
 // Budget bounds retries across requests. The Transport withdraws before every retry's
 // wait, after every other check, and before each hedge. The methods get the caller's
-// request, and are called from many goroutines at once.
+// request, or for a hedge a copy, and are called from many goroutines at once.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of one retry of req, or reports false; never blocks
 	Refund(req *http.Request)        // gives back a Withdraw whose retry was never sent

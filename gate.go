@@ -168,6 +168,13 @@ func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (
 	return mark
 }
 
+// endSilently ends an attempt that says nothing, and has no mark.
+func (p pass) endSilently() {
+	if p.fate != nil {
+		p.fate.leave(p.run, true)
+	}
+}
+
 // giveBack undoes begin and wait for an attempt that is not sent.
 func (p pass) giveBack() {
 	if p.fate != nil {

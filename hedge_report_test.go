@@ -252,3 +252,40 @@ func TestBodyOfAHedgeIsResumed(t *testing.T) {
 		assert.True(t, f.out.HedgeWon)
 	})
 }
+
+// The caller may change the request as soon as the response is closed. A hedge that has lost,
+// or that is about to be sent, does not look at it then.
+func TestRequestIsNotReadAfterItsResponseWasClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget time.Duration // how long Withdraw takes
+		sent   int
+	}{"a hedge that has lost": {0, 2}, "a hedge that is about to be sent": {20 * ms, 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.Budget = slowBudget{c.budget}
+				req := get(t, t.Context())
+				req.Header.Set("X", "1")
+				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 50 * ms, code: 200, deaf: true})
+				f := r.begin(t, p, req)
+				require.NoError(t, f.err)
+				f.read(t)
+				req.URL.Host = "other.example"
+				req.Header.Set("X", "2")
+				time.Sleep(time.Second)
+				require.Len(t, r.attempts(), c.sent)
+			})
+		})
+	}
+}
+
+// slowBudget takes its time, which a Budget should not.
+type slowBudget struct{ takes time.Duration }
+
+func (b slowBudget) Withdraw(*http.Request) bool {
+	time.Sleep(b.takes)
+	return true
+}
+
+func (slowBudget) Refund(req *http.Request)  { _ = req.URL.Host + req.Header.Get("X") }
+func (slowBudget) Deposit(req *http.Request) {}

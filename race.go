@@ -217,7 +217,7 @@ func (c *call) judgeFirst(r *race, next *upcoming, got *result) raceState {
 		c.judgeTimed(next, got)
 		return r.decide(got, firstWon)
 	}
-	c.policy.Gate.end(c.req, c.pass, saysNothing, 0)
+	c.pass.endSilently()
 	c.pass = pass{}
 	now := c.t.now()
 	c.pace.observe(c.hedgeTime(now), now-next.begins, false)

@@ -1,16 +1,13 @@
 package retryhttp
 
-import (
-	"net/http"
-	"time"
-)
+import "time"
 
 // fire sends the hedge, unless something speaks against it.
 func (r *race) fire() {
 	exits := true
 	defer func() { r.end(recover(), exits) }()
 	defer r.giveBackHedge()
-	if r.prepare() && r.begin() {
+	if r.ownRequest() && r.prepare() && r.begin() {
 		r.policy.reportHedge(r.req, r.next.number, r.late)
 		r.transmit(&r.next, r.got)
 		if !r.judgeHedge() {
@@ -18,6 +15,28 @@ func (r *race) fire() {
 		}
 	}
 	exits = false
+}
+
+// ownRequest gives the hedge a copy of the caller's request while the first attempt is under
+// way. The caller may change the request as soon as the response is closed, and the hedge may
+// go on for longer.
+//
+// A base that changes the header that it is given, which it must not, may do so just now. To
+// copy the header for each request that is never hedged would cost more than that is worth.
+func (r *race) ownRequest() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state != undecided {
+		return false
+	}
+	own := r.keyed.WithContext(r.keyed.Context())
+	own.Header = own.Header.Clone()
+	if own.URL != nil {
+		url := *own.URL
+		own.URL = &url
+	}
+	r.req, r.keyed = own, own
+	return true
 }
 
 // prepare takes what a hedge costs, and opens its body. It reports whether the hedge may be
@@ -44,7 +63,6 @@ func (r *race) prepare() bool {
 // openHedge makes the hedge's request, with its body. It reports whether it could.
 func (r *race) openHedge() bool {
 	r.next.request = copyForAttempt(r.keyed, r.next.number)
-	ownHeader(r.next.request)
 	if !hasBody(r.req) {
 		return true
 	}
@@ -54,18 +72,6 @@ func (r *race) openHedge() bool {
 	}
 	r.next.reading, r.unsent = opened, r.next.request
 	return true
-}
-
-// ownHeader gives a hedge a header and a URL of its own. A base that changes the request that
-// it is given breaks the rules, and two attempts that change one map at once end the process.
-// A base that does so late may still meet the copy. To copy the header for each request that
-// is never hedged would cost more than that is worth.
-func ownHeader(req *http.Request) {
-	req.Header = req.Header.Clone()
-	if req.URL != nil {
-		own := *req.URL
-		req.URL = &own
-	}
 }
 
 // begin reports whether the first attempt is still under way, and alone. Then the hedge is
@@ -125,7 +131,7 @@ func (r *race) judgeHedge() bool {
 	defer func() { <-r.turn }()
 	gone := r.got.answer() == nil && r.req.Context().Err() != nil
 	if gone || !r.is(undecided) {
-		r.policy.Gate.end(r.req, r.pass, saysNothing, 0)
+		r.pass.endSilently()
 		r.pass = pass{}
 		return false
 	}

@@ -3,7 +3,6 @@ package retryhttp_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -331,17 +330,7 @@ func gateSteps(data []byte) (hold time.Duration, steps []gateStep) {
 }
 
 func FuzzGate(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(slices.Repeat([]byte{255}, 700))
-	f.Add(make([]byte, 700))
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
-		data := make([]byte, 100+rng.IntN(2000))
-		for i := range data {
-			data[i] = byte(rng.Uint32())
-		}
-		f.Add(data)
-	}
+	addRandom(f, 20, 100, 2100)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		hold, steps := gateSteps(data)
 		compareGate(t, hold, steps)

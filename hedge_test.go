@@ -210,7 +210,7 @@ func TestHedgeHasAHeaderAndAURLOfItsOwn(t *testing.T) {
 	})
 }
 
-// A GetBody that rewinds the one reader there is would take the body from the first attempt.
+// A GetBody that rewinds its only reader would take the body from the first attempt.
 func TestHedgeOpensABodyOnlyAfterTheFirstWasClosed(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -681,4 +682,19 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 		panic(http.ErrAbortHandler)
 	}
 	return n, err
+}
+
+// addRandom adds n seeds of at least so many bytes and fewer than most, and the extremes.
+func addRandom(f *testing.F, n, least, most int) {
+	f.Add([]byte{})
+	f.Add(bytes.Repeat([]byte{255}, most))
+	f.Add(make([]byte, most))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		data := make([]byte, least+rng.IntN(most-least))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
 }

@@ -35,7 +35,7 @@ type race struct {
 	sent     bool // the hedge
 	failed   bool // one of the two, and the other is awaited
 	inner    *Outcome
-	asked    time.Duration // by the response of the one that failed, by Transport.now; 0: nothing
+	asked    time.Duration // until when the failed attempt's response asks to wait, by Transport.now; 0: it does not
 	panicked any           // by the hedge; nil: it has called runtime.Goexit
 	until    time.Time     // how long a hedge may take that has lost
 }
@@ -160,8 +160,8 @@ func (r *race) disarm() bool {
 	return true
 }
 
-// decide takes note of a result, and returns how the race stands after it. The one that is
-// Final wins; the one that fails first leaves the decision to the other.
+// decide takes note of a result, and returns how the race stands after it. A Final result
+// wins. A failure that comes first leaves the decision to the other attempt.
 func (r *race) decide(got *result, win raceState) raceState {
 	r.mu.Lock()
 	defer r.mu.Unlock()

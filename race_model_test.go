@@ -2,8 +2,6 @@ package retryhttp_test
 
 import (
 	"math"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -380,17 +378,7 @@ func hedgedRequests(data []byte) (hedge *retryhttp.Hedge, requests []hedgedReque
 
 // The model decides what is sent when, what the caller gets, and what is given back.
 func FuzzHedge(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(slices.Repeat([]byte{255}, 200))
-	f.Add(make([]byte, 200))
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		data := make([]byte, 40+rng.IntN(150))
-		for i := range data {
-			data[i] = byte(rng.Uint32())
-		}
-		f.Add(data)
-	}
+	addRandom(f, 300, 40, 190)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		hedge, requests := hedgedRequests(data)
 		compareRaces(t, hedge, requests)

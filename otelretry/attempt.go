@@ -23,7 +23,7 @@ import (
 // the attempt, and the request that has it.
 type attempt struct {
 	context.Context
-	request http.Request // otelhttp copies the trailer, and the body fills the one that it was made with
+	request http.Request // otelhttp copies the trailer, and the body fills the original
 
 	op     *operation
 	number int

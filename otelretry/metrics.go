@@ -69,7 +69,7 @@ func newMetrics(m metric.Meter) *metrics {
 		metric.WithDescription("Number of attempts that were sent beside another."))
 	wins, err7 := m.Int64Counter("retryhttp.client.call.hedge_wins",
 		metric.WithUnit("{hedge}"),
-		metric.WithDescription("Number of hedges whose response was that of the request."))
+		metric.WithDescription("Number of requests whose response is a hedge's."))
 	resumed, err8 := m.Int64Counter("retryhttp.client.body.resumptions",
 		metric.WithUnit("{resumption}"),
 		metric.WithDescription("Number of attempts to continue a response's body that had broken off."))

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// bounds is an attempt that may be ended from another goroutine: by a time limit, by a stall
-// of its response's body, or because another attempt has won.
+// bounds is an attempt that another goroutine may end: for a time limit, for a stall of its
+// response's body, or because another attempt has won.
 //
 // A context with a deadline would not do: it cannot be disarmed, and would cut the body that
 // is being read. The context must live as long as the body, which therefore has to be
@@ -97,8 +97,8 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 	return resp, err
 }
 
-// end ends the attempt. It cuts the reading, too: a base may be in a Read of the request's
-// body, and may look at the context only when the Read returns.
+// end ends the attempt. It cuts the reading, too. A base that is in a Read of the request's
+// body may look at the context only when the Read returns.
 func (b *bounds) end(cause error) {
 	buffering := b.buffering.Load()
 	b.cancel(cause)

@@ -23,9 +23,9 @@ import (
 // most 10 are saved. The [Budget] is asked as well. If either refuses, the attempt goes on
 // alone. Nothing waits for a hedge.
 //
-// Only safe methods (RFC 9110, section 9.2.1) that [Policy.Idempotent] accepts are hedged,
-// without a body or with one that two attempts can read at once: it has a GetBody, or is a
-// file. There is one hedge per request at most. It counts for [Policy.MaxAttempts]. While a
+// Only safe methods (RFC 9110, section 9.2.1) that [Policy.Idempotent] accepts are hedged.
+// Two attempts must be able to read the body at once: there is none, it has a GetBody, or it
+// is a file. There is one hedge per request at most. It counts for [Policy.MaxAttempts]. While a
 // [Gate] has the key down or closed, there is none.
 //
 // A Hedge wraps response bodies. Two nested Transports that both hedge may have three attempts

@@ -80,8 +80,8 @@ type Policy struct {
 	// off, the Attempt has the error, and the caller gets the response.
 	OnDone func(Attempt, Outcome)
 
-	// Logger, if not nil, gets a record at level Info for each retry and each hedge, and one
-	// at level Debug for each time that the Gate held the request. It gets a record at level Warn
+	// Logger, if not nil, gets a record at level Info for each retry and each hedge. It gets a
+	// record at level Debug for each time that the Gate held the request. It gets a record at level Warn
 	// for each request whose Stop is neither final nor canceled, and for each body that
 	// Resume gave up. Logged URLs contain only scheme, host and path.
 	Logger *slog.Logger

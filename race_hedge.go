@@ -124,8 +124,8 @@ func (r *race) end(panicked any, exits bool) {
 }
 
 // judgeHedge judges the hedge's result, unless the race is decided. It reports whether that
-// decides it. An error that comes when the caller has gone does not: the first attempt may have
-// had a response, which the caller's error is to name.
+// decides it. An error that comes when the caller has gone does not decide. The first attempt
+// may have had a response, and the caller's error is to name its status.
 func (r *race) judgeHedge() bool {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()

@@ -19,8 +19,8 @@
 //
 // # Hedges
 //
-// With a [Hedge], an attempt of a safe request that is slow gets company: a second attempt is
-// sent beside it, and the first final response wins. It is off by default.
+// With a [Hedge], a second attempt is sent beside an attempt that is slow, and the first final
+// response wins. Only safe methods are hedged. It is off by default.
 //
 // # Request bodies
 //

@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"context"
 	"net/http"
+	"net/http/httptrace"
 	"sync/atomic"
 	"time"
 )
@@ -20,8 +21,9 @@ type bounds struct {
 	reading reading
 	body    attemptBody
 
-	buffering atomic.Bool // body is being buffered
-	unwanted  atomic.Bool // nobody will look at the response
+	buffering  atomic.Bool // body is being buffered
+	unwanted   atomic.Bool // nobody will look at the response
+	connecting atomic.Bool // net/http waits for a connection; noted for a hedge only
 }
 
 func newBounds(ctx context.Context, body reading) *bounds {
@@ -40,7 +42,10 @@ func (b *bounds) begin(ctx context.Context, body reading) {
 func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() bool) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	letGo = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	b.ctx = leashed{own, ctx}
+	b.ctx = leashed{httptrace.WithClientTrace(own, &httptrace.ClientTrace{
+		GetConn: func(string) { b.connecting.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { b.connecting.Store(false) },
+	}), ctx}
 	b.cancel = func(cause error) {
 		letGo()
 		cancel(cause)
@@ -103,7 +108,7 @@ func (b *bounds) end(cause error) {
 	buffering := b.buffering.Load()
 	b.cancel(cause)
 	b.reading.cut()
-	if buffering {
+	if buffering && !b.body.isOver() {
 		freeRead(&b.body)
 	}
 }

@@ -21,7 +21,8 @@ import (
 // a Share of the answers meet. So hedges are few by nature while latencies are steady. If a
 // host turns slow, an allowance bounds them: each answer earns a Share of a hedge, and at
 // most 10 are saved. The [Budget] is asked as well. If either refuses, the attempt goes on
-// alone. Nothing waits for a hedge.
+// alone. If the attempt fails beside a hedge, the hedge is awaited. Set
+// [Policy.AttemptTimeout] in case that the hedge hangs.
 //
 // Only safe methods (RFC 9110, section 9.2.1) that [Policy.Idempotent] accepts are hedged.
 // Two attempts must be able to read the body at once: there is none, it has a GetBody, or it
@@ -39,7 +40,9 @@ type Hedge struct {
 	Window time.Duration              // how far back latencies count; it must hold 5/Share answers. 0 or less: 30s
 	Key    func(*http.Request) string // what has latencies, and an allowance, of its own. nil: URL.Host
 
-	paces keyed.Map[pace]
+	paces   keyed.Map[pace]
+	crowded atomic.Bool // keys were forgotten, or may have been
+
 	once  sync.Once
 	epoch time.Time // of all paces
 }
@@ -128,7 +131,9 @@ type pace struct {
 func newPace(h *Hedge) *pace {
 	p := &pace{hedge: h, share: h.share()}
 	p.earns = int64(math.Round(p.share * oneHedge))
-	p.allowance.Store(oneHedge)
+	if !h.crowded.Load() { // or each of many keys would get a hedge whenever it is new again
+		p.allowance.Store(oneHedge)
+	}
 	p.recent = latency.New(p.window())
 	if h.After > 0 {
 		p.delay.Store(int64(h.least(h.After)))
@@ -203,5 +208,6 @@ func (p *pace) refund() {
 
 // idle reports whether the key had no answers within its Window.
 func (p *pace) idle(now time.Time) bool {
+	p.hedge.crowded.Store(true)
 	return p.recent.Answers(now.Sub(p.hedge.start())) == 0
 }

@@ -16,10 +16,9 @@ import (
 // base. They take turns, so that Classify never runs for both at once. The turn is a channel:
 // a bubble of testing/synctest hangs while a goroutine waits for a sync.Mutex.
 type race struct {
-	call                // the hedge's
-	next  upcoming      // the hedge
-	late  time.Duration // how long the first attempt had been under way when the timer fired
-	paid  bool          // by the allowance, for a hedge that was not sent
+	call           // the hedge's
+	next  upcoming // the hedge
+	paid  bool     // by the allowance, for a hedge that was not sent
 	first bounds
 	timer *time.Timer
 
@@ -83,8 +82,8 @@ func (c *call) sendTimed(next *upcoming, got *result) {
 
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
 func (c *call) mayBeHedged() bool {
-	return safeMethod(c.req.Method) && c.policy.Idempotent(c.keyed) &&
-		c.bodies.readableBeside(c.req) && c.req.Header.Get("Upgrade") == ""
+	return safeMethod(c.req.Method) && c.policy.Idempotent(c.keyed) && c.bodies.readableBeside(c.req) &&
+		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
 }
 
 // judgeTimed judges a result, and has the Hedge take note of the latency. Failures are
@@ -281,14 +280,24 @@ func (r *race) surface() {
 // lose ends the hedge, which has lost to a result. Over HTTP/1 that would cost its
 // connection, so that the hedge gets a little time to end by itself.
 func (r *race) lose(to *result) {
-	winner := to.Response
 	r.second.unwanted.Store(true)
-	if winner == nil || winner.ProtoMajor > 1 || r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes {
+	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself() {
 		r.endHedge()
 		return
 	}
 	r.letGo()
-	time.AfterFunc(maxDrainTime, func() { r.second.end(supersededError{}) })
+	time.AfterFunc(maxDrainTime, func() {
+		defer func() { _ = recover() }() // by the Close of a body
+		r.second.end(supersededError{})
+	})
+}
+
+// mayEndByItself reports whether the hedge, which has lost, does no harm if it goes on for a
+// moment. It has a connection, and is not going to read a long response. It does not read a
+// body from a GetBody, which the caller may use again.
+func (r *race) mayEndByItself() bool {
+	return !r.second.connecting.Load() && r.next.reading.reopening == nil &&
+		!(r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes)
 }
 
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won.

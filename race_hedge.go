@@ -8,9 +8,13 @@ func (r *race) fire() {
 	defer func() { r.end(recover(), exits) }()
 	defer r.giveBackHedge()
 	if r.ownRequest() && r.prepare() && r.begin() {
-		r.policy.reportHedge(r.req, r.next.number, r.late)
 		r.transmit(&r.next, r.got)
-		if !r.judgeHedge() {
+		switch r.judgeHedge() {
+		case hedgeWon:
+			r.first.end(supersededError{})
+		case bothFailed:
+			r.first.reading.cut() // a retry may follow
+		default:
 			r.clearHedge()
 		}
 	}
@@ -56,8 +60,12 @@ func (r *race) prepare() bool {
 		return false
 	}
 	r.token = true
-	r.late, r.next.begins = now-r.next.begins, now
-	return r.openHedge()
+	if !r.openHedge() {
+		return false
+	}
+	r.policy.reportHedge(r.req, r.next.number, now-r.next.begins)
+	r.next.begins = r.t.now()
+	return true
 }
 
 // openHedge makes the hedge's request, with its body. It reports whether it could.
@@ -123,31 +131,25 @@ func (r *race) end(panicked any, exits bool) {
 	r.first.end(supersededError{})
 }
 
-// judgeHedge judges the hedge's result, unless the race is decided. It reports whether that
-// decides it. An error that comes when the caller has gone does not decide. The first attempt
-// may have had a response, and the caller's error is to name its status.
-func (r *race) judgeHedge() bool {
+// judgeHedge judges the hedge's result, unless the race is decided, and returns how the race
+// stands. An error that comes when the caller has gone does not decide. The first attempt may
+// have had a response, and the caller's error is to name its status.
+func (r *race) judgeHedge() raceState {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
 	gone := r.got.answer() == nil && r.req.Context().Err() != nil
 	if gone || !r.is(undecided) {
 		r.pass.endSilently()
 		r.pass = pass{}
-		return false
+		return abandoned
 	}
 	r.judgeTimed(&r.next, r.got)
 	decided := r.decide(r.got, hedgeWon)
-	if decided != hedgeWon && decided != bothFailed {
-		return false
+	if decided == hedgeWon || decided == bothFailed {
+		r.response = nil // the caller has it now
+		close(r.over)
 	}
-	r.response = nil // the caller has it now
-	close(r.over)
-	if decided == hedgeWon {
-		r.first.end(supersededError{})
-	} else {
-		r.first.reading.cut() // a retry may follow
-	}
-	return true
+	return decided
 }
 
 // clearHedge clears away what a hedge has brought that has lost, or has failed first.

@@ -217,7 +217,8 @@ func (m *raceModel) race(first, hedge played) played {
 // loses ends the context of an attempt that has lost.
 func (m *raceModel) loses(winner, loser played) {
 	until := winner.at
-	if loser.hedge && winner.ending.hasResponse() && m.r.major == 1 {
+	reusable := m.r.kind.body != nil && !m.r.kind.once // a GetBody's reader may be the caller's again
+	if loser.hedge && winner.ending.hasResponse() && m.r.major == 1 && !reusable {
 		sent := m.forecast.attempts[loser.number-1].sent
 		until = min(until+losersTime, m.send(sent, never, loser.number, true).over)
 	}

@@ -143,9 +143,13 @@ func (b *bodies) openBeside(req, next *http.Request, elder reading) (reading, er
 		}
 		return reopened(next, opened), nil
 	}
-	var err error
-	next.Body, err = req.GetBody()
-	return reading{}, err
+	body, err := req.GetBody()
+	if err != nil {
+		return reading{}, err
+	}
+	r := replay.NewReopener(req.GetBody) // so that the reading can be cut
+	r.Length = req.ContentLength
+	return reopened(next, r.Begin(body, nil)), nil
 }
 
 // ownTrailer gives next a Trailer of its own, and returns what fills it at the end of

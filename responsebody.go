@@ -81,6 +81,13 @@ func (b *attemptBody) note(change func()) {
 	}
 }
 
+// isOver reports whether the response was read to its end, or closed.
+func (b *attemptBody) isOver() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over
+}
+
 // end notes that the response is over.
 func (b *attemptBody) end() { b.note(func() { b.over = true }) }
 

@@ -9,9 +9,8 @@ import (
 )
 
 // Recent counts latencies in buckets whose width is an eighth of their bound at most. It has
-// two generations, of half a window each, so that what is counted is never older than the
-// window, and is as new as half of it. Its methods may be called at the same time; a count
-// that meets the end of a generation may be lost.
+// two generations of half a window each, so that no count is older than the window. Its methods
+// may be called at the same time. A count that meets the end of a generation may be lost.
 type Recent struct {
 	span        time.Duration // of a generation
 	newest      atomic.Int64  // generation

@@ -1,0 +1,255 @@
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// A caller may use its reader again once its request's body is closed and the response has
+// come: icholy/digest sends the request again then.
+func TestHedgeThatHasLostLeavesTheCallersReaderAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		content := strings.NewReader("content")
+		req := get(t, t.Context())
+		req.Method, req.Body, req.ContentLength = "QUERY", io.NopCloser(content), 7
+		req.GetBody = func() (io.ReadCloser, error) {
+			_, err := content.Seek(0, io.SeekStart)
+			return io.NopCloser(content), err
+		}
+		uploaded := func(req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+		}
+		slowly := func(req *http.Request) {
+			_, _ = req.Body.Read(make([]byte, 1))
+			time.Sleep(100 * ms)
+			_, _ = io.Copy(io.Discard, req.Body)
+		}
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1, do: uploaded}, lap{code: 200, do: slowly})
+		f := r.runOn(t, hedging(), req)
+		assert.Equal(t, 1, f.out.Hedges)
+		assert.False(t, f.out.HedgeWon)
+		assert.Equal(t, 6, content.Len(), "left of the caller's reader")
+	})
+}
+
+// The memory of a body is the caller's again, too, when both are closed.
+func TestHedgeThatHasLostDoesNotReadTheCallersMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := []byte("content")
+		read := make(chan error, 1)
+		slowly := func(req *http.Request) {
+			time.Sleep(100 * ms)
+			_, err := io.Copy(io.Discard, req.Body)
+			read <- err
+		}
+		req := get(t, t.Context())
+		req.Method, req.Body = "QUERY", io.NopCloser(bytes.NewReader(memory))
+		req.GetBody = inMemoryRequest(t, memory).GetBody
+		f := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{code: 200, do: slowly}).runOn(t, hedging(), req)
+		require.Equal(t, 1, f.out.Hedges)
+		assert.Error(t, <-read)
+	})
+}
+
+func inMemoryRequest(t *testing.T, content []byte) *http.Request {
+	t.Helper()
+	req, err := http.NewRequest("QUERY", "http://host.example/", bytes.NewReader(content))
+	require.NoError(t, err)
+	return req
+}
+
+// A hedge that waits for a connection would take the first attempt's, and nobody would want
+// its answer.
+func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var paths []string
+		network, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			paths = append(paths, r.URL.Path)
+			mu.Unlock()
+			time.Sleep(200 * ms)
+			_, _ = io.WriteString(w, "whole") // else net/http gives the connection away before it returns
+		}, false)
+		defer stop()
+		base.MaxConnsPerHost = 1
+		p := hedging()
+		p.Hedge.Share = 1
+		rt := retryhttp.New(base, p)
+		start := time.Now()
+		for _, path := range []string{"/1", "/2"} {
+			resp, err := rt.RoundTrip(getURL(t, "http://host.example"+path))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Hedges)
+		}
+		assert.Equal(t, 400*ms, time.Since(start))
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, []string{"/1", "/2"}, paths)
+		assert.Equal(t, 1, network.Dials())
+	})
+}
+
+// The body of a request is closed when the last attempt has ended, which may be a timer's work.
+func TestPanicOfTheRequestBodysCloseDoesNotEndTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed sync.WaitGroup
+		closed.Add(1)
+		leaves := func(req *http.Request) {
+			body := req.Body
+			_, _ = body.Read(make([]byte, 1))
+			req.Body = nil // the base closes it late
+			go func() {
+				time.Sleep(time.Second)
+				_ = body.Close()
+			}()
+		}
+		req := get(t, t.Context())
+		req.Method = "QUERY"
+		req.Body = panickingSection{bytes.NewReader([]byte("content")), &closed}
+		f := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: time.Second, code: 200, deaf: true, do: leaves}).
+			runOn(t, hedging(), req)
+		assert.Equal(t, 200, f.status)
+		closed.Wait()
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// panickingSection panics when it is closed.
+type panickingSection struct {
+	*bytes.Reader
+	closed *sync.WaitGroup
+}
+
+func (p panickingSection) Close() error {
+	p.closed.Done()
+	panic("closed")
+}
+
+// A key that is new again does not start with a hedge, or each of many keys would always have
+// one.
+func TestMoreKeysThanAHedgeKnowsKeepToTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, rounds = 5000, 3
+		p := hedging()
+		p.Budget = retryhttp.Unlimited{}
+		rt := retryhttp.New(roundTripperFunc(lap{after: 60 * ms, code: 200, proto: 2}.run), p)
+		hedges := 0
+		for range rounds {
+			for i := range keys {
+				resp, err := rt.RoundTrip(getURL(t, fmt.Sprintf("http://host%d.example/", i)))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				hedges += retryhttp.OutcomeOf(resp).Hedges
+			}
+		}
+		assert.LessOrEqual(t, hedges, keys+keys*rounds/20)
+		time.Sleep(time.Second)
+	})
+}
+
+// closableBody may be closed while it is read.
+type closableBody struct{ *hookedBody }
+
+func (closableBody) ClosableWhileRead() bool { return true }
+
+func TestSlowCloseOfTheLosersBodyDoesNotHoldUpTheWinner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.BufferBytes = 1 << 10
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := lap{after: 30 * ms, code: 200}.run(req)
+			if retryhttp.AttemptNumber(req.Context()) == 1 {
+				ctx := req.Context()
+				resp.Body = closableBody{&hookedBody{
+					read:  func([]byte) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+					close: func() { time.Sleep(10 * time.Second) },
+				}}
+			}
+			return resp, err
+		})
+		f := newTrack().through(t, base, p, get(t, t.Context()))
+		assert.True(t, f.out.HedgeWon)
+		assert.LessOrEqual(t, f.at, 100*ms, "80 ms, and what a Close may take")
+		f.read(t)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestBufferedBodyOfALoserIsClosedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var bodies []*hookedBody
+		p := hedging()
+		p.BufferBytes = 1 << 10
+		p.MaxAttempts = 2
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			first := retryhttp.AttemptNumber(req.Context()) == 1
+			l := lap{after: 60 * ms, code: 503}
+			if !first {
+				l = lap{after: 50 * ms, code: 200}
+			}
+			resp, err := l.run(req)
+			mu.Lock()
+			defer mu.Unlock()
+			bodies = append(bodies, resp.Body.(*hookedBody))
+			resp.Body = closableBody{bodies[len(bodies)-1]}
+			return resp, err
+		})
+		f := newTrack().through(t, base, p, get(t, t.Context()))
+		f.read(t)
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, bodies, 2)
+		for _, b := range bodies {
+			assert.EqualValues(t, 1, b.closes.Load())
+		}
+	})
+}
+
+// A Logger may take long. The first attempt answers meanwhile.
+func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Logger = slog.New(slowHandler{slog.DiscardHandler})
+		r := newTrack(lap{after: 60 * ms, code: 200})
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 60*ms, f.at)
+		assert.Equal(t, 1, f.out.Attempts)
+		time.Sleep(time.Minute)
+		assert.Len(t, r.attempts(), 1)
+		b := p.Budget.(*countingBudget)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		assert.Equal(t, 1, b.refunded)
+	})
+}
+
+type slowHandler struct{ slog.Handler }
+
+func (slowHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowHandler) Handle(context.Context, slog.Record) error {
+	time.Sleep(time.Second)
+	return nil
+}

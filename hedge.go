@@ -37,7 +37,7 @@ type Hedge struct {
 	Share  float64                    // of requests that may be hedged, at most 1. 0: 0.05; negative or NaN: none
 	After  time.Duration              // hedge after this time instead of at the quantile; Share still bounds how many. 0 or less: the quantile
 	Min    time.Duration              // never sooner than this. 0: 1ms; negative: no minimum
-	Window time.Duration              // how far back latencies count; it must hold 5/Share answers. 0 or less: 30s
+	Window time.Duration              // latencies of the last half to whole Window count, if 5/Share of them are answers. 0 or less: 30s
 	Key    func(*http.Request) string // what has latencies, and an allowance, of its own. nil: URL.Host
 
 	paces   keyed.Map[pace]

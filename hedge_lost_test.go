@@ -149,7 +149,7 @@ func (p panickingSection) Close() error {
 // one.
 func TestMoreKeysThanAHedgeKnowsKeepToTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const keys, rounds = 5000, 3
+		const keys, rounds = 4200, 2
 		p := hedging()
 		p.Budget = retryhttp.Unlimited{}
 		rt := retryhttp.New(roundTripperFunc(lap{after: 60 * ms, code: 200, proto: 2}.run), p)

@@ -176,6 +176,19 @@ func TestSupersededAttemptsSayNothingToTheGate(t *testing.T) {
 	})
 }
 
+func TestFailuresCountForTheGateAlsoWithAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		p.MaxAttempts = 2
+		req := get(t, t.Context())
+		newTrack(lap{after: ms, code: 503}).runOn(t, p, req)
+		assert.EqualValues(t, 2, retryhttp.FailuresInARow(p.Gate, req.URL.Host))
+		newTrack(lap{after: 60 * ms, code: 503}).runOn(t, p, req)
+		assert.EqualValues(t, 4, retryhttp.FailuresInARow(p.Gate, req.URL.Host), "both attempts side by side")
+	})
+}
+
 // The Gate counts attempts that are under way while a host may be down.
 func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
 	permanent := retryhttp.Permanent(errBroken)

@@ -5,5 +5,6 @@
 //
 // There is nothing to import here. TestZoo crosses each RoundTripper with each kind
 // of body, method and fault. It sends each request without the Transport and with it,
-// and the Transport must never make the result worse.
+// and the Transport must never make the result worse. Other runs do so with response
+// bodies buffered and resumed, and with hedges.
 package zoo

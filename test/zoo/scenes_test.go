@@ -33,14 +33,16 @@ type scene struct {
 	method method
 	fault  *mishap
 	bodies bool // with all that the Policy can do about response bodies
+
+	hedging *hedging // nil: nothing is hedged
 }
 
 func (s scene) String() string {
 	return fmt.Sprintf("%s/%s/%v/%s", s.animal.name, s.kind.name, s.method, s.fault.name)
 }
 
-// scenes crosses all that there is.
-func scenes() []scene {
+// scenes crosses all that there is with methods.
+func scenes(methods []method) []scene {
 	var all []scene
 	for a := range animals {
 		for k := range kinds {

@@ -26,11 +26,11 @@ const (
 	together     = 64                     // cases at a time
 )
 
-func TestZoo(t *testing.T) { visit(t, scenes()) }
+func TestZoo(t *testing.T) { visit(t, scenes(methods)) }
 
 // What is buffered, and may be resumed, must be no worse either.
 func TestZooWithResponseBodiesRead(t *testing.T) {
-	all := scenes()
+	all := scenes(methods)
 	for i := range all {
 		all[i].bodies = true
 	}
@@ -66,9 +66,13 @@ func (s scene) run(t *testing.T, srv *server, n int) {
 		assert.Equal(t, bare.readable, ours.readable, "ours %v\nbare %v", ours, bare)
 	}
 	if !s.fault.hangs { // else a busy machine may take more
-		assert.LessOrEqual(t, ours.outcome.Attempts, 2, "ours %v", ours)
+		assert.LessOrEqual(t, ours.outcome.Attempts-ours.outcome.Hedges, 2, "ours %v", ours)
 	}
 	assert.NoError(t, ours.account.check(success), "%v", ours)
+	if s.hedging != nil && s.fault.hangs && s.sentBeside() {
+		sent := func() bool { return s.hedging.sent.Load() > 0 }
+		assert.True(t, fault.Eventually(atRest, sent), "no hedge of %v", ours)
+	}
 
 	first, all := s.closes()
 	if first {
@@ -161,6 +165,10 @@ func (s scene) chain(t *testing.T, b *base, srv *server, with bool) http.RoundTr
 	p := s.animal.policy()
 	if s.bodies {
 		p.BufferBytes, p.Resume, p.StallTimeout = 1<<20, true, atRest
+	}
+	if s.hedging != nil {
+		s.hedging.join(&p)
+		b.IdleConnTimeout = time.Second // a hedge that was late to lose may dial after rest
 	}
 	if s.fault.hangs {
 		p.AttemptTimeout, p.MaxAttempts, p.Budget = patience, manyAttempts, retryhttp.Unlimited{}

@@ -107,6 +107,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 func (b *bounds) end(cause error) {
 	buffering := b.buffering.Load()
 	b.cancel(cause)
+	defer func() { _ = recover() }() // by the Close of a body: nobody could recover it in a timer's goroutine
 	b.reading.cut()
 	if buffering && !b.body.isOver() {
 		freeRead(&b.body)

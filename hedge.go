@@ -30,7 +30,7 @@ import (
 // [Gate] has the key down or closed, there is none.
 //
 // A Hedge wraps response bodies. Two nested Transports that both hedge may have three attempts
-// under way. There are at most 4,096 keys; requests with another key are not hedged.
+// under way, and each sends its Share of hedges. There are at most 4,096 keys; requests with another key are not hedged.
 //
 // See "The Tail at Scale", Dean and Barroso, 2013.
 type Hedge struct {

@@ -286,10 +286,7 @@ func (r *race) lose(to *result) {
 		return
 	}
 	r.letGo()
-	time.AfterFunc(maxDrainTime, func() {
-		defer func() { _ = recover() }() // by the Close of a body
-		r.second.end(supersededError{})
-	})
+	time.AfterFunc(maxDrainTime, func() { r.second.end(supersededError{}) })
 }
 
 // mayEndByItself reports whether the hedge, which has lost, does no harm if it goes on for a

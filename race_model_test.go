@@ -204,7 +204,11 @@ func (m *raceModel) race(first, hedge played) played {
 		}
 		return early
 	}
-	m.ends(early.number, early.at, min(early.at+losersTime, m.leaves()))
+	until := early.at + losersTime
+	if !m.letsGo(late, early) {
+		until = min(until, m.leaves())
+	}
+	m.ends(early.number, early.at, until)
 	m.answered(late)
 	late.asked = max(late.asked, early.at+early.asked-late.at)
 	if late.ending == gone {
@@ -217,12 +221,17 @@ func (m *raceModel) race(first, hedge played) played {
 // loses ends the context of an attempt that has lost.
 func (m *raceModel) loses(winner, loser played) {
 	until := winner.at
-	reusable := m.r.kind.body != nil && !m.r.kind.once // a GetBody's reader may be the caller's again
-	if loser.hedge && winner.ending.hasResponse() && m.r.major == 1 && !reusable {
+	if m.letsGo(winner, loser) {
 		sent := m.forecast.attempts[loser.number-1].sent
 		until = min(until+losersTime, m.send(sent, never, loser.number, true).over)
 	}
 	m.ends(loser.number, until, until)
+}
+
+// letsGo reports whether the loser no longer ends with the caller's context.
+func (m *raceModel) letsGo(winner, loser played) bool {
+	reusable := m.r.kind.body != nil && !m.r.kind.once // a GetBody's reader may be the caller's again
+	return loser.hedge && !winner.ending.fails() && winner.ending.hasResponse() && m.r.major == 1 && !reusable
 }
 
 func (m *raceModel) ends(number int, from, until time.Duration) {

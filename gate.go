@@ -162,24 +162,20 @@ func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (
 			mark = f.begun.Load()
 		}
 	}
-	if p.fate != nil {
-		p.fate.leave(p.run, v == saysNothing)
-	}
+	p.leave(v == saysNothing)
 	return mark
 }
 
-// endSilently ends an attempt that says nothing, and has no mark.
-func (p pass) endSilently() {
+// leave ends what begin began. An attempt that says nothing about its host ends silently.
+func (p pass) leave(silently bool) {
 	if p.fate != nil {
-		p.fate.leave(p.run, true)
+		p.fate.leave(p.run, silently)
 	}
 }
 
 // giveBack undoes begin and wait for an attempt that is not sent.
 func (p pass) giveBack() {
-	if p.fate != nil {
-		p.fate.leave(p.run, false)
-	}
+	p.leave(false)
 	if p.released != nil {
 		p.released.passOn()
 	}

@@ -86,8 +86,8 @@ func (c *call) mayBeHedged() bool {
 		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
 }
 
-// judgeTimed judges a result, and has the Hedge take note of the latency. Failures are
-// quick, and would make answers look slow.
+// judgeTimed judges a result, and has the Hedge take note of the latency. Failures do not
+// count: they are quick, and hedges would be sent too soon.
 func (c *call) judgeTimed(made *upcoming, got *result) {
 	c.judge(made, got)
 	c.endAttempt(got)
@@ -216,7 +216,7 @@ func (c *call) judgeFirst(r *race, next *upcoming, got *result) raceState {
 		c.judgeTimed(next, got)
 		return r.decide(got, firstWon)
 	}
-	c.pass.endSilently()
+	c.pass.leave(true)
 	c.pass = pass{}
 	now := c.t.now()
 	c.pace.observe(c.hedgeTime(now), now-next.begins, false)

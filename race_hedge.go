@@ -139,7 +139,7 @@ func (r *race) judgeHedge() raceState {
 	defer func() { <-r.turn }()
 	gone := r.got.answer() == nil && r.req.Context().Err() != nil
 	if gone || !r.is(undecided) {
-		r.pass.endSilently()
+		r.pass.leave(true)
 		r.pass = pass{}
 		return abandoned
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,4 +253,54 @@ func (slowHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (slowHandler) Handle(context.Context, slog.Record) error {
 	time.Sleep(time.Second)
 	return nil
+}
+
+// A hedge that has lost reads no more of its response than its connection is worth.
+func TestHedgeThatHasLostDoesNotReadALongBody(t *testing.T) {
+	for name, c := range map[string]struct {
+		header time.Duration // after which the hedge's comes; the first attempt wins after 10 ms
+		most   int
+	}{
+		"it is being buffered":        {5 * ms, 6},
+		"its header comes afterwards": {20 * ms, 64 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.BufferBytes = 1 << 20
+				var read atomic.Int64
+				body := &counting{read: &read, each: 16 << 10}
+				if c.header < 10*ms {
+					body.each, body.pause = 1, ms
+				}
+				started := func(req *http.Request) { body.ctx = req.Context() }
+				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: c.header, code: 200, body: body, do: started})
+				f := r.runOn(t, p, get(t, t.Context()))
+				require.False(t, f.out.HedgeWon)
+				assert.Positive(t, read.Load())
+				assert.LessOrEqual(t, int(read.Load()), c.most)
+			})
+		})
+	}
+}
+
+// counting is a body of 1 MiB, which its context ends sooner.
+type counting struct {
+	ctx   context.Context
+	read  *atomic.Int64
+	each  int
+	pause time.Duration
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	time.Sleep(c.pause)
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if c.read.Load() >= 1<<20 {
+		return 0, io.EOF
+	}
+	n := min(len(p), c.each)
+	c.read.Add(int64(n))
+	return n, nil
 }

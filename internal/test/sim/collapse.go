@@ -25,9 +25,10 @@ const Never = time.Duration(math.MaxInt64)
 // "Metastable Failures in Distributed Systems", Nathan Bronson, Abutalib
 // Aghayev, Aleksey Charapko and Timothy Zhu, HotOS 2021.
 type Collapse struct {
-	Policy    func() retryhttp.Policy // of a process; AttemptTimeout is set to CollapsePatience
-	Processes int                     // among which the requests are spread, each with a Transport of its own
-	Spike     float64                 // requests per second in the spike
+	Policy    func() retryhttp.Policy                  // of a process; AttemptTimeout is set to CollapsePatience
+	Fleet     func(*testing.T) func() retryhttp.Policy // if not nil, returns the Policy of a run, in its bubble
+	Processes int                                      // among which the requests are spread, each with a Transport of its own
+	Spike     float64                                  // requests per second in the spike
 	SpikeFor  time.Duration
 	Until     time.Duration // the end of a run
 	Seeds     int
@@ -90,8 +91,12 @@ func (c Collapse) Run(t *testing.T) CollapseResult {
 		const bin = time.Second
 		offered, load, goodput := Series{Width: bin}, Series{Width: bin}, Series{Width: bin}
 		start := time.Now()
+		ofProcess := c.Policy
+		if c.Fleet != nil {
+			ofProcess = c.Fleet(t)
+		}
 		policy := func() retryhttp.Policy {
-			p := c.Policy()
+			p := ofProcess()
 			p.AttemptTimeout = CollapsePatience
 			return p
 		}

@@ -1,0 +1,188 @@
+package redisbudget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// arm has the next call made when it is due, with the lock held and all folded.
+func (a *account) arm(now time.Time) {
+	if a.calling != nil || a.silent || a.gone {
+		return
+	}
+	// A deposit counts first and looks at due then. Here it is the other way round, so
+	// that none is overlooked.
+	a.due.Store(false)
+	if a.deposits.Load() != a.folded {
+		a.fold(now)
+	}
+	at, ok := a.next(now)
+	if !ok {
+		a.stopTimer()
+		return
+	}
+	a.due.Store(a.asked || a.unreported.any())
+	if wait := max(at.Sub(now), 0); a.timer == nil {
+		a.timer = time.AfterFunc(wait, a.call)
+	} else {
+		a.timer.Reset(wait)
+	}
+}
+
+func (a *account) stopTimer() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// next returns when the next call is due, if any.
+func (a *account) next(now time.Time) (at time.Time, ok bool) {
+	sinceCall := now.Sub(a.began)
+	switch {
+	case a.asked && now.Sub(a.brought) >= a.s.interval:
+		return now, true
+	case a.asked, a.unreported.any():
+		if sinceCall >= a.s.interval {
+			return now, true
+		}
+		return a.began.Add(a.s.interval + a.spread), true
+	}
+	// With nothing new, the process asks at once, and then after twice the time, so
+	// that it knows what the balance is before its next request fails.
+	idle := max(a.began.Sub(a.used), a.s.interval)
+	at = a.began.Add(idle + a.spread)
+	return at, at.Sub(a.used) <= a.s.keep
+}
+
+// call makes the call that is due. It runs in a goroutine of the timer.
+func (a *account) call() {
+	if told, ok := a.beginDue(); ok {
+		if err := a.perform(context.Background(), told); err != nil {
+			a.b.report(err)
+		}
+	}
+}
+
+// beginDue begins a call, if one is due now. The timer's time may have been changed when it
+// had already come.
+func (a *account) beginDue() (told unreported, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.calling != nil || a.silent || a.gone {
+		return told, false
+	}
+	now := time.Now()
+	a.fold(now)
+	if at, any := a.next(now); !any || at.After(now) {
+		a.arm(now)
+		return told, false
+	}
+	return a.begin(now), true
+}
+
+// begin takes what there is to report, with the lock held and all folded.
+func (a *account) begin(now time.Time) (told unreported) {
+	told, a.unreported = a.unreported, unreported{}
+	if now.Sub(a.began) < a.s.interval {
+		a.brought = now
+	}
+	a.began = now
+	a.spread = time.Duration(rand.Int64N(int64(a.s.interval/5) + 1))
+	a.asked = false
+	a.calling = make(chan struct{})
+	a.due.Store(true)
+	return told
+}
+
+// perform makes a call that has begun. However the client ends, the call ends with it: also
+// with a panic in one of the client's hooks, or a runtime.Goexit.
+func (a *account) perform(ctx context.Context, told unreported) (err error) {
+	var got answer
+	err = errors.New("the client did not return")
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the client panicked: %v", v)
+		}
+		a.end(told, got, err)
+		err = failure(err)
+		if err == nil && got.expiry != "" {
+			err = fmt.Errorf("redisbudget: the balance does not expire: %s", got.expiry)
+		}
+	}()
+	got, err = a.s.send(ctx, a.b.Client, a.key, told)
+	return err
+}
+
+// end books what came of a call.
+func (a *account) end(told unreported, got answer, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	a.fold(now)
+	if a.failing = err != nil; a.failing {
+		a.keepForLater(told, err, now)
+	} else {
+		a.see(got)
+	}
+	close(a.calling)
+	a.calling = nil
+	a.arm(now)
+}
+
+// see makes the view of an answer, and of what has happened here since its call began.
+func (a *account) see(got answer) {
+	a.view = view{known: true, tokens: got.tokens, capacity: got.capacity, asked: a.began}
+	a.view.earn(a.unreported.deposits, a.s.ratio)
+	a.view.take(a.unreported.withdrawals)
+}
+
+// keepForLater keeps what a failed call should have reported. If the server may have booked
+// it all the same, deposits are not reported a second time, nor are refunds: either would
+// grant what nobody has earned.
+func (a *account) keepForLater(told unreported, err error, now time.Time) {
+	if !unbooked(err) {
+		told.deposits = 0
+		told.withdrawals = max(told.withdrawals, 0)
+	}
+	by, _ := decay(now.Sub(a.began), a.s.fade)
+	told = told.faded(by)
+	a.unreported.deposits += told.deposits
+	a.unreported.withdrawals += told.withdrawals
+}
+
+// close has nothing reported any more but by reportRest, and says whether that has
+// something to do.
+func (a *account) close() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fold(time.Now())
+	a.silence()
+	a.asked = false
+	a.stopTimer()
+	return a.calling != nil || a.unreported.any()
+}
+
+// reportRest waits for the call under way and reports what is left.
+func (a *account) reportRest(ctx context.Context) error {
+	a.mu.Lock()
+	under := a.calling
+	a.mu.Unlock()
+	if under != nil {
+		select {
+		case <-under:
+		case <-ctx.Done():
+			return failure(ctx.Err())
+		}
+	}
+	a.mu.Lock()
+	if !a.unreported.any() {
+		a.mu.Unlock()
+		return nil
+	}
+	told := a.begin(time.Now())
+	a.mu.Unlock()
+	return a.perform(ctx, told)
+}

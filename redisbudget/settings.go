@@ -1,0 +1,57 @@
+package redisbudget
+
+import (
+	"cmp"
+	"math"
+	"time"
+)
+
+const (
+	defaultPrefix   = "retryhttp"
+	defaultInterval = time.Second
+	defaultWindow   = 20 * time.Second
+	minPatience     = 50 * time.Millisecond
+)
+
+// settings are a Bucket's, with the defaults filled in.
+type settings struct {
+	prefix   string
+	ratio    float64
+	burst    float64
+	window   time.Duration // 0: no room beyond burst
+	interval time.Duration
+	fade     time.Duration // time constant with which what cannot be reported loses weight
+	keep     time.Duration // how long a balance outlives its last use
+	patience time.Duration // how long a call may take before the own bucket decides
+	retire   time.Duration // after how long without use an account may be dropped
+}
+
+func (b *Bucket) resolve() settings {
+	s := settings{
+		prefix:   cmp.Or(b.Prefix, defaultPrefix),
+		ratio:    cmp.Or(b.Ratio, 0.1),
+		burst:    float64(max(cmp.Or(b.Burst, 20), 0)),
+		window:   max(cmp.Or(b.Window, defaultWindow), 0),
+		interval: b.Interval,
+	}
+	if !(s.ratio > 0) {
+		s.ratio = 0
+	}
+	s.ratio = min(s.ratio, math.MaxInt32) // beyond all sense, and far from overflowing
+	if s.interval <= 0 {
+		s.interval = defaultInterval
+	}
+	s.fade = cmp.Or(s.window, defaultWindow)
+	s.keep = times(10, max(s.fade, s.interval))
+	s.patience = max(minPatience, s.interval/20)
+	s.retire = max(s.fade, times(10, s.interval))
+	return s
+}
+
+// times multiplies, and saturates.
+func times(n int, d time.Duration) time.Duration {
+	if d > math.MaxInt64/time.Duration(n) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * d
+}

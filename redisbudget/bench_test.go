@@ -22,7 +22,7 @@ func budgets(b *testing.B, f func(*testing.B, retryhttp.Budget)) {
 
 func BenchmarkDeposit(b *testing.B) {
 	budgets(b, func(b *testing.B, budget retryhttp.Budget) {
-		req := get(b, "shop.example")
+		req := get(b, host)
 		b.ReportAllocs()
 		for b.Loop() {
 			budget.Deposit(req)
@@ -34,7 +34,7 @@ func BenchmarkDepositParallel(b *testing.B) {
 	budgets(b, func(b *testing.B, budget retryhttp.Budget) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
-			req := get(b, "shop.example")
+			req := get(b, host)
 			for pb.Next() {
 				budget.Deposit(req)
 			}
@@ -44,7 +44,7 @@ func BenchmarkDepositParallel(b *testing.B) {
 
 func BenchmarkWithdraw(b *testing.B) {
 	budgets(b, func(b *testing.B, budget retryhttp.Budget) {
-		req := get(b, "shop.example")
+		req := get(b, host)
 		b.ReportAllocs()
 		for b.Loop() {
 			budget.Withdraw(req)

@@ -60,9 +60,7 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 // call makes the call that is due. It runs in a goroutine of the timer.
 func (a *account) call() {
 	if told, ok := a.beginDue(); ok {
-		if err := a.perform(context.Background(), told); err != nil {
-			a.b.report(err)
-		}
+		a.perform(context.Background(), told, a.b.report)
 	}
 }
 
@@ -97,23 +95,30 @@ func (a *account) begin(now time.Time) (told unreported) {
 	return told
 }
 
-// perform makes a call that has begun. However the client ends, the call ends with it: also
-// with a panic in one of the client's hooks, or a runtime.Goexit.
-func (a *account) perform(ctx context.Context, told unreported) (err error) {
+// perform makes a call that has begun, and then calls done. However the client ends, the
+// call ends with it: also with a panic in one of the client's hooks, or a runtime.Goexit.
+func (a *account) perform(ctx context.Context, told unreported, done func(error)) {
 	var got answer
-	err = errors.New("the client did not return")
+	err := errors.New("the client did not return")
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the client panicked: %v", v)
 		}
 		a.end(told, got, err)
-		err = failure(err)
-		if err == nil && got.expiry != "" {
-			err = fmt.Errorf("redisbudget: the balance does not expire: %s", got.expiry)
-		}
+		done(failure(err, got))
 	}()
 	got, err = a.s.send(ctx, a.b.Client, a.key, told)
-	return err
+}
+
+// failure is what OnError and Close are given.
+func failure(err error, got answer) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("redisbudget: the balance was not updated: %w", err)
+	case got.expiry != "":
+		return fmt.Errorf("redisbudget: the balance does not expire: %s", got.expiry)
+	}
+	return nil
 }
 
 // end books what came of a call.
@@ -165,24 +170,26 @@ func (a *account) close() bool {
 	return a.calling != nil || a.unreported.any()
 }
 
-// reportRest waits for the call under way and reports what is left.
-func (a *account) reportRest(ctx context.Context) error {
+// reportRest waits for the call under way, reports what is left, and then calls done.
+func (a *account) reportRest(ctx context.Context, done func(error)) {
 	a.mu.Lock()
-	under := a.calling
+	calling := a.calling
 	a.mu.Unlock()
-	if under != nil {
+	if calling != nil {
 		select {
-		case <-under:
+		case <-calling:
 		case <-ctx.Done():
-			return failure(ctx.Err())
+			done(failure(ctx.Err(), answer{}))
+			return
 		}
 	}
 	a.mu.Lock()
 	if !a.unreported.any() {
 		a.mu.Unlock()
-		return nil
+		done(nil)
+		return
 	}
 	told := a.begin(time.Now())
 	a.mu.Unlock()
-	return a.perform(ctx, told)
+	a.perform(ctx, told, done)
 }

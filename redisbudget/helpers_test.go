@@ -2,54 +2,201 @@ package redisbudget_test
 
 import (
 	"context"
+	"io"
+	"math"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+const (
+	host      = "shop.example"
+	storedKey = "retryhttp:{" + host + "}"
+
+	interval = time.Second            // the default
+	spread   = 200 * time.Millisecond // by how much a regular call may be later
+	window   = 20 * time.Second       // the default
+	rest     = 7 * time.Second        // after a use, no call is made in the Interval before and after this time
 )
 
 // engine is a server in memory, whose connections are pipes and whose clock is that of the
 // bubble, if there is one.
-type engine struct{ *miniredis.Miniredis }
+type engine struct {
+	*miniredis.Miniredis
+	down   atomic.Bool  // connections break before a command is sent, and none can be made
+	mute   atomic.Bool  // answers are lost, and their connections with them
+	refuse atomic.Bool  // each call of the script is answered with an error
+	delay  atomic.Int64 // before a command, in nanoseconds: no answer comes while a test is busy
+	full   atomic.Bool  // each call of the script is answered with 20 tokens, which takes less time
+}
 
-func startEngine(t testing.TB) engine {
-	m := miniredis.NewMiniRedis()
-	m.ClockTTL(true)
-	t.Cleanup(m.Close)
-	return engine{m}
+func startEngine(t testing.TB) *engine {
+	e := &engine{Miniredis: miniredis.NewMiniRedis()}
+	c, err := e.Dial() // which starts it
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	t.Cleanup(e.Close)
+	e.onCall(func(*server.Peer, []string) bool { return false })
+	return e
 }
 
 // onCall calls f with each call of the script, before it is made. If f returns true, it has
 // answered itself.
-func (e engine) onCall(f func(command string, args []string) bool) {
-	c, err := e.Dial() // which starts it
-	if err == nil {
-		_ = c.Close()
-	}
-	e.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
-		return strings.HasPrefix(command, "EVAL") && f(command, args)
+func (e *engine) onCall(f func(c *server.Peer, args []string) bool) {
+	e.Server().SetPreHook(func(c *server.Peer, command string, args ...string) bool {
+		time.Sleep(time.Duration(e.delay.Load()))
+		switch {
+		case !strings.HasPrefix(command, "EVAL"):
+			return false
+		case f(c, args):
+			return true
+		case e.refuse.Load():
+			c.WriteError("READONLY You can't write against a read only replica.")
+			return true
+		case e.full.Load():
+			c.WriteStrings([]string{"20", "20", ""})
+			return true
+		}
+		return false
 	})
 }
 
-// client returns a client of its own, as a process has.
-func (e engine) client(t testing.TB) *redis.Client {
-	return e.dialing(t, func(context.Context, string, string) (net.Conn, error) { return e.Dial() })
+// call is what a call of the script reports, and when.
+type call struct {
+	key                   string
+	at                    time.Duration
+	deposits, withdrawals float64
 }
 
-func (e engine) dialing(t testing.TB, dial func(context.Context, string, string) (net.Conn, error)) *redis.Client {
+// record returns what returns the calls since now.
+func (e *engine) record() func() []call {
+	var mu sync.Mutex
+	var calls []call
+	start := time.Now()
+	e.onCall(func(_ *server.Peer, args []string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		deposits, _ := strconv.ParseFloat(args[3], 64)
+		withdrawals, _ := strconv.ParseFloat(args[4], 64)
+		calls = append(calls, call{args[2], time.Since(start), deposits, withdrawals})
+		return false
+	})
+	return func() []call {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(calls)
+	}
+}
+
+// callTimes returns what returns when the script was called since now.
+func (e *engine) callTimes() func() []time.Duration {
+	calls := e.record()
+	return func() (times []time.Duration) {
+		for _, c := range calls() {
+			times = append(times, c.at)
+		}
+		return times
+	}
+}
+
+// client returns a client of its own, as a process has.
+func (e *engine) client(t testing.TB) *redis.Client {
 	c := redis.NewClient(&redis.Options{
-		Addr:                     "192.0.2.1:6379", // or it would be looked up
-		Dialer:                   dial,
+		Addr: "192.0.2.1:6379", // or it would be looked up
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if e.down.Load() {
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+			}
+			c, err := e.Dial()
+			return &conn{Conn: c, e: e}, err
+		},
+		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// conn is a connection that its engine may have fail.
+type conn struct {
+	net.Conn
+	e *engine
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if c.e.down.Load() {
+		_ = c.Close()
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.e.mute.Load() && n > 0 {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// decayed returns what is left of an amount after a time.
+func (e *engine) decayed(d time.Duration) float64 { return math.Exp(-d.Seconds() / window.Seconds()) }
+
+// stored returns a field of a balance in the server, and NaN if there is none.
+func (e *engine) stored(t testing.TB, field string) float64 {
+	t.Helper()
+	text := e.HGet(storedKey, field)
+	if text == "" {
+		return math.NaN()
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	require.NoError(t, err)
+	return x
+}
+
+// deposit deposits n successes.
+func deposit(b *redisbudget.Bucket, req *http.Request, n int) {
+	for range n {
+		b.Deposit(req)
+	}
+}
+
+// noCallForAnInterval uses up what brings calls forward, so that what is done next is
+// reported in one call.
+func noCallForAnInterval(b *redisbudget.Bucket, req *http.Request) {
+	b.Deposit(req)
+	synctest.Wait()
+	b.Withdraw(req)
+	synctest.Wait()
+}
+
+// granted counts the withdrawals that are granted of n.
+func granted(b *redisbudget.Bucket, req *http.Request, n int) int {
+	granted := 0
+	for range n {
+		if b.Withdraw(req) {
+			granted++
+		}
+	}
+	return granted
 }
 
 func get(t testing.TB, host string) *http.Request {
@@ -57,4 +204,17 @@ func get(t testing.TB, host string) *http.Request {
 	req, err := http.NewRequest(http.MethodGet, "http://"+host+"/", nil)
 	require.NoError(t, err)
 	return req
+}
+
+// inBubble runs f in a bubble with a server that knows the script, so that each call is one
+// command.
+func inBubble(t *testing.T, f func(t *testing.T, e *engine)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := startEngine(t)
+		b := &redisbudget.Bucket{Client: e.client(t)}
+		b.Deposit(get(t, "first.example"))
+		require.NoError(t, b.Close())
+		f(t, e)
+	})
 }

@@ -159,25 +159,24 @@ func (b *Bucket) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	failed := make(chan error)
+	ended := make(chan error)
 	open := 0
 	b.accounts.Range(func(_, v any) bool {
 		if a := v.(*account); a.close() {
 			open++
-			go func() {
-				err := a.reportRest(ctx)
+			go a.reportRest(ctx, func(err error) {
 				select {
-				case failed <- err:
+				case ended <- err:
 				case <-ctx.Done():
 				}
-			}()
+			})
 		}
 		return true
 	})
 	var first error
 	for ; open > 0; open-- {
 		select {
-		case err := <-failed:
+		case err := <-ended:
 			if first == nil {
 				first = err
 			}
@@ -226,7 +225,7 @@ type hook struct {
 // report calls OnError, unless it was called in this Interval, or has not returned. A
 // hook that blocks for ever would otherwise cost a goroutine in each Interval.
 func (b *Bucket) report(err error) {
-	if b.OnError == nil || !b.hook.take(b.settings.interval) {
+	if err == nil || b.OnError == nil || !b.hook.take(b.settings.interval) {
 		return
 	}
 	defer func() {
@@ -253,12 +252,4 @@ func (h *hook) giveBack() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.busy = false
-}
-
-// failure is what OnError and Close are given.
-func failure(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("redisbudget: the balance was not updated: %w", err)
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,17 +29,17 @@ func TestOneProcessIsGrantedWhatATokenBucketGrants(t *testing.T) {
 		{2, 1, time.Second},
 		{0.1, 5, -1},
 		{-1, 7, time.Second},
-		{1, -1, 100 * time.Millisecond},
+		{1, 1, 100 * time.Millisecond},
 	}
 	for _, s := range settings {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%v %v %v seed %v", s.ratio, s.burst, s.window, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					alone := &retryhttp.TokenBucket{Ratio: s.ratio, Burst: s.burst, Window: s.window}
-					e, req := startEngine(t), get(t, "shop.example")
+					e, req := startEngine(t), get(t, host)
 					// Asked for its tokens, a TokenBucket does the arithmetic that a call does.
 					var want atomic.Value // float64
-					e.onCall(func(string, []string) bool { want.Store(alone.Tokens(req)); return false })
+					e.onCall(func(*server.Peer, []string) bool { want.Store(alone.Tokens(req)); return false })
 					shared := &redisbudget.Bucket{
 						Client: e.client(t), Interval: time.Millisecond,
 						Ratio: s.ratio, Burst: s.burst, Window: s.window,

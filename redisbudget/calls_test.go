@@ -1,0 +1,171 @@
+package redisbudget_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+func TestKeyUsedOnceIsAskedForEverMoreSeldomUntilItIsForgotten(t *testing.T) {
+	uses := map[string]func(*redisbudget.Bucket, *testing.T){
+		"Withdraw": func(b *redisbudget.Bucket, t *testing.T) { b.Withdraw(get(t, host)) },
+		"Deposit":  func(b *redisbudget.Bucket, t *testing.T) { b.Deposit(get(t, host)) },
+		"Refund":   func(b *redisbudget.Bucket, t *testing.T) { b.Refund(get(t, host)) },
+	}
+	for name, use := range uses {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				b := &redisbudget.Bucket{Client: e.client(t)}
+				b.Tokens(get(t, host))
+				times := e.callTimes()
+				use(b, t)
+				synctest.Wait()
+				require.Equal(t, []time.Duration{0}, times(), "at once")
+				time.Sleep(time.Hour)
+				calls := times()
+				for i, at := range calls[1:] {
+					due := max(calls[i]+interval, 2*calls[i])
+					assert.GreaterOrEqual(t, at, due)
+					assert.LessOrEqual(t, at, due+spread)
+				}
+				last := calls[len(calls)-1]
+				assert.LessOrEqual(t, last, 10*window)
+				assert.Greater(t, 2*last+spread, 10*window)
+				assert.InDelta(t, 9, len(calls), 1)
+			})
+		})
+	}
+}
+
+func TestDepositsAreReportedOncePerInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		b.Deposit(req)
+		synctest.Wait()
+		times := e.callTimes()
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			b.Deposit(req)
+		}
+		var previous time.Duration
+		for _, at := range times() {
+			assert.GreaterOrEqual(t, at-previous, interval)
+			assert.LessOrEqual(t, at-previous, interval+spread)
+			previous = at
+		}
+		assert.InDelta(t, 9, len(times()), 1)
+	})
+}
+
+func TestDepositAfterARestIsReportedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		b.Deposit(req)
+		time.Sleep(rest)
+		times := e.callTimes()
+		b.Deposit(req)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{0}, times())
+	})
+}
+
+func TestWithdrawBringsACallForwardOncePerInterval(t *testing.T) {
+	for _, grants := range []bool{true, false} {
+		t.Run(fmt.Sprint("granted ", grants), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+				if !grants {
+					b.Burst = -1
+				}
+				b.Deposit(req)
+				synctest.Wait()
+				times := e.callTimes()
+				for range 3 {
+					time.Sleep(100 * time.Millisecond)
+					require.Equal(t, grants, b.Withdraw(req))
+				}
+				synctest.Wait()
+				require.Equal(t, []time.Duration{100 * time.Millisecond}, times(), "at once, and once")
+				time.Sleep(interval)
+				require.Len(t, times(), 2)
+				assert.GreaterOrEqual(t, times()[1], 100*time.Millisecond+interval)
+				assert.LessOrEqual(t, times()[1], 100*time.Millisecond+interval+spread)
+				b.Withdraw(req)
+				synctest.Wait()
+				assert.Len(t, times(), 3, "a further Interval has begun")
+			})
+		})
+	}
+}
+
+func TestAtMostTwoCallsInAnInterval(t *testing.T) {
+	for seed := range uint64(5) {
+		inBubble(t, func(t *testing.T, e *engine) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+			b.Deposit(req)
+			synctest.Wait()
+			times := e.callTimes()
+			for range 2000 {
+				time.Sleep(time.Duration(rng.ExpFloat64() * float64(100*time.Millisecond)))
+				switch rng.IntN(10) {
+				case 0:
+					b.Withdraw(req)
+				case 1:
+					b.Refund(req)
+				default:
+					b.Deposit(req)
+				}
+			}
+			calls := times()
+			require.Greater(t, len(calls), 200)
+			for i := range calls[2:] {
+				require.GreaterOrEqual(t, calls[i+2]-calls[i], interval)
+			}
+		})
+	}
+}
+
+func TestOneCallAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		var under, most, calls atomic.Int32
+		e.onCall(func(*server.Peer, []string) bool {
+			most.Store(max(most.Load(), under.Add(1)))
+			calls.Add(1)
+			time.Sleep(2500 * time.Millisecond) // less than the client's patience
+			under.Add(-1)
+			return false
+		})
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		for range 200 {
+			b.Withdraw(req)
+			b.Deposit(req)
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.EqualValues(t, 1, most.Load())
+		assert.InDelta(t, 9, calls.Load(), 1)
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// A deposit that is made while a call is on its way is reported by the next one.
+func TestDepositDuringACallIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		e.onCall(func(*server.Peer, []string) bool { time.Sleep(time.Second); return false })
+		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: -1, Window: time.Hour, Ratio: 1}, get(t, host)
+		deposit(b, req, 1000)
+		time.Sleep(10 * time.Millisecond)
+		deposit(b, req, 500)
+		time.Sleep(10 * time.Second)
+		assert.InDelta(t, 1500, e.stored(t, "tokens"), 5, "less what the capacity has faded in seconds of an hour")
+	})
+}

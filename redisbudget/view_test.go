@@ -1,0 +1,206 @@
+package redisbudget_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+func TestOneTokenIsGrantedBeforeTheFirstAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		e.delay.Store(1)
+		assert.Equal(t, 1.0, b.Tokens(req))
+		assert.Equal(t, 1, granted(b, req, 5))
+		time.Sleep(10 * time.Millisecond)
+		assert.Equal(t, 19.0, b.Tokens(req), "and is taken from the shared balance")
+		assert.Equal(t, 19, granted(b, req, 25))
+	})
+}
+
+func TestNegativeBurstGrantsNothingUnearned(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: -1}, get(t, host)
+		assert.Zero(t, granted(b, req, 1), "before the first answer")
+		synctest.Wait()
+		assert.Zero(t, granted(b, req, 1), "after it")
+		deposit(b, req, 11) // ten leave room for a little less than a token
+		time.Sleep(2 * interval)
+		assert.Equal(t, 1, granted(b, req, 2))
+	})
+}
+
+func TestProcessSeesWhatAnotherHasSpent(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		one := &redisbudget.Bucket{Client: e.client(t)}
+		two := &redisbudget.Bucket{Client: e.client(t)}
+		req := get(t, host)
+		deposit(one, req, 1)
+		deposit(two, req, 1)
+		synctest.Wait()
+		assert.Equal(t, 20, granted(one, req, 30), "one process may spend all")
+		deposit(two, req, 1)
+		time.Sleep(2 * interval)
+		assert.Zero(t, granted(two, req, 1))
+	})
+}
+
+func TestOwnSuccessesCountAtOnceUpToTheCapacity(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.5, Burst: 4}, get(t, host)
+		deposit(b, req, 1)
+		synctest.Wait()
+		require.Equal(t, 4, granted(b, req, 5))
+		synctest.Wait() // no further call in this Interval
+		deposit(b, req, 2)
+		assert.Equal(t, 1, granted(b, req, 2))
+		deposit(b, req, 1000)
+		assert.Equal(t, 4.0, b.Tokens(req), "the capacity of the last answer")
+	})
+}
+
+func TestRefundGivesATokenBackUpToTheCapacity(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		e.delay.Store(1)
+		require.True(t, b.Withdraw(req))
+		b.Refund(req)
+		assert.Equal(t, 1.0, b.Tokens(req), "of the own bucket")
+		time.Sleep(10 * time.Millisecond)
+		require.Equal(t, 5, granted(b, req, 5))
+		for range 10 {
+			b.Refund(req)
+		}
+		assert.Equal(t, 20.0, b.Tokens(req))
+		time.Sleep(2 * interval)
+		assert.Equal(t, 20.0, e.stored(t, "tokens"))
+	})
+}
+
+// The books hold whoever grants: the own bucket's token comes out of the view too.
+func TestWithdrawalsDuringACallAreInTheViewThatItBrings(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		e.onCall(func(*server.Peer, []string) bool { time.Sleep(time.Second); return false })
+		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1}, get(t, host)
+		deposit(b, req, 1)
+		time.Sleep(500 * time.Millisecond)
+		deposit(b, req, 7)
+		require.Equal(t, 1, granted(b, req, 1))
+		time.Sleep(501 * time.Millisecond) // the server has booked the first deposit
+		assert.Equal(t, 19.0, b.Tokens(req), "20 and 7, up to 20, less 1")
+	})
+}
+
+func TestOwnBucketDecidesWhileACallIsSlow(t *testing.T) {
+	for interval, patience := range map[time.Duration]time.Duration{
+		100 * time.Millisecond: 50 * time.Millisecond,
+		2 * time.Second:        100 * time.Millisecond,
+	} {
+		inBubble(t, func(t *testing.T, e *engine) {
+			b, req := &redisbudget.Bucket{Client: e.client(t), Interval: interval, Ratio: 1}, get(t, host)
+			deposit(b, req, 1)
+			time.Sleep(2 * interval)
+			var slow atomic.Bool
+			slow.Store(true)
+			e.onCall(func(*server.Peer, []string) bool {
+				if slow.Swap(false) {
+					time.Sleep(interval)
+				}
+				return false
+			})
+			require.True(t, b.Withdraw(req), "which brings a call forward")
+			synctest.Wait()
+			deposit(b, req, 1)
+			time.Sleep(patience)
+			assert.Equal(t, 20.0, b.Tokens(req))
+			time.Sleep(1)
+			assert.Equal(t, 1.0, b.Tokens(req), "the call is older than that")
+			assert.Equal(t, 1, granted(b, req, 5))
+			time.Sleep(interval)
+			assert.Equal(t, 19.0, b.Tokens(req), "the answer has come")
+		})
+	}
+}
+
+func TestOwnBucketDecidesAfterAFailureUntilTheNextAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		deposit(b, req, 1)
+		synctest.Wait()
+		require.Equal(t, 20.0, b.Tokens(req))
+		e.refuse.Store(true)
+		time.Sleep(2 * interval)
+		deposit(b, req, 1)
+		synctest.Wait()
+		assert.Equal(t, 1, granted(b, req, 5))
+		assert.Zero(t, b.Tokens(req))
+		e.refuse.Store(false)
+		time.Sleep(2 * interval)
+		assert.Equal(t, 19.0, b.Tokens(req), "nobody has done anything")
+	})
+}
+
+// The own bucket follows this process's successes, as a TokenBucket does.
+func TestOwnBucketHoldsWhatThisProcessHasEarned(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		e.refuse.Store(true)
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		for range 100 * 60 {
+			time.Sleep(10 * time.Millisecond)
+			b.Deposit(req)
+		}
+		// 100 a second, of which a tenth for 20 s, and a minute is three Windows.
+		assert.InDelta(t, 200*0.95, b.Tokens(req), 2)
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1.0, b.Tokens(req), "the room goes with the rate")
+	})
+}
+
+// What the shared balance has granted leaves nothing in the own bucket, and no debt there.
+func TestOwnBucketIsEmptyAfterTheViewWasSpent(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1}, get(t, host)
+		deposit(b, req, 1)
+		synctest.Wait()
+		require.Equal(t, 15, granted(b, req, 15))
+		time.Sleep(rest)
+		e.refuse.Store(true)
+		deposit(b, req, 1)
+		synctest.Wait()
+		assert.Equal(t, 1, granted(b, req, 5), "what was earned since")
+	})
+}
+
+func TestOldViewIsCutToOneTokenOnce(t *testing.T) {
+	for age, want := range map[time.Duration]int{10 * interval: 20, 10*interval + 1: 1} {
+		inBubble(t, func(t *testing.T, e *engine) {
+			b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+			times := e.callTimes()
+			start := time.Now()
+			deposit(b, req, 1)
+			asked := time.Duration(0)
+			for asked < 20*interval { // then the next call is as far away
+				time.Sleep(interval / 2)
+				asked = times()[len(times())-1]
+			}
+			time.Sleep(time.Until(start.Add(asked + age)))
+			require.Equal(t, asked, times()[len(times())-1])
+			e.delay.Store(1)
+			assert.EqualValues(t, want, b.Tokens(req))
+			assert.Equal(t, want, granted(b, req, 30))
+			if want == 1 {
+				deposit(b, req, 10)
+				assert.Equal(t, 1, granted(b, req, 30), "cut once: what is earned since counts")
+			}
+			time.Sleep(rest)
+			assert.EqualValues(t, e.stored(t, "tokens"), b.Tokens(req), "a Withdraw asks")
+		})
+	}
+}

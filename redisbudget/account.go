@@ -14,7 +14,7 @@ import (
 // that depends on them is computed by fold.
 type account struct {
 	deposits atomic.Uint64 // ever made
-	due      atomic.Bool   // a call is due, or under way, that is followed by a look at deposits
+	due      atomic.Bool   // deposits are looked at soon: after a call, or before one
 	_        [48]byte      // between what each deposit writes and what the lock guards
 
 	b   *Bucket
@@ -100,7 +100,7 @@ func (a *account) update(f func(*account, time.Time)) bool {
 
 func (a *account) withdraw(now time.Time) bool {
 	a.asked = !a.silent
-	if round(*a.decisive(now)) < 1 {
+	if a.balance(now) < 1 {
 		return false
 	}
 	a.take(1)
@@ -124,7 +124,7 @@ func (a *account) noteDeposit() bool {
 	return a.update(func(*account, time.Time) {})
 }
 
-// drop reports whether a could be dropped, which has then happened.
+// drop drops a and reports true, unless a has something to report or was used lately.
 func (a *account) drop(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,13 +161,13 @@ func (a *account) fold(now time.Time) {
 	}
 }
 
-// decisive returns the tokens that decide now, with the lock held and all folded.
-func (a *account) decisive(now time.Time) *float64 {
+// balance returns the tokens that decide now, with the lock held and all folded.
+func (a *account) balance(now time.Time) float64 {
 	stalled := a.calling != nil && now.Sub(a.began) > a.s.patience
 	if a.view.known && !a.failing && !stalled && !a.silent {
-		return &a.view.tokens
+		return round(a.view.tokens)
 	}
-	return &a.own.tokens
+	return round(a.own.tokens)
 }
 
 // round takes the error of binary fractions out of an amount: ten times 0.1 is a token.

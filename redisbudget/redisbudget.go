@@ -47,9 +47,10 @@
 //
 // # What to monitor
 //
-// Count the calls of OnError. An error in each Interval means that processes decide
-// alone. Record Tokens as a gauge; package otelretry does so. HGET of a key's tokens shows the balance, which is negative after the
-// fleet has spent more than it had.
+// Count the calls of OnError. An error in each Interval means that the process decides
+// alone. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
+// tokens shows the balance, which is negative after the fleet has spent more than it had.
+// go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
 
 import (
@@ -143,7 +144,7 @@ func (b *Bucket) Tokens(req *http.Request) float64 {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	return max(round(*a.decisive(now)), 0)
+	return max(a.balance(now), 0)
 }
 
 // Close reports to Redis what is not yet reported, and waits for it, for at most a second.

@@ -70,7 +70,6 @@ func newAccount(b *Bucket, key string, now time.Time) *account {
 		s:        s,
 		key:      s.prefix + ":{" + key + "}",
 		foldedAt: now,
-		used:     now,
 	}
 	a.own.burst = min(s.burst, 1)
 	a.own.tokens = a.own.burst

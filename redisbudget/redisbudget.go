@@ -39,7 +39,8 @@
 // for ten Windows. The balance needs no persistence: a balance that is lost starts at
 // Burst. Use an instance whose eviction policy spares keys that are in use, or none.
 //
-// The following rule of an access control list is enough, with the default Prefix:
+// The following rule of an access control list is enough, with the default Prefix. A
+// client of a Cluster also needs +cluster|slots.
 //
 //	ACL SETUSER retries on >password ~retryhttp:* +evalsha +eval +hmget +hset +pexpire +time
 //
@@ -77,9 +78,9 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // where rate is that of the fleet's successes. All processes should have equal settings.
 // If they differ, each call uses the settings of its process.
 //
-// The fleet may be granted more than its balance by what it withdraws within an Interval
-// and a round trip, at most the balance for each process. Such a debt is booked, and has
-// to be earned before the next retry.
+// A process learns of the retries of others with its next answer. Until then it may spend
+// the balance that it last knew, so that the fleet may spend more than there is. Such a debt
+// is booked, at most as high as the capacity. The fleet has to earn it before its next retry.
 type Bucket struct {
 	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
 	Prefix   string                     // of the keys in Redis, which are Prefix:{key}. "": "retryhttp"

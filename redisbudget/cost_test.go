@@ -1,0 +1,36 @@
+package redisbudget_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+func TestBudgetAllocatesNothingOnTheRequestPath(t *testing.T) {
+	called, release := make(chan struct{}), make(chan struct{})
+	client := startEngine(t).client(t)
+	begun := sync.OnceFunc(func() { close(called) })
+	client.AddHook(clientHook(func(redis.Cmder) error {
+		begun()
+		<-release
+		return nil
+	}))
+	b, req := &redisbudget.Bucket{Client: client}, get(t, host)
+	b.Deposit(req)
+	<-called // nothing else runs from here on
+	for name, use := range map[string]func(){
+		"Deposit":  func() { b.Deposit(req) },
+		"Withdraw": func() { b.Withdraw(req) },
+		"Refund":   func() { b.Refund(req) },
+		"Tokens":   func() { b.Tokens(req) },
+	} {
+		assert.Zero(t, testing.AllocsPerRun(1000, use), name)
+	}
+	close(release)
+	require.NoError(t, b.Close())
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package redisbudget_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	tick    = 10 * time.Millisecond // between two looks at something that is awaited
+	forever = 30 * time.Second      // more than anything that is awaited takes
+)
+
+// redisServer is a process of redis-server on a loopback port.
+type redisServer struct {
+	addr    string
+	options []string
+	dir     string
+	cmd     *exec.Cmd
+	log     bytes.Buffer
+	admin   *redis.Client // with a single connection
+}
+
+// startServer starts a server, and skips the test if there is no redis-server.
+func startServer(t *testing.T, options ...string) *redisServer {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("redis-server is not installed; .ci/run installs it on Debian")
+	}
+	s := &redisServer{addr: freeAddr(t), options: options, dir: t.TempDir()}
+	s.admin = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1})
+	t.Cleanup(func() {
+		_ = s.admin.Close()
+		if s.cmd != nil {
+			s.kill(t)
+		}
+		if t.Failed() {
+			t.Log(s.log.String())
+		}
+	})
+	s.start(t)
+	return s
+}
+
+// start starts the process, also again, and waits until it answers.
+func (s *redisServer) start(t *testing.T) {
+	t.Helper()
+	s.cmd = exec.Command("redis-server", append([]string{
+		"--bind", "127.0.0.1", "--port", port(s.addr), "--dir", s.dir, "--save", "", "--appendonly", "no",
+	}, s.options...)...)
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	require.NoError(t, s.cmd.Start())
+	s.answers(t)
+}
+
+// answers waits until the server answers.
+func (s *redisServer) answers(t *testing.T) {
+	t.Helper()
+	eventually(t, func() bool { return s.admin.Ping(t.Context()).Err() == nil }, "an answer")
+}
+
+func (s *redisServer) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, s.cmd.Process.Kill())
+	err := s.cmd.Wait()
+	require.IsType(t, (*exec.ExitError)(nil), err)
+	s.cmd = nil
+}
+
+func (s *redisServer) signal(t *testing.T, signal os.Signal) {
+	t.Helper()
+	require.NoError(t, s.cmd.Process.Signal(signal))
+}
+
+// do has the server run a command.
+func (s *redisServer) do(t *testing.T, args ...any) any {
+	t.Helper()
+	reply, err := s.admin.Do(t.Context(), args...).Result()
+	require.NoError(t, err, "%v", args)
+	return reply
+}
+
+// tokens returns the stored balance of a host.
+func (s *redisServer) tokens(t require.TestingT, host string) float64 {
+	stored, err := s.admin.HGet(context.Background(), balance(host), "tokens").Float64()
+	require.NoError(t, err)
+	return stored
+}
+
+// setTokens stores a balance of a host that never had a success.
+func (s *redisServer) setTokens(t *testing.T, host string, tokens float64) {
+	t.Helper()
+	s.do(t, "HSET", balance(host), "tokens", tokens)
+}
+
+// newClient returns a client of its own, as a process has. Its options are go-redis's,
+// except for what is set.
+func newClient(t *testing.T, options redis.Options) *redis.Client {
+	c := redis.NewClient(&options)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// balance returns the key of a host's balance.
+func balance(host string) string { return "retryhttp:{" + host + "}" }
+
+func port(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return port
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,158 @@
+//go:build unix
+
+package redisbudget_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+const slots = 16384
+
+// cluster is a Redis Cluster of three.
+type cluster struct{ nodes []*redisServer }
+
+func startCluster(t *testing.T) cluster {
+	t.Helper()
+	var c cluster
+	var buses []string
+	for i := range 3 {
+		bus := port(freeAddr(t))
+		s := startServer(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+		s.do(t, "CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+		c.nodes, buses = append(c.nodes, s), append(buses, bus)
+	}
+	for i, s := range c.nodes[1:] {
+		c.nodes[0].do(t, "CLUSTER", "MEET", "127.0.0.1", port(s.addr), buses[i+1])
+	}
+	eventually(t, func() bool {
+		for _, s := range c.nodes {
+			info := s.do(t, "CLUSTER", "INFO").(string)
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_size:3") {
+				return false
+			}
+		}
+		return true
+	}, "the nodes are a cluster")
+	return c
+}
+
+func (c cluster) addrs() (addrs []string) {
+	for _, s := range c.nodes {
+		addrs = append(addrs, s.addr)
+	}
+	return addrs
+}
+
+// process returns the budget of a process that knows the cluster.
+func (c cluster) process(t *testing.T) *redisbudget.Bucket {
+	t.Helper()
+	return fleetMember(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs()}))
+}
+
+// owner returns the node with a host's balance, and one of the others.
+func (c cluster) owner(t *testing.T, host string) (owner, other *redisServer) {
+	t.Helper()
+	for i, s := range c.nodes {
+		if s.admin.Exists(t.Context(), balance(host)).Val() == 1 {
+			require.Nil(t, owner, "two nodes have the balance")
+			owner, other = s, c.nodes[(i+1)%len(c.nodes)]
+		}
+	}
+	require.NotNil(t, owner, "no node has the balance")
+	return owner, other
+}
+
+func TestAnyClientSharesTheBalance(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		cluster bool
+		servers int
+		dial    func(addrs []string) redis.UniversalClient
+	}{
+		{"Client", false, 1, func(addrs []string) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: addrs[0]})
+		}},
+		{"Ring", false, 2, func(addrs []string) redis.UniversalClient {
+			return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": addrs[0], "b": addrs[1]}})
+		}},
+		{"UniversalClient of one", false, 1, func(addrs []string) redis.UniversalClient {
+			return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+		}},
+		{"UniversalClient of a Cluster", true, 3, func(addrs []string) redis.UniversalClient {
+			return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+		}},
+		{"ClusterClient", true, 3, func(addrs []string) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var servers cluster
+			if test.cluster {
+				servers = startCluster(t)
+			} else {
+				for range test.servers {
+					servers.nodes = append(servers.nodes, startServer(t))
+				}
+			}
+			near, far := fleetMember(t, test.dial(servers.addrs())), fleetMember(t, test.dial(servers.addrs()))
+			const hosts = 20
+			for i := range hosts {
+				req := get(t, fmt.Sprintf("shop-%d.example", i))
+				near.Deposit(req)
+				far.Deposit(req)
+			}
+			for i := range hosts {
+				req := get(t, fmt.Sprintf("shop-%d.example", i))
+				eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
+				require.True(t, near.Withdraw(req))
+			}
+			for i := range hosts {
+				req := get(t, fmt.Sprintf("shop-%d.example", i))
+				spent := func() bool { far.Deposit(req); return far.Tokens(req) == 19 }
+				eventually(t, spent, "another process knows what is left")
+				servers.owner(t, req.URL.Host)
+			}
+			for _, s := range servers.nodes {
+				assert.Positive(t, s.admin.DBSize(t.Context()).Val(), "balances on each server")
+			}
+		})
+	}
+}
+
+func TestASlotThatMovesTakesItsBalanceAlong(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	near, far, req := c.process(t), c.process(t), get(t, host)
+	near.Deposit(req)
+	eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
+	spend(t, near, req, 19, far)
+
+	from, to := c.owner(t, host)
+	slot := from.do(t, "CLUSTER", "KEYSLOT", balance(host))
+	to.do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.do(t, "CLUSTER", "MYID"))
+	from.do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.do(t, "CLUSTER", "MYID"))
+	spend(t, near, req, 18, far)
+	require.Equal(t, 18.0, from.tokens(t, host), "the slot moves, and the key has not")
+
+	from.do(t, "MIGRATE", "127.0.0.1", port(to.addr), balance(host), 0, 5000)
+	asked := sent(t, to, "asking")
+	spend(t, near, req, 17, far)
+	spend(t, far, req, 16, near)
+	require.Greater(t, sent(t, to, "asking"), asked, "the slot moves, and the key has")
+
+	for _, s := range []*redisServer{to, from, c.nodes[0], c.nodes[1], c.nodes[2]} {
+		s.do(t, "CLUSTER", "SETSLOT", slot, "NODE", to.do(t, "CLUSTER", "MYID"))
+	}
+	spend(t, near, req, 15, far)
+	spend(t, far, req, 14, near)
+	require.Equal(t, 14.0, to.tokens(t, host), "the slot has moved")
+}

@@ -1,0 +1,56 @@
+//go:build unix
+
+package redisbudget_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+// fleetMember returns a budget of 20 tokens that no success fills again.
+func fleetMember(t *testing.T, client redis.UniversalClient) *redisbudget.Bucket {
+	t.Helper()
+	var failures errorLog
+	b := &redisbudget.Bucket{Client: client, Ratio: -1, Interval: interval, OnError: failures.add}
+	t.Cleanup(func() {
+		assert.NoError(t, b.Close())
+		assert.NoError(t, client.Close())
+		assert.Empty(t, failures.all())
+	})
+	return b
+}
+
+// spend withdraws one token, and waits until the others see that it is gone.
+func spend(t *testing.T, b *redisbudget.Bucket, req *http.Request, left float64, others ...*redisbudget.Bucket) {
+	t.Helper()
+	require.True(t, b.Withdraw(req))
+	for _, other := range others {
+		eventually(t, func() bool { other.Deposit(req); return other.Tokens(req) == left }, "the others know what is left")
+	}
+}
+
+// errorLog keeps what an OnError was given.
+type errorLog struct {
+	mu     sync.Mutex
+	errors []error
+}
+
+func (l *errorLog) add(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errors = append(l.errors, err)
+}
+
+func (l *errorLog) all() []error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.errors)
+}

@@ -46,6 +46,19 @@ func TestTheDocumentedAccessControlIsEnough(t *testing.T) {
 	require.Positive(t, s.admin.PTTL(t.Context(), balance(host)).Val(), "the balance expires")
 }
 
+// A client of a Cluster asks where the slots are.
+func TestOnAClusterTheClientNeedsOneRuleMore(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for _, s := range c.nodes {
+		allow(t, s, append(slices.Clone(rules), "+cluster|slots")...)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs(), Username: "retries", Password: secret})
+	b, req := fleetMember(t, client), get(t, host)
+	b.Deposit(req)
+	eventually(t, func() bool { return b.Tokens(req) == 20 }, "an answer")
+}
+
 func TestEachCommandOfTheDocumentedAccessControlIsNeeded(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -71,7 +71,7 @@ func TestEachCommandOfTheDocumentedAccessControlIsNeeded(t *testing.T) {
 			s.do(t, "SCRIPT", "FLUSH")
 			allow(t, s, without(rules, rule)...)
 			var failures errorLog
-			b := &redisbudget.Bucket{Client: restricted(t, s), Interval: interval, OnError: failures.add}
+			b := &redisbudget.Bucket{Client: restricted(t, s), Interval: shortInterval, OnError: failures.add}
 			req := get(t, host)
 			require.True(t, b.Withdraw(req))
 			eventually(t, func() bool { return len(failures.all()) > 1 }, "calls fail")
@@ -92,7 +92,7 @@ func TestABalanceThatMayNotExpireIsBookedOnceAndReported(t *testing.T) {
 	s := startServer(t)
 	allow(t, s, without(rules, "+pexpire")...)
 	var failures errorLog
-	b := &redisbudget.Bucket{Client: restricted(t, s), Ratio: -1, Interval: interval, OnError: failures.add}
+	b := &redisbudget.Bucket{Client: restricted(t, s), Ratio: -1, Interval: shortInterval, OnError: failures.add}
 	req := get(t, host)
 	b.Deposit(req)
 	eventually(t, func() bool { return b.Tokens(req) == 20 }, "the view decides")
@@ -127,7 +127,7 @@ func TestNoPasswordIsInAnError(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			test.fail(t)
 			var failures errorLog
-			b := &redisbudget.Bucket{Client: newClient(t, *url), Interval: interval, OnError: failures.add}
+			b := &redisbudget.Bucket{Client: newClient(t, *url), Interval: shortInterval, OnError: failures.add}
 			b.Deposit(get(t, host))
 			eventually(t, func() bool { return len(failures.all()) > 0 }, "a call fails")
 			for _, err := range append(failures.all(), b.Close()) {

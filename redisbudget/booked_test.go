@@ -131,7 +131,7 @@ func TestAllOfACallThatWasNotBookedIsReportedAgain(t *testing.T) {
 }
 
 func countCalls(client redis.UniversalClient, n *atomic.Int64) {
-	client.AddHook(calls(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
 			n.Add(1)
 		}

@@ -1,6 +1,7 @@
 package redisbudget_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -15,10 +16,10 @@ func TestBudgetAllocatesNothingOnTheRequestPath(t *testing.T) {
 	called, release := make(chan struct{}), make(chan struct{})
 	client := startEngine(t).client(t)
 	begun := sync.OnceFunc(func() { close(called) })
-	client.AddHook(clientHook(func(redis.Cmder) error {
+	client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		begun()
 		<-release
-		return nil
+		return next(ctx, cmd)
 	}))
 	b, req := &redisbudget.Bucket{Client: client}, get(t, host)
 	b.Deposit(req)

@@ -68,7 +68,7 @@ func TestAServerThatFailsDelaysNothingAndDecidesAgain(t *testing.T) {
 func failForAWhile(p *process) (retries int) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for began := time.Now(); time.Since(began) < 3*interval; <-ticker.C {
+	for began := time.Now(); time.Since(began) < 3*shortInterval; <-ticker.C {
 		retries += p.fail(10)
 	}
 	return retries
@@ -82,7 +82,7 @@ func compareDurations(t *testing.T, p sender) (retries, successes int) {
 	defer measuring.Unlock()
 	alone := newSender(t, &retryhttp.TokenBucket{Burst: burst, Window: -1})
 	var shared, own []time.Duration
-	for began := time.Now(); len(own) < 1000 || time.Since(began) < 3*interval; {
+	for began := time.Now(); len(own) < 1000 || time.Since(began) < 3*shortInterval; {
 		for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} {
 			n, took := p.send(status)
 			retries += n

@@ -172,6 +172,37 @@ func (e *engine) stored(t testing.TB, field string) float64 {
 	return x
 }
 
+// processHook is a hook of a client that runs with each command.
+type processHook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+
+func (processHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h processHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}
+
+// errorLog keeps what an OnError was given.
+type errorLog struct {
+	mu     sync.Mutex
+	errors []error
+}
+
+func (l *errorLog) add(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errors = append(l.errors, err)
+}
+
+func (l *errorLog) all() []error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.errors)
+}
+
 // deposit deposits n successes.
 func deposit(b *redisbudget.Bucket, req *http.Request, n int) {
 	for range n {

@@ -4,8 +4,6 @@ package redisbudget_test
 
 import (
 	"net/http"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +17,7 @@ import (
 func fleetMember(t *testing.T, client redis.UniversalClient) *redisbudget.Bucket {
 	t.Helper()
 	var failures errorLog
-	b := &redisbudget.Bucket{Client: client, Ratio: -1, Interval: interval, OnError: failures.add}
+	b := &redisbudget.Bucket{Client: client, Ratio: -1, Interval: shortInterval, OnError: failures.add}
 	t.Cleanup(func() {
 		assert.NoError(t, b.Close())
 		assert.NoError(t, client.Close())
@@ -35,22 +33,4 @@ func spend(t *testing.T, b *redisbudget.Bucket, req *http.Request, left float64,
 	for _, other := range others {
 		eventually(t, func() bool { other.Deposit(req); return other.Tokens(req) == left }, "the others know what is left")
 	}
-}
-
-// errorLog keeps what an OnError was given.
-type errorLog struct {
-	mu     sync.Mutex
-	errors []error
-}
-
-func (l *errorLog) add(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.errors = append(l.errors, err)
-}
-
-func (l *errorLog) all() []error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.errors)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,23 +18,12 @@ import (
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
-// errs collects what OnError gets.
-type errs struct {
-	mu   sync.Mutex
-	list []error
-}
-
-func (e *errs) add(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(e.list, err)
-}
+// errs are an errorLog in a bubble.
+type errs struct{ errorLog }
 
 func (e *errs) all() []error {
 	synctest.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.list
+	return e.errorLog.all()
 }
 
 func TestOnErrorGetsTheClientsErrorOncePerInterval(t *testing.T) {
@@ -116,22 +104,6 @@ func TestPanicOfOnErrorIsDropped(t *testing.T) {
 	}
 }
 
-// clientHook is a hook of go-redis.
-type clientHook func(redis.Cmder) error
-
-func (clientHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (h clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := h(cmd); err != nil {
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
 func TestClientThatPanicsIsAFailedCall(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic":  func() { panic("oops") },
@@ -142,11 +114,11 @@ func TestClientThatPanicsIsAFailedCall(t *testing.T) {
 				var got errs
 				var panics atomic.Bool
 				client := e.client(t)
-				client.AddHook(clientHook(func(redis.Cmder) error {
+				client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 					if panics.Load() {
 						end()
 					}
-					return nil
+					return next(ctx, cmd)
 				}))
 				b, req := &redisbudget.Bucket{Client: client, OnError: got.add}, get(t, host)
 				b.Deposit(req)
@@ -170,7 +142,11 @@ func TestClientThatBlocksHoldsUpNothing(t *testing.T) {
 		release := make(chan struct{})
 		var calls atomic.Int32
 		client := e.client(t)
-		client.AddHook(clientHook(func(redis.Cmder) error { calls.Add(1); <-release; return nil }))
+		client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			calls.Add(1)
+			<-release
+			return next(ctx, cmd)
+		}))
 		b, req := &redisbudget.Bucket{Client: client}, get(t, host)
 		start := time.Now()
 		for range 1000 {

@@ -21,7 +21,7 @@ import (
 func script(t *testing.T) (code string) {
 	t.Helper()
 	client := startEngine(t).client(t)
-	client.AddHook(calls(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if cmd.Name() == "eval" {
 			code = cmd.Args()[1].(string)
 		}

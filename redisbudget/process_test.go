@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	host     = "shop.example"
-	burst    = 5
-	interval = 100 * time.Millisecond
+	burst         = 5
+	shortInterval = 100 * time.Millisecond
 )
 
 // process is a process of a fleet, whose requests a server in memory answers. Its room is
@@ -34,9 +33,9 @@ type process struct {
 
 func newProcess(t *testing.T, client redis.UniversalClient) *process {
 	t.Helper()
-	p := &process{Bucket: &redisbudget.Bucket{Client: client, Burst: burst, Window: -1, Interval: interval}}
+	p := &process{Bucket: &redisbudget.Bucket{Client: client, Burst: burst, Window: -1, Interval: shortInterval}}
 	p.sender = newSender(t, p.Bucket)
-	client.AddHook(calls(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		mended, ended := p.mended.Load(), p.ended.Load()
 		err := next(ctx, cmd)
 		p.overtook.Store(max(p.overtook.Load(), p.ended.Load()-ended))
@@ -56,19 +55,6 @@ func (p *process) tokens() float64 { return p.Tokens(p.sender.req) }
 func (p *process) shares() bool {
 	p.send(http.StatusOK)
 	return p.tokens() > 1
-}
-
-// calls is a hook of a client that runs with each command.
-type calls func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
-
-func (calls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return c(ctx, cmd, next) }
 }
 
 // sender sends requests through a Transport whose base answers as it should.

@@ -22,13 +22,14 @@ var directory = flag.String("report", "",
 // TestReport runs every experiment and writes what comes of it. Without a
 // directory it does so at the smallest size, to see that it works.
 func TestReport(t *testing.T) {
-	r := &report{t: t, dir: *directory, full: *directory != ""}
+	r := &report{t: t, dir: *directory, full: *directory != "", spikes: map[string]sim.CollapseResult{}}
 	if !r.full {
 		r.dir = t.TempDir()
 	}
 	r.add(introduction)
 	r.outage()
 	r.collapse()
+	r.fleetBudget()
 	r.budgets()
 	r.blip()
 	r.fleets()
@@ -40,10 +41,11 @@ func TestReport(t *testing.T) {
 }
 
 type report struct {
-	t    *testing.T
-	dir  string
-	full bool
-	text strings.Builder
+	t      *testing.T
+	dir    string
+	full   bool
+	text   strings.Builder
+	spikes map[string]sim.CollapseResult // by the clients' name, for sections that have the same clients
 }
 
 // size is n for a report, and a small number otherwise.
@@ -75,8 +77,8 @@ These experiments drive the real Transport, TokenBucket, Gate, Hedge and Backoff
 (testing/synctest), against servers that have capacity and latency. Arrivals and latencies come from seeds; the
 library's own jitter does not, so figures are means over seeds unless they are said to be of one run, and move in their
 last digit from one report to the next.
-` + "`make sim`" + ` writes the report anew. What the text claims, the tests of internal/test/sim assert, which run with
-` + "`go test ./...`" + ` at a smaller size; further rows of the tables are measurements.
+` + "`make sim`" + ` writes the report anew. What the text claims, the tests of internal/test/sim and test/simulation assert, which
+run with ` + "`go test ./...`" + ` at a smaller size; further rows of the tables are measurements.
 `
 
 func defaults() retryhttp.Policy  { return retryhttp.Policy{} }
@@ -138,7 +140,7 @@ kind of failure is described in "Metastable Failures in Distributed Systems", Na
 		{"the budget alone, 1,000 processes", ungated(defaults), 1000, 180 * time.Second, false},
 		{"4 attempts, no budget, with a Gate", unlimited, 1, 120 * time.Second, false},
 		{"Burst 2, 1,000 processes", burst(2), 1000, 120 * time.Second, false},
-		{"Burst 1, 1,000 processes", burst(1), 1000, 120 * time.Second, false},
+		{"Burst 1, 1,000 processes", burst(1), 1000, 180 * time.Second, false},
 	}
 	f := figure{
 		file: "collapse.svg", title: "A spike of load, and what comes after it",
@@ -147,23 +149,11 @@ kind of failure is described in "Metastable Failures in Distributed Systems", Na
 	}
 	var rows [][]string
 	for _, c := range cases {
-		got := sim.Collapse{
-			Policy: c.policy, Processes: c.processes, Spike: 100, SpikeFor: 10 * time.Second,
-			Until: c.until, Seeds: r.size(20),
-		}.Run(r.t)
-		slices.Sort(got.Recovery)
-		recovered := fmt.Sprintf("%d of %d", got.Recovered(sim.Never-1), len(got.Recovery))
-		median, slowest := "never", "never"
-		if d := got.Recovery[len(got.Recovery)/2]; d != sim.Never {
-			median = fmt.Sprintf("%.0f s", d.Seconds())
-		}
-		if d := got.Recovery[len(got.Recovery)-1]; d != sim.Never {
-			slowest = fmt.Sprintf("%.0f s", d.Seconds())
-		}
-		rows = append(rows, []string{c.name, recovered, median, slowest, fmt.Sprintf("%.1f", got.Settled.Value)})
+		got := r.spiked(c.name, c.policy, c.processes, c.until)
+		row := append([]string{c.name}, recoveries(got)...)
+		rows = append(rows, append(row, fmt.Sprintf("%.1f", got.Settled.Value)))
 		if c.curve {
-			n := min(100, len(got.Goodput))
-			f.curves = append(f.curves, curve{c.name, steps(n, 1), got.Goodput[:n]})
+			f.curves = append(f.curves, successes(c.name, got, 100))
 		}
 	}
 	r.table([]string{"clients", "seeds that recover", "median time to", "longest", "successes/s at the end (of 40)"}, rows)
@@ -172,9 +162,48 @@ A Gate changes little here: the service recovers as soon as with the budget alon
 substitute for a budget. Without a budget, the service does not recover.
 
 With a bucket in each of many processes, each has its Burst to spend, so that the time to recover grows with the number of
-processes: a thousand, with a request in 25 s each, keep the service down for a minute and a half. Where your clients are
-that many and that small, set Burst to 1 or 2.`)
+processes: a thousand, with a request in 25 s each, keep the service down for a minute and a half. If your clients are
+that many and that small, set Burst to 1 or 2, or share one budget, as in the next section.`)
 	r.draw(f)
+}
+
+// spike is the experiment of the section. Its clients are still to be set.
+func spike(processes int, until time.Duration, seeds int) sim.Collapse {
+	return sim.Collapse{Processes: processes, Spike: 100, SpikeFor: 10 * time.Second, Until: until, Seeds: seeds}
+}
+
+// spiked runs the experiment, once for each name of clients.
+func (r *report) spiked(
+	name string, policy func() retryhttp.Policy, processes int, until time.Duration,
+) sim.CollapseResult {
+	if got, ok := r.spikes[name]; ok {
+		return got
+	}
+	e := spike(processes, until, r.size(20))
+	e.Policy = policy
+	r.spikes[name] = e.Run(r.t)
+	return r.spikes[name]
+}
+
+// recoveries returns the cells about the time to recover: in how many seeds, the median, and
+// the longest.
+func recoveries(r sim.CollapseResult) []string {
+	sorted := slices.Sorted(slices.Values(r.Recovery))
+	cells := []string{fmt.Sprintf("%d of %d", r.Recovered(sim.Never-1), len(sorted))}
+	for _, d := range []time.Duration{sorted[len(sorted)/2], sorted[len(sorted)-1]} {
+		cell := "never"
+		if d != sim.Never {
+			cell = fmt.Sprintf("%.0f s", d.Seconds())
+		}
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
+// successes is the curve of the first seconds of a collapse.
+func successes(name string, r sim.CollapseResult, seconds int) curve {
+	n := min(seconds, len(r.Goodput))
+	return curve{name, steps(n, 1), r.Goodput[:n]}
 }
 
 // steps returns n times, in the middle of bins of a width in seconds.

@@ -1,0 +1,99 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/sim"
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+// sharing counts the calls of fleets whose processes share a budget.
+type sharing struct {
+	mu   sync.Mutex
+	runs []*fleetCalls
+}
+
+// fleetCalls are the calls of one run.
+type fleetCalls struct {
+	start     time.Time
+	perSecond sim.Series
+	processes []*processCalls
+}
+
+// processCalls are when a process has called.
+type processCalls struct {
+	fleet *fleetCalls
+	mu    sync.Mutex
+	at    []time.Time
+}
+
+func (p *processCalls) add() {
+	now := time.Now()
+	p.fleet.perSecond.Add(now.Sub(p.fleet.start), 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = append(p.at, now)
+}
+
+// most is how many calls there were in any time of a length.
+func (p *processCalls) most(within time.Duration) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most, first := 0, 0
+	for i, at := range p.at {
+		for at.Sub(p.at[first]) >= within {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// fleet returns the Policy of a run's processes. They have a client and a Bucket each, and a
+// server in memory for all.
+func (s *sharing) fleet(t *testing.T) func() retryhttp.Policy {
+	engine := miniredis.NewMiniRedis()
+	engine.ClockTTL(true)
+	t.Cleanup(engine.Close)
+	run := &fleetCalls{start: time.Now(), perSecond: sim.Series{Width: time.Second}}
+	s.mu.Lock()
+	s.runs = append(s.runs, run)
+	s.mu.Unlock()
+	return func() retryhttp.Policy {
+		process := &processCalls{fleet: run}
+		run.processes = append(run.processes, process)
+		client := redis.NewClient(&redis.Options{
+			Addr: "192.0.2.1:6379", // or it would be looked up
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				c, err := engine.Dial()
+				return counted{c, process}, err
+			},
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		return retryhttp.Policy{Budget: &redisbudget.Bucket{Client: client}}
+	}
+}
+
+// counted is a connection whose calls are counted. The client writes each command at once.
+type counted struct {
+	net.Conn
+	process *processCalls
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	for range bytes.Count(p, []byte("evalsha")) {
+		c.process.add()
+	}
+	return c.Conn.Write(p)
+}

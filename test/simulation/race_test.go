@@ -1,0 +1,6 @@
+//go:build race
+
+package simulation
+
+// The race detector makes a run many times slower.
+const fewer = 4

@@ -17,17 +17,17 @@ import (
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
-// clocks are by how much the clocks of processes and engine differ from the usual.
-type clocks struct{ processes, engine time.Duration }
+// clocks are by how much the clocks of a process and the engine differ from the usual.
+type clocks struct{ process, engine time.Duration }
 
-// steps returns the calls of a fleet of two that reported something, what it was granted,
-// and its balance in the end.
+// steps returns the calls of a process that reported something, what it was granted, and the
+// balance in the end.
 func (c clocks) steps(t *testing.T) (calls [][]string, granted int, balance float64) {
 	synctest.Test(t, func(t *testing.T) {
 		usual := time.Now()
-		time.Sleep(c.processes)
-		f := startFleet(t, 2, func(_ int, b *redisbudget.Bucket) { b.Burst = 3 })
-		shift := usual.Add(c.engine).Sub(time.Now())
+		time.Sleep(c.process)
+		f := startFleet(t, 1, func(_ int, b *redisbudget.Bucket) { b.Burst = 3 })
+		shift := time.Until(usual.Add(c.engine))
 		var mu sync.Mutex
 		f.engine.onCall(func(_ string, args []string) bool {
 			mu.Lock()
@@ -39,7 +39,7 @@ func (c clocks) steps(t *testing.T) (calls [][]string, granted int, balance floa
 			return false
 		})
 		for i := range 40 {
-			b := f.processes[i%2]
+			b := f.processes[0]
 			if i%4 < 2 {
 				b.Deposit(f.req)
 			} else if b.Withdraw(f.req) {
@@ -52,11 +52,11 @@ func (c clocks) steps(t *testing.T) (calls [][]string, granted int, balance floa
 	return calls, granted, balance
 }
 
-func TestClocksOfProcessesDoNotMatter(t *testing.T) {
+func TestClockOfAProcessDoesNotMatter(t *testing.T) {
 	calls, granted, balance := clocks{}.steps(t)
 	require.Greater(t, len(calls), 20)
 	require.Greater(t, granted, 3)
-	for _, c := range []clocks{{processes: time.Hour}, {engine: time.Hour}, {time.Hour, 2 * time.Hour}} {
+	for _, c := range []clocks{{process: time.Hour}, {engine: time.Hour}, {time.Hour, 2 * time.Hour}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			gotCalls, gotGranted, gotBalance := c.steps(t)
 			assert.Equal(t, calls, gotCalls, "no call has a time of the process in it")
@@ -72,7 +72,7 @@ func TestSettingsThatDifferDisagreeAboutCapacityAlone(t *testing.T) {
 			ratio  float64
 			burst  int
 			window time.Duration
-		}{{0.1, 20, 20 * time.Second}, {0.3, 40, 5 * time.Second}, {-1, -1, -1}, {0.05, 1, time.Minute}}
+		}{{0.1, 20, 20 * time.Second}, {0.3, 40, 5 * time.Second}, {-1, 10, -1}, {0.05, 1, time.Minute}}
 		var failures atomic.Int64
 		f := startFleet(t, 20, func(i int, b *redisbudget.Bucket) {
 			s := settings[i%len(settings)]
@@ -97,7 +97,7 @@ func TestSettingsThatDifferDisagreeAboutCapacityAlone(t *testing.T) {
 		bound := 20 + 20*float64((interval+roundTrip)/request+1)
 		t.Logf("granted %.0f, earned %.0f, bound %.0f", granted, earned, bound)
 		assert.LessOrEqual(t, granted, earned+bound)
-		assert.Greater(t, granted, 20.0)
+		assert.Greater(t, granted, 10.0, "the smallest capacity does not stop it")
 		assert.Zero(t, failures.Load())
 	})
 }

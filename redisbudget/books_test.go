@@ -101,6 +101,20 @@ func TestWhatCannotBeReportedFadesWithTheWindow(t *testing.T) {
 	})
 }
 
+// When there is nothing left to report, the process goes on asking as an idle one does.
+func TestServerIsAskedAgainAfterAllHasFaded(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		e.refuse.Store(true)
+		require.True(t, b.Withdraw(req))
+		time.Sleep(3 * window)
+		require.Zero(t, b.Tokens(req), "the own bucket decides")
+		e.refuse.Store(false)
+		time.Sleep(3 * window)
+		assert.Equal(t, 1.0, b.Tokens(req), "an old view does")
+	})
+}
+
 func TestProcessWithoutTrafficStopsCallingAServerThatIsAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)

@@ -21,7 +21,6 @@ func (a *account) arm(now time.Time) {
 	}
 	at, ok := a.next(now)
 	if !ok {
-		a.stopTimer()
 		return
 	}
 	a.due.Store(a.asked || a.unreported.any())

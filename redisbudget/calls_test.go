@@ -66,6 +66,21 @@ func TestDepositsAreReportedOncePerInterval(t *testing.T) {
 	})
 }
 
+// Deposits have no clock of their own, and count as uses all the same.
+func TestIdleTimeBeginsWithTheLastDeposit(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		for range 600 {
+			b.Deposit(req)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(interval + spread) // for the last report
+		times := e.callTimes()
+		time.Sleep(5 * interval)
+		assert.GreaterOrEqual(t, len(times()), 2)
+	})
+}
+
 func TestDepositAfterARestIsReportedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)

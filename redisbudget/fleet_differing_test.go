@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +30,7 @@ func (c clocks) steps(t *testing.T) (calls [][]string, granted int, balance floa
 		f := startFleet(t, 1, func(_ int, b *redisbudget.Bucket) { b.Burst = 3 })
 		shift := time.Until(usual.Add(c.engine))
 		var mu sync.Mutex
-		f.engine.onCall(func(_ string, args []string) bool {
+		f.engine.onCall(func(_ *server.Peer, args []string) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			f.engine.SetTime(time.Now().Add(shift))

@@ -2,23 +2,19 @@ package redisbudget_test
 
 import (
 	"net/http"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
-const (
-	interval  = time.Second
-	roundTrip = 20 * time.Millisecond
-)
+const roundTrip = 20 * time.Millisecond
 
 // fleet is processes with a Bucket each. All their requests are to one host.
 type fleet struct {
-	engine    engine
+	engine    *engine
 	processes []*redisbudget.Bucket
 	req       *http.Request
 }
@@ -26,8 +22,8 @@ type fleet struct {
 // startFleet starts processes, whose calls take a roundTrip. A Bucket has the default
 // settings, unless set changes them.
 func startFleet(t *testing.T, n int, set func(i int, b *redisbudget.Bucket)) *fleet {
-	f := &fleet{engine: startEngine(t), req: get(t, "shop.example")}
-	f.engine.onCall(func(string, []string) bool { time.Sleep(roundTrip); return false })
+	f := &fleet{engine: startEngine(t), req: get(t, host)}
+	f.engine.onCall(func(*server.Peer, []string) bool { time.Sleep(roundTrip); return false })
 	for i := range n {
 		b := &redisbudget.Bucket{Client: f.engine.client(t)}
 		if set != nil {
@@ -57,9 +53,7 @@ func (f *fleet) succeed(every, d time.Duration) {
 // balance is the tokens in the engine.
 func (f *fleet) balance(t *testing.T) float64 {
 	t.Helper()
-	tokens, err := strconv.ParseFloat(f.engine.HGet("retryhttp:{shop.example}", "tokens"), 64)
-	require.NoError(t, err)
-	return tokens
+	return f.engine.stored(t, "tokens")
 }
 
 // beyond is how much a fleet may be granted beyond its balance: each process what it

@@ -42,7 +42,7 @@ type engine struct {
 	down   atomic.Bool  // connections break before a command is sent, and none can be made
 	mute   atomic.Bool  // answers are lost, and their connections with them
 	refuse atomic.Bool  // each call of the script is answered with an error
-	delay  atomic.Int64 // before a command, in nanoseconds: no answer comes while a test is busy
+	delay  atomic.Int64 // before a call of the script, in nanoseconds: no answer comes while a test is busy
 	full   atomic.Bool  // each call of the script is answered with 20 tokens, which takes less time
 }
 
@@ -60,10 +60,11 @@ func startEngine(t testing.TB) *engine {
 // answered itself.
 func (e *engine) onCall(f func(c *server.Peer, args []string) bool) {
 	e.Server().SetPreHook(func(c *server.Peer, command string, args ...string) bool {
+		if !strings.HasPrefix(command, "EVAL") {
+			return false
+		}
 		time.Sleep(time.Duration(e.delay.Load()))
 		switch {
-		case !strings.HasPrefix(command, "EVAL"):
-			return false
 		case f(c, args):
 			return true
 		case e.refuse.Load():

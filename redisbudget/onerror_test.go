@@ -105,11 +105,11 @@ func TestPanicOfOnErrorIsDropped(t *testing.T) {
 }
 
 func TestClientThatPanicsIsAFailedCall(t *testing.T) {
-	for name, end := range map[string]func(){
-		"panic":  func() { panic("oops") },
-		"Goexit": runtime.Goexit,
+	for says, end := range map[string]func(){
+		"panicked: oops": func() { panic("oops") },
+		"did not return": runtime.Goexit,
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(says, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
 				var got errs
 				var panics atomic.Bool
@@ -128,7 +128,7 @@ func TestClientThatPanicsIsAFailedCall(t *testing.T) {
 				synctest.Wait()
 				assert.Equal(t, 1, granted(b, req, 5), "the own bucket decides")
 				require.NotEmpty(t, got.all())
-				assert.ErrorContains(t, got.all()[0], "redisbudget: ")
+				assert.ErrorContains(t, got.all()[0], "redisbudget: the balance was not updated: the client "+says)
 				panics.Store(false)
 				time.Sleep(2 * interval)
 				assert.Equal(t, e.stored(t, "tokens"), b.Tokens(req))

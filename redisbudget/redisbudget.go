@@ -14,7 +14,7 @@
 //	                               100 processes   1,000 processes
 //	TokenBucket                    16 to 19 s      94 to 100 s
 //	TokenBucket with Burst 1       9 to 11 s       24 to 26 s
-//	redisbudget.Bucket             10 to 12 s      16 to 19 s
+//	redisbudget.Bucket             9 to 12 s       16 to 20 s
 //
 // # When not to use it
 //
@@ -44,7 +44,9 @@
 //
 //	ACL SETUSER retries on >password ~retryhttp:* +evalsha +eval +hmget +hset +pexpire +time
 //
-// The Client must have dial, read and write timeouts, as clients of go-redis have by default.
+// The Client must have dial, read and write timeouts, as clients of go-redis have by
+// default. After an outage, the balance decides again within the read timeout and an
+// Interval. A client with PoolSize failed dials tries once a second.
 //
 // # What to monitor
 //

@@ -84,17 +84,22 @@ func TestRefundGivesATokenBackUpToTheCapacity(t *testing.T) {
 	})
 }
 
-// The books hold whoever grants: the own bucket's token comes out of the view too.
-func TestWithdrawalsDuringACallAreInTheViewThatItBrings(t *testing.T) {
+// The books hold whoever grants: what the own bucket grants comes out of the view too.
+func TestAnswerIsAddedToWhatWasDoneSinceItsCallBegan(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
-		e.onCall(func(*server.Peer, []string) bool { time.Sleep(time.Second); return false })
-		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1}, get(t, host)
-		deposit(b, req, 1)
-		time.Sleep(500 * time.Millisecond)
+		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1, Window: -1}, get(t, host)
+		b.Deposit(req)
+		synctest.Wait()
+		require.Equal(t, 10, granted(b, req, 10))
+		time.Sleep(rest)
+		require.Equal(t, 10.0, e.stored(t, "tokens"))
+		e.delay.Store(int64(300 * time.Millisecond))
+		b.Deposit(req)
+		time.Sleep(200 * time.Millisecond)
 		deposit(b, req, 7)
-		require.Equal(t, 1, granted(b, req, 1))
-		time.Sleep(501 * time.Millisecond) // the server has booked the first deposit
-		assert.Equal(t, 19.0, b.Tokens(req), "20 and 7, up to 20, less 1")
+		require.Equal(t, 1, granted(b, req, 2), "by the own bucket, whose room is 1")
+		time.Sleep(100*time.Millisecond + 1)
+		assert.Equal(t, 17.0, b.Tokens(req), "10 and 1, and then 7 less 1")
 	})
 }
 

@@ -9,12 +9,13 @@
 // A [retryhttp.TokenBucket] in each process has its own reserve. A thousand small
 // processes have a thousand reserves, and together these keep a failing service down. A
 // shared balance has one reserve for the fleet. The table has the time that a service
-// needed to recover from a collapse, in a simulation:
+// needed to recover from a collapse, in 20 simulations (median to longest; see
+// docs/simulation.md):
 //
 //	                               100 processes   1,000 processes
-//	TokenBucket                    16 to 19 s      94 to 100 s
-//	TokenBucket with Burst 1       9 to 11 s       24 to 26 s
-//	redisbudget.Bucket             9 to 12 s       16 to 20 s
+//	TokenBucket                    17 to 19 s      97 to 101 s
+//	TokenBucket with Burst 1       9 to 11 s       24 to 27 s
+//	redisbudget.Bucket             10 to 12 s      17 to 20 s
 //
 // # When not to use it
 //

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,7 +145,7 @@ func (b *TokenBucket) bucket(key string) *bucket {
 		return k
 	}
 	now := time.Now()
-	k := newBucket(b, key, now)
+	k := newBucket(b, strings.Clone(key), now) // a host is a part of a URL, which may be long
 	if b.count.Load() >= maxBuckets {
 		old := b.lockNext(now)
 		k.inherit(old, now)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -361,4 +362,17 @@ func TestBudgetDepositsNothingInAnEvictedBucket(t *testing.T) {
 	k, ok := b.find("host.example")
 	require.True(t, ok)
 	assert.EqualValues(t, 1, k.total())
+}
+
+// The host of a request is a part of its URL, and the URL may be long.
+func TestTokenBucketDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
+	b := new(TokenBucket)
+	key := strings.Repeat("x", 100)[:10]
+	b.Deposit(requestForKey(key))
+	require.Equal(t, 1, kept(t, b))
+	b.buckets.Range(func(kept, _ any) bool {
+		assert.Equal(t, key, kept)
+		assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(kept.(string)))
+		return true
+	})
 }

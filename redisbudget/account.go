@@ -123,16 +123,32 @@ func (a *account) noteDeposit() bool {
 	return a.update(func(*account, time.Time) {})
 }
 
+// foldEvery is after how many deposits one of them has them folded, if no call does.
+const foldEvery = 64
+
+// foldUnlessReported has the own bucket's rate follow the last Window also while no call
+// folds the deposits: each fold takes them as spread evenly since the one before.
+func (a *account) foldUnlessReported() {
+	if !a.mu.TryLock() {
+		return
+	}
+	defer a.mu.Unlock()
+	if a.silent || a.calling != nil {
+		a.fold(time.Now())
+	}
+}
+
 // drop drops a and reports true, unless a has something to report or was used lately.
 func (a *account) drop(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	due := a.due.Swap(false) // a deposit from here on waits for the lock, and is not lost
 	a.fold(now)
 	if a.calling != nil || a.unreported.any() || a.asked || now.Sub(a.used) < a.s.retire {
+		a.due.Store(due)
 		return false
 	}
 	a.gone = true
-	a.due.Store(false) // or a deposit would be lost
 	a.stopTimer()
 	return true
 }
@@ -142,7 +158,7 @@ func (a *account) fold(now time.Time) {
 	total := a.deposits.Load()
 	n := float64(total - a.folded)
 	elapsed := max(now.Sub(a.foldedAt), 0)
-	a.folded, a.foldedAt = total, now
+	a.folded, a.foldedAt = total, a.foldedAt.Add(elapsed)
 	if n > 0 {
 		a.used = now
 	}

@@ -1,9 +1,11 @@
 package redisbudget
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,5 +52,17 @@ func TestDepositIsSeenWhileTheTimerIsSet(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, now.Add(time.Second), at)
 		a.stopTimer()
+	})
+}
+
+// The host of a request is a part of its URL, and the URL may be long.
+func TestAccountDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
+	b := new(Bucket)
+	key := strings.Repeat("x", 100)[:10]
+	b.account(key)
+	b.accounts.Range(func(kept, _ any) bool {
+		assert.Equal(t, key, kept)
+		assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(kept.(string)))
+		return true
 	})
 }

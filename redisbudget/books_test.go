@@ -101,6 +101,31 @@ func TestWhatCannotBeReportedFadesWithTheWindow(t *testing.T) {
 	})
 }
 
+func TestWhatIsDoneDuringALongCallFadesWhenTheCallFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		const window = 500 * time.Millisecond
+		b, req := &redisbudget.Bucket{Client: e.client(t), Window: window, Ratio: 1, Burst: 1000}, get(t, host)
+		e.refuse.Store(true)
+		e.delay.Store(int64(2900 * time.Millisecond)) // less than the client's read timeout
+		calls := e.record()
+		b.Deposit(req)
+		synctest.Wait()
+		e.delay.Store(int64(500 * time.Millisecond))
+		for range 289 { // 100 a second
+			time.Sleep(10 * time.Millisecond)
+			b.Deposit(req)
+			b.Withdraw(req)
+		}
+		time.Sleep(200 * time.Millisecond)
+		e.refuse.Store(false)
+		time.Sleep(interval)
+		require.Len(t, calls(), 2)
+		assert.LessOrEqual(t, calls()[1].deposits, 100*window.Seconds())
+		assert.LessOrEqual(t, calls()[1].withdrawals, 100*window.Seconds())
+		assert.Greater(t, calls()[1].deposits, 80*window.Seconds())
+	})
+}
+
 // When there is nothing left to report, the process goes on asking as an idle one does.
 func TestServerIsAskedAgainAfterAllHasFaded(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {

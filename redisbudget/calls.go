@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -113,11 +114,27 @@ func (a *account) perform(ctx context.Context, told unreported, done func(error)
 func failure(err error, got answer) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("redisbudget: the balance was not updated: %w", err)
+		return &callError{err}
 	case got.expiry != "":
-		return fmt.Errorf("redisbudget: the balance does not expire: %s", got.expiry)
+		return errors.New("redisbudget: the balance does not expire: " + withoutArguments(got.expiry))
 	}
 	return nil
+}
+
+// callError is the error of a call.
+type callError struct{ err error }
+
+func (e *callError) Error() string {
+	return "redisbudget: the balance was not updated: " + withoutArguments(e.err.Error())
+}
+
+func (e *callError) Unwrap() error { return e.err }
+
+// withoutArguments cuts a server's error where it quotes the arguments of a command that the
+// server does not know. An argument may be a password or a key.
+func withoutArguments(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with")
+	return text
 }
 
 // end books what came of a call.
@@ -126,11 +143,12 @@ func (a *account) end(told unreported, got answer, err error) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	if a.failing = err != nil; a.failing {
+	if err != nil {
 		a.keepForLater(told, err, now)
 	} else {
 		a.see(got)
 	}
+	a.failing = err != nil
 	close(a.calling)
 	a.calling = nil
 	a.arm(now)
@@ -151,8 +169,11 @@ func (a *account) keepForLater(told unreported, err error, now time.Time) {
 		told.deposits = 0
 		told.withdrawals = max(told.withdrawals, 0)
 	}
-	by, _ := decay(now.Sub(a.began), a.s.fade)
-	told = told.faded(by)
+	before, since := decay(now.Sub(a.began), a.s.fade)
+	told = told.faded(before)
+	if !a.failing { // what was done since the call began has not faded yet
+		a.unreported = a.unreported.faded(since)
+	}
 	a.unreported.deposits += told.deposits
 	a.unreported.withdrawals += told.withdrawals
 }

@@ -2,6 +2,7 @@ package redisbudget_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -182,5 +183,19 @@ func TestDepositDuringACallIsReported(t *testing.T) {
 		deposit(b, req, 500)
 		time.Sleep(10 * time.Second)
 		assert.InDelta(t, 1500, e.stored(t, "tokens"), 5, "less what the capacity has faded in seconds of an hour")
+	})
+}
+
+func TestEndlessIntervalIsNoBusyLoop(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Interval: math.MaxInt64}, get(t, host)
+		e.delay.Store(int64(time.Millisecond))
+		times := e.callTimes()
+		b.Deposit(req)
+		time.Sleep(time.Hour)
+		assert.Len(t, times(), 1)
+		b.Withdraw(req)
+		time.Sleep(time.Hour)
+		assert.Len(t, times(), 2)
 	})
 }

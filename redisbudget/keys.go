@@ -1,6 +1,9 @@
 package redisbudget
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // maxAccounts bounds the keys of a process.
 const maxAccounts = 4096
@@ -43,7 +46,7 @@ func (b *Bucket) account(key string) *account {
 	if b.Client == nil || b.closed {
 		a.silence()
 	}
-	b.accounts.Store(key, a)
+	b.accounts.Store(strings.Clone(key), a) // a host is a part of a URL, which may be long
 	b.count++
 	return a
 }

@@ -240,3 +240,19 @@ func TestErrorHoldsNoPassword(t *testing.T) {
 		require.NoError(t, client.Close())
 	})
 }
+
+// A server that does not know a command quotes its arguments.
+func TestErrorHoldsNoArgumentsOfACommand(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		const reply = "ERR unknown command 'EVALSHA', with args beginning with: 's3cret' '1' '" + storedKey + "' '0' "
+		var got errs
+		b := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}
+		e.onCall(func(c *server.Peer, _ []string) bool { c.WriteError(reply); return true })
+		b.Withdraw(get(t, host))
+		require.Len(t, got.all(), 1)
+		assert.EqualError(t, got.all()[0], "redisbudget: the balance was not updated: ERR unknown command 'EVALSHA'")
+		err := b.Close()
+		assert.EqualError(t, err, "redisbudget: the balance was not updated: ERR unknown command 'EVALSHA'")
+		assert.True(t, redis.HasErrorPrefix(err, "unknown command"))
+	})
+}

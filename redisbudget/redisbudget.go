@@ -30,14 +30,16 @@
 // memory with a Burst of 1 decides, and the shared balance decides again after the next
 // answer.
 //
-// A process asks more and more seldom when it is idle, and stops after ten Windows. It
-// makes at most two calls in an Interval for each key.
+// A process makes at most two calls in an Interval for each key. It asks more and more
+// seldom when it is idle, and stops after ten Windows or Intervals, whichever is longer.
+// While calls fail, it goes on until what it cannot report has faded, with the Window as
+// time constant.
 //
 // # Setting up Redis
 //
 // Redis 5 or later, Valkey, and Redis Cluster work. Each balance is a hash with the fields
-// tokens, rate and at, under the key Prefix:{key}. The hash expires when nobody has used it
-// for ten Windows. The balance needs no persistence: a balance that is lost starts at
+// tokens, rate and at, under the key Prefix:{key}. The hash expires when it is unused for
+// ten Windows or Intervals. The balance needs no persistence: a balance that is lost starts at
 // Burst. Use an instance whose eviction policy spares keys that are in use, or none.
 //
 // The following rule of an access control list is enough, with the default Prefix. A
@@ -47,12 +49,13 @@
 //
 // The Client must have dial, read and write timeouts, as clients of go-redis have by
 // default. After an outage, the balance decides again within the read timeout and an
-// Interval. A client with PoolSize failed dials tries once a second.
+// Interval. These cases take longer: each broken connection in the Client's pool costs one
+// call, and after PoolSize failed dials go-redis dials once a second.
 //
 // # What to monitor
 //
-// Count the calls of OnError. An error in each Interval means that the process decides
-// alone. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
+// Count the calls of OnError. Each reports a failed call, after which the process decides
+// alone until the next answer, or a balance that does not expire. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
 // tokens shows the balance, which is negative after the fleet has spent more than it had.
 // go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
@@ -95,7 +98,8 @@ type Bucket struct {
 
 	// OnError, if not nil, is called after a call has failed, at most once per Interval and
 	// never twice at a time. It runs in the background: it may block. Its panic is dropped.
-	// The error matches that of go-redis, and has neither a password nor a key in it.
+	// The error unwraps to the Client's. Its text has neither a password nor a key, unless a
+	// hook of the Client adds one.
 	OnError func(error)
 
 	once     sync.Once
@@ -129,7 +133,10 @@ func (b *Bucket) Deposit(req *http.Request) {
 	key := b.key(req)
 	for {
 		a := b.account(key)
-		a.deposits.Add(1)
+		n := a.deposits.Add(1)
+		if n%foldEvery == 0 {
+			a.foldUnlessReported()
+		}
 		if a.due.Load() || a.noteDeposit() {
 			return
 		}

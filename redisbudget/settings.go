@@ -11,6 +11,7 @@ const (
 	defaultInterval = time.Second
 	defaultWindow   = 20 * time.Second
 	minPatience     = 50 * time.Millisecond
+	maxInterval     = math.MaxInt64 / 20 // 14 years, which can be added to without overflowing
 )
 
 // settings are a Bucket's, with the defaults filled in.
@@ -41,6 +42,7 @@ func (b *Bucket) resolve() settings {
 	if s.interval <= 0 {
 		s.interval = defaultInterval
 	}
+	s.interval = min(s.interval, maxInterval)
 	s.fade = cmp.Or(s.window, defaultWindow)
 	s.keep = times(10, max(s.fade, s.interval))
 	s.patience = max(minPatience, s.interval/20)

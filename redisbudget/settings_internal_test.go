@@ -27,8 +27,8 @@ func TestSettingsOfABucket(t *testing.T) {
 			fade: time.Second, keep: 30 * time.Second, patience: 150 * time.Millisecond, retire: 30 * time.Second,
 		}},
 		"no number": {&Bucket{Ratio: math.NaN(), Window: forever, Interval: forever}, settings{
-			prefix: "retryhttp", burst: 20, window: forever, interval: forever,
-			fade: forever, keep: forever, patience: forever / 20, retire: forever,
+			prefix: "retryhttp", burst: 20, window: forever, interval: forever / 20,
+			fade: forever, keep: forever, patience: forever / 20 / 20, retire: forever,
 		}},
 		"beyond all sense": {&Bucket{Ratio: math.Inf(1), Burst: math.MaxInt}, settings{
 			prefix: "retryhttp", ratio: math.MaxInt32, burst: math.MaxInt, window: 20 * time.Second, interval: time.Second,

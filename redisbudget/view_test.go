@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
@@ -208,4 +209,35 @@ func TestOldViewIsCutToOneTokenOnce(t *testing.T) {
 			assert.EqualValues(t, e.stored(t, "tokens"), b.Tokens(req), "a Withdraw asks")
 		})
 	}
+}
+
+// While nothing is reported, the rate of the own bucket follows the last Window all the same.
+func TestOwnBucketFollowsTheLastWindowWithoutCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const busy, idle = 6000, 10 * time.Minute
+		alone := &retryhttp.TokenBucket{Burst: 1}
+		unshared, closed := new(redisbudget.Bucket), new(redisbudget.Bucket)
+		require.NoError(t, closed.Close())
+		req := get(t, host)
+		work := func() {
+			for range busy {
+				for _, b := range []retryhttp.Budget{alone, unshared, closed} {
+					b.Deposit(req)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		for range 2 {
+			work()
+			want := alone.Tokens(req)
+			assert.Greater(t, want, 180.0)
+			// The two fold at different deposits of 64, which take 0.64 s of a Window of 20 s.
+			assert.InEpsilon(t, want, unshared.Tokens(req), 0.016)
+			assert.InEpsilon(t, want, closed.Tokens(req), 0.016)
+			work()
+			time.Sleep(idle)
+			assert.Less(t, alone.Tokens(req), 2.0)
+			assert.Less(t, unshared.Tokens(req), 2.0)
+		}
+	})
 }

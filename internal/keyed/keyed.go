@@ -3,6 +3,7 @@ package keyed
 
 import (
 	"iter"
+	"strings"
 	"sync"
 	"time"
 )
@@ -52,7 +53,7 @@ func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Ti
 		}
 	}
 	v := newValue()
-	m.values.Store(key, v)
+	m.values.Store(strings.Clone(key), v) // a host is a part of a URL, which may be long
 	m.count++
 	return v
 }

@@ -2,10 +2,12 @@ package keyed_test
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,5 +92,16 @@ func TestOneValueIsMadeForAKey(t *testing.T) {
 	wg.Wait()
 	for _, v := range found {
 		assert.Same(t, found[0], v)
+	}
+}
+
+// The host of a request is a part of its URL, and the URL may be long.
+func TestMapDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
+	var m keyed.Map[value]
+	key := strings.Repeat("x", 100)[:10]
+	add(&m, key, 1)
+	for kept := range m.All() {
+		assert.Equal(t, key, kept)
+		assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(kept))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,23 @@ func TestKeyAndPrefixNameTheBalance(t *testing.T) {
 		b.Deposit(&http.Request{})
 		synctest.Wait()
 		assert.True(t, e.Exists("shop:retries:{}"))
+	})
+}
+
+func TestAnyTextIsAKey(t *testing.T) {
+	keys := []string{"", " ", "a\r\nb", "\x00", "\xff\xfe", "{", "}", "}{", "a}b{c", strings.Repeat("a", 1<<20)}
+	inBubble(t, func(t *testing.T, e *engine) {
+		b := &redisbudget.Bucket{
+			Client: e.client(t),
+			Key:    func(req *http.Request) string { return req.Method },
+		}
+		for _, key := range keys {
+			req := &http.Request{Method: key}
+			require.True(t, b.Withdraw(req))
+			synctest.Wait()
+			assert.True(t, e.Exists("retryhttp:{"+key+"}"), "%.10q", key)
+			assert.Equal(t, 19.0, b.Tokens(req), "%.10q", key)
+		}
 	})
 }
 

@@ -80,6 +80,28 @@ func TestOnErrorThatBlocksDelaysNothingAndIsCalledOnceAtATime(t *testing.T) {
 	})
 }
 
+func TestOnErrorMayUseAndCloseTheBucket(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		var closed atomic.Bool
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		b.OnError = func(error) {
+			b.Deposit(req)
+			b.Tokens(req)
+			if b.Withdraw(req) {
+				b.Refund(req)
+			}
+			e.refuse.Store(false)
+			assert.NoError(t, b.Close())
+			closed.Store(true)
+		}
+		e.refuse.Store(true)
+		require.True(t, b.Withdraw(req))
+		synctest.Wait()
+		assert.True(t, closed.Load())
+		assert.Equal(t, 19.0, e.stored(t, "tokens"), "what the failed call did not report")
+	})
+}
+
 func TestPanicOfOnErrorIsDropped(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic":  func() { panic("oops") },

@@ -54,8 +54,8 @@
 //
 // # What to monitor
 //
-// Count the calls of OnError. Each reports a failed call, after which the process decides
-// alone until the next answer, or a balance that does not expire. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
+// Count the calls of OnError. After a failed call, the process decides alone until the next
+// answer. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
 // tokens shows the balance, which is negative after the fleet has spent more than it had.
 // go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget

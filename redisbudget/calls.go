@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 )
 
@@ -108,33 +107,6 @@ func (a *account) perform(ctx context.Context, told unreported, done func(error)
 		done(failure(err, got))
 	}()
 	got, err = a.s.send(ctx, a.b.Client, a.key, told)
-}
-
-// failure is what OnError and Close are given.
-func failure(err error, got answer) error {
-	switch {
-	case err != nil:
-		return &callError{err}
-	case got.expiry != "":
-		return errors.New("redisbudget: the balance does not expire: " + withoutArguments(got.expiry))
-	}
-	return nil
-}
-
-// callError is the error of a call.
-type callError struct{ err error }
-
-func (e *callError) Error() string {
-	return "redisbudget: the balance was not updated: " + withoutArguments(e.err.Error())
-}
-
-func (e *callError) Unwrap() error { return e.err }
-
-// withoutArguments cuts a server's error where it quotes the arguments of a command that the
-// server does not know. An argument may be a password or a key.
-func withoutArguments(text string) string {
-	text, _, _ = strings.Cut(text, ", with args beginning with")
-	return text
 }
 
 // end books what came of a call.

@@ -1,0 +1,74 @@
+package redisbudget
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"time"
+)
+
+// failure is what OnError and Close are given.
+func failure(err error, got answer) error {
+	switch {
+	case err != nil:
+		return &callError{err}
+	case got.expiry != "":
+		return errors.New("redisbudget: the balance does not expire: " + withoutArguments(got.expiry))
+	}
+	return nil
+}
+
+// callError is the error of a call.
+type callError struct{ err error }
+
+func (e *callError) Error() string {
+	return "redisbudget: the balance was not updated: " + withoutArguments(e.err.Error())
+}
+
+func (e *callError) Unwrap() error { return e.err }
+
+// withoutArguments cuts a server's error where it quotes the arguments of a command that the
+// server does not know. An argument may be a password or a key.
+func withoutArguments(text string) string {
+	text, _, _ = strings.Cut(text, ", with args beginning with")
+	return text
+}
+
+// hook calls OnError.
+type hook struct {
+	mu     sync.Mutex
+	called time.Time // last
+	busy   bool
+}
+
+// report calls OnError, unless it was called in this Interval, or has not returned. A
+// hook that blocks for ever would otherwise cost a goroutine in each Interval.
+func (b *Bucket) report(err error) {
+	if err == nil || b.OnError == nil || !b.hook.take(b.settings.interval) {
+		return
+	}
+	defer func() {
+		// A failure of Redis must not end the process, which is what a panic in this
+		// goroutine would do.
+		_ = recover()
+		b.hook.giveBack()
+	}()
+	b.OnError(err)
+}
+
+func (h *hook) take(interval time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if h.busy || !h.called.IsZero() && now.Sub(h.called) < interval {
+		return false
+	}
+	h.busy, h.called = true, now
+	return true
+}
+
+func (h *hook) giveBack() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.busy = false
+}

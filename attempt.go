@@ -12,27 +12,21 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// Attempt describes one attempt and how it went.
+// Attempt describes one attempt and how it went. It must not be changed.
 type Attempt struct {
-	Number int // 1 for the first; 0 in OnDone if the context had ended before it
-	// Request is as it was sent, but with the caller's context. It must not be changed.
-	Request *http.Request
-	// Response is nil if Err is not. Only OnRetry may read from its body, and nobody
-	// may close it.
-	Response *http.Response
-	Err      error         // nil if Response is not
-	Elapsed  time.Duration // until the response header, the end of a buffered body, or the error
-	Wait     time.Duration // before the next attempt; 0 in Classify
-	// Body is the whole response body if [Policy.BufferBytes] had it read, and then it is
-	// not nil. It must not be changed. Response.Body still reads from its start.
-	Body   []byte
-	Hedge  bool  // sent beside another attempt, by [Policy.Hedge]
-	Offset int64 // how many bytes of a body had been read, if [Policy.Resume] continues it; otherwise 0
+	Number   int            // 1 for the first; 0 in OnDone if the context had ended before it
+	Request  *http.Request  // as it was sent, but with the caller's context
+	Response *http.Response // nil if Err is not; only OnRetry may read from its body
+	Err      error          // nil if Response is not
+	Elapsed  time.Duration  // until the response header, the end of a buffered body, or the error
+	Wait     time.Duration  // before the next attempt; 0 in Classify
+	Body     []byte         // the whole response body, if [Policy.BufferBytes] had it read; otherwise nil
+	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
+	Offset   int64          // bytes of the body read before, if [Policy.Resume] continues it; otherwise 0
 }
 
-// AttemptNumber returns which attempt ctx belongs to, for RoundTrippers below a
-// Transport: 1 for the first and for any other context, 2 for the first retry. Nested
-// Transports count on, and so does a request made with the context of another.
+// AttemptNumber returns the number of the attempt that ctx belongs to, for RoundTrippers
+// below a Transport. It is 1 for any other context.
 func AttemptNumber(ctx context.Context) int {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
 		return n.number

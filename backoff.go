@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// Backoff returns how long to wait before retry n, counted from 1. prev is the backoff
-// before the retry preceding it, and 0 for n = 1. A negative result counts as 0.
-//
-// A Backoff keeps no state and may serve any number of requests at once. For the
-// constructors an n below 1 counts as 1, a limit of 0 or less is no limit, and a base or
-// step of 0 or less gives 0. No result overflows. The limit applies before any jitter.
+// Backoff returns how long to wait before retry n, from 1. prev is the previous backoff, and 0 for
+// n = 1. A negative result counts as 0. A Backoff keeps no state. In what follows, a limit of 0 or
+// less is no limit, and a base or step of 0 or less gives 0. The limit applies before jitter. No
+// result overflows. See "Exponential Backoff And Jitter", Marc Brooker.
 type Backoff func(n int, prev time.Duration) time.Duration
 
 // Constant waits d before every retry. 0 or less means no wait.
@@ -40,7 +38,7 @@ func Exponential(base, limit time.Duration) Backoff {
 	return func(n int, _ time.Duration) time.Duration { return exponential(base, limit, n) }
 }
 
-// Geometric waits min(limit, base·ratio^(n-1)). A ratio of 0 or less, or NaN, counts as 1.
+// Geometric waits min(limit, base·ratio^(n-1)). A ratio of 0 or less is 1.
 func Geometric(base, limit time.Duration, ratio float64) Backoff {
 	if !(ratio > 0) {
 		ratio = 1
@@ -58,8 +56,7 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 	}
 }
 
-// FullJitter waits U(0, Exponential). It is the default. FullJitter, EqualJitter and
-// DecorrelatedJitter are from "Exponential Backoff And Jitter", Marc Brooker, 2015.
+// FullJitter waits U(0, Exponential). It is the default.
 func FullJitter(base, limit time.Duration) Backoff {
 	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
@@ -76,7 +73,7 @@ func EqualJitter(base, limit time.Duration) Backoff {
 	}
 }
 
-// DecorrelatedJitter waits U(base, min(limit, 3·prev)), where prev starts at base.
+// DecorrelatedJitter waits U(base, min(limit, 3·prev)); prev starts at base.
 func DecorrelatedJitter(base, limit time.Duration) Backoff {
 	// The post that describes it caps the number drawn. Here, as everywhere in this
 	// package, the cap comes before the draw.
@@ -94,8 +91,7 @@ func DecorrelatedJitter(base, limit time.Duration) Backoff {
 	}
 }
 
-// Spread waits b · U(1-factor, 1+factor). A factor that is negative or not a number
-// counts as 0, a greater one than 1 as 1. A nil b is the default backoff.
+// Spread waits b · U(1-factor, 1+factor), where factor is from 0 to 1.
 func (b Backoff) Spread(factor float64) Backoff {
 	b = b.orDefault()
 	if !(factor > 0) {
@@ -109,8 +105,7 @@ func (b Backoff) Spread(factor float64) Backoff {
 	}
 }
 
-// PlusJitter waits b + U(0, extra). An extra of 0 or less adds nothing. A nil b is the
-// default backoff.
+// PlusJitter waits b + U(0, extra). An extra of 0 or less adds nothing.
 func (b Backoff) PlusJitter(extra time.Duration) Backoff {
 	b = b.orDefault()
 	return func(n int, prev time.Duration) time.Duration {

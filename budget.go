@@ -13,9 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Budget bounds retries across requests. The Transport withdraws before every retry's
-// wait, after every other check, and before each hedge. The methods get the caller's
-// request, or for a hedge a copy, and are called from many goroutines at once.
+// Budget bounds retries across requests. A Transport withdraws after all other checks, before each
+// retry's wait and before each hedge. The methods are called from many goroutines at once.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of one retry of req, or reports false; never blocks
 	Refund(req *http.Request)        // gives back a Withdraw whose retry was never sent
@@ -29,18 +28,13 @@ func (Unlimited) Withdraw(*http.Request) bool { return true }
 func (Unlimited) Refund(*http.Request)        {}
 func (Unlimited) Deposit(*http.Request)       {}
 
-// TokenBucket is a Budget that successes fill and retries empty, at one token each, so
-// that retries die out in an outage. The zero value is ready to use. Share a TokenBucket
-// among Transports to bound the sum of their retries. It must not be changed or copied
-// after first use. If thousands of small processes share a server, set Burst to 1 or 2.
+// TokenBucket is a Budget that successes fill and retries empty, at one token each, so that
+// retries die out in an outage. The zero value is ready to use. Share a TokenBucket among
+// Transports to bound the sum of their retries. It must not be changed or copied after first use.
 //
-// A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an
-// exponentially weighted mean of the successes per second with time constant Window.
-// There is one bucket per key, at most 4,096 of them. To make room, a bucket that is as
-// good as new is dropped first, then the one unused for longest. The new bucket starts
-// with what that one had left, if it was in use within its Window.
-//
-// See "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.
+// A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
+// weighted mean of the successes per second. There are at most 4,096 buckets; the one unused for
+// longest makes room. See "Fixing retries with token buckets and circuit breakers", Marc Brooker.
 type TokenBucket struct {
 	Ratio  float64       // retries earned by each success. 0: 0.1; negative or NaN: none
 	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none
@@ -83,7 +77,7 @@ func (b *TokenBucket) Refund(req *http.Request) {
 	b.update(req, func(k *bucket, _ time.Time) { k.refund() })
 }
 
-// Tokens returns what req could draw on now, for a gauge. It makes no bucket.
+// Tokens returns what req could draw on now, for a gauge. It adds no bucket.
 func (b *TokenBucket) Tokens(req *http.Request) float64 {
 	key := b.key(req)
 	k, ok := b.find(key)

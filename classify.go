@@ -9,8 +9,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// Class states a fact about one attempt; the Transport decides whether to retry. An
-// unknown value counts as Final.
+// Class is a fact about one attempt. An unknown value counts as Final.
 type Class int
 
 const (
@@ -32,17 +31,13 @@ func (c Class) String() string {
 	return "Class(" + strconv.Itoa(int(c)) + ")"
 }
 
-// Classify is the default for [Policy.Classify]. Call it from your own for the cases
-// that you do not override.
+// Classify is the default for [Policy.Classify]. Call it from your own for all other cases.
+// Status 408, 429 and 5xx are Retryable; any other is Final.
 //
-// A response with status 408, 429 or 5xx is Retryable. Any other is Final. An error
-// is Final if a retry would fail the same way: the request's own context has ended,
-// the error was marked by [Permanent], a certificate or the TLS verification failed,
-// the host does not exist, the request is invalid, the answer is not HTTP, a body is
-// too long for an [http.MaxBytesReader], or a request body without a GetBody could not
-// be read. An error is Unprocessed if no byte was written, because resolving, dialing or
-// the TLS handshake failed, or if the server refused the stream (RFC 9113, section 8.7;
-// RFC 9114, section 4.1.1). Any other is Retryable.
+// An error is Final if a retry would fail the same way: the request's context has ended, the error
+// was marked by [Permanent], TLS verification failed, the host does not exist, the request is
+// invalid, the answer is not HTTP, or the request body cannot be read. An error is Unprocessed if
+// no byte was written, or the server refused the stream. Any other is Retryable.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:
@@ -96,9 +91,8 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// Permanent marks err as Final for [Classify]. A RoundTripper below the Transport
-// returns it for an error that a retry would meet again, such as an open circuit
-// breaker. The result unwraps to err and has its text. Permanent(nil) is nil.
+// Permanent marks err as Final, for a RoundTripper below a Transport, such as a breaker. It
+// unwraps to err and has its text. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

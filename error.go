@@ -13,22 +13,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
-// Error is what [Transport.RoundTrip] returns when there is no response, and what a Read
-// returns when [Policy.Resume] gives up. An http.Client wraps it in a *url.Error, where
-// errors.As finds it; after http.Client.Timeout it mostly returns an error of its own.
+// Error is what [Transport.RoundTrip] returns when there is no response, and a Read when
+// [Policy.Resume] gives up. An http.Client wraps it in a *url.Error.
 type Error struct {
 	Outcome
-	// Err is the last attempt's error. If the context ended after a response, Err
-	// names its status; if it ended before the first attempt, Err is its cause. The
-	// error of a body that could not be opened again is joined to it. From a Read, Err
-	// wraps the body's error and the reason why it was not resumed.
-	Err error
+	Err error // the last attempt's, or that of the Read; the context's cause if it ended before the first attempt
 
 	canceled []error // on StopCanceled: the context's cause, and its Err
 }
 
-// Error describes the last failure and, after retries, how many attempts there were and
-// why they ended. It contains no secrets of URLs.
+// Error describes the failure, and why it was not retried, without secrets.
 func (e *Error) Error() string {
 	text := textOf(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {

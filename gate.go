@@ -9,28 +9,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/keyed"
 )
 
-// Gate holds retries back while their host is down, and lets the host's successes
-// release them. Retries that are sent into an outage spend the [Budget] and cannot
-// succeed. First attempts go on, and find out when the host is back. The zero value is
-// ready to use. Share a Gate among Transports that call the same hosts. It must not be
+// Gate holds retries back while their host is down. The host's successes release them. The zero
+// value is ready to use. Share a Gate among Transports that call the same hosts. It must not be
 // changed or copied after first use.
 //
-// A key, which is a host by default, is down when its last 8 results were failures, the
-// first of them at least 100 ms ago. A retry that comes due is then held with its token.
-// Each success releases a quarter of a retry, the oldest first. A retry is not held if
-// nothing else was sent since it failed. Without other traffic, the oldest is sent as a
-// probe.
-//
-// A Retry-After on a 429 or 503, and a [RateLimit] of which nothing remains, close the
-// key until then, up to [Policy.MaxRetryAfter]. Its retries wait for that, and for up to
-// half as long again.
-//
-// A Gate only delays. It holds a retry for at most Hold, and for at most half of the time
-// that the context's deadline and [Policy.MaxElapsed] leave. Then the retry is sent. There
-// are at most 4,096 keys; requests with another key are not held. The file
-// docs/behavior.md has the details.
+// A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
+// success then releases a quarter of a retry. A Retry-After on a 429 or 503, and a [RateLimit] of
+// which nothing remains, close the key until then. A Gate only delays: by at most Hold, and at most
+// half of the time that is left. There are at most 4,096 keys.
 type Gate struct {
-	Hold  time.Duration              // the longest that one retry is held, on top of its own wait. 0: 5s; negative: nothing is held
+	Hold  time.Duration              // the longest that a retry is held, on top of its wait. 0: 5s; negative: nothing is held
 	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
 	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
 

@@ -15,29 +15,18 @@ import (
 // Hedge sends a second attempt, a hedge, beside an attempt that is slow. The first Final
 // response wins, and the other attempt is canceled. The zero value is ready to use. Share a
 // Hedge among Transports that call the same hosts. It must not be changed or copied after
-// first use.
+// first use. See "The Tail at Scale", Dean and Barroso, 2013, and docs/behavior.md.
 //
-// Share says how many requests may be hedged, and so also when: at the latency that all but
-// a Share of the answers meet. So hedges are few by nature while latencies are steady. If a
-// host turns slow, an allowance bounds them: each answer earns a Share of a hedge, and at
-// most 10 are saved. The [Budget] is asked as well. If either refuses, the attempt goes on
-// alone. If the attempt fails beside a hedge, the hedge is awaited. Set
-// [Policy.AttemptTimeout] in case that the hedge hangs.
-//
-// Only safe methods (RFC 9110, section 9.2.1) that [Policy.Idempotent] accepts are hedged.
-// Two attempts must be able to read the body at once: there is none, it has a GetBody, or it
-// is a file. There is one hedge per request at most. It counts for [Policy.MaxAttempts]. While a
-// [Gate] has the key down or closed, there is none.
-//
-// A Hedge wraps response bodies. Two nested Transports that both hedge may have three attempts
-// under way, and each sends its Share of hedges. There are at most 4,096 keys; requests with another key are not hedged.
-//
-// See "The Tail at Scale", Dean and Barroso, 2013.
+// Share bounds how many requests are hedged, and sets the latency quantile at which they are.
+// The [Budget] is asked as well. Only safe methods (RFC 9110, section 9.2.1) are hedged, with a
+// body that two attempts can read at once. A hedge counts for [Policy.MaxAttempts]. Hedge wraps
+// response bodies. There are at most 4,096 keys. Set AttemptTimeout in case
+// both hang.
 type Hedge struct {
 	Share  float64                    // of requests that may be hedged, at most 1. 0: 0.05; negative or NaN: none
-	After  time.Duration              // hedge after this time instead of at the quantile; Share still bounds how many. 0 or less: the quantile
+	After  time.Duration              // hedge after this time and not at the quantile. 0 or less: the quantile
 	Min    time.Duration              // never sooner than this. 0: 1ms; negative: no minimum
-	Window time.Duration              // latencies of the last half to whole Window count, if 5/Share of them are answers. 0 or less: 30s
+	Window time.Duration              // how far back latencies count; it must hold 5/Share answers. 0 or less: 30s
 	Key    func(*http.Request) string // what has latencies, and an allowance, of its own. nil: URL.Host
 
 	paces   keyed.Map[pace]
@@ -61,8 +50,7 @@ const (
 )
 
 // Delay returns how long after its start an attempt of req would be hedged now, for a gauge.
-// It returns false if it would not be: req's method is not safe, or there are too few
-// answers.
+// It returns false if it would not be.
 func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	switch {
 	case h.share() == 0 || !safeMethod(req.Method):

@@ -9,19 +9,15 @@ import (
 	"strings"
 )
 
-// Idempotent reports whether req may be sent again although an attempt may have taken
-// effect. It is the default for [Policy.Idempotent].
-//
-// The methods GET, HEAD, OPTIONS, TRACE, PUT and DELETE (RFC 9110, section 9.2.2), QUERY
-// (RFC 10008), and the others that the IANA registry lists are idempotent. Names are
-// case-sensitive, and "" is GET. A request with any other method is idempotent if it has
-// an Idempotency-Key or X-Idempotency-Key header. As in net/http, an entry whose slice
-// is empty marks the request and is not sent; only empty strings do not count.
+// Idempotent is the default for [Policy.Idempotent]. It reports whether req has a method that the
+// IANA registry calls idempotent (RFC 9110, section 9.2.2), or an Idempotency-Key or
+// X-Idempotency-Key that is not "". Methods are case-sensitive, and "" is GET. An empty slice
+// counts, and is not sent.
 func Idempotent(req *http.Request) bool {
 	return idempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
 }
 
-// RandomKey returns a new key of at least 128 random bits, for [Policy.IdempotencyKey].
+// RandomKey is a [Policy.IdempotencyKey]: at least 128 random bits, as text.
 func RandomKey(*http.Request) string {
 	return rand.Text()
 }

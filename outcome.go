@@ -12,23 +12,19 @@ import (
 
 // Outcome is how a request ended. See [OutcomeOf] and [Error].
 type Outcome struct {
-	Attempts int           // attempts made; 0 if the context had ended before the first
-	Elapsed  time.Duration // from the start to the end, with the time for which a first attempt was held
-	Waited   time.Duration // the part of Elapsed in which no attempt was under way
-	Held     time.Duration // the part of Waited in which a Gate held the request
-	Hedges   int           // attempts that were sent beside another, by [Policy.Hedge]
-	HedgeWon bool          // the response is a hedge's
-	Stop     Stop          // why no further attempt was made
-	// Ambiguous is true if an attempt before the last may have taken effect: its method
-	// is not safe (RFC 9110, section 9.2.1), and it ended in an error or a 5xx that was
-	// not Unprocessed. A DELETE's 404 may be the echo of an attempt that worked.
-	Ambiguous bool
+	Attempts  int           // attempts made; 0 if the context had ended before the first
+	Elapsed   time.Duration // from the start to the end, with the time for which a first attempt was held
+	Waited    time.Duration // the part of Elapsed in which no attempt was under way
+	Held      time.Duration // the part of Waited in which a Gate held the request
+	Hedges    int           // attempts that were sent beside another, by [Policy.Hedge]
+	HedgeWon  bool          // the response is a hedge's
+	Stop      Stop          // why no further attempt was made
+	Ambiguous bool          // an attempt before the last may have taken effect: a DELETE's 404 may be its echo
 }
 
-// Stop is why no further attempt was made, for a log or the label of a metric. If
-// several reasons apply, the first of these counts: canceled (unless there is a final
-// response), final, nested, not-idempotent, attempts, body, retry-after, deadline,
-// budget.
+// Stop is why no further attempt was made, fit for a metric's label. If several apply, the first
+// counts of canceled (unless the response is final), final, nested, not-idempotent, attempts, body,
+// retry-after, deadline, budget.
 type Stop string
 
 const (
@@ -68,9 +64,8 @@ func (s Stop) reason() string {
 	return cmp.Or(string(s), "no reason was recorded")
 }
 
-// OutcomeOf returns the Outcome of the request that produced resp. It is Attempts 1 and
-// StopFinal, without times, if nothing else was recorded; OutcomeOf(nil) is zero. A
-// RoundTripper above that replaces resp.Request, or copies resp, hides the record.
+// OutcomeOf returns how the request ended that produced resp: Attempts 1 and StopFinal if nothing
+// was recorded. OutcomeOf(nil) is zero.
 func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}

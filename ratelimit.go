@@ -9,15 +9,10 @@ import (
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
-// RateLimit returns what remains of a quota, the time until there is more, and whether h
-// holds a valid limit. remaining is in units of the quota, mostly requests. reset is 0 if
-// its moment is unknown or has passed. Both are 0 without a valid limit, and saturate.
-//
-// It reads the RateLimit field (draft-ietf-httpapi-ratelimit-headers-10, a List of RFC
-// 9651). If several items are valid, the item with the least remaining counts, and then
-// with the longest reset. If the field is missing or malformed, X-RateLimit-Remaining and
-// X-RateLimit-Reset count: digits only. A reset from 10^9 on is a Unix time, from 10^12 on
-// in milliseconds. A response with an Age has no limit, since it comes from a cache.
+// RateLimit returns what remains of a quota, the time until there is more, and whether h has a
+// valid limit. reset is 0 if its moment is unknown or past. It reads the RateLimit field
+// (draft-ietf-httpapi-ratelimit-headers-10; the least remaining counts), or else
+// X-RateLimit-*. With an Age, there is none.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	// Most responses have neither field, and should pay for no more than this.
 	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]

@@ -9,14 +9,10 @@ import (
 	"time"
 )
 
-// RetryAfter returns the delay that h requests and whether it holds a valid one. The
-// delay is 0 if its moment has passed.
-//
-// It reads Retry-After-Ms and X-Ms-Retry-After-Ms (milliseconds; Azure and OpenAI
-// send them), then Retry-After (RFC 9110, section 10.2.3). The first field with a
-// valid value counts, and the longest of its lines. Numbers are digits only, and
-// saturate. A date is measured against the response's Date header, or the local clock
-// if Date is missing or invalid or there is an Age.
+// RetryAfter returns the delay that h validly requests. The delay is 0 if its moment has passed.
+// It reads Retry-After-Ms, X-Ms-Retry-After-Ms and Retry-After (RFC 9110, section 10.2.3): the
+// first valid one counts, and the longest of its lines. Numbers are digits only, and saturate. A
+// date is compared with a valid Date if there is no Age, or else with the clock.
 func RetryAfter(h http.Header) (time.Duration, bool) {
 	if len(h["Retry-After"]) == 0 && len(h["Retry-After-Ms"]) == 0 && len(h["X-Ms-Retry-After-Ms"]) == 0 {
 		return 0, false // at once: most failures have none, and each is asked more than once

@@ -1,56 +1,34 @@
-// Package retryhttp provides an http.RoundTripper that retries requests that are
-// likely to succeed if sent again, if it is safe to send them again.
+// Package retryhttp provides an http.RoundTripper that retries requests when that is likely to
+// help, and safe.
 //
 //	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
 //
-// Responses with status 408, 429 or 5xx are retried, and so are errors that a retry
-// may not meet: broken connections, timeouts, refused connections. See [Classify].
-// A request must be idempotent: GET, HEAD, OPTIONS, PUT, DELETE and the like, or any
-// request with an Idempotency-Key header. A POST without a key is sent once. See
-// [Idempotent].
+// By default, a request is sent at most 4 times, with exponential backoff and full jitter. A
+// Retry-After of up to a minute is honored. When retries end, the caller gets the last response
+// with its body unread, or an [*Error]. A [Policy] changes all of this, and [WithPolicy] changes
+// it for one request.
 //
-// By default at most 4 attempts are made, with full jitter: each wait is drawn from a
-// range that doubles from 250 ms to 30 s. A Retry-After of up to a minute is honored. A
-// [TokenBucket] bounds retries to a tenth of the successes, with a few in reserve. While a
-// host is down, a [Gate] holds its retries for up to 5 s more, and the host's successes
-// release them. A wait that would outlast the context's deadline is not begun. When retries
-// end, the caller gets the last response with its body unread, or an [*Error]. The [Policy]
-// changes all of this, [WithPolicy] for one request.
+// # What is retried
 //
-// # Hedges
+// Responses with status 408, 429 or 5xx are retried, and so are errors that a retry may not
+// meet. See [Classify]. The request must be idempotent, by its method or by an Idempotency-Key
+// header. See [Idempotent]. A [TokenBucket] bounds retries to a tenth of the successes and a few.
+// A [Gate] holds them back while a host is down.
 //
-// With a [Hedge], a second attempt is sent beside an attempt that is slow, and the first final
-// response wins. Only safe methods are hedged. It is off by default.
+// # Bodies
 //
-// # Request bodies
+// Every attempt sends the whole request body. A GetBody is used if there is one. A file is
+// read in place. Other bodies are recorded while they are sent, up to [Policy.MaxBodyBytes].
+// An io.NopCloser hides a file: set Request.Body to the file itself. A response body is handed
+// over unread, unless the Policy has BufferBytes, Resume or StallTimeout.
 //
-// Every attempt sends the whole body from its first byte. A GetBody is used if there
-// is one. An *os.File, and any body with ReadAt and Seek, is read in place from where
-// it stands; a body with Seek alone is rewound. Other bodies are recorded while they
-// are sent, up to [Policy.MaxBodyBytes]. An io.NopCloser hides what it wraps: set
-// Request.Body to the file itself. A request that no retry can follow is sent as it
-// is.
+// # Chains of RoundTrippers
 //
-// # Response bodies
+// Place signing, authentication, tracing and circuit breakers below a Transport, and caches
+// above. When Transports are nested, only the inner one retries. A reverse proxy needs a
+// [Policy.Idempotent] that looks at the method alone.
 //
-// A response is handed over at its header, and its body is not touched. Three options of
-// the Policy change that. [Policy.BufferBytes] reads small bodies within the attempt, so
-// that a body that breaks off is retried, and Classify may look into it. [Policy.Resume]
-// continues a download where it breaks off. [Policy.StallTimeout] ends a Read that gets
-// nothing. A body that ends with its connection has no length, and where it breaks off,
-// nobody can see it.
-//
-// # Other RoundTrippers
-//
-// Place signing, authentication, tracing of attempts and circuit breakers below a
-// Transport. Place caches, and what changes the request it is given, above. When
-// Transports are nested, only the inner one retries. If a RoundTripper below wraps
-// response bodies, set [Policy.AttemptTimeout], or a failed response that stalls holds
-// its connection. A reverse proxy needs a [Policy.Idempotent] that looks at the method
-// alone (RFC 9110, section 9.2.2).
-//
-// http.Transport resends some requests by itself, unseen by this package. The file
-// docs/behavior.md says when, and describes this package's behavior in detail.
+// See docs/behavior.md for details, and for what http.Transport resends by itself.
 package retryhttp
 
 import (
@@ -65,8 +43,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
-// Transport is an http.RoundTripper that retries. It is safe for concurrent use. A
-// Transport that was not made by [New] fails every request.
+// Transport is an http.RoundTripper that retries. It is made by New.
 type Transport struct {
 	base   http.RoundTripper
 	policy resolved
@@ -75,9 +52,8 @@ type Transport struct {
 	drains sync.Pool // of *drain
 }
 
-// New returns a Transport that sends attempts through base. A nil base is a pool of
-// its own with the settings of [http.DefaultTransport]. Its HTTP/2 connections are
-// pinged after 30 s of silence, and closed after another 15 s.
+// New returns a Transport that sends attempts through base. A nil base is a new pool of connections
+// like http.DefaultTransport.
 func New(base http.RoundTripper, p Policy) *Transport {
 	if base == nil {
 		base = pooled.Transport()
@@ -96,11 +72,9 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip sends req, and sends it again as the Policy allows. It returns a
-// response, whatever its status, or an [*Error]. It does not change req, and always
-// closes its body, possibly after it has returned. The caller closes the response's
-// body. With [Policy.Resume] a Read of that body may send further requests.
-// Response.Request is req, or a copy that carries the [Outcome].
+// RoundTrip sends req, and sends it again as the Policy allows. It returns a response,
+// whatever its status, or an [*Error]. It always closes the body of req, possibly after it
+// has returned. The caller closes the response's body.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || t.base == nil {
 		closeBody(req)

@@ -31,6 +31,29 @@ func ExampleNew() {
 	// Output: 200 OK
 }
 
+func ExampleNew_oneLine() {
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
+	resp, err := client.Get("https://example.com/")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+}
+
+func ExampleNew_configured() {
+	client := &http.Client{
+		Timeout: 10 * time.Second, // for all attempts together
+		Transport: retryhttp.New(nil, retryhttp.Policy{
+			MaxAttempts:    5,
+			AttemptTimeout: 2 * time.Second,
+			IdempotencyKey: retryhttp.RandomKey, // only for servers that honor the header
+			Logger:         slog.Default(),
+		}),
+	}
+	defer client.CloseIdleConnections()
+}
+
 // Every field is optional. This one sets them all.
 func ExamplePolicy() {
 	server := serverAnswering(503, 200)

@@ -35,9 +35,9 @@ func (c Class) String() string {
 // Status 408, 429 and 5xx are Retryable; any other is Final.
 //
 // An error is Final if a retry would fail the same way: the request's context has ended, the error
-// was marked by [Permanent], TLS verification failed, the host does not exist, the request is
-// invalid, the answer is not HTTP, or the request body cannot be read. An error is Unprocessed if
-// no byte was written, or the server refused the stream. Any other is Retryable.
+// was marked by [Permanent], TLS verification failed, or the host does not exist. So are errors of
+// an invalid request, an answer that is not HTTP, and reading the request body. An error is
+// Unprocessed if no byte was written, or the server refused the stream. Others are Retryable.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:

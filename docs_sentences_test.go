@@ -1,0 +1,94 @@
+package retryhttp_test
+
+import (
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const mostWords = 30 // of a sentence
+
+// The reports of measurements are made by programs, and are not read here.
+func TestDocsHaveShortSentences(t *testing.T) {
+	documents, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, document := range append(documents, "README.md", "CHANGELOG.md") {
+		if document == "docs/benchmarks.md" || document == "docs/simulation.md" {
+			continue
+		}
+		content, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, sentence := range sentences(prose(string(content))) {
+			assert.LessOrEqual(t, len(strings.Fields(sentence)), mostWords, "%s: %s", document, sentence)
+		}
+	}
+}
+
+func TestDocCommentsHaveShortSentences(t *testing.T) {
+	for _, directory := range []string{".", "otelretry", "redisbudget"} {
+		comments := docComments(t, directory)
+		require.Greater(t, len(comments), 5)
+		for _, comment := range comments {
+			for _, sentence := range sentences(comment) {
+				assert.LessOrEqual(t, len(strings.Fields(sentence)), mostWords, "%s: %s", directory, sentence)
+			}
+		}
+	}
+}
+
+// prose is a document without its code, its tables and its headings.
+func prose(document string) string {
+	document = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(document, "")
+	document = regexp.MustCompile(`(?m)^(\||#).*$`).ReplaceAllString(document, "")
+	return regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(document, "]")
+}
+
+// sentences splits a text at the ends of sentences, paragraphs and entries of lists.
+func sentences(text string) []string {
+	text = regexp.MustCompile(`(?m)^\s*- |^\t.*$`).ReplaceAllString(text, "\n\n")
+	return regexp.MustCompile(`\n\s*\n|[.!?:;]\s+`).Split(text, -1)
+}
+
+// docComments returns the comments of what a package exports.
+func docComments(t *testing.T, directory string) (comments []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(directory, "*.go"))
+	require.NoError(t, err)
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+	}
+	d, err := doc.NewFromFiles(fset, files, directory)
+	require.NoError(t, err)
+	comments = append(comments, d.Doc)
+	functions := d.Funcs
+	for _, typ := range d.Types {
+		comments = append(comments, typ.Doc)
+		functions = append(append(functions, typ.Funcs...), typ.Methods...)
+	}
+	for _, f := range functions {
+		comments = append(comments, f.Doc)
+	}
+	return comments
+}
+
+func TestPackageDocumentationIsShort(t *testing.T) {
+	out, err := exec.Command("go", "doc", "-all", ".").Output()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(out), "\n"), 350)
+}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// glance is the summary that the README has too.
+// glance is the summary, some lines of which the README has too.
 func (r *report) glance() string {
 	shown := retriers()
 	head := []string{""}

@@ -108,7 +108,7 @@ func (a *account) withdraw(now time.Time) bool {
 
 func (a *account) refund(time.Time) { a.take(-1) }
 
-// take books n tokens, whoever granted them.
+// take books n tokens, no matter which bucket granted them.
 func (a *account) take(n float64) {
 	a.own.take(n, a.s)
 	a.view.take(n)

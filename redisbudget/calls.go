@@ -49,8 +49,8 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 		}
 		return a.began.Add(a.s.interval + a.spread), true
 	}
-	// With nothing new, the process asks at once, and then after twice the time, so
-	// that it knows what the balance is before its next request fails.
+	// With nothing new, the process asks after an Interval, and then after twice the time.
+	// So it knows the balance before its next request fails.
 	idle := max(a.began.Sub(a.used), a.s.interval)
 	at = a.began.Add(idle + a.spread)
 	return at, at.Sub(a.used) <= a.s.keep
@@ -58,31 +58,31 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 
 // call makes the call that is due. It runs in a goroutine of the timer.
 func (a *account) call() {
-	if told, ok := a.beginDue(); ok {
-		a.perform(context.Background(), told, a.b.report)
+	if sent, ok := a.beginDue(); ok {
+		a.perform(context.Background(), sent, a.b.report)
 	}
 }
 
 // beginDue begins a call, if one is due now. The timer's time may have been changed when it
 // had already come.
-func (a *account) beginDue() (told unreported, ok bool) {
+func (a *account) beginDue() (sent unreported, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.calling != nil || a.silent || a.gone {
-		return told, false
+		return sent, false
 	}
 	now := time.Now()
 	a.fold(now)
 	if at, any := a.next(now); !any || at.After(now) {
 		a.arm(now)
-		return told, false
+		return sent, false
 	}
 	return a.begin(now), true
 }
 
 // begin takes what there is to report, with the lock held and all folded.
-func (a *account) begin(now time.Time) (told unreported) {
-	told, a.unreported = a.unreported, unreported{}
+func (a *account) begin(now time.Time) (sent unreported) {
+	sent, a.unreported = a.unreported, unreported{}
 	if now.Sub(a.began) < a.s.interval {
 		a.brought = now
 	}
@@ -91,32 +91,32 @@ func (a *account) begin(now time.Time) (told unreported) {
 	a.asked = false
 	a.calling = make(chan struct{})
 	a.due.Store(true)
-	return told
+	return sent
 }
 
 // perform makes a call that has begun, and then calls done. However the client ends, the
 // call ends with it: also with a panic in one of the client's hooks, or a runtime.Goexit.
-func (a *account) perform(ctx context.Context, told unreported, done func(error)) {
+func (a *account) perform(ctx context.Context, sent unreported, done func(error)) {
 	var got answer
 	err := errors.New("the client did not return")
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the client panicked: %v", v)
 		}
-		a.end(told, got, err)
+		a.end(sent, got, err)
 		done(failure(err, got))
 	}()
-	got, err = a.s.send(ctx, a.b.Client, a.key, told)
+	got, err = a.s.send(ctx, a.b.Client, a.key, sent)
 }
 
 // end books what came of a call.
-func (a *account) end(told unreported, got answer, err error) {
+func (a *account) end(sent unreported, got answer, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
 	if err != nil {
-		a.keepForLater(told, err, now)
+		a.keepForLater(sent, err, now)
 	} else {
 		a.see(got)
 	}
@@ -136,18 +136,18 @@ func (a *account) see(got answer) {
 // keepForLater keeps what a failed call should have reported. If the server may have booked
 // it all the same, deposits are not reported a second time, nor are refunds: either would
 // grant what nobody has earned.
-func (a *account) keepForLater(told unreported, err error, now time.Time) {
+func (a *account) keepForLater(sent unreported, err error, now time.Time) {
 	if !unbooked(err) {
-		told.deposits = 0
-		told.withdrawals = max(told.withdrawals, 0)
+		sent.deposits = 0
+		sent.withdrawals = max(sent.withdrawals, 0)
 	}
 	before, since := decay(now.Sub(a.began), a.s.fade)
-	told = told.faded(before)
+	sent = sent.faded(before)
 	if !a.failing { // what was done since the call began has not faded yet
 		a.unreported = a.unreported.faded(since)
 	}
-	a.unreported.deposits += told.deposits
-	a.unreported.withdrawals += told.withdrawals
+	a.unreported.deposits += sent.deposits
+	a.unreported.withdrawals += sent.withdrawals
 }
 
 // close has nothing reported any more but by reportRest, and says whether that has
@@ -181,7 +181,7 @@ func (a *account) reportRest(ctx context.Context, done func(error)) {
 		done(nil)
 		return
 	}
-	told := a.begin(time.Now())
+	sent := a.begin(time.Now())
 	a.mu.Unlock()
-	a.perform(ctx, told, done)
+	a.perform(ctx, sent, done)
 }

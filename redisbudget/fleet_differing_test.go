@@ -34,7 +34,7 @@ func (c clocks) steps(t *testing.T) (calls [][]string, granted int, balance floa
 			mu.Lock()
 			defer mu.Unlock()
 			f.engine.SetTime(time.Now().Add(shift))
-			if told := args[3:]; told[0] != "0" || told[1] != "0" {
+			if amounts := args[3:]; amounts[0] != "0" || amounts[1] != "0" {
 				calls = append(calls, slices.Clone(args[1:])) // without the script
 			}
 			return false

@@ -88,8 +88,8 @@ func (a *answering) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Body: http.NoBody, Request: req}, nil
 }
 
-// send sends a request to a host that answers with status, and returns how often it was
-// sent again, and how long all of it took.
+// send sends a request to a host that answers with status. It returns how often the request
+// was sent again, and how long all of it took.
 func (s sender) send(status int) (retries int, took time.Duration) {
 	s.base.status, s.base.attempts = status, 0
 	began := time.Now()

@@ -169,7 +169,7 @@ func TestOwnBucketHoldsWhatThisProcessHasEarned(t *testing.T) {
 	})
 }
 
-// What the shared balance has granted leaves nothing in the own bucket, and no debt there.
+// The own bucket is empty after the shared balance has granted more than it had, and in no debt.
 func TestOwnBucketIsEmptyAfterTheViewWasSpent(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1}, get(t, host)

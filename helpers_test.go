@@ -208,7 +208,7 @@ func listenTLS(t *testing.T, http2 bool, h http.HandlerFunc) (url string, base *
 // all that follow. A connection is closed when serve returns.
 func listenTCP(t *testing.T, serve ...func(net.Conn)) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", ownLoopback())
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
@@ -255,10 +255,19 @@ func readRequest(r *bufio.Reader) *http.Request {
 // refusing returns an address that nothing listens on.
 func refusing(t *testing.T) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", ownLoopback())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	return l.Addr().String()
+}
+
+// ownLoopback returns an address of the loopback network that others hardly use, where there
+// is more than one. A port of 127.0.0.1 that a test has let go may soon be another program's.
+func ownLoopback() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1:0"
+	}
+	return fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
 func say(text string) func(net.Conn) {

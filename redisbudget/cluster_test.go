@@ -25,12 +25,12 @@ func startCluster(t *testing.T) cluster {
 	var buses []string
 	for i := range 3 {
 		bus := port(freeAddr(t))
-		s := startServer(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+		s := startServer(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", loopback())
 		s.do(t, "CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
 		c.nodes, buses = append(c.nodes, s), append(buses, bus)
 	}
 	for i, s := range c.nodes[1:] {
-		c.nodes[0].do(t, "CLUSTER", "MEET", "127.0.0.1", port(s.addr), buses[i+1])
+		c.nodes[0].do(t, "CLUSTER", "MEET", loopback(), port(s.addr), buses[i+1])
 	}
 	eventually(t, func() bool {
 		for _, s := range c.nodes {
@@ -143,7 +143,7 @@ func TestASlotThatMovesTakesItsBalanceAlong(t *testing.T) {
 	spend(t, near, req, 18, far)
 	require.Equal(t, 18.0, from.tokens(t, host), "the slot moves, and the key has not")
 
-	from.do(t, "MIGRATE", "127.0.0.1", port(to.addr), balance(host), 0, 5000)
+	from.do(t, "MIGRATE", loopback(), port(to.addr), balance(host), 0, 5000)
 	asked := sent(t, to, "asking")
 	spend(t, near, req, 17, far)
 	spend(t, far, req, 16, near)

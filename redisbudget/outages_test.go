@@ -104,7 +104,7 @@ func proxyThat(fail, mend func(*proxy)) func(*testing.T) arranged {
 func failover(t *testing.T) arranged {
 	first, second := startServer(t, "--repl-diskless-sync-delay", "0"), startServer(t)
 	p := startProxy(t, first.addr)
-	second.do(t, "REPLICAOF", "127.0.0.1", port(first.addr))
+	second.do(t, "REPLICAOF", loopback(), port(first.addr))
 	replicated := func() bool {
 		return strings.Contains(second.do(t, "INFO", "replication").(string), "master_link_status:up")
 	}

@@ -5,9 +5,13 @@ package redisbudget_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,7 +59,7 @@ func startServer(t *testing.T, options ...string) *redisServer {
 func (s *redisServer) start(t *testing.T) {
 	t.Helper()
 	s.cmd = exec.Command("redis-server", append([]string{
-		"--bind", "127.0.0.1", "--port", port(s.addr), "--dir", s.dir, "--save", "", "--appendonly", "no",
+		"--bind", loopback(), "--port", port(s.addr), "--dir", s.dir, "--save", "", "--appendonly", "no",
 	}, s.options...)...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	require.NoError(t, s.cmd.Start())
@@ -118,9 +122,18 @@ func port(addr string) string {
 	return port
 }
 
+// loopback is an address that other programs hardly use, where there is more than one. A port
+// of 127.0.0.1 that is free may be taken before a server takes it.
+var loopback = sync.OnceValue(func() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1"
+	}
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+})
+
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()

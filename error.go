@@ -17,7 +17,7 @@ import (
 // [Policy.Resume] gives up. An http.Client wraps it in a *url.Error.
 type Error struct {
 	Outcome
-	Err error // the last attempt's, or that of the Read; the context's cause if it ended before the first attempt
+	Err error // the last attempt's error, or the Read's; the context's cause if it ended before the first attempt
 
 	canceled []error // on StopCanceled: the context's cause, and its Err
 }

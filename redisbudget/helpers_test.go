@@ -35,8 +35,8 @@ const (
 	rest     = 7 * time.Second        // after a use, no call is made in the Interval before and after this time
 )
 
-// engine is a server in memory, whose connections are pipes and whose clock is that of the
-// bubble, if there is one.
+// engine is a server in memory. Its connections are pipes, and its clock is the bubble's, if
+// there is a bubble.
 type engine struct {
 	*miniredis.Miniredis
 	down   atomic.Bool  // connections break before a command is sent, and none can be made

@@ -79,10 +79,10 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // set. Share one Bucket among the Transports of a process. A Bucket must not be changed or
 // copied after first use. Its methods are safe for concurrent use.
 //
-// Ratio, Burst and Window mean what they mean for a [retryhttp.TokenBucket], but for the
-// fleet as a whole: the balance holds at most max(Burst, Ratio · rate · Window) tokens,
-// where rate is that of the fleet's successes. All processes should have equal settings.
-// If they differ, each call uses the settings of its process.
+// Ratio, Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole.
+// The balance holds at most max(Burst, Ratio · rate · Window) tokens, where rate is the
+// recent rate of the fleet's successes. Set them alike in all processes: each call uses the
+// settings of its process.
 //
 // A process learns of the retries of others with its next answer. Until then it may spend
 // the balance that it last knew, so that the fleet may spend more than there is. Such a debt

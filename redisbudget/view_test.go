@@ -85,7 +85,7 @@ func TestRefundGivesATokenBackUpToTheCapacity(t *testing.T) {
 	})
 }
 
-// The books hold whoever grants: what the own bucket grants comes out of the view too.
+// A token that the own bucket grants comes out of the view too.
 func TestAnswerIsAddedToWhatWasDoneSinceItsCallBegan(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1, Window: -1}, get(t, host)

@@ -16,22 +16,21 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// otelhttp lies between beforeSpan and withinSpan, and an attempt passes through all
-// three.
+// An attempt passes through beforeSpan, otelhttp and withinSpan, in this order.
 
-// attempt is what otelhttp hides of one from the other end of itself. It is the context of
-// the attempt, and the request that has it.
+// attempt holds the state of an attempt that otelhttp does not pass on between beforeSpan and
+// withinSpan. It is the context of the attempt, and the request that has this context.
 type attempt struct {
 	context.Context
-	request http.Request // otelhttp copies the trailer, and the body fills the original
+	request http.Request // has the trailer that the body fills; otelhttp passes on a copy
 
 	op     *operation
 	number int
 	hedge  bool
-	parent trace.SpanContext // of the attempt's span
+	parent trace.SpanContext // the parent of the attempt's span
 
-	body io.ReadCloser // the response's, as the base returned it
-	span trace.Span    // nil: otelhttp made none
+	body io.ReadCloser // the response's body, as the base returned it
+	span trace.Span    // nil if otelhttp made no span
 }
 
 type attemptKey struct{}
@@ -43,7 +42,7 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// String says no more than that, for the struct has the request's header.
+// String keeps the request's headers out of logs that print the context.
 func (a *attempt) String() string { return "otelretry.attempt" }
 
 func attemptOf(ctx context.Context) *attempt {
@@ -66,8 +65,8 @@ func isHedge(ctx context.Context) bool {
 	return ok && h.Hedge()
 }
 
-// describe sets the attributes and the link of the attempt's span. If otelhttp made none,
-// because of a filter, span is the parent, and is left alone.
+// describe sets the attributes and the link of the attempt's span. If a filter keeps otelhttp
+// from making a span, span is the parent, and stays unchanged.
 func (a *attempt) describe(span trace.Span) {
 	at := span.SpanContext()
 	if at.SpanID() == a.parent.SpanID() {
@@ -90,7 +89,7 @@ func (a *attempt) describe(span trace.Span) {
 }
 
 // superseded reports whether another attempt has won. A hedge that has lost may be left to
-// finish, and then its context goes on.
+// finish, and its context does not end in that case.
 func (a *attempt) superseded() bool {
 	cause, ok := errors.AsType[interface {
 		error
@@ -99,7 +98,7 @@ func (a *attempt) superseded() bool {
 	return ok && cause.Superseded() || a.hedge && a.op.firstWon.Load()
 }
 
-// over notes on the attempt's span, which is about to end, whether another attempt has won.
+// over records on the attempt's span, which is about to end, whether another attempt has won.
 func (a *attempt) over() {
 	if a.span != nil && a.superseded() {
 		a.span.SetAttributes(supersededKey.Bool(true))
@@ -107,8 +106,8 @@ func (a *attempt) over() {
 }
 
 // fail ends the attempt's span before otelhttp sets its status to err's own text, which may
-// quote a header or a query. Nothing changes a span that has ended. It is no failure if
-// another attempt has won.
+// quote a header or a query. A span that has ended does not change. If another attempt has
+// won, err is not recorded as a failure.
 func (a *attempt) fail(err error) {
 	if a.span == nil {
 		return
@@ -120,8 +119,8 @@ func (a *attempt) fail(err error) {
 	a.span.End()
 }
 
-// timeLimit returns the error of the Transport's time limit that has ended the attempt, or
-// nil. A deadline of the caller's ends it with another error.
+// timeLimit returns the error of the Transport's time limit if that limit ended the attempt,
+// or nil. A caller's deadline ends the attempt with another error.
 func (a *attempt) timeLimit() error {
 	if cause := context.Cause(a); a.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -129,14 +128,14 @@ func (a *attempt) timeLimit() error {
 	return nil
 }
 
-// These are the attributes of spans that are this package's own.
+// These attributes of spans are this package's own.
 const (
 	hedgeKey      = attribute.Key("retryhttp.hedge")
 	supersededKey = attribute.Key("retryhttp.superseded")
 )
 
-// beforeSpan has the first attempt's span be the parent, where there is none around
-// the request.
+// beforeSpan makes the first attempt's span the parent of the others, if there is no span
+// around the request.
 type beforeSpan struct {
 	next    http.RoundTripper
 	metrics *metrics
@@ -165,16 +164,15 @@ func isConn(body io.ReadCloser) bool {
 	return ok
 }
 
-// body is a response's body above otelhttp, which itself does not mind being closed
-// while it is read.
+// body is a response's body above otelhttp, whose own body may be closed while it is read.
 type body struct {
 	io.ReadCloser
 	closableWhileRead bool
 	attempt           *attempt
 }
 
-// Close may be how a stall ends a Read. Then the stall ends the span, whichever of the two
-// gets there first.
+// Close may be called by a stall, to end a Read. Then the stall ends the span, whether Close
+// or the Read gets there first.
 func (b *body) Close() error {
 	if stall := b.attempt.timeLimit(); stall != nil {
 		b.attempt.fail(stall)
@@ -183,8 +181,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ClosableWhileRead reports whether the base's body may be closed while it is read. So
-// the drain of a response that stalls can free its connection.
+// ClosableWhileRead reports whether the base's body may be closed while it is read. If so,
+// draining a response that stalls can free its connection.
 func (b *body) ClosableWhileRead() bool { return b.closableWhileRead }
 
 // withinSpan finds the attempt's span.
@@ -202,7 +200,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer func() {
 		if !returned && made.span != nil {
 			made.over()
-			made.span.End() // the base panics, and otelhttp would not end it
+			made.span.End() // the base panicked, and otelhttp would not end the span
 		}
 	}()
 	resp, err := w.next.RoundTrip(req)
@@ -220,7 +218,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// spanBody ends the attempt's span where the response's body fails.
+// spanBody ends the attempt's span if the response's body fails.
 type spanBody struct {
 	io.ReadCloser
 	attempt *attempt
@@ -261,8 +259,8 @@ func (b *spanBody) Read(p []byte) (int, error) {
 
 type closeWriter interface{ CloseWrite() error }
 
-// conn is the body of a 101, which is a connection, and can be closed by halves as it
-// could before otelhttp wrapped it.
+// conn is the body of a 101, which is a connection. It restores the CloseWrite method, which
+// otelhttp's wrapper hides.
 type conn struct {
 	io.ReadWriteCloser
 	closeWriter

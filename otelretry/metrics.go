@@ -31,18 +31,18 @@ type metrics struct {
 	tokens   metric.Float64Gauge
 	waiting  metric.Int64Gauge
 	due      metric.Float64Gauge
-	budget   balance          // nil: it has none that can be reported
-	gate     *retryhttp.Gate  // nil: it holds nothing
-	hedge    *retryhttp.Hedge // nil: none
+	budget   balance          // nil if the Budget does not report its tokens
+	gate     *retryhttp.Gate  // nil if the Gate holds nothing
+	hedge    *retryhttp.Hedge // nil if the Policy has none
 }
 
-// balance is what a TokenBucket has, and any other Budget may have.
+// balance is implemented by TokenBucket, and may be implemented by any other Budget.
 type balance interface {
 	Tokens(*http.Request) float64
 }
 
-// newMetrics makes the instruments. One that cannot be made is there nevertheless,
-// and does nothing.
+// newMetrics makes the instruments. An instrument that cannot be made is present, and does
+// nothing.
 func newMetrics(m metric.Meter) *metrics {
 	seconds := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
 	attempts, err1 := m.Int64Histogram("retryhttp.client.call.attempts",
@@ -76,7 +76,7 @@ func newMetrics(m metric.Meter) *metrics {
 	tokens, err9 := m.Float64Gauge("retryhttp.client.budget.tokens",
 		metric.WithUnit("{token}"),
 		metric.WithDescription("Number of retries that the budget held when a request had ended."))
-	// It is no observable gauge: a Gate does not list its keys, and a callback could not
+	// This is not an observable gauge. A Gate does not list its keys, and a callback could not
 	// be unregistered when the Transport is no longer used.
 	waiting, err10 := m.Int64Gauge("retryhttp.client.gate.held",
 		metric.WithUnit("{request}"),
@@ -95,10 +95,10 @@ func newMetrics(m metric.Meter) *metrics {
 	}
 }
 
-// observe returns p with hooks that record before they call p's own.
+// observe returns p with hooks that record before they call p's own hooks.
 //
-// Each attempt is followed by one of the two. While a host is down, its requests do not
-// end: without OnRetry, the gauge of the Gate would not show that they are held.
+// One of the two hooks follows each attempt. While a host is down, its requests do not end:
+// without OnRetry, the gauge of the Gate would not show that they are held.
 func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 	onRetry, onDone := p.OnRetry, p.OnDone
 	p.OnRetry = func(a retryhttp.Attempt) {
@@ -118,7 +118,7 @@ func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 	return p
 }
 
-// share has the gauges show what the requests of t share: its Budget, its Gate and its
+// share makes the gauges show what the requests of t share: its Budget, its Gate and its
 // Hedge.
 func (m *metrics) share(t *retryhttp.Transport) {
 	p := policyOf(t)
@@ -129,9 +129,9 @@ func (m *metrics) share(t *retryhttp.Transport) {
 	m.hedge = p.Hedge
 }
 
-// policyOf returns t's Policy, whose Budget and Gate may be t's own. It asks where
-// defaults have been filled in: in an edit of the policy, for a request that is over
-// before it is sent.
+// policyOf returns t's Policy, whose Budget and Gate may be t's own. An edit of the policy
+// sees the Policy after the defaults have been filled in. So policyOf makes a request with an
+// edit and a context that has already ended.
 func policyOf(t *retryhttp.Transport) (policy retryhttp.Policy) {
 	ctx, cancel := context.WithCancel(retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) {
 		policy = *p
@@ -142,9 +142,9 @@ func policyOf(t *retryhttp.Transport) (policy retryhttp.Policy) {
 	return policy
 }
 
-// recordShared records what requests share, as req has left it.
+// recordShared records the state that requests share, as req has left it.
 func (m *metrics) recordShared(req *http.Request, attrs []attribute.KeyValue) {
-	if req.URL == nil { // which a Key may look at
+	if req.URL == nil { // a Key may look at the URL
 		return
 	}
 	server := metric.WithAttributes(attrs...)
@@ -162,8 +162,8 @@ func (m *metrics) recordShared(req *http.Request, attrs []attribute.KeyValue) {
 	}
 }
 
-// recordResumption records that an attempt is made to continue the body of req's response.
-// The measurements of the request were taken at the header of that response.
+// recordResumption records an attempt to continue the body of req's response. The other
+// measurements of the request were recorded when the header of that response arrived.
 func (m *metrics) recordResumption(req *http.Request) {
 	m.resumed.Add(req.Context(), 1, metric.WithAttributes(append(serverOf(req), methodOf(req))...))
 }
@@ -185,15 +185,15 @@ func (m *metrics) recordEnd(req *http.Request, o retryhttp.Outcome) {
 	if o.HedgeWon {
 		m.wins.Add(ctx, 1, call)
 	}
-	if o.Held > 0 { // of a first attempt, too
+	if o.Held > 0 { // also before a first attempt
 		m.held.Record(ctx, o.Held.Seconds(), call)
 	}
 	m.stops.Add(ctx, 1, metric.WithAttributes(append(attrs, stopKey.String(string(o.Stop)))...))
 }
 
-// recordHeld records how many requests with req's key are held. Another goroutine may
-// record a newer number before an older one. So a number above 0 is read again once it
-// has been recorded: the gauge is back at 0 when no request is held.
+// recordHeld records how many requests with req's key are held. Another goroutine may record a
+// newer number before an older number. So a number above 0 is read again after it has been
+// recorded: the gauge returns to 0 when no request is held.
 func (m *metrics) recordHeld(req *http.Request, server metric.RecordOption) {
 	for recorded := -1; recorded != 0; {
 		now := m.gate.Held(req)
@@ -205,13 +205,13 @@ func (m *metrics) recordHeld(req *http.Request, server metric.RecordOption) {
 	}
 }
 
-// serverOf returns server.address and server.port.
+// serverOf returns the attributes server.address and server.port.
 func serverOf(req *http.Request) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, 4)
 	if req.URL == nil {
 		return attrs
 	}
-	// Somebody may have put userinfo into the host by hand.
+	// A caller may have put userinfo into the host.
 	u := url.URL{Host: req.URL.Host[strings.LastIndexByte(req.URL.Host, '@')+1:]}
 	attrs = append(attrs, semconv.ServerAddress(u.Hostname()))
 	port, err := strconv.Atoi(u.Port())
@@ -226,7 +226,7 @@ func serverOf(req *http.Request) []attribute.KeyValue {
 	return attrs
 }
 
-// knownMethods are the methods of the semantic conventions. With any others, a
+// knownMethods are the methods of the semantic conventions. If other methods were reported, a
 // caller that chooses methods could make time series without end.
 var knownMethods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "QUERY"}
 

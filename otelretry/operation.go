@@ -10,35 +10,35 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// operation is what the attempts of one request have in common with each other, and
-// with the attempts of the requests that redirected to it. It is the context in which they
-// are made, and the request that has it. It is written to by the goroutine of the RoundTrip
-// alone, and after that by a Read that resumes the response's body. Three fields are atomic,
-// and some are behind a mutex: a hedge goes on beside these, and code that has the context
-// of the operation may make requests meanwhile.
+// operation is the state that the attempts of one request share with each other, and with the
+// attempts of the requests that redirected to it. It is the context of these attempts, and the
+// request that has this context. Only the goroutine of RoundTrip writes to it; after
+// RoundTrip, a Read that resumes the response's body does. Three fields are atomic, and some
+// are behind a mutex. A hedge may still run beside these goroutines, and code that has the
+// operation's context may make requests meanwhile.
 type operation struct {
 	context.Context
 	request http.Request
 
-	resends int               // what a first attempt counts as, more than 0 after a redirect
-	number  int               // of the first attempt, which may itself be part of another request's
-	around  trace.SpanContext // in which the request is made
+	resends int               // resend_count of the first attempt; above 0 after a redirect
+	number  int               // number of the first attempt, which may itself be part of another request's attempt
+	around  trace.SpanContext // the span around the request
 
-	handed   atomic.Pointer[handover] // at the end, if the response's request is not the caller's
-	followed atomic.Bool              // its redirect has been
+	handed   atomic.Pointer[handover] // set at the end, if the response's request is not the caller's
+	followed atomic.Bool              // the redirect has been followed
 	firstWon atomic.Bool              // the response is not a hedge's
 
-	returned bool // the RoundTrip has: other attempts resume the response's body
-	resumed  bool // by an attempt that the gauges do not show yet
+	returned bool // RoundTrip has returned; other attempts resume the response's body
+	resumed  bool // an attempt that the gauges do not show yet has resumed the body
 
 	spans spans
 }
 
-// handover is how an operation ended. The request to which it redirects goes on from there,
-// whatever is done with the body meanwhile.
+// handover is the end of an operation. A request to which the operation redirects continues
+// from there, whatever happens to the body meanwhile.
 type handover struct {
-	request     *http.Request // the response's
-	resends     int           // what the first attempt after a redirect counts as
+	request     *http.Request // the response's request
+	resends     int           // resend_count of the first attempt after a redirect
 	first, last trace.SpanContext
 }
 
@@ -51,7 +51,7 @@ func (op *operation) Value(key any) any {
 	return op.Context.Value(key)
 }
 
-// String says no more than that, for the struct has the request's header.
+// String keeps the request's headers out of logs that print the context.
 func (op *operation) String() string { return "otelretry.operation" }
 
 func operationOf(ctx context.Context) *operation {
@@ -62,7 +62,7 @@ func operationOf(ctx context.Context) *operation {
 func begin(req *http.Request) *operation {
 	ctx := req.Context()
 	if before := operationOf(ctx); before != nil && before.handedOver(ctx) {
-		ctx = before.Context // or a chain of requests would keep every response alive
+		ctx = before.Context // otherwise a chain of requests would keep every response alive
 	}
 	op := &operation{Context: ctx, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
 	op.request = *req.WithContext(op)
@@ -82,9 +82,9 @@ func (op *operation) handedOver(ctx context.Context) bool {
 	return end != nil && end.request.Context() == ctx
 }
 
-// redirecting returns the end of the operation whose response has an http.Client make
-// req, or nil. That client goes on once; a caller that sends req again makes a new request
-// of it.
+// redirecting returns the end of the operation whose response makes an http.Client send req,
+// or nil. The client follows a redirect once: a caller that sends req again makes a new
+// request.
 func redirecting(req *http.Request) *handover {
 	if req.Response == nil || req.Response.Request == nil {
 		return nil
@@ -100,7 +100,8 @@ func redirecting(req *http.Request) *handover {
 	return end
 }
 
-// end notes with which request the response to the caller's request came.
+// end records how the operation ended. A response to op's own request gets the caller's
+// request back, unless the response is a redirect.
 func (op *operation) end(resp *http.Response, caller *http.Request) {
 	outcome := retryhttp.OutcomeOf(resp)
 	op.firstWon.Store(!outcome.HedgeWon)
@@ -113,7 +114,7 @@ func (op *operation) end(resp *http.Response, caller *http.Request) {
 	op.returned = true
 }
 
-// isRedirect reports whether an http.Client goes on to another request.
+// isRedirect reports whether an http.Client continues with another request.
 func isRedirect(status int) bool {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,

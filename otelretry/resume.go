@@ -7,8 +7,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// mayResume reports whether retryhttp may have wrapped resp's body to resume it. Such a
-// body did not stay as it came, and is of the kind that Policy.Resume is for.
+// mayResume reports whether retryhttp may have wrapped resp's body to resume it. Such a body
+// is not the original body, and belongs to a response that Policy.Resume covers.
 func mayResume(req *http.Request, resp *http.Response) bool {
 	if req.Method != http.MethodGet && req.Method != "" || resp.Body == nil || isConn(resp.Body) {
 		return false
@@ -18,15 +18,15 @@ func mayResume(req *http.Request, resp *http.Response) bool {
 }
 
 // resumable is a response's body that one of its Reads may resume. No hook of the Policy is
-// called when that has ended.
+// called when the resumption has ended.
 type resumable struct {
 	io.ReadCloser
 	op      *operation
 	metrics *metrics
 }
 
-// Read has the gauges show what a resumption leaves: fewer tokens, and a request that is no
-// longer held. A resumption that is given up while it is held makes no attempt. It ends in
+// Read makes the gauges show the state after a resumption: fewer tokens, and a request that is
+// no longer held. A resumption that is given up while it is held makes no attempt, and ends in
 // an error.
 func (b *resumable) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)

@@ -7,18 +7,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// spans are the spans of an operation's attempts so far. A hedge is beside another attempt,
-// and waits until the other has its span.
+// spans holds the spans of an operation's attempts so far. A hedge runs beside another
+// attempt, and waits until that attempt has its span.
 type spans struct {
-	mu          sync.Mutex // never held while other people's code runs
+	mu          sync.Mutex // never held while users' code runs
 	first, last trace.SpanContext
-	lead        trace.SpanContext // the last one that is not a hedge's
+	lead        trace.SpanContext // the last span that is not a hedge's
 	described   int               // the number of the newest attempt whose span is known
-	awaited     chan struct{}     // closed with the next one; nil: no hedge waits
+	awaited     chan struct{}     // closed when the next span is known; nil if no hedge waits
 }
 
-// surround returns the context in which otelhttp makes the span of a: within the first
-// attempt's span, if there is none around the request.
+// surround returns the context in which otelhttp makes a's span. If there is no span around
+// the request, this is a context within the first attempt's span.
 func (op *operation) surround(ctx context.Context, a *attempt) context.Context {
 	if a.hedge {
 		op.spans.await(ctx, a.number-1)
@@ -34,7 +34,7 @@ func (op *operation) surround(ctx context.Context, a *attempt) context.Context {
 	return trace.ContextWithSpanContext(ctx, op.spans.first)
 }
 
-// add notes where an attempt's span is, if it has one, and returns the span before.
+// add records the span of an attempt, if it has one, and returns the previous span.
 func (s *spans) add(a *attempt, at trace.SpanContext) (previous trace.SpanContext) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *spans) add(a *attempt, at trace.SpanContext) (previous trace.SpanContex
 	return previous
 }
 
-// await waits for the span of the attempt with a number, which is under way.
+// await waits for the span of the attempt with this number, which is under way.
 func (s *spans) await(ctx context.Context, number int) {
 	s.mu.Lock()
 	if s.described >= number {

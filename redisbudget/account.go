@@ -7,50 +7,51 @@ import (
 	"time"
 )
 
-// account holds the books of one key in this process: the view of the shared balance, the
-// own bucket, what is to be reported, and when to call.
+// account holds the books of one key in this process. They are the view of the shared balance,
+// the own bucket, the amounts to report, and the times of calls.
 //
-// Each deposit is a success of a request, so deposits are only counted. Everything else
-// that depends on them is computed by fold.
+// Each deposit is a success of a request, so deposits are only counted. fold computes
+// everything else that depends on them.
 type account struct {
-	deposits atomic.Uint64 // ever made
-	due      atomic.Bool   // deposits are looked at soon: after a call, or before one
-	_        [48]byte      // between what each deposit writes and what the lock guards
+	deposits atomic.Uint64 // deposits ever made
+	due      atomic.Bool   // deposits will be looked at soon: after a call, or before one
+	_        [48]byte      // separates the fields that each deposit writes from the fields that the lock guards
 
 	b   *Bucket
 	s   *settings
-	key string // in Redis
+	key string // the key in Redis
 
 	mu       sync.Mutex
-	gone     bool   // it was dropped
+	gone     bool   // a was dropped
 	silent   bool   // nothing is reported any more
-	folded   uint64 // deposits that all below contains
+	folded   uint64 // deposits that the fields below include
 	foldedAt time.Time
-	used     time.Time // last, as far as is known: deposits have no clock
+	used     time.Time // the last known use; deposits have no clock
 
 	own        ownBucket
 	view       view
 	unreported unreported
 
-	timer   *time.Timer   // nil: there was no call yet
-	calling chan struct{} // closed when the call under way has ended; nil: there is none
+	timer   *time.Timer   // nil before a call was first scheduled
+	calling chan struct{} // closed when the call under way has ended; nil if there is none
 	failing bool          // the last call failed
-	asked   bool          // a Withdraw came since the last call began
-	began   time.Time     // the last call
-	brought time.Time     // the last call that was brought forward
-	spread  time.Duration // what the next regular call is put off by, so that processes spread
+	asked   bool          // a Withdraw came after the last call began
+	began   time.Time     // when the last call began
+	brought time.Time     // when the last call that was brought forward began
+	spread  time.Duration // the delay of the next regular call, so that processes spread
 }
 
-// unreported is what has not been reported. It may be a part of a success, after fading.
+// unreported holds the amounts that have not been reported. After fading, they may be
+// fractions of a success.
 type unreported struct {
 	deposits    float64
-	withdrawals float64 // less refunds
+	withdrawals float64 // minus refunds
 }
 
 func (u unreported) any() bool { return u.deposits != 0 || u.withdrawals != 0 }
 
-// faded returns u after it has lost weight. Less than a half is dropped, so that a process
-// without traffic stops calling.
+// faded returns u with its amounts multiplied by a factor. Amounts below one half are dropped,
+// so that a process without traffic stops calling.
 func (u unreported) faded(by float64) unreported {
 	u.deposits *= by
 	u.withdrawals *= by
@@ -76,13 +77,13 @@ func newAccount(b *Bucket, key string, now time.Time) *account {
 	return a
 }
 
-// silence has a report nothing any more. Its lock is held, or nobody else knows it.
+// silence ends all reports of a. The caller holds the lock, or no other goroutine knows a.
 func (a *account) silence() {
 	a.silent = true
 	a.due.Store(true)
 }
 
-// update runs f with the lock held, unless a was dropped.
+// update runs f with the lock held. If a was dropped, update reports false and does not run f.
 func (a *account) update(f func(*account, time.Time)) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,17 +118,18 @@ func (a *account) take(n float64) {
 	}
 }
 
-// noteDeposit has the deposits reported that were made while none were expected. It
+// noteDeposit schedules a report of deposits that were made while none were expected. It
 // reports false if a was dropped.
 func (a *account) noteDeposit() bool {
 	return a.update(func(*account, time.Time) {})
 }
 
-// foldEvery is after how many deposits one of them has them folded, if no call does.
+// foldEvery is the number of deposits after which one of them folds them all, if no call does.
 const foldEvery = 64
 
-// foldUnlessReported has the own bucket's rate follow the last Window also while no call
-// folds the deposits: each fold takes them as spread evenly since the one before.
+// foldUnlessReported makes the own bucket's rate follow the last Window, even while no call
+// folds the deposits. Each fold assumes that the deposits since the previous fold were spread
+// evenly.
 func (a *account) foldUnlessReported() {
 	if !a.mu.TryLock() {
 		return
@@ -138,7 +140,7 @@ func (a *account) foldUnlessReported() {
 	}
 }
 
-// drop drops a and reports true, unless a has something to report or was used lately.
+// drop drops a and reports true, unless a has something to report or was used recently.
 func (a *account) drop(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,7 +155,7 @@ func (a *account) drop(now time.Time) bool {
 	return true
 }
 
-// fold brings everything up to date with the deposits, with the lock held.
+// fold brings everything up to date with the deposits. The caller holds the lock.
 func (a *account) fold(now time.Time) {
 	total := a.deposits.Load()
 	n := float64(total - a.folded)
@@ -176,7 +178,8 @@ func (a *account) fold(now time.Time) {
 	}
 }
 
-// balance returns the tokens that decide now, with the lock held and all folded.
+// balance returns the tokens that decide now. The caller holds the lock and has folded the
+// deposits.
 func (a *account) balance(now time.Time) float64 {
 	stalled := a.calling != nil && now.Sub(a.began) > a.s.patience
 	if a.view.known && !a.failing && !stalled && !a.silent {
@@ -185,14 +188,14 @@ func (a *account) balance(now time.Time) float64 {
 	return round(a.own.tokens)
 }
 
-// round takes the error of binary fractions out of an amount: ten times 0.1 is a token.
+// round removes the error of binary fractions from an amount: ten times 0.1 is one token.
 func round(tokens float64) float64 {
 	const units = 1e9
 	return math.Round(tokens*units) / units
 }
 
-// decay returns by what an amount is multiplied after a time, and events that were spread
-// evenly over that time.
+// decay returns two factors for the end of an elapsed time. old is for an amount from its
+// beginning, and recent is for events that were spread evenly over it.
 func decay(elapsed, constant time.Duration) (old, recent float64) {
 	x := elapsed.Seconds() / constant.Seconds()
 	if x <= 0 {

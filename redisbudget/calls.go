@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// arm has the next call made when it is due, with the lock held and all folded.
+// arm schedules the next call. The caller holds the lock and has folded the deposits.
 func (a *account) arm(now time.Time) {
 	if a.calling != nil || a.silent || a.gone {
 		return
 	}
-	// A deposit counts first and looks at due then. Here it is the other way round, so
-	// that none is overlooked.
+	// A deposit is counted before it looks at due. arm clears due before it looks at the
+	// count, so that no deposit is overlooked.
 	a.due.Store(false)
 	if a.deposits.Load() != a.folded {
 		a.fold(now)
@@ -37,7 +37,7 @@ func (a *account) stopTimer() {
 	}
 }
 
-// next returns when the next call is due, if any.
+// next returns the time at which the next call is due, if any.
 func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	sinceCall := now.Sub(a.began)
 	switch {
@@ -49,22 +49,22 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 		}
 		return a.began.Add(a.s.interval + a.spread), true
 	}
-	// With nothing new, the process asks after an Interval, and then after twice the time.
-	// So it knows the balance before its next request fails.
+	// With nothing new, the process asks after an Interval, and then again after twice the
+	// time, and so on. So it knows the balance before its next request fails.
 	idle := max(a.began.Sub(a.used), a.s.interval)
 	at = a.began.Add(idle + a.spread)
 	return at, at.Sub(a.used) <= a.s.keep
 }
 
-// call makes the call that is due. It runs in a goroutine of the timer.
+// call makes the call that is due. It runs in the timer's goroutine.
 func (a *account) call() {
 	if sent, ok := a.beginDue(); ok {
 		a.perform(context.Background(), sent, a.b.report)
 	}
 }
 
-// beginDue begins a call, if one is due now. The timer's time may have been changed when it
-// had already come.
+// beginDue begins a call, if one is due now. The timer may have fired before its time was
+// changed.
 func (a *account) beginDue() (sent unreported, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,7 +80,7 @@ func (a *account) beginDue() (sent unreported, ok bool) {
 	return a.begin(now), true
 }
 
-// begin takes what there is to report, with the lock held and all folded.
+// begin takes the amounts to report. The caller holds the lock and has folded the deposits.
 func (a *account) begin(now time.Time) (sent unreported) {
 	sent, a.unreported = a.unreported, unreported{}
 	if now.Sub(a.began) < a.s.interval {
@@ -94,8 +94,8 @@ func (a *account) begin(now time.Time) (sent unreported) {
 	return sent
 }
 
-// perform makes a call that has begun, and then calls done. However the client ends, the
-// call ends with it: also with a panic in one of the client's hooks, or a runtime.Goexit.
+// perform makes a call that has begun, and then calls done. The call ends even if one of the
+// client's hooks panics or calls runtime.Goexit.
 func (a *account) perform(ctx context.Context, sent unreported, done func(error)) {
 	var got answer
 	err := errors.New("the client did not return")
@@ -109,7 +109,7 @@ func (a *account) perform(ctx context.Context, sent unreported, done func(error)
 	got, err = a.s.send(ctx, a.b.Client, a.key, sent)
 }
 
-// end books what came of a call.
+// end books the result of a call.
 func (a *account) end(sent unreported, got answer, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,16 +126,17 @@ func (a *account) end(sent unreported, got answer, err error) {
 	a.arm(now)
 }
 
-// see makes the view of an answer, and of what has happened here since its call began.
+// see makes the view from an answer, and from what has happened here since the answer's call
+// began.
 func (a *account) see(got answer) {
 	a.view = view{known: true, tokens: got.tokens, capacity: got.capacity, asked: a.began}
 	a.view.earn(a.unreported.deposits, a.s.ratio)
 	a.view.take(a.unreported.withdrawals)
 }
 
-// keepForLater keeps what a failed call should have reported. If the server may have booked
-// it all the same, deposits are not reported a second time, nor are refunds: either would
-// grant what nobody has earned.
+// keepForLater keeps the amounts that a failed call did not report. If the server may have
+// booked the call anyway, deposits and refunds are not reported a second time. Either would
+// grant tokens that were not earned.
 func (a *account) keepForLater(sent unreported, err error, now time.Time) {
 	if !unbooked(err) {
 		sent.deposits = 0
@@ -143,15 +144,15 @@ func (a *account) keepForLater(sent unreported, err error, now time.Time) {
 	}
 	before, since := decay(now.Sub(a.began), a.s.fade)
 	sent = sent.faded(before)
-	if !a.failing { // what was done since the call began has not faded yet
+	if !a.failing { // amounts since the call began have not faded yet
 		a.unreported = a.unreported.faded(since)
 	}
 	a.unreported.deposits += sent.deposits
 	a.unreported.withdrawals += sent.withdrawals
 }
 
-// close has nothing reported any more but by reportRest, and says whether that has
-// something to do.
+// close ends all reports except by reportRest, and reports whether reportRest has something to
+// do.
 func (a *account) close() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,7 +163,7 @@ func (a *account) close() bool {
 	return a.calling != nil || a.unreported.any()
 }
 
-// reportRest waits for the call under way, reports what is left, and then calls done.
+// reportRest waits for the call under way, reports the rest, and then calls done.
 func (a *account) reportRest(ctx context.Context, done func(error)) {
 	a.mu.Lock()
 	calling := a.calling

@@ -23,14 +23,14 @@ func (b *Bucket) find(key string) (*account, bool) {
 	return a.(*account), true
 }
 
-// account returns the account of a key. Keys for which there is no room share one.
+// account returns the account of a key. Keys for which there is no room share one account.
 func (b *Bucket) account(key string) *account {
 	if a, ok := b.find(key); ok {
 		return a
 	}
 	b.once.Do(b.init)
 	if time.Since(b.start) < time.Duration(b.full.Load()) {
-		return b.crowd // without the lock
+		return b.crowd // without taking the lock
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,13 +46,13 @@ func (b *Bucket) account(key string) *account {
 	if b.Client == nil || b.closed {
 		a.silence()
 	}
-	b.accounts.Store(strings.Clone(key), a) // a host is a part of a URL, which may be long
+	b.accounts.Store(strings.Clone(key), a) // a host is part of a URL, which may be long
 	b.count++
 	return a
 }
 
-// makeRoom drops the accounts that can be dropped, with b.mu held, and reports whether
-// there were any. It looks at most once per Interval.
+// makeRoom drops the accounts that can be dropped, and reports whether there is room now. It
+// looks at most once per Interval. The caller holds b.mu.
 func (b *Bucket) makeRoom(now time.Time) bool {
 	if !b.swept.IsZero() && now.Sub(b.swept) < b.settings.interval {
 		return false
@@ -68,7 +68,7 @@ func (b *Bucket) makeRoom(now time.Time) bool {
 	return b.count < maxAccounts
 }
 
-// stranger returns what account would return for a new key, and adds nothing.
+// stranger returns the account that b.account would return for a new key, but adds nothing.
 func (b *Bucket) stranger() *account {
 	b.once.Do(b.init)
 	b.mu.Lock()

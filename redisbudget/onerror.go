@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// failure is what OnError and Close are given.
+// failure returns the error for OnError and Close.
 func failure(err error, got answer) error {
 	switch {
 	case err != nil:
@@ -18,7 +18,7 @@ func failure(err error, got answer) error {
 	return nil
 }
 
-// callError is the error of a call.
+// callError is the error of a failed call.
 type callError struct{ err error }
 
 func (e *callError) Error() string {
@@ -27,29 +27,28 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.err }
 
-// withoutArguments cuts a server's error where it quotes the arguments of a command that the
-// server does not know. An argument may be a password or a key.
+// withoutArguments cuts the arguments that a server's error quotes if the server does not know
+// a command. An argument may be a password or a key.
 func withoutArguments(text string) string {
 	text, _, _ = strings.Cut(text, ", with args beginning with")
 	return text
 }
 
-// hook calls OnError.
+// hook limits the calls of OnError.
 type hook struct {
 	mu     sync.Mutex
-	called time.Time // last
+	called time.Time // when OnError was last called
 	busy   bool
 }
 
-// report calls OnError, unless it was called in this Interval, or has not returned. A
-// hook that blocks for ever would otherwise cost a goroutine in each Interval.
+// report calls OnError, unless OnError was called in this Interval, or has not returned.
+// Otherwise a hook that blocks forever would cost a goroutine in each Interval.
 func (b *Bucket) report(err error) {
 	if err == nil || b.OnError == nil || !b.hook.take(b.settings.interval) {
 		return
 	}
 	defer func() {
-		// A failure of Redis must not end the process, which is what a panic in this
-		// goroutine would do.
+		// A failure of Redis must not end the process. A panic in this goroutine would end it.
 		_ = recover()
 		b.hook.giveBack()
 	}()

@@ -1,63 +1,61 @@
-// Package redisbudget provides a [retryhttp.Budget] that many processes share through
-// Redis or Valkey.
+// Package redisbudget provides a [retryhttp.Budget] that many processes share through Redis or
+// Valkey.
 //
 //	bucket := &redisbudget.Bucket{Client: redis.NewClient(&redis.Options{Addr: "redis:6379"})}
 //	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Budget: bucket})}
 //
 // # When to use it
 //
-// A [retryhttp.TokenBucket] in each process has its own reserve. A thousand small
-// processes have a thousand reserves, and together these keep a failing service down. A
-// shared balance has one reserve for the fleet. The table has the time that a service
-// needed to recover from a collapse, in 20 simulations (median to longest; see
-// docs/simulation.md):
+// A [retryhttp.TokenBucket] in each process has its own reserve. A thousand small processes
+// have a thousand reserves, which together keep a failing service down. A shared balance has
+// one reserve for the fleet. The table shows the time that a service needed to recover from a
+// collapse, in 20 simulations (median to longest; see docs/simulation.md):
 //
 //	                               100 processes   1,000 processes
 //	TokenBucket                    17 to 19 s      97 to 101 s
 //	TokenBucket with Burst 1       9 to 11 s       24 to 27 s
-//	redisbudget.Bucket             10 to 12 s      17 to 20 s
+//	redisbudget.Bucket             10 to 12 s      17 to 19 s
 //
 // # When not to use it
 //
-// Use a TokenBucket for fewer than about 50 processes, and for processes that each send
-// many requests. Its capacity follows the rate of successes, and it needs no server.
+// Use a TokenBucket for fewer than about 50 processes, and for processes that each send many
+// requests. Its capacity follows the rate of successes, and it needs no server.
 //
 // # How it works
 //
-// Redis holds one balance per key. A process reports its successes and its retries once
-// per Interval, and is sent the balance. Between two answers, it spends from its own view
-// of the balance. No request waits for Redis. While Redis does not answer, a bucket in
-// memory with a Burst of 1 decides, and the shared balance decides again after the next
-// answer.
+// Redis holds one balance per key. A process reports its successes and its retries once per
+// Interval, and receives the balance. Between two answers, the process spends from its own
+// view of the balance. No request waits for Redis. While Redis does not answer, a bucket in
+// memory with a Burst of 1 decides. The shared balance decides again after the next answer.
 //
-// A process makes at most two calls in an Interval for each key. It asks more and more
-// seldom when it is idle, and stops after ten Windows or Intervals, whichever is longer.
-// While calls fail, it goes on until what it cannot report has faded, with the Window as
-// time constant.
+// A process makes at most two calls in an Interval for each key. An idle process asks less and
+// less often, and stops after ten Windows or Intervals, whichever is longer. While calls fail,
+// the process continues until the unreported amounts have faded, with the Window as time
+// constant.
 //
 // # Setting up Redis
 //
 // Redis 5 or later, Valkey, and Redis Cluster work. Each balance is a hash with the fields
-// tokens, rate and at, under the key Prefix:{key}. The hash expires when it is unused for
-// ten Windows or Intervals. The balance needs no persistence: a balance that is lost starts at
-// Burst. Use an instance whose eviction policy spares keys that are in use, or none.
+// tokens, rate and at, under the key Prefix:{key}. The hash expires when it is unused for ten
+// Windows or Intervals. The balance needs no persistence: a balance that is lost starts at
+// Burst. Use an instance without an eviction policy, or with a policy that spares keys in use.
 //
-// The following rule of an access control list is enough, with the default Prefix. A
-// client of a Cluster also needs +cluster|slots.
+// With the default Prefix, the following rule of an access control list is enough. A client of
+// a Cluster also needs +cluster|slots.
 //
 //	ACL SETUSER retries on >password ~retryhttp:* +evalsha +eval +hmget +hset +pexpire +time
 //
-// The Client must have dial, read and write timeouts, as clients of go-redis have by
-// default. After an outage, the balance decides again within the read timeout and an
-// Interval. These cases take longer: each broken connection in the Client's pool costs one
-// call, and after PoolSize failed dials go-redis dials once a second.
+// The Client must have dial, read and write timeouts, as clients of go-redis have by default.
+// After an outage, the balance decides again within the read timeout and an Interval. Two
+// cases take longer. Each broken connection in the Client's pool costs one call. After
+// PoolSize failed dials, go-redis dials once a second.
 //
 // # What to monitor
 //
 // Count the calls of OnError. After a failed call, the process decides alone until the next
 // answer. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
-// tokens shows the balance, which is negative after the fleet has spent more than it had.
-// go-redis logs failed dials itself, see redis.SetLogger.
+// tokens shows the balance. The balance is negative after the fleet has spent more than it
+// had. go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
 
 import (
@@ -75,49 +73,49 @@ import (
 
 var _ retryhttp.Budget = (*Bucket)(nil)
 
-// Bucket is a [retryhttp.Budget] whose tokens many processes share. Only Client must be
-// set. Share one Bucket among the Transports of a process. A Bucket must not be changed or
-// copied after first use. Its methods are safe for concurrent use.
+// Bucket is a [retryhttp.Budget] whose tokens many processes share. Only Client must be set.
+// Share one Bucket among the Transports of a process. A Bucket must not be changed or copied
+// after first use. Its methods are safe for concurrent use.
 //
-// Ratio, Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole.
-// The balance holds at most max(Burst, Ratio · rate · Window) tokens, where rate is the
-// recent rate of the fleet's successes. Set them alike in all processes: each call uses the
+// Ratio, Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole. The
+// balance holds at most max(Burst, Ratio · rate · Window) tokens, where rate is the recent
+// rate of the fleet's successes. Set these fields alike in all processes: each call uses the
 // settings of its process.
 //
-// A process learns of the retries of others with its next answer. Until then it may spend
-// the balance that it last knew, so that the fleet may spend more than there is. Such a debt
-// is booked, at most as high as the capacity. The fleet has to earn it before its next retry.
+// A process learns of other processes' retries with its next answer. Until then it may spend
+// the balance that it last knew, so the fleet may overspend. The debt is booked, up to the
+// capacity, and the fleet must earn it before its next retry.
 type Bucket struct {
 	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
-	Prefix   string                     // of the keys in Redis, which are Prefix:{key}. "": "retryhttp"
+	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}. "": "retryhttp"
 	Ratio    float64                    // retries earned by each success. 0: 0.1; negative or NaN: none
-	Burst    int                        // tokens at the start, and the least room. 0: 20; negative: none
-	Window   time.Duration              // room for what this long at the fleet's rate earns. 0: 20s; negative: none
-	Interval time.Duration              // between the calls of a process in use. 0 or less: 1s
-	Key      func(*http.Request) string // which balance a request draws on. nil: one per URL.Host
+	Burst    int                        // tokens at the start, and the least capacity. 0: 20; negative: none
+	Window   time.Duration              // capacity for the tokens earned in this time at the fleet's rate. 0: 20s; negative: none
+	Interval time.Duration              // time between the calls of a process in use. 0 or less: 1s
+	Key      func(*http.Request) string // the balance that a request draws on. nil: one per URL.Host
 
-	// OnError, if not nil, is called after a call has failed, at most once per Interval and
-	// never twice at a time. It runs in the background: it may block. Its panic is dropped.
-	// The error unwraps to the Client's. Its text has neither a password nor a key, unless a
-	// hook of the Client adds one.
+	// OnError, if not nil, is called after a failed call, at most once per Interval and never
+	// concurrently. It runs in the background, so it may block. Its panic is dropped. The
+	// error wraps the Client's error, if there is one. Its text contains neither a password
+	// nor a key, unless a hook of the Client adds one.
 	OnError func(error)
 
 	once     sync.Once
 	settings settings
 	accounts sync.Map // string to *account; its Load takes no lock
 	start    time.Time
-	crowd    *account     // of all keys for which there is no room
+	crowd    *account     // shared by all keys for which there is no room
 	full     atomic.Int64 // how long after start there is no room for further accounts
 
 	mu     sync.Mutex // serializes changes to accounts' set of keys
-	count  int        // of accounts; guarded by mu
-	swept  time.Time  // when accounts were last looked through; guarded by mu
+	count  int        // number of accounts; guarded by mu
+	swept  time.Time  // when makeRoom last looked through accounts; guarded by mu
 	closed bool       // guarded by mu
 
 	hook hook
 }
 
-// Withdraw takes a token, or reports false if there is less than one.
+// Withdraw takes a token, or reports false if there is less than one token.
 func (b *Bucket) Withdraw(req *http.Request) (granted bool) {
 	b.update(req, func(a *account, now time.Time) { granted = a.withdraw(now) })
 	return granted
@@ -140,12 +138,12 @@ func (b *Bucket) Deposit(req *http.Request) {
 		if a.due.Load() || a.noteDeposit() {
 			return
 		}
-		// The account was dropped in between, and the deposit with it.
+		// The account was dropped meanwhile, and the deposit with it.
 	}
 }
 
-// Tokens returns what req could draw on now, as far as this process knows, for a gauge. A
-// debt is 0 tokens. Tokens makes no call.
+// Tokens returns the tokens that req could draw on now, as known to this process, for a gauge.
+// A debt is 0 tokens. Tokens makes no call.
 func (b *Bucket) Tokens(req *http.Request) float64 {
 	a, ok := b.find(b.key(req))
 	if !ok {
@@ -158,13 +156,13 @@ func (b *Bucket) Tokens(req *http.Request) float64 {
 	return max(a.balance(now), 0)
 }
 
-// Close reports to Redis what is not yet reported, and waits for it, for at most a second.
-// It returns an error if that failed, which matches go-redis's error or
-// context.DeadlineExceeded. After Close, the process decides alone, and no call is made.
-// A second Close returns nil. Close does not close the Client.
+// Close sends unreported amounts to Redis, and waits at most a second. If that fails, the
+// error matches go-redis's error, if there is one, or context.DeadlineExceeded. After Close,
+// the process decides alone, and makes no call. A second Close returns nil. Close does not
+// close the Client.
 //
-// Close is worth calling in a process that lives for seconds. In any other process, no
-// resource depends on it: a Bucket that is no longer used stops calling.
+// Call Close in a process that lives for seconds. In any other process, no resource depends on
+// Close: a Bucket that is no longer used stops calling.
 func (b *Bucket) Close() error {
 	if !b.markClosed() {
 		return nil
@@ -199,7 +197,7 @@ func (b *Bucket) Close() error {
 	return first
 }
 
-// markClosed reports whether b was open.
+// markClosed marks b as closed, and reports whether b was open.
 func (b *Bucket) markClosed() bool {
 	b.once.Do(b.init)
 	b.mu.Lock()
@@ -209,8 +207,8 @@ func (b *Bucket) markClosed() bool {
 	return !was
 }
 
-// update runs f on req's account, with its lock held. An account that was dropped in
-// between no longer counts.
+// update runs f on req's account, with the account's lock held. It looks for the account again
+// if that was dropped meanwhile.
 func (b *Bucket) update(req *http.Request, f func(*account, time.Time)) {
 	key := b.key(req)
 	for !b.account(key).update(f) {

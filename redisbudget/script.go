@@ -13,12 +13,12 @@ import (
 )
 
 // script books a call and returns the balance. It computes what retryhttp.TokenBucket
-// computes, on the server's clock, which is the only one that all processes share.
+// computes, with the server's clock, which is the only clock that all processes share.
 //
-// Numbers are strings in both directions: a Lua number in a reply is cut to an integer. A
-// clock that was set back gives 0 seconds once. All is computed before HSET, which is
-// the only write that may be refused, so that an error means that nothing was booked. An
-// error of PEXPIRE comes later, and so it is returned beside the balance.
+// Numbers are strings in both directions, because Redis cuts a Lua number in a reply to an
+// integer. A clock that was set back gives 0 seconds once. Everything is computed before HSET,
+// which is the only write that may be refused, so an error means that nothing was booked. An
+// error of PEXPIRE comes later, so it is returned beside the balance.
 const script = `
 local function finite(s)
 	local x = tonumber(s)
@@ -53,13 +53,14 @@ var scriptSHA = func() string {
 	return hex.EncodeToString(sum[:])
 }()
 
-// answer is what the server says the balance is.
+// answer is the server's reply: the balance.
 type answer struct {
 	tokens, capacity float64
-	expiry           string // why the balance does not expire; "": it does
+	expiry           string // why the balance does not expire; "" if it does
 }
 
-// send makes a call of the script, which it sends along if the server does not know it.
+// send makes a call of the script. It sends the script's text only if the server does not know
+// the script.
 func (s *settings) send(ctx context.Context, client redis.UniversalClient, key string, u unreported) (answer, error) {
 	reply, err := s.eval(ctx, client, "evalsha", scriptSHA, key, u)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -83,15 +84,15 @@ func (s *settings) eval(
 	return cmd.Slice()
 }
 
-// unrepeated is a command that go-redis does not send again after an error: the server may have
-// booked it, and would book it twice.
+// unrepeated is a command that go-redis does not send again after an error. The server may
+// have booked the command, and would book it twice.
 type unrepeated struct{ *redis.Cmd }
 
 func (unrepeated) NoRetry() bool { return true }
 
 func text(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 
-// parse reads an answer. No balance beyond the capacity is believed.
+// parse reads an answer. It limits the balance to the capacity.
 func parse(reply []any) (answer, error) {
 	if len(reply) == 3 {
 		tokens, ok1 := number(reply[0])
@@ -111,7 +112,7 @@ func number(v any) (float64, bool) {
 	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
 }
 
-// unbooked reports whether a call that failed with err was certainly not booked: the
+// unbooked reports whether a call that failed with err was certainly not booked. Then the
 // server answered with an error, or the call was not sent.
 func unbooked(err error) bool {
 	if _, ok := errors.AsType[redis.Error](err); ok {

@@ -11,20 +11,20 @@ const (
 	defaultInterval = time.Second
 	defaultWindow   = 20 * time.Second
 	minPatience     = 50 * time.Millisecond
-	maxInterval     = math.MaxInt64 / 20 // 14 years, which can be added to without overflowing
+	maxInterval     = math.MaxInt64 / 20 // 14 years; sums do not overflow
 )
 
-// settings are a Bucket's, with the defaults filled in.
+// settings holds a Bucket's settings, with the defaults filled in.
 type settings struct {
 	prefix   string
 	ratio    float64
 	burst    float64
-	window   time.Duration // 0: no room beyond burst
+	window   time.Duration // 0: no capacity beyond burst
 	interval time.Duration
-	fade     time.Duration // time constant with which what cannot be reported loses weight
+	fade     time.Duration // time constant with which unreported amounts fade while calls fail
 	keep     time.Duration // how long a balance outlives its last use
 	patience time.Duration // how long a call may take before the own bucket decides
-	retire   time.Duration // after how long without use an account may be dropped
+	retire   time.Duration // time without use after which an account may be dropped
 }
 
 func (b *Bucket) resolve() settings {
@@ -38,7 +38,7 @@ func (b *Bucket) resolve() settings {
 	if !(s.ratio > 0) {
 		s.ratio = 0
 	}
-	s.ratio = min(s.ratio, math.MaxInt32) // beyond all sense, and far from overflowing
+	s.ratio = min(s.ratio, math.MaxInt32) // absurdly large, and far from overflowing
 	if s.interval <= 0 {
 		s.interval = defaultInterval
 	}
@@ -50,7 +50,7 @@ func (b *Bucket) resolve() settings {
 	return s
 }
 
-// times multiplies, and saturates.
+// times returns n times d, or the largest Duration if that overflows.
 func times(n int, d time.Duration) time.Duration {
 	if d > math.MaxInt64/time.Duration(n) {
 		return math.MaxInt64

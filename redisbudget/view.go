@@ -2,19 +2,19 @@ package redisbudget
 
 import "time"
 
-// view is what this process knows of the shared balance.
+// view is the shared balance as this process knows it.
 type view struct {
-	known    bool // there was an answer
+	known    bool // an answer has come
 	tokens   float64
-	capacity float64   // at the last answer
-	asked    time.Time // when its call was sent
-	cut      bool      // it was too old
+	capacity float64   // the capacity at the last answer
+	asked    time.Time // when the call of the last answer was sent
+	cut      bool      // the view was too old, and age has cut it
 }
 
-// maxViewAge is after how many Intervals a view is worth one token at the most.
+// maxViewAge is the age, in Intervals, after which a view is worth at most one token.
 const maxViewAge = 10
 
-// earn adds successes of this process, at once.
+// earn adds successes of this process immediately.
 func (v *view) earn(n, ratio float64) {
 	v.tokens = min(v.tokens+ratio*n, v.capacity)
 }
@@ -23,8 +23,8 @@ func (v *view) take(n float64) {
 	v.tokens = min(v.tokens-n, v.capacity)
 }
 
-// age cuts a view that is old. It is cut once: if the limit were compared with each
-// Withdraw, all of an old view would be granted one by one.
+// age cuts an old view to one token, once. If each Withdraw applied this limit, it would grant
+// all of an old view token by token.
 func (v *view) age(now time.Time, interval time.Duration) {
 	if v.known && !v.cut && now.Sub(v.asked) > times(maxViewAge, interval) {
 		v.cut = true
@@ -32,16 +32,16 @@ func (v *view) age(now time.Time, interval time.Duration) {
 	}
 }
 
-// ownBucket is a retryhttp.TokenBucket's arithmetic with a Burst of 1, which decides while
-// the shared balance is not known. It is no TokenBucket, since that would have to count
-// each success once more.
+// ownBucket does a retryhttp.TokenBucket's arithmetic with a Burst of 1, and decides while the
+// shared balance is not known. It is not a TokenBucket, because a TokenBucket would have to
+// count each success a second time.
 type ownBucket struct {
 	tokens float64
 	burst  float64
 	rate   float64 // the mean of successes per second
 }
 
-// earn adds successes that were spread evenly over a time.
+// earn adds successes that were spread evenly over the elapsed time.
 func (o *ownBucket) earn(n float64, elapsed time.Duration, s *settings) {
 	if s.window > 0 {
 		old, recent := decay(elapsed, s.window)
@@ -50,7 +50,8 @@ func (o *ownBucket) earn(n float64, elapsed time.Duration, s *settings) {
 	o.tokens = min(o.tokens+s.ratio*n, o.capacity(s))
 }
 
-// take spends tokens, or gives them back. What the shared balance granted is not owed here.
+// take spends tokens, or gives them back if n is negative. Tokens that the shared balance
+// granted are not owed here.
 func (o *ownBucket) take(n float64, s *settings) {
 	o.tokens = min(max(o.tokens-n, 0), o.capacity(s))
 }

@@ -1,6 +1,5 @@
-// Budget shows a total outage, and what a budget makes of it: retries die out,
-// and the server that tries to come back meets the usual load and not four
-// times as much.
+// Budget shows a total outage without and with a budget. With a budget, retries die out, and a
+// server that tries to come back meets the usual load, not four times as much.
 package main
 
 import (
@@ -23,8 +22,8 @@ func run() error {
 	if err := outage("without a budget", retryhttp.Unlimited{}); err != nil {
 		return err
 	}
-	// A Policy without a Budget has the same: 5 retries in reserve, and one more for
-	// every 10 successes.
+	// A Policy without a Budget has the same: 5 retries in reserve, and one more for every 10
+	// successes.
 	return outage("with a budget", &retryhttp.TokenBucket{})
 }
 
@@ -39,9 +38,9 @@ func outage(how string, budget retryhttp.Budget) error {
 	stops := make(map[retryhttp.Stop]int)
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		MaxAttempts: 4,
-		Backoff:     retryhttp.Constant(0), // for the example's sake: it does not wait
+		Backoff:     retryhttp.Constant(0), // no waits, to make the example fast
 		Budget:      budget,
-		OnDone:      func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops[o.Stop]++ }, // one request at a time, so no lock
+		OnDone:      func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops[o.Stop]++ }, // needs no lock: one request at a time
 	})}
 	defer client.CloseIdleConnections()
 
@@ -51,7 +50,7 @@ func outage(how string, budget retryhttp.Budget) error {
 		if err != nil {
 			return err
 		}
-		resp.Body.Close() // a 503: the budget refuses retries, and the response comes back
+		resp.Body.Close() // a 503: no further retry is allowed, and the response is returned
 	}
 	fmt.Printf("%s: %.2f attempts per request, gave up at MaxAttempts: %d, for the budget: %d\n",
 		how, float64(hits.Load())/requests, stops[retryhttp.StopAttempts], stops[retryhttp.StopBudget])

@@ -1,5 +1,5 @@
-// Download shows a file of 64 MiB whose connection breaks ten times. The body that the
-// caller reads continues where it broke off. No byte is fetched twice.
+// Download shows a download of 64 MiB whose connection breaks ten times. The body that the
+// caller reads continues after each break. No byte is fetched twice.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 const (
 	size = 64 << 20
 	cuts = 10
-	part = 6_500_000 // bytes that come before each cut
+	part = 6_500_000 // bytes before each cut
 )
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 func run() error {
 	var requests, sent atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("ETag", `"v1"`) // Resume needs a strong one, or an old Last-Modified
+		w.Header().Set("ETag", `"v1"`) // Resume needs a strong ETag, or an old Last-Modified
 		counted := &limited{ResponseWriter: w, left: size + 1, sent: &sent}
 		if requests.Add(1) <= cuts {
 			counted.left = part
@@ -45,8 +45,8 @@ func run() error {
 		StallTimeout: 10 * time.Second, // a connection that goes silent is a break, too
 		Backoff:      retryhttp.Constant(10 * time.Millisecond),
 		// Each resumption costs a token, and one download earns next to none. The default
-		// bucket has 5 at the start. The default MaxAttempts is enough: it counts only the
-		// attempts in a row that bring less than 1 MiB.
+		// bucket has 5 tokens at the start. The default MaxAttempts is enough, because it
+		// counts only consecutive attempts that bring less than 1 MiB.
 		Budget: &retryhttp.TokenBucket{Burst: 2 * cuts},
 		OnRetry: func(a retryhttp.Attempt) {
 			fmt.Printf("%v after %8d bytes: resuming\n", a.Err, a.Offset)
@@ -59,7 +59,7 @@ func run() error {
 	}
 	defer resp.Body.Close()
 	got := sha256.New()
-	n, err := io.Copy(got, resp.Body) // it knows nothing of the breaks
+	n, err := io.Copy(got, resp.Body) // the caller does not notice the breaks
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func run() error {
 	return nil
 }
 
-// limited closes the connection after a number of bytes, which arrive.
+// limited closes the connection after a number of bytes. These bytes arrive.
 type limited struct {
 	http.ResponseWriter
 	left int
@@ -92,8 +92,8 @@ func (w *limited) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// content is a file whose bytes follow from their positions, so that nobody keeps it in
-// memory. A byte that is lost, or comes twice, changes its SHA-256.
+// content is a file whose bytes are computed from their positions, so that the file is not
+// kept in memory. A lost or repeated byte changes its SHA-256.
 type content struct{}
 
 func (content) ReadAt(p []byte, off int64) (int, error) {

@@ -1,5 +1,5 @@
-// Hedge shows the latencies of requests to a server that is slow now and then: without a
-// Hedge, and with a second attempt beside each one that is slow.
+// Hedge shows the latencies of requests to a server that is slow now and then. It compares a
+// client without a Hedge to a client that sends a second attempt beside each slow attempt.
 package main
 
 import (
@@ -21,8 +21,8 @@ import (
 
 const (
 	requests = 1000
-	interval = 2 * time.Millisecond // between requests, which do not wait for each other
-	every    = 50                   // one in so many requests is slow
+	interval = 2 * time.Millisecond // time between requests, which do not wait for each other
+	every    = 50                   // one request in this many is slow
 	slow     = time.Second
 )
 
@@ -31,8 +31,8 @@ func main() {
 	fmt.Fprintln(table, "\tp50\tp99\tp99.9\tmore attempts")
 	if err := errors.Join(
 		measure(table, "without a Hedge", nil),
-		// Without After, the slowest 5 in 100 requests would be hedged. A fixed time makes
-		// the output the same each time.
+		// Without After, the Hedge would hedge the slowest 5 in 100 requests. A fixed time
+		// makes the output the same in each run.
 		measure(table, "with a Hedge", &retryhttp.Hedge{After: 100 * time.Millisecond}),
 		table.Flush(),
 	); err != nil {
@@ -69,7 +69,7 @@ func measure(table io.Writer, how string, hedge *retryhttp.Hedge) error {
 	return errors.Join(errs...)
 }
 
-// slowAtFirst is the server. Another attempt finds it quick.
+// slowAtFirst is the server. It answers a second attempt of the same request at once.
 func slowAtFirst() http.Handler {
 	var attempts [requests]atomic.Int32
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,8 +92,7 @@ func get(client *http.Client, url string) error {
 	return resp.Body.Close()
 }
 
-// rough says roughly what a latency is. A machine that is busy with other work may take its
-// time.
+// rough returns a rough bound of a latency, because a busy machine may add to the latency.
 func rough(latency time.Duration) string {
 	for _, limit := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, slow} {
 		if latency < limit {
@@ -103,8 +102,8 @@ func rough(latency time.Duration) string {
 	return slow.String() + " and more"
 }
 
-// share says roughly how many of the requests were hedged. A Hedge has one hedge to begin
-// with, and its Share is a twentieth.
+// share returns roughly the share of hedged requests. A Hedge starts with one hedge, and its
+// Share is a twentieth.
 func share(hedges int32) string {
 	switch {
 	case hedges == 0:

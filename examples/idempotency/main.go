@@ -1,5 +1,6 @@
-// Idempotency shows a payment whose answer gets lost. Without a key it is not
-// repeated, for it may have been made. With a key it is, and made once.
+// Idempotency shows a payment whose response is lost. Without a key, the payment is not
+// repeated, because it may have been made. With a key, the request is repeated, and the
+// payment is made once.
 package main
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// bank charges, and then fails to say so. A request with a key that it has seen
-// gets the stored answer, and charges nothing.
+// bank makes a charge, but fails to confirm it. A request with a known key gets the stored
+// receipt, and charges nothing.
 type bank struct {
 	mu       sync.Mutex
 	charges  int
@@ -52,8 +53,8 @@ func run() error {
 	if err := pay(b, server.URL, "no key", retryhttp.Policy{Backoff: backoff}); err != nil {
 		return err
 	}
-	// One key for each request, the same on all its attempts. This is for
-	// servers that honor it: another would charge twice.
+	// Each request has one key, which all its attempts share. Use keys only for servers that
+	// honor them: any other server would charge twice.
 	return pay(b, server.URL, "a key", retryhttp.Policy{Backoff: backoff, IdempotencyKey: retryhttp.RandomKey})
 }
 

@@ -1,5 +1,4 @@
-// Observe shows what a Transport reports: records for a log, and calls that feed
-// metrics.
+// Observe shows what a Transport reports: records for a log, and calls that feed metrics.
 package main
 
 import (
@@ -37,8 +36,8 @@ func run() error {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 
-	// Any metrics will do that are safe for concurrent use. A Stop makes a good
-	// label: there are nine.
+	// Any metrics work if they are safe for concurrent use. A Stop makes a good label, because
+	// there are only nine.
 	retries, outcomes := expvar.NewMap("retries"), expvar.NewMap("outcomes")
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		MaxAttempts: 3,
@@ -56,7 +55,7 @@ func run() error {
 
 	for _, r := range []struct{ method, path string }{
 		{http.MethodGet, "/flaky"},
-		{http.MethodGet, "/down?token=secret"}, // what follows the path is not logged
+		{http.MethodGet, "/down?token=secret"}, // the query is not logged
 		{http.MethodPost, "/down"},
 	} {
 		req, err := http.NewRequest(r.method, server.URL+r.path, nil)
@@ -74,7 +73,7 @@ func run() error {
 	return nil
 }
 
-// steady leaves out what differs from run to run: times, and the server's port.
+// steady removes the attributes that differ from run to run: times, and the server's port.
 func steady(_ []string, a slog.Attr) slog.Attr {
 	switch a.Key {
 	case slog.TimeKey, "elapsed", "wait", "waited", "held":

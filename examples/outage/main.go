@@ -34,7 +34,7 @@ func main() {
 
 func outage(how string, gate *retryhttp.Gate) error {
 	fmt.Fprintf(os.Stderr, "%s: %d requests, %d a second\n", how, requests, perSecond)
-	// Systems take ports for outgoing connections from a range above this one. A port from
+	// Systems take ports for outgoing connections from a range above this port. A port from
 	// that range might be in use when the server starts again.
 	address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
 	server, err := serve(address)
@@ -44,7 +44,7 @@ func outage(how string, gate *retryhttp.Gate) error {
 
 	var mu sync.Mutex
 	var hit, lost, failures int
-	var held time.Duration // the longest
+	var held time.Duration // the longest time that a Gate held a request
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		// The default bucket holds nearly as many tokens after a minute at this rate.
 		Budget: &retryhttp.TokenBucket{Burst: 0.1 * perSecond * 20},

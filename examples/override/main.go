@@ -1,5 +1,5 @@
-// Override shows how one request gets a policy of its own through its context,
-// while the client and its connections are shared with all the others.
+// Override shows how one request gets its own policy through its context. All requests share
+// the client and its connections.
 package main
 
 import (
@@ -34,14 +34,14 @@ func run() error {
 		return err
 	}
 
-	// A health check wants to know how things are now.
+	// A health check needs the current state, so it does not retry.
 	once := retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
 	if err := get(once, client, server.URL, "health check"); err != nil {
 		return err
 	}
 
-	// Edits nest: this one sees what the outer one, made first, has left, and
-	// the rest as the client has it.
+	// Edits nest: this edit sees the result of the outer edit, which was made first. All other
+	// fields come from the client's Policy.
 	patient := retryhttp.WithPolicy(once, func(p *retryhttp.Policy) {
 		p.MaxAttempts += 3
 		p.Backoff = retryhttp.Constant(0)

@@ -1,6 +1,6 @@
-// Permanent shows a circuit breaker below a Transport. The breaker marks its
-// refusals as Permanent, and so they are not retried: waiting for a breaker
-// that stays open for longer than any backoff would be in vain.
+// Permanent shows a circuit breaker below a Transport. The breaker marks its refusals as
+// Permanent, so they are not retried. Retries would be in vain, because the breaker stays open
+// for longer than any backoff.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 
 var errOpen = errors.New("circuit breaker is open")
 
-// breaker refuses requests for a while after too many failures in a row. It
-// stands for a real one, which is wrapped in the same few lines.
+// breaker refuses requests for a while after too many consecutive failures. It stands in for a
+// real circuit breaker, which is wrapped in the same few lines.
 type breaker struct {
 	base      http.RoundTripper
 	threshold int
@@ -33,7 +33,7 @@ type breaker struct {
 func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if b.isOpen() {
 		if req.Body != nil {
-			req.Body.Close() // a RoundTripper always does
+			req.Body.Close() // a RoundTripper always closes the body
 		}
 		return nil, retryhttp.Permanent(errOpen)
 	}

@@ -1,5 +1,5 @@
-// Quickstart shows a request that succeeds at the third attempt, against a
-// server that is down at first and then asks to be left alone for a second.
+// Quickstart shows a request that succeeds at the third attempt. The server is down at first,
+// and then asks the client to wait for a second.
 package main
 
 import (
@@ -35,7 +35,7 @@ func run() error {
 	}))
 	defer server.Close()
 
-	// The zero Policy would do. OnRetry only looks on.
+	// The zero Policy would be enough. OnRetry only observes.
 	timeline := timeline{start: time.Now()}
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{OnRetry: timeline.retry})}
 
@@ -54,9 +54,8 @@ func run() error {
 	return timeline.err
 }
 
-// timeline prints what happens, and when it does so at the earliest: how long
-// exactly a wait is, chance decides, so that clients that failed together do not
-// come back together.
+// timeline prints each event, and the earliest time at which it may happen. The exact length
+// of a wait is random, so that clients that failed together do not return together.
 type timeline struct {
 	start    time.Time
 	earliest time.Duration

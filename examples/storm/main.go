@@ -1,6 +1,6 @@
-// Storm shows what a busy client does to a server that fails for a moment: with and
-// without jitter, a budget, and the Gate. It is real: sockets on loopback, and a server
-// that can do so much a second and turns the rest away.
+// Storm shows what a busy client does to a server that fails for a moment: with and without
+// jitter, a budget, and the Gate. The sockets are real, on loopback. The server handles a
+// limited number of requests a second, and rejects the rest.
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	interval = 2 * time.Millisecond    // between requests, which do not wait for each other
-	service  = 1250 * time.Microsecond // so that the server can do 800 requests a second
-	queue    = 100 * time.Millisecond  // the longest that the server lets a request wait
-	requests = 1400                    // which takes 2.8 s
-	stall    = 300 * time.Millisecond  // when the server stalls,
-	down     = 450 * time.Millisecond  // when it turns away all who wait and all who come,
-	up       = 950 * time.Millisecond  // and when it is well again
+	interval = 2 * time.Millisecond    // time between requests, which do not wait for each other
+	service  = 1250 * time.Microsecond // time per request; the server can serve 800 requests a second
+	queue    = 100 * time.Millisecond  // the longest that a request may wait in the server
+	requests = 1400                    // these take 2.8 s
+	stall    = 300 * time.Millisecond  // when the server stalls
+	down     = 450 * time.Millisecond  // when the server rejects all waiting requests, and from then on all new ones
+	up       = 950 * time.Millisecond  // when the server is healthy again
 	bin      = 100 * time.Millisecond
 )
 
@@ -38,8 +38,8 @@ func main() {
 func run() error {
 	exponential := retryhttp.Exponential(100*time.Millisecond, 2*time.Second)
 	jitter := retryhttp.FullJitter(100*time.Millisecond, 2*time.Second)
-	// A new bucket holds 5 tokens. Here each bucket starts with a token for every request
-	// of one second. The default bucket holds nearly twice as many after a minute.
+	// A new bucket holds 5 tokens. Here each bucket starts with a token for every request of
+	// one second. After a minute, the default bucket holds nearly twice as many.
 	budget := func() retryhttp.Budget { return &retryhttp.TokenBucket{Burst: int(time.Second / interval)} }
 	off := &retryhttp.Gate{Hold: -1}
 	storms := []struct {
@@ -66,13 +66,13 @@ func run() error {
 	return table.Flush()
 }
 
-// result counts what became of the requests and what the server saw.
+// result counts the outcomes of the requests, and the attempts that the server saw.
 type result struct {
 	succeeded, attempts, whileDown atomic.Int64
-	upAgain                        [4 * time.Second / bin]atomic.Int64 // attempts over time
+	upAgain                        [4 * time.Second / bin]atomic.Int64 // attempts over time, from up on
 }
 
-// worst is the most attempts in one bin when the server is up again.
+// worst returns the largest number of attempts in one bin after the server is up again.
 func (r *result) worst() (most int64) {
 	for i := range r.upAgain {
 		most = max(most, r.upAgain[i].Load())
@@ -104,17 +104,17 @@ func (r *result) request(client *http.Client, url string) {
 		return
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, resp.Body) // makes the connection reusable
 	if resp.StatusCode == http.StatusOK {
 		r.succeeded.Add(1)
 	}
 }
 
-// handler is the server: it serves one request at a time, has a short queue, and an
-// outage that first holds everybody up and then turns them all away at the same moment.
+// handler is the server. It serves one request at a time, and has a short queue. In its outage
+// it first delays all requests, and then rejects all of them at the same moment.
 func (r *result) handler(start time.Time) http.Handler {
 	var mu sync.Mutex
-	var free time.Duration // when it has served all who wait
+	var free time.Duration // when the server will have served all waiting requests
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		now := time.Since(start)
 		r.attempts.Add(1)

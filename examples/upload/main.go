@@ -1,6 +1,5 @@
-// Upload shows a large file that is sent twice, because the server turns the
-// first attempt away in the middle of it, and how little memory that takes:
-// each attempt reads the file where it is.
+// Upload shows a large file that is sent twice, because the server rejects the first attempt
+// in the middle of the upload. This takes little memory: each attempt reads the file in place.
 package main
 
 import (
@@ -60,20 +59,20 @@ func run() (err error) {
 	if err != nil {
 		return err
 	}
-	defer file.Close() // for the error return below; the Transport closes it as well
-	// The body is the file itself. An io.NopCloser would hide that it can be
-	// read from its start again, and it would count as a stream.
+	defer file.Close() // for the error return below; the Transport closes the file as well
+	// The body is the file itself. An io.NopCloser would hide that the file can be read from
+	// its start again, and the file would count as a stream.
 	req, err := http.NewRequest(http.MethodPut, server.URL, file)
 	if err != nil {
 		return err
 	}
-	req.ContentLength = size // net/http does not ask a file for it
+	req.ContentLength = size // net/http does not ask a file for its length
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
 
-	// TotalAlloc counts every byte ever put on the heap, freed or not, by
-	// anyone in this process. So what is bounded here is the sum of the client,
-	// the server and net/http on both sides. The file is not in it: a copy of
-	// it in memory would be, and 64 times over the bound.
+	// TotalAlloc counts every byte that this process ever put on the heap, freed or not. So
+	// the bound covers the sum of the client, the server and net/http on both sides. The sum
+	// does not contain the file. A copy of the file in memory would be in the sum, and would
+	// be 64 times the bound.
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	resp, err := client.Do(req)
@@ -94,8 +93,8 @@ func run() (err error) {
 	return nil
 }
 
-// makeFile writes a file and returns its SHA-256. No two of its blocks are
-// alike, so that one that is lost, or sent twice, changes the sum.
+// makeFile writes a file and returns its SHA-256. All its blocks differ, so that a lost or
+// repeated block changes the sum.
 func makeFile(path string) (sum string, err error) {
 	file, err := os.Create(path)
 	if err != nil {

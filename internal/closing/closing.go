@@ -1,5 +1,5 @@
-// Package closing closes what other people made. Their Close may take long, and
-// it may panic.
+// Package closing closes values that other packages made. Their Close may take long, and it may
+// panic.
 package closing
 
 import (
@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// patience is how long Soon waits. As a rule a Close takes microseconds, so what
-// has been closed is seen to be closed; a caller is never held up for longer.
+// patience is how long Soon waits. A Close usually takes microseconds, so a value is usually
+// closed when Soon returns. A caller is never delayed for longer than patience.
 const patience = 10 * time.Millisecond
 
-// Soon closes c, and waits for that no longer than 10 ms. A Close that takes
-// longer goes on by itself. A panic of Close surfaces in the caller while the
-// caller waits; after that nobody could recover it, and it is dropped.
+// Soon closes c, and waits for Close for no longer than 10 ms. A Close that takes longer
+// continues by itself. While the caller waits, a panic of Close surfaces in the caller. A later
+// panic is dropped, because nobody could recover it.
 func Soon(c io.Closer) {
 	ended := Begin(c)
 	timer := time.NewTimer(patience)
@@ -27,8 +27,8 @@ func Soon(c io.Closer) {
 	}
 }
 
-// Begin closes c in a goroutine of its own. When Close has ended, the channel
-// has the value that Close panicked with, or nil.
+// Begin closes c in a separate goroutine. When Close has ended, the channel has the value that
+// Close panicked with, or nil.
 func Begin(c io.Closer) <-chan any {
 	ended := make(chan any, 1)
 	go func() {

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// WhileRead reports whether a response's body may be closed while it is read.
-// net/http allows it for its own bodies, and nobody else does: a decoder goes back to
-// its pool when it is closed, though somebody reads it. A body that wraps another one
-// can report it with a method ClosableWhileRead.
+// WhileRead reports whether a response body may be closed while it is read. net/http allows this
+// for its own bodies, and other packages do not. For example, a closed decoder returns to its
+// pool even while it is read. A body that wraps another body can report this with a method
+// ClosableWhileRead.
 //
-// net/http's bodies are known by the names of their types, for some types of that
-// package wrap what they are given. A type that is renamed costs a connection
-// where a response stalls, and a test watches for it.
+// WhileRead recognizes net/http's bodies by the names of their types, because some types of
+// net/http wrap a body that they are given. If a type is renamed, a response that stalls costs a
+// connection. A test watches for a renamed type.
 func WhileRead(body io.ReadCloser) bool {
 	if wrapped, ok := body.(interface{ ClosableWhileRead() bool }); ok {
 		return wrapped.ClosableWhileRead()

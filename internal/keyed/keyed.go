@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// Most is how many values a Map holds at most.
+	// Most is the largest number of values in a Map.
 	Most = 4096
-	// sweepEvery is how often a full Map looks for idle values. Otherwise every new key
-	// would cost a look at all of them.
+	// sweepEvery is the shortest time between two searches of a full Map for idle values. Without
+	// this limit, every new key would cost a look at all values.
 	sweepEvery = time.Second
 )
 
-// Map holds a value for each of a bounded number of keys. The zero Map is empty. It may be
+// Map holds a value for each of a bounded number of keys. The zero Map is empty. A Map may be
 // used by many goroutines at once, and must not be copied after first use.
 type Map[V any] struct {
-	values sync.Map // string to *V; its Load takes no lock
+	values sync.Map // maps string to *V; Load takes no lock
 
 	mu    sync.Mutex // serializes changes to the set of keys
 	count int
@@ -58,7 +58,7 @@ func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Ti
 	return v
 }
 
-// sweep forgets what is idle, with mu held.
+// sweep forgets the idle values, with mu held.
 func (m *Map[V]) sweep(now time.Time, idle func(*V, time.Time) bool) {
 	if since := now.Sub(m.swept); since >= 0 && since < sweepEvery {
 		return
@@ -72,7 +72,7 @@ func (m *Map[V]) sweep(now time.Time, idle func(*V, time.Time) bool) {
 	}
 }
 
-// All returns the keys and their values, in no order.
+// All returns the keys and their values, in no particular order.
 func (m *Map[V]) All() iter.Seq2[string, *V] {
 	return func(yield func(string, *V) bool) {
 		m.values.Range(func(key, v any) bool { return yield(key.(string), v.(*V)) })

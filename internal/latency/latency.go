@@ -1,4 +1,4 @@
-// Package latency keeps the latencies of the recent past, and answers for their quantiles.
+// Package latency keeps the latencies of the recent past, and returns their quantiles.
 package latency
 
 import (
@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// Recent counts latencies in buckets whose width is an eighth of their bound at most. It has
-// two generations of half a window each, so that no count is older than the window. Its methods
-// may be called at the same time. A count that meets the end of a generation may be lost.
+// Recent counts latencies in buckets. A bucket is one microsecond wide, or at most an eighth as
+// wide as its lower bound. Recent has two generations of half a window each, so that no count is
+// older than the window. Its methods may be called concurrently. A count may be lost if it comes
+// while a generation ends.
 type Recent struct {
-	span        time.Duration // of a generation
-	newest      atomic.Int64  // generation
+	span        time.Duration // duration of a generation
+	newest      atomic.Int64  // number of the newest generation
 	generations [2]generation
 
 	mu sync.Mutex // serializes the ends of generations
@@ -26,7 +27,7 @@ type generation struct {
 
 const (
 	unit    = time.Microsecond
-	buckets = 256 // which reach to 4 hours
+	buckets = 256 // enough for latencies of up to 4 hours
 	// An octave is split into 1<<octaveBits buckets.
 	octaveBits = 3
 	perOctave  = 1 << octaveBits
@@ -37,8 +38,8 @@ func New(window time.Duration) *Recent {
 	return &Recent{span: max(window/2, 1)}
 }
 
-// Record counts a latency at a time since an arbitrary moment. An answer counts in
-// [Recent.Answers] as well.
+// Record counts a latency at the time now, which is measured from an arbitrary moment. An answer
+// counts in [Recent.Answers] as well.
 func (r *Recent) Record(now, latency time.Duration, answer bool) {
 	g := &r.generations[r.advance(now)&1]
 	g.counts[bucketOf(latency)].Add(1)
@@ -53,8 +54,8 @@ func (r *Recent) Answers(now time.Duration) int64 {
 	return r.generations[0].answers.Load() + r.generations[1].answers.Load()
 }
 
-// Quantile returns the latency that a share q of the latencies does not exceed, to within
-// the width of a bucket. It is 0 if there are none.
+// Quantile returns the latency that a share q of the latencies does not exceed, to within the
+// width of a bucket. It returns 0 if there are no latencies.
 func (r *Recent) Quantile(now time.Duration, q float64) time.Duration {
 	r.advance(now)
 	var counts [buckets]int64
@@ -74,11 +75,12 @@ func (r *Recent) Quantile(now time.Duration, q float64) time.Duration {
 	return 0
 }
 
-// advance returns the generation of now, and begins it if it is new. A clock that has gone
-// back, as it does from one bubble of testing/synctest to the next, makes all counts old.
+// advance returns the generation of now, and begins the generation if it is new. If the clock has
+// gone back by more than one generation, all counts become old. For example, the clock goes back
+// between two testing/synctest bubbles.
 func (r *Recent) advance(now time.Duration) int64 {
 	newest := r.newest.Load()
-	switch since := now - time.Duration(newest)*r.span; { // quicker than to divide
+	switch since := now - time.Duration(newest)*r.span; { // faster than a division
 	case 0 <= since && since < r.span:
 		return newest
 	case -r.span <= since && since < 0:
@@ -107,7 +109,7 @@ func (g *generation) clear() {
 	}
 }
 
-// bucketOf returns the bucket of a latency. The first ones are one unit wide.
+// bucketOf returns the bucket of a latency. The first buckets are one unit wide.
 func bucketOf(latency time.Duration) int {
 	v := uint64(max(latency, 0) / unit)
 	if v < perOctave {

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// Lost reports whether err is about a connection or a stream that ended: a timeout, a
-// reset, an end that came too soon. Such an error says nothing about the bytes before it.
-// Modules that stand in for net/http's HTTP/2 are recognized by the packages of their
-// errors.
+// Lost reports whether err says that a connection or a stream ended: a timeout, a reset, or a
+// premature end. Such an error says nothing about the bytes that came before it. Modules that
+// replace net/http's HTTP/2 are recognized by the packages of their errors.
 func Lost(err error) bool {
 	if err == nil {
 		return false

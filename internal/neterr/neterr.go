@@ -1,6 +1,5 @@
-// Package neterr knows what the errors of net/http, of the packages below it, and
-// of the modules that stand in for it mean to a client that may send a request
-// again.
+// Package neterr interprets the errors of net/http, of the packages below it, and of modules
+// that replace net/http. It serves a client that may send a request again.
 package neterr
 
 import (
@@ -13,13 +12,13 @@ import (
 	"slices"
 )
 
-// NeverSent reports whether err proves that no byte of the request was written:
-// it came from resolving a host, or from making a connection to it or its proxy.
+// NeverSent reports whether err proves that no byte of the request was written, because the
+// host was not resolved, or no connection to the host or its proxy was made.
 //
-// The outermost error counts, and every part of a join: a read or a write may fail
-// because of a dial further down, if one connection is carried by another. The
-// error of an http.Client, a *url.Error, proves nothing, since the client may have
-// followed a redirect.
+// The outermost *net.OpError decides: a read or a write may fail because of a nested dial, if
+// one connection is carried by another. Every part of a join must be such an error. A
+// *url.Error, the error of an http.Client, proves nothing, since the client may have followed
+// a redirect.
 func NeverSent(err error) bool {
 	if isNamed(err, "github.com/quic-go/quic-go/internal/qerr", "HandshakeTimeoutError") {
 		return true
@@ -62,7 +61,7 @@ func Untrusted(err error) bool {
 		is[x509.SystemRootsError](err)
 }
 
-// alerted reports whether the other side sent a TLS alert, here or at a proxy.
+// alerted reports whether the server or a proxy sent a TLS alert.
 func alerted(err error) bool {
 	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
 		if op.Op == "remote error" {
@@ -72,14 +71,14 @@ func alerted(err error) bool {
 	return false
 }
 
-// WrongProtocol reports whether the server answered in a protocol other than HTTP,
-// or than the one that was asked for.
+// WrongProtocol reports whether the server answered in a protocol other than HTTP, or other
+// than the requested protocol.
 func WrongProtocol(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) || notHTTP(err.Error())
 }
 
-// InvalidRequest reports whether the request itself cannot be sent: its URL, a
-// header, its address, or a body that does not fit its ContentLength.
+// InvalidRequest reports whether the request itself cannot be sent. The reason is its URL, a
+// header, its address, or a body that does not match its ContentLength.
 func InvalidRequest(err error) bool {
 	return is[*net.AddrError](err) || is[*net.ParseError](err) || is[net.UnknownNetworkError](err) ||
 		is[url.EscapeError](err) || is[url.InvalidHostError](err) || notARequest(err.Error())

@@ -6,10 +6,10 @@ import (
 	"reflect"
 )
 
-// StreamRefused reports whether err says that the server refused the stream
-// without having processed the request, and nothing else: REFUSED_STREAM over
-// HTTP/2, H3_REQUEST_REJECTED over HTTP/3. As for NeverSent, the error of an
-// http.Client and a join prove nothing.
+// StreamRefused reports whether err says only that the server refused the stream without
+// having processed the request. The codes are REFUSED_STREAM over HTTP/2 and
+// H3_REQUEST_REJECTED over HTTP/3. The error of an http.Client proves nothing, as for
+// NeverSent. A join proves nothing either.
 func StreamRefused(err error) bool {
 	if refusedElsewhere(err) {
 		return true
@@ -28,8 +28,8 @@ func StreamRefused(err error) bool {
 	return refusedWithoutGetBody(err.Error())
 }
 
-// isStreamError reports whether err is itself of streamError's shape. An error with
-// an As of its own may ask another one that it holds, of which there may be several.
+// isStreamError reports whether err itself has streamError's fields. The As method of another
+// error may forward to one of several errors that it holds.
 func isStreamError(err error) bool {
 	t := reflect.TypeOf(err)
 	if t.Kind() != reflect.Struct || t.NumField() != reflect.TypeFor[streamError]().NumField() {
@@ -43,9 +43,9 @@ func isStreamError(err error) bool {
 	return true
 }
 
-// streamError has the shape of net/http's own HTTP/2 stream error, which lets
-// errors.As convert it to any struct of the same fields. So nobody needs to import
-// golang.org/x/net/http2 to read it.
+// streamError has the fields of net/http's own HTTP/2 stream error. That error's As method
+// converts it to any struct with these fields, so reading it needs no import of
+// golang.org/x/net/http2.
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -59,16 +59,15 @@ const (
 	requestRejected = 0x10b // H3_REQUEST_REJECTED, RFC 9114, section 8.1
 )
 
-// refusedElsewhere knows the errors of the modules that people use in the place
-// of net/http's HTTP/2. Users need not depend on these modules, so the errors are
-// recognized by the names of their types and fields. An error whose fields differ
-// is not believed: a miss costs a retry and nothing else.
+// refusedElsewhere recognizes the errors of modules that replace net/http's HTTP/2. It
+// compares the names of types and fields, so that users need not depend on these modules. An
+// error with other fields does not match: a miss only costs a retry.
 func refusedElsewhere(err error) bool {
 	switch {
 	case isNamed(err, "golang.org/x/net/http2", "StreamError"):
 		return hasCode(err, "Code", refusedStream)
 	case isNamed(err, "github.com/quic-go/quic-go/http3", "Error"):
-		// It also reports the end of a connection, and what this side says.
+		// This type also reports the end of a connection, and errors of this side.
 		remote := field(err, "Remote")
 		return isNamed(errors.Unwrap(err), "github.com/quic-go/quic-go", "StreamError") &&
 			remote.Kind() == reflect.Bool && remote.Bool() && hasCode(err, "ErrorCode", requestRejected)
@@ -76,8 +75,8 @@ func refusedElsewhere(err error) bool {
 	return false
 }
 
-// isNamed reports whether err is of a type, or a pointer to one, that is declared
-// in a package under a name.
+// isNamed reports whether err's type, or the type that err points to, is declared as name in
+// package pkg.
 func isNamed(err error, pkg, name string) bool {
 	v := reflect.Indirect(reflect.ValueOf(err))
 	return v.IsValid() && v.Type().Name() == name && v.Type().PkgPath() == pkg
@@ -88,7 +87,7 @@ func hasCode(err error, name string, code uint64) bool {
 	return f.CanUint() && f.Uint() == code
 }
 
-// field returns a field of the struct that err is, or points to, if there is one.
+// field returns the named field of the struct that err is or points to, if there is one.
 func field(err error, name string) (f reflect.Value) {
 	if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
 		f = v.FieldByName(name)

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// net/http makes the following errors without a type or a sentinel. This is the
-// one place that looks at an error's text to classify it. Should a release of Go
-// word one differently, its error turns Retryable, which costs some attempts and
-// does no harm. A test holds the texts against net/http itself.
+// net/http makes the following errors without a type or a sentinel. Only this file classifies
+// errors by their text. If a release of Go changes a text, the error becomes Retryable, which
+// costs some attempts and does no harm. A test checks the texts against net/http itself.
 const tlsHandshakeTimeout = "net/http: TLS handshake timeout"
 
 var invalidRequestTexts = [...]string{
@@ -19,15 +18,15 @@ var invalidRequestTexts = [...]string{
 	"no Host in request URL",
 	"http: Request.Write on Request with no Host or URL set",
 	"net/http: invalid ", // header, trailer, method
-	"http2: invalid ",    // the headers that belong to a connection
+	"http2: invalid ",    // connection-specific headers
 	"http3: invalid http header",
 	"http3: invalid method",
 	"http: invalid Host header",
 	"invalid Trailer key",
 	"invalid request :path",
 	"net/http: can't write control character in Request.URL",
-	"idna: ",               // the host name is invalid
-	"http: ContentLength=", // and the body is longer or shorter
+	"idna: ",               // an invalid host name
+	"http: ContentLength=", // a body that is longer or shorter
 	"http: Request.ContentLength=",
 	"http2: request body larger than specified content length",
 }
@@ -41,10 +40,9 @@ func notARequest(text string) bool {
 	return false
 }
 
-// refusedWithoutGetBody reports whether net/http's HTTP/2 would have sent the
-// request again by itself, had it a GetBody, because the server refused the stream
-// or announced that it had not processed it. net/http does so after a
-// PROTOCOL_ERROR, too, which proves nothing.
+// refusedWithoutGetBody reports whether the server refused the stream, or announced that it
+// had not processed the request. Given a GetBody, net/http's HTTP/2 would have resent the
+// request itself. net/http also resends after a PROTOCOL_ERROR, which proves nothing.
 func refusedWithoutGetBody(text string) bool {
 	cause, found := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
 	return found &&
@@ -52,8 +50,8 @@ func refusedWithoutGetBody(text string) bool {
 			strings.HasPrefix(cause, "http2: Transport received Server's graceful shutdown GOAWAY] "))
 }
 
-// notHTTP reports whether the answer is not HTTP. A status line that was cut
-// short, by a connection that broke, still is.
+// notHTTP reports whether the answer is not HTTP. A status line that a broken connection cut
+// short is still HTTP.
 func notHTTP(text string) bool {
 	if line, ok := quotedAfter(text, "malformed HTTP response "); ok {
 		return !strings.HasPrefix(line, "HTTP/") && !strings.HasPrefix("HTTP/", line)
@@ -65,7 +63,7 @@ func notHTTP(text string) bool {
 		strings.Contains(text, "the frame header looked like an HTTP/1.1 header")
 }
 
-// quotedAfter returns the string that is quoted in text behind label.
+// quotedAfter returns the string that is quoted in text after label.
 func quotedAfter(text, label string) (string, bool) {
 	_, rest, ok := strings.Cut(text, label)
 	if !ok {

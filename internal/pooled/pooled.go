@@ -1,4 +1,4 @@
-// Package pooled has the base for who brings none.
+// Package pooled provides the default base.
 package pooled
 
 import (
@@ -8,14 +8,14 @@ import (
 	"github.com/hashicorp/go-cleanhttp"
 )
 
-// As Kubernetes has them: seldom enough for servers that take pings ill.
+// Kubernetes uses these values. Pings are rare enough for servers that object to pings.
 const (
 	PingAfter   = 30 * time.Second
 	PingTimeout = 15 * time.Second
 )
 
-// Transport returns a new one. net/http sends every attempt on the same HTTP/2
-// connection for as long as it takes it for alive; by itself it never asks.
+// Transport returns a new transport that pings. net/http sends every attempt on the same
+// HTTP/2 connection while it considers the connection alive, and by default it does not check.
 func Transport() *http.Transport {
 	base := cleanhttp.DefaultPooledTransport()
 	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: PingAfter, PingTimeout: PingTimeout}

@@ -1,6 +1,5 @@
-// Package redact takes secrets out of what is logged or becomes the text of an
-// error: userinfo, query and fragment of any URL, and what net/http quotes from a
-// peer.
+// Package redact removes secrets from log records and from the texts of errors. Secrets are
+// the userinfo, query and fragment of any URL, and data that net/http quotes from a peer.
 package redact
 
 import (
@@ -14,7 +13,7 @@ func URL(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
-	host := u.Host[strings.LastIndexByte(u.Host, '@')+1:] // where somebody has put userinfo into the host by hand
+	host := u.Host[strings.LastIndexByte(u.Host, '@')+1:] // a caller may have put userinfo into the host
 	return (&url.URL{Scheme: u.Scheme, Host: host, Path: u.Path, RawPath: u.RawPath}).String()
 }
 
@@ -24,9 +23,9 @@ func Error(err error) string {
 	return withoutQueries(withoutUserinfo(withoutQuoted(withoutURLErrors(err, err.Error()))))
 }
 
-// quoting lists the phrases after which net/http and net/textproto quote data: a
-// header of a response, or bytes of a body in its place; a header of a request; an
-// address with a password in it.
+// quoting lists the phrases after which net/http and net/textproto quote data. The data is a
+// header of a response, or bytes of a body in its place. It may also be a header of a request,
+// or an address with a password.
 var quoting = [...]string{
 	"malformed HTTP response ",
 	"malformed HTTP status code ",
@@ -46,10 +45,10 @@ var quoting = [...]string{
 	"invalid proxy address ",
 	"invalid port ",
 	"parse ",
-	"debug=", // of a GOAWAY
+	"debug=", // the debug data of a GOAWAY
 }
 
-// withoutQuoted cuts what is quoted behind these phrases.
+// withoutQuoted removes the strings that are quoted after the phrases of quoting.
 func withoutQuoted(text string) string {
 	for _, label := range quoting {
 		text = withoutQuotes(text, label)
@@ -57,7 +56,7 @@ func withoutQuoted(text string) string {
 	return text
 }
 
-// withoutQuotes cuts what is quoted behind each label.
+// withoutQuotes removes the strings that are quoted after each label.
 func withoutQuotes(text, label string) string {
 	var b strings.Builder
 	for {
@@ -74,8 +73,7 @@ func withoutQuotes(text, label string) string {
 	}
 }
 
-// unquoted cuts the quoted string, or the list of quoted strings, that text begins
-// with.
+// unquoted removes the quoted string, or the list of quoted strings, at the start of text.
 func unquoted(text string) string {
 	rest, list := strings.CutPrefix(text, "[")
 	for {
@@ -94,11 +92,10 @@ func unquoted(text string) string {
 	}
 }
 
-// withoutURLErrors replaces what the url.Errors in err quote. One that could not
-// parse a URL may quote any part of it for the reason, and is replaced as a
-// whole.
+// withoutURLErrors replaces the URLs that the url.Errors in err quote. A url.Error about
+// parsing is replaced as a whole, because its reason may quote any part of the URL.
 func withoutURLErrors(err error, text string) string {
-	switch x := err.(type) { // from the inside, before what is outside changes the quotes
+	switch x := err.(type) { // inner errors first, before replacing an outer error changes their quotes
 	case interface{ Unwrap() error }:
 		if inner := x.Unwrap(); inner != nil {
 			text = withoutURLErrors(inner, text)
@@ -123,10 +120,10 @@ func withoutURLErrors(err error, text string) string {
 	return text
 }
 
-// urlEnd holds what ends a URL in an error's text.
+// urlEnd holds the characters that end a URL in an error's text.
 const urlEnd = " \t\r\n\"`<>"
 
-// withoutQueries cuts each question mark with what follows it in the same word.
+// withoutQueries removes each question mark and the text that follows it in the same word.
 func withoutQueries(text string) string {
 	var b strings.Builder
 	for {
@@ -143,8 +140,7 @@ func withoutQueries(text string) string {
 	}
 }
 
-// withoutUserinfo cuts what stands between "://" and "@" in the same word, and
-// the fragment.
+// withoutUserinfo removes the text between "://" and "@" in the same word, and the fragment.
 func withoutUserinfo(text string) string {
 	var b strings.Builder
 	for text != "" {
@@ -153,7 +149,7 @@ func withoutUserinfo(text string) string {
 			end = len(text)
 		}
 		word := text[:end]
-		if strings.HasSuffix(b.String(), "lookup ") { // of what somebody has put into the host by hand
+		if strings.HasSuffix(b.String(), "lookup ") { // a caller may have put userinfo into the host
 			word = word[strings.LastIndexByte(word, '@')+1:]
 		}
 		writeWithoutUserinfo(&b, word)
@@ -163,7 +159,8 @@ func withoutUserinfo(text string) string {
 	return b.String()
 }
 
-// writeWithoutUserinfo does so for one word, in which a URL may hold another.
+// writeWithoutUserinfo writes one word without userinfo and fragments. A URL in the word may
+// contain another URL.
 func writeWithoutUserinfo(b *strings.Builder, word string) {
 	before, after, found := strings.Cut(word, "://")
 	after, _, _ = strings.Cut(after, "#")

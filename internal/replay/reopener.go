@@ -13,23 +13,23 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// ErrNoBody is returned where a GetBody returned neither a body nor an error, or
-// the empty one: there is content, or nobody would ask.
+// ErrNoBody means that GetBody returned neither a body nor an error, or returned http.NoBody.
+// The request has content, or GetBody would not be called.
 var ErrNoBody = errors.New("GetBody returned no body")
 
-// BodyError marks an error that came from reading a body that has a GetBody.
+// BodyError marks an error from reading a body that has a GetBody.
 type BodyError struct{ Err error }
 
 func (e *BodyError) Error() string { return e.Err.Error() }
 func (e *BodyError) Unwrap() error { return e.Err }
 
-// A Reopener gives every attempt of one request a body from its GetBody.
+// A Reopener gives every attempt of one request a body from the request's GetBody.
 //
-// The bodies that a GetBody returns may share one position: some rewind a single
-// reader and return it each time. So GetBody is called for a new attempt only
-// while nobody reads, and what the previous attempt opened is cut off before the
-// new one reads. When two attempts run side by side, GetBody is called for one only
-// after the other has closed all its bodies.
+// The bodies that a GetBody returns may share one position: some GetBody functions rewind a
+// single reader and return it each time. So the reads of the previous attempt pause before
+// GetBody is called for a new attempt. They are cut off before the new attempt reads. When two
+// attempts run side by side, GetBody is called for one attempt only after the other attempt
+// has closed all its bodies.
 type Reopener struct {
 	// Late and Length are as in a [Source].
 	Late   bool
@@ -39,8 +39,8 @@ type Reopener struct {
 
 	mu       sync.Mutex // never held while a body or GetBody is used
 	attempts []*Reopening
-	readers  []*bodyReader // open ones
-	newest   generation    // of the attempts
+	readers  []*bodyReader // open readers
+	newest   generation    // the newest generation of attempts
 	sealed   bool          // there will be no further attempt
 }
 
@@ -49,9 +49,9 @@ func NewReopener(getBody func() (io.ReadCloser, error)) *Reopener {
 	return &Reopener{getBody: getBody}
 }
 
-// Begin begins an attempt that reads body, as the first one does. If atEOF is not
-// nil, it is called when a reader of the attempt has met the end of the body, before
-// the reader's Read returns.
+// Begin begins an attempt that reads body. The first attempt begins with Begin. If atEOF is
+// not nil, it is called when a reader of the attempt has met the end, before the reader's Read
+// returns.
 func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
 	o := &Reopening{reopener: r, atEOF: atEOF}
 	r.mu.Lock()
@@ -63,15 +63,15 @@ func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
 	return o
 }
 
-// pauseTime is how long reads of the previous attempt pause at most. After that
-// they end: the server may wait for them, and somebody for the server.
+// pauseTime is the longest pause of the previous attempt's reads. After pauseTime the reads
+// end: the server may wait for them, and other code for the server.
 const pauseTime = 250 * time.Millisecond
 
-// Reopen opens a body for a new attempt, with atEOF as above. The reads of the previous
-// attempt, and of an attempt beside it, pause until they are cut; if GetBody fails, they
-// go on. A Read that is under way is waited for, but no longer than patience or the end
-// of ctx. If GetBody returns the very body that is still being read, the error is
-// [ErrInUse]: the Read would take bytes from the new attempt.
+// Reopen opens a body for a new attempt, with atEOF as in Begin. The reads of the previous
+// attempt, and of an attempt beside it, pause until they are cut. If GetBody fails, they
+// continue. Reopen waits for a Read that is under way, but no longer than patience or the end
+// of ctx. If GetBody returns the very body that is still being read, the error is [ErrInUse]:
+// the Read would take bytes from the new attempt.
 func (r *Reopener) Reopen(
 	ctx context.Context, previous *Reopening, patience time.Duration, atEOF func(),
 ) (*Reopening, error) {
@@ -91,9 +91,9 @@ func (r *Reopener) Reopen(
 	return r.Begin(body, atEOF), nil
 }
 
-// pass notes that GetBody is called beside the Reads that are still under way, and
-// returns the bodies that may be read. What these Reads bring may come from behind the
-// rewind, so nobody gets it.
+// pass records that GetBody is called beside the Reads that are still under way, and returns
+// the bodies that these Reads may use. The Reads may return bytes from after the rewind, so
+// their results are dropped.
 func (r *Reopener) pass(g generation) (stuck []io.ReadCloser) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +114,8 @@ func (r *Reopener) open() (io.ReadCloser, error) {
 	return body, err
 }
 
-// Seal says that there will be no further attempt. With cut, the last one is over
-// too. What a base has not closed by then is closed as soon as nobody needs it.
+// Seal records that there will be no further attempt. With cut, the attempts are over too.
+// Bodies that a base has not closed by then are closed as soon as they are not needed.
 func (r *Reopener) Seal(cut bool) {
 	r.mu.Lock()
 	r.sealed = true
@@ -131,10 +131,10 @@ func (r *Reopener) Seal(cut bool) {
 	}
 }
 
-// takeIdle removes the readers that nobody needs any more, once the Reopener is
-// sealed, with r.mu held, and returns what is to be closed of them. They are those
-// of an attempt that is over; those that have met their end; and those that another
-// one superseded unread.
+// takeIdle removes the readers that are no longer needed, once the Reopener is sealed, and
+// returns the bodies to close. It removes the readers of an attempt that is over, readers that
+// have met their end, and unread readers that a newer reader superseded. The caller holds
+// r.mu.
 func (r *Reopener) takeIdle() (idle []io.Closer) {
 	if !r.sealed {
 		return nil
@@ -149,8 +149,8 @@ func (r *Reopener) takeIdle() (idle []io.Closer) {
 	return idle
 }
 
-// remove takes b out, with r.mu held, and reports whether its body is to be closed
-// now: it had not been taken out, and no other open reader has the very same body.
+// remove removes b, and reports whether its body must be closed now. It must be closed if b
+// was still open, and no other open reader has the very same body. The caller holds r.mu.
 func (r *Reopener) remove(b *bodyReader) bool {
 	i := slices.Index(r.readers, b)
 	if i < 0 {
@@ -173,11 +173,11 @@ type Reopening struct {
 
 	// guarded by reopener.mu
 	state   state
-	changed chan struct{} // while paused: closed when that ends
-	timer   *time.Timer   // ends the attempt when it has been paused for too long
-	reading int           // uses of a body, or of GetBody, that are under way
-	passed  bool          // by a GetBody that did not wait for them
-	quiet   chan struct{} // if not nil: closed when reading comes to 0
+	changed chan struct{} // while paused: closed when the pause ends
+	timer   *time.Timer   // ends the attempt if the pause is too long
+	reading int           // calls of a body, or of GetBody, that are under way
+	passed  bool          // GetBody was called without waiting for these calls
+	quiet   chan struct{} // if not nil: closed when reading falls to 0
 	first   *bodyReader
 	newest  *bodyReader
 }
@@ -190,12 +190,12 @@ const (
 	over
 )
 
-// Body returns the newest body that was opened.
+// Body returns the body that was opened last.
 func (o *Reopening) Body() io.ReadCloser { return o.newest }
 
-// Open opens another body. It serves for [net/http.Request.GetBody]. The next
-// attempt may begin meanwhile, or have begun, or another one run beside this one:
-// GetBody would rewind what that reads.
+// Open opens another body. It can serve as [net/http.Request.GetBody]. Open fails if the next
+// attempt has begun, or if an attempt beside this attempt has a body open. GetBody would
+// rewind the body of the other attempt.
 func (o *Reopening) Open() (io.ReadCloser, error) {
 	r := o.reopener
 	r.mu.Lock()
@@ -204,7 +204,7 @@ func (o *Reopening) Open() (io.ReadCloser, error) {
 		err = ErrOver
 	}
 	if err == nil {
-		o.reading++ // or it would be rewound by both
+		o.reading++ // keeps an attempt beside this one from calling GetBody too
 	}
 	r.mu.Unlock()
 	if err != nil {
@@ -213,7 +213,7 @@ func (o *Reopening) Open() (io.ReadCloser, error) {
 	return o.open()
 }
 
-// open is Open after reading was counted up.
+// open opens a body. The caller has incremented reading, and open decrements it.
 func (o *Reopening) open() (io.ReadCloser, error) {
 	defer o.leave()
 	r := o.reopener
@@ -230,7 +230,7 @@ func (o *Reopening) open() (io.ReadCloser, error) {
 	return o.add(body), nil
 }
 
-// add adds a reader of body, with reopener.mu held.
+// add adds a reader of body. The caller holds reopener.mu.
 func (o *Reopening) add(body io.ReadCloser) *bodyReader {
 	o.newest = &bodyReader{attempt: o, body: body}
 	if o.first == nil {
@@ -240,9 +240,9 @@ func (o *Reopening) add(body io.ReadCloser) *bodyReader {
 	return o.newest
 }
 
-// Cut ends the attempt: its readers return ErrOver. It may be called on a nil
-// Reopening. Once the Reopener is sealed, the bodies that the attempt has open are
-// closed, and Cut does not wait for that.
+// Cut ends the attempt: its readers return ErrOver. It may be called on a nil Reopening. Once
+// the Reopener is sealed, Cut also closes the bodies that the attempt has open, without
+// waiting for them.
 func (o *Reopening) Cut() {
 	if o == nil {
 		return
@@ -257,10 +257,10 @@ func (o *Reopening) Cut() {
 	}
 }
 
-// end is Cut with reopener.mu held.
+// end ends the attempt, like Cut. The caller holds reopener.mu.
 func (o *Reopening) end() { o.change(over) }
 
-// change ends a pause, with reopener.mu held.
+// change changes the state, and ends a pause. The caller holds reopener.mu.
 func (o *Reopening) change(to state) {
 	if o.state == paused {
 		o.timer.Stop()
@@ -269,8 +269,8 @@ func (o *Reopening) change(to state) {
 	o.state = to
 }
 
-// pause pauses the reads of a generation, and waits for those under way. It fails if
-// ctx ends first.
+// pause pauses the reads of a generation, and waits for the reads that are under way. It fails
+// if ctx ends first.
 func (r *Reopener) pause(ctx context.Context, g generation, patience time.Duration) error {
 	var busy []<-chan struct{}
 	r.mu.Lock()
@@ -300,8 +300,8 @@ func (r *Reopener) pause(ctx context.Context, g generation, patience time.Durati
 	return nil
 }
 
-// pause pauses the attempt's reads, with reopener.mu held. The channel is closed when
-// those under way have returned; it is nil if there are none.
+// pause pauses the attempt's reads. The channel is closed when the reads under way have
+// returned; it is nil if there are none. The caller holds reopener.mu.
 func (o *Reopening) pause() (quiet <-chan struct{}) {
 	if o.state == underWay {
 		o.state, o.changed = paused, make(chan struct{})
@@ -324,7 +324,7 @@ func (r *Reopener) resume(g generation) {
 	}
 }
 
-// await waits while the attempt is paused, with reopener.mu held.
+// await waits while the attempt is paused. The caller holds reopener.mu.
 func (o *Reopening) await() error {
 	for o.state == paused {
 		changed := o.changed
@@ -338,8 +338,8 @@ func (o *Reopening) await() error {
 	return nil
 }
 
-// enter begins a Read by b, and leave ends it. A body that was closed is not read:
-// another attempt may have it by then.
+// enter begins a Read by b, and leave ends it. A closed body is not read, because another
+// attempt may have it by then.
 func (o *Reopening) enter(b *bodyReader) error {
 	o.reopener.mu.Lock()
 	defer o.reopener.mu.Unlock()
@@ -370,20 +370,20 @@ func (o *Reopening) leave() {
 	}
 }
 
-// A bodyReader is a body as a base sees it.
+// A bodyReader is a body as the base sees it.
 type bodyReader struct {
 	attempt *Reopening
 	body    io.ReadCloser
-	given   int64 // how many bytes Read has returned; Read alone uses it
+	given   int64 // bytes that Read has returned; used by Read alone
 
 	// written by Read alone, with the Reopener's mu held
-	used  bool // somebody has read from it
-	ended bool // its end was met
+	used  bool // a Read has reached the body
+	ended bool // the end of the body was met
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	if b.ended {
-		return 0, io.EOF // net/http looks for the end once more, when the body may be closed
+		return 0, io.EOF // net/http looks for the end again, when the body may already be closed
 	}
 	n, err := b.read(p)
 	b.given += int64(n)
@@ -399,7 +399,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, &BodyError{err}
 }
 
-// afterwards is as in a [Reader].
+// afterwards returns the result of a Read after the attempt is over, as in a [Reader].
 func (b *bodyReader) afterwards() error {
 	if length := b.attempt.reopener.Length; length > 0 && b.given == length {
 		return io.EOF
@@ -433,14 +433,14 @@ func (b *bodyReader) end() {
 	}
 }
 
-// Close closes the body, once. A body that the next attempt reads as well, for
-// GetBody returned the very same again, is closed with that attempt.
+// Close closes the body, once. If GetBody returned the very same body to the next attempt, the
+// body is closed with that attempt.
 func (b *bodyReader) Close() error {
 	r := b.attempt.reopener
 	r.mu.Lock()
 	due := r.remove(b)
 	if due {
-		b.attempt.reading++ // GetBody waits for Close, too
+		b.attempt.reading++ // a call of GetBody waits for Close, too
 	}
 	r.mu.Unlock()
 	if !due {

@@ -5,17 +5,17 @@ import (
 	"io"
 )
 
-// rewinder reads a body that can seek but has no random access. The body's
-// position goes back and forth between the readers, who take turns.
+// rewinder reads a body that can seek but has no random access. The readers take turns, and
+// move the body's position back and forth.
 type rewinder struct {
 	source *Source
 	body   io.ReadSeeker
-	start  int64 // where the body stood when it was handed over
+	start  int64 // the body's position when it was handed over
 	turns  turns
 
 	// guarded by turns
-	position int64 // from start
-	furthest int64 // the greatest position ever, which is the size at least
+	position int64 // relative to start
+	furthest int64 // the greatest position so far; the size is at least this
 }
 
 func newRewinder(s *Source, body io.ReadSeeker, start int64) *rewinder {
@@ -24,9 +24,9 @@ func newRewinder(s *Source, body io.ReadSeeker, start int64) *rewinder {
 
 func (w *rewinder) repeatable() bool { return true }
 
-// rewind finds a body that cannot be rewound while the last response can still
-// be returned. If somebody reads, their turn may take forever, and the next
-// reader will find out.
+// rewind detects a body that cannot be rewound while the last response can still be returned.
+// If another reader has the turn, rewind does not wait, since the turn may take forever. The
+// next reader detects the failure then.
 func (w *rewinder) rewind() error {
 	select {
 	case w.turns <- struct{}{}:
@@ -56,7 +56,7 @@ func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
 		return 0, &ReadError{err}
 	}
 	position := w.position
-	w.position = unknown // should Read not return
+	w.position = unknown // in case Read does not return
 	n, err := w.body.Read(p)
 	if n, err = checked(n, err, len(p)); err == errInvalidRead {
 		return 0, &ReadError{err}
@@ -64,7 +64,7 @@ func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
 	w.position = position + int64(n)
 	w.furthest = max(w.furthest, w.position)
 	switch {
-	case err == io.EOF && w.position < w.furthest: // it was longer before
+	case err == io.EOF && w.position < w.furthest: // the body was longer before
 		return n, &ReadError{io.ErrUnexpectedEOF}
 	case err != nil && err != io.EOF:
 		return n, &ReadError{err}
@@ -76,8 +76,8 @@ const unknown = -1
 
 var errMoved = errors.New("the request body cannot be rewound: its position does not follow its reads")
 
-// seek moves the body to an offset. It trusts nobody: a device, or a body that
-// somebody else reads too, would otherwise send the wrong bytes.
+// seek moves the body to an offset. It verifies the positions: a device, or a body that other
+// code reads too, would otherwise send the wrong bytes.
 func (w *rewinder) seek(offset int64) error {
 	if w.position == offset {
 		return nil
@@ -92,7 +92,7 @@ func (w *rewinder) seek(offset int64) error {
 		}
 	}
 	stood := w.position
-	w.position = unknown // should Seek not return
+	w.position = unknown // in case Seek does not return
 	at, err := w.body.Seek(w.start+offset, io.SeekStart)
 	if err == nil && at != w.start+offset {
 		err = errMoved
@@ -105,8 +105,8 @@ func (w *rewinder) seek(offset int64) error {
 	return nil
 }
 
-// unmoved returns the position where the body stood, if a failed Seek has left it there:
-// an attempt that stands there can go on.
+// unmoved returns stood if a failed Seek has left the body there, or unknown. An attempt that
+// stands there can continue.
 func (w *rewinder) unmoved(stood int64) int64 {
 	if at, err := w.body.Seek(0, io.SeekCurrent); err != nil || at != w.start+stood {
 		return unknown

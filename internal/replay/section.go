@@ -5,20 +5,20 @@ import (
 	"os"
 )
 
-// section reads a body that has random access, an *os.File above all: nothing is
-// kept, and readers need not take turns.
+// section reads a body that has random access, usually an *os.File. Nothing is recorded, and
+// readers need not take turns.
 type section struct {
 	source *Source
 	at     io.ReaderAt
-	start  int64 // where the body stood when it was handed over
-	size   int64 // from start
+	start  int64 // the body's position when it was handed over
+	size   int64 // counted from start
 }
 
 func (s *section) repeatable() bool { return true }
 func (s *section) rewind() error    { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
-	offset := r.offset // below size: a reader that has met the end is not asked again
+	offset := r.offset // below size: Read does not call again for a reader that has met the end
 	if _, local := s.at.(*os.File); local {
 		return s.readAt(r, p, offset)
 	}
@@ -37,7 +37,7 @@ func (s *section) readAt(r *Reader, p []byte, offset int64) (int, error) {
 	switch {
 	case int64(n) == left:
 		return n, io.EOF
-	case err == io.EOF: // the file was cut short meanwhile; a bare EOF would pass for the end of the body
+	case err == io.EOF: // the file was truncated meanwhile; a plain EOF would look like the end of the body
 		return n, &ReadError{io.ErrUnexpectedEOF}
 	case err != nil:
 		return n, &ReadError{err}

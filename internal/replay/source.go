@@ -1,12 +1,11 @@
-// Package replay lets several attempts send one request body that can be read
-// only once, or that has only one read position.
+// Package replay provides several attempts with one request body that can be read only once,
+// or that has only one read position.
 //
-// A [Source] owns the body. Every attempt has a [Lease] on it, and opens
-// readers through the lease. Readers never share a position: each starts at
-// the first byte, whatever the others have read, and any number of them may be
-// in use at the same time. This is what lets a new attempt begin while net/http
-// is still sending the body of the one before, which it does whenever a server
-// answers early.
+// A [Source] owns the body. Every attempt has a [Lease] on the body, and opens readers through
+// the lease. Readers never share a position: each reader starts at the first byte, whatever
+// the others have read. Any number of readers may be in use at the same time. So a new attempt
+// can begin while net/http is still sending the body of the previous attempt, which it does
+// whenever a server answers early.
 package replay
 
 import (
@@ -20,62 +19,58 @@ import (
 )
 
 var (
-	// ErrSpent is returned where the beginning of the body was not kept.
+	// ErrSpent means that the beginning of the body was not kept.
 	ErrSpent = errors.New("the request body cannot be sent again: more of it was sent than is kept")
-	// ErrOver is what a reader returns whose attempt is over.
+	// ErrOver is the error of a reader whose attempt is over.
 	ErrOver = errors.New("the attempt that read this request body is over")
 )
 
-// ReadError marks an error that came from reading the body, as opposed to one
-// from sending it.
+// ReadError marks an error from reading the body, as opposed to sending it.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return e.Err.Error() }
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// origin is where a Source's bytes come from.
+// origin provides a Source's bytes.
 type origin interface {
-	// read is io.Reader's Read from r.offset on.
+	// read is like io.Reader's Read, starting at r.offset.
 	read(r *Reader, p []byte) (int, error)
-	// repeatable reports whether the first byte can be read again. It is called
-	// with Source.mu held.
+	// repeatable reports whether the first byte can be read again. The caller holds Source.mu.
 	repeatable() bool
-	// rewind tries whether it can, where that can be known without waiting. It
-	// is called without Source.mu.
+	// rewind returns an error if the first byte cannot be read again, as known without
+	// waiting. The caller does not hold Source.mu.
 	rewind() error
 }
 
 // Source is a request body that can be read by several attempts.
 type Source struct {
-	// Late means that an attempt may begin to read its first reader after the
-	// response has come, as one with "Expect: 100-continue" does. It is set before
-	// the first lease.
+	// Late means that an attempt may begin to read its first reader after the response has
+	// come, as with "Expect: 100-continue". It is set before the first lease.
 	Late bool
-	// Length is the length that the attempts announce, as in
-	// [net/http.Request.ContentLength]; 0 or less is an unknown one. A reader that has
-	// given as many bytes is at its end, though its attempt is over: net/http looks for
-	// the end after it has sent them, and an error there costs the connection. Length is
-	// set before the first lease.
+	// Length is the length that the attempts announce, as in [net/http.Request.ContentLength];
+	// 0 or less means unknown. A reader that has returned this many bytes is at its end, even
+	// if its attempt is over. net/http looks for the end after it has sent these bytes, and an
+	// error there costs the connection. Length is set before the first lease.
 	Length int64
 
 	body   io.ReadCloser
 	origin origin
 
 	mu      sync.Mutex // never held while body is used
-	readers []*Reader  // open ones
+	readers []*Reader  // open readers
 	reading int        // calls of body's methods that are under way
-	newest  generation // of the leases
+	newest  generation // the newest generation of leases
 	sealed  bool       // there will be no further lease
 	closed  bool
 }
 
-// generation counts attempts, or pairs of attempts, that follow each other. A newer one
+// generation counts attempts, or pairs of attempts, that follow each other. A newer generation
 // is promised the beginning of the body.
 type generation int
 
-// New returns a Source of body, which is closed when the source has been sealed
-// and every reader closed. It keeps at most limit bytes of a body that can be
-// read only once; other bodies are read where they are.
+// New returns a Source of body. It closes body when the Source has been sealed and every
+// reader closed. It keeps at most limit bytes of a body that can be read only once; other
+// bodies are read in place.
 func New(body io.ReadCloser, limit int64) *Source {
 	s := &Source{body: body}
 	s.origin = originOf(s, body, limit)
@@ -89,19 +84,19 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 	}
 	start, err := seeker.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return newStream(s, body, limit) // a pipe in an *os.File, say
+		return newStream(s, body, limit) // for example a pipe in an *os.File
 	}
 	at, ok := body.(io.ReaderAt)
 	if !ok {
 		return newRewinder(s, seeker, start)
 	}
 	end, sizeErr := seeker.Seek(0, io.SeekEnd)
-	_, err = seeker.Seek(start, io.SeekStart) // where the caller finds it if nothing is read
+	_, err = seeker.Seek(start, io.SeekStart) // the caller finds the body there if nothing is read
 	if sizeErr == nil && end > start {
 		return &section{s, at, start, end - start}
 	}
-	// A device or a file in /proc has no size, and reading it twice may well
-	// give two different things.
+	// A device or a file in /proc has no size, and may return different bytes when it is read
+	// twice.
 	st := newStream(s, body, limit)
 	if err != nil {
 		st.end = &ReadError{err}
@@ -109,35 +104,33 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 	return st
 }
 
-// Recorded reports whether the body can be read only once, so that what is read
-// from it must be kept.
+// Recorded reports whether the body can be read only once, so that the bytes read from it must
+// be kept.
 func (s *Source) Recorded() bool {
 	_, recorded := s.origin.(*stream)
 	return recorded
 }
 
-// RandomAccess reports whether the body is read at random access. The attempts do not
-// wait for each other then.
+// RandomAccess reports whether the body has random access. Then the attempts do not wait for
+// each other.
 func (s *Source) RandomAccess() bool {
 	_, ok := s.origin.(*section)
 	return ok
 }
 
-// Repeatable reports whether a further lease can be had now.
+// Repeatable reports whether a further lease is available now.
 func (s *Source) Repeatable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.origin.repeatable()
 }
 
-// Lease returns a lease for a new attempt, or an error if the body cannot be read
-// from its beginning again. An attempt after another one is promised the
-// beginning. All earlier ones may still be reading, and each of them is cut off if it
-// would use the beginning up.
+// Lease returns a lease for a new attempt, or an error if the body cannot be read from its
+// beginning again. An attempt after another attempt is promised the beginning. All earlier
+// attempts may still be reading, and each is cut off if it would use up the beginning.
 //
-// The context bounds how long a reader waits for the body. If atEOF is not nil,
-// it is called when the first reader of the lease has met the end of the body,
-// before that reader's Read returns.
+// The context bounds how long a reader waits for the body. If atEOF is not nil, it is called
+// once, when a reader of the lease first meets the end, before that reader's Read returns.
 func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease, error) {
 	if after != nil {
 		if err := s.origin.rewind(); err != nil {
@@ -155,12 +148,12 @@ func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease,
 	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: s.newest}, nil
 }
 
-// Seal says that there will be no further lease. The body is closed as soon as
-// no reader is open. With cut, the attempts are over too, and that is at once.
+// Seal records that there will be no further lease. The body is closed as soon as no reader is
+// open. With cut, the attempts are over too, and the body is closed at once.
 //
-// Seal is called before a result is returned, and does not wait for a Close that takes
-// long. A server's request body, for example, reads on, and may wait for a client that
-// waits for this very result.
+// Seal is called before a result is returned, and does not wait for a slow Close. For example,
+// Close of a server's request body reads on, and may wait for a client that waits for this
+// very result.
 func (s *Source) Seal(cut bool) {
 	s.mu.Lock()
 	s.sealed = true
@@ -181,12 +174,12 @@ func (s *Source) Seal(cut bool) {
 	closing.Soon(s.body)
 }
 
-// closeIfDone unlocks s.mu, and closes the body if nobody needs it any more.
+// closeIfDone unlocks s.mu, and closes the body if it is no longer needed.
 //
-// A read may be under way in an attempt that has been given up. Close is what
-// frees it (net/http asks of a Request.Body that it may be closed while it is
-// read, and that this ends the Read), but a body that serializes the two would
-// make us wait for it, and so the call gets a goroutine of its own then.
+// A read may be under way in an abandoned attempt, and Close ends this read. net/http requires
+// that a Request.Body may be closed while it is read, and that Close ends the Read. A body
+// that serializes the two calls would block the caller, so Close gets a goroutine of its own
+// in this case.
 func (s *Source) closeIfDone() {
 	done, reading := s.done()
 	s.mu.Unlock()
@@ -198,8 +191,8 @@ func (s *Source) closeIfDone() {
 	}
 }
 
-// done reports whether it is time to close the body, which it is once, and
-// whether a read is under way.
+// done reports whether it is time to close the body, which is true once, and whether a read is
+// under way.
 func (s *Source) done() (done, reading bool) {
 	if !s.sealed || s.closed || slices.ContainsFunc(s.readers, (*Reader).counts) {
 		return false, false
@@ -211,7 +204,7 @@ func (s *Source) done() (done, reading bool) {
 	return true, s.reading > 0
 }
 
-// enter begins a use of the body's methods by r, and leave ends it.
+// enter begins a call of the body's methods by r, and leave ends it.
 func (s *Source) enter(r *Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +215,7 @@ func (s *Source) enter(r *Reader) error {
 	return nil
 }
 
-// leave also closes the body if the use has cut off the last attempt that needs it.
+// leave also closes the body if the call has cut off the last attempt that needs the body.
 func (s *Source) leave() {
 	s.mu.Lock()
 	s.reading--
@@ -236,7 +229,7 @@ type Lease struct {
 	atEOF      func()
 	once       sync.Once
 	generation generation
-	elder      *Lease // the one that it was opened beside, if any
+	elder      *Lease // the lease that this lease runs beside; nil if none
 
 	// guarded by source.mu
 	over   bool
@@ -244,7 +237,7 @@ type Lease struct {
 	newest *Reader
 }
 
-// Open returns a new reader at the beginning of the body. It serves for
+// Open returns a new reader at the beginning of the body. It can serve as
 // [net/http.Request.GetBody].
 func (l *Lease) Open() (io.ReadCloser, error) {
 	s := l.source
@@ -276,7 +269,7 @@ func (l *Lease) Cut() {
 	l.source.closeIfDone()
 }
 
-// cut is Cut with source.mu held.
+// cut is Cut for a caller that holds source.mu.
 func (l *Lease) cut() {
 	l.over = true
 	s := l.source
@@ -289,28 +282,28 @@ func (l *Lease) cut() {
 	})
 }
 
-// A Reader reads a Source from its beginning, for one attempt. Like any
-// io.Reader it serves one goroutine at a time, but Close may be called while a
-// Read is under way, and does not wait for it.
+// A Reader reads a Source from its beginning, for one attempt. Like any io.Reader it serves
+// one goroutine at a time. Close may be called while a Read is under way, and does not wait
+// for the Read.
 type Reader struct {
 	lease  *Lease
 	offset int64
-	over   chan struct{} // closed by Close, or with the attempt
-	used   bool          // somebody has read from it; written with source.mu held, by Read alone
-	ended  bool          // it has met the end; written likewise
+	over   chan struct{} // closed by Close, or when the attempt ends
+	used   bool          // Read was called; written by Read alone, with source.mu held
+	ended  bool          // the end was met; written by Read alone, with source.mu held
 }
 
-// counts reports whether r keeps the body open once there is a result. A base may
-// forget to close what it got. One that signs reads a reader to its end, or sends
-// what GetBody returned and never looks at the first; net/http's HTTP/2 opens a
-// reader for a resend before it looks for a connection. So a reader that has met
-// its end does not count, nor does an unread one that a newer one superseded.
+// counts reports whether r keeps the body open once there is a result. A base may forget to
+// close a reader. A base that signs reads one reader to its end, or sends a body from GetBody
+// and never uses the first reader. net/http's HTTP/2 opens a reader for a resend before it
+// looks for a connection. So a reader that has met its end does not count, and neither does an
+// unread reader that a newer reader superseded.
 func (r *Reader) counts() bool {
 	l := r.lease
 	return !r.ended && (r.used || r == l.newest || r == l.first && l.source.Late)
 }
 
-// use has r count. It is too late once the body has been closed.
+// use makes r count. It has no effect after the body has been closed.
 func (r *Reader) use() {
 	s := r.lease.source
 	s.mu.Lock()
@@ -324,7 +317,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	}
 	switch {
 	case r.ended:
-		return 0, io.EOF // also after the attempt: net/http looks for the end once more
+		return 0, io.EOF // even after the attempt: net/http looks for the end again
 	case r.isOver():
 		return 0, r.afterwards()
 	case len(p) == 0:
@@ -344,7 +337,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// afterwards is what a Read returns when the attempt is over.
+// afterwards returns the error of a Read after the attempt is over.
 func (r *Reader) afterwards() error {
 	if length := r.lease.source.Length; length > 0 && r.offset == length {
 		return io.EOF

@@ -2,9 +2,9 @@ package replay
 
 import "io"
 
-// stream reads a body that can be read only once. What the readers take from it
-// is recorded as they do, and never ahead of them: a body may be written in
-// answer to what the server says, or never end.
+// stream reads a body that can be read only once. It records the bytes as readers take them
+// from the body, and never reads ahead. A body may be written in answer to the server, or
+// never end.
 type stream struct {
 	source *Source
 	body   io.Reader
@@ -13,9 +13,9 @@ type stream struct {
 
 	// guarded by source.mu
 	record []byte
-	total  int64 // bytes taken from body, which is len(record) unless it is spent
-	spent  bool  // the record was given up
-	end    error // how body ended
+	total  int64 // bytes taken from body; equal to len(record) unless spent
+	spent  bool  // the record was dropped
+	end    error // the error with which body ended
 }
 
 func newStream(s *Source, body io.Reader, limit int64) *stream {
@@ -24,7 +24,7 @@ func newStream(s *Source, body io.Reader, limit int64) *stream {
 
 func (s *stream) repeatable() bool { return !s.spent }
 
-// rewind does not let an attempt begin that would meet the body's error again.
+// rewind returns the body's error, so that no attempt begins that would meet this error again.
 func (s *stream) rewind() error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 	if err := s.turns.take(r); err != nil {
 		return 0, err
 	}
-	// The previous reader may have gone on from where r stands.
+	// The previous reader may have read past r's position.
 	if n, err, ok := s.recorded(r, p); ok {
 		s.turns.give()
 		return n, err
@@ -68,8 +68,8 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 	})
 }
 
-// recorded answers a Read from the record. It is not ok if r has come to the
-// end of that, and must go on from the body.
+// recorded serves a Read from the record. If ok is false, r is at the end of the record, and
+// must continue from the body.
 func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
@@ -84,16 +84,16 @@ func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
 	return 0, nil, false
 }
 
-// keep records what r has read from the body. Past the limit the record is given
-// up, and r alone goes on. But not if r's attempt gives way to another one: then r's
-// attempt ends here. Nor if r's attempt has ended during this very Read: nobody else
-// would have these bytes, and another attempt may need them.
+// keep records the bytes that r has read from the body. Past the limit, the record is dropped,
+// and only r continues. There are two exceptions. If r's attempt gives way to another attempt,
+// r's attempt ends here. If r's attempt has ended during this Read, the bytes are recorded,
+// because no other reader has them, and another attempt may need them.
 func (s *stream) keep(r *Reader, p []byte, end error) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
 	s.total += int64(len(p))
 	s.end = end
-	fits := s.total <= max(s.limit, 0) || len(p) == 0 // the record may be longer already
+	fits := s.total <= max(s.limit, 0) || len(p) == 0 // the record may already be longer
 	switch {
 	case s.spent:
 	case fits || r.isOver() || r.lease.givesWay():

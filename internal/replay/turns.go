@@ -5,18 +5,16 @@ import (
 	"sync"
 )
 
-// turns lets the readers of one source, which has only one position, use it one
-// after the other.
+// turns serializes the readers of a source that has only one position.
 //
-// It is a channel and not a sync.Mutex because a reader that waits for it must be
-// able to give up: the holder may be in a Read that never returns. A channel
-// also counts as durably blocked in a testing/synctest bubble, where a
-// goroutine that waits for a mutex keeps time from moving.
+// It is a channel and not a sync.Mutex because a reader that waits must be able to give up.
+// The holder may be in a Read that never returns. A channel also counts as durably blocked in
+// a testing/synctest bubble, where a goroutine that waits for a mutex keeps time from moving.
 type turns chan struct{}
 
 func newTurns() turns { return make(turns, 1) }
 
-// take waits for r's turn, for as long as r's attempt lasts.
+// take waits for r's turn until r's attempt ends.
 func (t turns) take(r *Reader) error {
 	select {
 	case t <- struct{}{}:
@@ -30,12 +28,12 @@ func (t turns) take(r *Reader) error {
 
 func (t turns) give() { <-t }
 
-const bufferSize = 32 << 10 // as net/http's own copy loop has
+const bufferSize = 32 << 10 // the size of the buffer in net/http's own copy loop
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// read calls f, which reads the body, with r's turn having been taken, gives
-// the turn back, and returns what f has read.
+// read calls f, which reads the body, and returns f's result. The caller has taken r's turn,
+// and read gives it back.
 func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 	return readBeside(r, p, func(p []byte) (int, error) {
 		defer t.give()
@@ -43,13 +41,12 @@ func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, erro
 	})
 }
 
-// readBeside calls f, which reads the body, and returns what f has read.
+// readBeside calls f, which reads the body, and returns f's result.
 //
-// If r's attempt ends meanwhile, it does not wait for f. net/http's HTTP/1
-// transport does not return from RoundTrip, not even when the context has
-// ended, while it is in a Read of the body; so a caller whose body stalls would
-// wait for it despite every time limit. This is why f gets a goroutine and a
-// buffer of its own: it may come back when p belongs to somebody else.
+// If r's attempt ends meanwhile, readBeside does not wait for f. net/http's HTTP/1 transport
+// does not return from RoundTrip while it is in a Read of the body, even if the context has
+// ended. So a caller whose body stalls would wait despite every time limit. For this reason f
+// gets its own goroutine and buffer: f may return after p has gone to other code.
 func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 	buffer := buffers.Get().(*[bufferSize]byte)
 	done := make(chan result, 1)
@@ -64,7 +61,7 @@ func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 	select {
 	case got := <-done:
 		if got.panicked != nil {
-			panic(got.panicked) // where it would have been without the goroutine
+			panic(got.panicked) // in the caller, as it would without the goroutine
 		}
 		copy(p, buffer[:got.n])
 		buffers.Put(buffer)
@@ -76,7 +73,7 @@ func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 	}
 }
 
-// result is what a Read has returned, if it has.
+// result is the result of a Read, or the value with which it panicked.
 type result struct {
 	n        int
 	err      error
@@ -87,9 +84,8 @@ var errNoReturn = errors.New("the request body's Read ended its goroutine")
 
 var errInvalidRead = errors.New("the request body's reader returned an impossible count")
 
-// checked returns the results of a Read into a buffer of the given length, and
-// turns a count that no Read may return into an error: counts become slice
-// bounds and offsets here.
+// checked returns the results of a Read into a buffer of the given length. It turns an
+// impossible count into an error, because counts become slice bounds and offsets here.
 func checked(n int, err error, length int) (int, error) {
 	if n < 0 || n > length {
 		return 0, errInvalidRead

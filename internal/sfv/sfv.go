@@ -5,20 +5,20 @@ import "strings"
 
 const ows = " \t" // optional white space (RFC 9110, section 5.6.3)
 
-// A List is the value of a field that is a List, its lines joined with commas.
+// A List is the value of a List field, with its lines joined by commas.
 type List string
 
-// Items yields the items in order. At a syntax error Items yields false and stops:
-// RFC 9651, section 4.2, ignores the whole field then, earlier items included. An
-// inner list is an error too.
+// Items yields the items in order. At a syntax error Items yields false and stops: RFC 9651,
+// section 4.2, then ignores the whole field, including earlier items. An inner list is an
+// error too.
 func (l List) Items(yield func(item Item, ok bool) bool) {
-	rest := strings.Trim(string(l), ows) // RFC 9110, section 5.5: no part of the value
+	rest := strings.Trim(string(l), ows) // RFC 9110, section 5.5: not part of the value
 	for more := rest != ""; more; {
 		item, after, ok := readItem(rest)
 		after = strings.TrimLeft(after, ows)
 		rest, more = strings.CutPrefix(after, ",")
 		ok = ok && (more || after == "")
-		if !yield(item, ok) { // after an error there is no more
+		if !yield(item, ok) { // more is false after an error
 			return
 		}
 		rest = strings.TrimLeft(rest, ows)
@@ -28,7 +28,7 @@ func (l List) Items(yield func(item Item, ok bool) bool) {
 // An Item is a value with parameters.
 type Item struct {
 	Value
-	params string // their text, which is valid
+	params string // the text of the parameters, which is valid
 }
 
 func readItem(s string) (item Item, rest string, ok bool) {
@@ -45,8 +45,8 @@ func readItem(s string) (item Item, rest string, ok bool) {
 	return Item{value, s[n : len(s)-len(rest)]}, rest, true
 }
 
-// Param returns the value of the parameter with the given key, and whether there is
-// one. RFC 9651, section 4.2.3.2, lets the last of several count.
+// Param returns the value of the parameter with the given key, and whether the parameter
+// exists. If a key has several parameters, the last one counts (RFC 9651, section 4.2.3.2).
 func (i Item) Param(key string) (value Value, found bool) {
 	for rest := i.params; rest != ""; {
 		var k string
@@ -58,7 +58,7 @@ func (i Item) Param(key string) (value Value, found bool) {
 	return value, found
 }
 
-// readParam reads a parameter from a text that starts with its semicolon.
+// readParam reads a parameter from a text that starts with the parameter's semicolon.
 func readParam(s string) (key string, value Value, rest string, ok bool) {
 	s = strings.TrimLeft(s[1:], " ")
 	if s == "" || !isKeyStart(s[0]) {
@@ -68,7 +68,7 @@ func readParam(s string) (key string, value Value, rest string, ok bool) {
 	key, rest = s[:n], s[n:]
 	text, given := strings.CutPrefix(rest, "=")
 	if !given {
-		return key, Value{}, rest, true // a Boolean that is true
+		return key, Value{}, rest, true // the Boolean true
 	}
 	value, n = readValue(text)
 	return key, value, text[n:], n > 0

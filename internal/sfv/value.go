@@ -21,7 +21,7 @@ const (
 	String
 )
 
-// readValue reads the Bare Item at the start of s, and returns its length. Here and in
+// readValue reads the Bare Item at the start of s, and returns its length. In readValue and
 // the functions below, a length of 0 means that the item is invalid.
 func readValue(s string) (value Value, length int) {
 	if s == "" {
@@ -83,8 +83,8 @@ func lenString(s string) int {
 	return 0
 }
 
-// lenByteSequence accepts bits beyond the last byte and a lack of padding, as RFC
-// 9651, section 4.2.7, asks. encoding/base64 would skip line breaks.
+// lenByteSequence accepts bits beyond the last byte and a lack of padding, as RFC 9651,
+// section 4.2.7, asks. It does not use encoding/base64, which would skip line breaks.
 func lenByteSequence(s string) int {
 	encoded, _, closed := strings.Cut(s[1:], ":")
 	data := strings.TrimRight(encoded, "=")
@@ -92,9 +92,9 @@ func lenByteSequence(s string) int {
 	switch {
 	case !closed, span(data, isBase64) < len(data):
 		return 0
-	case len(data)%4 == 1: // six bits are no byte
+	case len(data)%4 == 1: // six bits do not make a byte
 		return 0
-	case padding > -len(data)&3: // more than fills up a group of four
+	case padding > -len(data)&3: // more than fills a group of four
 		return 0
 	}
 	return len(encoded) + 2
@@ -143,7 +143,7 @@ func lenDisplayString(s string) int {
 	return 0
 }
 
-// hexOctet reads two hexadecimal digits, which RFC 9651 has in lower case only.
+// hexOctet reads two hexadecimal digits. RFC 9651 allows them in lower case only.
 func hexOctet(s string) (octet byte, ok bool) {
 	const digits = "0123456789abcdef"
 	if len(s) < 2 {
@@ -153,7 +153,7 @@ func hexOctet(s string) (octet byte, ok bool) {
 	return byte(high<<4 | low), high >= 0 && low >= 0
 }
 
-// span returns the length of the prefix of s whose bytes are all in a class.
+// span returns the length of the longest prefix of s whose bytes are all in class.
 func span(s string, class func(byte) bool) int {
 	for i := range len(s) {
 		if !class(s[i]) {

@@ -1,5 +1,5 @@
-// Fleet shows two processes that share one budget: the second process does not retry,
-// since the first has spent what both had.
+// Fleet shows two processes that share one budget. The second process does not retry, because
+// the first process has spent the tokens of both.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 }
 
 func run() error {
-	engine, err := miniredis.Run() // stands for a Redis server
+	engine, err := miniredis.Run() // stands in for a Redis server
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func run() error {
 	return two.get(server.URL)
 }
 
-// process is what each process of a fleet has.
+// process holds what each process of a fleet has.
 type process struct {
 	name   string
 	redis  *redis.Client
@@ -70,18 +70,18 @@ func newProcess(name, addr string) *process {
 	p.bucket = &redisbudget.Bucket{
 		Client:   p.redis,
 		Burst:    4,
-		Interval: 100 * time.Millisecond, // for the example's sake: it does not take long
+		Interval: 100 * time.Millisecond, // less than the default, to make the example fast
 	}
 	p.client = &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		MaxAttempts: 3,
 		Backoff:     retryhttp.Constant(0),
-		Gate:        &retryhttp.Gate{Hold: -1}, // likewise: a Gate would hold the retries
+		Gate:        &retryhttp.Gate{Hold: -1}, // switched off: a Gate would hold the retries
 		Budget:      p.bucket,
 	})}
 	return p
 }
 
-// get sends a request and prints what became of it.
+// get sends a request and prints its outcome.
 func (p *process) get(url string) error {
 	resp, err := p.client.Get(url)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *process) get(url string) error {
 	return nil
 }
 
-// await waits until the process knows that the balance is as wanted.
+// await waits until the balance that the process knows is as wanted.
 func (p *process) await(url string, wanted func(tokens float64) bool) {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

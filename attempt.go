@@ -22,7 +22,7 @@ type Attempt struct {
 	Wait     time.Duration  // before the next attempt; 0 in Classify
 	Body     []byte         // the whole response body, if [Policy.BufferBytes] had it read; otherwise nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
-	Offset   int64          // bytes of the body read before, if [Policy.Resume] continues it; otherwise 0
+	Offset   int64          // where the body broke off, if [Policy.Resume] continues it; otherwise 0
 }
 
 // AttemptNumber returns the number of the attempt that ctx belongs to, for RoundTrippers
@@ -34,8 +34,8 @@ func AttemptNumber(ctx context.Context) int {
 	return 1
 }
 
-// numbered is the context of an attempt, and the copy of the request that has it: one
-// object instead of two. A first attempt does without.
+// numbered is both the context of an attempt and the copy of the request that carries it: one
+// object instead of two. A first attempt needs no such object.
 type numbered struct {
 	context.Context
 	number  int
@@ -54,9 +54,9 @@ func (n *numbered) Value(key any) any {
 // String keeps the request's headers out of logs that print the context.
 func (n *numbered) String() string { return "retryhttp.attempt" }
 
-// copyForAttempt returns a copy of req for the attempt with a number. The base may
-// use what it got until the response's body has been closed, and after an error for
-// as long as it likes.
+// copyForAttempt returns a copy of req for the attempt with the given number. The base may use
+// its request until the response's body is closed. After an error, the base may use the request
+// without a time limit.
 func copyForAttempt(req *http.Request, number int) *http.Request {
 	ctx := req.Context()
 	if number == 1 {
@@ -69,10 +69,10 @@ func copyForAttempt(req *http.Request, number int) *http.Request {
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// roundTrip sends req through base, within p's limits, and buffers the response's body
-// if p asks for that. It returns either a response or an error, even if base breaks that
-// rule. It returns both if the body broke off while it was buffered. body reads the
-// request's body. b is nil unless another attempt may end this one.
+// roundTrip sends req through base within p's limits, and buffers the response's body if p
+// requires it. It returns either a response or an error, even if base breaks that rule. It
+// returns both if the body broke off while it was buffered. body is the reading of the
+// request's body. b is nil unless another attempt may end this attempt.
 func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading, b *bounds) (*http.Response, error) {
 	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
 		b = newBounds(req.Context(), body)
@@ -90,7 +90,7 @@ func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body readin
 	return resp, err
 }
 
-// failure returns the error of a base that has not returned a response alone.
+// failure returns the error for a base that returned anything other than a response alone.
 func failure(resp *http.Response, err error) error {
 	if err == nil {
 		return errNoResponse
@@ -120,18 +120,18 @@ var errStillRetrying = errors.New("a nested Transport was still retrying")
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {
 	after time.Duration
-	body  bool  // the header had come in time
-	inner error // of a nested Transport; nil: none
+	body  bool  // the header arrived in time
+	inner error // a nested Transport's error, or nil
 }
 
-// cut returns what the timeout has left of an attempt: a body of which all bytes have come,
-// the beginning of a body, or nothing. A clean end without a length proves nothing, because
-// the timeout itself may be its cause.
+// cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
+// body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
+// the timeout itself may be the cause of the end.
 func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error) (*http.Response, error) {
 	if read != nil && err == nil && read.complete {
 		return resp, nil
 	}
-	// A copy: the base may be looking at e, which is the cause of the attempt's context.
+	// This is a copy, because the base may be reading e, the cause of the attempt's context.
 	ended := &attemptTimeoutError{after: e.after, body: e.body, inner: innerError(resp, err)}
 	if read != nil {
 		read.breakOff(ended)
@@ -152,14 +152,14 @@ func (e *attemptTimeoutError) Timeout() bool        { return true }
 func (e *attemptTimeoutError) Temporary() bool      { return true }
 func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// closeResponse closes the body of a response that nobody will get.
+// closeResponse closes the body of a response that no caller gets.
 func closeResponse(resp *http.Response) {
 	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
 		closing.Soon(resp.Body)
 	}
 }
 
-// headerTrace notes whether an attempt's header was written. A nil one has noted
+// headerTrace records whether an attempt's header was written. A nil headerTrace has recorded
 // nothing.
 type headerTrace struct{ wrote atomic.Bool }
 

@@ -25,7 +25,7 @@ func Linear(step, limit time.Duration) Backoff {
 		switch {
 		case step <= 0:
 			return 0
-		case time.Duration(n) > limit/step: // step·n > limit, without the product
+		case time.Duration(n) > limit/step: // step·n > limit, without the product that would overflow
 			return limit
 		}
 		return step * time.Duration(n)
@@ -75,8 +75,8 @@ func EqualJitter(base, limit time.Duration) Backoff {
 
 // DecorrelatedJitter waits U(base, min(limit, 3·prev)); prev starts at base.
 func DecorrelatedJitter(base, limit time.Duration) Backoff {
-	// The post that describes it caps the number drawn. Here, as everywhere in this
-	// package, the cap comes before the draw.
+	// The post that describes this jitter caps the random result. This package always applies
+	// the cap before the draw.
 	limit = orLongest(limit)
 	return func(_ int, prev time.Duration) time.Duration {
 		if base <= 0 {
@@ -120,8 +120,8 @@ func (b Backoff) orDefault() Backoff {
 	return b
 }
 
-// orLongest has a limit of 0 or less limit nothing. A setting that was forgotten
-// must not turn retries into a busy loop.
+// orLongest returns the largest Duration for a limit of 0 or less, which means no limit. A
+// forgotten setting must not turn retries into a busy loop.
 func orLongest(limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -146,8 +146,8 @@ func uniform(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(rand.Uint64N(uint64(hi-lo)+1))
 }
 
-// scale returns d·factor for a factor within [0, 1]. Near the largest Duration
-// a float64 is coarser than a nanosecond and may round up past d.
+// scale returns d·factor for a factor within [0, 1]. Near the largest Duration, a float64 is
+// coarser than a nanosecond, and the product may round up past d.
 func scale(d time.Duration, factor float64) time.Duration {
 	product := float64(d) * factor
 	if product >= float64(d) {
@@ -156,8 +156,7 @@ func scale(d time.Duration, factor float64) time.Duration {
 	return time.Duration(product)
 }
 
-// addSaturating returns a + b for a, b >= 0, or the largest Duration if the sum
-// is beyond it.
+// addSaturating returns a + b for a, b >= 0, or the largest Duration if the sum would exceed it.
 func addSaturating(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// bounds is an attempt that another goroutine may end: for a time limit, for a stall of its
-// response's body, or because another attempt has won.
+// bounds is an attempt that another goroutine may end. The reason is a time limit, a stall of
+// the response's body, or another attempt that has won.
 //
-// A context with a deadline would not do: it cannot be disarmed, and would cut the body that
-// is being read. The context must live as long as the body, which therefore has to be
-// wrapped.
+// A context with a deadline is not enough: it cannot be disarmed, and would cut a body that is
+// being read. The context must live as long as the body, so the body is wrapped.
 type bounds struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	request http.Request // the copy that has ctx
+	request http.Request // the copy of the request that carries ctx
 	reading reading
 	body    attemptBody
 
-	buffering  atomic.Bool // body is being buffered
-	unwanted   atomic.Bool // nobody will look at the response
-	connecting atomic.Bool // net/http waits for a connection; noted for a hedge only
+	buffering  atomic.Bool // body is buffered within the attempt
+	unwanted   atomic.Bool // the response will not be used
+	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
 }
 
 func newBounds(ctx context.Context, body reading) *bounds {
@@ -32,13 +31,14 @@ func newBounds(ctx context.Context, body reading) *bounds {
 	return b
 }
 
-// begin prepares for an attempt that ends with ctx, and whose request's body is read by body.
+// begin prepares for an attempt that ends with ctx. body is the reading of the attempt's request
+// body.
 func (b *bounds) begin(ctx context.Context, body reading) {
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	b.reading, b.body.cancel = body, b.cancel
 }
 
-// beginLeashed is like begin. The attempt ends with ctx only until letGo is called.
+// beginLeashed is like begin, but the attempt ends with ctx only until letGo is called.
 func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() bool) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	letGo = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -54,7 +54,7 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 	return letGo
 }
 
-// leashed is a hedge's context. It has the deadline of another one, which ends it.
+// leashed is a hedge's context. It has the deadline of the leash, a context that ends it.
 type leashed struct {
 	context.Context
 	leash context.Context
@@ -62,11 +62,12 @@ type leashed struct {
 
 func (l leashed) Deadline() (time.Time, bool) { return l.leash.Deadline() }
 
-// Hedge lets tracing recognize the attempt.
+// Hedge marks the attempt as a hedge, for tracing.
 func (leashed) Hedge() bool { return true }
 
-// roundTrip ends the attempt if its response header, or its buffered body, does not come
-// within p.AttemptTimeout, and if its response body stalls.
+// roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
+// body, does not arrive within p.AttemptTimeout. It also ends the attempt if the response body
+// stalls.
 func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy) (*http.Response, error) {
 	b.request = *req.WithContext(b.ctx)
 	limit := startAttemptLimit(p.AttemptTimeout, b)
@@ -90,7 +91,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 		defer b.cancel(nil)
 	default:
 		b.body.wrap(resp, p.StallTimeout)
-		b.buffering.Store(p.BufferBytes > 0) // before a look at unwanted: see race.lose
+		b.buffering.Store(p.BufferBytes > 0) // before unwanted is read: see race.lose
 		if p.BufferBytes > 0 && !b.unwanted.Load() {
 			read, err = buffer(req, resp, p.BufferBytes)
 		}
@@ -102,19 +103,19 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 	return resp, err
 }
 
-// end ends the attempt. It cuts the reading, too. A base that is in a Read of the request's
-// body may look at the context only when the Read returns.
+// end ends the attempt, and cuts the reading of the request's body. During a Read of that body,
+// a base may not check the context until the Read returns.
 func (b *bounds) end(cause error) {
 	buffering := b.buffering.Load()
 	b.cancel(cause)
-	defer func() { _ = recover() }() // by the Close of a body: nobody could recover it in a timer's goroutine
+	defer func() { _ = recover() }() // a body's Close may panic, and no caller can recover the panic in a timer's goroutine
 	b.reading.cut()
 	if buffering && !b.body.isOver() {
 		freeRead(&b.body)
 	}
 }
 
-// attemptLimit is the timer of Policy.AttemptTimeout. A nil one is no limit.
+// attemptLimit is the timer of Policy.AttemptTimeout. A nil attemptLimit is no limit.
 type attemptLimit struct {
 	timer *time.Timer
 	err   *attemptTimeoutError
@@ -138,12 +139,12 @@ func (l *attemptLimit) stop() {
 	}
 }
 
-// passed stops the timer. It returns the error of an attempt that it has ended.
+// passed stops the timer. If the timer has ended the attempt, passed returns the attempt's error.
 func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
 	if l == nil || l.timer.Stop() {
 		return nil
 	}
-	<-ctx.Done() // the timer's function runs, and is about to cancel
+	<-ctx.Done() // the timer has fired, and its function cancels ctx
 	if context.Cause(ctx) != error(l.err) {
 		return nil
 	}

@@ -40,28 +40,28 @@ type TokenBucket struct {
 	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none
 	Window time.Duration // room for what this long at the recent rate earns. 0: 20s; negative: none
 
-	MinPerSecond float64                    // retries per second and key beyond what was earned. 0 or less, or NaN: none
+	MinPerSecond float64                    // retries per second and bucket beyond what was earned. 0 or less, or NaN: none
 	Key          func(*http.Request) string // which bucket a request draws on. nil: one per URL.Host
 
-	mu      sync.Mutex    // serializes changes to buckets' set of keys
-	buckets sync.Map      // string to *bucket; its Load takes no lock
-	count   atomic.Int32  // of buckets, written with mu held
+	mu      sync.Mutex    // serializes changes to the set of keys in buckets
+	buckets sync.Map      // from string to *bucket; Load takes no lock
+	count   atomic.Int32  // number of buckets; written with mu held
 	busy    atomic.Bool   // a bucket has stripes
 	lanes   sync.Pool     // of *lane
-	numbers atomic.Uint32 // of lanes
-	next    []*bucket     // which go next, in order; guarded by mu
-	taken   int           // from next since it was listed; guarded by mu
-	passed  atomic.Uint32 // deposits that found neither a bucket nor room for one
+	numbers atomic.Uint32 // number of lanes ever made
+	next    []*bucket     // the buckets to evict next, in order; guarded by mu
+	taken   int           // number of buckets taken from next since it was listed; guarded by mu
+	passed  atomic.Uint32 // number of deposits that found neither a bucket nor room for a new bucket
 }
 
 const (
 	maxBuckets = 4096
-	// relistAfter is how many buckets are taken from the list at least before it is
-	// made anew for one that is as good as new.
+	// relistAfter is the least number of buckets taken from the list before it is rebuilt to
+	// find a bucket as good as new.
 	relistAfter   = maxBuckets / 8
 	defaultWindow = 20 * time.Second
-	// tokenUnits is the fineness to which amounts are rounded when they are
-	// compared: ten times 0.1 is one token, although not in binary fractions.
+	// tokenUnits is the number of units per token to which amounts are rounded when they are
+	// compared. Ten times 0.1 is one token, although not in binary fractions.
 	tokenUnits = 1e9
 )
 
@@ -91,9 +91,8 @@ func (b *TokenBucket) Tokens(req *http.Request) float64 {
 	return k.balance(now)
 }
 
-// update runs f on req's bucket, with its lock held. If an eviction came in
-// between, the bucket that was found is no longer the one that counts, and a
-// token taken from it would be granted a second time by its successor.
+// update runs f on req's bucket, with the bucket's lock held. A bucket that was evicted
+// meanwhile no longer counts: its successor would grant a token taken from it a second time.
 func (b *TokenBucket) update(req *http.Request, f func(*bucket, time.Time)) {
 	key := b.key(req)
 	for {
@@ -139,7 +138,7 @@ func (b *TokenBucket) bucket(key string) *bucket {
 		return k
 	}
 	now := time.Now()
-	k := newBucket(b, strings.Clone(key), now) // a host is a part of a URL, which may be long
+	k := newBucket(b, strings.Clone(key), now) // a host is part of a URL's string, which may be long
 	if b.count.Load() >= maxBuckets {
 		old := b.lockNext(now)
 		k.inherit(old, now)
@@ -151,7 +150,7 @@ func (b *TokenBucket) bucket(key string) *bucket {
 	return k
 }
 
-// successor returns what bucket would make for a key, and changes nothing.
+// successor returns what bucket would make for a key. It neither adds nor evicts a bucket.
 func (b *TokenBucket) successor(key string) *bucket {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,11 +164,11 @@ func (b *TokenBucket) successor(key string) *bucket {
 	return k
 }
 
-// lockNext returns the bucket that goes next, with its lock held; b.mu is held.
+// lockNext returns the bucket to evict next, with the bucket's lock held. The caller holds b.mu.
 //
-// The list is made anew when all of it has gone or been used since, and now and
-// then for a bucket that has become as good as new. A bucket is passed over once for
-// each time that it was used at the most, so the search costs every use a constant
+// The list is rebuilt when all of its buckets have been evicted, or used since the last sort. It
+// is also rebuilt now and then to find a bucket that has become as good as new. A bucket is
+// passed over at most once for each of its uses. Therefore the search costs every use a constant
 // share of the sort, however many hosts there are.
 func (b *TokenBucket) lockNext(now time.Time) *bucket {
 	for {
@@ -193,14 +192,14 @@ func (b *TokenBucket) lockNext(now time.Time) *bucket {
 	}
 }
 
-// take takes the first bucket from the list, with b.mu held.
+// take takes the first bucket from the list. The caller holds b.mu.
 func (b *TokenBucket) take() {
-	b.next[0] = nil // or the list would keep it alive
+	b.next[0] = nil // or the list would keep the bucket alive
 	b.next = b.next[1:]
 	b.taken++
 }
 
-// list lists all buckets in the order in which they go, with b.mu held.
+// list lists all buckets in the order of eviction. The caller holds b.mu.
 func (b *TokenBucket) list(now time.Time) {
 	type entry struct {
 		k      *bucket
@@ -232,7 +231,7 @@ func (b *TokenBucket) list(now time.Time) {
 	}
 }
 
-// remove takes out the bucket that goes next, with b.mu and its own lock held.
+// remove evicts k, which is the first bucket in the list. The caller holds b.mu and k.mu.
 func (b *TokenBucket) remove(k *bucket) {
 	k.evicted.Store(true)
 	b.take()
@@ -245,23 +244,23 @@ type bucket struct {
 	key      string
 	evicted  atomic.Bool // written with mu held
 	deposits atomic.Uint64
-	stripes  atomic.Pointer[[]stripe] // count deposits in its place, once there are many
-	_        [cacheLine]byte          // between what every deposit reads and what a fold writes
+	stripes  atomic.Pointer[[]stripe] // count deposits in place of the field deposits, once there are many
+	_        [cacheLine]byte          // separates what every deposit reads from what a fold writes
 
 	mu        sync.Mutex
-	used      time.Time // as far as is known: a deposit counts when it is folded
-	drawn     time.Time // when a Withdraw or a Refund came last
-	listed    time.Time // used, when the TokenBucket's list was made
+	used      time.Time // the last known use; a deposit counts when it is folded
+	drawn     time.Time // the last Withdraw or Refund
+	listed    time.Time // the value of used when the TokenBucket's list was made
 	ratio     float64
 	burst     float64
-	window    float64       // seconds; 0: no room beyond burst
-	idle      time.Duration // unused for longer, it leaves nothing
+	window    float64       // in seconds; 0 for no room beyond burst
+	idle      time.Duration // a bucket that is not drawn on for longer leaves nothing to its successor
 	tokens    float64
-	folded    uint64 // deposits that tokens and rate contain
+	folded    uint64 // number of deposits that tokens and perSecond include
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
 
-	floor *rate.Limiter // nil: none
+	floor *rate.Limiter // the source of MinPerSecond; nil if there is none
 }
 
 func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
@@ -281,7 +280,7 @@ func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
 	if !(k.ratio > 0) {
 		k.ratio = 0
 	}
-	k.ratio = min(k.ratio, math.MaxInt32) // beyond all sense, and far from overflowing
+	k.ratio = min(k.ratio, math.MaxInt32) // larger than any sensible ratio, and far from overflow
 	k.tokens = k.burst
 	if b.MinPerSecond > 0 {
 		perSecond := min(b.MinPerSecond, math.MaxInt32)
@@ -290,14 +289,14 @@ func newBucket(b *TokenBucket, key string, now time.Time) *bucket {
 	return k
 }
 
-// inUse reports whether k was drawn on within its Window. What it earned since does
-// not count: a host that answers has nothing to hand on.
+// inUse reports whether k was drawn on within its Window. Later deposits do not count, because
+// the bucket of a host that answers has nothing to pass on.
 func (k *bucket) inUse(now time.Time) bool {
 	return !k.drawn.IsZero() && now.Sub(k.drawn) <= k.idle
 }
 
-// inherit has k start with what old had left, if old was in use until now: else
-// retries would not die out in an outage of more hosts than there are buckets.
+// inherit limits k to what old has left, if old is in use. Otherwise retries would not die out
+// in an outage of more hosts than there are buckets.
 func (k *bucket) inherit(old *bucket, now time.Time) {
 	if !old.inUse(now) {
 		return
@@ -306,7 +305,7 @@ func (k *bucket) inherit(old *bucket, now time.Time) {
 	k.floor = old.floor
 }
 
-// fold brings tokens and rate up to date, with k.mu held.
+// fold brings tokens and the mean rate up to date. The caller holds k.mu.
 func (k *bucket) fold(now time.Time) {
 	total := k.total()
 	n := float64(total - k.folded)
@@ -321,14 +320,14 @@ func (k *bucket) fold(now time.Time) {
 	k.tokens = min(k.tokens+k.ratio*n, k.capacity())
 }
 
-// decay folds n deposits, taken as spread evenly over the last seconds, into
-// the mean rate.
+// decay adds n deposits to the mean rate. It assumes that they were spread evenly over the given
+// number of seconds.
 func (k *bucket) decay(n, seconds float64) {
 	if k.window == 0 {
 		return
 	}
 	x := seconds / k.window
-	share := 1.0 // of n/window, for what has decayed since: (1-e^-x)/x, which is 1 at 0
+	share := 1.0 // the part of n/window that has not decayed yet: (1-e^-x)/x, which is 1 at 0
 	if x > 0 {
 		share = -math.Expm1(-x) / x
 	}
@@ -339,7 +338,7 @@ func (k *bucket) capacity() float64 {
 	return max(k.burst, k.ratio*k.perSecond*k.window)
 }
 
-// asNew reports whether a new bucket would be worth as much.
+// asNew reports whether a new bucket would be worth as much as k.
 func (k *bucket) asNew(now time.Time) bool {
 	return round(k.tokens) >= k.burst && round(k.capacity()) <= k.burst &&
 		(k.floor == nil || round(k.floorTokens(now)) >= float64(k.floor.Burst()))
@@ -361,15 +360,15 @@ func (k *bucket) refund() {
 	k.tokens = min(k.tokens+1, k.capacity())
 }
 
-// balance is how many tokens withdraw would grant, and the greater of what is left
-// beside them: a token comes whole from one of the two accounts.
+// balance returns how many whole tokens withdraw would grant, plus the larger of the two
+// remaining fractions. A token comes whole from one of the two accounts.
 func (k *bucket) balance(now time.Time) float64 {
 	earned, earnedRest := math.Modf(round(k.tokens))
 	floor, floorRest := math.Modf(round(k.floorTokens(now)))
 	return earned + floor + max(earnedRest, floorRest)
 }
 
-// floorTokens is what MinPerSecond allows at now.
+// floorTokens returns what MinPerSecond allows at now.
 func (k *bucket) floorTokens(now time.Time) float64 {
 	if k.floor == nil {
 		return 0
@@ -377,7 +376,7 @@ func (k *bucket) floorTokens(now time.Time) float64 {
 	return max(k.floor.TokensAt(now), 0)
 }
 
-// round takes the binary fractions' error out of an amount.
+// round removes the error of binary fractions from an amount.
 func round(tokens float64) float64 {
 	return math.Round(tokens*tokenUnits) / tokenUnits
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// How much memory a body gets at first: enough for most JSON, or what it declares. A
-// server's word alone does not allocate more.
+// These are the initial sizes of a buffer. firstBuffer is enough for most JSON. A declared
+// length allocates at most declaredBuffer, because the server may declare any length.
 const (
 	firstBuffer    = 4 << 10
 	declaredBuffer = 256 << 10
 )
 
-// buffer reads resp's body, if it has one that may be buffered, and returns the body that
-// resp has afterwards. It begins with what was read. The error is not nil if the body broke
-// off before its end, and before limit.
+// buffer reads resp's body if it may be buffered, and returns the body that resp has afterward.
+// The new body begins with the bytes that were read. The error is not nil if the body broke off
+// before its end and before limit.
 func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, error) {
 	limit = min(limit, math.MaxInt-1)
 	if resp.Body == nil || resp.ContentLength > limit || !mayBuffer(req, resp) {
@@ -29,7 +29,7 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 	filled := false
 	defer func() {
 		if !filled {
-			closeResponse(resp) // a Read has panicked
+			closeResponse(resp) // a Read panicked
 		}
 	}()
 	declared := declaredLength(resp)
@@ -37,13 +37,13 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 	filled = true
 	resp.Body = b
 	if b.err == nil {
-		return b, nil // the rest is read live
+		return b, nil // the caller reads the rest from the server
 	}
 	switch came := int64(len(b.data)); {
 	case came == declared && came > 0 && isConnectionsEnd(b.rest, b.err):
 		b.err, b.complete = io.EOF, true
 	case came < declared && resp.ContentLength < 0 && b.err == io.EOF:
-		b.err = io.ErrUnexpectedEOF // nobody else holds a body against its Content-Range
+		b.err = io.ErrUnexpectedEOF // no other code compares a body with its Content-Range
 	}
 	if b.err != io.EOF {
 		b.breakOff(b.err)
@@ -51,13 +51,13 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 	}
 	b.whole = int64(len(b.data)) <= limit
 	if closing.WhileRead(b.rest) && (!hasBody(req) || sentAtOnce(req)) {
-		_ = b.rest.Close() // it waits for an upload, and ends it over HTTP/2, but there is none
+		_ = b.rest.Close() // Close waits for an upload, and ends it over HTTP/2, but no upload is left
 		b.rest = nil
 	}
 	return b, nil
 }
 
-// declaredLength returns how many bytes resp's body should have, or -1 if that is unknown.
+// declaredLength returns the length that resp's body should have, or -1 if it is unknown.
 func declaredLength(resp *http.Response) int64 {
 	if resp.Uncompressed {
 		return -1
@@ -68,8 +68,7 @@ func declaredLength(resp *http.Response) int64 {
 	return resp.ContentLength
 }
 
-// mayBuffer reports whether resp has a body, and one that its reader does not expect piece
-// by piece.
+// mayBuffer reports whether resp has a body, and its reader does not expect it piece by piece.
 func mayBuffer(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodHead, http.MethodConnect:
@@ -88,8 +87,7 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// isStream reports whether a body of this media type may go on for as long as its reader
-// listens.
+// isStream reports whether a body of this media type may continue while its reader listens.
 func isStream(media string) bool {
 	switch media {
 	case "text/event-stream", "multipart/x-mixed-replace":
@@ -108,22 +106,22 @@ func isStream(media string) bool {
 	return false
 }
 
-// buffered is a response's body of which the beginning was read within the attempt.
+// buffered is a response body whose beginning was read within the attempt.
 type buffered struct {
 	data     []byte
-	read     int           // how much of data the caller has had
-	err      error         // after data; nil: the rest follows
-	whole    bool          // data is the whole body, and no longer than the limit
-	complete bool          // data has the length that was declared
-	rest     io.ReadCloser // nil: it is closed
+	read     int           // number of bytes of data that the caller has read
+	err      error         // the error that follows data; nil if rest follows
+	whole    bool          // data is the whole body, and is no longer than the limit
+	complete bool          // data has the declared length
+	rest     io.ReadCloser // the body after data; nil if it is closed
 	closed   atomic.Bool
 }
 
-// fill reads until the end, an error, or one byte more than limit.
+// fill reads until the body ends, a Read fails, or data is one byte longer than limit.
 func (b *buffered) fill(declared, limit int64) {
 	size := int64(firstBuffer)
 	if declared >= 0 {
-		size = min(declared, declaredBuffer) + 1 // the end is seen where there is room for one byte more
+		size = min(declared, declaredBuffer) + 1 // a Read needs room for one more byte to return the end
 	}
 	b.data = make([]byte, 0, min(size, limit+1))
 	for empty := 0; b.err == nil && int64(len(b.data)) <= limit; {
@@ -142,7 +140,7 @@ func (b *buffered) fill(declared, limit int64) {
 	}
 }
 
-// grow doubles the buffer, and makes it no larger than limit allows.
+// grow doubles the buffer, up to limit and one byte.
 func (b *buffered) grow(limit int64) {
 	size := 2 * int64(cap(b.data))
 	if size >= limit {
@@ -153,7 +151,7 @@ func (b *buffered) grow(limit int64) {
 	b.data = grown
 }
 
-// breakOff closes the rest. The body ends with err.
+// breakOff closes the rest of the body, which then ends with err.
 func (b *buffered) breakOff(err error) {
 	b.err, b.whole = err, false
 	if b.rest != nil {
@@ -193,8 +191,8 @@ func bufferedBody(resp *http.Response) (*buffered, bool) {
 	return b, ok
 }
 
-// wholeBody returns all of resp's body if buffer has read it, or nil. A nested Transport
-// may have read more than limit.
+// wholeBody returns resp's body if buffer has read all of it, or nil. A nested Transport may
+// have buffered more than limit.
 func wholeBody(resp *http.Response, limit int64) []byte {
 	if b, ok := bufferedBody(resp); ok && b.whole && int64(len(b.data)) <= limit {
 		return b.data[:len(b.data):len(b.data)]

@@ -35,9 +35,10 @@ func (c Class) String() string {
 // Status 408, 429 and 5xx are Retryable; any other is Final.
 //
 // An error is Final if a retry would fail the same way: the request's context has ended, the error
-// was marked by [Permanent], TLS verification failed, or the host does not exist. So are errors of
-// an invalid request, an answer that is not HTTP, and reading the request body. An error is
-// Unprocessed if no byte was written, or the server refused the stream. Others are Retryable.
+// was marked by [Permanent], TLS verification failed, or the host does not exist. So are an
+// invalid request, an answer that is not HTTP, and an error of the request body. An error is
+// Unprocessed if no byte was written, or the server refused the stream. Others are Retryable, and
+// so is a failure to connect with a key: net/http may have sent it before.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:
@@ -58,8 +59,8 @@ func classifyStatus(status int) Class {
 	return Final
 }
 
-// refuses reports whether status says that the server is in order, and has not begun with
-// the request. The request took too long to come, or there were too many requests.
+// refuses reports whether status means that the server is healthy, and has not begun to process
+// the request. Either the request took too long to arrive, or there were too many requests.
 func refuses(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }
@@ -67,15 +68,15 @@ func refuses(status int) bool {
 func classifyError(req *http.Request, err error) Class {
 	switch {
 	case req != nil && ended(req):
-		return Final // the caller has gone
+		return Final // the caller no longer waits
 	case is[*permanentError](err):
 		return Final
 	case is[*http.MaxBytesError](err):
-		return Final // the body is as long the next time
+		return Final // the body is just as long in a retry
 	case is[*replay.ReadError](err):
-		return Final // the body can't be read, and there is no GetBody to make a better one
+		return Final // the body cannot be read, and there is no GetBody to make another body
 	case is[*replay.BodyError](err):
-		return Retryable // GetBody may make a better one
+		return Retryable // GetBody may make a body that can be read
 	case neterr.Untrusted(err), neterr.WrongProtocol(err), neterr.InvalidRequest(err), neterr.HostNotFound(err):
 		return Final
 	case neterr.StreamRefused(err):
@@ -91,8 +92,8 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// Permanent marks err as Final, for a RoundTripper below a Transport, such as a breaker. It
-// unwraps to err and has its text. Permanent(nil) is nil.
+// Permanent marks err as Final, for a RoundTripper below a Transport, such as a breaker or a
+// token source. It unwraps to err, with its text. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// byteRange is a Content-Range (RFC 9110, section 14.4): the bytes from first to last, both
-// included, of complete, which is -1 if it is unknown.
+// byteRange is a Content-Range (RFC 9110, section 14.4). The positions first and last are both
+// included in the range. complete is the length of the representation, or -1 if it is unknown.
 type byteRange struct{ first, last, complete int64 }
 
-// contentRange returns the range that h states, and whether it states exactly one, in
-// bytes. A number that overflows is invalid: it must not pass for another one.
+// contentRange returns the range in h, and whether h has exactly one range, in bytes. A number
+// that overflows is invalid: it must not be mistaken for another number.
 func contentRange(h http.Header) (r byteRange, ok bool) {
 	lines := h["Content-Range"]
 	if len(lines) != 1 {
@@ -35,10 +35,10 @@ func contentRange(h http.Header) (r byteRange, ok bool) {
 	return r, true
 }
 
-// length is how many bytes the range has.
+// length returns the number of bytes in the range.
 func (r byteRange) length() int64 { return r.last - r.first + 1 }
 
-// position reads 1*DIGIT below 2^62, so that sums of two do not overflow.
+// position parses 1*DIGIT below 2^62, so that the sum of two positions does not overflow.
 func position(v string) (int64, bool) {
 	n, ok := digits(v)
 	return n, ok && n < 1<<62

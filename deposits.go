@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Every success is a deposit. So deposits are counted without a lock, and no two
-// processors write to the same memory. The arithmetic is left to Withdraw, or to one
-// deposit in many.
+// Every success is a deposit. Therefore deposits are counted without a lock, and no two
+// processors write to the same memory. Withdraw does the arithmetic, or one deposit in many
+// does.
 const (
-	// foldEvery is after how many deposits one of them does the arithmetic, so
-	// that the rate follows the last Window also where nothing withdraws; and of
-	// how many that find no room one makes it. A host whose successes are few has
-	// nothing to lose but the reserve that every new bucket has.
+	// foldEvery is the number of deposits after which one of them does the arithmetic. The
+	// rate then follows the last Window even if nothing withdraws. One in foldEvery deposits
+	// that find neither a bucket nor room for a new bucket makes room. A host with few successes
+	// has nothing to lose except the reserve that every new bucket has.
 	foldEvery = 64
-	// busyTime is how soon foldEvery deposits come if processors may get into each
-	// other's way. Other buckets do without stripes, which take room, and without
-	// lanes, which a garbage collection may take away.
+	// busyTime is the time within which foldEvery deposits arrive if processors may contend
+	// for a bucket. Other buckets have no stripes, because stripes take memory. A TokenBucket
+	// uses no lanes before a bucket is busy, because a garbage collection may remove lanes.
 	busyTime = time.Second
-	// cacheLine is what processors take from each other at once.
+	// cacheLine is the number of bytes that processors take from each other at once.
 	cacheLine = 64
 )
 
@@ -51,8 +51,8 @@ func (b *TokenBucket) depositIn(l *lane, key string) {
 	}
 }
 
-// foldNow does the arithmetic of deposits, unless somebody else does. If there were many
-// in a short time, the bucket gets a counter for each processor.
+// foldNow does the arithmetic of deposits, unless another goroutine holds k's lock. If there
+// were many deposits in a short time, the bucket gets a counter for each processor.
 func (b *TokenBucket) foldNow(k *bucket) {
 	if !k.mu.TryLock() {
 		return
@@ -66,8 +66,8 @@ func (b *TokenBucket) foldNow(k *bucket) {
 	k.fold(now)
 }
 
-// depositee returns the bucket for a deposit, or nil if there is neither one nor
-// room for it.
+// depositee returns the bucket for a deposit, or nil if there is neither a bucket nor room for
+// a new bucket.
 func (b *TokenBucket) depositee(key string) *bucket {
 	if k, ok := b.find(key); ok {
 		return k
@@ -78,19 +78,19 @@ func (b *TokenBucket) depositee(key string) *bucket {
 	return b.bucket(key)
 }
 
-// lane is used by one processor at a time, as the content of a sync.Pool is. Deposit
-// finds the bucket of the last request there, and what to count in, so that it writes
-// nothing that another processor reads. Should garbage collections take a lane that is
-// not used for a while, the next deposit makes another one.
+// lane is used by one processor at a time, because lanes are kept in a sync.Pool. A lane holds
+// the bucket of the last request and the counter for its deposits. Deposit therefore writes
+// nothing that another processor reads. If a garbage collection removes an unused lane, the
+// next deposit makes a new lane.
 type lane struct {
 	number   int
 	recent   *bucket
-	deposits *atomic.Uint64  // of recent
-	phase    uint64          // of these deposits: the lanes of a bucket fold in turn
-	_        [cacheLine]byte // or the next lane would lie on the same line
+	deposits *atomic.Uint64  // recent's counter for this lane
+	phase    uint64          // offset of the counter, so that the lanes of a bucket fold in turn
+	_        [cacheLine]byte // keeps the next lane off the same cache line
 }
 
-// enter makes k, which may be nil, the bucket of the last request.
+// enter records k, which may be nil, as the bucket of the last request.
 func (l *lane) enter(k *bucket) {
 	l.recent = k
 	if k != nil {
@@ -98,15 +98,15 @@ func (l *lane) enter(k *bucket) {
 	}
 }
 
-// stripe is one counter of several that are summed, alone on its cache line.
+// stripe is one of several counters that are summed. Each stripe has its own cache line.
 type stripe struct {
 	n atomic.Uint64
 	_ [cacheLine - 8]byte
 }
 
-// counter returns what a lane adds its deposits to, and the counter's phase. Counters
-// that are used evenly are folded one after the other, so that the deposits that are
-// not yet folded are as few as with one counter.
+// counter returns the counter to which a lane adds its deposits, and the counter's phase.
+// Because of the phases, evenly used counters are folded one after another. The deposits that
+// are not folded yet are then as few as with a single counter.
 func (k *bucket) counter(lane int) (deposits *atomic.Uint64, phase uint64) {
 	s := k.stripes.Load()
 	if s == nil {
@@ -116,7 +116,7 @@ func (k *bucket) counter(lane int) (deposits *atomic.Uint64, phase uint64) {
 	return &(*s)[i].n, uint64(i * foldEvery / len(*s))
 }
 
-// stripe gives every processor a counter of its own, with k.mu held.
+// stripe gives every processor its own counter. The caller holds k.mu.
 func (k *bucket) stripe() {
 	if k.stripes.Load() == nil {
 		stripes := make([]stripe, runtime.GOMAXPROCS(0))
@@ -124,7 +124,7 @@ func (k *bucket) stripe() {
 	}
 }
 
-// total returns how many deposits were ever made.
+// total returns the number of deposits ever made.
 func (k *bucket) total() uint64 {
 	total := k.deposits.Load()
 	if s := k.stripes.Load(); s != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// How much of a failed response is read so that its connection can serve
-// again, and how long that may take.
+// These limits bound how much of a failed response is read, and for how long, so that its
+// connection can be reused.
 const (
 	maxDrainBytes = 64 << 10
 	maxDrainTime  = 250 * time.Millisecond
@@ -21,18 +21,18 @@ const (
 
 // drain reads one body to its end and closes it.
 //
-// A body may panic. A panic of Read counts as the end of the body. A panic of Close
-// surfaces in the caller if the drain was in time, and is dropped otherwise.
+// A body may panic. A panic of Read counts as the end of the body. A panic of Close surfaces in
+// the caller if the drain ends in time, and is dropped otherwise.
 type drain struct {
-	run      func() // readAll as a value: to start it allocates nothing
+	run      func() // readAll as a value, so that starting it allocates nothing
 	body     io.ReadCloser
-	rest     int64       // how much may still be read
-	empty    int         // how many Reads in a row brought nothing
-	left     atomic.Bool // nobody waits any more
+	rest     int64       // number of bytes that may still be read
+	empty    int         // number of Reads in a row that returned no bytes
+	left     atomic.Bool // the caller no longer waits for the drain
 	closed   atomic.Bool
-	panicked any // by Close
+	panicked any // the value of a panic by Close
 	state    atomic.Uint32
-	done     chan struct{} // closed at the end, once the state says that somebody waits
+	done     chan struct{} // closed at the end if the state is drainAwaited
 }
 
 const (
@@ -41,23 +41,23 @@ const (
 	drainEnded
 )
 
-// maxEmptyReads is how many Reads in a row may return neither bytes nor an error,
-// as in bufio.
+// maxEmptyReads is the number of Reads in a row that may return neither bytes nor an error, as
+// in bufio.
 const maxEmptyReads = 100
 
-// startDrain begins to clear resp's body away, and to read it if that may be of use. It
-// returns nil if there is none. The pool spares a retry two allocations.
+// startDrain starts to close resp's body, and first to read it if that may be useful. It
+// returns nil if there is no body to close. The pool saves a retry two allocations.
 //
-// A Read or a Close may hang, even through the end of its context and beside a Close:
-// not every net.Conn ends its Reads when it is closed, and net/http waits for an upload
-// at the end of a response. So a drain gets a goroutine of its own, which costs more than
-// the rest of a retry: it wakes another processor. Only a body in memory cannot hang.
+// A Read or a Close may hang, even after its context has ended and during another Close. Not
+// every net.Conn ends its Reads when it is closed, and net/http waits for an upload at the end
+// of a response. Therefore a drain gets its own goroutine. The goroutine costs more than the
+// rest of a retry, because it wakes another processor. Only a body in memory cannot hang.
 func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil
 	}
 	if b, ok := bufferedBody(resp); ok && b.rest == nil {
-		return nil // it was read, and closed
+		return nil // already read and closed
 	}
 	d, _ := pool.Get().(*drain)
 	if d == nil {
@@ -73,9 +73,8 @@ func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
 	return d
 }
 
-// join waits for the end of the drain, for as long as limit or until ctx ends. After
-// that the response is left to itself, which costs its connection. The drain must not be
-// used any more.
+// join waits for the end of the drain, until limit has passed or ctx ends. After that, join
+// abandons the response, which costs its connection. d must not be used after join.
 func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer, limit time.Duration) {
 	if d == nil {
 		return
@@ -92,7 +91,7 @@ func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer, limit time.
 	}
 }
 
-// reset makes d ready for a body, which is read if that is of use.
+// reset prepares d for resp's body, which is read if that is useful.
 func (d *drain) reset(resp *http.Response, read bool) {
 	d.body, d.rest, d.empty = resp.Body, 0, 0
 	if read && resp.ContentLength <= maxDrainBytes {
@@ -109,7 +108,7 @@ func (d *drain) readAll() {
 	_, _ = io.Copy(io.Discard, d)
 }
 
-// Read reads on from the body, for as long as that is of use.
+// Read continues to read from the body while that is useful.
 func (d *drain) Read(p []byte) (int, error) {
 	if d.rest <= 0 || d.empty == maxEmptyReads || d.left.Load() {
 		return 0, io.EOF
@@ -128,9 +127,9 @@ func (d *drain) end() {
 	}
 }
 
-// await reports whether the drain ended in time. As a rule all of a failed response
-// is there with its header, and a moment is enough. Only after that does await take a
-// channel, a timer, and a place among those who wait.
+// await reports whether the drain ended in time. Usually a failed response arrives whole with
+// its header, and a moment is enough. After that moment, await makes a channel, starts a timer
+// and blocks.
 func (d *drain) await(ctx context.Context, t *timer, limit time.Duration) bool {
 	if d.state.Load() == drainEnded {
 		return true
@@ -154,8 +153,7 @@ func (d *drain) await(ctx context.Context, t *timer, limit time.Duration) bool {
 	return false
 }
 
-// notify returns a channel that will be closed at the end, or nil if that has
-// come.
+// notify returns a channel that is closed when the drain ends, or nil if the drain has ended.
 func (d *drain) notify() <-chan struct{} {
 	if d.state.Load() == drainEnded {
 		return nil
@@ -167,9 +165,9 @@ func (d *drain) notify() <-chan struct{} {
 	return d.done
 }
 
-// leave gives the body up. A Read that hangs is freed where that is safe: by the
-// end of the attempt's context if it has one of its own, and by Close if the body
-// allows that. Any other body is closed when its Read has returned.
+// leave abandons the body. It frees a Read that hangs if that is safe. It ends the attempt's
+// context if the attempt has its own, and closes the body if the body allows a Close during a
+// Read. Any other body is closed when its Read returns.
 func (d *drain) leave() {
 	d.left.Store(true)
 	if attempt, ok := attemptOf(d.body); ok {

@@ -26,7 +26,7 @@ type Error struct {
 func (e *Error) Error() string {
 	text := textOf(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
-		return text // which has the rest
+		return text // the inner text has the rest
 	}
 	if len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0]) {
 		text += ", then " + textOf(e.canceled[0])
@@ -66,15 +66,14 @@ func newError(err error, o Outcome, req *http.Request) *Error {
 
 var errCancelClosed = errors.New("the request's Cancel channel was closed")
 
-// noticeTime is how long a context may take to notice that its deadline has
-// passed.
+// noticeTime is how long a context may take to notice that its deadline has passed.
 const noticeTime = time.Millisecond
 
-// endOf returns why req has ended: its context's cause, and its Err.
+// endOf returns why req has ended: the context's cause, and the context's Err.
 func endOf(req *http.Request) []error {
 	ctx := req.Context()
 	passed := deadlinePassed(ctx)
-	if passed && ctx.Err() == nil { // it alone knows the cause
+	if passed && ctx.Err() == nil { // only the context knows the cause
 		timer := time.NewTimer(noticeTime)
 		defer timer.Stop()
 		select {
@@ -91,8 +90,8 @@ func endOf(req *http.Request) []error {
 	return []error{errCancelClosed}
 }
 
-// statusError is the last failure of a request that was canceled while it
-// waited to repeat an attempt that had a response. That response is gone.
+// statusError is the last failure of a request that was canceled while it waited for another
+// attempt. The failure was a response, which is gone.
 type statusError int
 
 func (e statusError) Error() string {
@@ -106,7 +105,7 @@ func statusText(status int) string {
 // textOf returns err's text without secrets.
 func textOf(err error) string {
 	if err == nil {
-		return "no error was recorded" // in an Error that somebody else made
+		return "no error was recorded" // the Error was not made by this package
 	}
 	return redact.Error(err)
 }

@@ -8,55 +8,56 @@ import (
 )
 
 const (
-	// A key is down after so many failures in a row: a client that sees half of its
-	// requests fail should not be slowed down. They must take some time: streams that
-	// die with one connection are one event.
+	// A key is down after downAfter failures in a row. A client should not be slowed down if
+	// only half of its requests fail. The first of these failures must be at least downFor ago,
+	// because streams that die with one connection are one event.
 	downAfter = 8
 	downFor   = 100 * time.Millisecond
-	// Probes are sent so long after the newest result, if nothing is under way.
+	// These pauses separate the newest result from the next probe, if nothing is under way.
 	firstPause   = 250 * time.Millisecond
 	longestPause = 5 * time.Second
 	leastPause   = time.Millisecond
-	// One retry is released by so many successes. A quarter of a retry for each keeps the
-	// load after an outage below 1.7 times the usual. All at once would be ten times the
-	// usual, and a new outage.
+	// successesPerRelease is the number of successes that release one retry. A quarter of a
+	// retry per success keeps the load after an outage below 1.7 times the usual load. If all
+	// retries were released at once, ten times the usual load would cause a new outage.
 	successesPerRelease = 4
-	// Retries that come due queue behind the held ones for so many times as long as the
-	// outage lasted. Without that bound, the queue would never empty while a fifth of the
+	// Retries that come due queue behind held retries for at most behindFactor times the length
+	// of the outage. Without this bound, the queue would never empty while a fifth of the
 	// attempts fail.
 	behindFactor = 5
-	// A failure so long after the newest one begins a new run, and a key may be forgotten.
+	// After idleAfter without a result, the next failure begins a new run, and the key may be
+	// forgotten.
 	idleAfter = 10 * time.Second
 )
 
-// fate is what the requests of one key share: whether their host is down or has asked to
-// be left alone, and which retries are held for it.
+// fate is the state that the requests of one key share. It records whether their host is down
+// or has asked for a pause, and which retries are held.
 //
-// The atomics let a success pass without the lock while nothing is held. A retry that is
-// queued changes queued and then looks at run and underWay. A result changes run and
-// underWay and then looks at queued. So at least one of the two sees the other.
+// Because of the atomics, a success needs no lock while nothing is held. A retry that is queued
+// changes queued and then reads run and underWay. A result changes run and underWay and then
+// reads queued. Therefore at least one of the two sees the other.
 type fate struct {
-	trouble  *atomic.Int64 // the Gate's: counts this fate if run is not 0, and if queued is not 0
-	run      atomic.Int64  // failures since the last success
+	trouble  *atomic.Int64 // the Gate's counter; counts this fate once if run is not 0, and once if queued is not 0
+	run      atomic.Int64  // number of failures since the last success
 	underWay underWay
 	begun    atomic.Uint32 // changes when an attempt is counted in underWay, and when a run begins or ends; never 0
-	queued   atomic.Int64  // held until a success; written with mu held
-	waiting  atomic.Int64  // held until closedUntil
-	closed   atomic.Bool   // closedUntil may be still to come; written with mu held
+	queued   atomic.Int64  // number of retries held until a success; written with mu held
+	waiting  atomic.Int64  // number of requests held until closedUntil
+	closed   atomic.Bool   // closedUntil may be in the future; written with mu held
 
 	mu        sync.Mutex
 	forgotten bool
 	since     time.Time // the first failure of the run
-	newest    time.Time // the newest result, or the end of what was under way: as far as it matters
-	probing   bool      // newest is when a probe was sent that is not under way
-	behind    time.Time // until then, retries queue behind others although the key is not down
+	newest    time.Time // the newest result, or the silent end of an attempt; a success counts only while retries are queued
+	probing   bool      // newest is the time of a probe that does not count as under way
+	behind    time.Time // the time until which retries queue behind others although the key is not down
 
 	first, last *waiter
 	pause       time.Duration
-	credit      int // successes that have not released a retry
+	credit      int // number of successes that have not released a retry yet
 
 	closedUntil time.Time
-	closedBy    time.Duration // how long that was, when the server asked for it
+	closedBy    time.Duration // the length of the closure when the server asked for it
 }
 
 func newFate(trouble *atomic.Int64) *fate {
@@ -65,15 +66,15 @@ func newFate(trouble *atomic.Int64) *fate {
 	return f
 }
 
-// underWay counts attempts that began in one run of failures and have not ended. The upper
-// half is the number of the run: attempts of an earlier one do not count any more.
+// underWay counts attempts that began in one run of failures and have not ended. The upper half
+// is the number of the run: attempts of an earlier run no longer count.
 type underWay struct{ atomic.Uint64 }
 
 // enter counts an attempt, and returns its run.
 func (u *underWay) enter() (run uint32) { return uint32(u.Add(1) >> 32) }
 
-// leave takes an attempt out, and returns how many are left. An attempt of an earlier run
-// is not counted.
+// leave stops counting an attempt, and returns how many attempts are left. An attempt of an
+// earlier run is not counted.
 func (u *underWay) leave(run uint32) (left uint32, counted bool) {
 	for {
 		old := u.Load()
@@ -86,7 +87,7 @@ func (u *underWay) leave(run uint32) (left uint32, counted bool) {
 	}
 }
 
-// endRun begins to count anew.
+// endRun starts a new count for the next run.
 func (u *underWay) endRun() {
 	for {
 		old := u.Load()
@@ -98,13 +99,13 @@ func (u *underWay) endRun() {
 
 func (u *underWay) none() bool { return uint32(u.Load()) == 0 }
 
-// down reports whether the key is down, with mu held.
+// down reports whether the key is down. The caller holds mu.
 func (f *fate) down(now time.Time) bool {
 	return f.run.Load() >= downAfter && now.Sub(f.since) >= downFor
 }
 
-// open reports whether a retry may go without a look at the clock: the key is neither down
-// nor closed, and nothing is held.
+// open reports whether a retry may be sent without reading the clock. This is so if the key is
+// neither down nor closed, and nothing is queued.
 func (f *fate) open() bool {
 	return f.run.Load() < downAfter && f.queued.Load() == 0 && !f.closed.Load()
 }
@@ -115,8 +116,8 @@ func (f *fate) enter() pass {
 	return pass{fate: f, run: f.underWay.enter()}
 }
 
-// leave ends what enter began. The end of an attempt that says nothing about the host
-// postpones the next probe as a result does.
+// leave ends what enter began. If an attempt says nothing about the host, its end postpones the
+// next probe, as a result does.
 func (f *fate) leave(run uint32, silently bool) {
 	left, counted := f.underWay.leave(run)
 	if !counted || !silently && (left > 0 || f.queued.Load() == 0) {
@@ -131,13 +132,13 @@ func (f *fate) leave(run uint32, silently bool) {
 	f.rouse(now)
 }
 
-// fail takes note of a failure, with mu held.
+// fail records a failure. The caller holds mu.
 func (f *fate) fail(now time.Time, probe bool) {
 	if f.first == nil && now.Sub(f.newest) >= idleAfter {
 		f.endRun()
 	}
 	if run := f.run.Load(); run == 0 || !f.run.CompareAndSwap(run, run+1) {
-		f.trouble.Add(1) // before run, or a success might see neither
+		f.trouble.Add(1) // before run changes, or a success might see neither
 		f.run.Store(1)
 		f.since = now
 		f.pause = min(f.pause, firstPause)
@@ -150,7 +151,7 @@ func (f *fate) fail(now time.Time, probe bool) {
 	f.rouse(now)
 }
 
-// succeed takes note of a success.
+// succeed records a success.
 func (f *fate) succeed(probe bool, hold time.Duration) {
 	if f.queued.Load() == 0 {
 		f.endRun()
@@ -185,7 +186,7 @@ func (f *fate) endRun() {
 	}
 }
 
-// close closes the key for d, with mu held, unless it is closed for longer.
+// close closes the key for d, unless the key is closed for longer. The caller holds mu.
 func (f *fate) close(now time.Time, d time.Duration) {
 	if until := now.Add(d); until.After(f.closedUntil) {
 		f.closedUntil, f.closedBy = until, d
@@ -193,13 +194,13 @@ func (f *fate) close(now time.Time, d time.Duration) {
 	}
 }
 
-// waitWhileClosed waits until the key is no longer closed, and up to half of the closure
-// on top of it. Otherwise all waiters would return at the same moment. If the end is later
-// than the deadline, it waits until the deadline, or with onlyIfFits not at all.
+// waitWhileClosed waits until the key is no longer closed, and then up to half of the closure
+// longer. Without the extra wait, all waiters would return at the same moment. If the closure
+// ends after the deadline, it waits until the deadline, or not at all with onlyIfFits.
 //
-// If the key is closed again meanwhile, it goes on waiting, for at most twice as long as the
-// server has asked. A host that refuses a few requests in a hundred closes its key again
-// and again, and would otherwise be closed for good.
+// If the key is closed again meanwhile, the wait continues, for at most twice as long as the
+// server asked. A host that refuses a few requests in a hundred closes its key again and again.
+// Without this bound, the key of such a host would stay closed.
 func (f *fate) waitWhileClosed(ctx context.Context, t *timer, deadline time.Time, onlyIfFits bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
 		left, asked := f.closure()
@@ -219,9 +220,9 @@ func (f *fate) waitWhileClosed(ctx context.Context, t *timer, deadline time.Time
 	}
 }
 
-// closure returns for how long the key is closed, and for how long the server had asked.
-// Both are 0 if it is not closed. Nor is it if the clock has gone back, as it does from one
-// bubble of testing/synctest to the next.
+// closure returns how much longer the key is closed, and how long a closure the server asked
+// for. Both are 0 if the key is not closed. The key is also not closed if the clock has gone
+// back, as it does from one bubble of testing/synctest to the next.
 func (f *fate) closure() (left, asked time.Duration) {
 	if !f.closed.Load() {
 		return 0, 0
@@ -237,7 +238,7 @@ func (f *fate) closure() (left, asked time.Duration) {
 	return left, f.closedBy
 }
 
-// forget reports whether nothing is lost without f, and marks it as forgotten.
+// forget reports whether f contains nothing worth keeping. If so, it marks f as forgotten.
 func (f *fate) forget(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

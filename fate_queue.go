@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// waiter is a retry in the queue. All is guarded by the fate's mu.
+// waiter is a retry in the queue. The fate's mu guards all fields.
 type waiter struct {
-	wake           chan struct{} // has room for one
+	wake           chan struct{} // buffers one signal
 	previous, next *waiter
-	armed          time.Time // when it looks for itself
-	left           bool      // the queue
+	armed          time.Time // the time at which the waiter looks without being woken
+	left           bool      // the waiter has left the queue
 	pass           pass
 }
 
-// wait holds a retry that has come due, while the key is down or other retries are held,
-// until the deadline or the end of ctx. It reports whether it did.
+// wait holds a retry that is due while the key is down or other retries are held. It returns at
+// the deadline or the end of ctx at the latest, and reports whether the retry was held.
 func (f *fate) wait(ctx context.Context, t *timer, mark uint32, deadline time.Time) (p pass, held bool) {
 	if ctx.Err() != nil {
-		return pass{}, false // or it would count as begun, and is not going to be sent
+		return pass{}, false // otherwise the retry would count as begun, although it is not going to be sent
 	}
 	w, p := f.join(mark)
 	if w == nil {
@@ -40,12 +40,12 @@ func (f *fate) wait(ctx context.Context, t *timer, mark uint32, deadline time.Ti
 	}
 }
 
-// join queues a retry, or returns no waiter if it need not wait.
+// join queues a retry. It returns a nil waiter if the retry need not wait.
 func (f *fate) join(mark uint32) (*waiter, pass) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.oneMore() // before run is looked at
+	f.oneMore() // before run is read
 	if f.forgotten || !f.down(now) && (f.first == nil || !now.Before(f.behind)) {
 		f.oneLess()
 		return nil, pass{}
@@ -64,8 +64,8 @@ func (f *fate) join(mark uint32) (*waiter, pass) {
 	return w, pass{}
 }
 
-// look reports whether w need not wait any longer, or when it looks again if nobody
-// wakes it until then.
+// look reports whether w need not wait any longer. Otherwise it returns when w looks again if
+// nothing wakes w earlier.
 func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,14 +79,15 @@ func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, ov
 		f.rouse(now)
 	}
 	select {
-	case <-w.wake: // by rouse
+	case <-w.wake: // a signal from rouse
 	default:
 	}
 	return w.armed, w.left
 }
 
-// rouse sends the oldest retry as a probe if it is time, with mu held. If that is later
-// but sooner than the next retry looks for itself, that retry is woken to look at the clock.
+// rouse sends the oldest retry as a probe if a probe is due. The next probe may be due later, but
+// before the first retry in the queue looks at the clock. rouse then wakes this retry, which
+// resets its timer. The caller holds mu.
 func (f *fate) rouse(now time.Time) {
 	if f.first == nil || !f.underWay.none() {
 		return
@@ -101,7 +102,7 @@ func (f *fate) rouse(now time.Time) {
 	}
 }
 
-// probeDue is when the next probe is due if nothing is under way.
+// probeDue returns when the next probe is due if nothing is under way.
 func (f *fate) probeDue() time.Time {
 	due := f.newest.Add(f.pause)
 	if f.probing {
@@ -113,9 +114,9 @@ func (f *fate) probeDue() time.Time {
 	return due
 }
 
-// sendProbe lets the oldest retry go as a probe. If the newest result is a success, the
-// probe does not count as under way, so that a host that is well and slow is not asked for
-// one answer after the other. The next probe waits for firstPause, or for a result.
+// sendProbe releases the oldest retry as a probe. If the newest result is a success, the probe
+// does not count as under way. Otherwise a host that is healthy but slow would get only one
+// probe per answer. The next probe waits for firstPause, or for a result.
 func (f *fate) sendProbe(now time.Time) {
 	w := f.first
 	if f.run.Load() > 0 {
@@ -129,8 +130,8 @@ func (f *fate) sendProbe(now time.Time) {
 	w.signal()
 }
 
-// spend lets the oldest retry go if there is credit for it, with mu held. If the key is
-// closed, the credit is kept.
+// spend releases the oldest retry if there is credit for it. If the key is closed, the credit
+// is kept. The caller holds mu.
 func (f *fate) spend(now time.Time) {
 	w := f.first
 	if w == nil || f.credit < successesPerRelease || f.closedUntil.After(now) {
@@ -142,7 +143,7 @@ func (f *fate) spend(now time.Time) {
 	w.signal()
 }
 
-// passOn releases the next retry in the place of one that was canceled.
+// passOn releases the next retry in place of a released retry that was canceled.
 func (f *fate) passOn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,7 +153,7 @@ func (f *fate) passOn() {
 	f.rouse(now)
 }
 
-// remove takes w out of the queue, with mu held.
+// remove takes w out of the queue. The caller holds mu.
 func (f *fate) remove(w *waiter) {
 	if w.previous != nil {
 		w.previous.next = w.next
@@ -171,8 +172,8 @@ func (f *fate) remove(w *waiter) {
 	f.oneLess()
 }
 
-// oneMore and oneLess count in queued, with mu held. trouble may be too high for a moment,
-// but not too low, or a success would see none.
+// oneMore and oneLess update queued. trouble may be too high for a moment, but never too low,
+// or a success would see no trouble. The caller holds mu.
 func (f *fate) oneMore() {
 	f.trouble.Add(1)
 	if f.queued.Add(1) > 1 {

@@ -14,17 +14,17 @@ import (
 // changed or copied after first use.
 //
 // A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
-// success then releases a quarter of a retry. A Retry-After on a 429 or 503, and a [RateLimit] of
-// which nothing remains, close the key until then. A Gate only delays: by at most Hold, and at most
+// success then releases a quarter of a retry. A Retry-After on a 429 or 503, and an exhausted
+// [RateLimit], close the key until then, unless above MaxRetryAfter. A Gate only delays: by at most Hold, and at most
 // half of the time that is left. There are at most 4,096 keys.
 type Gate struct {
-	Hold  time.Duration              // the longest that a retry is held, on top of its wait. 0: 5s; negative: nothing is held
+	Hold  time.Duration              // the longest that each retry is held, on top of its wait. 0: 5s; negative: nothing is held
 	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
 	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
 
 	fates   keyed.Map[fate]
-	trouble atomic.Int64 // runs of failures and queues, of all fates: if there are none, a success has nothing to do
-	closed  atomic.Bool  // a key was closed at some time
+	trouble atomic.Int64 // number of runs of failures and of queues in all fates; if it is 0, a success has nothing to do
+	closed  atomic.Bool  // a key has been closed at some time
 }
 
 const defaultHold = 5 * time.Second
@@ -35,17 +35,17 @@ func (g *Gate) Held(req *http.Request) int {
 	if f == nil || f.queued.Load()+f.waiting.Load() == 0 {
 		return 0
 	}
-	f.mu.Lock() // or a retry might count that is not going to be held
+	f.mu.Lock() // without the lock, a retry might count that is not going to be held
 	defer f.mu.Unlock()
 	return int(f.queued.Load() + f.waiting.Load())
 }
 
-// pass is what an attempt has from its Gate until it ends.
+// pass is what an attempt holds from its Gate until the attempt ends.
 type pass struct {
-	fate     *fate  // counts the attempt as under way; nil: none does
-	run      uint32 // in which it is under way
+	fate     *fate  // the fate that counts the attempt as under way, or nil
+	run      uint32 // the run of failures in which the attempt is under way
 	probe    bool
-	released *fate // had its successes release the attempt; nil, too, as soon as the attempt is sent
+	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
 }
 
 // verdict is what an attempt says about its host.
@@ -57,13 +57,13 @@ const (
 	saysDown
 )
 
-// succeeded reports whether the attempt is a success of its host.
+// succeeded reports whether the attempt counts as a success of its host.
 func (r *result) succeeded() bool {
 	return r.class == Final && r.Response != nil && r.inner == nil
 }
 
-// verdict returns what the attempt says about its host. A server that asks its client to
-// wait is in order, and knows best for how long.
+// verdict returns what the attempt says about its host. A server that asks its client to wait
+// is healthy, and knows best how long the wait must be.
 func (r *result) verdict(req *http.Request) verdict {
 	switch {
 	case r.succeeded():
@@ -86,8 +86,8 @@ func (r *result) verdict(req *http.Request) verdict {
 	return saysDown
 }
 
-// closedFor returns for how long resp closes its key, or 0. The path of a success pays for
-// two look-ups, and for nothing else.
+// closedFor returns how long resp closes its key, or 0. A success costs two lookups of a header,
+// and nothing else.
 func closedFor(p *Policy, resp *http.Response) time.Duration {
 	if resp == nil {
 		return 0
@@ -110,12 +110,12 @@ func closedFor(p *Policy, resp *http.Response) time.Duration {
 	return asked
 }
 
-// calm reports whether no host has failed since its last success, and nothing is held. An
-// attempt need not begin then, nor end if it succeeds.
+// calm reports whether no host has failed since its last success, and nothing is queued. While
+// the Gate is calm, an attempt needs no begin, and a success needs no end.
 func (g *Gate) calm() bool { return g.trouble.Load() == 0 }
 
-// begin counts an attempt that is about to be sent, if its host may be down and wait has
-// not counted it. p is what wait returned, or zero.
+// begin counts an attempt that is about to be sent, if its host may be down and wait has not
+// counted the attempt. p is the pass that wait returned, or the zero pass.
 func (g *Gate) begin(req *http.Request, p pass) pass {
 	p.released = nil
 	if p.fate != nil || g.calm() {
@@ -128,8 +128,8 @@ func (g *Gate) begin(req *http.Request, p pass) pass {
 	return p
 }
 
-// end takes note of what came of an attempt, and of how long its response closes the key.
-// It returns a mark, by which wait sees whether other attempts have begun since.
+// end records an attempt's verdict, and how long its response closes the key. It returns a mark,
+// which wait uses to see whether other attempts have begun since.
 func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
 	if closed > 0 && g.Hold >= 0 {
 		g.update(req, func(f *fate, now time.Time) { f.close(now, closed) })
@@ -169,8 +169,8 @@ func (p pass) giveBack() {
 	}
 }
 
-// wait holds a retry that has come due, until limit at most, and reports whether it did.
-// The mark is from the end of the attempt that the retry follows.
+// wait holds a retry that is due, for at most limit, and reports whether the retry was held.
+// The mark comes from the end of the previous attempt.
 func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, limit time.Duration) (p pass, held bool) {
 	limit = min(limit, g.hold())
 	if limit <= 0 {
@@ -186,8 +186,8 @@ func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, li
 	return p, held || closed
 }
 
-// waitFirst holds a first attempt while its key is closed, if that fits into limit. It
-// reports whether it did.
+// waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
+// reports whether the attempt was held.
 func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer, limit time.Duration) (held bool) {
 	limit = min(limit, g.hold())
 	if limit <= 0 || policy.MaxRetryAfter < 0 || !g.closed.Load() {
@@ -225,8 +225,9 @@ func (g *Gate) blocks(req *http.Request) bool {
 	return f.down(time.Now())
 }
 
-// update runs f on the fate of req's key, with its lock held, unless there is none and
-// no room for another. A fate that is forgotten in between is no longer looked at.
+// update runs f on the fate of req's key, with the fate's lock held. It does nothing if the key
+// has no fate and there is no room for a new fate. A fate that is forgotten meanwhile is no
+// longer read, so update looks up the key again.
 func (g *Gate) update(req *http.Request, f func(*fate, time.Time)) {
 	key := g.key(req)
 	for {

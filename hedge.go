@@ -15,13 +15,12 @@ import (
 // Hedge sends a second attempt, a hedge, beside an attempt that is slow. The first Final
 // response wins, and the other attempt is canceled. The zero value is ready to use. Share a
 // Hedge among Transports that call the same hosts. It must not be changed or copied after
-// first use. See "The Tail at Scale", Dean and Barroso, 2013, and docs/behavior.md.
+// first use. See "The Tail at Scale", Dean and Barroso, 2013.
 //
 // Share bounds how many requests are hedged, and sets the latency quantile at which they are.
-// The [Budget] is asked as well. Only safe methods (RFC 9110, section 9.2.1) are hedged, with a
-// body that two attempts can read at once. A hedge counts for [Policy.MaxAttempts]. Hedge wraps
-// response bodies. There are at most 4,096 keys. Set AttemptTimeout in case
-// both hang.
+// The [Budget] is asked as well. Only safe methods (RFC 9110, section 9.2.1) are hedged, if two
+// attempts can read the body at once. Response bodies are wrapped. A hedge counts for MaxAttempts.
+// Set AttemptTimeout in case both hang. There are at most 4,096 keys.
 type Hedge struct {
 	Share  float64                    // of requests that may be hedged, at most 1. 0: 0.05; negative or NaN: none
 	After  time.Duration              // hedge after this time and not at the quantile. 0 or less: the quantile
@@ -30,23 +29,23 @@ type Hedge struct {
 	Key    func(*http.Request) string // what has latencies, and an allowance, of its own. nil: URL.Host
 
 	paces   keyed.Map[pace]
-	crowded atomic.Bool // keys were forgotten, or may have been
+	crowded atomic.Bool // keys may have been forgotten
 
 	once  sync.Once
-	epoch time.Time // of all paces
+	epoch time.Time // the moment from which all paces measure time
 }
 
 const (
 	defaultShare       = 0.05
 	defaultLeastDelay  = time.Millisecond
 	defaultHedgeWindow = 30 * time.Second
-	// A quantile means something if so many answers lie beyond it.
+	// answersBeyond is how many answers must lie beyond a quantile for it to be meaningful.
 	answersBeyond = 5
-	// Amounts of the allowance are in billionths of a hedge.
+	// The allowance is counted in billionths of a hedge.
 	oneHedge      = 1_000_000_000
 	mostHedges    = 10 * oneHedge
-	refreshEvery  = 64 // observations, after which the delay is computed anew
-	refreshWithin = 32 // parts of the Window, likewise
+	refreshEvery  = 64 // number of observations after which the delay is recomputed
+	refreshWithin = 32 // the delay is also recomputed after Window/refreshWithin
 )
 
 // Delay returns how long after its start an attempt of req would be hedged now, for a gauge.
@@ -66,7 +65,7 @@ func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	return d, d > 0
 }
 
-// share is 0 if there are no hedges.
+// share returns the share of requests that may be hedged, or 0 if there are no hedges.
 func (h *Hedge) share() float64 {
 	share := cmp.Or(h.Share, defaultShare)
 	if !(share > 0) {
@@ -79,7 +78,7 @@ func (h *Hedge) least(d time.Duration) time.Duration {
 	return max(d, cmp.Or(h.Min, defaultLeastDelay), 1)
 }
 
-// start returns a moment that does not change.
+// start returns the same moment on every call.
 func (h *Hedge) start() time.Time {
 	h.once.Do(func() { h.epoch = time.Now() })
 	return h.epoch
@@ -88,14 +87,14 @@ func (h *Hedge) start() time.Time {
 func (h *Hedge) key(req *http.Request) string {
 	switch {
 	case req.URL == nil:
-		return "" // no base sends it
+		return "" // no base sends a request without a URL
 	case h.Key != nil:
 		return h.Key(req)
 	}
 	return req.URL.Host
 }
 
-// pace returns what requests with req's key have in common, or nil if req is not hedged.
+// pace returns the pace of req's key, or nil if req is not hedged.
 func (h *Hedge) pace(req *http.Request) *pace {
 	if h.share() == 0 {
 		return nil
@@ -103,23 +102,23 @@ func (h *Hedge) pace(req *http.Request) *pace {
 	return h.paces.FindOrAdd(h.key(req), func() *pace { return newPace(h) }, (*pace).idle)
 }
 
-// pace is how quick the answers of one key are, and how many hedges they have earned.
+// pace holds the recent latencies of one key, and the hedges that its answers have earned.
 type pace struct {
 	hedge  *Hedge
 	share  float64
-	earns  int64 // per answer
+	earns  int64 // what each answer adds to the allowance
 	recent *latency.Recent
 
 	allowance atomic.Int64
-	delay     atomic.Int64 // until a hedge, as of the newest refresh. 0: none
-	observed  atomic.Int64 // since then
-	stale     atomic.Int64 // when to refresh it, at the latest
+	delay     atomic.Int64 // time until a hedge, as of the newest refresh. 0: no hedge
+	observed  atomic.Int64 // observations since the newest refresh
+	stale     atomic.Int64 // when the delay is due for a refresh
 }
 
 func newPace(h *Hedge) *pace {
 	p := &pace{hedge: h, share: h.share()}
 	p.earns = int64(math.Round(p.share * oneHedge))
-	if !h.crowded.Load() { // or each of many keys would get a hedge whenever it is new again
+	if !h.crowded.Load() { // otherwise each of many keys would get a hedge whenever the key is added again
 		p.allowance.Store(oneHedge)
 	}
 	p.recent = latency.New(p.window())
@@ -136,7 +135,7 @@ func (p *pace) window() time.Duration {
 	return p.hedge.Window
 }
 
-// compute returns when a request is hedged, as of now, or 0.
+// compute returns the delay after which an attempt is hedged, as of now, or 0 for no hedge.
 func (p *pace) compute(now time.Duration) time.Duration {
 	switch {
 	case p.hedge.After > 0:
@@ -147,7 +146,7 @@ func (p *pace) compute(now time.Duration) time.Duration {
 	return p.hedge.least(p.recent.Quantile(now, 1-p.share))
 }
 
-// answer takes note of a Final response.
+// answer records a Final response.
 func (p *pace) answer(now, latency time.Duration) {
 	for {
 		had := p.allowance.Load()
@@ -158,9 +157,8 @@ func (p *pace) answer(now, latency time.Duration) {
 	p.observe(now, latency, true)
 }
 
-// observe takes note of the latency of an answer, or of an attempt that was given up for
-// being slow. It refreshes the delay now and then. That is cheap until there are enough
-// answers.
+// observe records the latency of an answer, or of an attempt that was given up for being slow. It
+// refreshes the delay now and then. A refresh is cheap until there are enough answers.
 func (p *pace) observe(now, latency time.Duration, answer bool) {
 	p.recent.Record(now, latency, answer)
 	if p.observed.Add(1) < refreshEvery && p.delay.Load() > 0 && now < time.Duration(p.stale.Load()) {
@@ -171,7 +169,7 @@ func (p *pace) observe(now, latency time.Duration, answer bool) {
 	p.delay.Store(int64(p.compute(now)))
 }
 
-// withdraw takes one hedge from the allowance, or reports false.
+// withdraw takes one hedge from the allowance. It returns false if the allowance is too small.
 func (p *pace) withdraw() bool {
 	for {
 		had := p.allowance.Load()

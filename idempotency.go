@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Idempotent is the default for [Policy.Idempotent]. It reports whether req has a method that the
-// IANA registry calls idempotent (RFC 9110, section 9.2.2), or an Idempotency-Key or
+// Idempotent is the default for [Policy.Idempotent]. It reports whether req has an idempotent method
+// of the IANA registry (RFC 9110, section 9.2.2), or an Idempotency-Key or
 // X-Idempotency-Key that is not "". Methods are case-sensitive, and "" is GET. An empty slice
-// counts, and is not sent.
+// is a key, as in net/http.
 func Idempotent(req *http.Request) bool {
 	return idempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
 }
 
-// RandomKey is a [Policy.IdempotencyKey]: at least 128 random bits, as text.
+// RandomKey returns at least 128 random bits as text, for any request or nil.
 func RandomKey(*http.Request) string {
 	return rand.Text()
 }
 
 const idempotencyKeyHeader = "Idempotency-Key"
 
-// withKey returns a copy of req that carries an Idempotency-Key, if p makes one
-// for it, and otherwise req. A key of the caller's that holds only empty strings
-// is left out, in whatever case its name is spelled.
+// withKey returns a copy of req that carries an Idempotency-Key, if p makes a key for req.
+// Otherwise it returns req. The copy omits a key of the caller that holds only empty strings. The
+// case of the field name does not matter.
 func withKey(req *http.Request, p *Policy) *http.Request {
 	if p.IdempotencyKey == nil || hasIdempotencyKey(req.Header) || p.Idempotent(req) {
 		return req
@@ -43,8 +43,8 @@ func withKey(req *http.Request, p *Policy) *http.Request {
 	return keyed
 }
 
-// namesKey accepts any case: a key that was put into the map by hand is sent as
-// it stands there.
+// namesKey reports whether name is the name of an idempotency key field. It accepts any case,
+// because a name that was put into the map by hand is sent unchanged.
 func namesKey(name string) bool {
 	return strings.EqualFold(name, idempotencyKeyHeader) || strings.EqualFold(name, "X-Idempotency-Key")
 }
@@ -60,8 +60,8 @@ func hasIdempotencyKey(h http.Header) bool {
 	return false
 }
 
-// idempotentMethod knows the IANA Hypertext Transfer Protocol (HTTP) Method
-// Registry as of 2026-06-17.
+// idempotentMethod reports whether the method is idempotent, according to the IANA Hypertext
+// Transfer Protocol (HTTP) Method Registry as of 2026-06-17.
 func idempotentMethod(method string) bool {
 	if safeMethod(method) {
 		return true
@@ -77,8 +77,8 @@ func idempotentMethod(method string) bool {
 	return false
 }
 
-// safeMethod reports whether the method asks for no change of state at the
-// server (RFC 9110, section 9.2.1).
+// safeMethod reports whether the method requests no change of state on the server (RFC 9110,
+// section 9.2.1).
 func safeMethod(method string) bool {
 	switch cmp.Or(method, http.MethodGet) {
 	case "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PRI", "PROPFIND", "REPORT", "SEARCH":
@@ -87,16 +87,17 @@ func safeMethod(method string) bool {
 	return false
 }
 
-// keyedForNetHTTP goes by the entry's presence alone, as net/http does.
+// keyedForNetHTTP reports whether net/http finds an idempotency key in h. Like net/http, it
+// checks only that the entry is present.
 func keyedForNetHTTP(h http.Header) bool {
 	_, key := h["Idempotency-Key"]
 	_, xKey := h["X-Idempotency-Key"]
 	return key || xKey
 }
 
-// resendable reports whether net/http may have sent req before, by itself: it goes
-// by the key, and returns the last error only. It goes by the method, too, but then
-// nothing depends on it: those methods are safe.
+// resendable reports whether net/http may have sent req by itself before the send that failed.
+// net/http resends a request that has a key, and returns only the last error. It also resends
+// some methods without a key. Nothing depends on them, because these methods are safe.
 func resendable(req *http.Request) bool {
 	return req != nil && !safeMethod(req.Method) && keyedForNetHTTP(req.Header)
 }

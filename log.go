@@ -9,7 +9,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
-// reportRetry reports that req is sent again after a.
+// reportRetry reports that req is sent again after attempt a.
 func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 	if p.Logger != nil {
 		p.Logger.LogAttrs(req.Context(), slog.LevelInfo, "retrying request",
@@ -24,7 +24,7 @@ func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 	}
 }
 
-// reportHeld reports for how long in all a Gate has held req, at the end of a hold.
+// reportHeld reports, at the end of a hold, how long a Gate has held req in total.
 func (p *Policy) reportHeld(req *http.Request, held time.Duration) {
 	if p.Logger != nil {
 		p.Logger.LogAttrs(req.Context(), slog.LevelDebug, "held request",
@@ -32,8 +32,8 @@ func (p *Policy) reportHeld(req *http.Request, held time.Duration) {
 	}
 }
 
-// reportHedge reports that a hedge of req is sent, beside an attempt that has been under way
-// for so long.
+// reportHedge reports that a hedge of req is sent beside an attempt that has run for the time
+// late.
 func (p *Policy) reportHedge(req *http.Request, number int, late time.Duration) {
 	if p.Logger != nil {
 		p.Logger.LogAttrs(req.Context(), slog.LevelInfo, "hedging request",
@@ -41,7 +41,7 @@ func (p *Policy) reportHedge(req *http.Request, number int, late time.Duration) 
 	}
 }
 
-// reportDone reports how req ended, with its last attempt.
+// reportDone reports how req ended, together with its last attempt.
 func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
 	if o.Stop != StopFinal && o.Stop != StopCanceled {
 		p.warn("gave up on request", req, a, o)
@@ -51,8 +51,8 @@ func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
 	}
 }
 
-// reportBroken reports that the body of req's response, which the caller has, ends with an
-// error because it is not resumed. OnDone was called at the response's header.
+// reportBroken reports that the response body of req ends with an error because it is not
+// resumed. The caller already has the response, and OnDone was called at its header.
 func (p *Policy) reportBroken(req *http.Request, a *Attempt, o Outcome) {
 	if o.Stop != StopCanceled {
 		p.warn("gave up on response body", req, a, o)
@@ -75,7 +75,7 @@ func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) 
 		offset(a))
 }
 
-// hedges is no attribute at all if there were none.
+// hedges returns the number of hedges as an attribute, or an empty attribute if there were none.
 func hedges(o Outcome) slog.Attr {
 	if o.Hedges == 0 {
 		return slog.Attr{}
@@ -83,10 +83,11 @@ func hedges(o Outcome) slog.Attr {
 	return slog.Int("hedges", o.Hedges)
 }
 
-// offset is no attribute at all if no body is resumed.
+// offset returns the offset of a resumed body as an attribute, or an empty attribute if no body
+// is resumed.
 func offset(a *Attempt) slog.Attr {
 	if a.Offset == 0 {
-		return slog.Attr{} // which handlers ignore
+		return slog.Attr{} // handlers ignore an empty attribute
 	}
 	return slog.Int64("offset", a.Offset)
 }

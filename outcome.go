@@ -19,27 +19,26 @@ type Outcome struct {
 	Hedges    int           // attempts that were sent beside another, by [Policy.Hedge]
 	HedgeWon  bool          // the response is a hedge's
 	Stop      Stop          // why no further attempt was made
-	Ambiguous bool          // an attempt before the last may have taken effect: a DELETE's 404 may be its echo
+	Ambiguous bool          // an attempt before the last may have taken effect; after an error or a 5xx, the last may have, too
 }
 
 // Stop is why no further attempt was made, fit for a metric's label. If several apply, the first
-// counts of canceled (unless the response is final), final, nested, not-idempotent, attempts, body,
-// retry-after, deadline, budget.
+// of them in this list is reported.
 type Stop string
 
 const (
+	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed; not if the result is Final
 	StopFinal         Stop = "final"          // the last result was classified as Final
-	StopNotIdempotent Stop = "not-idempotent" // the request may have taken effect and is not safe to repeat
-	StopBody          Stop = "body"           // the body could not be sent again
-	StopAttempts      Stop = "attempts"       // MaxAttempts were made
-	StopDeadline      Stop = "deadline"       // MaxElapsed or the context's deadline left no room for the wait
-	StopRetryAfter    Stop = "retry-after"    // the server asked for a longer wait than MaxRetryAfter
-	StopBudget        Stop = "budget"         // the Budget was spent
-	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed
 	StopNested        Stop = "nested"         // a nested Transport had already retried, or given up
+	StopNotIdempotent Stop = "not-idempotent" // the request may have taken effect and is not safe to repeat
+	StopAttempts      Stop = "attempts"       // MaxAttempts were made
+	StopBody          Stop = "body"           // the body could not be sent again
+	StopRetryAfter    Stop = "retry-after"    // the server asked for a longer wait than MaxRetryAfter
+	StopDeadline      Stop = "deadline"       // MaxElapsed or the context's deadline left no room for the wait
+	StopBudget        Stop = "budget"         // the Budget was spent
 )
 
-// reason says in words why there was no further attempt.
+// reason describes in words why no further attempt was made.
 func (s Stop) reason() string {
 	switch s {
 	case StopFinal:
@@ -64,8 +63,8 @@ func (s Stop) reason() string {
 	return cmp.Or(string(s), "no reason was recorded")
 }
 
-// OutcomeOf returns how the request ended that produced resp: Attempts 1 and StopFinal if nothing
-// was recorded. OutcomeOf(nil) is zero.
+// OutcomeOf returns how the request ended that produced resp. A Final first attempt has Attempts 1,
+// StopFinal and no times. OutcomeOf(nil) is zero.
 func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}
@@ -76,13 +75,13 @@ func OutcomeOf(resp *http.Response) Outcome {
 	return Outcome{Attempts: 1, Stop: StopFinal}
 }
 
-// record is a caller's context with an Outcome, and the copy of the caller's
-// request that carries it: one object instead of two.
+// record is a caller's context with an Outcome, together with the copy of the caller's request
+// that has this context. It is one object instead of two.
 type record struct {
 	context.Context
 	outcome  Outcome
 	request  http.Request
-	response *http.Response // whose outcome it is
+	response *http.Response // the response that the outcome belongs to
 }
 
 type recordKey struct{}
@@ -101,17 +100,16 @@ func (rec *record) String() string { return "retryhttp.outcome" }
 func attachOutcome(resp *http.Response, req *http.Request, o Outcome) {
 	ctx := req.Context()
 	if earlier, ok := ctx.(*record); ok {
-		ctx = earlier.Context // or a chain of requests would keep every response alive
+		ctx = earlier.Context // otherwise a chain of requests would keep every response alive
 	}
 	rec := &record{Context: ctx, outcome: o, response: resp}
 	rec.request = *req.WithContext(rec)
 	resp.Request = &rec.request
 }
 
-// recordOf returns what was recorded on resp. It compares the response because
-// contexts are inherited: a request that is made with the context of a response's
-// request, or that is that request, has the record in its context, and an outcome
-// of its own.
+// recordOf returns the record of resp. It compares the response because contexts are inherited. A
+// later request may be the request of an earlier response, or may use its context. Such a request
+// has the earlier record in its context, but has an outcome of its own.
 func recordOf(resp *http.Response) (*record, bool) {
 	if resp.Request == nil {
 		return nil, false
@@ -120,8 +118,8 @@ func recordOf(resp *http.Response) (*record, bool) {
 	return rec, ok && rec.response == resp
 }
 
-// innerOutcome returns what a nested Transport recorded, or nil if there is none or
-// it neither retried nor gave up.
+// innerOutcome returns the Outcome that a nested Transport recorded. It returns nil if there is
+// no nested Transport, or if the nested Transport neither retried nor gave up.
 func innerOutcome(a *Attempt) *Outcome {
 	if a.Err != nil {
 		e, ok := errors.AsType[*Error](a.Err)
@@ -136,7 +134,7 @@ func innerOutcome(a *Attempt) *Outcome {
 	return innerOutcomeOf(a.Response)
 }
 
-// innerOutcomeOf returns what a nested Transport recorded on resp, or nil.
+// innerOutcomeOf returns the Outcome that a nested Transport recorded on resp, or nil.
 func innerOutcomeOf(resp *http.Response) *Outcome {
 	if rec, ok := recordOf(resp); ok {
 		return &rec.outcome
@@ -144,18 +142,18 @@ func innerOutcomeOf(resp *http.Response) *Outcome {
 	return nil
 }
 
-// fromElsewhere reports whether an Error in a's error belongs to another request:
-// one that failed and so ended this one's context, or one that this one's body
-// is read from.
+// fromElsewhere reports whether an Error in a's error belongs to another request. The failure of
+// the other request has ended the context of a's request, or the body of a's request is read from
+// the other request.
 func fromElsewhere(e *Error, a *Attempt) bool {
 	return errors.Is(context.Cause(a.Request.Context()), e) ||
 		is[*replay.ReadError](a.Err) || is[*replay.BodyError](a.Err)
 }
 
-// including adds what a nested Transport recorded.
+// including returns o combined with the Outcome that a nested Transport recorded.
 func (o Outcome) including(inner *Outcome) Outcome {
 	if inner != nil {
-		o.Attempts += max(inner.Attempts, 1) - 1 // 0 if its context had ended
+		o.Attempts += max(inner.Attempts, 1) - 1 // inner.Attempts is 0 if the inner request's context had ended
 		o.Waited += inner.Waited
 		o.Held += inner.Held
 		o.Hedges += inner.Hedges

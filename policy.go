@@ -19,7 +19,7 @@ type Policy struct {
 	AttemptTimeout time.Duration
 
 	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
-	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries. 0: 1m; negative: header ignored
+	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries; up to half is added. 0: 1m; negative: header ignored
 	Classify      func(Attempt) Class      // must not read Response.Body. nil: the function Classify
 	Idempotent    func(*http.Request) bool // whether it may be repeated, as it was sent. nil: the function Idempotent
 
@@ -30,15 +30,15 @@ type Policy struct {
 	RetryUnprocessed bool  // also retry what is not idempotent, but only after an attempt that is Unprocessed
 	MaxBodyBytes     int64 // recorded of a body that can be read only once. 0: 64 KiB; negative: nothing
 
-	// BufferBytes has response bodies of up to this many bytes read within the attempt, unless
-	// their type is a stream's. A body that breaks off is then retried, and Classify may look into
-	// [Attempt.Body]. A watch sent as application/json is held back. 0 or less: none.
+	// BufferBytes reads response bodies of up to this many bytes within the attempt, except streams.
+	// A body that breaks off is retried. After the last attempt, its Read returns the error. Classify
+	// may look at [Attempt.Body]. A watch sent as application/json is held back. 0 or less: none.
 	BufferBytes int64
 
-	// Resume continues the body of a GET that breaks off, within its Read, with Range and
-	// If-Range (RFC 9110, section 14), or returns the original error in an [*Error]. It wraps
-	// bodies, sends requests after RoundTrip has returned, trusts ETags, and adds headers that a
-	// signature made above the Transport does not cover.
+	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
+	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. A body without a
+	// Content-Length and a strong ETag, or an old Last-Modified, is not resumed. Bodies are wrapped.
+	// Requests are sent after RoundTrip has returned. Sign them below the Transport.
 	Resume bool
 
 	StallTimeout time.Duration // the longest that a Read of a response body may get nothing. 0 or less: no bound
@@ -60,13 +60,13 @@ const (
 	defaultMaxBodyBytes  = 64 << 10
 )
 
-// resolved is a Policy with its defaults in the place of zero fields.
+// resolved is a Policy whose zero fields are replaced by their defaults.
 type resolved struct {
 	Policy
-	observed bool // somebody may look at Elapsed after a success
+	observed bool // Elapsed may be read after a success
 }
 
-// shared is what the requests of a Transport share if its Policy names nothing else.
+// shared is what the requests of a Transport share if its Policy sets no Budget or no Gate.
 type shared struct {
 	budget TokenBucket
 	gate   Gate
@@ -102,8 +102,9 @@ type policyEdit struct {
 	outer *policyEdit
 }
 
-// WithPolicy returns a context that changes the Policy of its requests, in every Transport. The
-// edit gets a copy with the defaults filled in. Edits nest: the outermost is applied first.
+// WithPolicy returns a context that changes the Policy of its requests, in every Transport. Edits
+// nest, outermost first, and get a copy with the defaults filled in. Make no Budget, Gate or Hedge
+// in them.
 func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	if edit == nil {
 		return ctx
@@ -112,7 +113,7 @@ func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	return context.WithValue(ctx, policyKey{}, &policyEdit{edit, outer})
 }
 
-// apply returns a copy of p, which is resolved, after all edits.
+// apply returns a copy of the resolved Policy p after all edits.
 func (e *policyEdit) apply(p *resolved, own *shared) *resolved {
 	if e.outer != nil {
 		p = e.outer.apply(p, own)

@@ -10,65 +10,66 @@ import (
 )
 
 // race is an attempt that is sent in its caller's goroutine, and the hedge that a timer sends
-// beside it if it is slow. Until then there is nothing but the timer.
+// beside the attempt if it is slow. Before the hedge is sent, there is only the timer.
 //
-// Each goroutine judges the result of its own attempt, because the caller's may hang in the
-// base. They take turns, so that Classify never runs for both at once. The turn is a channel:
-// a bubble of testing/synctest hangs while a goroutine waits for a sync.Mutex.
+// Each goroutine judges the result of its own attempt, because the caller's goroutine may hang in
+// the base. The goroutines take turns, so that Classify never runs for both attempts at once. The
+// turn is a channel and not a sync.Mutex: a testing/synctest bubble hangs while a goroutine waits
+// for a sync.Mutex.
 type race struct {
-	call           // the hedge's
+	call           // the call that sends the hedge
 	next  upcoming // the hedge
-	paid  bool     // by the allowance, for a hedge that was not sent
+	paid  bool     // the allowance has paid for a hedge that is not sent yet
 	first bounds
 	timer *time.Timer
 
-	// These are made when the hedge is sent.
+	// These fields are set when the hedge is sent.
 	second *bounds
-	got    *result       // of the hedge; the caller may look at it once the hedge has decided the race
-	turn   chan struct{} // held by the goroutine that judges
+	got    *result       // the hedge's result; the caller may read it once the hedge has decided the race
+	turn   chan struct{} // held by the goroutine that is judging
 	over   chan struct{} // closed when the hedge has decided the race
-	letGo  func() bool   // has the hedge no longer end with the caller's context
+	letGo  func() bool   // stops the caller's context from ending the hedge
 
-	mu       sync.Mutex // never held while other people's code runs
+	mu       sync.Mutex // never held while user code runs
 	state    raceState
-	sent     bool // the hedge
-	failed   bool // one of the two, and the other is awaited
+	sent     bool // the hedge was sent
+	failed   bool // one attempt has failed, and the other is awaited
 	inner    *Outcome
-	asked    time.Duration // until when the failed attempt's response asks to wait, by Transport.now; 0: it does not
-	panicked any           // by the hedge; nil: it has called runtime.Goexit
-	until    time.Time     // how long a hedge may take that has lost
+	asked    time.Duration // end of the wait that the failed attempt's response asks for, by Transport.now; 0: no wait
+	panicked any           // the value that the hedge panicked with; nil: the hedge has called runtime.Goexit
+	until    time.Time     // the deadline of a hedge that has lost
 }
 
-// raceState is how a race stands.
+// raceState is the state of a race.
 type raceState int
 
 const (
 	undecided  raceState = iota
-	firstWon             // or ended before a hedge was sent
-	hedgeWon             // with a Final result
-	bothFailed           // the result that came later counts
-	abandoned            // the caller has gone
-	panicking            // the hedge's goroutine has ended as it should not
+	firstWon             // the first attempt has won, or has ended before a hedge was sent
+	hedgeWon             // the hedge has won with a Final result
+	bothFailed           // both attempts have failed, and the later result counts
+	abandoned            // the caller no longer waits
+	panicking            // the hedge's goroutine has panicked, or has called runtime.Goexit
 )
 
-// supersededError is the cause with which the context of an attempt ends that another
-// attempt has made superfluous. It matches context.Canceled: a circuit breaker below should
-// not count it as a failure of the host.
+// supersededError is the cancellation cause of an attempt that another attempt has made
+// superfluous. It matches context.Canceled, because a circuit breaker below should not count it
+// as a failure of the host.
 type supersededError struct{}
 
 func (supersededError) Error() string        { return "another attempt has won" }
 func (supersededError) Is(target error) bool { return target == context.Canceled }
 
-// Superseded lets tracing recognize the error.
+// Superseded allows tracing to recognize the error.
 func (supersededError) Superseded() bool { return true }
 
-// sendTimed is send with a Hedge.
+// sendTimed is send for a Policy with a Hedge.
 func (c *call) sendTimed(next *upcoming, got *result) {
 	if next.number == 1 && c.mayBeHedged() {
 		c.pace = c.policy.Hedge.pace(c.req)
 	}
 	if next.request == nil {
-		_ = c.open(next) // there is no body that could fail to open
+		_ = c.open(next) // cannot fail, because the request has no body
 	}
 	c.arm(next)
 	c.transmit(next, got)
@@ -86,8 +87,8 @@ func (c *call) mayBeHedged() bool {
 		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
 }
 
-// judgeTimed judges a result, and has the Hedge take note of the latency. Failures do not
-// count: they are quick, and hedges would be sent too soon.
+// judgeTimed judges a result, and records its latency in the Hedge. Failures other than timeouts
+// do not count. Such failures are quick, and hedges would be sent too soon.
 func (c *call) judgeTimed(made *upcoming, got *result) {
 	c.judge(made, got)
 	c.endAttempt(got)
@@ -100,12 +101,12 @@ func (c *call) judgeTimed(made *upcoming, got *result) {
 	}
 }
 
-// hedgeTime converts a time by Transport.now into a time by the Hedge's clock.
+// hedgeTime converts a time of Transport.now to a time of the Hedge's clock.
 func (c *call) hedgeTime(now time.Duration) time.Duration {
 	return c.t.epoch.Sub(c.pace.hedge.start()) + now
 }
 
-// arm starts the timer that sends a hedge beside next, if there may be one.
+// arm starts the timer that sends a hedge beside next, if next may be hedged.
 func (c *call) arm(next *upcoming) {
 	if c.pace == nil || c.hedged || c.attemptsLeft() < 2 || AttemptNumber(c.req.Context()) > 1 {
 		return
@@ -126,7 +127,7 @@ func (c *call) arm(next *upcoming) {
 	r.timer = time.AfterFunc(delay, r.fire)
 }
 
-// bounds returns what may end the attempt that c makes, or nil.
+// bounds returns the bounds of the attempt that c makes, or nil if there is no race.
 func (c *call) bounds() *bounds {
 	switch r := c.race; {
 	case r == nil:
@@ -138,7 +139,7 @@ func (c *call) bounds() *bounds {
 	}
 }
 
-// hedges is for the Outcome.
+// hedges returns the number of hedges for the Outcome.
 func (c *call) hedges() int {
 	if c.hedged {
 		return 1
@@ -146,8 +147,8 @@ func (c *call) hedges() int {
 	return 0
 }
 
-// disarm reports whether the first attempt has ended before a hedge was sent. Then none will
-// be.
+// disarm reports whether the first attempt has ended before a hedge was sent. If so, no hedge
+// will be sent.
 func (r *race) disarm() bool {
 	r.timer.Stop()
 	r.mu.Lock()
@@ -159,14 +160,14 @@ func (r *race) disarm() bool {
 	return true
 }
 
-// decide takes note of a result, and returns how the race stands after it. A Final result
-// wins. A failure that comes first leaves the decision to the other attempt.
+// decide records a result, and returns the resulting state of the race. A Final result wins. If
+// the first result is a failure, the other attempt decides the race.
 func (r *race) decide(got *result, win raceState) raceState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.state != undecided:
-		return abandoned // the hedge comes too late: its caller has gone while it was judged
+		return abandoned // too late: the caller stopped waiting, or the hedge panicked, while this result was judged
 	case got.class == Final:
 		r.state, r.until = win, time.Now().Add(maxDrainTime)
 	case r.failed:
@@ -180,8 +181,8 @@ func (r *race) decide(got *result, win raceState) raceState {
 	return r.state
 }
 
-// settle judges the first attempt if the hedge has not won, and waits for the hedge if it
-// may still win. It leaves the result that counts in next and got.
+// settle judges the first attempt if the hedge has not won. It waits for the hedge if the hedge
+// may still win. It stores the result that counts in next and got.
 func (c *call) settle(r *race, next *upcoming, got *result) {
 	r.surface()
 	c.sent, c.hedged = r.next.number, true
@@ -207,8 +208,8 @@ func (c *call) settle(r *race, next *upcoming, got *result) {
 	}
 }
 
-// judgeFirst judges the first attempt unless the hedge has won, and returns how the race
-// stands.
+// judgeFirst judges the first attempt unless the hedge has won, and returns the state of the
+// race.
 func (c *call) judgeFirst(r *race, next *upcoming, got *result) raceState {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
@@ -223,16 +224,17 @@ func (c *call) judgeFirst(r *race, next *upcoming, got *result) raceState {
 	return hedgeWon
 }
 
-// alsoFailed adds what the failure of the other attempt means for what follows.
+// alsoFailed adds to r what the other attempt's failure means for a retry: the wait that its
+// response asks for, and its nested Outcome.
 func (r *result) alsoFailed(other *race) {
 	r.notBefore, r.inner = other.asked, cmp.Or(r.inner, other.inner)
 }
 
-// discardFirst clears away what the first attempt has brought. Nobody waits for that.
+// discardFirst discards the first attempt's response. Nobody waits for the cleanup.
 func (r *race) discardFirst(c *call, got *result) {
 	resp := got.answer()
 	if got.responded {
-		got.Err = statusError(got.status) // in case that the caller goes before the hedge answers
+		got.Err = statusError(got.status) // the error to return if the caller stops waiting before the hedge answers
 	}
 	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
 	if resp == nil {
@@ -240,13 +242,13 @@ func (r *race) discardFirst(c *call, got *result) {
 		return
 	}
 	go func() {
-		defer func() { _ = recover() }() // by Close: the attempt has lost, or has failed
+		defer func() { _ = recover() }() // drops a panic of Close: the attempt has lost, or has failed
 		r.clear(&r.first, resp, maxDrainTime)
 	}()
 }
 
-// clear reads what is left of resp, which nobody gets, so that its connection may serve
-// again. Then it ends the attempt.
+// clear reads the rest of resp, which nobody receives, so that its connection can be reused. Then
+// it ends the attempt.
 func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	defer b.end(supersededError{})
 	if resp != nil {
@@ -254,8 +256,9 @@ func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	}
 }
 
-// await waits until the hedge decides the race. It returns false if the caller goes first,
-// but not while the hedge is judged: Classify must not run when RoundTrip has returned.
+// await waits until the hedge decides the race. It returns false if the caller's context ends
+// first. It does not return while the hedge is judged, because Classify must not run after
+// RoundTrip has returned.
 func (r *race) await(ctx context.Context) bool {
 	select {
 	case <-r.over:
@@ -266,7 +269,8 @@ func (r *race) await(ctx context.Context) bool {
 	return !r.become(abandoned)
 }
 
-// surface panics if the hedge has.
+// surface repeats the hedge's panic or runtime.Goexit in the caller's goroutine, if there was
+// one.
 func (r *race) surface() {
 	if !r.is(panicking) {
 		return
@@ -277,8 +281,8 @@ func (r *race) surface() {
 	panic(r.panicked)
 }
 
-// lose ends the hedge, which has lost to a result. Over HTTP/1 that would cost its
-// connection, so that the hedge gets a little time to end by itself.
+// lose ends the hedge, which has lost to a result. Ending the hedge at once would cost its
+// connection over HTTP/1. So the hedge gets a little time to end by itself.
 func (r *race) lose(to *result) {
 	r.second.unwanted.Store(true)
 	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself() {
@@ -289,15 +293,16 @@ func (r *race) lose(to *result) {
 	time.AfterFunc(maxDrainTime, func() { r.second.end(supersededError{}) })
 }
 
-// mayEndByItself reports whether the hedge, which has lost, does no harm if it goes on for a
-// moment. It has a connection, and is not going to read a long response. It does not read a
-// body from a GetBody, which the caller may use again.
+// mayEndByItself reports whether the losing hedge does no harm if it continues for a moment. A
+// harmless hedge has a connection, and will not read a long response. It also reads no body from
+// a GetBody, because the caller may use the GetBody again.
 func (r *race) mayEndByItself() bool {
 	return !r.second.connecting.Load() && r.next.reading.reopening == nil &&
 		!(r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes)
 }
 
-// endHedge ends the hedge at once. If the caller's context has ended, no attempt has won.
+// endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the
+// context's cause is the hedge's cause.
 func (r *race) endHedge() {
 	var cause error = supersededError{}
 	if ctx := r.req.Context(); ctx.Err() != nil {
@@ -320,12 +325,12 @@ func (r *race) abandon() {
 	if sent {
 		r.second.end(supersededError{})
 		if state == hedgeWon {
-			closeResponse(r.got.answer()) // nobody has taken it
+			closeResponse(r.got.answer()) // the caller has not taken the response
 		}
 	}
 }
 
-// become decides the race, unless it is decided.
+// become sets the state of an undecided race. It returns false if the race is already decided.
 func (r *race) become(state raceState) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

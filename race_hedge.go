@@ -2,7 +2,7 @@ package retryhttp
 
 import "time"
 
-// fire sends the hedge, unless something speaks against it.
+// fire sends the hedge, unless there is a reason not to send it.
 func (r *race) fire() {
 	exits := true
 	defer func() { r.end(recover(), exits) }()
@@ -21,12 +21,13 @@ func (r *race) fire() {
 	exits = false
 }
 
-// ownRequest gives the hedge a copy of the caller's request while the first attempt is under
-// way. The caller may change the request as soon as the response is closed, and the hedge may
-// go on for longer.
+// ownRequest gives the hedge a copy of the caller's request while the first attempt is under way.
+// The caller may change the request as soon as the response is closed, and the hedge may continue
+// for longer.
 //
-// A base that changes the header that it is given, which it must not, may do so just now. To
-// copy the header for each request that is never hedged would cost more than that is worth.
+// A base must not change the header that it is given. A base that does so anyway may change the
+// header during this copy. Copying the header of every request that is never hedged would cost
+// more than this risk justifies.
 func (r *race) ownRequest() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,8 +44,8 @@ func (r *race) ownRequest() bool {
 	return true
 }
 
-// prepare takes what a hedge costs, and opens its body. It reports whether the hedge may be
-// sent.
+// prepare takes a hedge from the allowance and a token from the Budget, and opens the hedge's
+// body. It reports whether the hedge may be sent.
 func (r *race) prepare() bool {
 	now := r.t.now()
 	switch {
@@ -68,7 +69,8 @@ func (r *race) prepare() bool {
 	return true
 }
 
-// openHedge makes the hedge's request, with its body. It reports whether it could.
+// openHedge makes the hedge's request, with its body. It returns false if the body cannot be
+// opened.
 func (r *race) openHedge() bool {
 	r.next.request = copyForAttempt(r.keyed, r.next.number)
 	if !hasBody(r.req) {
@@ -82,8 +84,8 @@ func (r *race) openHedge() bool {
 	return true
 }
 
-// begin reports whether the first attempt is still under way, and alone. Then the hedge is
-// as good as sent.
+// begin reports whether the first attempt is still under way and alone. If so, the hedge counts
+// as sent.
 func (r *race) begin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +99,7 @@ func (r *race) begin() bool {
 	return true
 }
 
-// giveBackHedge gives back what a hedge has taken that was not sent, or was not judged.
+// giveBackHedge gives back what a hedge has taken, if the hedge was not sent or was not judged.
 func (r *race) giveBackHedge() {
 	if r.paid {
 		r.pace.refund()
@@ -110,8 +112,8 @@ func (r *race) giveBackHedge() {
 	closeResponse(r.response)
 }
 
-// end has a panic in the hedge's goroutine surface in the caller's, unless the race is
-// decided. The same holds for the end of the goroutine by runtime.Goexit.
+// end makes a panic in the hedge's goroutine surface in the caller's goroutine, unless the race
+// is decided. It treats a runtime.Goexit in the hedge's goroutine the same way.
 func (r *race) end(panicked any, exits bool) {
 	if panicked == nil && !exits {
 		return
@@ -131,9 +133,9 @@ func (r *race) end(panicked any, exits bool) {
 	r.first.end(supersededError{})
 }
 
-// judgeHedge judges the hedge's result, unless the race is decided, and returns how the race
-// stands. An error that comes when the caller has gone does not decide. The first attempt may
-// have had a response, and the caller's error is to name its status.
+// judgeHedge judges the hedge's result unless the race is decided, and returns the state of the
+// race. An error that comes after the end of the caller's context does not decide the race. The
+// first attempt may have had a response, and the caller's error must name its status.
 func (r *race) judgeHedge() raceState {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
@@ -146,13 +148,13 @@ func (r *race) judgeHedge() raceState {
 	r.judgeTimed(&r.next, r.got)
 	decided := r.decide(r.got, hedgeWon)
 	if decided == hedgeWon || decided == bothFailed {
-		r.response = nil // the caller has it now
+		r.response = nil // the caller has the response now
 		close(r.over)
 	}
 	return decided
 }
 
-// clearHedge clears away what a hedge has brought that has lost, or has failed first.
+// clearHedge discards the response of a hedge that has lost or has failed first.
 func (r *race) clearHedge() {
 	r.mu.Lock()
 	limit := maxDrainTime

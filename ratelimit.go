@@ -14,7 +14,7 @@ import (
 // (draft-ietf-httpapi-ratelimit-headers-10; the least remaining counts), or else
 // X-RateLimit-*. With an Age, there is none.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
-	// Most responses have neither field, and should pay for no more than this.
+	// Most responses have neither field, and should pay only for these look-ups.
 	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]
 	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
 		return 0, 0, false
@@ -33,9 +33,9 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	return remaining, reset, true
 }
 
-// exhausted returns the reset of a limit of which nothing remains. RateLimit would do, but
-// some servers report limits on every response, and most report that something remains.
-// To find out that does not take a microsecond.
+// exhausted returns the reset of a limit of which nothing remains. RateLimit alone would be
+// enough. But some servers report limits on every response, and most report that something
+// remains. exhausted detects this case in less than a microsecond.
 func exhausted(h http.Header) (reset time.Duration, ok bool) {
 	n, valid := least(h["X-Ratelimit-Remaining"])
 	if (!valid || n > 0) && !slices.ContainsFunc(h["Ratelimit"], mayHaveNone) {
@@ -45,14 +45,14 @@ func exhausted(h http.Header) (reset time.Duration, ok bool) {
 	return reset, ok && remaining == 0
 }
 
-// mayHaveNone reports whether a line of RateLimit may hold an r of 0, which can be
-// written as 00 and -0.
+// mayHaveNone reports whether a line of RateLimit may hold an r of 0. A zero can also be written
+// as 00 or -0.
 func mayHaveNone(line string) bool {
 	return strings.Contains(line, "r=0") || strings.Contains(line, "r=-0")
 }
 
-// tightest returns the limit with the least remaining. If several limits have as
-// little, it is the limit with the longest reset.
+// tightest returns the limit with the least remaining. If several limits have equally little,
+// tightest returns the limit with the longest reset.
 func tightest(limits sfv.List) (remaining int64, reset time.Duration, ok bool) {
 	for item, valid := range limits.Items {
 		r, _ := item.Param("r")
@@ -80,13 +80,13 @@ func least(lines []string) (least int64, found bool) {
 	return least, found
 }
 
-// latestReset reads lines of X-RateLimit-Reset. No standard says what the number
-// is. A delay of 10^9 seconds would be 31 years, and 10^12 seconds after 1970 is
-// the year 33658, so the size of the number gives its meaning away.
+// latestReset returns the latest reset among the lines of X-RateLimit-Reset. No standard defines
+// what the number means, but its size reveals the meaning. A delay of 10^9 seconds would be 31
+// years. 10^12 seconds after 1970 is the year 33658.
 func latestReset(lines []string, h http.Header) (time.Duration, bool) {
 	var now time.Time // read once, and only if there is a Unix time
 	return longest(lines, func(v string) (time.Duration, bool) {
-		n, ok := digits(v) // 0 if v is invalid
+		n, ok := digits(v) // n is 0 if v is invalid
 		if n < 1e9 {
 			return times(n, time.Second), ok
 		}

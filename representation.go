@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// representation is what the body of a response is a part of, and how its other parts are
-// recognized (RFC 9110, sections 8.8, 13.1 and 15.3.7). If the RFC leaves a choice, the
-// choice here is the safe one: bytes of another version must never reach the caller.
+// representation identifies what a response body is a part of, and how its other parts are
+// recognized (RFC 9110, sections 8.8, 13.1 and 15.3.7). If the RFC leaves a choice, this code
+// makes the safe choice: bytes of another version must never reach the caller.
 type representation struct {
 	tag      string // strong ETag; "" if the date counts
 	date     string // Last-Modified
 	encoding string // Content-Encoding
 	begin    int64  // where the body starts
-	end      int64  // where it ends
-	complete int64  // length of the whole; -1 if it is unknown
+	end      int64  // where the body ends
+	complete int64  // the complete length; -1 if it is unknown
 }
 
-// clockSkew is by how much a Last-Modified has to be older than the response to be a strong
-// validator. RFC 9110 leaves the time open. RFC 7232, section 2.2.2, has a minute.
+// clockSkew is how much older than the response a Last-Modified must be to be a strong validator.
+// RFC 9110 does not specify the time. RFC 7232, section 2.2.2, specifies a minute.
 const clockSkew = time.Minute
 
-// representationOf returns what resp's body is a part of, and whether the rest of it may be
-// requested if it breaks off.
+// representationOf returns the representation that resp's body is a part of. It also reports
+// whether the rest of the body may be requested if the body breaks off.
 func representationOf(req *http.Request, resp *http.Response) (r representation, ok bool) {
 	h := resp.Header
 	if req.Method != http.MethodGet && req.Method != "" || hasBody(req) || resp.Uncompressed || refusesRanges(h) {
@@ -57,12 +57,12 @@ func representationOf(req *http.Request, resp *http.Response) (r representation,
 	return r, r.date != ""
 }
 
-// request returns a copy of req that asks for the bytes from offset on, of this
-// representation and no other. A server that looks at one condition alone is asked both.
+// request returns a copy of req that asks for the bytes of this representation, and no other,
+// from offset on. It sends two conditions, because a server may evaluate only one of them.
 func (r *representation) request(req *http.Request, offset int64) *http.Request {
 	conditions := http.Header{
 		"Range":    {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(r.end-1, 10)},
-		"If-Range": {r.tag + r.date}, // one of which is empty
+		"If-Range": {r.tag + r.date}, // either the tag or the date is empty
 	}
 	if r.tag != "" {
 		conditions["If-Match"] = []string{r.tag}
@@ -82,11 +82,12 @@ func (r *representation) request(req *http.Request, offset int64) *http.Request 
 	return next
 }
 
-// continuation says what to do with the body of an answer: drop its first bytes, and read
-// it up to a position in the representation.
+// continuation describes how to read the body of an answer: skip its first bytes, and read until
+// a position in the representation.
 type continuation struct{ skip, until int64 }
 
-// The reasons why an answer does not continue a body. None quotes what the server sent.
+// These are the reasons why an answer does not continue a body. None of them quotes what the
+// server sent.
 var (
 	errOtherTag      = errors.New("the answer has another ETag, or a weak one, or none")
 	errOtherDate     = errors.New("the answer has another Last-Modified, or an ETag")
@@ -124,8 +125,8 @@ func (r *representation) continuedBy(resp *http.Response, offset int64) (continu
 	return how, nil
 }
 
-// continuedByWhole is for a server that ignores Range. It may not send a date alone: a 200
-// is what a server answers whose representation has changed.
+// continuedByWhole is continuedBy for a 200, from a server that ignores Range. A date alone is
+// not enough: a server also answers 200 if its representation has changed.
 func (r *representation) continuedByWhole(resp *http.Response, offset int64) (continuation, error) {
 	switch {
 	case len(resp.Header["Content-Range"]) > 0:
@@ -138,8 +139,8 @@ func (r *representation) continuedByWhole(resp *http.Response, offset int64) (co
 	return continuation{skip: offset, until: r.end}, nil
 }
 
-// continuedByPart is for a 206, which may begin before offset (RFC 9110, section 15.3.7):
-// caches send whole blocks. It may end early, and then breaks off there.
+// continuedByPart is continuedBy for a 206. The part may begin before offset (RFC 9110, section
+// 15.3.7), because caches send whole blocks. If the part ends early, the body breaks off there.
 func (r *representation) continuedByPart(resp *http.Response, offset int64) (continuation, error) {
 	part, ok := contentRange(resp.Header)
 	switch {
@@ -153,7 +154,7 @@ func (r *representation) continuedByPart(resp *http.Response, offset int64) (con
 	return continuation{skip: offset - part.first, until: min(part.last+1, r.end)}, nil
 }
 
-// fits reports whether resp's body has the length that its range has, if it states one.
+// fits reports whether resp's body is as long as its range, if resp states a length.
 func fits(resp *http.Response, part byteRange) bool {
 	return resp.ContentLength < 0 || resp.ContentLength == part.length()
 }
@@ -174,8 +175,8 @@ func hasSeveralRanges(h http.Header) bool { return mediaType(h) == "multipart/by
 
 func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }
 
-// strongTag returns the strong ETag that h has, or "". An empty tag, which the grammar
-// allows, is what a server sends that does not know its versions.
+// strongTag returns the strong ETag of h, or "". The grammar allows an empty tag, but such a tag
+// does not count: a server that does not know its versions sends it.
 func strongTag(h http.Header) string {
 	tag := onlyLine(h, "Etag")
 	if len(tag) <= len(`""`) || tag[0] != '"' || tag[len(tag)-1] != '"' {
@@ -193,7 +194,7 @@ func strongTag(h http.Header) string {
 func strongDate(h http.Header) string {
 	line := onlyLine(h, "Last-Modified")
 	if line == "" {
-		return "" // at once: a failing look at a date allocates
+		return "" // early: a date that fails to parse costs an allocation
 	}
 	modified, ok := httpDate(line)
 	date, dated := httpDate(onlyLine(h, "Date"))
@@ -211,7 +212,8 @@ func onlyLine(h http.Header, name string) string {
 	return ""
 }
 
-// has reports whether h has a field, in whatever case its name is spelled.
+// has reports whether h has a field with a value other than "". The case of the name does not
+// matter.
 func has(h http.Header, name string) bool {
 	for n, lines := range h {
 		if strings.EqualFold(n, name) && slices.ContainsFunc(lines, func(v string) bool { return v != "" }) {

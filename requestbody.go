@@ -13,16 +13,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// bodies gives every attempt of one request a body of its own. It is nil for a
-// request whose body is sent as it is: it has none, or http.NewRequest made its
-// GetBody, or no retry can follow.
+// bodies gives every attempt of one request its own body. It is nil for a request whose body is
+// sent as it is. Such a request has no body, has a GetBody that http.NewRequest made, or cannot
+// be retried.
 type bodies struct {
-	source   *replay.Source   // of a body without a GetBody
-	reopener *replay.Reopener // of a GetBody that http.NewRequest did not make
+	source   *replay.Source   // for a body without a GetBody
+	reopener *replay.Reopener // for a GetBody that http.NewRequest did not make
 
-	trailer http.Header // as the caller announced it
-	limit   int64       // how much of a stream is kept
-	hidden  bool        // no attempt has a GetBody
+	trailer http.Header // the trailer that the caller announced
+	limit   int64       // how many bytes of a stream are kept
+	hidden  bool        // GetBody is removed from every attempt
 }
 
 // reading is one attempt's right to read the body, from the source or from the
@@ -41,14 +41,14 @@ func (r reading) cut() {
 // bodiesOf decides how the attempts of req, which has a body, send it.
 func bodiesOf(req *http.Request, p *Policy) *bodies {
 	inMemory := madeByNewRequest(req.GetBody)
-	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header) // else it makes no difference
+	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header) // without a GetBody, a key makes no difference
 	if inMemory && !keyed {
 		return nil
 	}
 	idempotent := p.Idempotent(req)
 	retries := p.MaxAttempts != 1 && (idempotent || p.RetryUnprocessed)
-	// net/http goes by GetBody, and by the key, the method or the connection's end,
-	// and would send the request again unseen.
+	// net/http would send the request again unseen. It decides by GetBody, and by the key, the
+	// method or the end of the connection.
 	hidden := !idempotent && (keyed || req.GetBody == nil)
 	asItIs := inMemory || !retries && (p.AttemptTimeout <= 0 || req.GetBody != nil)
 	if asItIs && !(hidden && req.GetBody != nil) {
@@ -86,8 +86,8 @@ func (b *bodies) repeatable(req *http.Request) bool {
 	return !hasBody(req) || madeByNewRequest(req.GetBody)
 }
 
-// release says that there will be no further attempt. If the last one failed,
-// nothing reads its body any more.
+// release declares that there will be no further attempt. If the last attempt failed, nothing
+// reads its body any more.
 func (b *bodies) release(failed bool) {
 	switch {
 	case b == nil:
@@ -98,9 +98,9 @@ func (b *bodies) release(failed bool) {
 	}
 }
 
-// open gives next, a copy of the caller's request req, the body for the attempt that
-// follows on previous; it is the zero reading for the first attempt. It may wait for a
-// Read of the previous attempt, for as long as patience.
+// open gives next, a copy of the caller's request req, the body for the attempt that follows
+// previous. For the first attempt, previous is the zero reading. open may wait up to patience for
+// a Read of the previous attempt.
 func (b *bodies) open(req, next *http.Request, first bool, previous reading, patience time.Duration) (reading, error) {
 	var opened reading
 	var err error
@@ -126,8 +126,8 @@ func (b *bodies) readableBeside(req *http.Request) bool {
 	return !hasBody(req) || req.GetBody != nil
 }
 
-// openBeside gives next a body for an attempt beside elder's. A GetBody that
-// http.NewRequest did not make is called only if nobody has a body open.
+// openBeside gives next a body for an attempt that runs beside elder's attempt. It calls a
+// GetBody that http.NewRequest did not make only if no attempt has a body open.
 func (b *bodies) openBeside(req, next *http.Request, elder reading) (reading, error) {
 	switch {
 	case b != nil && b.source != nil:
@@ -147,14 +147,14 @@ func (b *bodies) openBeside(req, next *http.Request, elder reading) (reading, er
 	if err != nil {
 		return reading{}, err
 	}
-	r := replay.NewReopener(req.GetBody) // so that the reading can be cut
+	r := replay.NewReopener(req.GetBody) // the Reopener makes it possible to cut the reading
 	r.Length = req.ContentLength
 	return reopened(next, r.Begin(body, nil)), nil
 }
 
-// ownTrailer gives next a Trailer of its own, and returns what fills it at the end of
-// the body. A body may set the values of req.Trailer when it is read to its end, which
-// an earlier attempt may be doing while the new one looks at its keys.
+// ownTrailer gives next its own Trailer, and returns a function that fills the Trailer at the end
+// of the body. A body may set the values of req.Trailer when it is read to its end. An earlier
+// attempt may do so while the new attempt looks at the keys of the Trailer.
 func (b *bodies) ownTrailer(req, next *http.Request) (atEOF func()) {
 	if len(b.trailer) == 0 {
 		return nil
@@ -172,10 +172,10 @@ func (b *bodies) lend(req, next *http.Request, previous reading) (reading, error
 	return b.read(next, lease, req.ContentLength)
 }
 
-// read has next read the source through lease.
+// read makes next read the source through lease.
 func (b *bodies) read(next *http.Request, lease *replay.Lease, length int64) (reading, error) {
-	// A base that finds a GetBody counts on it, at any time. A stream may outgrow
-	// what is kept, unless its length is known.
+	// A base that finds a GetBody relies on it at any time. A stream may outgrow the bytes that
+	// are kept, unless its length is known.
 	if !b.source.Recorded() || 0 < length && length <= b.limit {
 		next.GetBody = lease.Open
 	}
@@ -199,16 +199,15 @@ func (b *bodies) reopen(req, next *http.Request, previous reading, patience time
 	return reopened(next, opened), nil
 }
 
-// reopened has next read what was opened.
+// reopened makes next read the body that was opened.
 func reopened(next *http.Request, opened *replay.Reopening) reading {
 	next.Body, next.GetBody = opened.Body(), opened.Open
 	return reading{reopening: opened}
 }
 
-// madeByNewRequest reports whether getBody is what http.NewRequest makes for a
-// body in memory. The readers that it returns have positions of their own and
-// never fail. It compares code pointers, for the closures of one function
-// literal share one.
+// madeByNewRequest reports whether http.NewRequest made getBody for a body in memory. The readers
+// that such a GetBody returns have their own positions and never fail. madeByNewRequest compares
+// code pointers, because all closures of one function literal have the same code pointer.
 func madeByNewRequest(getBody func() (io.ReadCloser, error)) bool {
 	if getBody == nil {
 		return false
@@ -225,16 +224,16 @@ var inMemory = sync.OnceValue(func() (code [3]uintptr) {
 	return code
 })
 
-// sentAtOnce reports whether req's body is as good as sent with its header: it is
-// in memory, and fits into the window that HTTP/2 begins with. To watch it, too,
-// would take a third of the time of a small request more, for net/http sends the
-// header by itself unless it finds one of these types.
+// sentAtOnce reports whether req's body counts as sent together with its header. Such a body is
+// in memory, and fits into the initial window of HTTP/2. Watching such a body, too, would make a
+// small request take a third longer: net/http sends the header separately unless the body has one
+// of these types.
 func sentAtOnce(req *http.Request) bool {
 	return 0 < req.ContentLength && req.ContentLength < 64<<10 && isInMemory(req.Body)
 }
 
-// isInMemory reports whether body is what io.NopCloser makes of a body in memory,
-// whose Read never waits. net/http's isKnownInMemoryReader looks the same way.
+// isInMemory reports whether body is what io.NopCloser returns for a reader in memory. A Read of
+// such a body never waits. net/http's isKnownInMemoryReader works in the same way.
 func isInMemory(body io.ReadCloser) bool {
 	if reflect.TypeOf(body) != nopCloserWriterTo {
 		return false
@@ -246,7 +245,8 @@ func isInMemory(body io.ReadCloser) bool {
 	return false
 }
 
-// nopCloserWriterTo is what io.NopCloser makes of what has WriteTo, as these have.
+// nopCloserWriterTo is the type that io.NopCloser returns for a reader with a WriteTo method. The
+// readers in memory have this method.
 var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
 
 func hasBody(req *http.Request) bool {

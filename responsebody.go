@@ -12,8 +12,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/neterr"
 )
 
-// isEmpty reports whether body is what net/http gives a response without one, such as
-// the answer to a HEAD. A status alone is no proof: over HTTP/2 a 204 may go on.
+// isEmpty reports whether body is what net/http gives a response without a body, such as the
+// answer to a HEAD. The status alone is no proof: over HTTP/2, a 204 may continue.
 func isEmpty(body io.ReadCloser) bool {
 	if body == http.NoBody {
 		return true
@@ -22,24 +22,25 @@ func isEmpty(body io.ReadCloser) bool {
 	return t.PkgPath() == "net/http" && t.Name() == "http2noBodyReader"
 }
 
-// attemptBody is the body of a response that came in time. It releases its
-// attempt's context when the response is over, read or closed, and the upload is
-// too: over HTTP/2 and HTTP/3 a server may end its answer, and read on. If either
-// never is, the context goes with the caller's.
+// attemptBody is the body of a response that came in time. It releases its attempt's context when
+// both the response and the upload have ended. The response ends when it is read or closed. Over
+// HTTP/2 and HTTP/3, a server may end its answer and continue to read. If the response or the
+// upload never ends, the context ends with the caller's context.
 type attemptBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
-	stall  *stallWatch // nil: a Read may take as long as it likes
+	stall  *stallWatch // nil: a Read may take any time
 
 	mu      sync.Mutex
-	sending bool // the request's body has not been sent
-	using   int  // bodies of the request that are being read
+	sending bool // the request's body has not been sent yet
+	using   int  // number of request bodies that are being read
 	over    bool // the response is read or closed
 }
 
-// watch has b know when req's body has been sent: when the body that it has is closed,
-// or one that the base opened by GetBody was read and is done with. A base may send only
-// what GetBody returns, and never look at the first.
+// watch wraps the request's bodies, so that b notices when req's body has been sent. The body is
+// sent when the original body is closed or read to its end. It is also sent when a body that the
+// base opened by GetBody was read and has ended. A base may send only what GetBody returns, and
+// never look at the original body.
 func (b *attemptBody) watch(req *http.Request) {
 	b.sending = true
 	req.Body = &upload{ReadCloser: req.Body, response: b, first: true}
@@ -56,10 +57,10 @@ func (b *attemptBody) watch(req *http.Request) {
 	}
 }
 
-// wrap makes b the body of resp. A positive stall bounds each of its Reads.
+// wrap makes b the body of resp. A positive stall bounds each Read.
 func (b *attemptBody) wrap(resp *http.Response, stall time.Duration) {
 	if isEmpty(resp.Body) {
-		b.end() // nobody needs to close it
+		b.end() // nobody needs to close an empty body
 	}
 	b.ReadCloser, resp.Body = resp.Body, b
 	if w, ok := b.ReadCloser.(io.Writer); ok {
@@ -70,7 +71,7 @@ func (b *attemptBody) wrap(resp *http.Response, stall time.Duration) {
 	}
 }
 
-// note releases the context if that is due after the change.
+// note makes a change, and then releases the context if the release is due.
 func (b *attemptBody) note(change func()) {
 	b.mu.Lock()
 	change()
@@ -88,7 +89,7 @@ func (b *attemptBody) isOver() bool {
 	return b.over
 }
 
-// end notes that the response is over.
+// end records that the response is over.
 func (b *attemptBody) end() { b.note(func() { b.over = true }) }
 
 func (b *attemptBody) Read(p []byte) (int, error) {
@@ -107,7 +108,7 @@ func (b *attemptBody) read(p []byte) (int, error) {
 }
 
 func (b *attemptBody) Close() error {
-	defer b.end() // also where Close panics
+	defer b.end() // even if Close panics
 	return b.ReadCloser.Close()
 }
 
@@ -115,7 +116,7 @@ func (b *attemptBody) Close() error {
 type upload struct {
 	io.ReadCloser
 	response *attemptBody
-	first    bool        // it is the one that the request came with
+	first    bool        // this is the body that the request came with
 	state    uploadState // guarded by response.mu
 }
 
@@ -127,7 +128,7 @@ const (
 	sent
 )
 
-// become notes a change of state, of which sent is the last.
+// become moves u to a later state. The final state is the constant sent.
 func (u *upload) become(next uploadState) {
 	b := u.response
 	b.note(func() {
@@ -170,12 +171,12 @@ type attemptConn struct {
 	io.Writer
 }
 
-// Read does not release the context at the end: the other side may have closed its
+// Read does not release the context at the end, because the other side may have closed only its
 // half.
 func (c *attemptConn) Read(p []byte) (int, error) { return c.read(p) }
 
-// CloseWrite half-closes the connection, as net/http's own body does where the
-// connection can.
+// CloseWrite half-closes the connection if the connection supports it. net/http's own body does
+// the same.
 func (c *attemptConn) CloseWrite() error {
 	if half, ok := c.ReadCloser.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -183,14 +184,14 @@ func (c *attemptConn) CloseWrite() error {
 	return http.ErrNotSupported
 }
 
-// isConnectionsEnd reports whether err, which followed on the last byte of body, is about
-// the connection, and not about the bytes. A RoundTripper below may have verified them, and
-// returns an error where they end.
+// isConnectionsEnd reports whether err, which followed the last byte of body, is about the
+// connection and not about the bytes. A RoundTripper below may verify the bytes, and return an
+// error at their end.
 func isConnectionsEnd(body io.ReadCloser, err error) bool {
 	return err == io.EOF || neterr.Lost(err) || closing.WhileRead(body)
 }
 
-// attemptOf returns the attemptBody that body is, if it is one.
+// attemptOf returns the attemptBody that body is or contains, if any.
 func attemptOf(body io.ReadCloser) (*attemptBody, bool) {
 	switch b := body.(type) {
 	case *attemptBody:

@@ -11,61 +11,61 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// enoughProgress is how much of a body an attempt has to bring, for the attempts to count
-// from one again.
+// enoughProgress is how many bytes an attempt must bring before the attempts count from one
+// again.
 const enoughProgress = 1 << 20
 
 // download is the body of a response that is resumed where it breaks off.
 //
-// All of it happens in the caller's Read. A break is judged like a failed attempt, and a
-// resumption is prepared like a retry. Close may come from another goroutine.
+// All work happens in the caller's Read. A break is judged like a failed attempt, and a
+// resumption is prepared like a retry. Close may be called from another goroutine.
 type download struct {
 	whole  representation
-	offset int64 // in the representation, of the caller's next byte
-	part   part  // that is being read
+	offset int64 // position of the caller's next byte in the representation
+	part   part  // the part that is being read
 
 	origin   origin
 	resuming *resuming // nil before the first break
-	broke    error     // with which the part ended, if bytes came with it: the next Read resumes
-	failed   error     // what every further Read returns
+	broke    error     // the error that ended the part; if bytes came with the error, the next Read resumes
+	failed   error     // the error that every further Read returns
 
-	mu     sync.Mutex // guards what Close looks at; body is changed by Read alone
+	mu     sync.Mutex // guards what Close looks at; only Read changes body
 	body   io.ReadCloser
 	closed bool
-	cancel context.CancelCauseFunc // of the resumptions; nil before the first break
+	cancel context.CancelCauseFunc // cancels the resumptions; nil before the first break
 }
 
-// part is what one response brings of a representation.
+// part is the part of a representation that one response brings.
 type part struct {
 	continuation
 	resumed bool
 	brought int64
-	inner   *Outcome // of a nested Transport
+	inner   *Outcome // recorded by a nested Transport
 }
 
 // origin is what a download keeps of its call until the first break.
 type origin struct {
 	t      *Transport
 	policy *resolved
-	req    *http.Request // the caller's
+	req    *http.Request // the caller's request
 	keyed  *http.Request
 	sent   *http.Request
 
-	number, made        int // of the attempt that had the response, and of attempts in all
+	number, made        int // number of the attempt that had the response, and number of all attempts
 	hedged              bool
 	start, begins       time.Duration
 	waited, timeInGates time.Duration
 }
 
-// resuming is a call that goes on after RoundTrip has returned.
+// resuming is a call that continues after RoundTrip has returned.
 type resuming struct {
 	call
-	original *http.Request // what the resumptions' requests are made of
-	next     upcoming      // the newest attempt, and then its successor
+	original *http.Request // the request that the resumptions' requests are made from
+	next     upcoming      // the newest attempt, and later its successor
 }
 
-// makeResumable has the body of a final response resumed where it breaks off, if it can be.
-// A nested Transport that has retried is not asked again.
+// makeResumable makes the body of a final response resume where it breaks off, if it can be
+// resumed. A nested Transport that has retried is not called again.
 func (c *call) makeResumable(made *upcoming, got *result) {
 	resp := got.Response
 	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 {
@@ -86,7 +86,7 @@ func (c *call) makeResumable(made *upcoming, got *result) {
 	}
 }
 
-// Read returns the next bytes of the representation, from whichever response.
+// Read returns the next bytes of the representation, from any response.
 func (d *download) Read(p []byte) (int, error) {
 	for d.failed == nil {
 		if d.broke != nil {
@@ -109,8 +109,8 @@ func (d *download) Read(p []byte) (int, error) {
 	return 0, d.failed
 }
 
-// readPart reads from the body at hand. It drops what comes before the offset, and
-// delivers nothing beyond the end of a resumption.
+// readPart reads from the current body. It drops the bytes before the offset, and returns nothing
+// beyond the end of a resumption.
 func (d *download) readPart(p []byte) (int, error) {
 	for d.part.skip > 0 && len(p) > 0 {
 		n, err := d.body.Read(p[:min(int64(len(p)), d.part.skip)])
@@ -140,9 +140,9 @@ func (d *download) readPart(p []byte) (int, error) {
 	return n, err
 }
 
-// readEnd returns the error that follows on the last byte of a resumption. It reads what
-// comes after the last byte of all, which is the end as a rule: otherwise the connection
-// could not serve again. Whatever comes, the caller gets none of it.
+// readEnd returns the error that follows the last byte of a resumption. After the last byte of
+// the whole body, it reads once more, and usually meets the end. Without this Read, the
+// connection could not be reused. The caller gets none of the bytes that this Read returns.
 func (d *download) readEnd(scratch []byte) error {
 	if d.offset < d.whole.end {
 		return io.ErrUnexpectedEOF // the server sent a shorter range
@@ -154,8 +154,8 @@ func (d *download) readEnd(scratch []byte) error {
 	return err
 }
 
-// endOfPart returns what the end of the body at hand means. Once all bytes have come, the
-// end of the connection is their end. Before that, the end is an error.
+// endOfPart returns what the end of the current body means. Once all bytes have come, the end of
+// the connection is the end of the bytes. Before the last byte, an end is an error.
 func (d *download) endOfPart(err error) error {
 	switch {
 	case d.offset == d.whole.end && isConnectionsEnd(d.body, err):
@@ -166,7 +166,7 @@ func (d *download) endOfPart(err error) error {
 	return err
 }
 
-// isBreak reports whether the caller still wants the bytes, and there are any. If a nested
+// isBreak reports whether the caller still wants bytes, and bytes are missing. If a nested
 // Transport has given up, its error is not a break.
 func (d *download) isBreak(err error) bool {
 	d.mu.Lock()
@@ -175,10 +175,9 @@ func (d *download) isBreak(err error) bool {
 	return d.offset < d.whole.end && !closed && !ended(d.origin.req) && !is[*Error](err)
 }
 
-// resume ends with a body that goes on at the offset, or with the error that the caller
-// gets.
+// resume provides a body that continues at the offset, or sets the error that the caller gets.
 func (d *download) resume() {
-	d.failed = d.broke // for the Read that follows on a panic of a hook
+	d.failed = d.broke // returned by a Read that follows a panic of a hook
 	c := d.leavePart()
 	if c == nil {
 		d.failed = http.ErrBodyReadAfterClose
@@ -227,12 +226,12 @@ func (d *download) leavePart() *resuming {
 	return d.resuming
 }
 
-// begin makes the call that all resumptions share. Close ends its context.
+// begin makes the call that all resumptions share. Close ends the call's context.
 func (d *download) begin() {
 	o := &d.origin
 	ctx, cancel := context.WithCancelCause(o.req.Context())
 	policy := *o.policy
-	policy.BufferBytes = 0 // a part of a body is nothing for Classify
+	policy.BufferBytes = 0 // Classify has no use for a part of a body
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{
@@ -245,7 +244,7 @@ func (d *download) begin() {
 	d.startOver()
 }
 
-// startOver has the attempts count from one again, and MaxElapsed run from now.
+// startOver makes the attempts count from one again, and MaxElapsed run from now.
 func (d *download) startOver() {
 	c := d.resuming
 	c.before, c.since, c.next.backoff = c.sent-1, c.t.now(), 0
@@ -267,8 +266,9 @@ func (d *download) brokenOff(c *resuming) result {
 	return got
 }
 
-// ask makes an attempt to continue, and returns how its response does, or why it does not.
-// Policy.Classify judges errors alone: what a status means here is not for it to say.
+// ask makes an attempt to continue the body. It returns how the response continues the body, or
+// why it does not. Policy.Classify judges only errors. It does not decide what a status means
+// here.
 func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 	c.keyed = d.whole.request(c.original, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset - d.whole.begin}}
@@ -286,7 +286,7 @@ func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 	return how, why
 }
 
-// goOn reads on from the response of a resumption.
+// goOn continues the body with the response of a resumption.
 func (d *download) goOn(got *result, how continuation) {
 	d.resuming.owned = owned{}
 	if got.Response.Body == nil {
@@ -307,15 +307,15 @@ func (d *download) goOn(got *result, how continuation) {
 	d.broke, d.failed = nil, nil
 }
 
-// giveUp makes the error with which the body ends. It carries the Outcome, by which a
-// Transport above sees that there was no more to be done.
+// giveUp makes the error that ends the body. The error carries the Outcome, which shows an outer
+// Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
 	c := d.resuming
 	closeResponse(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
 	if why == nil && o.Attempts == 1 {
-		why = errors.New(stop.reason()) // the text of an Error has it only after retries
+		why = errors.New(stop.reason()) // the text of an Error contains the reason only after retries
 	}
 	got.Response, got.Err = nil, &brokenError{d.broke, why}
 	c.policy.reportBroken(c.req, &got.Attempt, o)
@@ -336,7 +336,7 @@ func (d *download) release() (closed bool) {
 	return d.closed
 }
 
-// Close ends a Read, and the resumption that it waits for.
+// Close ends a Read, and the resumption that the Read waits for.
 func (d *download) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -348,7 +348,7 @@ func (d *download) Close() error {
 	return body.Close()
 }
 
-// ClosableWhileRead reports whether the body at hand may be closed while it is read.
+// ClosableWhileRead reports whether the current body may be closed while it is read.
 func (d *download) ClosableWhileRead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -358,7 +358,7 @@ func (d *download) ClosableWhileRead() bool {
 // brokenError is the error of a body that broke off and was not resumed.
 type brokenError struct {
 	broke error
-	why   error // nil: there was no attempt to resume it
+	why   error // nil: there was no attempt to resume the body
 }
 
 func (e *brokenError) Error() string {

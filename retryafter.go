@@ -15,7 +15,7 @@ import (
 // date is compared with a valid Date if there is no Age, or else with the clock.
 func RetryAfter(h http.Header) (time.Duration, bool) {
 	if len(h["Retry-After"]) == 0 && len(h["Retry-After-Ms"]) == 0 && len(h["X-Ms-Retry-After-Ms"]) == 0 {
-		return 0, false // at once: most failures have none, and each is asked more than once
+		return 0, false // early: most failures have none of the fields, and RetryAfter is called more than once per failure
 	}
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, time.Millisecond) }); ok {
@@ -38,9 +38,9 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 	})
 }
 
-// longest returns the greatest valid value among a field's lines. RFC 9110
-// allows one line only and does not say what several mean; the longest is the
-// one that never comes back too soon.
+// longest returns the greatest valid value among a field's lines. RFC 9110 allows only one line,
+// and does not say what several lines mean. The longest delay never brings a client back too
+// soon.
 func longest(lines []string, parse func(string) (time.Duration, bool)) (longest time.Duration, found bool) {
 	for _, line := range lines {
 		if d, ok := parse(strings.Trim(line, " \t")); ok {
@@ -56,17 +56,17 @@ func delay(v string, unit time.Duration) (time.Duration, bool) {
 	return times(n, unit), ok
 }
 
-// digits reads 1*DIGIT. strconv alone is too generous: it takes a sign, and
-// ParseFloat takes Inf, NaN, hexadecimals and underscores.
+// digits reads 1*DIGIT. strconv alone is too permissive: it accepts a sign, and ParseFloat
+// accepts Inf, NaN, hexadecimal numbers and underscores.
 func digits(v string) (int64, bool) {
 	if v == "" || strings.Trim(v, "0123456789") != "" {
 		return 0, false
 	}
-	n, _ := strconv.ParseInt(v, 10, 64) // saturates if it is out of range, and has no other error left
+	n, _ := strconv.ParseInt(v, 10, 64) // saturates if v is out of range; no other error is possible
 	return n, true
 }
 
-// times returns n units, or the longest Duration if that is shorter.
+// times returns n units, or the longest Duration if n units are longer.
 func times(n int64, unit time.Duration) time.Duration {
 	if n > int64(math.MaxInt64/unit) {
 		return math.MaxInt64
@@ -74,21 +74,20 @@ func times(n int64, unit time.Duration) time.Duration {
 	return time.Duration(n) * unit
 }
 
-// httpDate reads an HTTP-date by its grammar, which is case-sensitive.
-// [http.ParseTime] is more generous: it takes names in any case, fractions of a
-// second, signs, and any time zone. Like it, this does not check that the day of
-// the week is the right one. The leap second that the grammar has counts as the
-// second before it.
+// httpDate reads an HTTP-date by its grammar, which is case-sensitive. [http.ParseTime] is more
+// permissive: it accepts names in any case, fractions of a second, signs, and any time zone. Like
+// http.ParseTime, httpDate does not check that the day of the week is correct. The grammar allows
+// a leap second, which counts as the previous second.
 func httpDate(v string) (time.Time, bool) {
 	if len(v) > len("Wednesday, 31-Dec-99 23:59:59 GMT") {
-		return time.Time{}, false // at once: a failing Parse copies all of v
+		return time.Time{}, false // early: a failing Parse copies all of v
 	}
 	v = strings.Replace(v, "23:59:60", "23:59:59", 1)
 	forms := [...]string{
 		http.TimeFormat,                  // IMF-fixdate
 		"Monday, 02-Jan-06 15:04:05 GMT", // RFC 850
-		"Mon Jan _2 15:04:05 2006",       // asctime, whose day is padded with a space
-		"Mon Jan 02 15:04:05 2006",       // or with a zero
+		"Mon Jan _2 15:04:05 2006",       // asctime with a day that is padded with a space
+		"Mon Jan 02 15:04:05 2006",       // asctime with a day that is padded with a zero
 	}
 	for _, form := range forms {
 		t, err := time.Parse(form, v)
@@ -105,7 +104,7 @@ func httpDate(v string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// serverNow is the moment from which a date in the response's header counts.
+// serverNow returns the moment that a date in the response's header is compared with.
 func serverNow(h http.Header) time.Time {
 	if len(h["Age"]) == 0 {
 		if date, ok := httpDate(strings.Trim(h.Get("Date"), " \t")); ok {

@@ -10,11 +10,11 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// stallWatch ends an attempt if a Read of its response's body gets nothing for too long.
-// The timer runs inside Read alone: a caller that takes its time is no stall.
+// stallWatch ends an attempt if a Read of its response body gets nothing for too long. The timer
+// runs only during a Read, so a slow caller does not count as a stall.
 type stallWatch struct {
 	after  time.Duration
-	cancel context.CancelCauseFunc // of the attempt
+	cancel context.CancelCauseFunc // cancels the attempt
 	body   io.ReadCloser
 
 	timer *time.Timer // nil before the first Read
@@ -30,7 +30,7 @@ func (w *stallWatch) read(p []byte) (int, error) {
 	defer w.timer.Stop()
 	n, err := w.body.Read(p)
 	if err != nil && w.fired.Load() {
-		err = &stallError{w.after} // a clean end, too, may be what the cancellation looks like
+		err = &stallError{w.after} // even a clean end may be the result of the cancellation
 	}
 	return n, err
 }
@@ -41,9 +41,9 @@ func (w *stallWatch) fire() {
 	freeRead(w.body)
 }
 
-// freeRead ends a Read of body whose attempt was canceled. A base may have lost the
-// attempt's context, so net/http's own bodies are closed as well. Nobody could recover a
-// panic of Close here, so it is dropped.
+// freeRead ends a Read of a body whose attempt was canceled. A base may have lost the attempt's
+// context, so net/http's own bodies are also closed. A panic of Close is dropped, because nobody
+// could recover it here.
 func freeRead(body io.ReadCloser) {
 	if closing.WhileRead(body) {
 		defer func() { _ = recover() }()
@@ -51,8 +51,8 @@ func freeRead(body io.ReadCloser) {
 	}
 }
 
-// stallError is the error of a body that brought nothing for longer than
-// Policy.StallTimeout. It implements net.Error.
+// stallError is the error of a body that delivered nothing for longer than Policy.StallTimeout.
+// It implements net.Error.
 type stallError struct{ after time.Duration }
 
 func (e *stallError) Error() string {

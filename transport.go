@@ -65,7 +65,7 @@ func New(base http.RoundTripper, p Policy) *Transport {
 
 var errNotMade = errors.New("the retryhttp.Transport was not made by New")
 
-// CloseIdleConnections closes the base's idle connections, if it has any.
+// CloseIdleConnections calls the base's method of this name, if it has one.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -81,7 +81,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &Error{Outcome: Outcome{Stop: StopFinal}, Err: errNotMade}
 	}
 	now := t.now()
-	var c call // a literal would be on the stack twice, for as long as the request waits
+	var c call // a composite literal would keep a second copy on the stack while the request waits
 	c.t, c.req, c.unsent, c.start, c.since = t, req, req, now, now
 	defer c.giveBack()
 	c.policy = t.policyFor(req)
@@ -104,8 +104,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// again prepares for the attempt that follows on got, and waits for its time. Or it
-// returns why there is none.
+// again prepares the attempt that follows got, and waits until it may be sent. If no attempt
+// follows, again returns the reason.
 func (c *call) again(got *result, next *upcoming) Stop {
 	stop := c.plan(got, next)
 	if stop == "" {
@@ -117,13 +117,13 @@ func (c *call) again(got *result, next *upcoming) Stop {
 	return stop
 }
 
-// now is the time since an arbitrary moment. To read the monotonic clock alone
-// costs half of what time.Now does, which shows on the path of a success.
+// now returns the time since an arbitrary moment. Reading only the monotonic clock costs half
+// as much as time.Now. The difference is noticeable on the path of a success.
 func (t *Transport) now() time.Duration {
 	return time.Since(t.epoch)
 }
 
-// policyFor returns the Policy of one request.
+// policyFor returns the Policy that applies to req.
 func (t *Transport) policyFor(req *http.Request) *resolved {
 	if edit, ok := req.Context().Value(policyKey{}).(*policyEdit); ok {
 		return edit.apply(&t.policy, &t.own)
@@ -131,41 +131,42 @@ func (t *Transport) policyFor(req *http.Request) *resolved {
 	return &t.policy
 }
 
-// call is one RoundTrip. It lives on the stack.
+// call is the state of one RoundTrip, which keeps it on the stack.
 type call struct {
 	t      *Transport
 	policy *resolved
-	req    *http.Request // the caller's
+	req    *http.Request // the caller's request
 	keyed  *http.Request // req, or a copy that carries a key
 
-	start     time.Duration // by Transport.now
-	since     time.Duration // when MaxElapsed began to run: start, or where a body broke off
-	sent      int           // attempts
-	before    int           // those that do not count, since a later one has brought enough of a body
+	start     time.Duration // read from Transport.now
+	since     time.Duration // the start of MaxElapsed: start, or the time at which a body broke off
+	sent      int           // number of attempts
+	before    int           // number of attempts that do not count, because a later attempt brought a body, or enough of it
 	waited    time.Duration
-	held      time.Duration // part of waited
-	mark      uint32        // of the Gate, when the newest attempt ended
+	held      time.Duration // included in waited
+	mark      uint32        // the Gate's mark at the end of the newest attempt
 	ambiguous bool          // an attempt may have taken effect
 	hedged    bool          // an attempt was sent beside another
 
-	pace  *pace // nil: the request is not hedged
+	pace  *pace // nil if the request is not hedged
 	timer timer
 	owned
 }
 
-// owned is what a call gives back at its end, even if a panic of a hook or of the base
+// owned holds what a call gives back when it ends, even if a panic of a hook or of the base
 // ends it.
 type owned struct {
-	unsent   *http.Request  // the first attempt's, before it is sent: nobody else closes its body
-	bodies   *bodies        // the source of the attempts' bodies; nil: each is sent as it is
-	token    bool           // withdrawn for an attempt that was not sent
-	pass     pass           // of an attempt that is not over
-	race     *race          // that is not over
-	response *http.Response // neither handed over nor drained
+	unsent   *http.Request  // the request of the first attempt, or of a hedge, until it is sent; only the call closes its body
+	bodies   *bodies        // the source of the attempts' bodies; nil if each body is sent as it is
+	token    bool           // a token is withdrawn for an attempt that is not sent yet
+	pass     pass           // the pass of an attempt that has not ended
+	race     *race          // a race that has not ended
+	response *http.Response // a response that is neither returned nor drained yet
 }
 
-// giveBack does nothing after finish. It is for a panic such as
-// http.ErrAbortHandler, which somebody up the stack recovers.
+// giveBack releases what the call owns when a panic ends the call, such as
+// http.ErrAbortHandler, which a function up the stack recovers. After finish, giveBack does
+// nothing.
 func (c *call) giveBack() {
 	if c.owned == (owned{}) {
 		return
@@ -180,7 +181,7 @@ func (c *call) giveBack() {
 	closeResponse(c.response)
 }
 
-// refund gives back the token of a retry that is not sent, and its turn.
+// refund gives back the token of a retry that is not sent.
 func (c *call) refund() {
 	if c.token {
 		c.token = false
@@ -188,8 +189,8 @@ func (c *call) refund() {
 	}
 }
 
-// mayBegin waits before the first attempt if the Gate's First asks for it. It returns
-// false if the context has ended.
+// mayBegin waits before the first attempt if Gate.First requires it. It returns false if the
+// context has ended.
 func (c *call) mayBegin() bool {
 	if g := c.policy.Gate; g.First && g.waitFirst(c.req, &c.policy.Policy, &c.timer, c.room(c.start)/2) {
 		c.addHeld(c.start)
@@ -201,32 +202,32 @@ func (c *call) mayBegin() bool {
 // upcoming is an attempt that is about to be made.
 type upcoming struct {
 	number   int
-	request  *http.Request // nil until it is sent if there is no body: sleepers need no copy
+	request  *http.Request // nil until it is sent if there is no body; a waiting call needs no copy
 	reading  reading
-	previous reading       // of the attempt before, which may still go on
-	backoff  time.Duration // that precedes it; 0 for the first
-	wait     time.Duration // backoff, or more if the server asked for it
-	decided  time.Duration // when the wait began; by Transport.now, like begins
+	previous reading       // the previous attempt's reading; may still be running
+	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt
+	wait     time.Duration // backoff, or longer if the server asked for a wait
+	decided  time.Duration // the start of the wait; read from Transport.now, like begins
 	begins   time.Duration
 }
 
-// result is what came of an attempt.
+// result is an attempt and how it is judged.
 type result struct {
 	Attempt
 	class  Class
-	inner  *Outcome       // of a nested Transport
-	broken *http.Response // whose body broke off while it was buffered; there is no Response then
+	inner  *Outcome       // a nested Transport's Outcome
+	broken *http.Response // a response whose body broke off while it was buffered; Response is nil then
 
-	// Both outlive the Response, which must not be kept through a wait.
+	// These two fields outlive the Response, which must not be retained during a wait.
 	responded bool
 	status    int
 
-	written   bool          // its header was, as far as that is known
-	begun     bool          // a body broke off, then or after RoundTrip had returned
-	notBefore time.Duration // what an attempt beside it was asked to wait for, by Transport.now; 0: nothing
+	written   bool          // the request header is known to have been written
+	begun     bool          // the response body broke off, while it was buffered or after RoundTrip returned
+	notBefore time.Duration // the time until which the server asked a parallel attempt to wait, by Transport.now; 0 if it did not
 }
 
-// answer returns the response that came, even if its body broke off.
+// answer returns the attempt's response, even if its body broke off.
 func (r *result) answer() *http.Response {
 	if r.broken != nil {
 		return r.broken
@@ -234,14 +235,14 @@ func (r *result) answer() *http.Response {
 	return r.Response
 }
 
-// notSent ends a call whose context had ended before the first attempt.
+// notSent ends a call whose context ended before the first attempt.
 func (c *call) notSent() (*http.Response, error) {
 	c.unsent = nil
 	closeBody(c.req)
 	return c.finish(nil, &result{Attempt: Attempt{Request: c.req, Err: context.Cause(c.req.Context())}}, StopCanceled)
 }
 
-// prepare decides what the first attempt sends: the caller's own request if it can.
+// prepare chooses the request of the first attempt: the caller's own request if possible.
 func (c *call) prepare(first *upcoming) {
 	c.keyed = withKey(c.req, &c.policy.Policy)
 	first.request = c.keyed
@@ -253,8 +254,8 @@ func (c *call) prepare(first *upcoming) {
 	c.unsent = first.request
 }
 
-// open makes the request that next sends, with its body. Every request that is sent and
-// is not the caller's own comes from here; a time limit or a trace gives it a context.
+// open makes the request that next sends, with its body. The requests of all retries come from
+// here. A time limit or a trace later gives the request another context.
 func (c *call) open(next *upcoming) error {
 	req := copyForAttempt(c.keyed, next.number)
 	if hasBody(c.req) {
@@ -268,7 +269,7 @@ func (c *call) open(next *upcoming) error {
 	return nil
 }
 
-// send makes an attempt, and judges it. With a Hedge it may make two.
+// send makes and judges an attempt. With a Hedge, send may make two attempts.
 func (c *call) send(next *upcoming, got *result) {
 	if c.policy.Hedge != nil {
 		c.sendTimed(next, got)
@@ -279,10 +280,10 @@ func (c *call) send(next *upcoming, got *result) {
 	c.endAttempt(got)
 }
 
-// transmit makes an attempt. From here on the base owns the request's body.
+// transmit sends an attempt through the base, which then owns the request's body.
 func (c *call) transmit(next *upcoming, got *result) {
 	if next.request == nil {
-		_ = c.open(next) // there is no body that could fail to open
+		_ = c.open(next) // open cannot fail without a body
 	}
 	var trace *headerTrace
 	req := next.request
@@ -312,8 +313,8 @@ func (c *call) transmit(next *upcoming, got *result) {
 	}
 }
 
-// endAttempt has the Gate take note of what came of the attempt. A success has nothing to
-// note while all is well.
+// endAttempt reports the attempt's result to the Gate. A success has nothing to report while
+// the Gate is calm and the response closes no key.
 func (c *call) endAttempt(got *result) {
 	gate, closed := c.policy.Gate, closedFor(&c.policy.Policy, got.answer())
 	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
@@ -323,8 +324,8 @@ func (c *call) endAttempt(got *result) {
 	c.pass = pass{}
 }
 
-// judge sets the result's class, and looks for a nested Transport. A success that nobody
-// observes, which is Final, needs neither the clock nor a copy of the Attempt.
+// judge sets the result's class, and records a nested Transport's Outcome. A success that no
+// hook observes is Final, and needs neither the clock nor a copy of the Attempt.
 func (c *call) judge(made *upcoming, got *result) {
 	if c.policy.observed || got.status >= 400 || !got.responded {
 		got.Elapsed = c.t.now() - made.begins
@@ -341,8 +342,8 @@ func (c *call) judge(made *upcoming, got *result) {
 	}
 }
 
-// refusal returns why the attempt is not followed by another, cheapest reason first.
-// The empty Stop means that time, budget and body decide. It changes nothing.
+// refusal returns why no attempt follows got. The cheapest checks come first. The empty Stop
+// means that time, budget and body decide. refusal changes nothing.
 func (c *call) refusal(got *result) Stop {
 	p := c.policy
 	switch {
@@ -372,7 +373,7 @@ func (c *call) attemptsLeft() int {
 	return c.policy.MaxAttempts - (c.sent - c.before)
 }
 
-// retries returns how many of the attempts that count were retries. A hedge is none.
+// retries returns how many of the attempts that count were retries. A hedge is not a retry.
 func (c *call) retries() int {
 	retries := c.sent - c.before - 1
 	if c.hedged && c.before == 0 {
@@ -381,19 +382,20 @@ func (c *call) retries() int {
 	return retries
 }
 
-// unprocessed reports whether the server provably did not process the attempt, so
-// that a request that is not idempotent may be sent again. An error that claims so
-// after the header was written proves nothing: a connection that is carried by
-// another one may report a failed dial from any of its reads. A refused stream is
-// the server's own word, and so is a response.
+// unprocessed reports whether the server provably did not process the attempt. If so, a
+// request that is not idempotent may be sent again.
+//
+// After the header was written, an error proves nothing. A connection inside another
+// connection may report a failed dial from any of its reads. A refused stream and a response
+// are proof, because they come from the server itself.
 func (r *result) unprocessed() bool {
 	return r.class == Unprocessed && (r.Err == nil || !r.written || neterr.StreamRefused(r.Err))
 }
 
-// plan decides when the next attempt is made, or says why none is.
+// plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *upcoming) Stop {
 	asked := askedFor(&c.policy.Policy, got.answer())
-	now := c.t.now() // not when the attempt ended: asked may have been a date, which was read since
+	now := c.t.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
 	if got.notBefore != 0 {
 		asked = max(asked, got.notBefore-now)
 	}
@@ -415,8 +417,8 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 	return ""
 }
 
-// claim takes what the retry needs: its token, when every other check has passed, and
-// then its body.
+// claim withdraws the retry's token when every other check has passed. It then opens the
+// retry's body.
 func (c *call) claim(got *result, next *upcoming) Stop {
 	if !c.policy.Budget.Withdraw(c.req) {
 		return StopBudget
@@ -427,7 +429,7 @@ func (c *call) claim(got *result, next *upcoming) Stop {
 	}
 	err := c.open(next)
 	if err == nil {
-		return "" // until it is sent, bodies holds the body
+		return "" // bodies holds the body until it is sent
 	}
 	c.refund()
 	if ended(c.req) {
@@ -439,12 +441,12 @@ func (c *call) claim(got *result, next *upcoming) Stop {
 	return StopBody
 }
 
-// pause reports the retry, clears the failed response away, and waits. If the context
-// ends meanwhile, it returns StopCanceled: the response is gone.
+// pause reports the retry, drains the failed response, and waits. If the context ends
+// meanwhile, pause returns StopCanceled, because the response is gone.
 func (c *call) pause(got *result, next *upcoming) Stop {
 	got.Wait = next.wait
 	c.policy.reportRetry(c.req, &got.Attempt)
-	next.previous.cut() // not earlier: it may cost the connection, and so the failed body that OnRetry may read
+	next.previous.cut() // not earlier: cut may cost the connection, and with it the failed body, which OnRetry may read
 	c.waitOut(got, next)
 	c.hold()
 	next.begins = c.t.now()
@@ -462,11 +464,11 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 	return StopCanceled
 }
 
-// waitOut drains the failed response and sleeps. The time that both and OnRetry take is
-// part of the wait. Nothing holds on to the response meanwhile.
+// waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
+// The call does not retain the response meanwhile.
 //
-// The drain and the sleep go on beside each other: to be woken for the end of a drain
-// would cost as much as the drain.
+// The drain and the sleep run in parallel. Waking up at the end of a drain would cost as much
+// as the drain.
 func (c *call) waitOut(got *result, next *upcoming) {
 	ctx := c.req.Context()
 	failed := got.Response
@@ -481,7 +483,7 @@ func (c *call) waitOut(got *result, next *upcoming) {
 	c.timer.sleep(ctx, c.left(next))
 }
 
-// hold waits for as long as the Gate holds the retry, which is due.
+// hold waits while the Gate holds a retry that is due.
 func (c *call) hold() {
 	due := c.t.now()
 	var held bool
@@ -491,25 +493,24 @@ func (c *call) hold() {
 	}
 }
 
-// addHeld counts and reports a time since when the Gate has held the request.
+// addHeld adds the time since the Gate began to hold the request, and reports the total.
 func (c *call) addHeld(since time.Duration) {
 	c.held += c.t.now() - since
 	c.policy.reportHeld(c.req, c.held)
 }
 
-// room is the longest wait from now on that lets another attempt start in time.
+// room returns the longest wait from now after which another attempt still starts in time.
 func (c *call) room(now time.Duration) time.Duration {
 	return room(c.req.Context(), c.policy.MaxElapsed, now-c.since)
 }
 
-// patience is how long what precedes the next attempt may take: to open its body, or to
-// drain the failed response. If it takes longer than the wait, it holds up the retry by
-// no more than a tenth of the time that is left.
+// patience returns how long it may take to open the next attempt's body, or to drain the failed
+// response. Either may take longer than the wait, up to a tenth of the time that is left.
 func (c *call) patience(next *upcoming) time.Duration {
 	return max(next.wait, c.room(c.t.now())/10)
 }
 
-// left is what is left of the wait.
+// left returns the rest of the wait.
 func (c *call) left(next *upcoming) time.Duration {
 	if next.wait <= 0 {
 		return 0
@@ -517,8 +518,8 @@ func (c *call) left(next *upcoming) time.Duration {
 	return max(next.wait-(c.t.now()-next.decided), 0)
 }
 
-// mayHaveTakenEffect reports whether the server may have done what the attempt
-// asked for although it failed.
+// mayHaveTakenEffect reports whether the server may have carried out the request although the
+// attempt failed.
 func (r *result) mayHaveTakenEffect() bool {
 	if safeMethod(r.Request.Method) || r.class == Unprocessed || refuses(r.status) {
 		return false
@@ -536,7 +537,7 @@ func (c *call) finish(made *upcoming, got *result, stop Stop) (*http.Response, e
 			c.makeResumable(made, got)
 		}
 	}
-	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of it
+	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of such a call
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// askedFor returns how long the server asked to be left alone. 0 is not at all.
+// askedFor returns how long the server asked the client to wait, or 0 if it did not ask.
 func askedFor(p *Policy, resp *http.Response) time.Duration {
 	if resp == nil || p.MaxRetryAfter < 0 {
 		return 0
@@ -16,13 +16,13 @@ func askedFor(p *Policy, resp *http.Response) time.Duration {
 	return asked
 }
 
-// spread returns how long to wait before a retry, with room for asked + backoff.
+// spread returns how long to wait before a retry. The room must be at least asked + backoff.
 //
-// Clients that were told the same moment by a Retry-After must not return at the
-// same moment. So what they were told is a minimum. On top comes their backoff, or
-// up to half of the minimum again: a spread in proportion to the time in which the
-// server's queue of clients built up. Near the deadline, the spread makes do with
-// what is left; the backoff is not cut.
+// Clients that receive the same moment from a Retry-After must not return at the same moment. So
+// asked is only a minimum. A client adds its backoff, or a random time of up to half of asked if
+// the random time is longer. This spread is proportional to the time in which the server's queue
+// of clients built up. Near the deadline, the random time is limited to the time that is left.
+// The backoff is not cut.
 func spread(asked, backoff, room time.Duration) time.Duration {
 	if asked <= 0 {
 		return backoff
@@ -30,8 +30,8 @@ func spread(asked, backoff, room time.Duration) time.Duration {
 	return addSaturating(asked, max(backoff, uniform(0, min(asked/2, room-asked))))
 }
 
-// room is the longest wait that still lets an attempt start in time: strictly
-// before the context's deadline, and at MaxElapsed at the latest.
+// room returns the longest wait after which an attempt can still start in time. The attempt must
+// start strictly before the context's deadline, and at MaxElapsed at the latest.
 func room(ctx context.Context, maxElapsed, elapsed time.Duration) time.Duration {
 	room := time.Duration(math.MaxInt64)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -43,9 +43,9 @@ func room(ctx context.Context, maxElapsed, elapsed time.Duration) time.Duration 
 	return room
 }
 
-// ended reports whether req's caller has stopped waiting. A deadline counts from
-// the moment that it names: http.Client.Timeout closes Request.Cancel, which ends
-// an attempt, and the context notices only after that.
+// ended reports whether req's caller has stopped waiting. A deadline counts as soon as it has
+// passed, even if the context has not noticed. http.Client.Timeout closes Request.Cancel, which
+// ends an attempt, and the context notices only afterwards.
 func ended(req *http.Request) bool {
 	if req.Context().Err() != nil || deadlinePassed(req.Context()) {
 		return true
@@ -65,11 +65,11 @@ func deadlinePassed(ctx context.Context) bool {
 	return ok && !time.Now().Before(deadline)
 }
 
-// timer is the one with which a RoundTrip waits, made when it is first needed.
+// timer is the timer that a RoundTrip waits with. It is made when it is first needed.
 //
-// It is not kept in a sync.Pool beyond that: a time.Timer that was made in a
-// testing/synctest bubble must not be used in another, and a Transport may well
-// serve several.
+// Timers are not kept in a sync.Pool for later RoundTrips. A time.Timer that was made in one
+// testing/synctest bubble must not be used in another bubble, and a Transport may serve several
+// bubbles.
 type timer struct{ *time.Timer }
 
 func (t *timer) start(d time.Duration) {

@@ -35,7 +35,7 @@ func downloads(rounds int, size int64) ([]result, error) {
 	for _, s := range downloadSubjects(base) {
 		d := &downloading{rt: s.got, url: url}
 		defer d.stop()
-		contenders = append(contenders, contender{s.name, d.run})
+		contenders = append(contenders, contender{name: s.name, run: d.run})
 	}
 	long, err := compare(rounds, 1, contenders)
 	if err != nil {
@@ -56,7 +56,7 @@ func shortDownloads() ([]result, error) {
 	defer stop()
 	var contenders []contender
 	for _, s := range downloadSubjects(base) {
-		contenders = append(contenders, contender{s.name, repeat(&http.Client{Transport: s.got}, http.MethodGet, url, nil)})
+		contenders = append(contenders, contender{name: s.name, run: repeat(&http.Client{Transport: s.got}, http.MethodGet, url, nil)})
 	}
 	return compare(3, 200, contenders)
 }

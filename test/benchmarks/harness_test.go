@@ -126,7 +126,7 @@ func TestComparisonIsWithTheFloorOfTheSameRound(t *testing.T) {
 	turns := make(map[string]int)
 	var sink []byte
 	of := func(name string, bytes int) contender {
-		return contender{name, func(n int) error {
+		return contender{name: name, run: func(n int) error {
 			turns[name]++
 			for range n {
 				sink = make([]byte, bytes)

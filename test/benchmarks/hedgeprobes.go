@@ -42,8 +42,7 @@ var hedgeProbes = []probe{
 	},
 	{
 		"a slow 200 wins against a hedge's quick 503",
-		"A GET whose hedge is answered 503, and later the first attempt is answered 200. Yes: the caller gets the 200. " +
-			"An option that does that is named.",
+		"A GET whose hedge is answered 503. Later the first attempt is answered 200. Yes: the caller gets the 200.",
 		func(t *testing.T, p peer) verdict { return awaited(t, p, script.Status(503)) },
 	},
 	{
@@ -68,16 +67,16 @@ var hedgeProbes = []probe{
 	},
 	{
 		"the winner's body is whole",
-		"A GET over HTTP/1 and loopback, whose body of 1 MiB ends when the caller has had the response for a while; " +
-			"once the first attempt wins, and once the hedge. Yes: both bodies are whole.",
+		"A GET of 1 MiB over HTTP/1 and loopback. The body ends when the caller has had the response for a while. " +
+			"Once the first attempt wins, and once the hedge. Yes: both bodies are whole.",
 		func(t *testing.T, p peer) verdict {
 			return inBoth(func(hedgeWins bool) bool { return whole(t, p, hedgeWins) })
 		},
 	},
 	{
 		"the loser's response is closed",
-		"An attempt wins, and the caller closes its response. The loser has a response nevertheless, as soon as it is canceled, " +
-			"or after that. Yes: its body is closed, be it the first attempt's or the hedge's.",
+		"An attempt wins, and the caller closes its response. The loser has a response nevertheless, when it is canceled " +
+			"or later. Yes: its body is closed. The loser is once the first attempt, and once the hedge.",
 		func(t *testing.T, p peer) verdict {
 			return inBoth(func(hedgeWins bool) bool { return happens(settle(t, p, hedgeWins).closed) })
 		},
@@ -92,7 +91,7 @@ var hedgeProbes = []probe{
 	{
 		"the winner's context ends",
 		"As before. Yes: the winner's context ends when its response has been closed. " +
-			"A context that does not end stays with the caller's context, for as long as that lives.",
+			"Otherwise it stays in memory until the caller's context ends.",
 		func(t *testing.T, p peer) verdict {
 			return inBoth(func(hedgeWins bool) bool { return happens(settle(t, p, hedgeWins).winner) })
 		},
@@ -229,25 +228,25 @@ func (h *halves) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // whole reports whether the winner's body is whole, most of which comes after the caller has
 // the response.
 func whole(t *testing.T, p peer, hedgeWins bool) bool {
-	server := &halves{
+	h := &halves{
 		hedgeWins: hedgeWins,
 		arrived:   map[bool]chan struct{}{false: make(chan struct{}), true: make(chan struct{})},
 		returned:  make(chan struct{}),
 	}
-	base, url, stop := serve(server)
-	defer stop()
-	req, err := newRequest(t.Context(), http.MethodGet, url, nil)
+	s := serve(h)
+	defer s.stop()
+	req, err := newRequest(t.Context(), http.MethodGet, s.url, nil)
 	if err != nil {
 		t.Error(err)
 		return false
 	}
-	resp, err := hedging(p, false)(&numbering{RoundTripper: base}).Do(req)
+	resp, err := hedging(p, false)(&numbering{RoundTripper: s.base}).Do(req)
 	if err != nil {
 		return false
 	}
 	defer resp.Body.Close()
 	waitFor(grace, nil)
-	close(server.returned)
+	close(h.returned)
 	n, err := io.Copy(io.Discard, resp.Body)
 	return err == nil && n == 2*halfBody
 }

@@ -55,7 +55,7 @@ func armedHedges(rounds, n int) ([]row[armed], error) {
 	for i, p := range among {
 		d := p.build(roundTripperFunc(succeed), settings{hedge: hedge{after: time.Hour}})
 		run := repeat(d, http.MethodGet, nowhere, nil)
-		plain, ending = append(plain, contender{p.name, run}), append(ending, contender{p.name, repeatEnding(d)})
+		plain, ending = append(plain, contender{name: p.name, run: run}), append(ending, contender{name: p.name, run: repeatEnding(d)})
 		err := run(enoughAnswers)
 		if err == nil {
 			used[i], err = helpersOf(p)
@@ -182,22 +182,22 @@ const hedgeDelay = 2 * time.Millisecond
 // hedgedConnections returns how many connections n requests open, one after the other. Each
 // is hedged, and its first attempt wins.
 func hedgedConnections(p peer, n int) (int64, error) {
-	server := newLateHedges(n)
-	base, url, opened, stop := serveCounting(server)
-	defer stop()
-	numbers := &numbering{RoundTripper: base}
+	late := newLateHedges(n)
+	s := serve(late)
+	defer s.stop()
+	numbers := &numbering{RoundTripper: s.base}
 	d := p.build(numbers, settings{hedge: hedge{after: hedgeDelay, all: true}})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for i := range n {
 		numbers.sent.Store(0)
-		err := sendWithin(ctx, d, http.MethodGet, url+"/"+strconv.Itoa(i), nil)
-		close(server.requests[i].over)
+		err := sendWithin(ctx, d, http.MethodGet, s.url+"/"+strconv.Itoa(i), nil)
+		close(late.requests[i].over)
 		if err != nil {
 			return 0, err
 		}
 	}
-	return opened.Load(), nil
+	return s.opened.Load(), nil
 }
 
 // stepping is a base in memory that turns slow.

@@ -18,7 +18,7 @@ func connections(p peer, n, bodySize int) (int64, error) {
 	body := make([]byte, bodySize)
 	attempts := make(map[string]int)
 	var mu sync.Mutex
-	base, url, opened, stop := serveCounting(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	s := serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		mu.Lock()
 		attempts[req.URL.Path]++
 		failed := attempts[req.URL.Path] < 3
@@ -29,14 +29,14 @@ func connections(p peer, n, bodySize int) (int64, error) {
 			_, _ = w.Write(body)
 		}
 	}))
-	defer stop()
-	d := p.build(base, settings{attempts: 3, retryAll: true})
+	defer s.stop()
+	d := p.build(s.base, settings{attempts: 3, retryAll: true})
 	for i := range n {
-		if err := send(d, "GET", url+"/"+strconv.Itoa(i), nil); err != nil {
+		if err := send(d, "GET", s.url+"/"+strconv.Itoa(i), nil); err != nil {
 			return 0, err
 		}
 	}
-	return opened.Load(), nil
+	return s.opened.Load(), nil
 }
 
 // asleep is what requests cost that wait for their next attempt.

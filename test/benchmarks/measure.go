@@ -16,6 +16,7 @@ import (
 type contender struct {
 	name string
 	run  func(n int) error // n operations
+	tidy func()            // if not nil, called after each turn: a peer may leave connections open
 }
 
 // cost is what one operation costs. What the machine does beside it stretches ns,
@@ -47,6 +48,9 @@ func compare(rounds, n int, contenders []contender) ([]result, error) {
 			got, err := measure(n, contenders[i].run)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", contenders[i].name, err)
+			}
+			if contenders[i].tidy != nil {
+				contenders[i].tidy()
 			}
 			costs[i] = append(costs[i], got)
 		}

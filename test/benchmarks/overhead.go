@@ -77,6 +77,8 @@ func firstAttemptSubjects() []row[http.RoundTripper] {
 	}
 }
 
+func nothing() {}
+
 // failedBodies are the bodies that failed responses have. A library may know how
 // some types behave, so each type is measured for itself.
 //
@@ -125,7 +127,7 @@ func failedTwiceFrom(
 		base, stop := newBase()
 		defer stop()
 		d := p.build(base, settings{attempts: 3, retryAll: true})
-		contenders = append(contenders, contender{p.name, repeat(d, http.MethodGet, nowhere, nil)})
+		contenders = append(contenders, contender{name: p.name, run: repeat(d, http.MethodGet, nowhere, nil)})
 	}
 	costs, err := inTurns(rounds, contenders, func(c contender) (cost, error) {
 		took, err := measureTurn(n, c.run)

@@ -119,8 +119,8 @@ var probes = []probe{
 	},
 	{
 		"a huge Retry-After is not taken for none",
-		"A 503 with `Retry-After: 9223372037`, whose nanoseconds overflow 64 bits, and one with `99999999999999999999`, " +
-			"which overflows by itself. Yes: neither is followed by another attempt within two hours.",
+		"A 503 with `Retry-After: 9223372037`, whose nanoseconds overflow 64 bits, or with `99999999999999999999`. " +
+			"Yes: there is no other attempt within two hours.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			var early []string
 			for _, value := range []string{"9223372037", "99999999999999999999"} {
@@ -141,7 +141,7 @@ var probes = []probe{
 	},
 	{
 		"a wait that would outlast the deadline is not begun",
-		"A 503, a backoff of 10 s, and a context with a deadline in 5 s. Yes: the caller has that response at once.",
+		"A 503, a backoff of 10 s, and a deadline in 5 s. Yes: the caller has that response at once.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			base := script.New(script.Status(503), script.Status(200))
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -198,8 +198,7 @@ var probes = []probe{
 	},
 	{
 		"the last response is kept",
-		"Nothing but 503. Yes: the caller gets the last one, with its body unread, and a nil error. " +
-			"Where an option does that, it is named.",
+		"Every answer is a 503. Yes: the caller gets the last one, with its body unread, and a nil error.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			keeps := func(keep bool) bool {
 				base := script.New(script.Status(503))
@@ -215,9 +214,8 @@ var probes = []probe{
 	},
 	{
 		"the caller's request is left as it was",
-		"A PUT with a body and a GetBody, answered 503 and 200. Yes: no field of the caller's " +
-			"*http.Request has changed, as http.RoundTripper's contract has it. " +
-			"Those with a request type of their own are given one that is made from it.",
+		"A PUT with a body and a GetBody, answered 503 and 200. Yes: no field of the caller's *http.Request has changed. " +
+			"http.RoundTripper's contract demands that.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			req := newPut(t, new(int))
 			before := *req
@@ -239,9 +237,8 @@ var probes = []probe{
 	},
 	{
 		"the caller's body is closed, once",
-		"A PUT that succeeds at once, and one that is answered 503 and 200. Yes: the Close of the body " +
-			"that the caller gave was called exactly once by the end of each, as net/http does. " +
-			"A request type of one's own may have it otherwise.",
+		"A PUT that succeeds at once, and one that is answered 503 and 200. Yes: the caller's body was closed exactly once " +
+			"by the end of each, as in net/http.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			var closes []string
 			yes := true
@@ -263,8 +260,7 @@ var probes = []probe{
 	},
 	{
 		"CloseIdleConnections reaches the base",
-		"The method of http.Client, for libraries that are called through one. Yes: the base's is called. " +
-			"Libraries with a client of their own have no such method, and leave it to the http.Client inside.",
+		"The method of http.Client. Yes: the base's method is called. Libraries with their own client have no such method.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			base := &idle{RoundTripper: script.New(script.Status(200))}
 			c, ok := p.build(base, settings{attempts: 3, wait: backoff}).(interface{ CloseIdleConnections() })
@@ -298,14 +294,14 @@ var probes = []probe{
 	},
 	{
 		"a host that does not exist is looked up once",
-		"An http.Transport whose DialContext returns the *net.DNSError of a name that was not found. Yes: it is called once.",
+		"The DialContext of an http.Transport returns the *net.DNSError of a name that was not found. Yes: it is called once.",
 		inBubble(func(t *testing.T, p peer) verdict {
 			return dials(t, p, &net.DNSError{Err: "no such host", Name: "host.example", IsNotFound: true}, 1)
 		}),
 	},
 	{
 		"a refused connection is tried again",
-		"An http.Transport whose DialContext returns ECONNREFUSED, as during a restart. Yes: it is called 3 times.",
+		"The DialContext of an http.Transport returns ECONNREFUSED, as during a restart. Yes: it is called 3 times.",
 		inBubble(func(t *testing.T, p peer) verdict { return dials(t, p, syscall.ECONNREFUSED, 3) }),
 	},
 	{
@@ -315,20 +311,19 @@ var probes = []probe{
 	},
 	{
 		brokenJSON,
-		"A GET with 2 KiB of JSON, of which 1 KiB comes, and then io.ErrUnexpectedEOF; the next answer is whole. " +
-			"Yes: the caller reads all of it. azcore downloads bodies by default. All other experiments except the next " +
-			"have it stream them.",
+		"A GET of 2 KiB of JSON. After 1 KiB comes io.ErrUnexpectedEOF. The next answer is whole. Yes: the caller reads all of it. " +
+			"Only here and in the next line does azcore download bodies, as by default.",
 		inBubble(shortBodyBreaksOff),
 	},
 	{
 		brokenDownload,
-		"A GET of 4 MiB with a strong ETag, whose body breaks off in the middle; the server serves ranges. Yes: the caller " +
-			"reads all of it. \"From its start\": all 4 MiB were sent again, and the caller gets them from memory.",
+		"A GET of 4 MiB with a strong ETag, whose body breaks off in the middle. The server serves ranges. Yes: the caller " +
+			"reads all of it. \"From its start\": all 4 MiB were sent again, and come from memory.",
 		inBubble(downloadBreaksOff),
 	},
 	{
 		"a 200 can be an error by its content",
-		"A GET that is answered 200 with an error in JSON, and then with data. Yes: the caller gets the data.",
+		"A GET. The first answer is a 200 with an error in JSON, the second has data. Yes: the caller gets the data.",
 		inBubble(errorInA200),
 	},
 }

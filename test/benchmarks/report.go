@@ -144,24 +144,21 @@ func versionTable(found map[string]string) string {
 	return table([]string{"name", "module", "version"}, rows)
 }
 
+// costTable has what the first contender needs, and what the others need in comparison.
 func costTable(results []result) string {
 	var rows [][]string
 	for i, r := range results {
 		cells := []string{
-			r.name, nanoseconds(r.ns), fmt.Sprintf("%.2f", r.ratio), nanoseconds(r.cpu), fmt.Sprintf("%.2f", r.cpuRatio),
-			count(r.above.allocs), size(r.above.bytes),
+			r.name, fmt.Sprintf("× %.2f", r.ratio), fmt.Sprintf("× %.2f", r.cpuRatio), count(r.above.allocs), size(r.above.bytes),
 		}
 		if i == floor {
 			cells = []string{
-				r.name, nanoseconds(r.ns), "1", nanoseconds(r.cpu), "1",
-				fmt.Sprintf("(%.0f)", r.allocs), fmt.Sprintf("(%s)", size(r.bytes)),
+				r.name, nanoseconds(r.ns), nanoseconds(r.cpu), fmt.Sprintf("(%.0f)", r.allocs), fmt.Sprintf("(%s)", size(r.bytes)),
 			}
 		}
 		rows = append(rows, cells)
 	}
-	return table([]string{
-		"", "time", "× the first", "CPU time", "× the first", "allocations above the first", "bytes above the first",
-	}, rows)
+	return table([]string{"", "time", "CPU time", "allocations above the first", "bytes above the first"}, rows)
 }
 
 func (r *report) heldTable() string {

@@ -84,46 +84,51 @@ func requests(rounds int, full bool) (c costs, err error) {
 	once := settings{attempts: 3}
 	again := settings{attempts: 3, retryAll: true}
 	withLoop := withFloor("a loop and nothing else", loop)
+	payload := make([]byte, 64<<10) // one for all: how long a copy takes depends on the address
 	measurements := []struct {
 		into   *[]result
 		rounds int
 		n      int
 		among  []peer
-		with   func(p peer) (func(int) error, func())
+		with   func(p peer) (func(int) error, *server)
 	}{
-		{&c.get, many, scale(2_000), peers, func(p peer) (func(int) error, func()) {
-			return repeat(p.build(roundTripperFunc(succeed), once), "GET", nowhere, nil), nothing
+		{&c.get, many, scale(2_000), peers, func(p peer) (func(int) error, *server) {
+			return repeat(p.build(roundTripperFunc(succeed), once), "GET", nowhere, nil), nil
 		}},
-		{&c.parallel, many, scale(2_000), peers, func(p peer) (func(int) error, func()) {
-			return repeatInParallel(p.build(roundTripperFunc(succeed), once), "GET", nowhere), nothing
+		{&c.parallel, many, scale(2_000), peers, func(p peer) (func(int) error, *server) {
+			return repeatInParallel(p.build(roundTripperFunc(succeed), once), "GET", nowhere), nil
 		}},
-		{&c.post, many, scale(200), peers, func(p peer) (func(int) error, func()) {
-			return repeat(p.build(roundTripperFunc(succeed), once), "POST", nowhere, make([]byte, 64<<10)), nothing
+		{&c.post, many, scale(200), peers, func(p peer) (func(int) error, *server) {
+			return repeat(p.build(roundTripperFunc(succeed), once), "POST", nowhere, payload), nil
 		}},
-		{&c.loopback, rounds, scale(1_000), peers, func(p peer) (func(int) error, func()) {
-			base, url, stop := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		{&c.loopback, rounds, scale(1_000), peers, func(p peer) (func(int) error, *server) {
+			s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "ok")
 			}))
-			return repeat(p.build(base, once), "GET", url, nil), stop
+			return repeat(p.build(s.base, once), "GET", s.url, nil), s
 		}},
-		{&c.retries, many, scale(1_000), withLoop, func(p peer) (func(int) error, func()) {
-			return repeat(p.build(failTwice(newShortBody), again), "GET", nowhere, nil), nothing
+		{&c.retries, many, scale(1_000), withLoop, func(p peer) (func(int) error, *server) {
+			return repeat(p.build(failTwice(newShortBody), again), "GET", nowhere, nil), nil
 		}},
-		{&c.retriesOnLoopback, rounds, scale(500), withLoop, func(p peer) (func(int) error, func()) {
-			base, url, stop := serve(failingTwice())
-			return repeat(p.build(base, again), "GET", url, nil), stop
+		{&c.retriesOnLoopback, rounds, scale(500), withLoop, func(p peer) (func(int) error, *server) {
+			s := serve(failingTwice())
+			return repeat(p.build(s.base, again), "GET", s.url, nil), s
 		}},
 	}
 	for _, m := range measurements {
 		var contenders []contender
-		var stops []func()
+		var servers []*server
 		for _, p := range m.among {
-			run, stop := m.with(p)
-			contenders, stops = append(contenders, contender{p.name, run}), append(stops, stop)
+			run, s := m.with(p)
+			c := contender{name: p.name, run: run}
+			if s != nil {
+				c.tidy, servers = s.disconnect, append(servers, s)
+			}
+			contenders = append(contenders, c)
 		}
 		*m.into, err = compare(m.rounds, m.n, contenders)
-		for _, stop := range stops {
-			stop()
+		for _, s := range servers {
+			s.stop()
 		}
 		if err != nil {
 			return c, err
@@ -131,8 +136,6 @@ func requests(rounds int, full bool) (c costs, err error) {
 	}
 	return c, nil
 }
-
-func nothing() {}
 
 // withFloor returns the peers that retry, after a floor for them.
 func withFloor(name string, build func(http.RoundTripper) doer) []peer {
@@ -171,26 +174,54 @@ func failingTwice() http.Handler {
 	})
 }
 
-// serve runs h on loopback, and returns a transport for it and its URL.
-func serve(h http.Handler) (base *http.Transport, url string, stop func()) {
-	base, url, _, stop = serveCounting(h)
-	return base, url, stop
+// server is a server on loopback, with a transport to it.
+type server struct {
+	base   *http.Transport
+	url    string
+	opened atomic.Int64 // connections
+	srv    *httptest.Server
+
+	mu    sync.Mutex
+	conns []net.Conn // of the transport, also those that it has closed
 }
 
-// serveCounting is serve, and counts the connections that are opened.
-func serveCounting(h http.Handler) (base *http.Transport, url string, opened *atomic.Int64, stop func()) {
-	opened = new(atomic.Int64)
-	srv := httptest.NewUnstartedServer(h)
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+func serve(h http.Handler) *server {
+	s := &server{srv: httptest.NewUnstartedServer(h)}
+	s.base = &http.Transport{DialContext: s.dial}
+	s.srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
-			opened.Add(1)
+			s.opened.Add(1)
 		}
 	}
-	srv.Start()
-	base = &http.Transport{}
-	return base, srv.URL, opened, func() {
-		base.CloseIdleConnections()
-		srv.CloseClientConnections() // those that were not given back
-		srv.Close()
+	s.srv.Start()
+	s.url = s.srv.URL
+	return s
+}
+
+func (s *server) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.conns = append(s.conns, conn)
 	}
+	return conn, err
+}
+
+// disconnect closes all connections. An http.Transport keeps the connections of responses that a
+// peer did not close.
+func (s *server) disconnect() {
+	s.base.CloseIdleConnections()
+	s.srv.CloseClientConnections()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+func (s *server) stop() {
+	s.disconnect()
+	s.srv.Close()
 }

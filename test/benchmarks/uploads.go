@@ -108,7 +108,7 @@ func hold(p peer, u upload, want [sha256.Size]byte) (h held, err error) {
 	var peak float64
 	var sums [][sha256.Size]byte
 	var mu sync.Mutex
-	base, url, stop := serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	s := serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		hash := sha256.New()
 		readErr := discard(hash, req.Body)
 		mu.Lock()
@@ -121,12 +121,12 @@ func hold(p peer, u upload, want [sha256.Size]byte) (h held, err error) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
-	defer stop()
-	d := p.build(base, settings{attempts: 3, wait: time.Millisecond, retryAll: true})
+	defer s.stop()
+	d := p.build(s.base, settings{attempts: 3, wait: time.Millisecond, retryAll: true})
 	before := live()
 	var start, end runtime.MemStats
 	runtime.ReadMemStats(&start)
-	status, err := put(context.Background(), d, url, u)
+	status, err := put(context.Background(), d, s.url, u)
 	runtime.ReadMemStats(&end)
 	mu.Lock()
 	defer mu.Unlock()
@@ -181,7 +181,7 @@ func hurry(p peer, u upload, want [sha256.Size]byte, tries int) (early, error) {
 	var mu sync.Mutex
 	seen := make(map[string]int)
 	whole := make(map[string]bool)
-	base, url, stop := serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	s := serve(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		mu.Lock()
 		seen[req.URL.Path]++
 		first := seen[req.URL.Path] == 1
@@ -199,13 +199,13 @@ func hurry(p peer, u upload, want [sha256.Size]byte, tries int) (early, error) {
 		whole[req.URL.Path] = [sha256.Size]byte(hash.Sum(nil)) == want
 		mu.Unlock()
 	}))
-	defer stop()
+	defer s.stop()
 	e := early{tries: tries}
 	for i := range tries {
-		base.CloseIdleConnections()
+		s.base.CloseIdleConnections()
 		path := fmt.Sprintf("/%d", i)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		status, err := put(ctx, p.build(base, settings{attempts: 4, wait: time.Millisecond, retryAll: true}), url+path, u)
+		status, err := put(ctx, p.build(s.base, settings{attempts: 4, wait: time.Millisecond, retryAll: true}), s.url+path, u)
 		cancel()
 		if err != nil || status != http.StatusOK {
 			continue

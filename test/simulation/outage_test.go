@@ -21,13 +21,13 @@ func (r *report) outage() {
 	r.add(`
 ## An outage
 
-A service is down for a second. It has 1,000 requests a second from one process, and a third to spare when it is back:
-it takes 1,300 attempts a second, and turns the rest away. The process has been well for a minute.
+A service is down for a second. It gets 1,000 requests a second from one process, whose requests have succeeded for a
+minute. When it is back, it has a third to spare: it takes 1,300 attempts a second, and refuses the rest.
 
 ![Attempts per second at the service through an outage of one second](outage.svg)
 
-Retries that are sent into an outage cannot succeed. They spend the budget, and none is left when the service is back.
-Without a budget, they are a second outage. A Gate holds the retries back while the host is down, with their tokens.
+Retries that are sent into an outage cannot succeed. They spend the budget, and nothing of it is left when the service is
+back. Without a budget, they cause a second outage. A Gate holds the retries back while the host is down, with their tokens.
 First attempts go on, and find out when it is back. Then each success releases a quarter of a retry.`)
 	clients := []client{
 		{"default, with the Gate", defaults},
@@ -83,8 +83,8 @@ A Gate does not help with these:
 - A thousand processes of one request a second each: few of them see 8 failures before their retries are over.
 - An outage that is longer than Hold, which is 5 s by default. The retries are sent then, and fail.
 - A black hole that is over when the first attempt times out. Until then no attempt has failed.
-- A path that is down beside one that is well, on the same host. The successes of one release the retries of the
-  other. Give the Gate and the budget a Key.
+- A dead path beside a healthy path, on the same host. Successes of the healthy path release retries of the dead path.
+  Give the Gate and the budget a Key.
 - A collapse without a budget, below.`)
 }
 
@@ -123,7 +123,7 @@ func (r *report) outageLengths(clients []client) {
 	r.add(`
 ### Few processes and many, short outages and long
 
-The same 1,000 requests a second, and a third to spare afterwards. In each cell: lost, and the load in the outage.`)
+The same 1,000 requests a second, and a third to spare afterwards. Each cell has what is lost, and the load in the outage.`)
 	lengths := []time.Duration{
 		100 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second,
 	}
@@ -262,8 +262,8 @@ A part of the attempts fails for 20 s. 1,000 requests a second.`)
 	}
 	r.table([]string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows)
 	r.add(`
-Losses are the budget's, and the same. With nine in ten failing, a small process often sees 8 failures in a row, and
-its retries are held for some seconds.`)
+The budget causes the losses, so they are the same. If nine in ten fail, a small process often sees 8 failures in a row,
+and its retries are held for some seconds.`)
 }
 
 func (r *report) paths() {

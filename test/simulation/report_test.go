@@ -73,12 +73,12 @@ func (r *report) draw(f figure) { require.NoError(r.t, f.draw(r.dir)) }
 const introduction = `
 # What clients do together to a service in trouble
 
-These experiments drive the real Transport, TokenBucket, Gate, Hedge and Backoff functions, in virtual time
-(testing/synctest), against servers that have capacity and latency. Arrivals and latencies come from seeds; the
-library's own jitter does not, so figures are means over seeds unless they are said to be of one run, and move in their
-last digit from one report to the next.
-` + "`make sim`" + ` writes the report anew. What the text claims, the tests of internal/test/sim and test/simulation assert, which
-run with ` + "`go test ./...`" + ` at a smaller size; further rows of the tables are measurements.
+These experiments run the real Transport, TokenBucket, Gate, Hedge and Backoff functions in virtual time
+(testing/synctest). The servers have a capacity and a latency. Arrivals and latencies come from seeds; the library's own
+jitter does not. Figures are means over seeds, unless the text names one run. Their last digit changes between reports.
+
+` + "`make sim`" + ` writes this report anew. The tests of internal/test/sim and test/simulation assert the claims of the text, at a
+smaller size. Further rows of the tables are measurements.
 `
 
 func defaults() retryhttp.Policy  { return retryhttp.Policy{} }
@@ -109,17 +109,18 @@ func (r *report) collapse() {
 	r.add(`
 ## A spike that outlasts itself
 
-A service takes 1 s for a request, and 10 ms more for each one that it is working on. Its clients make 40 requests a
-second, wait for 3 s, and try again; the service goes on working on what they no longer wait for. For 10 s there are 100
-requests a second. Then the load is as before, and the service, which is healthy, may never come back: what keeps it down is
-the retries.
+A service takes 1 s for a request, and 10 ms more for each other request that it works on. Its clients make 40 requests a
+second, wait for 3 s, and try again. The service still works on requests that nobody waits for. For 10 s there are 100
+requests a second. Then the load is normal, and the service is healthy. Yet it may never recover: the retries keep it down.
 
 ![Successes per second through a spike of load](collapse.svg)
 
-Backoff and jitter spread retries, and do not make them fewer. A budget that successes feed does: nothing succeeds, so soon
-nothing is retried. Backoff and jitter wait up to 20 s and then 40 s here, as in the published model, which is from
-simple_collapse_sim, Marc Brooker, 2023. Its own spike, 80 a second for 5 s, is smaller: from that one, they do recover. The
-kind of failure is described in "Metastable Failures in Distributed Systems", Nathan Bronson et al., HotOS 2021.`)
+Backoff and jitter spread retries, but there are as many of them. A budget that successes feed makes them fewer: nothing
+succeeds, so soon nothing is retried. "Metastable Failures in Distributed Systems" (Nathan Bronson et al., HotOS 2021)
+describes this kind of failure.
+
+Backoff and jitter wait up to 20 s and then 40 s here, as in the published model (simple_collapse_sim, Marc Brooker, 2023).
+The spike of that model is smaller, 80 a second for 5 s. Its clients recover.`)
 	jitter := unbounded(retryhttp.FullJitter(20*time.Second, 40*time.Second))
 	cases := []struct {
 		name      string
@@ -161,9 +162,9 @@ kind of failure is described in "Metastable Failures in Distributed Systems", Na
 A Gate changes little here: the service recovers as soon as with the budget alone, to within 2 s. A Gate is no
 substitute for a budget. Without a budget, the service does not recover.
 
-With a bucket in each of many processes, each has its Burst to spend, so that the time to recover grows with the number of
-processes: a thousand, with a request in 25 s each, keep the service down for a minute and a half. If your clients are
-that many and that small, set Burst to 1 or 2, or share one budget, as in the next section.`)
+Each process has a Burst to spend, so the time to recover grows with the number of processes. A thousand processes, with a
+request in 25 s each, keep the service down for a minute and a half. For so many small clients, set Burst to 1 or 2, or
+share one budget, as in the next section.`)
 	r.draw(f)
 }
 
@@ -219,10 +220,11 @@ func (r *report) budgets() {
 	r.add(`
 ## What a budget costs and saves
 
-100 clients make 10 requests a second each; each attempt fails with probability p. Load is attempts per request; both columns
-are of the last two thirds of a minute, when at p of 0.2 and more what the buckets held at first has been spent. Without a
-budget, n retries give a load of (1-p^(n+1))/(1-p) and a success of 1-p^(n+1), which the tests check. "Bucket of 5" follows the
-rule of the post's text, 0.1 tokens for each success and never more than 5, with 3 attempts, 50 ms apart; in the plot it
+100 clients make 10 requests a second each. Each attempt fails with probability p. Load is attempts per request. Load and
+success are of the last 40 s of a minute. From p = 0.2 on, the buckets have then spent what they held at first.
+
+Without a budget, n retries give a load of (1-p^(n+1))/(1-p) and a success of 1-p^(n+1), which the tests check. "Bucket of
+5" is the rule of the post below: 0.1 tokens for each success, at most 5, and 3 attempts, 50 ms apart. In the plot it
 coincides with the default.
 
 ![Attempts per request against the probability of failure](budgets.svg)
@@ -258,10 +260,10 @@ func (r *report) blip() {
 	r.add(`
 ## A blip
 
-One process at 1,000 requests a second, after 20 s of health, meets a moment of total failure. The table has the share
-that is lost of the requests whose first attempt failed. The room of the default bucket follows the rate of successes; a
-bucket of a fixed size that is right for a small client is far too small for a busy one. In a longer outage, a Gate puts
-the retries off by its Hold of 5 s.`)
+A process makes 1,000 requests a second. After 20 s of health, everything fails for a moment. Lost is a share of the
+requests whose first attempt failed. The capacity of the default bucket follows the rate of successes. A bucket of a fixed
+size that suits a small client is far too small for a busy client. In a longer outage, a Gate delays the retries by its Hold
+of 5 s.`)
 	cases := []struct {
 		name   string
 		policy func() retryhttp.Policy
@@ -309,11 +311,12 @@ func (r *report) fleets() {
 	r.add(`
 ## Fleets
 
-The same 1,000 requests a second, made by few or many processes with a default budget each. Load and success are of the last
-third of three minutes, in one run. What the defaults do well: whatever the number of processes, load settles near 1.1 at
-worst, and at 1.00 in an outage. What they do not: the first retries of very many, very small processes are nearly unbounded,
-since each has a Burst of 5; it takes the time in which they spend it. A Gate puts the retries of the larger processes
-off by its Hold of 5 s, and so the worst second comes later.`)
+The same 1,000 requests a second, from few or many processes, each with a default budget. Load and success are of the last
+of three minutes, in one run.
+
+With any number of processes, load settles near 1.1 at worst, and at 1.00 in an outage. The first retries of very many, very
+small processes are nearly unbounded, until each has spent its Burst of 5. A Gate delays the retries of the larger processes
+by its Hold of 5 s, so their worst second comes later.`)
 	var rows [][]string
 	for _, n := range []int{10, 100, 1000, 10000} {
 		row := []string{fmt.Sprintf("%d at %v/s", n, 1000/float64(n))}
@@ -339,8 +342,8 @@ func (r *report) herd() {
 	r.add(`
 ## A herd
 
-A thousand clients get "Retry-After: 5" at the same moment, by a service that is good for 200 requests a second. None of
-them returns sooner. This library adds up to half of what was asked, so that they come back over 2.5 s.
+A thousand clients get "Retry-After: 5" at the same moment. Their service takes 200 requests a second. No client returns
+sooner. This library adds up to half of the delay, so that they return over 2.5 s.
 
 ![Arrivals after a Retry-After of 5 seconds](storm.svg)`)
 	spread := func(extra time.Duration) func() retryhttp.Policy {
@@ -383,7 +386,7 @@ them returns sooner. This library adds up to half of what was asked, so that the
 	r.table([]string{
 		"clients with", "soonest return", "most arrivals in 10 ms", "served within 4 attempts", "attempts",
 	}, rows)
-	r.add("The plot is cut at 250: without jitter all thousand arrive at once, again and again.")
+	r.add("The plot is cut at 250. Without jitter all thousand arrive at once, again and again.")
 	r.draw(f)
 }
 
@@ -391,10 +394,11 @@ func (r *report) contention() {
 	r.add(`
 ## Contention
 
-N clients write one row under optimistic concurrency, and one of them succeeds in each round. Time until the last has succeeded,
-and the writes that it took. "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog, 2015; in brackets what an
-independent program makes of the post's model. The post shows plots only. Its decorrelated jitter caps the number drawn, and
-takes 4.6 s at N = 100; here the cap comes before the draw, as everywhere in this library.`)
+N clients write one row under optimistic concurrency. One of them succeeds in each round. The table has the time until the
+last has succeeded, and the number of writes. The model is from "Exponential Backoff And Jitter" (Marc Brooker, AWS
+Architecture Blog, 2015), which has plots only. In brackets are the results of an independent program for this model. The
+post's decorrelated jitter caps the number that is drawn, and takes 4.6 s at N = 100. This library caps the range before the
+draw.`)
 	sizes := []int{10, 50, 100, 190}
 	head := []string{"backoff"}
 	for _, n := range sizes {
@@ -422,9 +426,9 @@ func (r *report) layers() {
 	r.add(fmt.Sprintf(`
 ## Layers
 
-Three Transports of 4 attempts on top of each other make %d attempts in an outage, since the outer ones see that the inner one
-has retried. In three services in a row they make %d: no header shows it. A budget in each holds that down.
-A Gate in each puts the retries off by its Hold of 5 s.`,
+Three nested Transports of 4 attempts make %d attempts in an outage: the outer Transports see that the inner one has retried.
+In three services in a row they make %d, since no header shows it. A budget in each bounds that. A Gate in each delays the
+retries by its Hold of 5 s.`,
 		sim.Stacked(r.t, 3, 4, false), sim.Stacked(r.t, 3, 4, true)))
 	var rows [][]string
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -201,6 +202,26 @@ func TestPaymentThatWasRefusedInTheEndMayHaveBeenMade(t *testing.T) {
 	}
 }
 
+func TestPaymentWhoseReceiptBreaksOffIsRequestedAgain(t *testing.T) {
+	n := 0
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		const receipt = `{"paid": true}`
+		w.Header().Set("Content-Length", strconv.Itoa(len(receipt)))
+		if n++; n == 1 {
+			_, _ = io.WriteString(w, receipt[:5])
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, receipt)
+	}, func(t *testing.T, base http.RoundTripper) {
+		policy := payment
+		policy.Budget = unused(payment)
+		status, outcome := pay(t, retryhttp.New(base, policy), "order-4711")
+		assert.Equal(t, http.StatusOK, status)
+		assert.Equal(t, 2, outcome.Attempts)
+	})
+}
+
 func TestLargeUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "upload")
 	require.NoError(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
@@ -317,6 +338,63 @@ func TestLargeDownloadOutlastsABadLine(t *testing.T) {
 		assert.EqualValues(t, size, n)
 		assert.Equal(t, size/piece, stalls)
 		assert.Less(t, time.Since(start), size/piece*(largeDownload.StallTimeout+time.Second))
+	})
+}
+
+// The waits of the default policy are over after 1.75 s.
+func TestLargeDownloadOutlastsAnOutage(t *testing.T) {
+	const size = 4 << 20
+	var broke time.Time
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		switch {
+		case broke.IsZero():
+			broke = time.Now()
+			w = &cutWriter{w, size / 2}
+		case time.Since(broke) < 2*time.Second:
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
+	}, func(t *testing.T, base http.RoundTripper) {
+		policy := largeDownload
+		policy.Budget = unused(largeDownload)
+		resp, err := retryhttp.New(base, policy).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		n, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		assert.EqualValues(t, size, n)
+	})
+}
+
+func TestCrawlerDoesNotWaitForALimitedHost(t *testing.T) {
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}, func(t *testing.T, base http.RoundTripper) {
+		start := time.Now()
+		resp, err := retryhttp.New(base, crawl).RoundTrip(getURL(t, "http://limited.example/"))
+		require.NoError(t, err)
+		assert.NoError(t, resp.Body.Close())
+		assert.Equal(t, retryhttp.StopRetryAfter, retryhttp.OutcomeOf(resp).Stop)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestCrawlerIsSoonDoneWithADeadHost(t *testing.T) {
+	serving(t, hangUp, func(t *testing.T, base http.RoundTripper) {
+		rt := retryhttp.New(base, crawl)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				start := time.Now()
+				_, err := rt.RoundTrip(getURL(t, "http://dead.example/"))
+				assert.Error(t, err)
+				// two waits of the backoff, and two holds
+				assert.LessOrEqual(t, time.Since(start), 250*time.Millisecond+500*time.Millisecond+2*crawl.Gate.Hold)
+			})
+		}
+		wg.Wait()
 	})
 }
 

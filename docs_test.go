@@ -18,12 +18,16 @@ func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {
 	sources, err := filepath.Glob("examples/*/main.go")
 	require.NoError(t, err)
 	sources = append(sources,
-		"example_test.go", "example_choosing_test.go", "example_hedge_test.go", "example_testing_test.go")
+		"example_test.go", "example_choosing_test.go", "example_hedge_test.go", "example_testing_test.go",
+		"redisbudget/example_test.go")
 	for _, document := range []string{"README.md", "docs/choosing.md", "docs/testing.md"} {
 		missing, err := snippets.Missing(document, sources...)
 		require.NoError(t, err)
 		assert.Empty(t, missing, "of %s", document)
 	}
+	missing, err := snippets.Missing("docs/design.md", "transport.go")
+	require.NoError(t, err)
+	assert.Empty(t, missing, "the loop")
 }
 
 func TestREADMEShowsWhatTheQuickstartPrints(t *testing.T) {
@@ -67,8 +71,57 @@ func TestREADMEQuotesTheOutage(t *testing.T) {
 	assert.Contains(t, text, "lose "+without[0]+" at "+without[2]+".")
 }
 
+// Figures of the simulations that other documents quote. Each run of a report changes some.
+func TestDocsQuoteTheSimulation(t *testing.T) {
+	times := func(cells []string) string { // from the median to the longest
+		return strings.TrimSuffix(cells[0], " s") + " to " + cells[1]
+	}
+	recovery := map[string]string{} // by the number of processes and the budget
+	for _, line := range rowsOf(t, "docs/simulation.md", "## One budget for a fleet\n") {
+		recovery[line[0]+" "+line[1]] = times(line[3:])
+	}
+	spike := table(t, "docs/simulation.md", "## A spike that outlasts itself\n")
+	herd := table(t, "docs/simulation.md", "## A herd\n")
+	quotes := map[string][]string{
+		"docs/choosing.md": {
+			"recovers in " + recovery["1000 redisbudget.Bucket"],
+			"with 2 for " + spike["Burst 2, 1,000 processes"][1],
+			"without jitter, " + herd["no jitter"][2] + " were",
+		},
+		"docs/behavior.md": {
+			"A Burst of 1 makes that " + times(spike["Burst 1, 1,000 processes"][1:]),
+			"it recovers in " + recovery["1000 redisbudget.Bucket"],
+		},
+		"redisbudget/redisbudget.go": nil,
+	}
+	for budget, title := range map[string]string{
+		"TokenBucket": "TokenBucket", "TokenBucket, Burst 1": "TokenBucket with Burst 1", "redisbudget.Bucket": "redisbudget.Bucket",
+	} {
+		quotes["redisbudget/redisbudget.go"] = append(quotes["redisbudget/redisbudget.go"],
+			"// "+title+" "+recovery["100 "+budget]+" "+recovery["1000 "+budget]+" ")
+	}
+	for document, quoted := range quotes {
+		content, err := os.ReadFile(document)
+		require.NoError(t, err)
+		text := strings.Join(strings.Fields(string(content)), " ")
+		for _, quote := range quoted {
+			assert.Contains(t, text, quote, document)
+		}
+	}
+}
+
 // table returns the first table after a heading: its cells by the text of the first column.
 func table(t *testing.T, document, heading string) map[string][]string {
+	t.Helper()
+	byName := map[string][]string{}
+	for _, line := range rowsOf(t, document, heading) {
+		byName[line[0]] = line[1:]
+	}
+	return byName
+}
+
+// rowsOf returns the cells of the first table after a heading.
+func rowsOf(t *testing.T, document, heading string) (cells [][]string) {
 	t.Helper()
 	content, err := os.ReadFile(document)
 	require.NoError(t, err)
@@ -77,36 +130,35 @@ func table(t *testing.T, document, heading string) map[string][]string {
 	_, section, found = strings.Cut(section, "\n|")
 	require.True(t, found, document)
 	section, _, _ = strings.Cut(section, "\n\n")
-	lines := map[string][]string{}
 	for _, line := range strings.Split(section, "\n") {
-		cells := strings.Split(strings.Trim(line, "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
+		split := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range split {
+			split[i] = strings.TrimSpace(split[i])
 		}
-		if !strings.HasPrefix(cells[0], "---") {
-			lines[cells[0]] = cells[1:]
+		if !strings.HasPrefix(split[0], "---") {
+			cells = append(cells, split)
 		}
 	}
-	return lines
+	return cells
 }
 
-// What docs/design.md names must exist.
+// The tests and files that docs/design.md names must exist.
 func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 	design, err := os.ReadFile("docs/design.md")
 	require.NoError(t, err)
-	var tests strings.Builder
-	paths, err := filepath.Glob("*_test.go")
-	require.NoError(t, err)
-	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		require.NoError(t, err)
-		tests.Write(content)
+	named := 0
+	for _, line := range strings.Split(string(design), "\n") {
+		directory := "." // until the line names another one: `redisbudget`: `TestX`
+		for _, name := range regexp.MustCompile("`([A-Za-z0-9_/]+)`").FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(name[1], "Test") && !strings.HasPrefix(name[1], "Fuzz") {
+				directory = name[1]
+				continue
+			}
+			named++
+			assert.Contains(t, testsIn(t, directory), "func "+name[1]+"(", directory)
+		}
 	}
-	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(design), -1)
-	require.Greater(t, len(named), 20)
-	for _, name := range named {
-		assert.Contains(t, tests.String(), "func "+name[1]+"(")
-	}
+	require.Greater(t, named, 150)
 	files := table(t, "docs/design.md", "## The files\n")
 	require.Greater(t, len(files), 10)
 	for cell := range files {
@@ -119,8 +171,22 @@ func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 	}
 }
 
+// testsIn returns the source of a directory's tests.
+func testsIn(t *testing.T, directory string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(directory, "*_test.go"))
+	require.NoError(t, err)
+	var source strings.Builder
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		source.Write(content)
+	}
+	return source.String()
+}
+
 func TestDocsLinksLeadSomewhere(t *testing.T) {
-	documents := []string{"README.md", "testdata/conformance/README.md"}
+	documents := []string{"README.md", "CHANGELOG.md", "testdata/conformance/README.md"}
 	more, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	for _, document := range append(documents, more...) {

@@ -49,7 +49,8 @@ func ExamplePolicy_batchJob() {
 var payment = retryhttp.Policy{
 	MaxAttempts:    6,
 	MaxElapsed:     5 * time.Minute,  // far less than the server remembers a key
-	AttemptTimeout: 30 * time.Second, // a lost answer is found out; a slow one is not given up
+	AttemptTimeout: 30 * time.Second, // finds a lost answer, and is longer than a slow answer
+	BufferBytes:    1 << 20,          // a receipt that breaks off is requested again
 	Backoff:        retryhttp.EqualJitter(2*time.Second, 30*time.Second),
 	// Enough for ten payments at once, and always for one retry a second.
 	Budget: &retryhttp.TokenBucket{Burst: 50, MinPerSecond: 1},
@@ -114,7 +115,9 @@ func ExamplePolicy_largeUpload() {
 var largeDownload = retryhttp.Policy{
 	Resume:         true,
 	StallTimeout:   30 * time.Second,
+	MaxAttempts:    8, // since the last mebibyte
 	AttemptTimeout: 30 * time.Second,
+	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
 	MaxRetryAfter:  10 * time.Minute,
 	Budget:         &retryhttp.TokenBucket{Burst: 50}, // a break costs a token
 }
@@ -149,11 +152,11 @@ var limited = retryhttp.Policy{
 	MaxElapsed:       10 * time.Minute,
 	AttemptTimeout:   30 * time.Second,
 	MaxRetryAfter:    5 * time.Minute,
-	RetryUnprocessed: true, // so that a POST is sent again, which the API has only counted
+	RetryUnprocessed: true, // the API has only counted a POST that it refused
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if resp := a.Response; resp != nil {
-			_, told := retryhttp.RetryAfter(resp.Header)
-			if resp.StatusCode == 429 || resp.StatusCode == 403 && told {
+			_, asked := retryhttp.RetryAfter(resp.Header)
+			if resp.StatusCode == 429 || resp.StatusCode == 403 && asked {
 				return retryhttp.Unprocessed
 			}
 		}
@@ -226,6 +229,25 @@ func ExamplePolicy_quickRead() {
 	client := &http.Client{Transport: retryhttp.New(nil, quickRead)}
 	show(client.Get(server.URL))
 	// Output: 200 OK
+}
+
+var crawl = retryhttp.Policy{
+	MaxAttempts:    3,
+	AttemptTimeout: 20 * time.Second, // with the body, and with the wait of a limiter below
+	MaxRetryAfter:  5 * time.Second,  // a longer wait is for the crawler's own queue
+	BufferBytes:    4 << 20,          // the largest page
+	Budget:         &retryhttp.TokenBucket{Burst: 20},
+	Gate:           &retryhttp.Gate{Hold: time.Second}, // a held retry keeps a worker waiting
+}
+
+// It fetches pages from many hosts. Some are dead, and some limit rates.
+func ExamplePolicy_crawler() {
+	server := serverCutting(1)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, crawl)}
+	showLength(client.Get(server.URL))
+	// Output: 1000000 bytes, <nil>
 }
 
 var command = retryhttp.Policy{

@@ -13,6 +13,13 @@ import (
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
+func Example_short() {
+	bucket := &redisbudget.Bucket{Client: redis.NewClient(&redis.Options{Addr: "redis:6379"})}
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Budget: bucket})}
+	defer client.CloseIdleConnections()
+	defer bucket.Close()
+}
+
 func Example() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer server.Close()

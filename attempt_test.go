@@ -338,6 +338,26 @@ func TestRequestCancelEndsTheRetries(t *testing.T) {
 	assert.EqualError(t, err, "connection broken, then the request's Cancel channel was closed")
 }
 
+// The field is deprecated, so no goroutine watches it during a wait.
+func TestRequestCancelEndsTheRetriesAfterTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Status(503))
+		canceled := make(chan struct{})
+		rt := retryhttp.New(base, retryhttp.Policy{
+			Backoff: retryhttp.Constant(time.Second),
+			OnRetry: func(retryhttp.Attempt) { time.AfterFunc(time.Millisecond, func() { close(canceled) }) },
+		})
+		req := get(t, t.Context())
+		req.Cancel = canceled //lint:ignore SA1019 some still use it
+		start := time.Now()
+		_, err := rt.RoundTrip(req)
+		e := errorOf(t, err)
+		assert.Equal(t, 1, e.Attempts)
+		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
 // http.Client.Timeout closes Request.Cancel, too, and that ends the attempt a
 // moment before the context notices.
 func TestClientTimeoutDuringAnAttemptIsCanceled(t *testing.T) {

@@ -94,10 +94,10 @@ type Bucket struct {
 	Interval time.Duration              // time between the calls of a process in use. 0 or less: 1s
 	Key      func(*http.Request) string // the balance that a request draws on. nil: one per URL.Host
 
-	// OnError, if not nil, is called after a failed call, at most once per Interval and never
-	// concurrently. It runs in the background, so it may block. Its panic is dropped. The
-	// error wraps the Client's error, if there is one. Its text contains neither a password
-	// nor a key, unless a hook of the Client adds one.
+	// OnError, if not nil, is called after a call that failed, or that could not set the expiry.
+	// It is called at most once per Interval and never concurrently. It runs in the background,
+	// so it may block. Its panic is dropped. The error wraps the Client's error, if there is one.
+	// Its text contains neither a password nor a key, unless a hook of the Client adds one.
 	OnError func(error)
 
 	once     sync.Once

@@ -33,8 +33,9 @@ func (Unlimited) Deposit(*http.Request)       {}
 // Transports to bound the sum of their retries. It must not be changed or copied after first use.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
-// weighted mean of the successes per second. There are at most 4,096 buckets; the one unused for
-// longest makes room. See "Fixing retries with token buckets and circuit breakers", Marc Brooker.
+// weighted mean of the successes per second. There are at most 4,096 buckets: full
+// buckets make room first, then the longest unused. See "Fixing retries with token buckets and
+// circuit breakers", Marc Brooker.
 type TokenBucket struct {
 	Ratio  float64       // retries earned by each success. 0: 0.1; negative or NaN: none
 	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none

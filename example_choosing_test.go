@@ -74,7 +74,8 @@ func ExamplePolicy_payment() {
 		fmt.Println(err)
 		return
 	}
-	req.Header.Set("Idempotency-Key", "order-4711") // stored with the order before it is sent
+	key := retryhttp.RandomKey(nil) // store it with the order before the request is sent
+	req.Header.Set("Idempotency-Key", key)
 	show(client.Do(req))
 	// Output: 200 OK
 }
@@ -115,7 +116,7 @@ func ExamplePolicy_largeUpload() {
 var largeDownload = retryhttp.Policy{
 	Resume:         true,
 	StallTimeout:   30 * time.Second,
-	MaxAttempts:    8, // since the last mebibyte
+	MaxAttempts:    8, // since an attempt that brought a mebibyte
 	AttemptTimeout: 30 * time.Second,
 	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
 	MaxRetryAfter:  10 * time.Minute,
@@ -233,9 +234,10 @@ func ExamplePolicy_quickRead() {
 
 var crawl = retryhttp.Policy{
 	MaxAttempts:    3,
-	AttemptTimeout: 20 * time.Second, // with the body, and with the wait of a limiter below
+	AttemptTimeout: 20 * time.Second, // with a buffered body, and with the wait of a limiter below
+	StallTimeout:   20 * time.Second, // for pages above BufferBytes
 	MaxRetryAfter:  5 * time.Second,  // a longer wait is for the crawler's own queue
-	BufferBytes:    4 << 20,          // the largest page
+	BufferBytes:    4 << 20,          // longer pages are not retried when they break off
 	Budget:         &retryhttp.TokenBucket{Burst: 20},
 	Gate:           &retryhttp.Gate{Hold: time.Second}, // a held retry keeps a worker waiting
 }

@@ -79,36 +79,46 @@ func ExampleAttemptNumber_sentToTheServer() {
 	// attempt 2
 }
 
-// mirrored sends every second attempt to another host.
+// mirrored sends every second attempt of a read to another host. The mirror gets the path and the
+// query, but no header except Accept: credentials and cookies belong to the origin.
 type mirrored struct {
-	base   http.RoundTripper
-	mirror string // a host, with its port if need be
+	base           http.RoundTripper
+	origin, mirror string // hosts, with a port if the URL has one
 }
 
 func (m mirrored) RoundTrip(req *http.Request) (*http.Response, error) {
-	if retryhttp.AttemptNumber(req.Context())%2 == 0 {
-		req = req.Clone(req.Context())
-		req.URL.Host, req.Host = m.mirror, ""
-		req.Header.Del("Authorization") // the credentials are for the first host
-		req.Header.Del("Cookie")
+	read := req.Method == http.MethodGet || req.Method == http.MethodHead
+	if !read || req.URL.Host != m.origin || retryhttp.AttemptNumber(req.Context())%2 == 1 {
+		return m.base.RoundTrip(req)
 	}
-	return m.base.RoundTrip(req)
+	copied := req.Clone(req.Context())
+	copied.URL.Host, copied.Host = m.mirror, ""
+	copied.Header = http.Header{"Accept": req.Header["Accept"]}
+	resp, err := m.base.RoundTrip(copied)
+	if err == nil {
+		resp.Header.Del("Set-Cookie") // the http.Client would store it for the origin
+	}
+	return resp, err
 }
 
-// A read that fails is repeated at a mirror. Its Gate is off: the state of the first host says
-// nothing about the mirror.
+// The Gate is off, because the failures of the origin say nothing about the mirror. A Retry-After
+// of the origin still delays the attempt at the mirror, up to MaxRetryAfter.
 func ExampleAttemptNumber_mirror() {
-	broken := serverAnswering(503)
-	defer broken.Close()
+	origin := serverAnswering(503)
+	defer origin.Close()
 	mirror := serverAnswering(200)
 	defer mirror.Close()
 
-	base := mirrored{http.DefaultTransport, strings.TrimPrefix(mirror.URL, "http://")}
+	base := mirrored{
+		base:   http.DefaultTransport,
+		origin: strings.TrimPrefix(origin.URL, "http://"),
+		mirror: strings.TrimPrefix(mirror.URL, "http://"),
+	}
 	client := &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{
 		Backoff: retryhttp.Constant(10 * time.Millisecond),
 		Gate:    &retryhttp.Gate{Hold: -1},
 	})}
-	resp, err := client.Get(broken.URL)
+	resp, err := client.Get(origin.URL)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -161,8 +171,8 @@ func ExamplePermanent_circuitBreaker() {
 	// Output: open at attempt 4
 }
 
-// readsAndWrites has a policy for safe methods, and another one for the rest.
-type readsAndWrites struct{ reads, writes http.RoundTripper }
+// readsAndWrites has a policy for GET and HEAD, and another one for all other methods.
+type readsAndWrites struct{ reads, writes *retryhttp.Transport }
 
 func (t readsAndWrites) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch req.Method {
@@ -170,6 +180,11 @@ func (t readsAndWrites) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.reads.RoundTrip(req)
 	}
 	return t.writes.RoundTrip(req)
+}
+
+func (t readsAndWrites) CloseIdleConnections() {
+	t.reads.CloseIdleConnections()
+	t.writes.CloseIdleConnections()
 }
 
 // Two Transports share connections, a budget and a Gate. They differ in their policies.
@@ -182,7 +197,7 @@ func ExampleNew_readsAndWrites() {
 	reads.AttemptTimeout = 500 * time.Millisecond
 	reads.Backoff = retryhttp.FullJitter(10*time.Millisecond, time.Second)
 	writes.MaxAttempts = 2
-	writes.IdempotencyKey = retryhttp.RandomKey
+	writes.IdempotencyKey = retryhttp.RandomKey // only for servers that honor the header
 	client := &http.Client{Transport: readsAndWrites{
 		reads:  retryhttp.New(http.DefaultTransport, reads),
 		writes: retryhttp.New(http.DefaultTransport, writes),
@@ -221,7 +236,11 @@ func ExampleNew_ownBase() {
 
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.Proxy = http.ProxyURL(proxyURL)
-	roots := x509.NewCertPool() // AppendCertsFromPEM adds a certificate authority
+	roots, err := x509.SystemCertPool() // AppendCertsFromPEM adds a certificate authority
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	base.TLSClientConfig = &tls.Config{RootCAs: roots}
 	// A dead HTTP/2 connection is found within 45 s. New's own base has the same pings.
 	base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}

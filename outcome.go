@@ -19,7 +19,7 @@ type Outcome struct {
 	Hedges    int           // attempts that were sent beside another, by [Policy.Hedge]
 	HedgeWon  bool          // the response is a hedge's
 	Stop      Stop          // why no further attempt was made
-	Ambiguous bool          // an attempt before the last may have taken effect; after an error or a 5xx, the last may have, too
+	Ambiguous bool          // an unsafe attempt before the last may have taken effect; it says nothing about the last
 }
 
 // Stop is why no further attempt was made, fit for a metric's label. If several apply, the first
@@ -27,7 +27,7 @@ type Outcome struct {
 type Stop string
 
 const (
-	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed; not if the result is Final
+	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed; not if a response was Final
 	StopFinal         Stop = "final"          // the last result was classified as Final
 	StopNested        Stop = "nested"         // a nested Transport had already retried, or given up
 	StopNotIdempotent Stop = "not-idempotent" // the request may have taken effect and is not safe to repeat
@@ -63,8 +63,8 @@ func (s Stop) reason() string {
 	return cmp.Or(string(s), "no reason was recorded")
 }
 
-// OutcomeOf returns how the request ended that produced resp. A Final first attempt has Attempts 1,
-// StopFinal and no times. OutcomeOf(nil) is zero.
+// OutcomeOf returns how the request of resp ended. A Final first attempt that was not held has
+// Attempts 1, StopFinal and no times. OutcomeOf(nil) is zero.
 func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}

@@ -36,9 +36,9 @@ type Policy struct {
 	BufferBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
-	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. A body without a
-	// Content-Length and a strong ETag, or an old Last-Modified, is not resumed. Bodies are wrapped.
-	// Requests are sent after RoundTrip has returned. Sign them below the Transport.
+	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. The response must
+	// have a Content-Length, and a strong ETag or an old Last-Modified. Bodies are wrapped. Requests
+	// are sent after RoundTrip has returned. Sign them below the Transport.
 	Resume bool
 
 	StallTimeout time.Duration // the longest that a Read of a response body may get nothing. 0 or less: no bound

@@ -10,8 +10,8 @@
 //
 // # What is retried
 //
-// Responses with status 408, 429 or 5xx are retried, and so are errors that a retry may not
-// meet. See [Classify]. The request must be idempotent, by its method or by an Idempotency-Key
+// Responses with status 408, 429 or 5xx are retried, and so are errors that may not occur again.
+// See [Classify]. The request must be idempotent, by its method or by an Idempotency-Key
 // header. See [Idempotent]. A [TokenBucket] bounds retries to a tenth of the successes and a few.
 // A [Gate] holds them back while a host is down.
 //

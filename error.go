@@ -13,8 +13,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
-// Error is what [Transport.RoundTrip] returns when there is no response, and a Read when
-// [Policy.Resume] gives up. An http.Client wraps it in a *url.Error.
+// Error is what [Transport.RoundTrip] returns without a response, and a Read when [Policy.Resume]
+// gives up. An http.Client adds the URL, in a *url.Error.
 type Error struct {
 	Outcome
 	Err error // the last attempt's error, or the Read's; the context's cause if it ended before the first attempt
@@ -43,7 +43,7 @@ func (e *Error) Unwrap() []error {
 	return append([]error{e.Err}, e.canceled...)
 }
 
-// Timeout reports whether a time limit ended the request.
+// Timeout reports whether Err, or the end of the context, was a timeout.
 func (e *Error) Timeout() bool {
 	return slices.ContainsFunc(e.Unwrap(), isTimeout)
 }

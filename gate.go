@@ -15,8 +15,8 @@ import (
 //
 // A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
 // success then releases a quarter of a retry. A Retry-After on a 429 or 503, and an exhausted
-// [RateLimit], close the key for their time, if MaxRetryAfter allows it. A Gate only delays: by at
-// most Hold, and at most half of the time that is left. There are at most 4,096 keys.
+// [RateLimit], close the key for their time, if MaxRetryAfter allows it. Each retry is held
+// for at most Hold, and at most half of the time left. There are at most 4,096 keys.
 type Gate struct {
 	Hold  time.Duration              // the longest that each retry is held, on top of its wait. 0: 5s; negative: nothing is held
 	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held

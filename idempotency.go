@@ -12,7 +12,7 @@ import (
 // Idempotent is the default for [Policy.Idempotent]. It reports whether req has an idempotent method
 // of the IANA registry (RFC 9110, section 9.2.2), or an Idempotency-Key or
 // X-Idempotency-Key that is not "". Methods are case-sensitive, and "" is GET. An empty slice
-// is a key, as in net/http.
+// counts, but sends no key.
 func Idempotent(req *http.Request) bool {
 	return idempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
 }

@@ -12,14 +12,14 @@ import (
 // means its default. Functions may run concurrently.
 type Policy struct {
 	MaxAttempts int           // the first and hedges included. 0: 4; 1: no retries; negative: no bound
-	MaxElapsed  time.Duration // first attempt's start to last attempt's start. 0 or less: only the context bounds it
+	MaxElapsed  time.Duration // first attempt's start to last attempt's start, or from a break with Resume. 0 or less: none
 
 	// AttemptTimeout bounds each attempt, from its start to the response header or the end of a
 	// buffered body. Its error is Retryable and matches [context.DeadlineExceeded]. 0 or less: none.
 	AttemptTimeout time.Duration
 
 	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
-	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries; up to half is added. 0: 1m; negative: header ignored
+	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries; jitter of up to half is added. 0: 1m; negative: header ignored
 	Classify      func(Attempt) Class      // must not read Response.Body. nil: the function Classify
 	Idempotent    func(*http.Request) bool // whether it may be repeated, as it was sent. nil: the function Idempotent
 
@@ -37,11 +37,11 @@ type Policy struct {
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
 	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. The response must
-	// have a Content-Length, and a strong ETag or an old Last-Modified. Bodies are wrapped. Requests
-	// are sent after RoundTrip has returned. Sign them below the Transport.
+	// have a Content-Length, and a strong ETag, or no ETag and an old Last-Modified. Bodies are wrapped.
+	// Requests are sent after RoundTrip has returned. Sign them below the Transport.
 	Resume bool
 
-	StallTimeout time.Duration // the longest that a Read of a response body may get nothing. 0 or less: no bound
+	StallTimeout time.Duration // the longest that a Read of a response body may get nothing, before it is a timeout. 0 or less: no bound
 
 	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
 	Gate   *Gate  // holds retries back while their host is down. nil: a Gate of its own
@@ -49,7 +49,7 @@ type Policy struct {
 
 	OnRetry func(Attempt)          // if not nil, called before the wait that precedes each retry, and not for a hedge
 	OnDone  func(Attempt, Outcome) // if not nil, called once for each RoundTrip, with the last attempt
-	Logger  *slog.Logger           // if not nil: Info per retry or hedge, Debug per hold, Warn per request or body given up
+	Logger  *slog.Logger           // if not nil: Info per retry or hedge, Debug per hold, Warn per request or body given up, unless Final or canceled
 }
 
 const (

@@ -75,7 +75,7 @@ var hedgeProbes = []probe{
 	},
 	{
 		"the loser's response is closed",
-		"An attempt wins, and the caller closes its response. The loser has a response nevertheless, when it is canceled " +
+		"An attempt wins, and the caller closes its response. The loser still has a response, when it is canceled " +
 			"or later. Yes: its body is closed. The loser is once the first attempt, and once the hedge.",
 		func(t *testing.T, p peer) verdict {
 			return inBoth(func(hedgeWins bool) bool { return happens(settle(t, p, hedgeWins).closed) })

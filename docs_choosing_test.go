@@ -359,12 +359,36 @@ func TestLargeDownloadOutlastsAnOutage(t *testing.T) {
 	}, func(t *testing.T, base http.RoundTripper) {
 		policy := largeDownload
 		policy.Budget = unused(largeDownload)
-		resp, err := retryhttp.New(base, policy).RoundTrip(get(t, t.Context()))
+		got, err := download(t, base, policy)
 		require.NoError(t, err)
-		n, err := io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		assert.EqualValues(t, size, n)
+		assert.Len(t, got, size)
 	})
+}
+
+func TestLargeDownloadIsGivenUpAfterEightAttempts(t *testing.T) {
+	n := 0
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if n++; n > 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Etag", `"v1"`)
+		http.ServeContent(&cutWriter{w, 1000}, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 2000))
+	}, func(t *testing.T, base http.RoundTripper) {
+		policy := largeDownload
+		policy.Budget = unused(largeDownload)
+		_, err := download(t, base, policy)
+		assert.Equal(t, retryhttp.StopAttempts, errorOf(t, err).Stop)
+		assert.Equal(t, 8, n)
+	})
+}
+
+// unusedCrawl returns the policy with a bucket and a Gate that no other test has used.
+func unusedCrawl() retryhttp.Policy {
+	policy := crawl
+	policy.Budget = unused(crawl)
+	policy.Gate = &retryhttp.Gate{Hold: crawl.Gate.Hold}
+	return policy
 }
 
 func TestCrawlerDoesNotWaitForALimitedHost(t *testing.T) {
@@ -373,7 +397,7 @@ func TestCrawlerDoesNotWaitForALimitedHost(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}, func(t *testing.T, base http.RoundTripper) {
 		start := time.Now()
-		resp, err := retryhttp.New(base, crawl).RoundTrip(getURL(t, "http://limited.example/"))
+		resp, err := retryhttp.New(base, unusedCrawl()).RoundTrip(getURL(t, "http://limited.example/"))
 		require.NoError(t, err)
 		assert.NoError(t, resp.Body.Close())
 		assert.Equal(t, retryhttp.StopRetryAfter, retryhttp.OutcomeOf(resp).Stop)
@@ -383,7 +407,7 @@ func TestCrawlerDoesNotWaitForALimitedHost(t *testing.T) {
 
 func TestCrawlerIsSoonDoneWithADeadHost(t *testing.T) {
 	serving(t, hangUp, func(t *testing.T, base http.RoundTripper) {
-		rt := retryhttp.New(base, crawl)
+		rt := retryhttp.New(base, unusedCrawl())
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {

@@ -187,8 +187,11 @@ func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 		held := retryhttp.Policy{
 			Backoff: retryhttp.Constant(200 * time.Millisecond), Budget: retryhttp.Unlimited{}, MaxAttempts: -1,
 		}
+		// Probes fail at 250 and 750 ms, and their retries are held again 200 ms later. If the retry
+		// of the last request comes due first, it is sent at once, because no request was sent since
+		// its failure. Then the probes come 200 ms later. At 1.5 s, all requests are held in any case.
 		wait := func() {
-			time.Sleep(time.Second)
+			time.Sleep(1500 * time.Millisecond)
 			synctest.Wait()
 		}
 		costOfWaiting(t, retryhttp.New(base, asleep), n, wait) // the runtime keeps memory of so many goroutines

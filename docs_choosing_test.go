@@ -330,8 +330,10 @@ func TestLargeDownloadOutlastsABadLine(t *testing.T) {
 		}
 		http.ServeContent(&stalledWriter{w, piece, r.Context()}, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
 	}, func(t *testing.T, base http.RoundTripper) {
+		policy := largeDownload
+		policy.Budget = unused(largeDownload)
 		start := time.Now()
-		resp, err := retryhttp.New(base, largeDownload).RoundTrip(get(t, t.Context()))
+		resp, err := retryhttp.New(base, policy).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		n, err := io.Copy(io.Discard, resp.Body)
 		require.NoError(t, err)

@@ -32,14 +32,18 @@ func TakeInventory() Inventory {
 
 // Leaked returns what there still is, beyond the inventory, when what was begun since
 // has had this long to end.
+//
+// The files are waited for, too. Goroutines of the inventory may have ended, and one of the
+// new ones may be left in their place: a handler that has hijacked its connection, say.
 func (i Inventory) Leaked(within time.Duration) error {
+	end := time.Now().Add(within)
 	if !Eventually(within, func() bool { return runtime.NumGoroutine() <= i.goroutines }) {
 		var stacks bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
 		return fmt.Errorf("%d goroutines are left of %d:\n%s", runtime.NumGoroutine(), i.goroutines, &stacks)
 	}
-	if files := openFiles(); files > i.files {
-		return fmt.Errorf("%d open files, and %d before", files, i.files)
+	if !Eventually(time.Until(end), func() bool { return openFiles() <= i.files }) {
+		return fmt.Errorf("%d open files, and %d before", openFiles(), i.files)
 	}
 	return nil
 }

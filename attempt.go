@@ -34,6 +34,13 @@ func AttemptNumber(ctx context.Context) int {
 	return 1
 }
 
+// AttemptHedge reports whether ctx belongs to a hedge, for RoundTrippers below a Transport.
+func AttemptHedge(ctx context.Context) bool {
+	return ctx.Value(hedgeKey{}) != nil
+}
+
+type hedgeKey struct{}
+
 // numbered is both the context of an attempt and the copy of the request that carries it: one
 // object instead of two. A first attempt needs no such object.
 type numbered struct {

@@ -62,8 +62,12 @@ type leashed struct {
 
 func (l leashed) Deadline() (time.Time, bool) { return l.leash.Deadline() }
 
-// Hedge marks the attempt as a hedge, for tracing.
-func (leashed) Hedge() bool { return true }
+func (l leashed) Value(key any) any {
+	if key == (hedgeKey{}) {
+		return true
+	}
+	return l.Context.Value(key)
+}
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
 // body, does not arrive within p.AttemptTimeout. It also ends the attempt if the response body

@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -23,7 +22,7 @@ func TestDocsHaveShortSentences(t *testing.T) {
 		content, err := os.ReadFile(document)
 		require.NoError(t, err)
 		for _, sentence := range sentences(prose(string(content))) {
-			assert.LessOrEqual(t, len(strings.Fields(sentence)), 25, "%s: %s", document, sentence)
+			assert.LessOrEqual(t, len(strings.Fields(sentence)), 35, "%s: %s", document, sentence)
 		}
 	}
 }
@@ -34,7 +33,7 @@ func TestDocCommentsHaveShortSentences(t *testing.T) {
 		require.Greater(t, len(comments), 5)
 		for _, comment := range comments {
 			for _, sentence := range sentences(comment) {
-				assert.LessOrEqual(t, len(strings.Fields(sentence)), 25, "%s: %s", directory, sentence)
+				assert.LessOrEqual(t, len(strings.Fields(sentence)), 35, "%s: %s", directory, sentence)
 			}
 		}
 	}
@@ -85,10 +84,4 @@ func docComments(t *testing.T, directory string) (comments []string) {
 		comments = append(comments, f.Doc)
 	}
 	return comments
-}
-
-func TestPackageDocumentationIsShort(t *testing.T) {
-	out, err := exec.Command("go", "doc", "-all", ".").Output()
-	require.NoError(t, err)
-	assert.LessOrEqual(t, strings.Count(string(out), "\n"), 350)
 }

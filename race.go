@@ -52,16 +52,15 @@ const (
 	panicking            // the hedge's goroutine has panicked, or has called runtime.Goexit
 )
 
-// supersededError is the cancellation cause of an attempt that another attempt has made
-// superfluous. It matches context.Canceled, because a circuit breaker below should not count it
-// as a failure of the host.
+// ErrSuperseded is the cause with which an attempt is canceled when another attempt has won. It
+// matches context.Canceled, because a circuit breaker below should not count such an attempt as a
+// failure of the host.
+var ErrSuperseded error = supersededError{}
+
 type supersededError struct{}
 
 func (supersededError) Error() string        { return "another attempt has won" }
 func (supersededError) Is(target error) bool { return target == context.Canceled }
-
-// Superseded allows tracing to recognize the error.
-func (supersededError) Superseded() bool { return true }
 
 // sendTimed is send for a Policy with a Hedge.
 func (c *call) sendTimed(next *upcoming, got *result) {
@@ -238,7 +237,7 @@ func (r *race) discardFirst(c *call, got *result) {
 	}
 	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
 	if resp == nil {
-		r.first.end(supersededError{})
+		r.first.end(ErrSuperseded)
 		return
 	}
 	go func() {
@@ -250,7 +249,7 @@ func (r *race) discardFirst(c *call, got *result) {
 // clear reads the rest of resp, which nobody receives, so that its connection can be reused. Then
 // it ends the attempt.
 func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
-	defer b.end(supersededError{})
+	defer b.end(ErrSuperseded)
 	if resp != nil {
 		startDrain(&r.t.drains, resp, limit > 0).join(context.Background(), &r.t.drains, new(timer), limit)
 	}
@@ -290,7 +289,7 @@ func (r *race) lose(to *result) {
 		return
 	}
 	r.letGo()
-	time.AfterFunc(maxDrainTime, func() { r.second.end(supersededError{}) })
+	time.AfterFunc(maxDrainTime, func() { r.second.end(ErrSuperseded) })
 }
 
 // mayEndByItself reports whether the losing hedge does no harm if it continues for a moment. A
@@ -304,7 +303,7 @@ func (r *race) mayEndByItself() bool {
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the
 // context's cause is the hedge's cause.
 func (r *race) endHedge() {
-	var cause error = supersededError{}
+	var cause error = ErrSuperseded
 	if ctx := r.req.Context(); ctx.Err() != nil {
 		cause = context.Cause(ctx)
 	}
@@ -321,9 +320,9 @@ func (r *race) abandon() {
 	state, sent := r.state, r.sent
 	r.state = abandoned
 	r.mu.Unlock()
-	r.first.end(supersededError{})
+	r.first.end(ErrSuperseded)
 	if sent {
-		r.second.end(supersededError{})
+		r.second.end(ErrSuperseded)
 		if state == hedgeWon {
 			closeResponse(r.got.answer()) // the caller has not taken the response
 		}

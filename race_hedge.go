@@ -11,7 +11,7 @@ func (r *race) fire() {
 		r.transmit(&r.next, r.got)
 		switch r.judgeHedge() {
 		case hedgeWon:
-			r.first.end(supersededError{})
+			r.first.end(ErrSuperseded)
 		case bothFailed:
 			r.first.reading.cut() // a retry may follow
 		default:
@@ -130,7 +130,7 @@ func (r *race) end(panicked any, exits bool) {
 	if r.sent {
 		close(r.over)
 	}
-	r.first.end(supersededError{})
+	r.first.end(ErrSuperseded)
 }
 
 // judgeHedge judges the hedge's result unless the race is decided, and returns the state of the

@@ -52,17 +52,11 @@ func attemptOf(ctx context.Context) *attempt {
 
 func newAttempt(req *http.Request) *attempt {
 	ctx := req.Context()
-	a := &attempt{op: operationOf(ctx), number: retryhttp.AttemptNumber(ctx), hedge: isHedge(ctx)}
+	a := &attempt{op: operationOf(ctx), number: retryhttp.AttemptNumber(ctx), hedge: retryhttp.AttemptHedge(ctx)}
 	a.Context = a.op.surround(ctx, a)
 	a.parent = trace.SpanContextFromContext(a.Context)
 	a.request = *req.WithContext(a)
 	return a
-}
-
-// isHedge reports whether a Transport has made ctx for a hedge.
-func isHedge(ctx context.Context) bool {
-	h, ok := ctx.(interface{ Hedge() bool })
-	return ok && h.Hedge()
 }
 
 // describe sets the attributes and the link of the attempt's span. If a filter keeps otelhttp
@@ -91,11 +85,7 @@ func (a *attempt) describe(span trace.Span) {
 // superseded reports whether another attempt has won. A hedge that has lost may be left to
 // finish, and its context does not end in that case.
 func (a *attempt) superseded() bool {
-	cause, ok := errors.AsType[interface {
-		error
-		Superseded() bool
-	}](context.Cause(a))
-	return ok && cause.Superseded() || a.hedge && a.op.firstWon.Load()
+	return errors.Is(context.Cause(a), retryhttp.ErrSuperseded) || a.hedge && a.op.firstWon.Load()
 }
 
 // over records on the attempt's span, which is about to end, whether another attempt has won.

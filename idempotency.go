@@ -24,23 +24,26 @@ func RandomKey(*http.Request) string {
 
 const idempotencyKeyHeader = "Idempotency-Key"
 
-// withKey returns a copy of req that carries an Idempotency-Key, if p makes a key for req.
-// Otherwise it returns req. The copy omits a key of the caller that holds only empty strings. The
-// case of the field name does not matter.
-func withKey(req *http.Request, p *Policy) *http.Request {
-	if p.IdempotencyKey == nil || hasIdempotencyKey(req.Header) || p.Idempotent(req) {
-		return req
+// withKey returns the request to send, and whether it may be repeated. The request is req, or a
+// copy that carries an Idempotency-Key if p makes a key for req. The copy omits a key of the caller
+// that holds only empty strings. The case of the field name does not matter.
+func withKey(req *http.Request, p *Policy) (keyed *http.Request, idempotent bool) {
+	if p.Idempotent(req) {
+		return req, true
+	}
+	if p.IdempotencyKey == nil || hasIdempotencyKey(req.Header) {
+		return req, false
 	}
 	key := p.IdempotencyKey(req)
 	if key == "" {
-		return req
+		return req, false
 	}
-	keyed := req.WithContext(req.Context())
+	keyed = req.WithContext(req.Context())
 	keyed.Header = make(http.Header, len(req.Header)+1)
 	maps.Copy(keyed.Header, req.Header)
 	maps.DeleteFunc(keyed.Header, func(name string, _ []string) bool { return namesKey(name) })
 	keyed.Header[idempotencyKeyHeader] = []string{key}
-	return keyed
+	return keyed, p.Idempotent(keyed)
 }
 
 // namesKey reports whether name is the name of an idempotency key field. It accepts any case,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -114,6 +115,50 @@ func TestRandomKeyIsLongRandomAndFitForAHeader(t *testing.T) {
 	require.NoError(t, err)
 	req.Header.Set("Idempotency-Key", retryhttp.RandomKey(req))
 	assert.True(t, retryhttp.Idempotent(req))
+}
+
+// A base that changes the request it is given breaks the rules of http.RoundTripper. Under a new key
+// for each attempt, the server would carry out every one.
+func TestKeyThatTheBaseAddsMakesNothingSafeToRepeat(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"by default":         noWait,
+		"if unprocessed":     {RetryUnprocessed: true, Backoff: retryhttp.Constant(0)},
+		"in a copy":          {AttemptTimeout: time.Hour, Backoff: retryhttp.Constant(0)},
+		"with a key of \"\"": {IdempotencyKey: func(*http.Request) string { return "" }, Backoff: retryhttp.Constant(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := script.New(script.Status(503))
+			keys := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				req.Header.Set("Idempotency-Key", retryhttp.RandomKey(req))
+				return base.RoundTrip(req)
+			})
+			req, err := http.NewRequest("POST", "http://host.example/", strings.NewReader("pay"))
+			require.NoError(t, err)
+			resp, err := retryhttp.New(keys, p).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Len(t, base.Requests(), 1)
+			assert.Equal(t, retryhttp.StopNotIdempotent, retryhttp.OutcomeOf(resp).Stop)
+		})
+	}
+}
+
+func TestIdempotentIsAskedOnceBeforeTheFirstAttempt(t *testing.T) {
+	for _, hedge := range []*retryhttp.Hedge{nil, {}} {
+		base := script.New(script.Status(503), script.Status(503), script.Status(200))
+		var asked []int
+		p := noWait
+		p.Hedge = hedge
+		p.Idempotent = func(*http.Request) bool {
+			asked = append(asked, len(base.Requests()))
+			return true
+		}
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, []int{0}, asked)
+	}
 }
 
 func TestIdempotencyKeyIsOneForAllAttempts(t *testing.T) {

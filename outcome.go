@@ -19,7 +19,7 @@ type Outcome struct {
 	Hedges    int           // attempts that were sent beside another, by [Policy.Hedge]
 	HedgeWon  bool          // the response is a hedge's
 	Stop      Stop          // why no further attempt was made
-	Ambiguous bool          // an unsafe attempt before the last may have taken effect; it says nothing about the last
+	Ambiguous bool          // an unsafe attempt may have taken effect whose response the caller does not have
 }
 
 // Stop is why no further attempt was made, fit for a metric's label. If several apply, the first

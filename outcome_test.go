@@ -2,7 +2,9 @@ package retryhttp_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -261,6 +263,74 @@ func TestNestedAttemptTimeoutIsRetriedUnlessTheInnerTransportHasRetried(t *testi
 				assert.Len(t, base.Requests(), 2)
 			})
 		}
+	}
+}
+
+// The caller of an Error has no response that reports what the server did.
+func TestErrorIsAmbiguousIfItsLastAttemptMayHaveTakenEffect(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	for name, tc := range map[string]struct {
+		method string
+		keyed  bool
+		err    error
+		class  retryhttp.Class
+		want   bool
+	}{
+		"a break":                                     {method: "POST", err: errBroken, class: retryhttp.Retryable, want: true},
+		"a break after a safe method":                 {method: "GET", err: errBroken, class: retryhttp.Retryable},
+		"a break after a refused stream":              {method: "POST", err: errBroken, class: retryhttp.Unprocessed},
+		"an error that is Final":                      {method: "DELETE", err: errBroken, class: retryhttp.Final, want: true},
+		"a host that does not exist":                  {method: "POST", err: &net.DNSError{IsNotFound: true}, class: retryhttp.Final},
+		"a certificate that is refused":               {method: "POST", err: &tls.CertificateVerificationError{Err: errBroken}, class: retryhttp.Final},
+		"a failed dial that is Final":                 {method: "POST", err: refused, class: retryhttp.Final},
+		"a failed dial that net/http may have resent": {method: "POST", keyed: true, err: refused, class: retryhttp.Final, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := retryhttp.Policy{MaxAttempts: 1, Classify: func(retryhttp.Attempt) retryhttp.Class { return tc.class }}
+			req := get(t, t.Context())
+			req.Method = tc.method
+			if tc.keyed {
+				req.Header.Set("Idempotency-Key", "k")
+			}
+			inner := retryhttp.New(script.New(script.Fail(tc.err)), p)
+			_, err := inner.RoundTrip(req)
+			assert.Equal(t, tc.want, errorOf(t, err).Ambiguous)
+			_, err = retryhttp.New(inner, retryhttp.Policy{}).RoundTrip(req)
+			assert.Equal(t, tc.want, errorOf(t, err).Ambiguous, "above a nested Transport")
+		})
+	}
+}
+
+func TestErrorIsAmbiguousIfItsLastResponseIsLost(t *testing.T) {
+	for status, want := range map[int]bool{503: true, 429: false, 404: false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			p := retryhttp.Policy{
+				Backoff:  func(int, time.Duration) time.Duration { cancel(); return 1 },
+				Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
+			}
+			req := get(t, ctx)
+			req.Method = "PUT"
+			_, err := retryhttp.New(script.New(script.Status(status)), p).RoundTrip(req)
+			assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
+			assert.Equal(t, want, errorOf(t, err).Ambiguous, status)
+		})
+	}
+}
+
+func TestRequestThatWasNotSentIsNotAmbiguous(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
+	tooLate := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		cancel()
+		return inner.RoundTrip(req)
+	})
+	req := get(t, ctx)
+	req.Method = "POST"
+	for range 2 { // the context ends within the first RoundTrip, and has ended before the second
+		_, err := retryhttp.New(tooLate, retryhttp.Policy{}).RoundTrip(req)
+		assert.False(t, errorOf(t, err).Ambiguous)
 	}
 }
 

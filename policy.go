@@ -21,7 +21,7 @@ type Policy struct {
 	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
 	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries; jitter of up to half is added. 0: 1m; negative: header ignored
 	Classify      func(Attempt) Class      // must not read Response.Body. nil: the function Classify
-	Idempotent    func(*http.Request) bool // whether it may be repeated, as it was sent. nil: the function Idempotent
+	Idempotent    func(*http.Request) bool // whether it may be repeated; asked before the first attempt. nil: the function Idempotent
 
 	// IdempotencyKey makes an Idempotency-Key for a request that is not idempotent; "" adds none.
 	// Set it, to [RandomKey] say, only for servers that honor the header. nil: none.

@@ -82,7 +82,7 @@ func (c *call) sendTimed(next *upcoming, got *result) {
 
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
 func (c *call) mayBeHedged() bool {
-	return safeMethod(c.req.Method) && c.policy.Idempotent(c.keyed) && c.bodies.readableBeside(c.req) &&
+	return safeMethod(c.req.Method) && c.idempotent && c.bodies.readableBeside(c.req) &&
 		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
 }
 
@@ -116,7 +116,7 @@ func (c *call) arm(next *upcoming) {
 	}
 	r := &race{
 		call: call{
-			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, pace: c.pace,
+			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
 			start: c.start, since: c.since, owned: owned{bodies: c.bodies},
 		},
 		next: upcoming{number: next.number + 1, backoff: next.backoff, begins: next.begins},

@@ -291,10 +291,15 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 		return retryhttp.StopCanceled
 	}
 	m.grants--
-	if m.r.kind.writes && (got.ending == unavailable || !got.ending.hasResponse()) {
+	m.lost(got)
+	return ""
+}
+
+// lost records that the caller does not get the response of got.
+func (m *raceModel) lost(got played) {
+	if m.r.kind.writes && got.number > 0 && (got.ending == unavailable || !got.ending.hasResponse()) {
 		m.forecast.outcome.Ambiguous = true
 	}
-	return ""
 }
 
 func (m *raceModel) finish(got played, stop retryhttp.Stop) {
@@ -304,6 +309,9 @@ func (m *raceModel) finish(got played, stop retryhttp.Stop) {
 		f.took = got.at - f.attempts[got.number-1].sent
 	}
 	f.outcome.Attempts, f.outcome.Elapsed, f.outcome.Stop = len(f.attempts), m.now, stop
+	if stop == retryhttp.StopCanceled || !got.ending.hasResponse() {
+		m.lost(got)
+	}
 	if stop == retryhttp.StopCanceled {
 		f.ending = gone
 		return

@@ -38,14 +38,14 @@ func (r reading) cut() {
 	r.reopening.Cut()
 }
 
-// bodiesOf decides how the attempts of req, which has a body, send it.
-func bodiesOf(req *http.Request, p *Policy) *bodies {
+// bodiesOf decides how the attempts of req, which has a body, send it. idempotent is the answer of
+// Policy.Idempotent.
+func bodiesOf(req *http.Request, p *Policy, idempotent bool) *bodies {
 	inMemory := madeByNewRequest(req.GetBody)
 	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header) // without a GetBody, a key makes no difference
 	if inMemory && !keyed {
 		return nil
 	}
-	idempotent := p.Idempotent(req)
 	retries := p.MaxAttempts != 1 && (idempotent || p.RetryUnprocessed)
 	// net/http would send the request again unseen. It decides by GetBody, and by the key, the
 	// method or the end of the connection.

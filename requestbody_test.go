@@ -93,24 +93,6 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// If Idempotent changes its mind, there is no body to send again.
-func TestBodyThatWasSentAsItIsIsNotSentAgain(t *testing.T) {
-	for _, getBody := range []func() (io.ReadCloser, error){nil, func() (io.ReadCloser, error) { return nil, nil }} {
-		asked := 0
-		p := noWait
-		p.Idempotent = func(*http.Request) bool { asked++; return asked > 1 }
-		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("x")))
-		require.NoError(t, err)
-		req.GetBody = getBody
-		base := script.New(script.Status(503), script.Status(200))
-		resp, err := retryhttp.New(base, p).RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-	}
-}
-
 // The caller set the body of a request that was made without content.
 func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
 	req, err := http.NewRequest("PUT", "http://host.example/", new(bytes.Buffer))

@@ -51,6 +51,7 @@ type origin struct {
 	keyed  *http.Request
 	sent   *http.Request
 
+	idempotent          bool
 	number, made        int // number of the attempt that had the response, and number of all attempts
 	hedged              bool
 	start, begins       time.Duration
@@ -80,7 +81,7 @@ func (c *call) makeResumable(made *upcoming, got *result) {
 		offset: whole.begin,
 		body:   resp.Body,
 		origin: origin{
-			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request,
+			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
 			number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
 		},
 	}
@@ -235,7 +236,7 @@ func (d *download) begin() {
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{
-			t: o.t, policy: &policy, req: o.req.WithContext(ctx),
+			t: o.t, policy: &policy, req: o.req.WithContext(ctx), idempotent: o.idempotent,
 			start: o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
 		},
 		original: o.keyed.WithContext(ctx),

@@ -153,7 +153,7 @@ func TestHTTP2RefusedStreamsAreUnprocessed(t *testing.T) {
 				if tc.status == 0 {
 					e := errorOf(t, err)
 					assert.Equal(t, tc.attempts, e.Attempts)
-					assert.False(t, e.Ambiguous)
+					assert.Equal(t, tc.code != refused, e.Ambiguous)
 				} else {
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())

@@ -145,8 +145,12 @@ type call struct {
 	waited    time.Duration
 	held      time.Duration // included in waited
 	mark      uint32        // the Gate's mark at the end of the newest attempt
-	ambiguous bool          // an attempt may have taken effect
+	ambiguous bool          // an attempt before the last may have taken effect
 	hedged    bool          // an attempt was sent beside another
+
+	// idempotent is decided before the first attempt. A base may add an idempotency key to the
+	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
+	idempotent bool
 
 	pace  *pace // nil if the request is not hedged
 	timer timer
@@ -244,10 +248,10 @@ func (c *call) notSent() (*http.Response, error) {
 
 // prepare chooses the request of the first attempt: the caller's own request if possible.
 func (c *call) prepare(first *upcoming) {
-	c.keyed = withKey(c.req, &c.policy.Policy)
+	c.keyed, c.idempotent = withKey(c.req, &c.policy.Policy)
 	first.request = c.keyed
 	if hasBody(c.req) {
-		if c.bodies = bodiesOf(c.keyed, &c.policy.Policy); c.bodies != nil {
+		if c.bodies = bodiesOf(c.keyed, &c.policy.Policy, c.idempotent); c.bodies != nil {
 			_ = c.open(first) // the first reading is always granted
 		}
 	}
@@ -287,7 +291,7 @@ func (c *call) transmit(next *upcoming, got *result) {
 	}
 	var trace *headerTrace
 	req := next.request
-	if c.policy.RetryUnprocessed && !c.policy.Idempotent(req) {
+	if c.policy.RetryUnprocessed && !c.idempotent {
 		trace = new(headerTrace)
 		req = trace.attach(req)
 	}
@@ -355,7 +359,7 @@ func (c *call) refusal(got *result) Stop {
 		return StopFinal
 	case got.inner != nil:
 		return StopNested
-	case !p.Idempotent(got.Request) && !(p.RetryUnprocessed && got.unprocessed()):
+	case !c.idempotent && !(p.RetryUnprocessed && got.unprocessed()):
 		return StopNotIdempotent
 	case c.attemptsLeft() <= 0:
 		return StopAttempts
@@ -519,12 +523,17 @@ func (c *call) left(next *upcoming) time.Duration {
 }
 
 // mayHaveTakenEffect reports whether the server may have carried out the request although the
-// attempt failed.
+// attempt failed. A nested Transport that has given up knows this itself.
 func (r *result) mayHaveTakenEffect() bool {
-	if safeMethod(r.Request.Method) || r.class == Unprocessed || refuses(r.status) {
+	switch {
+	case r.Number == 0, safeMethod(r.Request.Method), r.class == Unprocessed, refuses(r.status):
+		return false
+	case r.responded:
+		return r.status >= 500
+	case r.inner != nil && !is[*attemptTimeoutError](r.Err):
 		return false
 	}
-	return r.Err != nil || r.status >= 500
+	return resendable(r.Request) || !neterr.NeverSent(r.Err)
 }
 
 // finish ends the call with the last attempt's result.
@@ -573,6 +582,6 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 		Hedges:    c.hedges(),
 		HedgeWon:  got.Hedge && got.answer() != nil,
 		Stop:      stop,
-		Ambiguous: c.ambiguous,
+		Ambiguous: c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),
 	}.including(got.inner)
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // NeverSent reports whether err proves that no byte of the request was written, because the
-// host was not resolved, or no connection to the host or its proxy was made.
+// host was not resolved, no connection to the host or its proxy was made, or the host's
+// certificate was not accepted.
 //
 // The outermost *net.OpError decides: a read or a write may fail because of a nested dial, if
 // one connection is carried by another. Every part of a join must be such an error. A
@@ -26,7 +27,7 @@ func NeverSent(err error) bool {
 	switch e := err.(type) {
 	case *url.Error:
 		return false
-	case *net.DNSError:
+	case *net.DNSError, *tls.CertificateVerificationError:
 		return true
 	case *net.OpError:
 		return e.Op == "dial" || e.Op == "proxyconnect" || e.Op == "socks connect"

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // An attempt passes through beforeSpan, otelhttp and withinSpan, in this order.
@@ -143,7 +142,7 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	case isConn(made.body):
 		keepCloseWrite(resp, made.body)
 	default:
-		resp.Body = &body{resp.Body, closing.WhileRead(made.body), made}
+		resp.Body = &body{resp.Body, made}
 	}
 	return resp, err
 }
@@ -157,8 +156,7 @@ func isConn(body io.ReadCloser) bool {
 // body is a response's body above otelhttp, whose own body may be closed while it is read.
 type body struct {
 	io.ReadCloser
-	closableWhileRead bool
-	attempt           *attempt
+	attempt *attempt
 }
 
 // Close may be called by a stall, to end a Read. Then the stall ends the span, whether Close
@@ -171,9 +169,10 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ClosableWhileRead reports whether the base's body may be closed while it is read. If so,
-// draining a response that stalls can free its connection.
-func (b *body) ClosableWhileRead() bool { return b.closableWhileRead }
+// ClosableAs returns the base's body: b may be closed while it is read if that body may be. If
+// so, draining a response that stalls can free its connection. retryhttp finds the method by its
+// name, in its package internal/closing.
+func (b *body) ClosableAs() io.ReadCloser { return b.attempt.body }
 
 // withinSpan finds the attempt's span.
 type withinSpan struct{ next http.RoundTripper }

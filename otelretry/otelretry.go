@@ -73,7 +73,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
 // ScopeName is the name of the instrumentation scope of this package's metrics.
@@ -114,7 +113,7 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 		}
 	}
 	if base == nil {
-		base = pooled.Transport()
+		base = pooled()
 	}
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...), m}

@@ -29,6 +29,7 @@ type attempt struct {
 	parent trace.SpanContext // the parent of the attempt's span
 
 	body io.ReadCloser // the response's body, as the base returned it
+	err  error         // the base's error
 	span trace.Span    // nil if otelhttp made no span
 }
 
@@ -102,7 +103,7 @@ func (a *attempt) fail(err error) {
 		return
 	}
 	if a.over(); !a.superseded() {
-		a.span.SetAttributes(semconv.ErrorType(err))
+		a.span.SetAttributes(errorType(err))
 		a.span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
 	}
 	a.span.End()
@@ -137,6 +138,9 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.metrics.recordResumption(&op.request)
 	}
 	resp, err := b.next.RoundTrip(&made.request)
+	if made.err != nil {
+		return resp, made.err
+	}
 	switch {
 	case err != nil || made.body == nil:
 	case isConn(made.body):
@@ -196,6 +200,10 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	returned = true
 	if err != nil {
 		made.fail(err)
+		made.err = err
+		if errors.Is(context.Cause(made), retryhttp.ErrSuperseded) {
+			err = retryhttp.ErrSuperseded // one label in otelhttp's metric, whatever the base has returned
+		}
 	}
 	if err != nil || resp == nil || resp.Body == nil {
 		return resp, err

@@ -37,7 +37,7 @@ func TestResumptionsAreNoAttemptsOfTheirRequest(t *testing.T) {
 	require.Len(t, delay, 1)
 	assert.EqualValues(t, 1, delay[0].Count)
 	assert.Equal(t, []metricdata.DataPoint[int64]{
-		{Attributes: call(t, "GET", shop, stop(retryhttp.StopFinal)), Value: 1},
+		{Attributes: call(t, "GET", shop, stop(retryhttp.StopFinal), status(200)), Value: 1},
 	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
 
 	resumptions := tel.metric(t, "retryhttp.client.body.resumptions")

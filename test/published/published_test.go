@@ -100,7 +100,7 @@ func TestNestedModulesRequireOneReleaseOfTheRoot(t *testing.T) {
 // use makes the module of a stranger who gets some modules of this tree, and who then has the
 // given version of the root. It builds, checks and tests that module.
 func use(t *testing.T, r release, rootVersion string, modules ...module.Version) {
-	t.Run(fmt.Sprint(modules), func(t *testing.T) {
+	t.Run(strings.ReplaceAll(fmt.Sprint(modules), "/", "_"), func(t *testing.T) {
 		s := newStranger(t, r, modules...)
 		require.Equal(t, rootVersion, s.run(t, "list", "-m", "-f", "{{.Version}}", root))
 		s.run(t, "build", "./...")

@@ -1,5 +1,6 @@
-// Package program is a module of somebody who uses otelretry.
-package program
+// Program is a module of somebody who uses otelretry. Only a program knows the versions of its
+// modules: the go command does not record them in the tests of other packages.
+package main
 
 import (
 	"net/http"
@@ -7,6 +8,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/otelretry"
 )
+
+func main() { Client().CloseIdleConnections() }
 
 // Client returns a client that retries at once, and that reports to OpenTelemetry.
 func Client(opts ...otelretry.Option) *http.Client {

@@ -1,12 +1,16 @@
-package program
+package main
 
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -32,6 +36,35 @@ func TestEachAttemptHasASpan(t *testing.T) {
 	}
 	if n := len(spans.GetSpans()); n != 3 {
 		t.Errorf("%d spans", n)
+	}
+}
+
+func TestTheScopeHasTheVersionOfTheModule(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	reader := metric.NewManualReader()
+	meters := metric.NewMeterProvider(metric.WithReader(reader))
+	resp, err := Client(otelretry.WithMeterProvider(meters)).Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	required, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var versions []string
+	for _, m := range all.ScopeMetrics {
+		if m.Scope.Name == otelretry.ScopeName {
+			versions = append(versions, m.Scope.Version)
+		}
+	}
+	if len(versions) != 1 || !strings.Contains(string(required), otelretry.ScopeName+" v"+versions[0]+"\n") {
+		t.Errorf("the versions %q, but go.mod is\n%s", versions, required)
 	}
 }
 

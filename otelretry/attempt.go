@@ -54,6 +54,7 @@ func newAttempt(req *http.Request) *attempt {
 	ctx := req.Context()
 	a := &attempt{op: operationOf(ctx), number: retryhttp.AttemptNumber(ctx), hedge: retryhttp.AttemptHedge(ctx)}
 	a.Context = a.op.surround(ctx, a)
+	a.op.choosePool(a)
 	a.parent = trace.SpanContextFromContext(a.Context)
 	a.request = *req.WithContext(a)
 	return a
@@ -111,8 +112,10 @@ func (a *attempt) fail(err error) {
 
 // timeLimit returns the error of the Transport's time limit if that limit ended the attempt,
 // or nil. A caller's deadline ends the attempt with another error.
-func (a *attempt) timeLimit() error {
-	if cause := context.Cause(a); a.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
+func (a *attempt) timeLimit() error { return timeLimit(a.Context) }
+
+func timeLimit(attempt context.Context) error {
+	if cause := context.Cause(attempt); attempt.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil

@@ -127,7 +127,7 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 		}
 	}
 	if base == nil {
-		base = pooled()
+		base = newPools()
 	}
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...), m}

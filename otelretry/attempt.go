@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // An attempt passes through beforeSpan, otelhttp and withinSpan, in this order.
@@ -30,6 +29,7 @@ type attempt struct {
 	parent trace.SpanContext // the parent of the attempt's span
 
 	body io.ReadCloser // the response's body, as the base returned it
+	err  error         // the base's error
 	span trace.Span    // nil if otelhttp made no span
 }
 
@@ -54,6 +54,7 @@ func newAttempt(req *http.Request) *attempt {
 	ctx := req.Context()
 	a := &attempt{op: operationOf(ctx), number: retryhttp.AttemptNumber(ctx), hedge: retryhttp.AttemptHedge(ctx)}
 	a.Context = a.op.surround(ctx, a)
+	a.op.choosePool(a)
 	a.parent = trace.SpanContextFromContext(a.Context)
 	a.request = *req.WithContext(a)
 	return a
@@ -103,7 +104,7 @@ func (a *attempt) fail(err error) {
 		return
 	}
 	if a.over(); !a.superseded() {
-		a.span.SetAttributes(semconv.ErrorType(err))
+		a.span.SetAttributes(errorType(err))
 		a.span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
 	}
 	a.span.End()
@@ -111,8 +112,10 @@ func (a *attempt) fail(err error) {
 
 // timeLimit returns the error of the Transport's time limit if that limit ended the attempt,
 // or nil. A caller's deadline ends the attempt with another error.
-func (a *attempt) timeLimit() error {
-	if cause := context.Cause(a); a.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
+func (a *attempt) timeLimit() error { return timeLimit(a.Context) }
+
+func timeLimit(attempt context.Context) error {
+	if cause := context.Cause(attempt); attempt.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
@@ -138,12 +141,15 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.metrics.recordResumption(&op.request)
 	}
 	resp, err := b.next.RoundTrip(&made.request)
+	if made.err != nil {
+		return resp, made.err
+	}
 	switch {
 	case err != nil || made.body == nil:
 	case isConn(made.body):
 		keepCloseWrite(resp, made.body)
 	default:
-		resp.Body = &body{resp.Body, closing.WhileRead(made.body), made}
+		resp.Body = &body{resp.Body, made}
 	}
 	return resp, err
 }
@@ -157,8 +163,7 @@ func isConn(body io.ReadCloser) bool {
 // body is a response's body above otelhttp, whose own body may be closed while it is read.
 type body struct {
 	io.ReadCloser
-	closableWhileRead bool
-	attempt           *attempt
+	attempt *attempt
 }
 
 // Close may be called by a stall, to end a Read. Then the stall ends the span, whether Close
@@ -171,9 +176,10 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ClosableWhileRead reports whether the base's body may be closed while it is read. If so,
-// draining a response that stalls can free its connection.
-func (b *body) ClosableWhileRead() bool { return b.closableWhileRead }
+// ClosableAs returns the base's body: b may be closed while it is read if that body may be. If
+// so, draining a response that stalls can free its connection. retryhttp finds the method by its
+// name, in its package internal/closing.
+func (b *body) ClosableAs() io.ReadCloser { return b.attempt.body }
 
 // withinSpan finds the attempt's span.
 type withinSpan struct{ next http.RoundTripper }
@@ -197,6 +203,10 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	returned = true
 	if err != nil {
 		made.fail(err)
+		made.err = err
+		if errors.Is(context.Cause(made), retryhttp.ErrSuperseded) {
+			err = retryhttp.ErrSuperseded // one label in otelhttp's metric, whatever the base has returned
+		}
 	}
 	if err != nil || resp == nil || resp.Body == nil {
 		return resp, err

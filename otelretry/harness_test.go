@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/otelretry"
@@ -87,6 +88,7 @@ func (tel *telemetry) metric(t *testing.T, name string) metricdata.Metrics {
 		for _, m := range scope.Metrics {
 			if m.Name == name {
 				require.Equal(t, otelretry.ScopeName, scope.Scope.Name)
+				require.Equal(t, semconv.SchemaURL, scope.Scope.SchemaURL)
 				return m
 			}
 		}

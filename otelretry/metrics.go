@@ -16,8 +16,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// stopKey is the attribute that says why there was no further attempt.
-const stopKey = attribute.Key("retryhttp.stop")
+// These attributes of metrics are this package's own.
+const (
+	stopKey      = attribute.Key("retryhttp.stop") // why there was no further attempt
+	ambiguousKey = attribute.Key("retryhttp.ambiguous")
+)
 
 type metrics struct {
 	attempts metric.Int64Histogram
@@ -63,7 +66,7 @@ func newMetrics(m metric.Meter) *metrics {
 		metric.WithExplicitBucketBoundaries(seconds...))
 	stops, err5 := m.Int64Counter("retryhttp.client.call.stops",
 		metric.WithUnit("{call}"),
-		metric.WithDescription("Number of requests, by why there was no further attempt."))
+		metric.WithDescription("Number of requests, by their last result and by why there was no further attempt."))
 	hedges, err6 := m.Int64Counter("retryhttp.client.call.hedges",
 		metric.WithUnit("{hedge}"),
 		metric.WithDescription("Number of attempts that were sent beside another."))
@@ -110,7 +113,7 @@ func (m *metrics) observe(p retryhttp.Policy) retryhttp.Policy {
 		}
 	}
 	p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
-		m.recordEnd(a.Request, o)
+		m.recordEnd(a, o)
 		if onDone != nil {
 			onDone(a, o)
 		}
@@ -168,7 +171,8 @@ func (m *metrics) recordResumption(req *http.Request) {
 	m.resumed.Add(req.Context(), 1, metric.WithAttributes(append(serverOf(req), methodOf(req))...))
 }
 
-func (m *metrics) recordEnd(req *http.Request, o retryhttp.Outcome) {
+func (m *metrics) recordEnd(a retryhttp.Attempt, o retryhttp.Outcome) {
+	req := a.Request
 	ctx := req.Context()
 	attrs := serverOf(req)
 	m.recordShared(req, attrs)
@@ -188,7 +192,22 @@ func (m *metrics) recordEnd(req *http.Request, o retryhttp.Outcome) {
 	if o.Held > 0 { // also before a first attempt
 		m.held.Record(ctx, o.Held.Seconds(), call)
 	}
-	m.stops.Add(ctx, 1, metric.WithAttributes(append(attrs, stopKey.String(string(o.Stop)))...))
+	m.stops.Add(ctx, 1, metric.WithAttributes(append(attrs, endOf(a, o)...)...))
+}
+
+// endOf returns the attributes of how a request ended: a is its last attempt.
+func endOf(a retryhttp.Attempt, o retryhttp.Outcome) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{stopKey.String(string(o.Stop))}
+	switch {
+	case a.Err != nil:
+		attrs = append(attrs, errorType(a.Err))
+	case a.Response != nil:
+		attrs = append(attrs, semconv.HTTPResponseStatusCode(a.Response.StatusCode))
+	}
+	if o.Ambiguous {
+		attrs = append(attrs, ambiguousKey.Bool(true))
+	}
+	return attrs
 }
 
 // recordHeld records how many requests with req's key are held. Another goroutine may record a
@@ -207,7 +226,7 @@ func (m *metrics) recordHeld(req *http.Request, server metric.RecordOption) {
 
 // serverOf returns the attributes server.address and server.port.
 func serverOf(req *http.Request) []attribute.KeyValue {
-	attrs := make([]attribute.KeyValue, 0, 4)
+	attrs := make([]attribute.KeyValue, 0, 6)
 	if req.URL == nil {
 		return attrs
 	}

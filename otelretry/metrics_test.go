@@ -38,6 +38,8 @@ func call(t *testing.T, method, rawURL string, more ...attribute.KeyValue) attri
 
 func stop(s retryhttp.Stop) attribute.KeyValue { return attribute.String("retryhttp.stop", string(s)) }
 
+func status(code int) attribute.KeyValue { return attribute.Int("http.response.status_code", code) }
+
 func TestMetricsOfRequests(t *testing.T) {
 	tel := newTelemetry()
 	rt := otelretry.New(nil, atOnce, tel.options()...)
@@ -88,8 +90,8 @@ func TestMetricsOfRequests(t *testing.T) {
 		Temporality: metricdata.CumulativeTemporality,
 		IsMonotonic: true,
 		DataPoints: []metricdata.DataPoint[int64]{
-			{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal)), Value: 3},
-			{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent)), Value: 1},
+			{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal), status(200)), Value: 3},
+			{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent), status(503)), Value: 1},
 		},
 	}, stops.Data)
 }
@@ -187,7 +189,7 @@ func TestAttributesAreFew(t *testing.T) {
 				points := tel.metric(t, "retryhttp.client.call.stops").Data.(metricdata.Sum[int64]).DataPoints
 				require.Len(t, points, 1)
 				attrs := append([]attribute.KeyValue{
-					attribute.String("http.request.method", told), stop(retryhttp.StopFinal),
+					attribute.String("http.request.method", told), stop(retryhttp.StopFinal), status(200),
 				}, want...)
 				assert.Equal(t, attribute.NewSet(attrs...), points[0].Attributes)
 			})
@@ -204,7 +206,7 @@ func TestUserinfoInTheHostIsNotTold(t *testing.T) {
 	require.NoError(t, err)
 	points := tel.metric(t, "retryhttp.client.call.stops").Data.(metricdata.Sum[int64]).DataPoints
 	require.Len(t, points, 1)
-	assert.Equal(t, call(t, "GET", "http://host.example:8080", stop(retryhttp.StopFinal)), points[0].Attributes)
+	assert.Equal(t, call(t, "GET", "http://host.example:8080", stop(retryhttp.StopFinal), status(200)), points[0].Attributes)
 }
 
 func TestEachAttemptIsMeasuredByOtelhttp(t *testing.T) {

@@ -30,15 +30,14 @@
 //
 // # Metrics
 //
-// otelhttp measures each attempt. In its metrics, an attempt that is canceled because another
-// attempt has won counts as an error. The metrics of requests are named after the metrics of
+// otelhttp measures each attempt. The metrics of requests are named after the metrics of
 // gRPC's proposal A96, where retries, retry_delay and hedges have their counterparts:
 //
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
 //	retryhttp.client.call.retries      histogram, {retry}    attempts after the first, except hedges; 0 is not reported
 //	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
 //	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
-//	retryhttp.client.call.stops        counter, {call}       requests, by why no other attempt was made: retryhttp.stop
+//	retryhttp.client.call.stops        counter, {call}       requests, by how they ended
 //	retryhttp.client.call.hedges       counter, {hedge}      attempts that were sent beside another attempt
 //	retryhttp.client.call.hedge_wins   counter, {hedge}      hedges whose response the caller got
 //	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
@@ -47,8 +46,21 @@
 //	retryhttp.client.hedge.delay       gauge, s              Hedge.Delay when a request had ended; not reported if there is none
 //
 // All metrics have the attribute server.address. They have server.port for http and https, or
-// if the URL has a port. All except the gauges have http.request.method. retryhttp.stop is a
-// [retryhttp.Stop].
+// if the URL has a port. All except the gauges have http.request.method. call.stops has more:
+//
+//	retryhttp.stop             why no other attempt was made, a retryhttp.Stop
+//	http.response.status_code  the status of the last attempt's response
+//	error.type                 the type of the last attempt's error, if there is no status
+//	retryhttp.ambiguous        true if Outcome.Ambiguous is, otherwise absent
+//
+// So the requests that failed in the end have an error.type, or a status that means failure.
+// retryhttp.ambiguous marks the writes that may have taken effect unnoticed.
+//
+// error.type is the full name of the error's Go type, without a pointer. An attempt that got no
+// response has one in its span and in otelhttp's metrics, with the same spelling:
+//
+//	net.OpError, for example                        the attempt failed
+//	github.com/retryhttp/retryhttp.supersededError  another attempt won; only in the metrics
 //
 // The gauges show the Policy's Budget, Gate and Hedge, even if retryhttp.WithPolicy has
 // replaced them. A gauge has one value for each server. The last value counts if the requests
@@ -71,12 +83,13 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
-// ScopeName is the name of the instrumentation scope of this package's metrics.
+// ScopeName is the name of the instrumentation scope of this package's metrics. The version of
+// the scope is the module's version in the program, and is empty if the build does not record it.
 const ScopeName = "github.com/retryhttp/retryhttp/otelretry"
 
 // Transport is a retryhttp.Transport with telemetry, made by [New]. It is safe for concurrent
@@ -114,7 +127,7 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 		}
 	}
 	if base == nil {
-		base = pooled.Transport()
+		base = newPools()
 	}
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...), m}
@@ -185,5 +198,7 @@ func (c *config) newMetrics() *metrics {
 	if mp == nil {
 		mp = otel.GetMeterProvider()
 	}
-	return newMetrics(mp.Meter(ScopeName))
+	return newMetrics(mp.Meter(ScopeName,
+		metric.WithInstrumentationVersion(version()),
+		metric.WithSchemaURL(semconv.SchemaURL)))
 }

@@ -3,8 +3,6 @@ package otelretry
 import (
 	"io"
 	"net/http"
-
-	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // mayResume reports whether retryhttp may have wrapped resp's body to resume it. Such a body
@@ -38,5 +36,6 @@ func (b *resumable) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ClosableWhileRead reports whether the body may be closed while it is read.
-func (b *resumable) ClosableWhileRead() bool { return closing.WhileRead(b.ReadCloser) }
+// ClosableAs returns retryhttp's body: b may be closed while it is read if that body may be.
+// Another retryhttp.Transport above this one finds the method by its name.
+func (b *resumable) ClosableAs() io.ReadCloser { return b.ReadCloser }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -38,7 +37,7 @@ func TestResumptionsAreNoAttemptsOfTheirRequest(t *testing.T) {
 	require.Len(t, delay, 1)
 	assert.EqualValues(t, 1, delay[0].Count)
 	assert.Equal(t, []metricdata.DataPoint[int64]{
-		{Attributes: call(t, "GET", shop, stop(retryhttp.StopFinal)), Value: 1},
+		{Attributes: call(t, "GET", shop, stop(retryhttp.StopFinal), status(200)), Value: 1},
 	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
 
 	resumptions := tel.metric(t, "retryhttp.client.body.resumptions")
@@ -219,26 +218,4 @@ func TestABodyThatIsNotResumableIsNotWrapped(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Body.Close())
 	assert.IsType(t, other.Body, get.Body)
-}
-
-// A drain closes a body beside its Read only if the body can be.
-func TestABodyThatMayBeResumedIsClosableAsBefore(t *testing.T) {
-	forBoth(t, func(t *testing.T, build builder) {
-		resp, err := build(breaking(), resuming()).RoundTrip(asked(t))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.False(t, resp.Body.(interface{ ClosableWhileRead() bool }).ClosableWhileRead())
-
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("ETag", `"v1"`)
-			_, _ = io.WriteString(w, poem)
-		}))
-		defer server.Close()
-		req, err := http.NewRequest(http.MethodGet, server.URL, nil)
-		require.NoError(t, err)
-		resp, err = build(http.DefaultTransport, resuming()).RoundTrip(req)
-		require.NoError(t, err)
-		assert.True(t, resp.Body.(interface{ ClosableWhileRead() bool }).ClosableWhileRead())
-		require.NoError(t, resp.Body.Close())
-	})
 }

@@ -8,15 +8,25 @@ import (
 
 // WhileRead reports whether a response body may be closed while it is read. net/http allows this
 // for its own bodies, and other packages do not. For example, a closed decoder returns to its
-// pool even while it is read. A body that wraps another body can report this with a method
-// ClosableWhileRead.
+// pool even while it is read.
+//
+// A body that wraps another body can have one of two methods, which are found by their names.
+// ClosableWhileRead reports the answer. ClosableAs returns the wrapped body on which the answer
+// depends. The bodies of otelretry, another module, have ClosableAs: that module cannot import
+// this package, and need not know the rule. A release of otelretry relies on the name, so
+// ClosableAs is kept as exported API is.
 //
 // WhileRead recognizes net/http's bodies by the names of their types, because some types of
 // net/http wrap a body that they are given. If a type is renamed, a response that stalls costs a
 // connection. A test watches for a renamed type.
 func WhileRead(body io.ReadCloser) bool {
-	if wrapped, ok := body.(interface{ ClosableWhileRead() bool }); ok {
-		return wrapped.ClosableWhileRead()
+	switch b := body.(type) {
+	case nil:
+		return false
+	case interface{ ClosableWhileRead() bool }:
+		return b.ClosableWhileRead()
+	case interface{ ClosableAs() io.ReadCloser }:
+		return WhileRead(b.ClosableAs())
 	}
 	t := reflect.TypeOf(body)
 	if t.Kind() == reflect.Pointer {

@@ -21,6 +21,14 @@ type saying struct {
 
 func (s saying) ClosableWhileRead() bool { return s.may }
 
+// wrapping is a body that names the body on which the answer depends.
+type wrapping struct {
+	io.ReadCloser
+	as io.ReadCloser
+}
+
+func (w wrapping) ClosableAs() io.ReadCloser { return w.as }
+
 // bodyEOFSignal has the name of one of net/http's bodies.
 type bodyEOFSignal struct{ io.ReadCloser }
 
@@ -39,4 +47,8 @@ func TestWhileReadTrustsNetHTTPAlone(t *testing.T) {
 	assert.False(t, closing.WhileRead(&bodyEOFSignal{resp.Body}), "of another package")
 	assert.True(t, closing.WhileRead(saying{other, true}))
 	assert.False(t, closing.WhileRead(saying{resp.Body, false}))
+	assert.True(t, closing.WhileRead(wrapping{other, resp.Body}))
+	assert.True(t, closing.WhileRead(wrapping{other, wrapping{other, resp.Body}}))
+	assert.False(t, closing.WhileRead(wrapping{resp.Body, other}))
+	assert.False(t, closing.WhileRead(wrapping{resp.Body, nil}))
 }

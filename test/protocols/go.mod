@@ -6,7 +6,7 @@ replace github.com/retryhttp/retryhttp => ../../
 
 require (
 	github.com/quic-go/quic-go v0.65.0
-	github.com/retryhttp/retryhttp v0.0.0-00010101000000-000000000000
+	github.com/retryhttp/retryhttp v0.1.0
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/net v0.62.0
 )

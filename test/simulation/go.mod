@@ -9,8 +9,8 @@ replace github.com/retryhttp/retryhttp/redisbudget => ../../redisbudget
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/retryhttp/retryhttp v0.0.0-00010101000000-000000000000
-	github.com/retryhttp/retryhttp/redisbudget v0.0.0-00010101000000-000000000000
+	github.com/retryhttp/retryhttp v0.1.0
+	github.com/retryhttp/retryhttp/redisbudget v0.1.0
 	github.com/stretchr/testify v1.12.1
 	gonum.org/v1/plot v0.17.0
 )

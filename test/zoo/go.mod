@@ -16,9 +16,9 @@ require (
 	github.com/icholy/digest v1.2.0
 	github.com/klauspost/compress v1.20.3
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/retryhttp/retryhttp v0.0.0-00010101000000-000000000000
-	github.com/retryhttp/retryhttp/otelretry v0.0.0-00010101000000-000000000000
-	github.com/retryhttp/retryhttp/redisbudget v0.0.0-00010101000000-000000000000
+	github.com/retryhttp/retryhttp v0.1.0
+	github.com/retryhttp/retryhttp/otelretry v0.1.0
+	github.com/retryhttp/retryhttp/redisbudget v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.72.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0

@@ -1,0 +1,180 @@
+package otelretry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/otelretry"
+)
+
+func errorOf(name string) attribute.KeyValue { return attribute.String("error.type", name) }
+
+// failing is a base whose attempts all end in one error.
+func failing(err error) roundTripperFunc {
+	return func(*http.Request) (*http.Response, error) { return nil, err }
+}
+
+func TestStopsTellHowRequestsEnded(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	ambiguous := attribute.Bool("retryhttp.ambiguous", true)
+	buffering := atOnce
+	buffering.BufferBytes = 1 << 10
+	broken := func(*http.Request) (*http.Response, error) {
+		body := io.NopCloser(io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		return &http.Response{StatusCode: 200, Body: body}, nil
+	}
+	for name, tt := range map[string]struct {
+		method string
+		policy retryhttp.Policy
+		base   http.RoundTripper
+		want   []attribute.KeyValue
+	}{
+		"a success":             {"GET", atOnce, playing(200), []attribute.KeyValue{stop("final"), status(200)}},
+		"a refusal":             {"GET", atOnce, playing(404), []attribute.KeyValue{stop("final"), status(404)}},
+		"a success in the end":  {"GET", atOnce, playing(503, 200), []attribute.KeyValue{stop("final"), status(200)}},
+		"the last response":     {"GET", atOnce, playing(503), []attribute.KeyValue{stop("attempts"), status(503)}},
+		"an error":              {"GET", atOnce, failing(refused), []attribute.KeyValue{stop("attempts"), errorOf("net.OpError")}},
+		"an error of no retry":  {"GET", atOnce, failing(retryhttp.Permanent(refused)), []attribute.KeyValue{stop("final"), errorOf("github.com/retryhttp/retryhttp.permanentError")}},
+		"a body that broke off": {"GET", buffering, roundTripperFunc(broken), []attribute.KeyValue{stop("attempts"), errorOf("errors.errorString")}},
+		"a write that failed":   {"PUT", atOnce, failing(io.ErrUnexpectedEOF), []attribute.KeyValue{stop("attempts"), errorOf("errors.errorString"), ambiguous}},
+		"an echo of a write":    {"DELETE", atOnce, playing(503, 404), []attribute.KeyValue{stop("final"), status(404), ambiguous}},
+		"a write that was done": {"PUT", atOnce, playing(200), []attribute.KeyValue{stop("final"), status(200)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tel := newTelemetry()
+			req := asked(t)
+			req.Method = tt.method
+			resp, err := otelretry.New(tt.base, tt.policy, tel.options()...).RoundTrip(req)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			assert.Equal(t, []metricdata.DataPoint[int64]{
+				{Attributes: call(t, tt.method, shop, tt.want...), Value: 1},
+			}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
+		})
+	}
+}
+
+func TestARequestThatWasNotSentHasTheErrorOfItsContext(t *testing.T) {
+	tel := newTelemetry()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := send(t, ctx, otelretry.New(playing(200), atOnce, tel.options()...), "GET", shop)
+	require.Error(t, err)
+	assert.Equal(t, []metricdata.DataPoint[int64]{
+		{Attributes: call(t, "GET", shop, stop("canceled"), errorOf("errors.errorString")), Value: 1},
+	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
+}
+
+// errorTypes returns the error.type of each point in the metric of attempts, which otelhttp
+// records.
+func (tel *telemetry) errorTypes(t *testing.T) []string {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, tel.reader.Collect(t.Context(), &all))
+	var types []string
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != "http.client.request.duration" {
+				continue
+			}
+			for _, p := range m.Data.(metricdata.Histogram[float64]).DataPoints {
+				if value, ok := p.Attributes.Value("error.type"); ok {
+					types = append(types, value.AsString())
+				}
+			}
+		}
+	}
+	return types
+}
+
+// ownError says itself what type it has.
+type ownError struct{ error }
+
+func (ownError) ErrorType() string { return "own" }
+
+func TestAnErrorHasOneNameInSpansAndMetrics(t *testing.T) {
+	for want, err := range map[string]error{
+		"net.OpError":                   &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"syscall.Errno":                 syscall.ECONNRESET,
+		"errors.errorString":            errors.New("broken"),
+		"context.deadlineExceededError": context.DeadlineExceeded,
+		"fmt.wrapError":                 fmt.Errorf("wrapped: %w", io.EOF),
+		"struct { error }":              struct{ error }{io.EOF},
+		"github.com/retryhttp/retryhttp/otelretry_test.ownError": ownError{io.EOF},
+	} {
+		t.Run(want, func(t *testing.T) {
+			tel := newTelemetry()
+			policy := atOnce
+			policy.MaxAttempts = 1
+			_, failed := send(t, t.Context(), otelretry.New(failing(err), policy, tel.options()...), "GET", shop)
+			require.ErrorIs(t, failed, err)
+			spans := tel.named("HTTP GET")
+			require.Len(t, spans, 1)
+			assert.Contains(t, spans[0].Attributes, errorOf(want))
+			assert.Equal(t, []string{want}, tel.errorTypes(t))
+			assert.Equal(t, []metricdata.DataPoint[int64]{
+				{Attributes: call(t, "GET", shop, stop("attempts"), errorOf(want)), Value: 1},
+			}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
+		})
+	}
+}
+
+// net/http returns the cause of the cancellation over HTTP/1, and other bases return what they
+// like.
+func TestASupersededAttemptHasOneErrorType(t *testing.T) {
+	for name, lost := range map[string]func(ctx context.Context) error{
+		"the cause":              context.Cause,
+		"the context's error":    context.Context.Err,
+		"an error of the base's": func(context.Context) error { return errors.New("stream closed") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tel := newTelemetry()
+				both := attempts(hedgeWins...)
+				rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					resp, err := both(req)
+					if err != nil {
+						err = lost(req.Context())
+					}
+					return resp, err
+				}), hedging(), tel.options()...)
+				_, err := send(t, t.Context(), rt, "GET", shop)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				assert.Equal(t, []string{"github.com/retryhttp/retryhttp.supersededError"}, tel.errorTypes(t))
+				assert.Equal(t, []bool{true, false}, with(superseded, tel.inOrder()))
+			})
+		})
+	}
+}
+
+// A Transport above may have sent the whole request as one of two attempts.
+func TestTheErrorOfASupersededAttemptStaysTheBases(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		closed := errors.New("stream closed")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		base := roundTripperFunc(func(*http.Request) (*http.Response, error) {
+			cancel(retryhttp.ErrSuperseded)
+			return nil, closed
+		})
+		_, err := send(t, ctx, build(base, atOnce), "GET", shop)
+		assert.ErrorIs(t, err, closed)
+	})
+}

@@ -1,0 +1,122 @@
+package published_test
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+)
+
+const (
+	tree = "../.."
+	root = "github.com/retryhttp/retryhttp"
+)
+
+// nested are the modules that users can import besides the root, by their directories.
+var nested = []string{"otelretry", "redisbudget"}
+
+// release is a proxy with the modules of this tree.
+type release struct {
+	proxy   proxy
+	version string
+	later   module.Version // the root again, with its internal packages under other paths
+	env     []string       // of a go command that uses the proxy
+}
+
+// newRelease publishes the tree as the version of the root that the nested modules require.
+func newRelease(t *testing.T) release {
+	t.Helper()
+	version := required(t, nested[0])
+	r := release{
+		proxy:   proxy(t.TempDir()),
+		version: version,
+		later:   module.Version{Path: root, Version: semver.MajorMinor(version) + ".999"},
+	}
+	for _, name := range append([]string{""}, nested...) {
+		r.proxy.publish(t, r.module(name), filepath.Join(tree, name))
+	}
+	r.proxy.publishMoved(t, r.module(""), r.later)
+	r.env = r.environment(t)
+	return r
+}
+
+// module returns the released module of a directory in the tree.
+func (r release) module(directory string) module.Version {
+	return module.Version{Path: path.Join(root, directory), Version: r.version}
+}
+
+// environment gives the published modules a module cache of their own. The other modules come
+// from the cache of the user, or from where the user has them from.
+func (r release) environment(t *testing.T) []string {
+	t.Helper()
+	usual, err := command(".", os.Environ(), "env", "GOMODCACHE", "GOPROXY", "GONOSUMDB")
+	require.NoError(t, err)
+	values := strings.Split(usual+"\n", "\n")
+	sources := []string{fileURL(string(r.proxy)), fileURL(filepath.Join(values[0], "cache", "download")), values[1]}
+	return append(os.Environ(),
+		"GOPROXY="+strings.Join(sources, ","),
+		"GOMODCACHE="+t.TempDir(),
+		"GOENV=off", "GOPRIVATE=", "GONOPROXY=", // the proxy serves all modules
+		"GONOSUMDB="+strings.Trim(root+","+values[2], ","),
+		"GOTOOLCHAIN=local", // another toolchain would be looked for in the new cache
+		"GOWORK=off",
+		// Without paths, what was compiled in one run serves the next one.
+		"GOFLAGS=-trimpath -modcacherw -buildvcs=false",
+	)
+}
+
+// required returns the version of the root that a nested module requires.
+func required(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(tree, name, "go.mod"))
+	require.NoError(t, err)
+	file, err := modfile.Parse(name, content, nil)
+	require.NoError(t, err)
+	for _, r := range file.Require {
+		if r.Mod.Path == root {
+			return r.Mod.Version
+		}
+	}
+	require.Fail(t, "no requirement of the root", name)
+	return ""
+}
+
+func TestNestedModulesRequireOneReleaseOfTheRoot(t *testing.T) {
+	for _, name := range nested {
+		version := required(t, name)
+		assert.Equal(t, required(t, nested[0]), version, name)
+		assert.True(t, semver.IsValid(version) && semver.Prerelease(version) == "", "%s requires %s", name, version)
+	}
+}
+
+// use makes the module of a stranger who gets some modules of this tree, and who then has the
+// given version of the root. It builds, checks and tests that module.
+func use(t *testing.T, r release, rootVersion string, modules ...module.Version) {
+	t.Run(strings.ReplaceAll(fmt.Sprint(modules), "/", "_"), func(t *testing.T) {
+		s := newStranger(t, r, modules...)
+		require.Equal(t, rootVersion, s.run(t, "list", "-m", "-f", "{{.Version}}", root))
+		s.run(t, "build", "./...")
+		s.run(t, "vet", "./...", modules[0].Path+"/...")
+		s.run(t, "test", "./...")
+	})
+}
+
+// A stranger may use each module alone. With a nested module, a stranger may use a later root,
+// which may have changed everything that it does not export.
+func TestStrangersUseEachModule(t *testing.T) {
+	r := newRelease(t)
+	use(t, r, r.version, r.module(""))
+	use(t, r, r.later.Version, r.later)
+	for _, name := range nested {
+		use(t, r, r.version, r.module(name))
+		use(t, r, r.later.Version, r.module(name), r.later)
+	}
+}

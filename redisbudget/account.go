@@ -36,8 +36,10 @@ type account struct {
 	calling chan struct{} // closed when the call under way has ended; nil if there is none
 	failing bool          // the last call failed
 	asked   bool          // a Withdraw came after the last call began
+	granted bool          // a Withdraw was granted after the last call began
 	began   time.Time     // when the last call began
-	brought time.Time     // when the last call that was brought forward began
+	brought time.Time     // when the last call that a refused Withdraw brought forward began
+	pace    pace          // of the calls that granted Withdraws bring forward
 	spread  time.Duration // the delay of the next regular call, so that processes spread
 }
 
@@ -103,6 +105,7 @@ func (a *account) withdraw(now time.Time) bool {
 	if a.balance(now) < 1 {
 		return false
 	}
+	a.granted = !a.silent
 	a.take(1)
 	return true
 }

@@ -41,6 +41,8 @@ func (a *account) stopTimer() {
 func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	sinceCall := now.Sub(a.began)
 	switch {
+	case a.granted && !a.failing:
+		return a.pace.next(now, a.s.interval), true
 	case a.asked && now.Sub(a.brought) >= a.s.interval:
 		return now, true
 	case a.asked, a.unreported.any():
@@ -83,9 +85,13 @@ func (a *account) beginDue() (sent unreported, ok bool) {
 // begin takes the amounts to report. The caller holds the lock and has folded the deposits.
 func (a *account) begin(now time.Time) (sent unreported) {
 	sent, a.unreported = a.unreported, unreported{}
-	if now.Sub(a.began) < a.s.interval {
+	switch {
+	case a.granted:
+		a.pace.take(now, a.s.interval)
+	case now.Sub(a.began) < a.s.interval:
 		a.brought = now
 	}
+	a.granted = false
 	a.began = now
 	a.spread = time.Duration(rand.Int64N(int64(a.s.interval/5) + 1))
 	a.asked = false

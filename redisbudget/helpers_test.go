@@ -31,6 +31,7 @@ const (
 
 	interval = time.Second            // the default
 	spread   = 200 * time.Millisecond // by how much a regular call may be later
+	pause    = interval / 20          // between calls that granted retries bring forward, after four
 	window   = 20 * time.Second       // the default
 	rest     = 7 * time.Second        // after a use, no call is made in the Interval before and after this time
 )
@@ -211,13 +212,15 @@ func deposit(b *redisbudget.Bucket, req *http.Request, n int) {
 	}
 }
 
-// noCallForAnInterval uses up what brings calls forward, so that what is done next is
-// reported in one call.
-func noCallForAnInterval(b *redisbudget.Bucket, req *http.Request) {
+// noCallAtOnce uses up what brings calls forward at once, so that what is done next at one
+// time is reported in one call, a pause later at most.
+func noCallAtOnce(b *redisbudget.Bucket, req *http.Request) {
 	b.Deposit(req)
 	synctest.Wait()
-	b.Withdraw(req)
-	synctest.Wait()
+	for range 4 {
+		b.Withdraw(req)
+		synctest.Wait()
+	}
 }
 
 // granted counts the withdrawals that are granted of n.

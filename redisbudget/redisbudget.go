@@ -23,13 +23,14 @@
 //
 // # How it works
 //
-// Redis holds one balance per key. A process reports its successes and its retries once per
-// Interval, and receives the balance. Between two answers, the process spends from its own
+// Redis holds one balance per key. A process reports its successes once per Interval and its
+// retries at once, and receives the balance. Between two answers, the process spends from its own
 // view of the balance. No request waits for Redis. While Redis does not answer, a bucket in
 // memory with a Burst of 1 decides. The shared balance decides again after the next answer.
 //
-// A process makes at most two calls in an Interval for each key. An idle process asks less and
-// less often, and stops after ten Windows or Intervals, whichever is longer. While calls fail,
+// For each key, a process makes at most two calls in an Interval, and one more for each retry
+// that the balance grants: four at once, and then 20 in an Interval. An idle process asks less
+// and less often, and stops after ten Windows or Intervals, whichever is longer. While calls fail,
 // the process continues until the unreported amounts have faded, with the Window as time
 // constant.
 //
@@ -83,15 +84,16 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // settings of its process.
 //
 // A process learns of other processes' retries with its next answer. Until then it may spend
-// the balance that it last knew, so the fleet may overspend. The debt is booked, up to the
-// capacity, and the fleet must earn it before its next retry.
+// the balance that it last knew, so the fleet may overspend: in a storm by one retry for each
+// process, and by the retries of a round trip. The debt is booked, up to the capacity, and the
+// fleet must earn it before its next retry.
 type Bucket struct {
 	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
 	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}. "": "retryhttp"
 	Ratio    float64                    // retries earned by each success. 0: 0.1; negative or NaN: none
 	Burst    int                        // tokens at the start, and the least capacity. 0: 20; negative: none
 	Window   time.Duration              // capacity for the tokens earned in this time at the fleet's rate. 0: 20s; negative: none
-	Interval time.Duration              // time between the calls of a process in use. 0 or less: 1s
+	Interval time.Duration              // time between the regular calls of a process in use. 0 or less: 1s
 	Key      func(*http.Request) string // the balance that a request draws on. nil: one per URL.Host
 
 	// OnError, if not nil, is called after a call that failed, or that could not set the expiry.

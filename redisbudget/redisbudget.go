@@ -37,7 +37,8 @@
 // # Setting up Redis
 //
 // Redis 5 or later, Valkey, and Redis Cluster work. Each balance is a hash with the fields
-// tokens, rate and at, under the key Prefix:{key}. The hash expires when it is unused for ten
+// tokens, rate and at, under the key Prefix:{key}. The braces make the key of the request the
+// hash tag, so a { in the Prefix is written as %7B. The hash expires when it is unused for ten
 // Windows or Intervals. The balance needs no persistence: a balance that is lost starts at
 // Burst. Use an instance without an eviction policy, or with a policy that spares keys in use.
 //
@@ -89,7 +90,7 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // fleet must earn it before its next retry.
 type Bucket struct {
 	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
-	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}. "": "retryhttp"
+	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}; { becomes %7B. "": "retryhttp"
 	Ratio    float64                    // retries earned by each success. 0: 0.1; negative or NaN: none
 	Burst    int                        // tokens at the start, and the least capacity. 0: 20; negative: none
 	Window   time.Duration              // capacity for the tokens earned in this time at the fleet's rate. 0: 20s; negative: none

@@ -2,7 +2,6 @@ package redisbudget
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -61,7 +60,7 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 // call makes the call that is due. It runs in the timer's goroutine.
 func (a *account) call() {
 	if sent, ok := a.beginDue(); ok {
-		a.perform(context.Background(), sent, a.b.report)
+		a.b.send(&call{a: a, ctx: context.Background(), sent: sent})
 	}
 }
 
@@ -100,36 +99,27 @@ func (a *account) begin(now time.Time) (sent unreported) {
 	return sent
 }
 
-// perform makes a call that has begun, and then calls done. The call ends even if one of the
-// client's hooks panics or calls runtime.Goexit.
-func (a *account) perform(ctx context.Context, sent unreported, done func(error)) {
-	var got answer
-	err := errors.New("the client did not return")
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("the client panicked: %v", v)
-		}
-		a.end(sent, got, err)
-		done(failure(err, got))
-	}()
-	got, err = a.s.send(ctx, a.b.Client, a.key, sent)
-}
-
-// end books the result of a call.
-func (a *account) end(sent unreported, got answer, err error) {
+// end books the result of a call. It returns an error if the call took so long that the own
+// bucket has decided meanwhile.
+func (a *account) end(c *call) (slow error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	if err != nil {
-		a.keepForLater(sent, err, now)
-	} else {
-		a.see(got)
+	if took := now.Sub(a.began); took > a.s.patience && a.view.known { // a first call may have to dial
+		slow = fmt.Errorf("%w: an answer took %v, and the process decides alone after %v",
+			ErrSlow, took.Round(time.Millisecond), a.s.patience)
 	}
-	a.failing = err != nil
+	if c.err != nil {
+		a.keepForLater(c, now)
+	} else {
+		a.see(c.got)
+	}
+	a.failing = c.err != nil
 	close(a.calling)
 	a.calling = nil
 	a.arm(now)
+	return slow
 }
 
 // see makes the view from an answer, and from what has happened here since the answer's call
@@ -143,8 +133,9 @@ func (a *account) see(got answer) {
 // keepForLater keeps the amounts that a failed call did not report. If the server may have
 // booked the call anyway, deposits and refunds are not reported a second time. Either would
 // grant tokens that were not earned.
-func (a *account) keepForLater(sent unreported, err error, now time.Time) {
-	if !unbooked(err) {
+func (a *account) keepForLater(c *call, now time.Time) {
+	sent := c.sent
+	if !c.unbooked() {
 		sent.deposits = 0
 		sent.withdrawals = max(sent.withdrawals, 0)
 	}
@@ -190,5 +181,5 @@ func (a *account) reportRest(ctx context.Context, done func(error)) {
 	}
 	sent := a.begin(time.Now())
 	a.mu.Unlock()
-	a.perform(ctx, sent, done)
+	a.b.send(&call{a: a, ctx: ctx, sent: sent, done: done})
 }

@@ -44,6 +44,7 @@ type engine struct {
 	mute   atomic.Bool  // answers are lost, and their connections with them
 	refuse atomic.Bool  // each call of the script is answered with an error
 	delay  atomic.Int64 // before a call of the script, in nanoseconds: no answer comes while a test is busy
+	trip   atomic.Int64 // from a command to its answer on connections from now on, in nanoseconds
 	full   atomic.Bool  // each call of the script is answered with 20 tokens, which takes less time
 }
 
@@ -127,7 +128,13 @@ func (e *engine) client(t testing.TB) *redis.Client {
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 			}
 			c, err := e.Dial()
-			return &conn{Conn: c, e: e}, err
+			if err != nil {
+				return nil, err
+			}
+			if trip := time.Duration(e.trip.Load()); trip > 0 {
+				c = distant(c, trip)
+			}
+			return &conn{Conn: c, e: e}, nil
 		},
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -157,6 +164,41 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, err
+}
+
+// distant returns a connection whose answers arrive a trip after their commands, however many
+// there are.
+func distant(pipe net.Conn, trip time.Duration) net.Conn {
+	near, far := net.Pipe()
+	go forward(pipe, far, 0)
+	go forward(far, pipe, trip)
+	return near
+}
+
+// forward copies what is sent, which arrives later. As on a network, nobody waits until it is
+// read.
+func forward(to, from net.Conn, delay time.Duration) {
+	type packet struct {
+		data    []byte
+		arrives time.Time
+	}
+	packets := make(chan packet, 10_000)
+	go func() {
+		defer close(packets)
+		for {
+			data := make([]byte, 4096)
+			n, err := from.Read(data)
+			if err != nil {
+				return
+			}
+			packets <- packet{data[:n], time.Now().Add(delay)}
+		}
+	}()
+	for p := range packets {
+		time.Sleep(time.Until(p.arrives))
+		_, _ = to.Write(p.data)
+	}
+	_ = to.Close()
 }
 
 // decayed returns what is left of an amount after a time.

@@ -115,7 +115,8 @@ type Bucket struct {
 	swept  time.Time  // when makeRoom last looked through accounts; guarded by mu
 	closed bool       // guarded by mu
 
-	hook hook
+	lanes lanes
+	hook  hook
 }
 
 // Withdraw takes a token, or reports false if there is less than one token.

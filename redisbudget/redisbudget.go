@@ -43,7 +43,8 @@
 // Burst. Use an instance without an eviction policy, or with a policy that spares keys in use.
 //
 // With the default Prefix, the following rule of an access control list is enough. A client of
-// a Cluster also needs +cluster|slots.
+// a Cluster also needs +cluster|slots, and +command: without it, go-redis asks for the commands
+// before each call, and logs that it may not.
 //
 //	ACL SETUSER retries on >password ~retryhttp:* +evalsha +eval +hmget +hset +pexpire +time
 //

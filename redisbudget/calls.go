@@ -22,7 +22,7 @@ func (a *account) arm(now time.Time) {
 	if !ok {
 		return
 	}
-	a.due.Store(a.asked || a.unreported.any())
+	a.due.Store(a.asked() || a.unreported.any())
 	if wait := max(at.Sub(now), 0); a.timer == nil {
 		a.timer = time.AfterFunc(wait, a.call)
 	} else {
@@ -40,11 +40,11 @@ func (a *account) stopTimer() {
 func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	sinceCall := now.Sub(a.began)
 	switch {
+	case a.refused && now.Sub(a.brought) >= a.s.interval:
+		return now, true
 	case a.granted && !a.failing:
 		return a.pace.next(now, a.s.interval), true
-	case a.asked && now.Sub(a.brought) >= a.s.interval:
-		return now, true
-	case a.asked, a.unreported.any():
+	case a.asked(), a.unreported.any():
 		if sinceCall >= a.s.interval {
 			return now, true
 		}
@@ -84,16 +84,15 @@ func (a *account) beginDue() (sent unreported, ok bool) {
 // begin takes the amounts to report. The caller holds the lock and has folded the deposits.
 func (a *account) begin(now time.Time) (sent unreported) {
 	sent, a.unreported = a.unreported, unreported{}
-	switch {
+	switch early := now.Sub(a.began) < a.s.interval; {
+	case early && a.refused && now.Sub(a.brought) >= a.s.interval:
+		a.brought = now
 	case a.granted:
 		a.pace.take(now, a.s.interval)
-	case now.Sub(a.began) < a.s.interval:
-		a.brought = now
 	}
-	a.granted = false
+	a.granted, a.refused = false, false
 	a.began = now
 	a.spread = time.Duration(rand.Int64N(int64(a.s.interval/5) + 1))
-	a.asked = false
 	a.calling = make(chan struct{})
 	a.due.Store(true)
 	return sent
@@ -155,7 +154,7 @@ func (a *account) close() bool {
 	defer a.mu.Unlock()
 	a.fold(time.Now())
 	a.silence()
-	a.asked = false
+	a.granted, a.refused = false, false
 	a.stopTimer()
 	return a.calling != nil || a.unreported.any()
 }

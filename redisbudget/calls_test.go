@@ -225,6 +225,33 @@ func TestDepositDuringACallIsReported(t *testing.T) {
 	})
 }
 
+func TestAnyIntervalGrantsTheBalanceOnce(t *testing.T) {
+	for _, interval := range []time.Duration{1, 19, time.Microsecond, time.Millisecond, time.Hour, math.MaxInt64} {
+		t.Run(interval.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				b, req := &redisbudget.Bucket{Client: e.client(t), Interval: interval, Burst: 50}, get(t, host)
+				e.delay.Store(int64(time.Millisecond)) // or an Interval of 1 ns would not end
+				b.Deposit(req)
+				time.Sleep(10 * time.Millisecond)
+				times := e.callTimes()
+				granted := 0
+				for range 100 {
+					if b.Withdraw(req) {
+						granted++
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				assert.Equal(t, 50, granted)
+				if interval >= time.Hour {
+					assert.Len(t, times(), 4+1, "four at once, and one for what is refused")
+				}
+				require.NoError(t, b.Close())
+				assert.InDelta(t, 0, e.stored(t, "tokens"), 1e-6)
+			})
+		})
+	}
+}
+
 func TestEndlessIntervalIsNoBusyLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Interval: math.MaxInt64}, get(t, host)

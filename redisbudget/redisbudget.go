@@ -34,6 +34,10 @@
 // the process continues until the unreported amounts have faded, with the Window as time
 // constant.
 //
+// Calls of many keys go together in pipelines. For each server, at most eight calls or pipelines
+// are under way at a time, so go-redis's default PoolSize of ten per CPU has room for them. If
+// you set PoolSize, or share the Client with other users, leave room for eight connections.
+//
 // # Setting up Redis
 //
 // Redis 5 or later, Valkey, and Redis Cluster work. Each balance is a hash with the fields
@@ -56,7 +60,8 @@
 // # What to monitor
 //
 // Count the calls of OnError. After a failed call, the process decides alone until the next
-// answer. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
+// answer. An error that matches [ErrSlow] is no failure: the process decided alone for a part of
+// the call. If there are many, use a nearer Redis, a larger PoolSize or a longer Interval. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
 // tokens shows the balance. The balance is negative after the fleet has spent more than it
 // had. go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
@@ -98,7 +103,8 @@ type Bucket struct {
 	Interval time.Duration              // time between the regular calls of a process in use. 0 or less: 1s
 	Key      func(*http.Request) string // the balance that a request draws on. nil: one per URL.Host
 
-	// OnError, if not nil, is called after a call that failed, or that could not set the expiry.
+	// OnError, if not nil, is called after a call that failed, that could not set the expiry, or
+	// whose answer came late, see ErrSlow.
 	// It is called at most once per Interval and never concurrently. It runs in the background,
 	// so it may block. Its panic is dropped. The error wraps the Client's error, if there is one.
 	// Its text contains neither a password nor a key, unless a hook of the Client adds one.

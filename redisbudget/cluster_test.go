@@ -222,9 +222,16 @@ func TestCallsOfAPipelineFollowTheirSlots(t *testing.T) {
 		}
 		moved++
 		slot := from.do(t, "CLUSTER", "KEYSLOT", balance(req.URL.Host))
-		from.do(t, "DEL", balance(req.URL.Host))
-		for _, s := range []*redisServer{to, from, c.nodes[0], c.nodes[1]} {
-			s.do(t, "CLUSTER", "SETSLOT", slot, "NODE", to.do(t, "CLUSTER", "MYID"))
+		id := to.do(t, "CLUSTER", "MYID")
+		to.do(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+		_, err := from.admin.TxPipelined(t.Context(), func(p redis.Pipeliner) error { // or a call comes between
+			p.Del(t.Context(), balance(req.URL.Host))
+			p.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id)
+			return nil
+		})
+		require.NoError(t, err)
+		for _, s := range c.nodes[:2] {
+			s.do(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
 		}
 	}
 	require.Greater(t, moved, 2*atOnce)

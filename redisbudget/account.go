@@ -35,9 +35,11 @@ type account struct {
 	timer   *time.Timer   // nil before a call was first scheduled
 	calling chan struct{} // closed when the call under way has ended; nil if there is none
 	failing bool          // the last call failed
-	asked   bool          // a Withdraw came after the last call began
+	granted bool          // a Withdraw was granted after the last call began, and the calls do not fail
+	refused bool          // another Withdraw came after the last call began
 	began   time.Time     // when the last call began
-	brought time.Time     // when the last call that was brought forward began
+	brought time.Time     // when the last call that a refused Withdraw brought forward began
+	pace    pace          // of the calls that granted Withdraws bring forward
 	spread  time.Duration // the delay of the next regular call, so that processes spread
 }
 
@@ -99,13 +101,19 @@ func (a *account) update(f func(*account, time.Time)) bool {
 }
 
 func (a *account) withdraw(now time.Time) bool {
-	a.asked = !a.silent
-	if a.balance(now) < 1 {
-		return false
+	granted := a.balance(now) >= 1
+	if granted {
+		a.take(1)
 	}
-	a.take(1)
-	return true
+	if !a.silent {
+		a.granted = a.granted || granted && !a.failing
+		a.refused = a.refused || !granted || a.failing
+	}
+	return granted
 }
+
+// asked reports whether a Withdraw came after the last call began.
+func (a *account) asked() bool { return a.granted || a.refused }
 
 func (a *account) refund(time.Time) { a.take(-1) }
 
@@ -146,7 +154,7 @@ func (a *account) drop(now time.Time) bool {
 	defer a.mu.Unlock()
 	due := a.due.Swap(false) // a deposit from here on waits for the lock, and is not lost
 	a.fold(now)
-	if a.calling != nil || a.unreported.any() || a.asked || now.Sub(a.used) < a.s.retire {
+	if a.calling != nil || a.unreported.any() || a.asked() || now.Sub(a.used) < a.s.retire {
 		a.due.Store(due)
 		return false
 	}

@@ -43,20 +43,19 @@ func TestTheDocumentedAccessControlIsEnough(t *testing.T) {
 	near.Deposit(req)
 	eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
 	spend(t, near, req, 19, far)
+	sharing(t, near, 30) // in pipelines too
 	require.Positive(t, s.admin.PTTL(t.Context(), balance(host)).Val(), "the balance expires")
 }
 
-// A client of a Cluster asks where the slots are.
-func TestOnAClusterTheClientNeedsOneRuleMore(t *testing.T) {
+// A client of a Cluster asks where the slots are, and which commands there are.
+func TestOnAClusterTheClientNeedsTwoRulesMore(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	for _, s := range c.nodes {
-		allow(t, s, append(slices.Clone(rules), "+cluster|slots")...)
+		allow(t, s, append(slices.Clone(rules), "+cluster|slots", "+command")...)
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs(), Username: "retries", Password: secret})
-	b, req := fleetMember(t, client), get(t, host)
-	b.Deposit(req)
-	eventually(t, func() bool { return b.Tokens(req) == 20 }, "an answer")
+	sharing(t, fleetMember(t, client), 30) // in pipelines too
 }
 
 func TestEachCommandOfTheDocumentedAccessControlIsNeeded(t *testing.T) {

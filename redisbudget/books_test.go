@@ -25,12 +25,12 @@ func TestFailedCallIsReportedAgainAsFarAsThatIsSafe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
 				b, req := &redisbudget.Bucket{Client: e.client(t), Window: 1000 * time.Hour, Burst: 100}, get(t, host)
-				noCallForAnInterval(b, req)
+				noCallAtOnce(b, req)
 				failure.set(e, true)
 				calls := e.record()
 				deposit(b, req, 3)
 				require.Equal(t, 2, granted(b, req, 2))
-				time.Sleep(interval + spread)
+				time.Sleep(pause)
 				require.Len(t, calls(), 1, "sent once")
 				require.Equal(t, []float64{3, 2}, []float64{calls()[0].deposits, calls()[0].withdrawals})
 				failure.set(e, false)
@@ -136,7 +136,7 @@ func TestServerIsAskedAgainAfterAllHasFaded(t *testing.T) {
 		require.Zero(t, b.Tokens(req), "the own bucket decides")
 		e.refuse.Store(false)
 		time.Sleep(3 * window)
-		assert.Equal(t, 1.0, b.Tokens(req), "an old view does")
+		assert.GreaterOrEqual(t, b.Tokens(req), 1.0, "a view does, which may be old")
 	})
 }
 

@@ -2,7 +2,6 @@ package redisbudget
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -23,7 +22,7 @@ func (a *account) arm(now time.Time) {
 	if !ok {
 		return
 	}
-	a.due.Store(a.asked || a.unreported.any())
+	a.due.Store(a.asked() || a.unreported.any())
 	if wait := max(at.Sub(now), 0); a.timer == nil {
 		a.timer = time.AfterFunc(wait, a.call)
 	} else {
@@ -41,9 +40,11 @@ func (a *account) stopTimer() {
 func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	sinceCall := now.Sub(a.began)
 	switch {
-	case a.asked && now.Sub(a.brought) >= a.s.interval:
+	case a.refused && now.Sub(a.brought) >= a.s.interval:
 		return now, true
-	case a.asked, a.unreported.any():
+	case a.granted && !a.failing:
+		return a.pace.next(now, a.s.interval), true
+	case a.asked(), a.unreported.any():
 		if sinceCall >= a.s.interval {
 			return now, true
 		}
@@ -59,7 +60,7 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 // call makes the call that is due. It runs in the timer's goroutine.
 func (a *account) call() {
 	if sent, ok := a.beginDue(); ok {
-		a.perform(context.Background(), sent, a.b.report)
+		a.b.send(&call{a: a, ctx: context.Background(), sent: sent})
 	}
 }
 
@@ -83,47 +84,41 @@ func (a *account) beginDue() (sent unreported, ok bool) {
 // begin takes the amounts to report. The caller holds the lock and has folded the deposits.
 func (a *account) begin(now time.Time) (sent unreported) {
 	sent, a.unreported = a.unreported, unreported{}
-	if now.Sub(a.began) < a.s.interval {
+	switch early := now.Sub(a.began) < a.s.interval; {
+	case early && a.refused && now.Sub(a.brought) >= a.s.interval:
 		a.brought = now
+	case a.granted:
+		a.pace.take(now, a.s.interval)
 	}
+	a.granted, a.refused = false, false
 	a.began = now
 	a.spread = time.Duration(rand.Int64N(int64(a.s.interval/5) + 1))
-	a.asked = false
 	a.calling = make(chan struct{})
 	a.due.Store(true)
 	return sent
 }
 
-// perform makes a call that has begun, and then calls done. The call ends even if one of the
-// client's hooks panics or calls runtime.Goexit.
-func (a *account) perform(ctx context.Context, sent unreported, done func(error)) {
-	var got answer
-	err := errors.New("the client did not return")
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("the client panicked: %v", v)
-		}
-		a.end(sent, got, err)
-		done(failure(err, got))
-	}()
-	got, err = a.s.send(ctx, a.b.Client, a.key, sent)
-}
-
-// end books the result of a call.
-func (a *account) end(sent unreported, got answer, err error) {
+// end books the result of a call. It returns an error if the call took so long that the own
+// bucket has decided meanwhile.
+func (a *account) end(c *call) (slow error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	if err != nil {
-		a.keepForLater(sent, err, now)
-	} else {
-		a.see(got)
+	if took := now.Sub(a.began); took > a.s.patience && a.view.known { // a first call may have to dial
+		slow = fmt.Errorf("%w: an answer took %v, and the process decides alone after %v",
+			ErrSlow, took.Round(time.Millisecond), a.s.patience)
 	}
-	a.failing = err != nil
+	if c.err != nil {
+		a.keepForLater(c, now)
+	} else {
+		a.see(c.got)
+	}
+	a.failing = c.err != nil
 	close(a.calling)
 	a.calling = nil
 	a.arm(now)
+	return slow
 }
 
 // see makes the view from an answer, and from what has happened here since the answer's call
@@ -137,8 +132,9 @@ func (a *account) see(got answer) {
 // keepForLater keeps the amounts that a failed call did not report. If the server may have
 // booked the call anyway, deposits and refunds are not reported a second time. Either would
 // grant tokens that were not earned.
-func (a *account) keepForLater(sent unreported, err error, now time.Time) {
-	if !unbooked(err) {
+func (a *account) keepForLater(c *call, now time.Time) {
+	sent := c.sent
+	if !c.unbooked() {
 		sent.deposits = 0
 		sent.withdrawals = max(sent.withdrawals, 0)
 	}
@@ -158,7 +154,7 @@ func (a *account) close() bool {
 	defer a.mu.Unlock()
 	a.fold(time.Now())
 	a.silence()
-	a.asked = false
+	a.granted, a.refused = false, false
 	a.stopTimer()
 	return a.calling != nil || a.unreported.any()
 }
@@ -184,5 +180,5 @@ func (a *account) reportRest(ctx context.Context, done func(error)) {
 	}
 	sent := a.begin(time.Now())
 	a.mu.Unlock()
-	a.perform(ctx, sent, done)
+	a.b.send(&call{a: a, ctx: ctx, sent: sent, done: done})
 }

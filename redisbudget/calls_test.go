@@ -94,60 +94,99 @@ func TestDepositAfterARestIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-func TestWithdrawBringsACallForwardOncePerInterval(t *testing.T) {
-	for _, grants := range []bool{true, false} {
-		t.Run(fmt.Sprint("granted ", grants), func(t *testing.T) {
+func TestRefusedWithdrawBringsACallForwardOncePerInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: -1}, get(t, host)
+		b.Deposit(req)
+		synctest.Wait()
+		times := e.callTimes()
+		for range 3 {
+			time.Sleep(100 * time.Millisecond)
+			require.False(t, b.Withdraw(req))
+		}
+		synctest.Wait()
+		require.Equal(t, []time.Duration{100 * time.Millisecond}, times(), "at once, and once")
+		time.Sleep(interval)
+		require.Len(t, times(), 2)
+		assert.GreaterOrEqual(t, times()[1], 100*time.Millisecond+interval)
+		assert.LessOrEqual(t, times()[1], 100*time.Millisecond+interval+spread)
+		b.Withdraw(req)
+		synctest.Wait()
+		assert.Len(t, times(), 3, "a further Interval has begun")
+	})
+}
+
+// A process reports what the view has granted, before it spends the view for an Interval.
+func TestGrantedWithdrawBringsACallForward(t *testing.T) {
+	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {
+		t.Run(interval.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
-				b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
-				if !grants {
-					b.Burst = -1
-				}
+				b, req := &redisbudget.Bucket{Client: e.client(t), Interval: interval, Burst: 1000}, get(t, host)
 				b.Deposit(req)
 				synctest.Wait()
-				times := e.callTimes()
-				for range 3 {
-					time.Sleep(100 * time.Millisecond)
-					require.Equal(t, grants, b.Withdraw(req))
+				calls := e.record()
+				for range 7 {
+					require.True(t, b.Withdraw(req))
+					synctest.Wait()
 				}
+				pause := interval / 20
+				time.Sleep(10 * pause)
+				var at []time.Duration
+				withdrawals := 0.0
+				for _, c := range calls() {
+					at = append(at, c.at)
+					withdrawals += c.withdrawals
+				}
+				assert.Equal(t, []time.Duration{0, 0, 0, 0, pause}, at, "four at once")
+				assert.Equal(t, 7.0, withdrawals)
+				require.True(t, b.Withdraw(req))
 				synctest.Wait()
-				require.Equal(t, []time.Duration{100 * time.Millisecond}, times(), "at once, and once")
-				time.Sleep(interval)
-				require.Len(t, times(), 2)
-				assert.GreaterOrEqual(t, times()[1], 100*time.Millisecond+interval)
-				assert.LessOrEqual(t, times()[1], 100*time.Millisecond+interval+spread)
-				b.Withdraw(req)
-				synctest.Wait()
-				assert.Len(t, times(), 3, "a further Interval has begun")
+				assert.Equal(t, 10*pause, calls()[5].at, "at once after a pause")
 			})
 		})
 	}
 }
 
-func TestAtMostTwoCallsInAnInterval(t *testing.T) {
-	for seed := range uint64(5) {
-		inBubble(t, func(t *testing.T, e *engine) {
-			rng := rand.New(rand.NewPCG(seed, 1))
-			b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
-			b.Deposit(req)
-			synctest.Wait()
-			times := e.callTimes()
-			for range 2000 {
-				time.Sleep(time.Duration(rng.ExpFloat64() * float64(100*time.Millisecond)))
-				switch rng.IntN(10) {
-				case 0:
-					b.Withdraw(req)
-				case 1:
-					b.Refund(req)
-				default:
+func TestCallsAreAsFewAsGrantedRetriesAndTwoInAnInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		burst int
+		most  int // calls in an Interval
+	}{
+		"nothing is granted": {-1, 2},
+		"all is granted":     {1e6, 4 + 20 + 2},
+	} {
+		for seed := range uint64(5) {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, e *engine) {
+					rng := rand.New(rand.NewPCG(seed, 1))
+					b, req := &redisbudget.Bucket{Client: e.client(t), Burst: c.burst, Ratio: -1}, get(t, host)
 					b.Deposit(req)
-				}
-			}
-			calls := times()
-			require.Greater(t, len(calls), 200)
-			for i := range calls[2:] {
-				require.GreaterOrEqual(t, calls[i+2]-calls[i], interval)
-			}
-		})
+					synctest.Wait()
+					times := e.callTimes()
+					start, granted := time.Now(), 0
+					mean := time.Duration(1+seed*seed*seed) * time.Millisecond
+					for range 2000 {
+						time.Sleep(time.Duration(rng.ExpFloat64() * float64(mean)))
+						switch rng.IntN(10) {
+						case 0, 1, 2:
+							if b.Withdraw(req) {
+								granted++
+							}
+						case 3:
+							b.Refund(req)
+						default:
+							b.Deposit(req)
+						}
+					}
+					calls, intervals := times(), int(time.Since(start)/interval)+1
+					assert.GreaterOrEqual(t, len(calls), intervals*4/5)
+					assert.LessOrEqual(t, len(calls), 2*intervals+granted)
+					for i := range calls[min(c.most, len(calls)):] {
+						require.GreaterOrEqual(t, calls[i+c.most]-calls[i], interval)
+					}
+				})
+			})
+		}
 	}
 }
 
@@ -184,6 +223,33 @@ func TestDepositDuringACallIsReported(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		assert.InDelta(t, 1500, e.stored(t, "tokens"), 5, "less what the capacity has faded in seconds of an hour")
 	})
+}
+
+func TestAnyIntervalGrantsTheBalanceOnce(t *testing.T) {
+	for _, interval := range []time.Duration{1, 19, time.Microsecond, time.Millisecond, time.Hour, math.MaxInt64} {
+		t.Run(interval.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				b, req := &redisbudget.Bucket{Client: e.client(t), Interval: interval, Burst: 50}, get(t, host)
+				e.delay.Store(int64(time.Millisecond)) // or an Interval of 1 ns would not end
+				b.Deposit(req)
+				time.Sleep(10 * time.Millisecond)
+				times := e.callTimes()
+				granted := 0
+				for range 100 {
+					if b.Withdraw(req) {
+						granted++
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				assert.Equal(t, 50, granted)
+				if interval >= time.Hour {
+					assert.Len(t, times(), 4+1, "four at once, and one for what is refused")
+				}
+				require.NoError(t, b.Close())
+				assert.InDelta(t, 0, e.stored(t, "tokens"), 1e-6)
+			})
+		})
+	}
 }
 
 func TestEndlessIntervalIsNoBusyLoop(t *testing.T) {

@@ -4,8 +4,12 @@ package redisbudget_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -155,4 +159,91 @@ func TestASlotThatMovesTakesItsBalanceAlong(t *testing.T) {
 	spend(t, near, req, 15, far)
 	spend(t, far, req, 14, near)
 	require.Equal(t, 14.0, to.tokens(t, host), "the slot has moved")
+}
+
+// sharing returns requests to hosts for which the shared balance decides.
+func sharing(t *testing.T, b *redisbudget.Bucket, n int) []*http.Request {
+	t.Helper()
+	reqs := hosts(t, n)
+	for _, req := range reqs {
+		b.Deposit(req)
+	}
+	for _, req := range reqs {
+		eventually(t, func() bool { return b.Tokens(req) == 20 }, "an answer")
+	}
+	return reqs
+}
+
+func TestStalledNodeOfAClusterHoldsUpNoCallToTheOthers(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs(), ReadTimeout: 2 * forever})
+	b := fleetMember(t, client)
+	reqs := sharing(t, b, 100)
+	owners := map[*http.Request]*redisServer{}
+	for _, req := range reqs {
+		owners[req], _ = c.owner(t, req.URL.Host)
+	}
+	stalled := c.nodes[1]
+	stalled.signal(t, syscall.SIGSTOP)
+	resume := sync.OnceFunc(func() { stalled.signal(t, syscall.SIGCONT) })
+	defer resume()
+	for _, req := range reqs {
+		require.True(t, b.Withdraw(req))
+	}
+	time.Sleep(2 * shortInterval) // a process waits half an Interval for an answer, and decides alone then
+	waiting := 0
+	for _, req := range reqs {
+		if owners[req] == stalled {
+			waiting++
+		} else {
+			answered := func() bool { b.Deposit(req); return b.Tokens(req) == 19 }
+			eventually(t, answered, "the shared balance decides")
+		}
+	}
+	require.Greater(t, waiting, 2*atOnce)
+	resume()
+	for _, req := range reqs {
+		eventually(t, func() bool { return owners[req].tokens(t, req.URL.Host) == 19 }, "it is booked")
+	}
+}
+
+func TestCallsOfAPipelineFollowTheirSlots(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	b := c.process(t)
+	reqs := sharing(t, b, 60)
+	to := c.nodes[2]
+	moved := 0
+	for _, req := range reqs {
+		from, _ := c.owner(t, req.URL.Host)
+		if from == to {
+			continue
+		}
+		moved++
+		slot := from.do(t, "CLUSTER", "KEYSLOT", balance(req.URL.Host))
+		id := to.do(t, "CLUSTER", "MYID")
+		to.do(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+		_, err := from.admin.TxPipelined(t.Context(), func(p redis.Pipeliner) error { // or a call comes between
+			p.Del(t.Context(), balance(req.URL.Host))
+			p.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id)
+			return nil
+		})
+		require.NoError(t, err)
+		for _, s := range c.nodes[:2] {
+			s.do(t, "CLUSTER", "SETSLOT", slot, "NODE", id)
+		}
+	}
+	require.Greater(t, moved, 2*atOnce)
+	for _, req := range reqs {
+		require.True(t, b.Withdraw(req))
+	}
+	for _, req := range reqs {
+		booked := func() bool {
+			b.Deposit(req)
+			tokens, err := to.admin.HGet(t.Context(), balance(req.URL.Host), "tokens").Float64()
+			return err == nil && tokens == 19
+		}
+		eventually(t, booked, "it is booked, once")
+	}
 }

@@ -95,7 +95,7 @@ func TestSettingsThatDifferDisagreeAboutCapacityAlone(t *testing.T) {
 			})
 			require.LessOrEqual(t, math.Abs(f.balance(t)), max(40, 0.3*40*5, 0.05*40*60), "the largest capacity")
 		}
-		bound := 20 + 20*float64((interval+roundTrip)/request+1)
+		bound := 20 + 20*unheard(request)
 		t.Logf("granted %.0f, earned %.0f, bound %.0f", granted, earned, bound)
 		assert.LessOrEqual(t, granted, earned+bound)
 		assert.Greater(t, granted, 10.0, "the smallest capacity does not stop it")

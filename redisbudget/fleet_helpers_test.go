@@ -57,12 +57,15 @@ func (f *fleet) balance(t *testing.T) float64 {
 }
 
 // beyond is how much a fleet may be granted beyond its balance: each process what it
-// withdraws within an Interval and a round trip, and at most its view.
+// withdraws within a round trip and a pause between its calls, and at most its view.
 func (f *fleet) beyond(every time.Duration) float64 {
-	withdrawals := float64((interval+roundTrip)/every + 1)
 	sum := 0.0
 	for _, b := range f.processes {
-		sum += min(b.Tokens(f.req), withdrawals)
+		sum += min(b.Tokens(f.req), unheard(every))
 	}
 	return sum
 }
+
+// unheard is how much a process that withdraws once in a time is granted at most before it
+// hears what the others were granted.
+func unheard(every time.Duration) float64 { return float64((pause+roundTrip)/every + 1) }

@@ -31,6 +31,7 @@ const (
 
 	interval = time.Second            // the default
 	spread   = 200 * time.Millisecond // by how much a regular call may be later
+	pause    = interval / 20          // between calls that granted retries bring forward, after four
 	window   = 20 * time.Second       // the default
 	rest     = 7 * time.Second        // after a use, no call is made in the Interval before and after this time
 )
@@ -43,6 +44,7 @@ type engine struct {
 	mute   atomic.Bool  // answers are lost, and their connections with them
 	refuse atomic.Bool  // each call of the script is answered with an error
 	delay  atomic.Int64 // before a call of the script, in nanoseconds: no answer comes while a test is busy
+	trip   atomic.Int64 // from a command to its answer on connections from now on, in nanoseconds
 	full   atomic.Bool  // each call of the script is answered with 20 tokens, which takes less time
 }
 
@@ -126,7 +128,13 @@ func (e *engine) client(t testing.TB) *redis.Client {
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 			}
 			c, err := e.Dial()
-			return &conn{Conn: c, e: e}, err
+			if err != nil {
+				return nil, err
+			}
+			if trip := time.Duration(e.trip.Load()); trip > 0 {
+				c = distant(c, trip)
+			}
+			return &conn{Conn: c, e: e}, nil
 		},
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -156,6 +164,41 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, err
+}
+
+// distant returns a connection whose answers arrive a trip after their commands, however many
+// there are.
+func distant(pipe net.Conn, trip time.Duration) net.Conn {
+	near, far := net.Pipe()
+	go forward(pipe, far, 0)
+	go forward(far, pipe, trip)
+	return near
+}
+
+// forward copies what is sent, which arrives later. As on a network, nobody waits until it is
+// read.
+func forward(to, from net.Conn, delay time.Duration) {
+	type packet struct {
+		data    []byte
+		arrives time.Time
+	}
+	packets := make(chan packet, 10_000)
+	go func() {
+		defer close(packets)
+		for {
+			data := make([]byte, 4096)
+			n, err := from.Read(data)
+			if err != nil {
+				return
+			}
+			packets <- packet{data[:n], time.Now().Add(delay)}
+		}
+	}()
+	for p := range packets {
+		time.Sleep(time.Until(p.arrives))
+		_, _ = to.Write(p.data)
+	}
+	_ = to.Close()
 }
 
 // decayed returns what is left of an amount after a time.
@@ -211,13 +254,15 @@ func deposit(b *redisbudget.Bucket, req *http.Request, n int) {
 	}
 }
 
-// noCallForAnInterval uses up what brings calls forward, so that what is done next is
-// reported in one call.
-func noCallForAnInterval(b *redisbudget.Bucket, req *http.Request) {
+// noCallAtOnce uses up what brings calls forward at once, so that what is done next at one
+// time is reported in one call, a pause later at most.
+func noCallAtOnce(b *redisbudget.Bucket, req *http.Request) {
 	b.Deposit(req)
 	synctest.Wait()
-	b.Withdraw(req)
-	synctest.Wait()
+	for range 4 {
+		b.Withdraw(req)
+		synctest.Wait()
+	}
 }
 
 // granted counts the withdrawals that are granted of n.

@@ -53,6 +53,29 @@ func TestKeyAndPrefixNameTheBalance(t *testing.T) {
 	})
 }
 
+// A Cluster hashes what stands between the first brace and the next one that closes.
+func TestPrefixDoesNotChangeTheHashTag(t *testing.T) {
+	for prefix, stored := range map[string]string{
+		"{shop}":  "%7Bshop}",
+		"a{b":     "a%7Bb",
+		"}{":      "}%7B",
+		"a}":      "a}",
+		"%7Bshop": "%7Bshop",
+	} {
+		t.Run(prefix, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				b := &redisbudget.Bucket{Client: e.client(t), Prefix: prefix}
+				b.Deposit(get(t, host))
+				require.NoError(t, b.Close())
+				key := stored + ":{" + host + "}"
+				assert.True(t, e.Exists(key))
+				_, tag, _ := strings.Cut(key, "{")
+				assert.Equal(t, host+"}", tag)
+			})
+		})
+	}
+}
+
 func TestAnyTextIsAKey(t *testing.T) {
 	keys := []string{"", " ", "a\r\nb", "\x00", "\xff\xfe", "{", "}", "}{", "a}b{c", strings.Repeat("a", 1<<20)}
 	inBubble(t, func(t *testing.T, e *engine) {

@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+// ErrSlow is matched by the errors of calls whose answer came so late that the process had begun
+// to decide alone, which it does after 50 ms, or after an Interval's 20th if that is longer. The
+// answer was booked all the same.
+var ErrSlow = errors.New("redisbudget: Redis answers slowly")
+
 // failure returns the error for OnError and Close.
 func failure(err error, got answer) error {
 	switch {

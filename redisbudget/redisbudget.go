@@ -23,25 +23,32 @@
 //
 // # How it works
 //
-// Redis holds one balance per key. A process reports its successes and its retries once per
-// Interval, and receives the balance. Between two answers, the process spends from its own
+// Redis holds one balance per key. A process reports its successes once per Interval and its
+// retries at once, and receives the balance. Between two answers, the process spends from its own
 // view of the balance. No request waits for Redis. While Redis does not answer, a bucket in
 // memory with a Burst of 1 decides. The shared balance decides again after the next answer.
 //
-// A process makes at most two calls in an Interval for each key. An idle process asks less and
-// less often, and stops after ten Windows or Intervals, whichever is longer. While calls fail,
+// For each key, a process makes at most two calls in an Interval, and one more for each retry
+// that the balance grants: four at once, and then 20 in an Interval. An idle process asks less
+// and less often, and stops after ten Windows or Intervals, whichever is longer. While calls fail,
 // the process continues until the unreported amounts have faded, with the Window as time
 // constant.
+//
+// Calls of many keys go together in pipelines. For each server, at most eight calls or pipelines
+// are under way at a time, so go-redis's default PoolSize of ten per CPU has room for them. If
+// you set PoolSize, or share the Client with other users, leave room for eight connections.
 //
 // # Setting up Redis
 //
 // Redis 5 or later, Valkey, and Redis Cluster work. Each balance is a hash with the fields
-// tokens, rate and at, under the key Prefix:{key}. The hash expires when it is unused for ten
+// tokens, rate and at, under the key Prefix:{key}. The braces make the key of the request the
+// hash tag, so a { in the Prefix is written as %7B. The hash expires when it is unused for ten
 // Windows or Intervals. The balance needs no persistence: a balance that is lost starts at
 // Burst. Use an instance without an eviction policy, or with a policy that spares keys in use.
 //
 // With the default Prefix, the following rule of an access control list is enough. A client of
-// a Cluster also needs +cluster|slots.
+// a Cluster also needs +cluster|slots, and +command: without it, go-redis asks for the commands
+// before each call, and logs that it may not.
 //
 //	ACL SETUSER retries on >password ~retryhttp:* +evalsha +eval +hmget +hset +pexpire +time
 //
@@ -53,7 +60,8 @@
 // # What to monitor
 //
 // Count the calls of OnError. After a failed call, the process decides alone until the next
-// answer. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
+// answer. An error that matches [ErrSlow] is no failure: the process decided alone for a part of
+// the call. If there are many, use a nearer Redis, a larger PoolSize or a longer Interval. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
 // tokens shows the balance. The balance is negative after the fleet has spent more than it
 // had. go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
@@ -83,18 +91,20 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // settings of its process.
 //
 // A process learns of other processes' retries with its next answer. Until then it may spend
-// the balance that it last knew, so the fleet may overspend. The debt is booked, up to the
-// capacity, and the fleet must earn it before its next retry.
+// the balance that it last knew, so the fleet may overspend: in a storm by one retry for each
+// process, and by the retries of a round trip. The debt is booked, up to the capacity, and the
+// fleet must earn it before its next retry.
 type Bucket struct {
 	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
-	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}. "": "retryhttp"
+	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}; { becomes %7B. "": "retryhttp"
 	Ratio    float64                    // retries earned by each success. 0: 0.1; negative or NaN: none
 	Burst    int                        // tokens at the start, and the least capacity. 0: 20; negative: none
 	Window   time.Duration              // capacity for the tokens earned in this time at the fleet's rate. 0: 20s; negative: none
-	Interval time.Duration              // time between the calls of a process in use. 0 or less: 1s
+	Interval time.Duration              // time between the regular calls of a process in use. 0 or less: 1s
 	Key      func(*http.Request) string // the balance that a request draws on. nil: one per URL.Host
 
-	// OnError, if not nil, is called after a call that failed, or that could not set the expiry.
+	// OnError, if not nil, is called after a call that failed, that could not set the expiry, or
+	// whose answer came late, see ErrSlow.
 	// It is called at most once per Interval and never concurrently. It runs in the background,
 	// so it may block. Its panic is dropped. The error wraps the Client's error, if there is one.
 	// Its text contains neither a password nor a key, unless a hook of the Client adds one.
@@ -112,7 +122,8 @@ type Bucket struct {
 	swept  time.Time  // when makeRoom last looked through accounts; guarded by mu
 	closed bool       // guarded by mu
 
-	hook hook
+	lanes lanes
+	hook  hook
 }
 
 // Withdraw takes a token, or reports false if there is less than one token.

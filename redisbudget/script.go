@@ -59,29 +59,49 @@ type answer struct {
 	expiry           string // why the balance does not expire; "" if it does
 }
 
-// send makes a call of the script. It sends the script's text only if the server does not know
-// the script.
-func (s *settings) send(ctx context.Context, client redis.UniversalClient, key string, u unreported) (answer, error) {
-	reply, err := s.eval(ctx, client, "evalsha", scriptSHA, key, u)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.eval(ctx, client, "eval", script, key, u)
+// send makes calls of the script. It sends the script's text only if a server does not know the
+// script.
+func (s *settings) send(client redis.UniversalClient, batch []*call) {
+	s.eval(client, "evalsha", scriptSHA, batch)
+	var unknown []*call
+	for _, c := range batch {
+		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			unknown = append(unknown, c)
+		}
 	}
-	if err != nil {
-		return answer{}, err
+	if len(unknown) > 0 {
+		s.eval(client, "eval", script, unknown)
 	}
-	return parse(reply)
 }
 
-func (s *settings) eval(
-	ctx context.Context, client redis.UniversalClient, command, code, key string, u unreported,
-) ([]any, error) {
-	cmd := unrepeated{redis.NewCmd(ctx, command, code, 1, key,
-		text(u.deposits), text(u.withdrawals),
-		text(s.ratio), text(s.burst), text(s.window.Seconds()), max(s.keep.Milliseconds(), 1))}
-	if err := client.Process(ctx, cmd); err != nil {
-		return nil, err
+// eval sends a command for each call, and sets the calls' results.
+func (s *settings) eval(client redis.UniversalClient, command, code string, batch []*call) {
+	ctx := batch[0].ctx
+	cmds := make([]unrepeated, len(batch))
+	for i, c := range batch {
+		cmds[i] = unrepeated{redis.NewCmd(ctx, command, code, 1, c.a.key,
+			text(c.sent.deposits), text(c.sent.withdrawals),
+			text(s.ratio), text(s.burst), text(s.window.Seconds()), max(s.keep.Milliseconds(), 1))}
 	}
-	return cmd.Slice()
+	err := process(ctx, client, cmds)
+	_, cluster := client.(*redis.ClusterClient)
+	for i, c := range batch {
+		c.got, c.err = cmds[i].answer(err)
+		c.resent = cluster && len(batch) > 1
+	}
+}
+
+// process sends commands, more than one of them in a pipeline.
+func process(ctx context.Context, client redis.UniversalClient, cmds []unrepeated) error {
+	if len(cmds) == 1 {
+		return client.Process(ctx, cmds[0])
+	}
+	pipeline := client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipeline.Process(ctx, cmd) // only queues it
+	}
+	_, err := pipeline.Exec(ctx)
+	return err
 }
 
 // unrepeated is a command that go-redis does not send again after an error. The server may
@@ -89,6 +109,19 @@ func (s *settings) eval(
 type unrepeated struct{ *redis.Cmd }
 
 func (unrepeated) NoRetry() bool { return true }
+
+// answer returns what a server has answered. If there is nothing, it returns the command's error,
+// or an error of all that were sent together. A client sets that error for all commands of a
+// pipeline that breaks, even if their answers were read before.
+func (c unrepeated) answer(err error) (answer, error) {
+	if reply, ok := c.Val().([]any); ok {
+		return parse(reply)
+	}
+	if _, own := c.Slice(); own != nil && (err == nil || c.Err() != nil) {
+		err = own
+	}
+	return answer{}, err
+}
 
 func text(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 
@@ -112,13 +145,14 @@ func number(v any) (float64, bool) {
 	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
 }
 
-// unbooked reports whether a call that failed with err was certainly not booked. Then the
-// server answered with an error, or the call was not sent.
-func unbooked(err error) bool {
-	if _, ok := errors.AsType[redis.Error](err); ok {
-		return true
+// unbooked reports whether a failed call was certainly not booked. Then the server answered with
+// an error, or the call was not sent.
+func (c *call) unbooked() bool {
+	if _, ok := errors.AsType[redis.Error](c.err); ok {
+		return !c.resent || !redis.HasErrorPrefix(c.err, "MOVED") && !redis.HasErrorPrefix(c.err, "ASK")
 	}
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial" ||
-		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+	op, ok := errors.AsType[*net.OpError](c.err)
+	return !c.resent && (ok && op.Op == "dial" ||
+		errors.Is(c.err, redis.ErrClosed) || errors.Is(c.err, redis.ErrPoolTimeout) ||
+		errors.Is(c.err, redis.ErrPoolExhausted))
 }

@@ -159,12 +159,12 @@ func TestCallSendsSettingsAndAmounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b := &redisbudget.Bucket{Client: e.client(t), Ratio: 1.0 / 3, Burst: 7, Window: 1500 * time.Millisecond}
 		req := get(t, host)
-		noCallForAnInterval(b, req)
+		noCallAtOnce(b, req)
 		var args []string
 		e.onCall(func(_ *server.Peer, a []string) bool { args = a; return false })
 		deposit(b, req, 2)
 		b.Withdraw(req)
-		time.Sleep(interval + spread)
+		time.Sleep(pause)
 		synctest.Wait()
 		require.Len(t, args, 9)
 		assert.Equal(t, []string{"1", storedKey, "2", "1", "0.33333333333333331", "7", "1.5", "15000"}, args[1:])

@@ -3,6 +3,7 @@ package redisbudget
 import (
 	"cmp"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type settings struct {
 
 func (b *Bucket) resolve() settings {
 	s := settings{
-		prefix:   cmp.Or(b.Prefix, defaultPrefix),
+		prefix:   withoutTag(cmp.Or(b.Prefix, defaultPrefix)),
 		ratio:    cmp.Or(b.Ratio, 0.1),
 		burst:    float64(max(cmp.Or(b.Burst, 20), 0)),
 		window:   max(cmp.Or(b.Window, defaultWindow), 0),
@@ -49,6 +50,10 @@ func (b *Bucket) resolve() settings {
 	s.retire = max(s.fade, times(10, s.interval))
 	return s
 }
+
+// withoutTag returns a prefix in which no hash tag begins. A Cluster takes the first tag of a key,
+// which must be the host's. Otherwise a prefix with a tag has all balances on one node.
+func withoutTag(prefix string) string { return strings.ReplaceAll(prefix, "{", "%7B") }
 
 // times returns n times d, or the largest Duration if that overflows.
 func times(n int, d time.Duration) time.Duration {

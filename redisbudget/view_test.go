@@ -1,6 +1,7 @@
 package redisbudget_test
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -181,6 +182,29 @@ func TestOwnBucketIsEmptyAfterTheViewWasSpent(t *testing.T) {
 		deposit(b, req, 1)
 		synctest.Wait()
 		assert.Equal(t, 1, granted(b, req, 5), "what was earned since")
+	})
+}
+
+func TestConcurrentWithdrawsDuringACallAreGrantedTheBalance(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 500, Ratio: -1}, get(t, host)
+		e.delay.Store(int64(trip))
+		b.Deposit(req)
+		time.Sleep(rest)
+		var all atomic.Int64
+		var users sync.WaitGroup
+		for range 64 {
+			users.Go(func() {
+				for range 50 {
+					all.Add(int64(granted(b, req, 1)))
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		users.Wait()
+		assert.EqualValues(t, 500, all.Load())
+		require.NoError(t, b.Close())
+		assert.Zero(t, e.stored(t, "tokens"))
 	})
 }
 

@@ -46,7 +46,7 @@ the default settings, and a client of go-redis. In place of Redis there is a ser
 	}, rows)
 	r.add(`
 Calls are requests of the whole fleet to Redis: the mean of a run, and the fullest second of any run. For each host, a
-process makes at most two calls a second, and fewer when it is idle.
+process makes at most two calls a second, and one more for each retry that it is granted. An idle process makes fewer.
 
 A shared budget has one reserve for the fleet: 20 tokens, or what its successes of 20 s earn. Any process may spend all of
 it. A fleet of many processes with few requests each is worth a Redis.

@@ -1,0 +1,35 @@
+package redisbudget
+
+import "time"
+
+// Each granted Withdraw brings a call forward. So a fleet learns within a round trip what its
+// processes spend, and does not spend an old balance for a whole Interval. Such calls are at
+// most as many as the granted retries. callsAtOnce of them need no pause, and callsPerInterval
+// are made in an Interval after that.
+const (
+	callsAtOnce      = 4
+	callsPerInterval = 20
+)
+
+// pace spaces the calls that granted Withdraws bring forward. Each call moves paid ahead by a
+// pause, and paid may be at most callsAtOnce pauses ahead of the time.
+type pace struct{ paid time.Time }
+
+// next returns the time of the next call, now or later.
+func (p *pace) next(now time.Time, interval time.Duration) time.Time {
+	pause := pauseIn(interval)
+	if at := p.paid.Add(-(callsAtOnce - 1) * pause); at.After(now) {
+		return at
+	}
+	return now
+}
+
+// take books a call.
+func (p *pace) take(now time.Time, interval time.Duration) {
+	if p.paid.Before(now) {
+		p.paid = now
+	}
+	p.paid = p.paid.Add(pauseIn(interval))
+}
+
+func pauseIn(interval time.Duration) time.Duration { return interval / callsPerInterval }

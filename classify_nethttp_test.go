@@ -3,6 +3,7 @@ package retryhttp_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -174,6 +175,40 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 			assert.Equal(t, tc.want, class, "%v", err)
 		})
 	}
+}
+
+// Programs fall back to HTTP if a client says that the server speaks it.
+func TestErrorOfAnHTTPServerOnAnHTTPSURLIsTheClientsOwn(t *testing.T) {
+	plain := strings.Replace(listen(t, status(200)), "http:", "https:", 1)
+	for name, p := range map[string]retryhttp.Policy{
+		"default": {}, "a time limit": {AttemptTimeout: time.Minute}, "a hedge": {Hedge: &retryhttp.Hedge{After: time.Minute}},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP/2: %v", name, http2), func(t *testing.T) {
+				base := &http.Transport{ForceAttemptHTTP2: http2}
+				_, bare := (&http.Client{Transport: base}).Get(plain) //nolint:bodyclose // there is none
+				require.ErrorIs(t, bare, http.ErrSchemeMismatch)
+
+				rt := retryhttp.New(retryhttp.New(base, p), p)
+				_, err := (&http.Client{Transport: rt}).Get(plain) //nolint:bodyclose // there is none
+				assert.ErrorIs(t, err, http.ErrSchemeMismatch)
+				assert.EqualError(t, err, bare.Error())
+				var record tls.RecordHeaderError
+				require.ErrorAs(t, err, &record)
+				assert.Equal(t, "HTTP/", string(record.RecordHeader[:]))
+				e := errorOf(t, err)
+				assert.Equal(t, 1, e.Attempts)
+				assert.Equal(t, retryhttp.StopFinal, e.Stop)
+			})
+		}
+	}
+}
+
+func TestErrorOfAnotherProtocolOnAnHTTPSURLIsNoSchemeMismatch(t *testing.T) {
+	mail := strings.Replace(rawServer(t, say("220 mail.example ESMTP\r\n")), "http:", "https:", 1)
+	_, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{}).RoundTrip(getURL(t, mail))
+	assert.NotErrorIs(t, err, http.ErrSchemeMismatch)
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 }
 
 func TestClassifyNetHTTPHandshakeTimeout(t *testing.T) {

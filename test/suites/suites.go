@@ -31,8 +31,8 @@ var suites = []suite{
 				"TestRequestWatch|TestRequestWatchWithRetry|TestRequestWatchWithWrapPreviousError|TestRequestWithRetry|" +
 				"TestRetryableConditions)$",
 			// Their servers have an answer for each request that client-go makes, and none for a retry.
-			"retrying": "^(TestConnectionResetByPeerIsRetried|TestRequestStream|TestRequestWatch|TestRequest.*Retry.*|TestRetryableConditions|" +
-				"TestRequest(Do|Watch)WithWrapPreviousError)$",
+			"retrying": "^(TestConnectionResetByPeerIsRetried|TestRequestStream|TestRequestWatch|TestRequest.*Retry.*|" +
+				"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$",
 		},
 	},
 }

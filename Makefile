@@ -10,7 +10,7 @@ GREMLINS    := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers bench-overhead sim examples api ci
+.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers bench-overhead sim suites examples api ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-overhead: ## measure what the library adds to a request, in a minute
 
 sim: ## run the simulations at full size, and write docs/simulation.md
 	cd test/simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../../docs && pwd)" .
+
+suites: ## run the test suites of other modules with the library in their path, for half an hour
+	cd test/suites && $(GO) run .
 
 examples: ## run each example
 	@set -e; for main in examples/*/main.go; do \

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/neterr"
 )
 
 // Attempt describes one attempt and how it went. It must not be changed.
@@ -103,7 +104,7 @@ func failure(resp *http.Response, err error) error {
 		return errNoResponse
 	}
 	closeResponse(resp)
-	return err
+	return neterr.Named(err)
 }
 
 // innerError returns an *Error that carries the Outcome of a nested Transport, so

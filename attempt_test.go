@@ -217,6 +217,7 @@ func TestAttemptTimeoutIsATimeout(t *testing.T) {
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
 		assert.True(t, timeout.Timeout())
+		assert.True(t, temporary(timeout))
 		assert.ErrorContains(t, err, "no response header within 1s")
 	})
 }

@@ -71,6 +71,8 @@ func classifyError(req *http.Request, err error) Class {
 		return Final // the caller no longer waits
 	case is[*permanentError](err):
 		return Final
+	case neterr.CanceledBelow(err):
+		return Final // the caller no longer waits, and has said so in a way of its own
 	case is[*http.MaxBytesError](err):
 		return Final // the body is just as long in a retry
 	case is[*replay.ReadError](err):

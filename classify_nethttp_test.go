@@ -1,14 +1,18 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -157,6 +161,7 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"another protocol", &http.Transport{}, speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
 		{"another version", &http.Transport{}, speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
 		{"no status", &http.Transport{}, speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},
+		{"a length with a sign", &http.Transport{}, speak("HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc"), retryhttp.Final},
 		{"a status of four digits", &http.Transport{}, speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Final},
 		{"a greeting with a number", &http.Transport{}, speak("220 mail.example ESMTP\r\n"), retryhttp.Final},
 		{"closed without an answer", &http.Transport{}, speak(""), retryhttp.Retryable},
@@ -174,6 +179,40 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 			assert.Equal(t, tc.want, class, "%v", err)
 		})
 	}
+}
+
+// Programs fall back to HTTP if a client says that the server speaks it.
+func TestErrorOfAnHTTPServerOnAnHTTPSURLIsTheClientsOwn(t *testing.T) {
+	plain := strings.Replace(listen(t, status(200)), "http:", "https:", 1)
+	for name, p := range map[string]retryhttp.Policy{
+		"default": {}, "a time limit": {AttemptTimeout: time.Minute}, "a hedge": {Hedge: &retryhttp.Hedge{After: time.Minute}},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP/2: %v", name, http2), func(t *testing.T) {
+				base := &http.Transport{ForceAttemptHTTP2: http2}
+				_, bare := (&http.Client{Transport: base}).Get(plain) //nolint:bodyclose // there is none
+				require.ErrorIs(t, bare, http.ErrSchemeMismatch)
+
+				rt := retryhttp.New(retryhttp.New(base, p), p)
+				_, err := (&http.Client{Transport: rt}).Get(plain) //nolint:bodyclose // there is none
+				assert.ErrorIs(t, err, http.ErrSchemeMismatch)
+				assert.EqualError(t, err, bare.Error())
+				var record tls.RecordHeaderError
+				require.ErrorAs(t, err, &record)
+				assert.Equal(t, "HTTP/", string(record.RecordHeader[:]))
+				e := errorOf(t, err)
+				assert.Equal(t, 1, e.Attempts)
+				assert.Equal(t, retryhttp.StopFinal, e.Stop)
+			})
+		}
+	}
+}
+
+func TestErrorOfAnotherProtocolOnAnHTTPSURLIsNoSchemeMismatch(t *testing.T) {
+	mail := strings.Replace(rawServer(t, say("220 mail.example ESMTP\r\n")), "http:", "https:", 1)
+	_, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{}).RoundTrip(getURL(t, mail))
+	assert.NotErrorIs(t, err, http.ErrSchemeMismatch)
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 }
 
 func TestClassifyNetHTTPHandshakeTimeout(t *testing.T) {
@@ -224,4 +263,138 @@ func TestClassifyNetHTTPCorruptedRecord(t *testing.T) {
 	_, err = base.RoundTrip(req)
 	require.Error(t, err)
 	assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), "%v", err)
+}
+
+// flippingConn flips a bit of the next Write if it is armed.
+type flippingConn struct {
+	net.Conn
+	armed atomic.Bool
+}
+
+func (c *flippingConn) Write(p []byte) (int, error) {
+	if c.armed.CompareAndSwap(true, false) {
+		p = bytes.Clone(p)
+		p[len(p)-1] ^= 1
+	}
+	return c.Conn.Write(p)
+}
+
+// flipping makes base flip a bit of what the request sends with the context that arm returns.
+func flipping(base *http.Transport) (arm func(ctx context.Context, times int32) context.Context) {
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &flippingConn{Conn: c}, err
+	}
+	return func(ctx context.Context, times int32) context.Context {
+		var armed atomic.Int32
+		return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if armed.Add(1) <= times {
+				info.Conn.(*tls.Conn).NetConn().(*flippingConn).armed.Store(true)
+			}
+		}})
+	}
+}
+
+// The server answers the flipped bit with an alert, bad_record_mac. Over HTTP/2 the alert ends all
+// requests that wait on the connection.
+func TestAlertAboutAFlippedBitIsRetried(t *testing.T) {
+	const waiting = 20
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2: %v", http2), func(t *testing.T) {
+			arrived, hanging := make(chan struct{}, waiting), atomic.Int32{}
+			url, base := listenTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
+				if http2 && hanging.Add(1) <= waiting {
+					arrived <- struct{}{}
+					<-r.Context().Done()
+				}
+			})
+			base.DisableKeepAlives = !http2 // net/http resends a GET itself if its connection had been used before
+			arm := flipping(base)
+			p := noWait
+			p.Budget = retryhttp.Unlimited{}
+			p.OnRetry = func(a retryhttp.Attempt) {
+				assert.ErrorContains(t, a.Err, "remote error: tls: bad record MAC")
+			}
+			rt := retryhttp.New(base, p)
+			send := func(method string, flips int32) {
+				req, err := http.NewRequestWithContext(arm(t.Context(), flips), method, url, nil)
+				require.NoError(t, err)
+				resp, err := rt.RoundTrip(req)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, resp.Body.Close())
+				o := retryhttp.OutcomeOf(resp)
+				assert.Equal(t, 2, o.Attempts)
+				assert.Equal(t, method == "PUT", o.Ambiguous, "the server may have processed what it had read")
+			}
+			var all sync.WaitGroup
+			for range waiting {
+				all.Go(func() {
+					if http2 {
+						send("GET", 0)
+					} else {
+						send("GET", 1)
+					}
+				})
+			}
+			if http2 {
+				for range waiting {
+					<-arrived
+				}
+			}
+			send("PUT", 1)
+			all.Wait()
+
+			req, err := http.NewRequestWithContext(arm(t.Context(), 1), "POST", url, nil)
+			require.NoError(t, err)
+			p.RetryUnprocessed = true
+			_, err = retryhttp.New(base, p).RoundTrip(req)
+			assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+		})
+	}
+}
+
+// A request may be canceled in ways that are deprecated, and that its context does not show.
+func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for name, cancel := range map[string]func(base *http.Transport, sent *http.Request, channel chan struct{}){
+			"CancelRequest": func(base *http.Transport, sent *http.Request, _ chan struct{}) { base.CancelRequest(sent) },
+			"Cancel":        func(_ *http.Transport, _ *http.Request, channel chan struct{}) { close(channel) },
+		} {
+			for _, connected := range []bool{true, false} {
+				if http2 && name == "CancelRequest" && connected {
+					continue // it does nothing there, as net/http documents
+				}
+				t.Run(fmt.Sprintf("%s, HTTP/2: %v, connected: %v", name, http2, connected), func(t *testing.T) {
+					arrived := make(chan struct{}, 1)
+					url, base := listenTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
+						arrived <- struct{}{}
+						<-r.Context().Done()
+					})
+					if !connected {
+						base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+							arrived <- struct{}{}
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+					}
+					below := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+						channel := make(chan struct{})
+						sent := req.WithContext(req.Context())
+						if name == "Cancel" {
+							sent.Cancel = channel
+						}
+						go func() { <-arrived; cancel(base, sent, channel) }()
+						return base.RoundTrip(sent)
+					})
+					_, err := retryhttp.New(below, noWait).RoundTrip(getURL(t, url))
+					e := errorOf(t, err)
+					assert.Equal(t, retryhttp.StopFinal, e.Stop, "%v", err)
+					assert.Equal(t, 1, e.Attempts)
+					assert.ErrorContains(t, err, "net/http: request canceled")
+				})
+			}
+		}
+	}
 }

@@ -58,6 +58,22 @@ func TestClassifyErrors(t *testing.T) {
 		{"TLS alert over QUIC", fmt.Errorf("crypto: %w", tls.AlertError(42)), retryhttp.Final},
 		{"TLS alert over TCP", tlsAlert, retryhttp.Final},
 		{"TLS alert through a proxy", &net.OpError{Op: "proxyconnect", Err: tlsAlert}, retryhttp.Final},
+		{"TLS alert of another module", &net.OpError{Op: "remote error", Err: errBroken}, retryhttp.Final},
+		{
+			"TLS alert of a proxy, about its connection",
+			&net.OpError{Op: "proxyconnect", Err: &net.OpError{Op: "remote error", Err: alert(20)}}, retryhttp.Unprocessed,
+		},
+		{"HTTP/2 without TLS that is not enabled", errors.New("http2: unencrypted HTTP/2 not enabled"), retryhttp.Final},
+		{"canceled below", errors.New("net/http: request canceled"), retryhttp.Final},
+		{"canceled below, wrapped", fmt.Errorf("base: %w", errors.New("net/http: request canceled")), retryhttp.Final},
+		{
+			"canceled below before there was a connection",
+			errors.New("net/http: request canceled while waiting for connection"), retryhttp.Final,
+		},
+		{
+			"a Timeout of a client below",
+			errors.New("net/http: request canceled (Client.Timeout exceeded while awaiting headers)"), retryhttp.Retryable,
+		},
 		{"not TLS at all", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryhttp.Final},
 		{"HTTP on an HTTPS port", http.ErrSchemeMismatch, retryhttp.Final},
 		{"not HTTP at all", http1Error(errors.New(`malformed HTTP response "SSH-2.0-x"`)), retryhttp.Final},
@@ -164,6 +180,27 @@ func TestClassifyErrorAfterTheCallersContextEnded(t *testing.T) {
 	assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: errBroken}))
 	cancel()
 	assert.Equal(t, retryhttp.Final, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: errBroken}))
+}
+
+// alert has the form of the type that crypto/tls does not export.
+type alert uint8
+
+func (a alert) Error() string { return tls.AlertError(a).Error() }
+
+// The peer reports some failures of the connection as alerts, too. All other alerts refuse this side.
+func TestClassifyTLSAlerts(t *testing.T) {
+	aboutTheConnection := map[tls.AlertError]bool{10: true, 20: true, 21: true, 22: true, 50: true, 80: true, 90: true}
+	for code := range tls.AlertError(255) {
+		want := retryhttp.Final
+		if aboutTheConnection[code] {
+			want = retryhttp.Retryable
+		}
+		for name, err := range map[string]error{
+			"QUIC": fmt.Errorf("crypto: %w", code), "TCP": http1Error(&net.OpError{Op: "remote error", Err: alert(code)}),
+		} {
+			assert.Equal(t, want, retryhttp.Classify(retryhttp.Attempt{Err: err}), "%v over %s", code, name)
+		}
+	}
 }
 
 func TestPermanent(t *testing.T) {

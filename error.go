@@ -14,7 +14,7 @@ import (
 )
 
 // Error is what [Transport.RoundTrip] returns without a response, and a Read when [Policy.Resume]
-// gives up. An http.Client adds the URL, in a *url.Error.
+// gives up. It is a net.Error. An http.Client adds the URL, in a *url.Error.
 type Error struct {
 	Outcome
 	Err error // the last attempt's error, or the Read's; the context's cause if it ended before the first attempt
@@ -48,12 +48,26 @@ func (e *Error) Timeout() bool {
 	return slices.ContainsFunc(e.Unwrap(), isTimeout)
 }
 
+// Temporary reports whether Err, or the end of the context, says that it is temporary. It does not
+// say whether a retry helps: see [Classify]. (*url.Error).Temporary asks for it.
+func (e *Error) Temporary() bool {
+	return slices.ContainsFunc(e.Unwrap(), isTemporary)
+}
+
 func isTimeout(err error) bool {
 	t, ok := errors.AsType[interface {
 		error
 		Timeout() bool
 	}](err)
 	return ok && t.Timeout()
+}
+
+func isTemporary(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err)
+	return ok && t.Temporary()
 }
 
 func newError(err error, o Outcome, req *http.Request) *Error {

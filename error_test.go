@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +117,50 @@ func TestErrorTimeout(t *testing.T) {
 	})
 }
 
+func TestErrorTemporary(t *testing.T) {
+	failed := func(err error) *retryhttp.Error { return &retryhttp.Error{Err: err} }
+	var _ net.Error = failed(nil)
+	assert.False(t, failed(nil).Temporary())
+	assert.False(t, failed(errBroken).Temporary())
+	assert.False(t, failed(context.Canceled).Temporary())
+	assert.True(t, failed(os.ErrDeadlineExceeded).Temporary())
+	assert.True(t, failed(&net.DNSError{IsTemporary: true}).Temporary())
+	assert.True(t, failed(errors.Join(errBroken, fmt.Errorf("wrapped: %w", context.DeadlineExceeded))).Temporary())
+}
+
+// temporary asks err itself, as programs do that look for no type.
+func temporary(err error) bool {
+	t, ok := err.(interface{ Temporary() bool })
+	return ok && t.Temporary()
+}
+
+// Programs above ask a *url.Error, and without this library they get the base's own answer.
+func TestErrorAnswersAURLErrorAsTheBasesOwnErrorDoes(t *testing.T) {
+	for name, failure := range map[string]error{
+		"timeout":      &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded},
+		"reset":        &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+		"full":         &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)},
+		"name server":  &net.DNSError{Err: "server misbehaving", IsTemporary: true},
+		"no such host": &net.DNSError{Err: "no such host", IsNotFound: true},
+		"neither":      errBroken,
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := func(rt http.RoundTripper) [2]bool {
+				client := &http.Client{Transport: rt}
+				_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
+				outer, ok := errors.AsType[*url.Error](err)
+				require.True(t, ok, "%v", err)
+				return [2]bool{outer.Timeout(), outer.Temporary()}
+			}
+			for _, attempts := range []int{1, 2} {
+				p := retryhttp.Policy{MaxAttempts: attempts, Backoff: retryhttp.Constant(0)}
+				bare, wrapped := script.New(script.Fail(failure)), script.New(script.Fail(failure))
+				assert.Equal(t, answers(bare), answers(retryhttp.New(wrapped, p)))
+			}
+		})
+	}
+}
+
 func TestErrorIsFoundThroughAClient(t *testing.T) {
 	client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1})}
 	_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
@@ -124,7 +170,7 @@ func TestErrorIsFoundThroughAClient(t *testing.T) {
 
 // A server can put long texts into its certificate and its GOAWAY.
 func TestErrorTextTakesTimeThatGrowsWithItsLength(t *testing.T) {
-	for _, fragment := range []string{"://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {
+	for _, fragment := range []string{"lookup u@h: ", "address @", "://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {
 		t.Run(fragment, func(t *testing.T) {
 			err := &retryhttp.Error{Err: errors.New(strings.Repeat(fragment, 1<<20/len(fragment)))}
 			assert.Less(t, allocated(func() { _ = err.Error() }), uint64(64<<20), "for a megabyte of text")

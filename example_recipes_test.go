@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -46,6 +47,42 @@ func ExamplePolicy_serverVerdict() {
 	defer resp.Body.Close()
 	fmt.Println(resp.Status, "at attempt", retryhttp.OutcomeOf(resp).Attempts)
 	// Output: 500 Internal Server Error at attempt 1
+}
+
+// bareErrors is above a Transport, for a program that compares errors with io.EOF instead of asking
+// errors.Is. The error of a canceled request holds several, and is left as it is.
+type bareErrors struct{ *retryhttp.Transport }
+
+func (b bareErrors) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.Transport.RoundTrip(req)
+	if e, ok := errors.AsType[*retryhttp.Error](err); ok && e.Stop != retryhttp.StopCanceled {
+		err = e.Err
+	}
+	return resp, err
+}
+
+func ExampleError_comparedByIdentity() {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler) // close the connection
+	}))
+	defer server.Close()
+
+	rt := retryhttp.New(nil, retryhttp.Policy{
+		MaxAttempts: 2,
+		Backoff:     retryhttp.Constant(time.Millisecond),
+		OnDone:      func(_ retryhttp.Attempt, o retryhttp.Outcome) { fmt.Println(o.Attempts, "attempts") },
+	})
+	for _, transport := range []http.RoundTripper{rt, bareErrors{rt}} {
+		_, err := (&http.Client{Transport: transport}).Get(server.URL)
+		if uerr, ok := err.(*url.Error); ok {
+			fmt.Println(uerr.Err == io.EOF, errors.Is(err, io.EOF))
+		}
+	}
+	// Output:
+	// 2 attempts
+	// false true
+	// 2 attempts
+	// true true
 }
 
 // numbering is below a Transport. It sends the number of each attempt to the server, whose

@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"cmp"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -17,9 +18,14 @@ func Idempotent(req *http.Request) bool {
 	return idempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
 }
 
-// RandomKey returns at least 128 random bits as text, for any request or nil.
+// RandomKey returns a new UUID of version 4 as text (RFC 9562, section 5.4), for any request or nil.
+// It has 122 random bits.
 func RandomKey(*http.Request) string {
-	return rand.Text()
+	var id [16]byte
+	_, _ = rand.Read(id[:])      // it never fails
+	id[6] = id[6]&0x0f | 4<<4    // the version
+	id[8] = id[8]&0x3f | 0b10<<6 // the variant
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
 const idempotencyKeyHeader = "Idempotency-Key"

@@ -1,10 +1,11 @@
 package retryhttp_test
 
 import (
+	"encoding/hex"
 	"fmt"
 	"io"
-	"math/bits"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,34 +83,31 @@ func TestIdempotentSetsNothing(t *testing.T) {
 	assert.Equal(t, &http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"", "8e03"}}}, req)
 }
 
-func TestRandomKeyIsLongRandomAndFitForAHeader(t *testing.T) {
+func TestRandomKeyIsARandomUUID(t *testing.T) {
 	const keys = 10000
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := make(map[string]bool, keys)
-	length := len(retryhttp.RandomKey(nil))
-	alphabet := make([]map[byte]int, length) // per position
-	for i := range alphabet {
-		alphabet[i] = make(map[byte]int)
-	}
+	var ones [128]int // how often each bit was set
 	for range keys {
 		key := retryhttp.RandomKey(&http.Request{})
-		if seen[key] || len(key) != length || strings.Trim(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
-			require.FailNow(t, "drawn twice, or not of letters and digits, which need no quotes", key)
-		}
+		require.Regexp(t, form, key)
+		require.False(t, seen[key], "drawn twice: %s", key)
 		seen[key] = true
-		for i := range len(key) {
-			alphabet[i][key[i]]++
+		id, err := hex.DecodeString(strings.ReplaceAll(key, "-", ""))
+		require.NoError(t, err)
+		for i := range ones {
+			ones[i] += int(id[i/8] >> (7 - i%8) & 1)
 		}
 	}
-	entropy := 0
-	for i, counts := range alphabet {
-		// Every letter is drawn at every position. The odds that one is missing are
-		// e^-300.
-		entropy += bits.Len(uint(len(counts))) - 1
-		for letter, n := range counts {
-			require.InDelta(t, keys/len(counts), n, 150, "%q at position %d", letter, i) // 8 standard deviations
+	fixed := map[int]int{48: 0, 49: keys, 50: 0, 51: 0, 64: keys, 65: 0} // the version, 0100, and the variant, 10
+	for i, n := range ones {
+		if want, ok := fixed[i]; ok {
+			assert.Equal(t, want, n, "bit %d", i)
+		} else {
+			assert.InDelta(t, keys/2, n, 400, "bit %d", i) // 8 standard deviations
 		}
 	}
-	require.GreaterOrEqual(t, entropy, 128, "bits")
+	require.Regexp(t, form, retryhttp.RandomKey(nil))
 
 	req, err := http.NewRequest("POST", "http://example.test/", nil)
 	require.NoError(t, err)

@@ -356,7 +356,7 @@ func (d *download) ClosableWhileRead() bool {
 	return d.body == http.NoBody || closing.WhileRead(d.body)
 }
 
-// brokenError is the error of a body that broke off and was not resumed.
+// brokenError is the error of a body that broke off and was not resumed. It implements net.Error.
 type brokenError struct {
 	broke error
 	why   error // nil: there was no attempt to resume the body
@@ -372,6 +372,9 @@ func (e *brokenError) Error() string {
 
 // Timeout reports whether a time limit ended the body, or the attempt to resume it.
 func (e *brokenError) Timeout() bool { return isTimeout(e.broke) || isTimeout(e.why) }
+
+// Temporary reports whether the break, or the failure of the resumption, says that it is temporary.
+func (e *brokenError) Temporary() bool { return isTemporary(e.broke) || isTemporary(e.why) }
 
 func (e *brokenError) Unwrap() []error {
 	if e.why == nil {

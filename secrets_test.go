@@ -59,6 +59,13 @@ func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 		req, _ := http.NewRequest("GET", url, nil)
 		assert.NotContains(t, logged(t, roundTripperFunc(c.Do), req), "secret")
 	})
+	for _, host := range []string{"user:secret@[::1]:1", "user:se: secret@[::1]:1", "user:a secret@host.example:1", "user:secret@a b"} {
+		t.Run("userinfo in Host, and no host: "+host, func(t *testing.T) { // no name server is asked for these
+			req := get(t, t.Context())
+			req.URL.Host = host
+			assert.NotContains(t, logged(t, &http.Transport{}, req), "secret")
+		})
+	}
 	t.Run("userinfo in Host", func(t *testing.T) {
 		req := get(t, t.Context())
 		req.URL.Host = "user:secret@host.example"

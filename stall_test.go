@@ -3,6 +3,7 @@ package retryhttp_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,9 +56,10 @@ func TestStallEndsARead(t *testing.T) {
 			assert.Equal(t, object[5:9], string(got))
 			assert.EqualError(t, err, "the response body stalled for 1s")
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			var timeout interface{ Timeout() bool }
+			var timeout net.Error
 			require.ErrorAs(t, err, &timeout)
 			assert.True(t, timeout.Timeout())
+			assert.True(t, temporary(timeout))
 			_, err = resp.Body.Read(make([]byte, 1))
 			assert.EqualError(t, err, "the response body stalled for 1s")
 			require.NoError(t, resp.Body.Close())
@@ -138,6 +140,11 @@ func TestStallThatIsNotResumedIsATimeout(t *testing.T) {
 		_, err := download(t, base, p)
 		e := errorOf(t, err)
 		assert.True(t, e.Timeout())
+		assert.True(t, e.Temporary())
+		broken, ok := e.Err.(net.Error)
+		require.True(t, ok, "%T", e.Err)
+		assert.True(t, broken.Timeout())
+		assert.True(t, temporary(broken))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

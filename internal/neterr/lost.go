@@ -11,7 +11,8 @@ import (
 
 // Lost reports whether err says that a connection or a stream ended: a timeout, a reset, or a
 // premature end. Such an error says nothing about the bytes that came before it. Modules that
-// replace net/http's HTTP/2 are recognized by the packages of their errors.
+// replace net/http's HTTP/2 are recognized by the packages of their errors. An error that holds
+// several is what they are: it may have the methods of a net.Error for any of them.
 func Lost(err error) bool {
 	if err == nil {
 		return false
@@ -20,9 +21,14 @@ func Lost(err error) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch {
-	case err == io.ErrUnexpectedEOF, is[net.Error](err), slices.Contains(transports[:], t.PkgPath()),
-		t.PkgPath() == "net/http" && strings.HasPrefix(t.Name(), "http2"):
+	if err == io.ErrUnexpectedEOF || slices.Contains(transports[:], t.PkgPath()) ||
+		t.PkgPath() == "net/http" && strings.HasPrefix(t.Name(), "http2") {
+		return true
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), Lost)
+	case net.Error:
 		return true
 	}
 	return Lost(errors.Unwrap(err))

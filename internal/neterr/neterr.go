@@ -50,8 +50,7 @@ func HostNotFound(err error) bool {
 // the TLS handshake.
 func Untrusted(err error) bool {
 	return is[*tls.CertificateVerificationError](err) ||
-		is[tls.AlertError](err) || // an alert over QUIC
-		alerted(err) || // an alert over TCP, whose type crypto/tls does not export
+		refusedByAlert(err) ||
 		is[*tls.ECHRejectionError](err) ||
 		is[x509.UnknownAuthorityError](err) ||
 		is[x509.HostnameError](err) ||
@@ -60,16 +59,6 @@ func Untrusted(err error) bool {
 		is[x509.InsecureAlgorithmError](err) ||
 		is[x509.UnhandledCriticalExtension](err) ||
 		is[x509.SystemRootsError](err)
-}
-
-// alerted reports whether the server or a proxy sent a TLS alert.
-func alerted(err error) bool {
-	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
-		if op.Op == "remote error" {
-			return true
-		}
-	}
-	return false
 }
 
 // WrongProtocol reports whether the server answered in a protocol other than HTTP, or other

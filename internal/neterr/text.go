@@ -13,6 +13,7 @@ const tlsHandshakeTimeout = "net/http: TLS handshake timeout"
 var invalidRequestTexts = [...]string{
 	"unsupported protocol scheme",
 	"http2: unsupported scheme",
+	"http2: unencrypted HTTP/2 not enabled",
 	"nil Request.URL",
 	"nil Request.Header",
 	"no Host in request URL",
@@ -40,6 +41,15 @@ func notARequest(text string) bool {
 	return false
 }
 
+// CanceledBelow reports whether the request was canceled by Request.Cancel or by the CancelRequest of
+// an http.Transport. Both are deprecated. The text ends there: an http.Client below adds to it when
+// its own Timeout was the reason.
+func CanceledBelow(err error) bool {
+	text := err.Error()
+	return strings.HasSuffix(text, "net/http: request canceled") ||
+		strings.HasSuffix(text, "net/http: request canceled while waiting for connection")
+}
+
 // refusedWithoutGetBody reports whether the server refused the stream, or announced that it
 // had not processed the request. Given a GetBody, net/http's HTTP/2 would have resent the
 // request itself. net/http also resends after a PROTOCOL_ERROR, which proves nothing.
@@ -50,8 +60,8 @@ func refusedWithoutGetBody(text string) bool {
 			strings.HasPrefix(cause, "http2: Transport received Server's graceful shutdown GOAWAY] "))
 }
 
-// notHTTP reports whether the answer is not HTTP. A status line that a broken connection cut
-// short is still HTTP.
+// notHTTP reports whether the answer is not HTTP, or has a length that is no number. A status line
+// that a broken connection cut short is still HTTP.
 func notHTTP(text string) bool {
 	if line, ok := quotedAfter(text, "malformed HTTP response "); ok {
 		return !strings.HasPrefix(line, "HTTP/") && !strings.HasPrefix("HTTP/", line)
@@ -59,7 +69,7 @@ func notHTTP(text string) bool {
 	if code, ok := quotedAfter(text, "malformed HTTP status code "); ok {
 		return len(code) >= 3 || strings.Trim(code, "0123456789") != ""
 	}
-	return strings.Contains(text, "malformed HTTP version ") ||
+	return strings.Contains(text, "malformed HTTP version ") || strings.Contains(text, "bad Content-Length ") ||
 		strings.Contains(text, "the frame header looked like an HTTP/1.1 header")
 }
 

@@ -3,6 +3,8 @@
 package redact
 
 import (
+	"crypto/x509"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,9 +20,9 @@ func URL(u *url.URL) string {
 }
 
 // Error returns err's text without secrets. Errors of net/http and net/url quote
-// the URL of a request, a redirect, or a proxy.
+// the URL of a request, a redirect, or a proxy. Errors of net quote its host.
 func Error(err error) string {
-	return withoutQueries(withoutUserinfo(withoutQuoted(withoutURLErrors(err, err.Error()))))
+	return withoutQueries(withoutUserinfo(withoutQuoted(withoutHosts(withoutTyped(err, err.Error())))))
 }
 
 // quoting lists the phrases after which net/http and net/textproto quote data. The data is a
@@ -38,7 +40,7 @@ var quoting = [...]string{
 	"transfer encoding: ",
 	"transfer encodings: ",
 	"bad trailer key ",
-	"invalid header field name ",
+	fieldName,
 	"invalid pseudo-header ",
 	"Upgrade request header: ",
 	"Location header ",
@@ -48,6 +50,8 @@ var quoting = [...]string{
 	"debug=", // the debug data of a GOAWAY
 }
 
+const fieldName = "invalid header field name "
+
 // withoutQuoted removes the strings that are quoted after the phrases of quoting.
 func withoutQuoted(text string) string {
 	for _, label := range quoting {
@@ -56,7 +60,7 @@ func withoutQuoted(text string) string {
 	return text
 }
 
-// withoutQuotes removes the strings that are quoted after each label.
+// withoutQuotes removes the strings that are quoted after each label, except what is shown.
 func withoutQuotes(text, label string) string {
 	var b strings.Builder
 	for {
@@ -67,10 +71,31 @@ func withoutQuotes(text, label string) string {
 		}
 		b.WriteString(label)
 		text = unquoted(rest)
-		if len(text) < len(rest) {
-			b.WriteString("...")
+		if quoted := rest[:len(rest)-len(text)]; quoted != "" {
+			b.WriteString(shown(before, label, quoted))
 		}
 	}
+}
+
+// shown returns what takes the place of a string that is quoted after before and label.
+func shown(before, label, quoted string) string {
+	const most = 32 // characters of a length
+	s, err := strconv.Unquote(quoted)
+	switch {
+	case err != nil: // a list
+	case label == "Content-Length " && len(s) <= most && strings.Trim(s, "+-0123456789., ") == "":
+		return quoted
+	case label == fieldName && strings.HasSuffix(before, "net/http: "): // a name of the program's own
+		name, value := s, ""
+		if i := strings.IndexAny(s, ":="); i >= 0 {
+			name, value = s[:i+1], s[i+1:] // a whole line, in the place of its name
+		}
+		if value == "" {
+			return quoted
+		}
+		return strconv.Quote(name) + "..."
+	}
+	return "..."
 }
 
 // unquoted removes the quoted string, or the list of quoted strings, at the start of text.
@@ -92,32 +117,79 @@ func unquoted(text string) string {
 	}
 }
 
-// withoutURLErrors replaces the URLs that the url.Errors in err quote. A url.Error about
-// parsing is replaced as a whole, because its reason may quote any part of the URL.
-func withoutURLErrors(err error, text string) string {
+// withoutTyped replaces the URLs and hosts that the errors in err quote.
+func withoutTyped(err error, text string) string {
 	switch x := err.(type) { // inner errors first, before replacing an outer error changes their quotes
 	case interface{ Unwrap() error }:
 		if inner := x.Unwrap(); inner != nil {
-			text = withoutURLErrors(inner, text)
+			text = withoutTyped(inner, text)
 		}
 	case interface{ Unwrap() []error }:
 		for _, inner := range x.Unwrap() {
 			if inner != nil {
-				text = withoutURLErrors(inner, text)
+				text = withoutTyped(inner, text)
 			}
 		}
 	}
-	if u, ok := err.(*url.Error); ok {
-		if u.Op == "parse" {
-			return strings.ReplaceAll(text, u.Error(), "invalid URL")
+	switch x := err.(type) {
+	case *url.Error:
+		text = withoutURL(x, text)
+	case *net.DNSError:
+		text = withoutUserinfoOf(x.Name, text)
+	case *net.AddrError:
+		text = withoutUserinfoOf(x.Addr, text)
+	case x509.HostnameError:
+		text = withoutUserinfoOf(x.Host, text)
+	case *net.OpError:
+		if x.Addr != nil { // the destination, behind a SOCKS proxy
+			text = withoutUserinfoOf(x.Addr.String(), text)
 		}
-		public := "invalid URL"
-		if parsed, err := url.Parse(u.URL); err == nil {
-			public = URL(parsed)
-		}
-		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
 	}
 	return text
+}
+
+// withoutURL replaces the URL that u quotes. An error about parsing is replaced as a whole, because
+// its reason may quote any part of the URL.
+func withoutURL(u *url.Error, text string) string {
+	if u.Op == "parse" {
+		return strings.ReplaceAll(text, u.Error(), "invalid URL")
+	}
+	public := "invalid URL"
+	if parsed, err := url.Parse(u.URL); err == nil {
+		public = URL(parsed)
+	}
+	return strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
+}
+
+// withoutUserinfoOf removes the userinfo that a caller has put into host.
+func withoutUserinfoOf(host, text string) string {
+	at := strings.LastIndexByte(host, '@')
+	if at < 0 {
+		return text
+	}
+	return strings.ReplaceAll(text, host, host[at+1:])
+}
+
+// naming lists the phrases after which net and crypto/x509 name a host.
+var naming = [...]string{"lookup ", "address ", ", not "}
+
+// withoutHosts removes the userinfo from hosts in a text whose errors have lost their types. Such a
+// host ends before ": ", and may contain a space.
+func withoutHosts(text string) string {
+	if !strings.Contains(text, "@") {
+		return text
+	}
+	parts := strings.Split(text, ": ")
+	for i, part := range parts {
+		for _, label := range naming {
+			before, host, _ := strings.Cut(part, label)
+			if at := strings.LastIndexByte(host, '@'); at >= 0 {
+				part = before + label + host[at+1:]
+			}
+		}
+		parts[i] = part
+	}
+	return strings.Join(parts, ": ")
 }
 
 // urlEnd holds the characters that end a URL in an error's text.
@@ -149,9 +221,6 @@ func withoutUserinfo(text string) string {
 			end = len(text)
 		}
 		word := text[:end]
-		if strings.HasSuffix(b.String(), "lookup ") { // a caller may have put userinfo into the host
-			word = word[strings.LastIndexByte(word, '@')+1:]
-		}
 		writeWithoutUserinfo(&b, word)
 		b.WriteString(text[end:min(end+1, len(text))])
 		text = text[min(end+1, len(text)):]

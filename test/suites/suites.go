@@ -1,0 +1,38 @@
+package main
+
+// Lists of tests are anchored, because go test matches a part of a name.
+var suites = []suite{
+	{
+		name: "resty", module: "resty.dev/v3", version: "v3.0.0-rc.4", packages: []string{"."},
+		differ: map[string]string{
+			"retrying": "^TestSSESourceConnectContextDoneDuringRetryWait$", // counts requests
+		},
+	},
+	{
+		name: "minio", module: "github.com/minio/minio-go/v7", version: "v7.4.1", packages: []string{"."},
+		flags: []string{"-short"}, // the others need a server of their own
+		differ: map[string]string{
+			"retrying": "^TestPutObjectRetryNonSeekable$", // counts requests: its body is recorded, and sent again
+		},
+	},
+	{
+		name: "containerregistry", module: "github.com/google/go-containerregistry", version: "v0.22.1",
+		packages: []string{"./pkg/v1/remote/...", "./pkg/registry/...", "./pkg/crane/...", "./pkg/v1/google/..."},
+		differ: map[string]string{
+			// The first counts requests. The servers of the others have an answer for each request, and none for a retry.
+			"retrying": "^(TestMultiWrite_Retry|TestTransportSelectionBearer|TestTransportSelectionBearerAuthError)$",
+		},
+	},
+	{
+		name: "client-go", module: "k8s.io/client-go", version: "v0.37.2", packages: []string{"./rest/...", "./transport/..."},
+		differ: map[string]string{
+			// It compares errors with io.EOF and io.ErrUnexpectedEOF, which no *Error equals.
+			"once": "^(TestRequestDoRawWithRetry|TestRequestDoWithRetry|TestRequestDoWithWrapPreviousError|TestRequestStream|" +
+				"TestRequestWatch|TestRequestWatchWithRetry|TestRequestWatchWithWrapPreviousError|TestRequestWithRetry|" +
+				"TestRetryableConditions)$",
+			// Their servers have an answer for each request that client-go makes, and none for a retry.
+			"retrying": "^(TestConnectionResetByPeerIsRetried|TestRequestStream|TestRequestWatch|TestRequest.*Retry.*|" +
+				"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$",
+		},
+	},
+}

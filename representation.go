@@ -26,6 +26,11 @@ type representation struct {
 // RFC 9110 does not specify the time. RFC 7232, section 2.2.2, specifies a minute.
 const clockSkew = time.Minute
 
+// settled is how much older than the response a Last-Modified must be, so that no later change has
+// the same Last-Modified. Both times are whole seconds, and the clocks of one server may differ by
+// one tick.
+const settled = 2 * time.Second
+
 // representationOf returns the representation that resp's body is a part of. It also reports
 // whether the rest of the body may be requested if the body breaks off.
 func representationOf(req *http.Request, resp *http.Response) (r representation, ok bool) {
@@ -51,7 +56,7 @@ func representationOf(req *http.Request, resp *http.Response) (r representation,
 	r.encoding = encodingOf(h)
 	if len(h["Etag"]) > 0 {
 		r.tag = strongTag(h)
-		return r, r.tag != ""
+		return r, r.tag != "" && !mayShareTag(h)
 	}
 	r.date = strongDate(h)
 	return r, r.date != ""
@@ -202,6 +207,25 @@ func strongDate(h http.Header) string {
 		return ""
 	}
 	return line
+}
+
+// mayShareTag reports whether h's tag may also be the tag of a later version. Some servers, such as
+// nginx, make a tag of the length and of the second in which the file was changed. In that second,
+// another change keeps the tag. A response without a valid Date is measured against the clock.
+func mayShareTag(h http.Header) bool {
+	line := onlyLine(h, "Last-Modified")
+	if line == "" {
+		return false
+	}
+	modified, ok := httpDate(line)
+	if !ok {
+		return false
+	}
+	date, dated := httpDate(onlyLine(h, "Date"))
+	if !dated {
+		date = time.Now()
+	}
+	return date.Sub(modified) < settled
 }
 
 // onlyLine returns the value of a field that has exactly one line, or "".

@@ -126,7 +126,11 @@ func (d Download) resumable() bool {
 	if !d.Policy.resumes() || d.Framing == Gzip || !d.Framing.hasLength() && !d.Partial {
 		return false
 	}
-	return d.Validator == StrongTag || d.Validator == OldDate
+	switch d.Validator {
+	case StrongTag, DatedTag, OldDate:
+		return true
+	}
+	return false
 }
 
 // retried is a Download that begins again.

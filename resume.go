@@ -12,7 +12,7 @@ import (
 )
 
 // enoughProgress is how many bytes an attempt must bring before the attempts count from one
-// again.
+// again, and before a resumption costs no token.
 const enoughProgress = 1 << 20
 
 // download is the body of a response that is resumed where it breaks off.
@@ -129,15 +129,32 @@ func (d *download) readPart(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), d.part.until-d.offset)]
 	}
 	n, err := d.body.Read(p)
-	d.offset += int64(n)
-	d.part.brought += int64(n)
-	if d.part.resumed && n > 0 && d.offset == d.whole.end {
-		d.origin.policy.Budget.Deposit(d.origin.req)
+	if n > 0 {
+		d.bring(int64(n))
 	}
 	if err != nil {
 		err = d.endOfPart(err)
 	}
 	return n, err
+}
+
+// bring counts n bytes of the part. A resumption that brings enough gives its token back at once:
+// the budget bounds attempts that achieve nothing, and a long download would take the tokens of
+// every other request to its host. The last bytes are a success.
+func (d *download) bring(n int64) {
+	enough := d.part.brought >= enoughProgress
+	d.offset += n
+	d.part.brought += n
+	if !d.part.resumed {
+		return
+	}
+	c := d.resuming
+	if !enough && d.part.brought >= enoughProgress {
+		c.policy.Budget.Refund(c.req)
+	}
+	if d.offset == d.whole.end {
+		c.policy.Budget.Deposit(c.req)
+	}
 }
 
 // readEnd returns the error that follows the last byte of a resumption. After the last byte of

@@ -186,10 +186,9 @@ func (d *download) endOfPart(err error) error {
 // isBreak reports whether the caller still wants bytes, and bytes are missing. If a nested
 // Transport has given up, its error is not a break.
 func (d *download) isBreak(err error) bool {
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	return d.offset < d.whole.end && !closed && !ended(d.origin.req) && !is[*Error](err)
+	d.mu.Lock() // also for the request: see begin
+	defer d.mu.Unlock()
+	return d.offset < d.whole.end && !d.closed && !ended(d.origin.req) && !is[*Error](err)
 }
 
 // resume provides a body that continues at the offset, or sets the error that the caller gets.
@@ -243,22 +242,36 @@ func (d *download) leavePart() *resuming {
 	return d.resuming
 }
 
-// begin makes the call that all resumptions share. Close ends the call's context.
+// begin makes the call that all resumptions share. Close ends the call's context. The lock is
+// held, because the caller may change its request as soon as Close has returned: from here on, the
+// download uses copies.
 func (d *download) begin() {
 	o := &d.origin
 	ctx, cancel := context.WithCancelCause(o.req.Context())
+	o.own(ctx)
 	policy := *o.policy
 	policy.BufferBytes = 0 // Classify has no use for a part of a body
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{
-			t: o.t, policy: &policy, req: o.req.WithContext(ctx),
+			t: o.t, policy: &policy, req: o.req,
 			start: o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
 		},
-		original: o.keyed.WithContext(ctx),
+		original: o.keyed,
 		next:     upcoming{number: o.number, request: o.sent, begins: o.begins},
 	}
 	d.startOver()
+}
+
+// own replaces the requests by copies. The copies of the caller's request end with ctx.
+func (o *origin) own(ctx context.Context) {
+	req, keyed := o.req.Clone(ctx), o.keyed
+	if keyed == o.req {
+		keyed = req
+	} else {
+		keyed = keyed.Clone(ctx)
+	}
+	o.req, o.keyed, o.sent = req, keyed, o.sent.Clone(o.sent.Context())
 }
 
 // startOver makes the attempts count from one again, and MaxElapsed run from now.
@@ -273,7 +286,7 @@ func (d *download) brokenOff(c *resuming) result {
 		d.startOver()
 	}
 	got := result{begun: true, Attempt: Attempt{
-		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset - d.whole.begin,
+		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset,
 	}}
 	c.judge(&c.next, &got)
 	if got.inner == nil {
@@ -288,7 +301,7 @@ func (d *download) brokenOff(c *resuming) result {
 // here.
 func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 	c.keyed = d.whole.request(c.original, d.offset)
-	*got = result{Attempt: Attempt{Offset: d.offset - d.whole.begin}}
+	*got = result{Attempt: Attempt{Offset: d.offset}}
 	c.transmit(&c.next, got)
 	if got.Response == nil {
 		c.judge(&c.next, got)

@@ -94,7 +94,7 @@ func TestResumeIsReported(t *testing.T) {
 			assert.Equal(t, i+1, a.Number)
 			assert.Equal(t, want.offset, a.Offset)
 			assert.Equal(t, want.wait, a.Wait)
-			assert.Same(t, base.Requests()[i].URL, a.Request.URL)
+			assert.Equal(t, base.Requests()[i].Header, a.Request.Header)
 			if want.status == 0 {
 				assert.Equal(t, errLost, a.Err)
 				assert.Nil(t, a.Response)
@@ -748,4 +748,31 @@ func TestResumeLeavesTheEndOfTheContextAlone(t *testing.T) {
 	_, err = resp.Body.Read(make([]byte, 1))
 	assert.Equal(t, errLost, err)
 	assert.Len(t, base.Requests(), 1)
+}
+
+// The offset is a position in the file, also if the caller asked for a part of it.
+func TestOffsetOfABreakIsAPositionInTheFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first  script.Step
+		begins string
+		want   []int64
+	}{
+		"the whole file": {cutAfter(10), "", []int64{10, 20}},
+		"a part of it":   {restUntil(5, 10, errLost), "bytes=5-", []int64{10, 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var offsets []int64
+			p := resumes
+			p.OnRetry = func(a retryhttp.Attempt) { offsets = append(offsets, a.Offset) }
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				assert.Equal(t, a.Err != nil, a.Offset > 0)
+				return retryhttp.Classify(a)
+			}
+			req := get(t, t.Context())
+			req.Header.Set("Range", tc.begins)
+			_, err := readAll(t, script.New(tc.first, restUntil(10, 20, errLost), rest(20)), p, req)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, offsets)
+		})
+	}
 }

@@ -69,6 +69,7 @@ func declaredLength(resp *http.Response) int64 {
 }
 
 // mayBuffer reports whether resp has a body, and its reader does not expect it piece by piece.
+// Nobody needs the body of a redirect: http.Client follows its Location.
 func mayBuffer(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodHead, http.MethodConnect:
@@ -78,7 +79,11 @@ func mayBuffer(req *http.Request, resp *http.Response) bool {
 	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
 		return false
 	}
-	return !isStream(mediaType(resp.Header))
+	return !isRedirect(resp) && !isStream(resp.Header)
+}
+
+func isRedirect(resp *http.Response) bool {
+	return resp.StatusCode >= 300 && resp.StatusCode <= 399 && resp.Header.Get("Location") != ""
 }
 
 // mediaType returns the type and subtype of h's Content-Type, in lower case.
@@ -87,10 +92,19 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// isStream reports whether a body of this media type may continue while its reader listens.
-func isStream(media string) bool {
+// isStream reports whether a body with this header may continue while its reader listens.
+func isStream(h http.Header) bool {
+	media := mediaType(h)
 	switch media {
-	case "text/event-stream", "multipart/x-mixed-replace":
+	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
+		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":
+		return true
+	case "multipart/mixed":
+		if _, incremental := mediaParameter(h, "deferSpec"); incremental { // GraphQL
+			return true
+		}
+	}
+	if stream, _ := mediaParameter(h, "stream"); strings.EqualFold(stream, "watch") { // Kubernetes
 		return true
 	}
 	for _, rpc := range [...]string{"application/grpc", "application/connect"} {
@@ -98,12 +112,30 @@ func isStream(media string) bool {
 			return true
 		}
 	}
+	return isSequence(media)
+}
+
+// isSequence reports whether a body of this media type is made of values that follow one another.
+func isSequence(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	switch subtype {
-	case "x-ndjson", "ndjson", "jsonl", "json-seq", "stream+json":
+	case "x-ndjson", "ndjson", "jsonl", "jsonlines", "x-jsonlines", "json-seq", "cbor-seq", "stream+json":
 		return true
 	}
-	return false
+	return strings.HasSuffix(subtype, "+json-seq") || strings.HasSuffix(subtype, "+cbor-seq")
+}
+
+// mediaParameter returns the value of a parameter of h's Content-Type. It does not look for quotes
+// around a semicolon: a body that is wrongly taken for a stream is merely not buffered.
+func mediaParameter(h http.Header, name string) (value string, ok bool) {
+	_, parameters, _ := strings.Cut(h.Get("Content-Type"), ";")
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		n, v, _ := strings.Cut(parameter, "=")
+		if strings.EqualFold(strings.TrimSpace(n), name) {
+			return strings.Trim(v, " \t\""), true
+		}
+	}
+	return "", false
 }
 
 // buffered is a response body whose beginning was read within the attempt.

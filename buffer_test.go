@@ -172,6 +172,19 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 		"text/jsonl":               {"GET", of("text/jsonl")},
 		"json-seq":                 {"GET", of("application/json-seq")},
 		"stream+json":              {"GET", of("application/stream+json")},
+		"jsonlines":                {"GET", of("application/jsonlines")},
+		"x-jsonlines":              {"GET", of("application/x-jsonlines")},
+		"GeoJSON in sequence":      {"GET", of("application/geo+json-seq")},
+		"CBOR in sequence":         {"GET", of("application/cbor-seq")},
+		"with a suffix of CBOR":    {"GET", of("application/sensml+cbor-seq")},
+		"an event stream of AWS":   {"POST", of("application/vnd.amazon.eventstream")},
+		"a terminal of Docker":     {"POST", of("application/vnd.docker.raw-stream")},
+		"a log of Docker":          {"GET", of("application/vnd.docker.multiplexed-stream")},
+		"a watch of Kubernetes":    {"GET", of("application/json;stream=watch")},
+		"a watch, written freely":  {"GET", of(`application/vnd.kubernetes.protobuf; charset=x; Stream = "Watch"`)},
+		"GraphQL in parts":         {"POST", of(`multipart/mixed; boundary="-"; deferSpec=20220824`)},
+		"a redirect":               {"GET", sends(302, "", errLost, "Location", "/elsewhere", "Content-Length", "9")},
+		"a redirect of a method":   {"POST", sends(308, "", errLost, "Location", "/elsewhere")},
 		"BufferBytes is negative":  {"GET", ok()},
 		"a 200 from POST of a SSE": {"POST", of("text/event-stream")},
 	} {
@@ -189,6 +202,36 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 			assert.IsType(t, &piece{}, resp.Body)
 		})
 	}
+}
+
+// These are like streams, or like a redirect, and are neither.
+func TestBufferReadsWhatOnlyResemblesAStream(t *testing.T) {
+	for name, answer := range map[string]script.Step{
+		"JSON":                         sends(200, object, io.EOF, "Content-Type", "application/json"),
+		"a list of Kubernetes":         sends(200, object, io.EOF, "Content-Type", "application/json;stream=list"),
+		"parts of a mail":              sends(200, object, io.EOF, "Content-Type", "multipart/mixed; boundary=deferSpec"),
+		"a manifest of Docker":         sends(200, object, io.EOF, "Content-Type", "application/vnd.docker.distribution.manifest.v2+json"),
+		"a choice":                     sends(300, object, io.EOF),
+		"a creation with its Location": sends(201, object, io.EOF, "Location", "/new"),
+		"without a type":               sends(200, object, io.EOF),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := buffers
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, object, string(a.Body)) }
+			_, err := download(t, script.New(answer), p)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// http.Client reads up to 2 KiB of a redirect and does not mind an error.
+func TestRedirectWithAWrongLengthIsNotRetried(t *testing.T) {
+	base := script.New(sends(302, "short", io.ErrUnexpectedEOF, "Location", "/there", "Content-Length", "9"), sends(200, object, io.EOF))
+	resp, err := (&http.Client{Transport: retryhttp.New(base, buffers)}).Do(get(t, t.Context()))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Len(t, base.Requests(), 2)
+	assert.Equal(t, "/there", base.Requests()[1].URL.Path)
 }
 
 func TestBufferLeavesA101Alone(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// These are the initial sizes of a buffer. firstBuffer is enough for most JSON. A declared
-// length allocates at most declaredBuffer, because the server may declare any length.
+// These are sizes of a buffer. firstBuffer is enough for most JSON. A server may declare any
+// length, and send nothing: a declared length allocates firstDeclared before a byte has come, and
+// at most grownDeclared once those are full.
 const (
-	firstBuffer    = 4 << 10
-	declaredBuffer = 256 << 10
+	firstBuffer   = 4 << 10
+	firstDeclared = 32 << 10
+	grownDeclared = 64 << 20
 )
 
 // buffer reads resp's body if it may be buffered, and returns the body that resp has afterward.
@@ -153,12 +155,12 @@ type buffered struct {
 func (b *buffered) fill(declared, limit int64) {
 	size := int64(firstBuffer)
 	if declared >= 0 {
-		size = min(declared, declaredBuffer) + 1 // a Read needs room for one more byte to return the end
+		size = min(declared+1, firstDeclared) // a Read needs room for one more byte to return the end
 	}
 	b.data = make([]byte, 0, min(size, limit+1))
 	for empty := 0; b.err == nil && int64(len(b.data)) <= limit; {
 		if len(b.data) == cap(b.data) {
-			b.grow(limit)
+			b.grow(declared, limit)
 		}
 		var n int
 		n, b.err = b.rest.Read(b.data[len(b.data):cap(b.data)])
@@ -172,9 +174,13 @@ func (b *buffered) fill(declared, limit int64) {
 	}
 }
 
-// grow doubles the buffer, up to limit and one byte.
-func (b *buffered) grow(limit int64) {
+// grow makes room for the declared length and one byte, or doubles the buffer if the body may be
+// longer, up to limit and one byte.
+func (b *buffered) grow(declared, limit int64) {
 	size := 2 * int64(cap(b.data))
+	if declared >= int64(cap(b.data)) {
+		size = min(max(size, grownDeclared), declared+1)
+	}
 	if size >= limit {
 		size = limit + 1
 	}

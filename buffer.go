@@ -35,7 +35,11 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 		}
 	}()
 	declared := declaredLength(resp)
-	b.fill(declared, limit)
+	if classifyStatus(resp.StatusCode) == Retryable {
+		b.fillForAMoment(declared, limit)
+	} else {
+		b.fill(declared, limit, nil)
+	}
 	filled = true
 	resp.Body = b
 	if b.err == nil {
@@ -151,14 +155,15 @@ type buffered struct {
 	closed   atomic.Bool
 }
 
-// fill reads until the body ends, a Read fails, or data is one byte longer than limit.
-func (b *buffered) fill(declared, limit int64) {
+// fill reads until the body ends, a Read fails, or data is one byte longer than limit. It asks goOn
+// before each Read, unless goOn is nil.
+func (b *buffered) fill(declared, limit int64, goOn func() bool) {
 	size := int64(firstBuffer)
 	if declared >= 0 {
 		size = min(declared+1, firstDeclared) // a Read needs room for one more byte to return the end
 	}
 	b.data = make([]byte, 0, min(size, limit+1))
-	for empty := 0; b.err == nil && int64(len(b.data)) <= limit; {
+	for empty := 0; b.err == nil && int64(len(b.data)) <= limit && (goOn == nil || goOn()); {
 		if len(b.data) == cap(b.data) {
 			b.grow(declared, limit)
 		}

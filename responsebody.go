@@ -201,6 +201,8 @@ func attemptOf(body io.ReadCloser) (*attemptBody, bool) {
 		return b.attemptBody, true
 	case *buffered:
 		return attemptOf(b.rest)
+	case *unfinished:
+		return attemptOf(b.fill.rest)
 	}
 	return nil, false
 }

@@ -64,26 +64,24 @@ type resuming struct {
 	next     upcoming      // the newest attempt, and later its successor
 }
 
-// makeResumable makes the body of a final response resume where it breaks off, if it can be
-// resumed. A nested Transport that has retried is not called again.
+// makeResumable makes the body of a final response resume where it breaks off. If the server does
+// not let it be resumed, the error of a break says so. A nested Transport that has retried is not
+// called again.
 func (c *call) makeResumable(made *upcoming, got *result) {
 	resp := got.Response
-	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 {
+	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
 		return
 	}
-	whole, ok := representationOf(c.keyed, resp)
-	if !ok {
+	origin := origin{
+		t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request,
+		number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
+	}
+	whole, why := representationOf(c.keyed, resp)
+	if why != nil {
+		resp.Body = &unresumable{why: why, left: resp.ContentLength, body: resp.Body, origin: origin}
 		return
 	}
-	resp.Body = &download{
-		whole:  whole,
-		offset: whole.begin,
-		body:   resp.Body,
-		origin: origin{
-			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request,
-			number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
-		},
-	}
+	resp.Body = &download{whole: whole, offset: whole.begin, body: resp.Body, origin: origin}
 }
 
 // Read returns the next bytes of the representation, from any response.

@@ -23,7 +23,7 @@ type Attempt struct {
 	Wait     time.Duration  // before the next attempt; 0 in Classify
 	Body     []byte         // the whole response body, if [Policy.BufferBytes] had it read; otherwise nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
-	Offset   int64          // where the body broke off, if [Policy.Resume] continues it; otherwise 0
+	Offset   int64          // where in the whole file the body broke off, if [Policy.Resume] continues it; otherwise 0
 }
 
 // AttemptNumber returns the number of the attempt that ctx belongs to, for RoundTrippers

@@ -10,11 +10,13 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
-// These are the initial sizes of a buffer. firstBuffer is enough for most JSON. A declared
-// length allocates at most declaredBuffer, because the server may declare any length.
+// These are sizes of a buffer. firstBuffer is enough for most JSON. A server may declare any
+// length, and send nothing: a declared length allocates firstDeclared before a byte has come, and
+// at most grownDeclared once those are full.
 const (
-	firstBuffer    = 4 << 10
-	declaredBuffer = 256 << 10
+	firstBuffer   = 4 << 10
+	firstDeclared = 32 << 10
+	grownDeclared = 64 << 20
 )
 
 // buffer reads resp's body if it may be buffered, and returns the body that resp has afterward.
@@ -33,7 +35,11 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 		}
 	}()
 	declared := declaredLength(resp)
-	b.fill(declared, limit)
+	if classifyStatus(resp.StatusCode) == Retryable {
+		b.fillForAMoment(declared, limit)
+	} else {
+		b.fill(declared, limit, nil)
+	}
 	filled = true
 	resp.Body = b
 	if b.err == nil {
@@ -69,6 +75,7 @@ func declaredLength(resp *http.Response) int64 {
 }
 
 // mayBuffer reports whether resp has a body, and its reader does not expect it piece by piece.
+// Nobody needs the body of a redirect: http.Client follows its Location.
 func mayBuffer(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodHead, http.MethodConnect:
@@ -78,7 +85,11 @@ func mayBuffer(req *http.Request, resp *http.Response) bool {
 	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
 		return false
 	}
-	return !isStream(mediaType(resp.Header))
+	return !isRedirect(resp) && !isStream(resp.Header)
+}
+
+func isRedirect(resp *http.Response) bool {
+	return resp.StatusCode >= 300 && resp.StatusCode <= 399 && resp.Header.Get("Location") != ""
 }
 
 // mediaType returns the type and subtype of h's Content-Type, in lower case.
@@ -87,10 +98,19 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// isStream reports whether a body of this media type may continue while its reader listens.
-func isStream(media string) bool {
+// isStream reports whether a body with this header may continue while its reader listens.
+func isStream(h http.Header) bool {
+	media := mediaType(h)
 	switch media {
-	case "text/event-stream", "multipart/x-mixed-replace":
+	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
+		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":
+		return true
+	case "multipart/mixed":
+		if _, incremental := mediaParameter(h, "deferSpec"); incremental { // GraphQL
+			return true
+		}
+	}
+	if stream, _ := mediaParameter(h, "stream"); strings.EqualFold(stream, "watch") { // Kubernetes
 		return true
 	}
 	for _, rpc := range [...]string{"application/grpc", "application/connect"} {
@@ -98,12 +118,30 @@ func isStream(media string) bool {
 			return true
 		}
 	}
+	return isSequence(media)
+}
+
+// isSequence reports whether a body of this media type is made of values that follow one another.
+func isSequence(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	switch subtype {
-	case "x-ndjson", "ndjson", "jsonl", "json-seq", "stream+json":
+	case "x-ndjson", "ndjson", "jsonl", "jsonlines", "x-jsonlines", "json-seq", "cbor-seq", "stream+json":
 		return true
 	}
-	return false
+	return strings.HasSuffix(subtype, "+json-seq") || strings.HasSuffix(subtype, "+cbor-seq")
+}
+
+// mediaParameter returns the value of a parameter of h's Content-Type. It does not look for quotes
+// around a semicolon: a body that is wrongly taken for a stream is merely not buffered.
+func mediaParameter(h http.Header, name string) (value string, ok bool) {
+	_, parameters, _ := strings.Cut(h.Get("Content-Type"), ";")
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		n, v, _ := strings.Cut(parameter, "=")
+		if strings.EqualFold(strings.TrimSpace(n), name) {
+			return strings.Trim(v, " \t\""), true
+		}
+	}
+	return "", false
 }
 
 // buffered is a response body whose beginning was read within the attempt.
@@ -117,16 +155,17 @@ type buffered struct {
 	closed   atomic.Bool
 }
 
-// fill reads until the body ends, a Read fails, or data is one byte longer than limit.
-func (b *buffered) fill(declared, limit int64) {
+// fill reads until the body ends, a Read fails, or data is one byte longer than limit. It asks goOn
+// before each Read, unless goOn is nil.
+func (b *buffered) fill(declared, limit int64, goOn func() bool) {
 	size := int64(firstBuffer)
 	if declared >= 0 {
-		size = min(declared, declaredBuffer) + 1 // a Read needs room for one more byte to return the end
+		size = min(declared+1, firstDeclared) // a Read needs room for one more byte to return the end
 	}
 	b.data = make([]byte, 0, min(size, limit+1))
-	for empty := 0; b.err == nil && int64(len(b.data)) <= limit; {
+	for empty := 0; b.err == nil && int64(len(b.data)) <= limit && (goOn == nil || goOn()); {
 		if len(b.data) == cap(b.data) {
-			b.grow(limit)
+			b.grow(declared, limit)
 		}
 		var n int
 		n, b.err = b.rest.Read(b.data[len(b.data):cap(b.data)])
@@ -140,9 +179,13 @@ func (b *buffered) fill(declared, limit int64) {
 	}
 }
 
-// grow doubles the buffer, up to limit and one byte.
-func (b *buffered) grow(limit int64) {
+// grow makes room for the declared length and one byte, or doubles the buffer if the body may be
+// longer, up to limit and one byte.
+func (b *buffered) grow(declared, limit int64) {
 	size := 2 * int64(cap(b.data))
+	if declared >= int64(cap(b.data)) {
+		size = min(max(size, grownDeclared), declared+1)
+	}
 	if size >= limit {
 		size = limit + 1
 	}

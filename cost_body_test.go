@@ -74,16 +74,26 @@ func TestCostOfResumeDoesNotGrowWithTheDownload(t *testing.T) {
 	assert.Less(t, allocated(once), uint64(16<<10))
 }
 
-func TestCostOfResumeIsNothingIfTheBodyCannotBeResumed(t *testing.T) {
+func TestCostOfResumeIsOneObjectIfTheServerDoesNotLetTheBodyBeResumed(t *testing.T) {
 	for name, base := range map[string]*whole{
 		"weak tag": {http.Header{"Etag": {`W/"one"`}}, 1 << 10, true},
 		"no tag":   {http.Header{"Date": {"Thu, 01 Jan 2026 00:00:00 GMT"}}, 1 << 10, true},
 		"no end":   {http.Header{"Etag": {`"one"`}}, 1 << 10, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Zero(t, allocations(retryhttp.New(base, retryhttp.Policy{Resume: true}))-allocations(base))
+			assert.Equal(t, 1.0, allocations(retryhttp.New(base, retryhttp.Policy{Resume: true}))-allocations(base))
 		})
 	}
+}
+
+func TestCostOfResumeIsNothingIfTheCallerRulesItOut(t *testing.T) {
+	base := downloadOf(1 << 10)
+	post := requestTo("host.example")
+	post.Method = http.MethodPost
+	rt := retryhttp.New(base, retryhttp.Policy{Resume: true})
+	assert.Zero(t, testing.AllocsPerRun(1000, roundTripper(rt, post))-testing.AllocsPerRun(1000, roundTripper(base, post)))
+	once := retryhttp.New(base, retryhttp.Policy{Resume: true, MaxAttempts: 1})
+	assert.Zero(t, allocations(once)-allocations(base))
 }
 
 func TestCostOfBuffering2KiBIsThreeObjectsAtMost(t *testing.T) {

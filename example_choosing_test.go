@@ -120,7 +120,7 @@ var largeDownload = retryhttp.Policy{
 	AttemptTimeout: 30 * time.Second,
 	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
 	MaxRetryAfter:  10 * time.Minute,
-	Budget:         &retryhttp.TokenBucket{Burst: 50}, // a break costs a token
+	Budget:         &retryhttp.TokenBucket{Burst: 50}, // for resumptions that bring less
 }
 
 // The file is large, and the line is bad.

@@ -32,7 +32,8 @@ type Policy struct {
 
 	// BufferBytes reads response bodies of up to this many bytes within the attempt, except streams.
 	// A body that breaks off is retried. After the last attempt, its Read returns the error. Classify
-	// may look at [Attempt.Body]. A watch sent as application/json is held back. 0 or less: none.
+	// may look at [Attempt.Body]. A failure is read for 250 ms. A watch sent as
+	// application/json is held back. 0 or less: none.
 	BufferBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and

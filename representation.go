@@ -1,7 +1,6 @@
 package retryhttp
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -26,35 +25,59 @@ type representation struct {
 // RFC 9110 does not specify the time. RFC 7232, section 2.2.2, specifies a minute.
 const clockSkew = time.Minute
 
-// representationOf returns the representation that resp's body is a part of. It also reports
-// whether the rest of the body may be requested if the body breaks off.
-func representationOf(req *http.Request, resp *http.Response) (r representation, ok bool) {
+// settled is how much older than the response a Last-Modified must be, so that no later change has
+// the same Last-Modified. Both times are whole seconds, and the clocks of one server may differ by
+// one tick.
+const settled = 2 * time.Second
+
+// These are the reasons why a first response cannot be resumed.
+var (
+	errNotADownload = notResumable("the response is neither a 200 without a Content-Range, nor the range that was asked for")
+	errDecompressed = notResumable("the response was decompressed")
+	errRefused      = notResumable("the server accepts no ranges")
+	errNoEnd        = notResumable("the response has no Content-Length")
+	errNoValidator  = notResumable("the response has neither a strong ETag, nor an old Last-Modified alone")
+	errJustChanged  = notResumable("the file had just changed, and another change may keep its ETag")
+)
+
+// representationOf returns the representation that resp's body is a part of, or why the rest of
+// the body may not be requested if the body breaks off.
+func representationOf(req *http.Request, resp *http.Response) (r representation, why error) {
 	h := resp.Header
-	if req.Method != http.MethodGet && req.Method != "" || hasBody(req) || resp.Uncompressed || refusesRanges(h) {
-		return r, false
+	switch {
+	case resp.Uncompressed:
+		return r, errDecompressed
+	case refusesRanges(h):
+		return r, errRefused
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
-		if len(h["Content-Range"]) > 0 || resp.ContentLength <= 0 {
-			return r, false
+		if len(h["Content-Range"]) > 0 {
+			return r, errNotADownload
+		}
+		if resp.ContentLength <= 0 {
+			return r, errNoEnd
 		}
 		r.end, r.complete = resp.ContentLength, resp.ContentLength
 	case http.StatusPartialContent:
 		part, valid := contentRange(h)
 		if !valid || !has(req.Header, "Range") || hasSeveralRanges(h) || !fits(resp, part) {
-			return r, false
+			return r, errNotADownload
 		}
 		r.begin, r.end, r.complete = part.first, part.last+1, part.complete
 	default:
-		return r, false
+		return r, errNotADownload
 	}
 	r.encoding = encodingOf(h)
-	if len(h["Etag"]) > 0 {
-		r.tag = strongTag(h)
-		return r, r.tag != ""
+	if len(h["Etag"]) == 0 {
+		r.date = strongDate(h)
+	} else if r.tag = strongTag(h); r.tag != "" && mayShareTag(h) {
+		return r, errJustChanged
 	}
-	r.date = strongDate(h)
-	return r, r.date != ""
+	if r.tag == "" && r.date == "" {
+		return r, errNoValidator
+	}
+	return r, nil
 }
 
 // request returns a copy of req that asks for the bytes of this representation, and no other,
@@ -86,43 +109,74 @@ func (r *representation) request(req *http.Request, offset int64) *http.Request 
 // a position in the representation.
 type continuation struct{ skip, until int64 }
 
-// These are the reasons why an answer does not continue a body. None of them quotes what the
-// server sent.
+// These are the reasons why an answer does not continue a body.
 var (
-	errOtherTag      = errors.New("the answer has another ETag, or a weak one, or none")
-	errOtherDate     = errors.New("the answer has another Last-Modified, or an ETag")
-	errOtherEncoding = errors.New("the answer has another Content-Encoding")
-	errOtherLength   = errors.New("the answer is of another length")
-	errOtherRange    = errors.New("the answer has another range")
-	errNoRange       = errors.New("the answer has no valid Content-Range")
-	errRangeOf200    = errors.New("the answer has a Content-Range, and status 200")
-	errNotRanged     = errors.New("the answer has status 200, and no strong ETag was known")
+	errOtherTag      = changed("the answer has another ETag")
+	errOtherDate     = changed("the answer has another Last-Modified")
+	errOtherLength   = changed("the answer is of another length")
+	errNoTag         = notResumable("the answer has no strong ETag")
+	errNoDate        = notResumable("the answer has no Last-Modified, or an ETag")
+	errOtherEncoding = notResumable("the answer has another Content-Encoding")
+	errUnknownLength = notResumable("the answer has status 200, and its length is unknown")
+	errOtherRange    = notResumable("the answer has another range")
+	errNoRange       = notResumable("the answer has no valid Content-Range")
+	errRangeOf200    = notResumable("the answer has a Content-Range, and status 200")
+	errNotRanged     = notResumable("the answer has status 200, and no strong ETag was known")
 )
 
 // continuedBy returns how resp continues the representation at offset, or why it does not.
 func (r *representation) continuedBy(resp *http.Response, offset int64) (continuation, error) {
-	h := resp.Header
-	var how continuation
-	var err error
-	switch resp.StatusCode {
-	case http.StatusOK:
-		how, err = r.continuedByWhole(resp, offset)
-	case http.StatusPartialContent:
-		how, err = r.continuedByPart(resp, offset)
-	default:
-		return continuation{}, statusError(resp.StatusCode)
-	}
+	status := resp.StatusCode
 	switch {
-	case err != nil:
-		return continuation{}, err
-	case resp.Uncompressed || encodingOf(h) != r.encoding:
-		return continuation{}, errOtherEncoding
-	case r.tag != "" && strongTag(h) != r.tag:
-		return continuation{}, errOtherTag
-	case r.tag == "" && (len(h["Etag"]) > 0 || onlyLine(h, "Last-Modified") != r.date):
-		return continuation{}, errOtherDate
+	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
+		return continuation{}, changed(statusError(status).Error())
+	case classifyStatus(status) == Retryable:
+		return continuation{}, statusError(status) // another attempt may continue the body
+	case status != http.StatusOK && status != http.StatusPartialContent:
+		return continuation{}, notResumable(statusError(status).Error())
+	case resp.Uncompressed || encodingOf(resp.Header) != r.encoding:
+		return continuation{}, errOtherEncoding // with a validator and a length of its own
 	}
-	return how, nil
+	if err := r.validate(resp); err != nil {
+		return continuation{}, err
+	}
+	if status == http.StatusOK {
+		return r.continuedByWhole(resp, offset)
+	}
+	return r.continuedByPart(resp, offset)
+}
+
+// validate returns why resp is not known to have this version. Proof of another version comes
+// before a lack of proof.
+func (r *representation) validate(resp *http.Response) error {
+	h := resp.Header
+	tag, date := strongTag(h), onlyLine(h, "Last-Modified")
+	switch {
+	case r.tag != "" && tag != "" && tag != r.tag:
+		return errOtherTag
+	case r.tag == "" && date != "" && date != r.date:
+		return errOtherDate
+	case r.differsInLength(resp):
+		return errOtherLength
+	case r.tag != "" && tag == "":
+		return errNoTag
+	case r.tag == "" && (date == "" || len(h["Etag"]) > 0):
+		return errNoDate
+	}
+	return nil
+}
+
+// differsInLength reports whether resp states a complete length that is not this one's.
+func (r *representation) differsInLength(resp *http.Response) bool {
+	part, ok := contentRange(resp.Header)
+	complete := part.complete
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		complete, ok = resp.ContentLength, len(resp.Header["Content-Range"]) == 0
+	case hasSeveralRanges(resp.Header):
+		return false
+	}
+	return ok && complete >= 0 && (complete < r.end || r.complete >= 0 && complete != r.complete)
 }
 
 // continuedByWhole is continuedBy for a 200, from a server that ignores Range. A date alone is
@@ -133,8 +187,8 @@ func (r *representation) continuedByWhole(resp *http.Response, offset int64) (co
 		return continuation{}, errRangeOf200
 	case r.tag == "":
 		return continuation{}, errNotRanged
-	case r.complete < 0 || resp.ContentLength != r.complete:
-		return continuation{}, errOtherLength
+	case r.complete < 0 || resp.ContentLength < 0:
+		return continuation{}, errUnknownLength
 	}
 	return continuation{skip: offset, until: r.end}, nil
 }
@@ -146,8 +200,6 @@ func (r *representation) continuedByPart(resp *http.Response, offset int64) (con
 	switch {
 	case !ok || hasSeveralRanges(resp.Header):
 		return continuation{}, errNoRange
-	case part.complete >= 0 && (part.complete < r.end || r.complete >= 0 && part.complete != r.complete):
-		return continuation{}, errOtherLength
 	case part.first > offset || part.last < offset || !fits(resp, part):
 		return continuation{}, errOtherRange
 	}
@@ -202,6 +254,25 @@ func strongDate(h http.Header) string {
 		return ""
 	}
 	return line
+}
+
+// mayShareTag reports whether h's tag may also be the tag of a later version. Some servers, such as
+// nginx, make a tag of the length and of the second in which the file was changed. In that second,
+// another change keeps the tag. A response without a valid Date is measured against the clock.
+func mayShareTag(h http.Header) bool {
+	line := onlyLine(h, "Last-Modified")
+	if line == "" {
+		return false
+	}
+	modified, ok := httpDate(line)
+	if !ok {
+		return false
+	}
+	date, dated := httpDate(onlyLine(h, "Date"))
+	if !dated {
+		date = time.Now()
+	}
+	return date.Sub(modified) < settled
 }
 
 // onlyLine returns the value of a field that has exactly one line, or "".

@@ -57,10 +57,11 @@ func (b *attemptBody) watch(req *http.Request) {
 	}
 }
 
-// wrap makes b the body of resp. A positive stall bounds each Read.
+// wrap makes b the body of resp, unless that is empty. A positive stall bounds each Read.
 func (b *attemptBody) wrap(resp *http.Response, stall time.Duration) {
 	if isEmpty(resp.Body) {
-		b.end() // nobody needs to close an empty body
+		b.end() // nobody needs to close an empty body, and callers compare it with http.NoBody
+		return
 	}
 	b.ReadCloser, resp.Body = resp.Body, b
 	if w, ok := b.ReadCloser.(io.Writer); ok {
@@ -200,6 +201,8 @@ func attemptOf(body io.ReadCloser) (*attemptBody, bool) {
 		return b.attemptBody, true
 	case *buffered:
 		return attemptOf(b.rest)
+	case *unfinished:
+		return attemptOf(b.fill.rest)
 	}
 	return nil, false
 }

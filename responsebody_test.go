@@ -34,6 +34,39 @@ func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 }
 
+// Callers compare a body with http.NoBody.
+func TestBodyOfAResponseWithoutABodyIsNotWrapped(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"AttemptTimeout": {AttemptTimeout: time.Minute}, "StallTimeout": {StallTimeout: time.Minute},
+		"Resume": {Resume: true}, "all": {AttemptTimeout: time.Minute, StallTimeout: time.Minute, Resume: true},
+	} {
+		for _, code := range []int{200, 204, 304, 404} {
+			t.Run(fmt.Sprint(name, code), func(t *testing.T) {
+				base := script.New(respond(code, http.NoBody))
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, http.NoBody, resp.Body)
+				if p.AttemptTimeout > 0 || p.StallTimeout > 0 {
+					assert.Error(t, base.Requests()[0].Context().Err(), "nobody needs to close it")
+				}
+			})
+		}
+	}
+}
+
+// A retry follows a failure without a body at once, too.
+func TestFailureWithoutABodyIsRetriedUnderAttemptTimeout(t *testing.T) {
+	p := noWait
+	p.AttemptTimeout = time.Minute
+	base := script.New(respond(503, http.NoBody), respond(200, http.NoBody))
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+	for _, req := range base.Requests() {
+		assert.Error(t, req.Context().Err())
+	}
+}
+
 // conn is a body that is a connection, as a 101's is.
 type conn struct {
 	io.Reader

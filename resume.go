@@ -12,7 +12,7 @@ import (
 )
 
 // enoughProgress is how many bytes an attempt must bring before the attempts count from one
-// again.
+// again, and before a resumption costs no token.
 const enoughProgress = 1 << 20
 
 // download is the body of a response that is resumed where it breaks off.
@@ -65,26 +65,24 @@ type resuming struct {
 	next     upcoming      // the newest attempt, and later its successor
 }
 
-// makeResumable makes the body of a final response resume where it breaks off, if it can be
-// resumed. A nested Transport that has retried is not called again.
+// makeResumable makes the body of a final response resume where it breaks off. If the server does
+// not let it be resumed, the error of a break says so. A nested Transport that has retried is not
+// called again.
 func (c *call) makeResumable(made *upcoming, got *result) {
 	resp := got.Response
-	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 {
+	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
 		return
 	}
-	whole, ok := representationOf(c.keyed, resp)
-	if !ok {
+	origin := origin{
+		t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
+		number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
+	}
+	whole, why := representationOf(c.keyed, resp)
+	if why != nil {
+		resp.Body = &unresumable{why: why, left: resp.ContentLength, body: resp.Body, origin: origin}
 		return
 	}
-	resp.Body = &download{
-		whole:  whole,
-		offset: whole.begin,
-		body:   resp.Body,
-		origin: origin{
-			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
-			number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
-		},
-	}
+	resp.Body = &download{whole: whole, offset: whole.begin, body: resp.Body, origin: origin}
 }
 
 // Read returns the next bytes of the representation, from any response.
@@ -130,15 +128,32 @@ func (d *download) readPart(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), d.part.until-d.offset)]
 	}
 	n, err := d.body.Read(p)
-	d.offset += int64(n)
-	d.part.brought += int64(n)
-	if d.part.resumed && n > 0 && d.offset == d.whole.end {
-		d.origin.policy.Budget.Deposit(d.origin.req)
+	if n > 0 {
+		d.bring(int64(n))
 	}
 	if err != nil {
 		err = d.endOfPart(err)
 	}
 	return n, err
+}
+
+// bring counts n bytes of the part. A resumption that brings enough gives its token back at once:
+// the budget bounds attempts that achieve nothing, and a long download would take the tokens of
+// every other request to its host. The last bytes are a success.
+func (d *download) bring(n int64) {
+	enough := d.part.brought >= enoughProgress
+	d.offset += n
+	d.part.brought += n
+	if !d.part.resumed {
+		return
+	}
+	c := d.resuming
+	if !enough && d.part.brought >= enoughProgress {
+		c.policy.Budget.Refund(c.req)
+	}
+	if d.offset == d.whole.end {
+		c.policy.Budget.Deposit(c.req)
+	}
 }
 
 // readEnd returns the error that follows the last byte of a resumption. After the last byte of
@@ -170,10 +185,9 @@ func (d *download) endOfPart(err error) error {
 // isBreak reports whether the caller still wants bytes, and bytes are missing. If a nested
 // Transport has given up, its error is not a break.
 func (d *download) isBreak(err error) bool {
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	return d.offset < d.whole.end && !closed && !ended(d.origin.req) && !is[*Error](err)
+	d.mu.Lock() // also for the request: see begin
+	defer d.mu.Unlock()
+	return d.offset < d.whole.end && !d.closed && !ended(d.origin.req) && !is[*Error](err)
 }
 
 // resume provides a body that continues at the offset, or sets the error that the caller gets.
@@ -227,22 +241,36 @@ func (d *download) leavePart() *resuming {
 	return d.resuming
 }
 
-// begin makes the call that all resumptions share. Close ends the call's context.
+// begin makes the call that all resumptions share. Close ends the call's context. The lock is
+// held, because the caller may change its request as soon as Close has returned: from here on, the
+// download uses copies.
 func (d *download) begin() {
 	o := &d.origin
 	ctx, cancel := context.WithCancelCause(o.req.Context())
+	o.own(ctx)
 	policy := *o.policy
 	policy.BufferBytes = 0 // Classify has no use for a part of a body
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{
-			t: o.t, policy: &policy, req: o.req.WithContext(ctx), idempotent: o.idempotent,
+			t: o.t, policy: &policy, req: o.req, idempotent: o.idempotent,
 			start: o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
 		},
-		original: o.keyed.WithContext(ctx),
+		original: o.keyed,
 		next:     upcoming{number: o.number, request: o.sent, begins: o.begins},
 	}
 	d.startOver()
+}
+
+// own replaces the requests by copies. The copies of the caller's request end with ctx.
+func (o *origin) own(ctx context.Context) {
+	req, keyed := o.req.Clone(ctx), o.keyed
+	if keyed == o.req {
+		keyed = req
+	} else {
+		keyed = keyed.Clone(ctx)
+	}
+	o.req, o.keyed, o.sent = req, keyed, o.sent.Clone(o.sent.Context())
 }
 
 // startOver makes the attempts count from one again, and MaxElapsed run from now.
@@ -257,7 +285,7 @@ func (d *download) brokenOff(c *resuming) result {
 		d.startOver()
 	}
 	got := result{begun: true, Attempt: Attempt{
-		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset - d.whole.begin,
+		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset,
 	}}
 	c.judge(&c.next, &got)
 	if got.inner == nil {
@@ -272,7 +300,7 @@ func (d *download) brokenOff(c *resuming) result {
 // here.
 func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 	c.keyed = d.whole.request(c.original, d.offset)
-	*got = result{Attempt: Attempt{Offset: d.offset - d.whole.begin}}
+	*got = result{Attempt: Attempt{Offset: d.offset}}
 	c.transmit(&c.next, got)
 	if got.Response == nil {
 		c.judge(&c.next, got)

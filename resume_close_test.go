@@ -59,6 +59,51 @@ func TestCloseEndsAResumptionThatIsUnderWay(t *testing.T) {
 	})
 }
 
+// net/http lets a caller use its request again once the body is closed. A base, such as one that
+// logs, may still look at the request of a resumption.
+func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
+	for name, key := range map[string]func(*http.Request) string{"as it is": nil, "with a key": retryhttp.RandomKey} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req := get(t, t.Context())
+				req.Header.Set("Authorization", "first")
+				req.Header.Set("Trace", "first")
+				var after *http.Request
+				base := script.New(cutAfter(10), func(sent *http.Request) (*http.Response, error) {
+					time.Sleep(time.Minute) // until the caller uses the request again
+					after = sent
+					assert.Equal(t, "/path", sent.URL.Path)
+					assert.Equal(t, "first", sent.Header.Get("Authorization"))
+					return nil, errBroken
+				})
+				p := resumes
+				p.IdempotencyKey = key
+				p.Idempotent = func(req *http.Request) bool {
+					return req.Header.Get("Trace") == "first" && (key == nil || req.Header.Get("Idempotency-Key") != "")
+				}
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					if a.Err != nil {
+						assert.Equal(t, "first", a.Request.Header.Get("Trace"))
+					}
+					return retryhttp.Classify(a)
+				}
+				resp, err := retryhttp.New(base, p).RoundTrip(req)
+				require.NoError(t, err)
+				time.AfterFunc(time.Second, func() {
+					_ = resp.Body.Close()
+					req.URL.Path, req.Method = "/other", "POST"
+					req.Header.Set("Authorization", "second")
+					req.Header.Set("Trace", "second")
+					*req = *req.WithContext(context.WithValue(t.Context(), "a", "b")) //nolint:revive,staticcheck // any key
+				})
+				_, err = io.ReadAll(resp.Body)
+				assert.Equal(t, http.ErrBodyReadAfterClose, err)
+				require.NotNil(t, after)
+			})
+		})
+	}
+}
+
 // A base may answer although its context has ended.
 func TestCloseLeavesNoLateResponseOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,8 +1,10 @@
 package retryhttp_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,7 +41,7 @@ func replyOf(b []byte) reply {
 		encoding: []string{"", "", "", "gzip"}[b[3]%4],
 		length:   b[4]&1 == 0,
 		ranges:   1,
-		end:      []error{io.EOF, errLost}[b[4]>>1&1],
+		end:      []error{io.EOF, &net.OpError{Op: "read", Err: errLost}}[b[4]>>1&1],
 	}
 	if b[4]>>2&7 == 0 {
 		r.last = int(b[5]) % (len(object) + 2)
@@ -169,8 +171,12 @@ func FuzzResume(f *testing.F) {
 		assert.Equal(t, requests, len(base.Requests()))
 		if whole {
 			require.NoError(t, err)
-		} else {
-			require.Error(t, err)
+			return
 		}
+		var e *retryhttp.Error
+		require.ErrorAs(t, err, &e)
+		changed, refused := errors.Is(err, retryhttp.ErrChanged), errors.Is(err, retryhttp.ErrNotResumable)
+		assert.Equal(t, e.Stop == retryhttp.StopFinal, changed != refused)
+		assert.False(t, changed && refused)
 	})
 }

@@ -94,7 +94,7 @@ func TestResumeIsReported(t *testing.T) {
 			assert.Equal(t, i+1, a.Number)
 			assert.Equal(t, want.offset, a.Offset)
 			assert.Equal(t, want.wait, a.Wait)
-			assert.Same(t, base.Requests()[i].URL, a.Request.URL)
+			assert.Equal(t, base.Requests()[i].Header, a.Request.Header)
 			if want.status == 0 {
 				assert.Equal(t, errLost, a.Err)
 				assert.Nil(t, a.Response)
@@ -105,7 +105,7 @@ func TestResumeIsReported(t *testing.T) {
 		assert.Equal(t, `level=INFO msg="retrying request" method=GET url=http://host.example/path error="connection lost" attempt=1 elapsed=0s wait=1s offset=10
 level=INFO msg="retrying request" method=GET url=http://host.example/path status=503 attempt=2 elapsed=1m0s wait=2s offset=10
 level=INFO msg="retrying request" method=GET url=http://host.example/path error="connection lost" attempt=3 elapsed=0s wait=3s offset=20
-level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: the answer has another ETag, or a weak one, or none" attempts=4 elapsed=1m6s waited=6s held=0s stop=final ambiguous=false offset=20
+level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: the answer has no strong ETag" attempts=4 elapsed=1m6s waited=6s held=0s stop=final ambiguous=false offset=20
 `, logged.String())
 	})
 }
@@ -119,10 +119,8 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 
 // Each of these answers to a request for the bytes from 10 on is taken, or is refused.
 func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
-	const (
-		taken   = ""
-		refused = "refused"
-	)
+	var taken error
+	refused, changed := retryhttp.ErrNotResumable, retryhttp.ErrChanged
 	whole := func(header ...string) script.Step {
 		return sends(200, object, io.EOF, append([]string{"Content-Length", "36"}, header...)...)
 	}
@@ -133,7 +131,7 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		answer script.Step
-		want   string
+		want   error
 	}{
 		{"the rest", part(object[10:], "bytes 10-35/36", v1...), taken},
 		{"of a whole that is not known", part(object[10:], "bytes 10-35/*", v1...), taken},
@@ -144,8 +142,8 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 
 		{"from later on", part(object[11:], "bytes 11-35/36", v1...), refused},
 		{"what came already", part(object[:10], "bytes 0-9/36", v1...), refused},
-		{"of a longer whole", part(object[10:], "bytes 10-35/37", v1...), refused},
-		{"of a shorter whole", part(object[10:], "bytes 10-34/35", v1...), refused},
+		{"of a longer whole", part(object[10:], "bytes 10-35/37", v1...), changed},
+		{"of a shorter whole", part(object[10:], "bytes 10-34/35", v1...), changed},
 		{"in another unit", part(object[10:], "characters 10-35/36", v1...), refused},
 		{"without a range", sends(206, object[10:], io.EOF, v1...), refused},
 		{"with two ranges", part(object[10:], "bytes 10-35/36", "Content-Range", "bytes 10-35/36", "Etag", `"v1"`), refused},
@@ -153,19 +151,23 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 		{"with a range of no bytes", part(object[10:], "bytes */36", v1...), refused},
 		{"in several parts", part(object[10:], "bytes 10-35/36", "Content-Type", "Multipart/byteranges; boundary=x", "Etag", `"v1"`), refused},
 		{"of another length than its range", part(object[10:], "bytes 10-35/36", "Content-Length", "25", "Etag", `"v1"`), refused},
-		{"with another tag", part(object[10:], "bytes 10-35/36", "Etag", `"v2"`), refused},
+		{"with another tag", part(object[10:], "bytes 10-35/36", "Etag", `"v2"`), changed},
 		{"with a weak tag", part(object[10:], "bytes 10-35/36", "Etag", `W/"v1"`), refused},
 		{"without a tag", part(object[10:], "bytes 10-35/36"), refused},
 		{"with two tags", part(object[10:], "bytes 10-35/36", "Etag", `"v1"`, "Etag", `"v1"`), refused},
 		{"encoded", part(object[10:], "bytes 10-35/36", "Content-Encoding", "br", "Etag", `"v1"`), refused},
 
-		{"all, with another tag", whole("Etag", `"v2"`), refused},
+		{"all, with another tag", whole("Etag", `"v2"`), changed},
 		{"all, with a weak tag", whole("Etag", `W/"v1"`), refused},
 		{"all, without a tag", whole(), refused},
 		{"all, encoded", whole("Content-Encoding", "gzip", "Etag", `"v1"`), refused},
 		{"all, with a range", whole("Content-Range", "bytes 0-35/36", "Etag", `"v1"`), refused},
-		{"all, of another length", sends(200, object+"!", io.EOF, "Content-Length", "37", "Etag", `"v1"`), refused},
+		{"all, of another length", sends(200, object+"!", io.EOF, "Content-Length", "37", "Etag", `"v1"`), changed},
 		{"all, of unknown length", sends(200, object, io.EOF, v1...), refused},
+
+		{"all, of a length that neither is nor was known", sends(200, object, io.EOF, "Etag", `"v2"`), changed},
+		{"another tag, and no range", sends(206, object[10:], io.EOF, "Etag", `"v2"`), changed},
+		{"another tag, encoded", part(object[10:], "bytes 10-35/36", "Content-Encoding", "br", "Etag", `"v2"`), refused},
 
 		{"201", sends(201, object[10:], io.EOF, "Content-Range", "bytes 10-35/36", "Etag", `"v1"`), refused},
 		{"204", script.Status(204), refused},
@@ -173,9 +175,9 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 		{"304", script.Status(304, v1...), refused},
 		{"403", script.Status(403), refused},
 		{"404", script.Status(404), refused},
-		{"412", script.Status(412), refused},
-		{"416", script.Status(416, "Content-Range", "bytes */36"), refused},
-		{"416 of a whole that ends here", script.Status(416, "Content-Range", "bytes */10"), refused},
+		{"412", script.Status(412), changed},
+		{"416", script.Status(416, "Content-Range", "bytes */36"), changed},
+		{"416 of a whole that ends here", script.Status(416, "Content-Range", "bytes */10"), changed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			base := script.New(cutAfter(10), tc.answer)
@@ -189,6 +191,9 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 			assert.Equal(t, object[:10], got)
 			e := errorOf(t, err)
 			assert.ErrorIs(t, err, errLost)
+			assert.ErrorIs(t, err, tc.want)
+			assert.Equal(t, tc.want == changed, errors.Is(err, changed))
+			assert.Equal(t, tc.want == refused, errors.Is(err, refused))
 			assert.Equal(t, retryhttp.StopFinal, e.Stop)
 			assert.Equal(t, 2, e.Attempts)
 			assert.Contains(t, e.Error(), "connection lost, not resumed: ")
@@ -323,7 +328,8 @@ func TestResumeOfAnEncodedBody(t *testing.T) {
 	assert.Equal(t, object[:10], got)
 }
 
-// A body that cannot be resumed is handed over as it came.
+// A body that the caller rules out is handed over as it came. A body that the server does not let
+// be resumed is read to the same error, which says so.
 func TestResumeLeavesOtherBodiesAlone(t *testing.T) {
 	post := func(req *http.Request) { req.Method = "POST"; req.Header.Set("Idempotency-Key", "k") }
 	ranged := func(req *http.Request) { req.Header.Set("Range", "bytes=0-9") }
@@ -364,10 +370,17 @@ func TestResumeLeavesOtherBodiesAlone(t *testing.T) {
 			tc.edit(req)
 			resp, err := retryhttp.New(base, resumes).RoundTrip(req)
 			require.NoError(t, err)
-			assert.IsType(t, &piece{}, resp.Body)
 			_, err = io.ReadAll(resp.Body)
-			assert.Equal(t, errLost, err)
 			assert.Len(t, base.Requests(), 1)
+			if ruledOut := strings.Contains("POST HEAD GET with a body", name); ruledOut {
+				assert.IsType(t, &piece{}, resp.Body)
+				assert.Equal(t, errLost, err)
+				return
+			}
+			assert.ErrorIs(t, err, errLost)
+			assert.ErrorIs(t, err, retryhttp.ErrNotResumable)
+			assert.NotErrorIs(t, err, retryhttp.ErrChanged)
+			assert.NotErrorAs(t, err, new(*retryhttp.Error), "nothing was tried")
 		})
 	}
 }
@@ -655,6 +668,8 @@ func TestResumeReportsTheLastFailure(t *testing.T) {
 				assert.Equal(t, tc.stop, e.Stop)
 				assert.Equal(t, tc.text, e.Error())
 				assert.False(t, e.Timeout())
+				assert.Equal(t, name == "a refusal", errors.Is(err, retryhttp.ErrChanged))
+				assert.NotErrorIs(t, err, retryhttp.ErrNotResumable)
 				attempts := 2
 				if tc.answer == nil {
 					attempts = 1
@@ -748,4 +763,31 @@ func TestResumeLeavesTheEndOfTheContextAlone(t *testing.T) {
 	_, err = resp.Body.Read(make([]byte, 1))
 	assert.Equal(t, errLost, err)
 	assert.Len(t, base.Requests(), 1)
+}
+
+// The offset is a position in the file, also if the caller asked for a part of it.
+func TestOffsetOfABreakIsAPositionInTheFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first  script.Step
+		begins string
+		want   []int64
+	}{
+		"the whole file": {cutAfter(10), "", []int64{10, 20}},
+		"a part of it":   {restUntil(5, 10, errLost), "bytes=5-", []int64{10, 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var offsets []int64
+			p := resumes
+			p.OnRetry = func(a retryhttp.Attempt) { offsets = append(offsets, a.Offset) }
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				assert.Equal(t, a.Err != nil, a.Offset > 0)
+				return retryhttp.Classify(a)
+			}
+			req := get(t, t.Context())
+			req.Header.Set("Range", tc.begins)
+			_, err := readAll(t, script.New(tc.first, restUntil(10, 20, errLost), rest(20)), p, req)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, offsets)
+		})
+	}
 }

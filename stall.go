@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,17 +18,71 @@ type stallWatch struct {
 	cancel context.CancelCauseFunc // cancels the attempt
 	body   io.ReadCloser
 
-	timer *time.Timer // nil before the first Read
 	fired atomic.Bool
+
+	mu      sync.Mutex  // never held during a Read
+	timer   *time.Timer // nil before the first Read
+	reading bool        // a Read is under way
+	paused  bool        // nobody waits for the Read
+}
+
+// begin starts the timer of a Read.
+func (w *stallWatch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reading = true
+	w.start()
+}
+
+// start starts the timer if a Read is under way that somebody waits for.
+func (w *stallWatch) start() {
+	switch {
+	case !w.reading || w.paused:
+	case w.timer == nil:
+		w.timer = time.AfterFunc(w.after, w.fire)
+	default:
+		w.timer.Reset(w.after)
+	}
+}
+
+func (w *stallWatch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reading = false
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// pause stops the timer of a Read that nobody waits for any more. A nil stallWatch has no timer.
+func (w *stallWatch) pause() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// resume starts the timer anew for a Read that somebody waits for again.
+func (w *stallWatch) resume() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.paused {
+		w.paused = false
+		w.start()
+	}
 }
 
 func (w *stallWatch) read(p []byte) (int, error) {
-	if w.timer == nil {
-		w.timer = time.AfterFunc(w.after, w.fire)
-	} else {
-		w.timer.Reset(w.after)
-	}
-	defer w.timer.Stop()
+	w.begin()
+	defer w.stop()
 	n, err := w.body.Read(p)
 	if err != nil && w.fired.Load() {
 		err = &stallError{w.after} // even a clean end may be the result of the cancellation

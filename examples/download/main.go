@@ -44,10 +44,8 @@ func run() error {
 		Resume:       true,
 		StallTimeout: 10 * time.Second, // a connection that goes silent is a break, too
 		Backoff:      retryhttp.Constant(10 * time.Millisecond),
-		// Each resumption costs a token, and one download earns next to none. The default
-		// bucket has 5 tokens at the start. The default MaxAttempts is enough, because it
-		// counts only consecutive attempts that bring less than 1 MiB.
-		Budget: &retryhttp.TokenBucket{Burst: 2 * cuts},
+		// The default MaxAttempts and Budget are enough. They count only attempts that bring
+		// less than 1 MiB.
 		OnRetry: func(a retryhttp.Attempt) {
 			fmt.Printf("%v after %8d bytes: resuming\n", a.Err, a.Offset)
 		},

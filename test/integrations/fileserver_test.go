@@ -149,3 +149,17 @@ func TestFileServersRefuseTheRestOfAFileThatWasReplaced(t *testing.T) {
 		})
 	}
 }
+
+// nginx makes a tag of a file's second and size. Two files of one size and one second have the
+// same tag.
+func TestNginxDownloadIsNotResumedIfTheFileHasJustChanged(t *testing.T) {
+	file := newFile(t)
+	addr, log := startNginx(t, file.dir, "")
+	now := time.Now().Add(time.Second) // a slow machine has three seconds
+	file.write(t, 2, now)
+	old := file.content
+	got := fetch(t, addr, http.Header{}, func() { file.write(t, 3, now) }, cuts{{After: 1 << 20, How: fault.Close}})
+	require.ErrorIs(t, got.err, io.ErrUnexpectedEOF)
+	require.True(t, bytes.HasPrefix(old, got.content))
+	require.Len(t, log(), 1)
+}

@@ -104,10 +104,13 @@ const (
 	RecentDate // a second before the answer
 	NoValidator
 	NoRanges // a strong tag, and Accept-Ranges: none
+	DatedTag // a strong tag, and an old date
+	YoungTag // a strong tag, and a recent date
 )
 
 func (v Validator) String() string {
 	return [...]string{
 		"strong tag", "weak tag", "empty tag", "old date", "recent date", "no validator", "no ranges",
+		"dated tag", "young tag",
 	}[v]
 }

@@ -89,7 +89,7 @@ func (d Download) variants() (all []Download) {
 
 // validators are all validators, with servers that heed them or do not.
 func validators() (all []Download) {
-	for v := WeakTag; v <= NoRanges; v++ {
+	for v := WeakTag; v <= YoungTag; v++ {
 		for _, resumed := range Resumptions {
 			for _, policy := range []DownloadPolicy{Resuming, Both} {
 				for _, replaced := range []bool{false, true} {

@@ -55,6 +55,12 @@ func (d Download) End(major int) DownloadEnd {
 // GivesUp reports whether a broken body's error says that a Transport has tried to resume it.
 func (d Download) GivesUp() bool { return d.resumable() && !d.breaksAttempt() }
 
+// Unresumable reports whether a broken body's error says that the server does not let it be
+// resumed.
+func (d Download) Unresumable() bool {
+	return d.Policy.resumes() && !d.resumable() && !d.breaksAttempt() && d.Where != BeforeHeader
+}
+
 // Original returns what the error of a broken body has to match, or nil if no error stands
 // for how it was broken.
 func (d Download) Original(major int) error {
@@ -126,7 +132,11 @@ func (d Download) resumable() bool {
 	if !d.Policy.resumes() || d.Framing == Gzip || !d.Framing.hasLength() && !d.Partial {
 		return false
 	}
-	return d.Validator == StrongTag || d.Validator == OldDate
+	switch d.Validator {
+	case StrongTag, DatedTag, OldDate:
+		return true
+	}
+	return false
 }
 
 // retried is a Download that begins again.

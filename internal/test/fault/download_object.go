@@ -169,6 +169,14 @@ func (o *Object) validate(h http.Header, encoded bool, v *version) string {
 	case StrongTag:
 		h.Set("ETag", tag)
 		return tag
+	case DatedTag:
+		h.Set("ETag", tag)
+		h.Set("Last-Modified", v.lastModified)
+		return tag
+	case YoungTag:
+		h.Set("ETag", tag)
+		h.Set("Last-Modified", o.recent)
+		return tag
 	case WeakTag:
 		h.Set("ETag", "W/"+tag)
 	case EmptyTag:

@@ -2,6 +2,7 @@ package fault_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -130,8 +131,18 @@ func checkError(t *testing.T, d fault.Download, got fault.Delivery, major int) {
 	if original := d.Original(major); original != nil {
 		assert.ErrorIs(t, got.BodyErr, original)
 	}
-	if d.GivesUp() {
-		assert.ErrorAs(t, got.BodyErr, new(*retryhttp.Error))
+	refused, changed := errors.Is(got.BodyErr, retryhttp.ErrNotResumable), errors.Is(got.BodyErr, retryhttp.ErrChanged)
+	var e *retryhttp.Error
+	switch gaveUp := errors.As(got.BodyErr, &e); {
+	case !d.GivesUp():
+		assert.Equal(t, d.Unresumable(), refused)
+		assert.False(t, changed)
+	case assert.True(t, gaveUp):
+		assert.Equal(t, e.Stop == retryhttp.StopFinal, refused != changed, "one of the two is why it was refused")
+		assert.Equal(t, e.Stop == retryhttp.StopFinal, refused || changed)
+		if d.Replaced && d.Resumed == fault.Honest {
+			assert.True(t, changed)
+		}
 	}
 }
 

@@ -1,0 +1,504 @@
+package retryhttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// A failed response that says no more does not hold up the retry.
+func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
+	for _, code := range []int{408, 429, 500, 503, 599} {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprint(code, timeout), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					requests := 0
+					_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if requests++; requests > 1 {
+							_, _ = io.WriteString(w, object)
+							return
+						}
+						w.WriteHeader(code)
+						_, _ = io.WriteString(w, "a part")
+						_ = http.NewResponseController(w).Flush()
+						<-r.Context().Done()
+					}))
+					defer stop()
+					p := buffers
+					p.Backoff = retryhttp.Constant(300 * time.Millisecond)
+					p.AttemptTimeout, p.StallTimeout = timeout, timeout
+					judged := 0
+					p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+						if judged++; judged == 1 {
+							assert.NoError(t, a.Err)
+							assert.Equal(t, code, a.Response.StatusCode)
+							assert.Nil(t, a.Body)
+							assert.Equal(t, 250*time.Millisecond, a.Elapsed)
+						}
+						return retryhttp.Classify(a)
+					}
+					began := time.Now()
+					got, err := download(t, base, p)
+					require.NoError(t, err)
+					assert.Equal(t, object, got)
+					assert.Equal(t, 2, judged)
+					assert.Equal(t, 550*time.Millisecond, time.Since(began))
+				})
+			})
+		}
+	}
+}
+
+// Other responses are read to their end, however long that takes.
+func TestOtherResponsesAreBufferedToTheirEnd(t *testing.T) {
+	for _, code := range []int{200, 300, 404, 600} {
+		synctest.Test(t, func(t *testing.T) {
+			p := buffers
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, object, string(a.Body), code) }
+			_, err := download(t, script.New(respond(code, trickles(time.Second, 7, io.EOF))), p)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// trickles is a body that brings the object in pieces, and then end, each after a pause.
+func trickles(pause time.Duration, piece int, end error) *hookedBody {
+	rest := object
+	return &hookedBody{read: func(p []byte) (int, error) {
+		time.Sleep(pause)
+		if rest == "" {
+			return 0, end
+		}
+		n := copy(p, rest[:min(piece, len(rest))])
+		rest = rest[n:]
+		return n, nil
+	}}
+}
+
+// The Read that is under way when the moment is over brings bytes that are not lost.
+func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
+	for pause := 10 * time.Millisecond; pause <= 300*time.Millisecond; pause += 10 * time.Millisecond {
+		for _, late := range []time.Duration{0, 20 * time.Millisecond, time.Hour} {
+			for _, end := range []error{io.EOF, errLost} {
+				synctest.Test(t, func(t *testing.T) {
+					p := buffers
+					p.MaxAttempts = 1
+					body := trickles(pause, 5, end)
+					began := time.Now()
+					resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+					require.NoError(t, err)
+					assert.LessOrEqual(t, time.Since(began), 250*time.Millisecond)
+					time.Sleep(late)
+					got, err := io.ReadAll(resp.Body)
+					assert.Equal(t, object, string(got))
+					if end == io.EOF {
+						assert.NoError(t, err)
+					} else {
+						assert.Equal(t, end, err)
+					}
+					require.NoError(t, resp.Body.Close())
+					assert.EqualValues(t, 1, body.closes.Load())
+				})
+			}
+		}
+	}
+}
+
+// What comes after the moment counts no more for the attempt.
+func TestEndOfAFailedResponseAfterTheMomentIsItsReaders(t *testing.T) {
+	for name, tc := range map[string]struct {
+		n    int
+		end  error
+		want string
+	}{
+		"bytes with the end":      {5, io.EOF, object[:5]},
+		"bytes with an error":     {5, errLost, object[:5]},
+		"an error alone":          {0, errLost, ""},
+		"the end alone":           {0, io.EOF, ""},
+		"more than BufferBytes":   {37, io.EOF, object + "!"},
+		"no bytes, and no error":  {0, nil, ""},
+		"bytes, and more of them": {5, nil, object[:5] + "more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reads := 0
+				body := &hookedBody{read: func(p []byte) (int, error) {
+					reads++
+					switch {
+					case reads == 1:
+						time.Sleep(time.Second)
+						return copy(p, (object + "!")[:tc.n]), tc.end
+					case tc.want == object[:5]+"more" && reads == 2:
+						return copy(p, "more"), nil
+					}
+					return 0, io.EOF
+				}}
+				p := buffers
+				p.MaxAttempts = 1
+				p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+					assert.NoError(t, a.Err)
+					assert.Equal(t, retryhttp.StopAttempts, o.Stop)
+				}
+				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, tc.want, string(got))
+				if tc.end == errLost {
+					assert.Equal(t, errLost, err)
+				} else {
+					assert.NoError(t, err)
+				}
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// Only the body's own Read or the attempt's context ends a Read of a body that is not net/http's.
+func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
+	for _, closable := range []bool{false, true} {
+		for _, waits := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				var reading atomic.Bool
+				body := &mayClose{closable: closable, freed: make(chan struct{})}
+				body.read = func([]byte) (int, error) {
+					reading.Store(true)
+					defer reading.Store(false)
+					select {
+					case <-time.After(time.Minute):
+					case <-body.freed:
+					}
+					return 0, io.EOF
+				}
+				body.close = func() {
+					assert.Equal(t, closable, reading.Load())
+					close(body.freed)
+				}
+				p := buffers
+				p.MaxAttempts = 1
+				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				began := time.Now()
+				if waits {
+					time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
+					_, err = resp.Body.Read(make([]byte, 1))
+					assert.Equal(t, time.Second, time.Since(began))
+					assert.Equal(t, http.ErrBodyReadAfterClose, err)
+				} else {
+					require.NoError(t, resp.Body.Close())
+				}
+				synctest.Wait()
+				if !closable {
+					assert.Zero(t, body.closes.Load())
+					time.Sleep(time.Minute)
+					synctest.Wait()
+				}
+				assert.EqualValues(t, 1, body.closes.Load())
+			})
+		}
+	}
+}
+
+// mayClose is a body that says whether it may be closed while it is read.
+type mayClose struct {
+	hookedBody
+	closable bool
+	freed    chan struct{}
+}
+
+func (b *mayClose) ClosableWhileRead() bool { return b.closable }
+
+// A failed response that is retried is closed once, when its Read has ended.
+func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var reading atomic.Bool
+			body := &hookedBody{close: func() { assert.False(t, reading.Load()) }}
+			base := script.New(func(req *http.Request) (*http.Response, error) {
+				body.read = func([]byte) (int, error) {
+					reading.Store(true)
+					defer reading.Store(false)
+					select {
+					case <-req.Context().Done():
+						return 0, req.Context().Err()
+					case <-time.After(time.Minute):
+						return 0, io.EOF
+					}
+				}
+				return respond(503, body)(req)
+			}, respond(200, http.NoBody))
+			p := buffers
+			p.AttemptTimeout = timeout
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			synctest.Wait()
+			if timeout == 0 {
+				assert.Zero(t, body.closes.Load())
+				time.Sleep(time.Minute)
+				synctest.Wait()
+			}
+			assert.EqualValues(t, 1, body.closes.Load())
+		})
+	}
+}
+
+func TestPanicOfAFailedResponsesReadSurfaces(t *testing.T) {
+	for after, surfaces := range map[time.Duration]string{0: "in RoundTrip", time.Second: "in Read"} {
+		synctest.Test(t, func(t *testing.T) {
+			body := &hookedBody{read: func([]byte) (int, error) { time.Sleep(after); panic("a decoder's bug") }}
+			p := buffers
+			p.MaxAttempts = 1
+			send := func() *http.Response {
+				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				assert.NoError(t, err)
+				return resp
+			}
+			if surfaces == "in RoundTrip" {
+				assert.PanicsWithValue(t, "a decoder's bug", func() { send() })
+			} else {
+				resp := send()
+				assert.PanicsWithValue(t, "a decoder's bug", func() { _, _ = resp.Body.Read(make([]byte, 1)) })
+				require.NoError(t, resp.Body.Close())
+			}
+			synctest.Wait()
+			assert.EqualValues(t, 1, body.closes.Load())
+		})
+	}
+}
+
+// A panic that nobody waits for does not end the process.
+func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &hookedBody{
+			read:  func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") },
+			close: func() { panic("another") },
+		}
+		resp, err := retryhttp.New(script.New(respond(503, body), respond(200, http.NoBody)), buffers).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, body.closes.Load())
+
+		p := buffers
+		p.MaxAttempts = 1
+		body.closes.Store(0)
+		resp, err = retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}
+
+// A test's double may end its goroutine, as t.FailNow does.
+func TestGoexitOfAFailedResponsesReadEndsItsCaller(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			body := &hookedBody{read: func([]byte) (int, error) { time.Sleep(after); runtime.Goexit(); return 0, nil }}
+			p := buffers
+			p.MaxAttempts = 1
+			ended, returned := make(chan struct{}), false
+			go func() {
+				defer close(ended)
+				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				if err == nil {
+					_, _ = io.ReadAll(resp.Body)
+				}
+				returned = true
+			}()
+			<-ended
+			assert.False(t, returned)
+		})
+	}
+}
+
+func TestAttemptTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
+	for _, tc := range []struct {
+		timeout time.Duration
+		cut     bool
+	}{{100 * time.Millisecond, true}, {249 * time.Millisecond, true}, {251 * time.Millisecond, false}, {time.Second, false}} {
+		t.Run(tc.timeout.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(503)
+					_, _ = io.WriteString(w, "a part")
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-r.Context().Done():
+					case <-time.After(time.Minute):
+						_, _ = io.WriteString(w, ", and the rest")
+					}
+				}))
+				defer stop()
+				p := buffers
+				p.MaxAttempts, p.AttemptTimeout = 1, tc.timeout
+				got, err := download(t, base, p)
+				if tc.cut {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Equal(t, "a part", got)
+				} else {
+					assert.NoError(t, err)
+					assert.Equal(t, "a part, and the rest", got)
+				}
+			})
+		})
+	}
+}
+
+// The time of a StallTimeout runs while somebody waits.
+func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stall   time.Duration
+		silent  time.Duration
+		caller  time.Duration // takes its time before it reads
+		stalls  bool
+		elapsed time.Duration // of the Read
+	}{
+		"within the moment":               {100 * time.Millisecond, time.Minute, 0, true, 0},
+		"a caller that reads at once":     {time.Second, time.Minute, 0, true, time.Second},
+		"a caller that takes its time":    {time.Second, 3 * time.Second, time.Minute, false, 0},
+		"and for which nothing comes":     {time.Second, time.Hour, time.Minute, true, time.Second},
+		"something comes just in time":    {time.Second, 1249 * time.Millisecond, 0, false, 999 * time.Millisecond},
+		"something comes soon afterward":  {time.Second, 30500 * time.Millisecond, 30 * time.Second, false, 250 * time.Millisecond},
+		"a caller that never reads it on": {time.Second, 500 * time.Millisecond, time.Hour, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(503)
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-r.Context().Done():
+					case <-time.After(tc.silent):
+						_, _ = io.WriteString(w, object)
+					}
+				}))
+				defer stop()
+				p := buffers
+				p.MaxAttempts, p.StallTimeout = 1, tc.stall
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				time.Sleep(tc.caller)
+				began := time.Now()
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, tc.elapsed, time.Since(began))
+				if tc.stalls {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				} else {
+					assert.NoError(t, err)
+					assert.Equal(t, object, string(got))
+				}
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// The Read of a closed body that still goes on is not waited for, and is no stall.
+func TestStallTimeoutEndsWithTheCloseOfAFailedResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		body := &hookedBody{}
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			body.read = func([]byte) (int, error) {
+				<-req.Context().Done()
+				cause = context.Cause(req.Context())
+				return 0, cause
+			}
+			return respond(503, body)(req)
+		})
+		p := buffers
+		p.MaxAttempts, p.StallTimeout = 1, time.Minute
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, context.Canceled, cause)
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}
+
+// Bodies, Policies and callers are drawn at random. Whatever they do, the caller reads a prefix of
+// the body or all of it, no Close is beside a Read, and no goroutine is left.
+func TestFailedResponsesOfAnyKind(t *testing.T) {
+	for seed := range uint64(2000) {
+		synctest.Test(t, func(t *testing.T) {
+			anyFailedResponse(t, rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2)))
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// anyFailedResponse draws what its caller does from r, and what the Reads do from reads.
+func anyFailedResponse(t *testing.T, r, reads *rand.Rand) {
+	t.Helper()
+	pause := func(r *rand.Rand) time.Duration { return time.Duration(r.IntN(300)) * time.Millisecond }
+	end := []error{io.EOF, errLost}[r.IntN(2)]
+	rest, together, last := object, r.IntN(2) == 0, false
+	var reading, besides atomic.Int32
+	body := &hookedBody{close: func() { besides.Add(reading.Load()) }}
+	body.read = func(p []byte) (int, error) {
+		reading.Add(1)
+		defer reading.Add(-1)
+		time.Sleep(pause(reads))
+		n := copy(p, rest[:min(reads.IntN(20), len(rest))])
+		rest = rest[n:]
+		if rest == "" && (together || n == 0) {
+			last = true
+			return n, end
+		}
+		return n, nil
+	}
+	p := buffers
+	p.BufferBytes = int64(1 + r.IntN(50))
+	p.MaxAttempts = 1
+	if r.IntN(2) == 0 {
+		p.StallTimeout = time.Hour
+	}
+	resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	time.Sleep(pause(r))
+	ended := make(chan struct{})
+	var got []byte
+	go func() {
+		defer close(ended)
+		got, err = io.ReadAll(resp.Body)
+	}()
+	closes := r.IntN(2) == 0
+	if closes {
+		select {
+		case <-ended:
+		case <-time.After(pause(r)):
+		}
+		besides.Store(-100) // a caller may close beside its own Read
+	} else {
+		<-ended
+		assert.True(t, last)
+		assert.Equal(t, object, string(got))
+		assert.Equal(t, end == io.EOF, err == nil)
+	}
+	assert.NoError(t, resp.Body.Close())
+	<-ended
+	assert.Equal(t, object[:len(got)], string(got))
+	time.Sleep(time.Second)
+	assert.EqualValues(t, 1, body.closes.Load())
+	assert.LessOrEqual(t, besides.Load(), int32(0))
+}

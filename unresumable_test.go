@@ -1,0 +1,150 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+func TestBreakThatCannotBeResumedIsLogged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer script.Step
+		why    string
+	}{
+		"no length":     {sends(200, "x", errLost, "Etag", `"v1"`), "the response has no Content-Length"},
+		"weak tag":      {cutAfter(1, "Etag", "W/x"), "the response has neither a strong ETag, nor an old Last-Modified alone"},
+		"no ranges":     {cutAfter(1, "Accept-Ranges", "none"), "the server accepts no ranges"},
+		"another range": {restUntil(0, 1, errLost), "the response is neither a 200 without a Content-Range, nor the range that was asked for"},
+		"just changed": {cutAfter(1, "Date", "Sun, 22 Nov 2026 10:00:00 GMT", "Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT"),
+			"the file had just changed, and another change may keep its ETag"},
+		"decompressed": {func(req *http.Request) (*http.Response, error) {
+			resp, err := cutAfter(1)(req)
+			resp.Uncompressed = true
+			return resp, err
+		}, "the response was decompressed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var logged strings.Builder
+				p := resumes
+				p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+				resp, err := retryhttp.New(script.New(script.Status(503), tc.answer), p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				logged.Reset()
+				time.Sleep(time.Second)
+				for range 2 {
+					_, err = io.ReadAll(resp.Body)
+					assert.EqualError(t, err, "connection lost, not resumed: "+tc.why)
+				}
+				assert.Equal(t, `level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: `+
+					tc.why+`" attempts=2 elapsed=1s waited=0s held=0s stop=final ambiguous=false`+"\n", logged.String())
+			})
+		})
+	}
+}
+
+// The error is as good as the body's own.
+func TestBreakThatCannotBeResumedKeepsItsError(t *testing.T) {
+	for _, broke := range []error{io.ErrUnexpectedEOF, context.DeadlineExceeded} {
+		_, err := download(t, script.New(sends(200, "x", broke)), resumes)
+		assert.ErrorIs(t, err, broke)
+		assert.ErrorIs(t, err, retryhttp.ErrNotResumable)
+		var timeout interface{ Timeout() bool }
+		require.ErrorAs(t, err, &timeout)
+		assert.Equal(t, broke == context.DeadlineExceeded, timeout.Timeout())
+	}
+}
+
+func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
+	gone := errors.New("gone")
+	for name, answer := range map[string]script.Step{
+		"the end":                     sends(200, object, io.EOF),
+		"an early end":                sends(200, object[:9], io.EOF, "Content-Length", "36"),
+		"an error after all bytes":    sends(200, object, gone, "Content-Length", "36"),
+		"a redirect":                  sends(302, object, gone, "Location", "/"),
+		"an Error of another kind":    sends(200, object, &retryhttp.Error{Err: gone}),
+		"a request's own end of time": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var logged strings.Builder
+			p := resumes
+			p.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if answer == nil {
+				answer = func(req *http.Request) (*http.Response, error) {
+					return respond(200, &hookedBody{read: func([]byte) (int, error) { cancel(); return 0, gone }})(req)
+				}
+			}
+			_, err := readAll(t, script.New(answer), p, get(t, ctx))
+			assert.NotErrorIs(t, err, retryhttp.ErrNotResumable)
+			assert.Empty(t, logged.String())
+		})
+	}
+}
+
+// Close may come from another goroutine, and the caller may then use its request again.
+func TestCloseOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		freed := make(chan struct{})
+		body := &hookedBody{close: func() { close(freed) }}
+		body.read = func([]byte) (int, error) { <-freed; return 0, errLost }
+		req := get(t, t.Context())
+		resp, err := retryhttp.New(script.New(respond(200, body)), resumes).RoundTrip(req)
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() {
+			_ = resp.Body.Close()
+			req.Header.Set("Used", "again")
+			req.URL.Path = "/again"
+		})
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, errLost, err)
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}
+
+// The inner Transport has tried nothing, so the outer may try again.
+func TestBreakThatCannotBeResumedIsRetriedAboveByABuffer(t *testing.T) {
+	base := script.New(sends(200, object[:9], errLost), sends(200, object, io.EOF))
+	got, err := download(t, retryhttp.New(base, resumes), buffers)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+}
+
+func TestResumptionByDateSaysWhetherTheFileHasChanged(t *testing.T) {
+	const (
+		date   = "Sun, 22 Nov 2026 10:00:00 GMT"
+		before = "Sun, 22 Nov 2026 09:50:00 GMT"
+		later  = "Sun, 22 Nov 2026 09:55:00 GMT"
+	)
+	first := sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", before, "Date", date)
+	for name, tc := range map[string]struct {
+		answer script.Step
+		want   error
+	}{
+		"all, of another date":      {sends(200, object, io.EOF, "Content-Length", "36", "Last-Modified", later), retryhttp.ErrChanged},
+		"all, of the same date":     {sends(200, object, io.EOF, "Content-Length", "36", "Last-Modified", before), retryhttp.ErrNotResumable},
+		"all, of another length":    {sends(200, object, io.EOF, "Content-Length", "35", "Last-Modified", before), retryhttp.ErrChanged},
+		"a part of another date":    {rest(10, "Last-Modified", later), retryhttp.ErrChanged},
+		"a part without a date":     {sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), retryhttp.ErrNotResumable},
+		"a part with a tag as well": {rest(10, "Last-Modified", before), retryhttp.ErrNotResumable},
+	} {
+		_, err := download(t, script.New(first, tc.answer), resumes)
+		assert.ErrorIs(t, err, errLost, name)
+		for _, target := range []error{retryhttp.ErrChanged, retryhttp.ErrNotResumable} {
+			assert.Equal(t, target == tc.want, errors.Is(err, target), name)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,28 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 )
+
+// number is 1*DIGIT, or with a fraction, between optional white space.
+var number = regexp.MustCompile(`^[ \t]*([0-9]+(?:\.[0-9]+)?)[ \t]*$`)
+
+// decimalOf is an independent reading of a number with or without a fraction: so many units in
+// nanoseconds, rounded up, with arithmetic that cannot overflow.
+func decimalOf(v string, unit time.Duration) (time.Duration, bool) {
+	match := number.FindStringSubmatch(v)
+	if match == nil {
+		return 0, false
+	}
+	exact, _ := new(big.Rat).SetString(match[1])
+	exact.Mul(exact, new(big.Rat).SetInt64(int64(unit)))
+	up, rest := new(big.Int).QuoRem(exact.Num(), exact.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		up.Add(up, big.NewInt(1))
+	}
+	if !up.IsInt64() {
+		return math.MaxInt64, true
+	}
+	return time.Duration(up.Int64()), true
+}
 
 // digitsOf is an independent reading of 1*DIGIT: the number of units in v as a
 // Duration, with arithmetic that cannot overflow.
@@ -39,37 +62,44 @@ func digitsOf(v string, unit time.Duration) (time.Duration, bool) {
 
 func FuzzRetryAfter(f *testing.F) {
 	const huge, date = "99999999999999999999", "Sun, 06 Nov 1994 08:49:37 GMT"
-	for _, seed := range [][5]string{ // Retry-After-Ms, X-Ms-Retry-After-Ms, Retry-After, Date, Age
+	for _, seed := range [][6]string{ // Retry-After-Ms, X-Ms-Retry-After-Ms, X-Amz-Retry-After, Retry-After, Date, Age
 		{},
-		{huge, huge, huge, huge, huge},
-		{"-" + huge, "+" + huge, "-9223372036854775808", "", ""},
-		{"9223372036855", "9223372036854", "9223372037", "", ""},
-		{"", "9223372036855", "9223372036", "", ""},
-		{"", "", "18446744073709551616", "", ""},
-		{"", "", strings.Repeat("9", 4000), "", ""},
-		{"", "", strings.Repeat("0", 4000) + "1", "", ""},
-		{"1.5", "1e3", " \t007\t ", "", ""},
-		{"Inf", "NaN", "0x10", "", ""},
-		{"1_000", "²", "5, 10", "", ""},
-		{"\x00", "\xff", "\xf0\x9f\x98\x80", "\x80", "\x00"},
-		{"x", "", "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", ""},
-		{"", "", "Mon, 01 Jan 0001 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", ""},
-		{"", "", "Sat, 31 Dec 2016 23:59:60 GMT", "Sat, 31 Dec 2016 23:59:59 GMT", ""},
-		{"", "", "Sunday, 06-Nov-94 08:49:37 GMT", date, ""},
-		{"", "", "Sunday, 06-Nov-68 08:49:37 GMT", "Sunday, 06-Nov-69 08:49:37 GMT", ""},
-		{"", "", "Sun Nov  6 08:49:37 1994", "Sun Nov  6 08:49:36 1994", "0"},
-		{"", "", "Sun, 06 Nov 1994 08:49:37.999999999 GMT", date, ""},
-		{"", "", "Sun, 06 Nov 1994 08:49:37,999 GMT", date, ""},
-		{"", "", "Sunday, 06-Nov-94 08:49:37 UTC", date, ""},
-		{"", "", "Sunday, 06-Nov-+0 08:49:37 GMT", "", ""},
-		{"", "", "sun, 06 nov 1994 08:49:37 gmt", date, ""},
+		{huge, huge, huge, huge, huge, huge},
+		{"-" + huge, "+" + huge, "", "-9223372036854775808", "", ""},
+		{"9223372036855", "9223372036854", "", "9223372037", "", ""},
+		{"", "9223372036855", "", "9223372036", "", ""},
+		{"", "", "", "18446744073709551616", "", ""},
+		{"", "", "", strings.Repeat("9", 4000), "", ""},
+		{"", "", "", strings.Repeat("0", 4000) + "1", "", ""},
+		{"1.5", "1e3", "1e3", " \t007\t ", "", ""},
+		{"Inf", "NaN", "", "0x10", "", ""},
+		{"1_000", "²", "", "5, 10", "", ""},
+		{"\x00", "\xff", "", "\xf0\x9f\x98\x80", "\x80", "\x00"},
+		{"x", "", "", "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", ""},
+		{"", "", "", "Mon, 01 Jan 0001 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", ""},
+		{"", "", "", "Sat, 31 Dec 2016 23:59:60 GMT", "Sat, 31 Dec 2016 23:59:59 GMT", ""},
+		{"", "", "", "Sunday, 06-Nov-94 08:49:37 GMT", date, ""},
+		{"", "", "", "Sunday, 06-Nov-68 08:49:37 GMT", "Sunday, 06-Nov-69 08:49:37 GMT", ""},
+		{"", "", "", "Sun Nov  6 08:49:37 1994", "Sun Nov  6 08:49:36 1994", "0"},
+		{"", "", "", "Sun, 06 Nov 1994 08:49:37.999999999 GMT", date, ""},
+		{"", "", "", "Sun, 06 Nov 1994 08:49:37,999 GMT", date, ""},
+		{"", "", "", "Sunday, 06-Nov-94 08:49:37 UTC", date, ""},
+		{"", "", "", "Sunday, 06-Nov-+0 08:49:37 GMT", "", ""},
+		{"", "", "", "sun, 06 nov 1994 08:49:37 gmt", date, ""},
+		{"", "", "5000", "1", "", ""},
+		{"1.5.5", "1.", ".5", "5.5", "", ""},
+		{"0.0000001", "", "", "", "", ""},
+		{"", "", "9223372036854.775807", "9223372036.854775808", "", ""},
+		{"", "", "", "0." + strings.Repeat("0", 4000) + "1", "", ""},
+		{"", "", "", huge + "." + huge, "", ""},
 	} {
-		f.Add(seed[0], seed[1], seed[2], seed[3], seed[4])
+		f.Add(seed[0], seed[1], seed[2], seed[3], seed[4], seed[5])
 	}
-	f.Fuzz(func(t *testing.T, ms, xms, after, date, age string) {
+	f.Fuzz(func(t *testing.T, ms, xms, amz, after, date, age string) {
 		h := http.Header{}
 		for name, v := range map[string]string{
-			"Retry-After-Ms": ms, "X-Ms-Retry-After-Ms": xms, "Retry-After": after, "Date": date, "Age": age,
+			"Retry-After-Ms": ms, "X-Ms-Retry-After-Ms": xms, "X-Amz-Retry-After": amz,
+			"Retry-After": after, "Date": date, "Age": age,
 		} {
 			if v != "" {
 				h[name] = []string{v}
@@ -82,8 +112,8 @@ func FuzzRetryAfter(f *testing.F) {
 		for _, c := range []struct {
 			value string
 			unit  time.Duration
-		}{{ms, time.Millisecond}, {xms, time.Millisecond}, {after, time.Second}} {
-			if want, digits := digitsOf(c.value, c.unit); digits {
+		}{{ms, time.Millisecond}, {xms, time.Millisecond}, {amz, time.Millisecond}, {after, time.Second}} {
+			if want, valid := decimalOf(c.value, c.unit); valid {
 				if !ok || d != want {
 					t.Fatalf("%v, %v instead of %v", d, ok, want)
 				}

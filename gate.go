@@ -80,15 +80,16 @@ func (r *result) verdict(req *http.Request) verdict {
 	if refuses(resp.StatusCode) {
 		return saysNothing
 	}
-	if _, ok := RetryAfter(resp.Header); ok {
+	if _, ok := r.retryAfter(); ok {
 		return saysNothing
 	}
 	return saysDown
 }
 
-// closedFor returns how long resp closes its key, or 0. A success costs two lookups of a header,
-// and nothing else.
-func closedFor(p *Policy, resp *http.Response) time.Duration {
+// closedFor returns how long the response closes its key, or 0. A success costs two lookups of a
+// header, and nothing else.
+func (r *result) closedFor(p *Policy) time.Duration {
+	resp := r.answer()
 	if resp == nil {
 		return 0
 	}
@@ -96,7 +97,7 @@ func closedFor(p *Policy, resp *http.Response) time.Duration {
 	if !refused && len(resp.Header["Ratelimit"]) == 0 && len(resp.Header["X-Ratelimit-Remaining"]) == 0 {
 		return 0
 	}
-	asked, _ := RetryAfter(resp.Header)
+	asked, _ := r.retryAfter()
 	if !refused || asked == 0 {
 		reset, ok := exhausted(resp.Header)
 		if !ok {

@@ -113,7 +113,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 				if !g.calm() {
 					ps = g.begin(req, ps)
 				}
-				if closed := closedFor(&p, resp); closed > 0 || !got.succeeded() || !g.calm() {
+				if closed := got.closedFor(&p); closed > 0 || !got.succeeded() || !g.calm() {
 					g.end(req, ps, got.verdict(req), closed)
 				}
 			}

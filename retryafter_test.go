@@ -318,6 +318,29 @@ func TestRetryAfterOfAHostileServerIsCheap(t *testing.T) {
 	assert.False(t, ok)
 }
 
+// No context interrupts the reading of a header.
+func TestRetryAfterIsReadOncePerAttempt(t *testing.T) {
+	none := http.Header{}
+	invalid := http.Header{"Retry-After": {"x", "x", "x", "x", "x", "x", "x", "x"}} // an invalid date allocates
+	for name, p := range map[string]retryhttp.Policy{
+		"retried":     {Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}, MaxAttempts: 2},
+		"not retried": {MaxAttempts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cost := func(h http.Header) float64 {
+				rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 503, Header: h, Body: http.NoBody, Request: req}, nil
+				}), p)
+				req := get(t, t.Context())
+				return testing.AllocsPerRun(100, func() { _, _ = rt.RoundTrip(req) })
+			}
+			once := testing.AllocsPerRun(100, func() { retryhttp.RetryAfter(invalid) })
+			require.Positive(t, once)
+			assert.Equal(t, float64(p.MaxAttempts)*once, cost(invalid)-cost(none))
+		})
+	}
+}
+
 // In a bubble the local clock starts at this moment, and stands still.
 const bubbleStart = "Sat, 01 Jan 2000 00:00:00 GMT"
 

@@ -63,7 +63,8 @@ func (r *result) succeeded() bool {
 }
 
 // verdict returns what the attempt says about its host. A server that asks its client to wait
-// is healthy, and knows best how long the wait must be.
+// is healthy, and knows best how long the wait must be. A response below 500 is Retryable if a
+// Classify polls until a result is ready, which says nothing about the host either.
 func (r *result) verdict(req *http.Request) verdict {
 	switch {
 	case r.succeeded():
@@ -77,7 +78,7 @@ func (r *result) verdict(req *http.Request) verdict {
 	if resp == nil {
 		return saysDown
 	}
-	if refuses(resp.StatusCode) {
+	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
 		return saysNothing
 	}
 	if _, ok := r.retryAfter(); ok {

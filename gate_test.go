@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -98,6 +100,56 @@ func TestGateCountsResults(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			assert.Equal(t, counts == failure, holds(t, 7, path), "it makes eight")
 			assert.Equal(t, counts != success, holds(t, 8, path), "it leaves eight")
+		})
+	}
+}
+
+func retryAll(p *retryhttp.Policy) {
+	p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable }
+}
+
+func TestGateCountsNoRetryableResponseBelow500(t *testing.T) {
+	for path, fails := range map[string]bool{
+		"/200": false, "/202": false, "/302": false, "/404": false, "/409": false, "/499": false,
+		"/500": true, "/503": true, "/broken": true,
+	} {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.at(0, path, once, retryAll)
+			g.ended.Wait()
+			assert.Equal(t, fails, retryhttp.FailuresInARow(g.gate, "host") == 1, path)
+		})
+	}
+}
+
+func TestGateCountsABufferedBodyThatBreaksOff(t *testing.T) {
+	for status, fails := range map[int]bool{200: true, 202: true, 404: true, 500: true, 408: false, 429: false} {
+		g := new(retryhttp.Gate)
+		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+			return &http.Response{StatusCode: status, Body: body, ContentLength: 10, Request: req}, nil
+		}), retryhttp.Policy{Gate: g, MaxAttempts: 1, BufferBytes: 100})
+		_, err := rt.RoundTrip(requestTo("host"))
+		require.NoError(t, err)
+		assert.Equal(t, fails, retryhttp.FailuresInARow(g, "host") == 1, status)
+	}
+}
+
+// A poll is retried until its result is ready, on a host that is well.
+func TestGateDelaysNoRetriesBesidePolls(t *testing.T) {
+	for _, status := range []string{"202", "404", "409"} {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			for i := range 10 {
+				g.with(ctx, time.Duration(10*i)*ms, "/"+status, retryAll, func(p *retryhttp.Policy) {
+					p.Backoff, p.MaxAttempts = retryhttp.Constant(100*ms), -1
+				})
+			}
+			for i := range 20 {
+				v := g.at(time.Duration(500*i+5)*ms, "/503,200")
+				defer func() { assert.Zero(t, v.outcome.Held, status) }()
+			}
+			g.ended.Wait()
 		})
 	}
 }

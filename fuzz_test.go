@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/big"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,26 +12,27 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// number is 1*DIGIT, or with a fraction, between optional white space.
-var number = regexp.MustCompile(`^[ \t]*([0-9]+(?:\.[0-9]+)?)[ \t]*$`)
-
-// decimalOf is an independent reading of a number with or without a fraction: so many units in
-// nanoseconds, rounded up, with arithmetic that cannot overflow.
+// decimalOf is an independent reading of 1*DIGIT ["." 1*DIGIT]: so many units in nanoseconds,
+// rounded up, with arithmetic that cannot overflow.
 func decimalOf(v string, unit time.Duration) (time.Duration, bool) {
-	match := number.FindStringSubmatch(v)
-	if match == nil {
+	whole, fraction, split := strings.Cut(strings.Trim(v, " \t"), ".")
+	if split && fraction == "" || whole != strings.Trim(whole, " \t") || strings.Trim(fraction, "0123456789") != "" {
 		return 0, false
 	}
-	exact, _ := new(big.Rat).SetString(match[1])
-	exact.Mul(exact, new(big.Rat).SetInt64(int64(unit)))
-	up, rest := new(big.Int).QuoRem(exact.Num(), exact.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		up.Add(up, big.NewInt(1))
+	const places = 12 // more than a nanosecond needs
+	read := fraction + strings.Repeat("0", places)
+	part, _ := new(big.Int).SetString(read[:places], 10)
+	part.Mul(part, big.NewInt(int64(unit)))
+	rest := new(big.Int)
+	part.QuoRem(part, big.NewInt(1e12), rest)
+	if rest.Sign() > 0 || strings.Trim(read[places:], "0") != "" {
+		part.Add(part, big.NewInt(1))
 	}
-	if !up.IsInt64() {
-		return math.MaxInt64, true
+	d, ok := digitsOf(whole, unit)
+	if d > math.MaxInt64-time.Duration(part.Int64()) {
+		return math.MaxInt64, ok
 	}
-	return time.Duration(up.Int64()), true
+	return d + time.Duration(part.Int64()), ok
 }
 
 // digitsOf is an independent reading of 1*DIGIT: the number of units in v as a

@@ -1,7 +1,7 @@
 package retryhttp
 
 import (
-	"context"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,8 +42,8 @@ type fate struct {
 	underWay underWay
 	begun    atomic.Uint32 // changes when an attempt is counted in underWay, and when a run begins or ends; never 0
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
-	waiting  atomic.Int64  // number of requests held until closedUntil
-	closed   atomic.Bool   // closedUntil may be in the future; written with mu held
+	waiting  atomic.Int64  // number of requests held until a closure ends
+	closed   atomic.Bool   // a closure may last; written with mu held
 
 	mu        sync.Mutex
 	forgotten bool
@@ -56,12 +56,11 @@ type fate struct {
 	pause       time.Duration
 	credit      int // number of successes that have not released a retry yet
 
-	closedUntil time.Time
-	closedBy    time.Duration // the length of the closure when the server asked for it
+	closures closures
 }
 
 func newFate(trouble *atomic.Int64) *fate {
-	f := &fate{trouble: trouble, pause: firstPause}
+	f := &fate{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
 	f.begun.Store(1)
 	return f
 }
@@ -104,6 +103,11 @@ func (f *fate) down(now time.Time) bool {
 	return f.run.Load() >= downAfter && now.Sub(f.since) >= downFor
 }
 
+// idle reports whether nothing is known about the host now. The caller holds mu.
+func (f *fate) idle(now time.Time) bool {
+	return f.first == nil && now.Sub(f.newest) >= idleAfter
+}
+
 // open reports whether a retry may be sent without reading the clock. This is so if the key is
 // neither down nor closed, and nothing is queued.
 func (f *fate) open() bool {
@@ -134,7 +138,7 @@ func (f *fate) leave(run uint32, silently bool) {
 
 // fail records a failure. The caller holds mu.
 func (f *fate) fail(now time.Time, probe bool) {
-	if f.first == nil && now.Sub(f.newest) >= idleAfter {
+	if f.idle(now) {
 		f.endRun()
 	}
 	if run := f.run.Load(); run == 0 || !f.run.CompareAndSwap(run, run+1) {
@@ -186,63 +190,11 @@ func (f *fate) endRun() {
 	}
 }
 
-// close closes the key for d, unless the key is closed for longer. The caller holds mu.
-func (f *fate) close(now time.Time, d time.Duration) {
-	if until := now.Add(d); until.After(f.closedUntil) {
-		f.closedUntil, f.closedBy = until, d
-		f.closed.Store(true)
-	}
-}
-
-// waitWhileClosed waits until the key is no longer closed, and then up to half of the closure
-// longer. Without the extra wait, all waiters would return at the same moment. If the closure
-// ends after the deadline, it waits until the deadline, or not at all with onlyIfFits.
-//
-// If the key is closed again meanwhile, the wait continues, for at most twice as long as the
-// server asked. A host that refuses a few requests in a hundred closes its key again and again.
-// Without this bound, the key of such a host would stay closed.
-func (f *fate) waitWhileClosed(ctx context.Context, t *timer, deadline time.Time, onlyIfFits bool) (waited bool) {
-	for due := time.Now(); ; waited = true {
-		left, asked := f.closure()
-		left = min(left, addSaturating(asked, asked)-time.Since(due))
-		limit := time.Until(deadline)
-		if left <= 0 || limit <= 0 || onlyIfFits && left > limit {
-			return waited
-		}
-		f.waiting.Add(1)
-		t.sleep(ctx, min(left+uniform(0, min(asked/2, max(limit-left, 0))), limit))
-		f.waiting.Add(-1)
-		select {
-		case <-ctx.Done():
-			return true
-		default:
-		}
-	}
-}
-
-// closure returns how much longer the key is closed, and how long a closure the server asked
-// for. Both are 0 if the key is not closed. The key is also not closed if the clock has gone
-// back, as it does from one bubble of testing/synctest to the next.
-func (f *fate) closure() (left, asked time.Duration) {
-	if !f.closed.Load() {
-		return 0, 0
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	left = time.Until(f.closedUntil)
-	if left <= 0 || left > f.closedBy {
-		f.closedUntil = time.Time{}
-		f.closed.Store(false)
-		return 0, 0
-	}
-	return left, f.closedBy
-}
-
 // forget reports whether f contains nothing worth keeping. If so, it marks f as forgotten.
 func (f *fate) forget(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.first != nil || f.waiting.Load() > 0 || f.closedUntil.After(now) ||
+	if f.first != nil || f.waiting.Load() > 0 || f.closures.latest.left(now) > 0 ||
 		f.run.Load() != 0 && now.Sub(f.newest) < idleAfter {
 		return false
 	}

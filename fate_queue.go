@@ -92,24 +92,25 @@ func (f *fate) rouse(now time.Time) {
 	if f.first == nil || !f.underWay.none() {
 		return
 	}
-	if !f.probeDue().After(now) {
+	if !f.probeDue(now).After(now) {
 		f.sendProbe(now)
 	}
 	w := f.first
-	if due := f.probeDue(); w != nil && f.underWay.none() && due.Before(w.armed) {
+	if due := f.probeDue(now); w != nil && f.underWay.none() && due.Before(w.armed) {
 		w.armed = due
 		w.signal()
 	}
 }
 
-// probeDue returns when the next probe is due if nothing is under way.
-func (f *fate) probeDue() time.Time {
+// probeDue returns when the next probe is due if nothing is under way. A probe may be due although
+// its credentials are limited: it then gives its turn back.
+func (f *fate) probeDue(now time.Time) time.Time {
 	due := f.newest.Add(f.pause)
 	if f.probing {
 		due = f.newest.Add(firstPause)
 	}
-	if f.closedUntil.After(due) {
-		return f.closedUntil
+	if closed := &f.closures.host; closed.left(now) > 0 && closed.until.After(due) {
+		return closed.until
 	}
 	return due
 }
@@ -130,11 +131,11 @@ func (f *fate) sendProbe(now time.Time) {
 	w.signal()
 }
 
-// spend releases the oldest retry if there is credit for it. If the key is closed, the credit
+// spend releases the oldest retry if there is credit for it. If the host is closed, the credit
 // is kept. The caller holds mu.
 func (f *fate) spend(now time.Time) {
 	w := f.first
-	if w == nil || f.credit < successesPerRelease || f.closedUntil.After(now) {
+	if w == nil || f.credit < successesPerRelease || f.closures.host.left(now) > 0 {
 		return
 	}
 	f.credit = 0

@@ -29,6 +29,7 @@ type gated struct {
 	budget *countingBudget
 	policy retryhttp.Policy
 	rt     http.RoundTripper
+	header http.Header // of the requests that are made next
 	ended  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -107,7 +108,7 @@ func (g *gated) with(ctx context.Context, at time.Duration, path string, edits .
 	}
 	u, err := url.Parse("http:" + path)
 	require.NoError(g.t, err)
-	req := (&http.Request{Method: http.MethodGet, URL: u}).WithContext(context.WithValue(ctx, visitKey{}, v))
+	req := (&http.Request{Method: http.MethodGet, URL: u, Header: g.header}).WithContext(context.WithValue(ctx, visitKey{}, v))
 	g.ended.Go(func() {
 		time.Sleep(at - time.Since(g.start))
 		resp, err := g.rt.RoundTrip(req)

@@ -319,11 +319,11 @@ func (c *call) transmit(next *upcoming, got *result) {
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
 // the Gate is calm and the response closes no key.
 func (c *call) endAttempt(got *result) {
-	gate, closed := c.policy.Gate, got.closedFor(&c.policy.Policy)
+	gate, closed := c.policy.Gate, got.closes(&c.policy.Policy)
 	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
 		return
 	}
-	c.mark = gate.end(c.req, c.pass, got.verdict(c.req), closed)
+	c.mark = gate.end(c.req, c.pass, evidence{got.verdict(c.req), closed, got.status == http.StatusServiceUnavailable})
 	c.pass = pass{}
 }
 

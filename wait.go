@@ -102,3 +102,13 @@ func (t *timer) sleep(ctx context.Context, d time.Duration) {
 		t.Stop()
 	}
 }
+
+// isDone reports whether ctx has ended. Somebody's context may end without an error.
+func isDone(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}

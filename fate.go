@@ -21,6 +21,13 @@ const (
 	// retry per success keeps the load after an outage below 1.7 times the usual load. If all
 	// retries were released at once, ten times the usual load would cause a new outage.
 	successesPerRelease = 4
+	// If no first attempt has succeeded for firstsGone, nothing but released retries can release
+	// retries, and a quarter each would soon come to nothing. Each of their successes then also
+	// releases fannedOut more, until first attempts succeed again. After a fan-out, the queue is
+	// empty within a few round trips. With a shorter firstsGone, small processes would release
+	// their queues between two first attempts, all at once.
+	firstsGone = 400 * time.Millisecond
+	fannedOut  = 2
 	// Retries that come due queue behind held retries for at most behindFactor times the length
 	// of the outage. Without this bound, the queue would never empty while a fifth of the
 	// attempts fail.
@@ -50,6 +57,7 @@ type fate struct {
 	since     time.Time // the first failure of the run
 	newest    time.Time // the newest result, or the silent end of an attempt; a success counts only while retries are queued
 	probing   bool      // newest is the time of a probe that does not count as under way
+	firstUp   time.Time // the newest success of a first attempt while retries were queued
 	behind    time.Time // the time until which retries queue behind others although the key is not down
 
 	first, last *waiter
@@ -155,8 +163,8 @@ func (f *fate) fail(now time.Time, probe bool) {
 	f.rouse(now)
 }
 
-// succeed records a success.
-func (f *fate) succeed(probe bool, hold time.Duration) {
+// succeed records a success. It is the success of a first attempt, or of an attempt with p.
+func (f *fate) succeed(p pass, first bool, hold time.Duration) {
 	if f.queued.Load() == 0 {
 		f.endRun()
 		if f.queued.Load() == 0 {
@@ -174,12 +182,24 @@ func (f *fate) succeed(probe bool, hold time.Duration) {
 	f.endRun()
 	f.newest, f.probing = now, false
 	f.pause = min(f.pause, firstPause)
-	if probe {
+	if p.probe {
 		f.pause = max(f.pause/2, leastPause)
 	}
-	f.credit = min(f.credit+1, successesPerRelease)
+	if first {
+		f.firstUp = now
+	}
+	f.credit++
+	if p.freed && f.withoutFirsts(now) {
+		f.credit += fannedOut * successesPerRelease
+	}
 	f.spend(now)
 	f.rouse(now)
+}
+
+// withoutFirsts reports whether no first attempt has succeeded for some time. None has succeeded
+// since the newest run began, unless it is recorded in firstUp. The caller holds mu.
+func (f *fate) withoutFirsts(now time.Time) bool {
+	return now.Sub(f.since) >= firstsGone && now.Sub(f.firstUp) >= firstsGone
 }
 
 func (f *fate) endRun() {

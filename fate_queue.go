@@ -126,22 +126,21 @@ func (f *fate) sendProbe(now time.Time) {
 		w.pass.released = f
 		f.newest, f.probing = now, true
 	}
-	w.pass.probe = true
+	w.pass.probe, w.pass.freed = true, true
 	f.remove(w)
 	w.signal()
 }
 
-// spend releases the oldest retry if there is credit for it. If the host is closed, the credit
-// is kept. The caller holds mu.
+// spend releases the oldest retries for which there is credit. If the host is closed, credit for
+// one of them is kept. The caller holds mu.
 func (f *fate) spend(now time.Time) {
-	w := f.first
-	if w == nil || f.credit < successesPerRelease || f.closures.host.left(now) > 0 {
-		return
+	for w := f.first; w != nil && f.credit >= successesPerRelease && f.closures.host.left(now) == 0; w = f.first {
+		f.credit -= successesPerRelease
+		w.pass.released, w.pass.freed = f, true
+		f.remove(w)
+		w.signal()
 	}
-	f.credit = 0
-	w.pass.released = f
-	f.remove(w)
-	w.signal()
+	f.credit = min(f.credit, successesPerRelease)
 }
 
 // passOn releases the next retry in place of a released retry that was canceled.
@@ -149,7 +148,7 @@ func (f *fate) passOn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.credit = successesPerRelease
+	f.credit += successesPerRelease
 	f.spend(now)
 	f.rouse(now)
 }

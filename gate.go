@@ -14,7 +14,7 @@ import (
 // changed or copied after first use.
 //
 // A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
-// success then releases a quarter of a retry. A Retry-After on a 429 or 503 closes the key for its
+// success then releases a quarter of a retry, or more if there are no first attempts. A Retry-After on a 429 or 503 closes the key for its
 // time, or for MaxRetryAfter if that is shorter. So does an exhausted [RateLimit], if its reset is
 // within MaxRetryAfter. Each retry is held for at most Hold, and at most half of the time left.
 // There are at most 4,096 keys.
@@ -66,6 +66,7 @@ type pass struct {
 	fate     *fate  // the fate that counts the attempt as under way, or nil
 	run      uint32 // the run of failures in which the attempt is under way
 	probe    bool
+	freed    bool  // the Gate held the attempt, and released it before Hold ended
 	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
 }
 
@@ -111,6 +112,7 @@ func (r *result) verdict(req *http.Request) verdict {
 // evidence is what an attempt says about its key.
 type evidence struct {
 	verdict   verdict
+	first     bool          // it is a first attempt
 	closed    time.Duration // how long its response closes the key
 	wholeHost bool          // it closes the key for all requests, and not only for the same credentials
 }
@@ -170,7 +172,7 @@ func (g *Gate) end(req *http.Request, p pass, e evidence) (mark uint32) {
 	switch {
 	case e.verdict == saysUp:
 		if f := g.fates.Find(g.key(req)); f != nil {
-			f.succeed(p.probe, g.hold())
+			f.succeed(p, e.first, g.hold())
 		}
 	case e.verdict == saysDown && g.Hold >= 0:
 		g.update(req, func(f *fate, now time.Time) {

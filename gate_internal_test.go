@@ -132,7 +132,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 					ps = g.begin(req, ps)
 				}
 				if closed := got.closes(&p); closed > 0 || !got.succeeded() || !g.calm() {
-					g.end(req, ps, evidence{verdict: got.verdict(req), closed: closed})
+					g.end(req, ps, evidence{verdict: got.verdict(req), first: true, closed: closed})
 				}
 			}
 		})

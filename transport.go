@@ -323,7 +323,7 @@ func (c *call) endAttempt(got *result) {
 	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
 		return
 	}
-	c.mark = gate.end(c.req, c.pass, evidence{got.verdict(c.req), closed, got.status == http.StatusServiceUnavailable})
+	c.mark = gate.end(c.req, c.pass, evidence{got.verdict(c.req), got.Number == 1, closed, got.status == http.StatusServiceUnavailable})
 	c.pass = pass{}
 }
 

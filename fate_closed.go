@@ -11,6 +11,10 @@ import (
 // retries with the other credentials wait only for what their own responses ask.
 const mostLimited = 1024
 
+// sweepEvery is the shortest time between two searches for closures that are over. Without this
+// limit, each 429 beyond mostLimited would cost a look at all closures.
+const sweepEvery = 100 * time.Millisecond
+
 // closure is a time for which a server asked its clients to stay away.
 type closure struct {
 	until   time.Time
@@ -43,6 +47,7 @@ type closures struct {
 	host    closure
 	limited map[uint64]*closure // by a hash of the credentials
 	latest  closure             // the closure that ends last; a copy
+	swept   time.Time
 	seed    maphash.Seed
 }
 
@@ -82,11 +87,11 @@ func (c *closures) findOrAdd(now time.Time, credentials uint64) *closure {
 	if found := c.limited[credentials]; found != nil {
 		return found
 	}
-	if len(c.limited) >= mostLimited {
+	if since := now.Sub(c.swept); len(c.limited) >= mostLimited && (since < 0 || since >= sweepEvery) {
 		c.sweep(now)
-		if len(c.limited) >= mostLimited {
-			return nil
-		}
+	}
+	if len(c.limited) >= mostLimited {
+		return nil
 	}
 	if c.limited == nil {
 		c.limited = map[uint64]*closure{}
@@ -99,6 +104,7 @@ func (c *closures) findOrAdd(now time.Time, credentials uint64) *closure {
 // sweep forgets the closures that are over. Held still counts requests that wait for the random
 // time after a closure.
 func (c *closures) sweep(now time.Time) {
+	c.swept = now
 	for credentials, closed := range c.limited {
 		if closed.left(now) == 0 && closed.waiting.Load() == 0 {
 			delete(c.limited, credentials)

@@ -340,6 +340,30 @@ func TestGateKeepsABoundedNumberOfClosures(t *testing.T) {
 	})
 }
 
+// Looking for closures that are over takes time, and a host may send any number of 429s.
+func TestGateLooksForClosuresThatAreOverTenTimesASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := new(retryhttp.Gate)
+		keeps := func(i int) bool {
+			req := as(bearer(strconv.Itoa(i)))
+			retryhttp.CloseFor(g, req, 10*ms)
+			_, closed := g.Status(req)
+			return closed > 0
+		}
+		for i := range 1024 {
+			assert.True(t, keeps(i))
+		}
+		assert.False(t, keeps(2000), "it has looked now")
+		time.Sleep(9 * ms)
+		assert.True(t, keeps(0), "the longest is not over")
+		time.Sleep(5 * ms)
+		assert.False(t, keeps(2001))
+		time.Sleep(86 * ms)
+		assert.True(t, keeps(2002))
+		assert.Equal(t, 1, retryhttp.LimitedCredentials(g, "host"))
+	})
+}
+
 func TestGateForgetsNoKeyThatIsClosedForCredentials(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.header = bearer("a")

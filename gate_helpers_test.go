@@ -61,10 +61,11 @@ func (g *gated) answer(req *http.Request) (*http.Response, error) {
 	v := req.Context().Value(visitKey{}).(*visit)
 	g.mu.Lock()
 	v.sent = append(v.sent, time.Since(g.start))
+	n := len(v.sent) // a hedge may be sent meanwhile
 	g.order = append(g.order, v)
 	g.mu.Unlock()
 	answers := strings.Split(strings.Trim(req.URL.Path, "/"), ",")
-	answer, latency, _ := strings.Cut(answers[min(len(v.sent), len(answers))-1], "@")
+	answer, latency, _ := strings.Cut(answers[min(n, len(answers))-1], "@")
 	if d, err := time.ParseDuration(latency); err == nil {
 		select {
 		case <-time.After(d):

@@ -417,7 +417,7 @@ func TestHedgeIsNotSentWhileItsCredentialsAreLimited(t *testing.T) {
 			g.header = bearer(tenant)
 			v := g.at(100*ms, "/200@1s", hedge)
 			g.wait(5 * time.Second) // the attempt that has lost may take a moment
-			g.mu.Lock() // the hedge is sent by another goroutine
+			g.mu.Lock()             // the hedge is sent by another goroutine
 			defer g.mu.Unlock()
 			assert.Equal(t, hedged, len(v.sent) == 2, tenant)
 		})

@@ -32,6 +32,7 @@ type gateRequest struct {
 	Answers      []string   `json:"answers"`
 	LatencyMs    []int64    `json:"latency_ms"`
 	Headers      fieldLines `json:"headers"`
+	Credentials  fieldLines `json:"request_headers"`
 	BackoffMs    int64      `json:"backoff_ms"`
 	MaxAttempts  int        `json:"max_attempts"`
 	MaxElapsedMs int64      `json:"max_elapsed_ms"`
@@ -91,6 +92,7 @@ func (r *gateRequest) send(t *testing.T, g *gated, at int64) *visit {
 	if r.CanceledMs > 0 {
 		time.AfterFunc(millis(r.CanceledMs), cancel)
 	}
+	g.header = r.Credentials.received()
 	return g.with(ctx, millis(at), path[:len(path)-1]+"?"+query.Encode(), func(p *retryhttp.Policy) {
 		p.Backoff = retryhttp.Constant(millis(r.BackoffMs))
 		p.MaxElapsed = millis(r.MaxElapsedMs)

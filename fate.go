@@ -1,7 +1,7 @@
 package retryhttp
 
 import (
-	"context"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +21,13 @@ const (
 	// retry per success keeps the load after an outage below 1.7 times the usual load. If all
 	// retries were released at once, ten times the usual load would cause a new outage.
 	successesPerRelease = 4
+	// If no first attempt has succeeded for firstsGone, nothing but released retries can release
+	// retries, and a quarter each would soon come to nothing. Each of their successes then also
+	// releases fannedOut more, until first attempts succeed again. After a fan-out, the queue is
+	// empty within a few round trips. With a shorter firstsGone, small processes would release
+	// their queues between two first attempts, all at once.
+	firstsGone = 400 * time.Millisecond
+	fannedOut  = 2
 	// Retries that come due queue behind held retries for at most behindFactor times the length
 	// of the outage. Without this bound, the queue would never empty while a fifth of the
 	// attempts fail.
@@ -42,26 +49,26 @@ type fate struct {
 	underWay underWay
 	begun    atomic.Uint32 // changes when an attempt is counted in underWay, and when a run begins or ends; never 0
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
-	waiting  atomic.Int64  // number of requests held until closedUntil
-	closed   atomic.Bool   // closedUntil may be in the future; written with mu held
+	waiting  atomic.Int64  // number of requests held until a closure ends
+	closed   atomic.Bool   // a closure may last; written with mu held
 
 	mu        sync.Mutex
 	forgotten bool
 	since     time.Time // the first failure of the run
 	newest    time.Time // the newest result, or the silent end of an attempt; a success counts only while retries are queued
 	probing   bool      // newest is the time of a probe that does not count as under way
+	firstUp   time.Time // the newest success of a first attempt while retries were queued
 	behind    time.Time // the time until which retries queue behind others although the key is not down
 
 	first, last *waiter
 	pause       time.Duration
 	credit      int // number of successes that have not released a retry yet
 
-	closedUntil time.Time
-	closedBy    time.Duration // the length of the closure when the server asked for it
+	closures closures
 }
 
 func newFate(trouble *atomic.Int64) *fate {
-	f := &fate{trouble: trouble, pause: firstPause}
+	f := &fate{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
 	f.begun.Store(1)
 	return f
 }
@@ -104,6 +111,11 @@ func (f *fate) down(now time.Time) bool {
 	return f.run.Load() >= downAfter && now.Sub(f.since) >= downFor
 }
 
+// idle reports whether nothing is known about the host now. The caller holds mu.
+func (f *fate) idle(now time.Time) bool {
+	return f.first == nil && now.Sub(f.newest) >= idleAfter
+}
+
 // open reports whether a retry may be sent without reading the clock. This is so if the key is
 // neither down nor closed, and nothing is queued.
 func (f *fate) open() bool {
@@ -134,7 +146,7 @@ func (f *fate) leave(run uint32, silently bool) {
 
 // fail records a failure. The caller holds mu.
 func (f *fate) fail(now time.Time, probe bool) {
-	if f.first == nil && now.Sub(f.newest) >= idleAfter {
+	if f.idle(now) {
 		f.endRun()
 	}
 	if run := f.run.Load(); run == 0 || !f.run.CompareAndSwap(run, run+1) {
@@ -151,8 +163,8 @@ func (f *fate) fail(now time.Time, probe bool) {
 	f.rouse(now)
 }
 
-// succeed records a success.
-func (f *fate) succeed(probe bool, hold time.Duration) {
+// succeed records a success. It is the success of a first attempt, or of an attempt with p.
+func (f *fate) succeed(p pass, first bool, hold time.Duration) {
 	if f.queued.Load() == 0 {
 		f.endRun()
 		if f.queued.Load() == 0 {
@@ -170,12 +182,24 @@ func (f *fate) succeed(probe bool, hold time.Duration) {
 	f.endRun()
 	f.newest, f.probing = now, false
 	f.pause = min(f.pause, firstPause)
-	if probe {
+	if p.probe {
 		f.pause = max(f.pause/2, leastPause)
 	}
-	f.credit = min(f.credit+1, successesPerRelease)
+	if first {
+		f.firstUp = now
+	}
+	f.credit++
+	if p.freed && f.withoutFirsts(now) {
+		f.credit += fannedOut * successesPerRelease
+	}
 	f.spend(now)
 	f.rouse(now)
+}
+
+// withoutFirsts reports whether no first attempt has succeeded for some time. None has succeeded
+// since the newest run began, unless it is recorded in firstUp. The caller holds mu.
+func (f *fate) withoutFirsts(now time.Time) bool {
+	return now.Sub(f.since) >= firstsGone && now.Sub(f.firstUp) >= firstsGone
 }
 
 func (f *fate) endRun() {
@@ -186,63 +210,11 @@ func (f *fate) endRun() {
 	}
 }
 
-// close closes the key for d, unless the key is closed for longer. The caller holds mu.
-func (f *fate) close(now time.Time, d time.Duration) {
-	if until := now.Add(d); until.After(f.closedUntil) {
-		f.closedUntil, f.closedBy = until, d
-		f.closed.Store(true)
-	}
-}
-
-// waitWhileClosed waits until the key is no longer closed, and then up to half of the closure
-// longer. Without the extra wait, all waiters would return at the same moment. If the closure
-// ends after the deadline, it waits until the deadline, or not at all with onlyIfFits.
-//
-// If the key is closed again meanwhile, the wait continues, for at most twice as long as the
-// server asked. A host that refuses a few requests in a hundred closes its key again and again.
-// Without this bound, the key of such a host would stay closed.
-func (f *fate) waitWhileClosed(ctx context.Context, t *timer, deadline time.Time, onlyIfFits bool) (waited bool) {
-	for due := time.Now(); ; waited = true {
-		left, asked := f.closure()
-		left = min(left, addSaturating(asked, asked)-time.Since(due))
-		limit := time.Until(deadline)
-		if left <= 0 || limit <= 0 || onlyIfFits && left > limit {
-			return waited
-		}
-		f.waiting.Add(1)
-		t.sleep(ctx, min(left+uniform(0, min(asked/2, max(limit-left, 0))), limit))
-		f.waiting.Add(-1)
-		select {
-		case <-ctx.Done():
-			return true
-		default:
-		}
-	}
-}
-
-// closure returns how much longer the key is closed, and how long a closure the server asked
-// for. Both are 0 if the key is not closed. The key is also not closed if the clock has gone
-// back, as it does from one bubble of testing/synctest to the next.
-func (f *fate) closure() (left, asked time.Duration) {
-	if !f.closed.Load() {
-		return 0, 0
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	left = time.Until(f.closedUntil)
-	if left <= 0 || left > f.closedBy {
-		f.closedUntil = time.Time{}
-		f.closed.Store(false)
-		return 0, 0
-	}
-	return left, f.closedBy
-}
-
 // forget reports whether f contains nothing worth keeping. If so, it marks f as forgotten.
 func (f *fate) forget(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.first != nil || f.waiting.Load() > 0 || f.closedUntil.After(now) ||
+	if f.first != nil || f.waiting.Load() > 0 || f.closures.latest.left(now) > 0 ||
 		f.run.Load() != 0 && now.Sub(f.newest) < idleAfter {
 		return false
 	}

@@ -92,24 +92,25 @@ func (f *fate) rouse(now time.Time) {
 	if f.first == nil || !f.underWay.none() {
 		return
 	}
-	if !f.probeDue().After(now) {
+	if !f.probeDue(now).After(now) {
 		f.sendProbe(now)
 	}
 	w := f.first
-	if due := f.probeDue(); w != nil && f.underWay.none() && due.Before(w.armed) {
+	if due := f.probeDue(now); w != nil && f.underWay.none() && due.Before(w.armed) {
 		w.armed = due
 		w.signal()
 	}
 }
 
-// probeDue returns when the next probe is due if nothing is under way.
-func (f *fate) probeDue() time.Time {
+// probeDue returns when the next probe is due if nothing is under way. A probe may be due although
+// its credentials are limited: it then gives its turn back.
+func (f *fate) probeDue(now time.Time) time.Time {
 	due := f.newest.Add(f.pause)
 	if f.probing {
 		due = f.newest.Add(firstPause)
 	}
-	if f.closedUntil.After(due) {
-		return f.closedUntil
+	if closed := &f.closures.host; closed.left(now) > 0 && closed.until.After(due) {
+		return closed.until
 	}
 	return due
 }
@@ -125,22 +126,21 @@ func (f *fate) sendProbe(now time.Time) {
 		w.pass.released = f
 		f.newest, f.probing = now, true
 	}
-	w.pass.probe = true
+	w.pass.probe, w.pass.freed = true, true
 	f.remove(w)
 	w.signal()
 }
 
-// spend releases the oldest retry if there is credit for it. If the key is closed, the credit
-// is kept. The caller holds mu.
+// spend releases the oldest retries for which there is credit. If the host is closed, credit for
+// one of them is kept. The caller holds mu.
 func (f *fate) spend(now time.Time) {
-	w := f.first
-	if w == nil || f.credit < successesPerRelease || f.closedUntil.After(now) {
-		return
+	for w := f.first; w != nil && f.credit >= successesPerRelease && f.closures.host.left(now) == 0; w = f.first {
+		f.credit -= successesPerRelease
+		w.pass.released, w.pass.freed = f, true
+		f.remove(w)
+		w.signal()
 	}
-	f.credit = 0
-	w.pass.released = f
-	f.remove(w)
-	w.signal()
+	f.credit = min(f.credit, successesPerRelease)
 }
 
 // passOn releases the next retry in place of a released retry that was canceled.
@@ -148,7 +148,7 @@ func (f *fate) passOn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.credit = successesPerRelease
+	f.credit += successesPerRelease
 	f.spend(now)
 	f.rouse(now)
 }

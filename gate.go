@@ -14,9 +14,14 @@ import (
 // changed or copied after first use.
 //
 // A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
-// success then releases a quarter of a retry. A Retry-After on a 429 or 503, and an exhausted
-// [RateLimit], close the key for their time, if MaxRetryAfter allows it. Each retry is held
-// for at most Hold, and at most half of the time left. There are at most 4,096 keys.
+// success then releases a quarter of a retry, or more if there are no first attempts. A Retry-After on a 429 or 503 closes the key for its
+// time, or for MaxRetryAfter if that is shorter. So does an exhausted [RateLimit], if its reset is
+// within MaxRetryAfter. Each retry is held for at most Hold, and at most half of the time left.
+// There are at most 4,096 keys.
+//
+// If Key is nil, a closure without a 503 holds only requests with the same Authorization,
+// X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024
+// closures of each host. It does not see what a RoundTripper below adds.
 type Gate struct {
 	Hold  time.Duration              // the longest that each retry is held, on top of its wait. 0: 5s; negative: nothing is held
 	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
@@ -29,7 +34,8 @@ type Gate struct {
 
 const defaultHold = 5 * time.Second
 
-// Held returns how many requests with req's key are held now, for a gauge.
+// Held returns how many requests with req's key are held now, for a gauge. It does not count
+// requests that a closure for other credentials holds.
 func (g *Gate) Held(req *http.Request) int {
 	f := g.fates.Find(g.key(req))
 	if f == nil || f.queued.Load()+f.waiting.Load() == 0 {
@@ -37,7 +43,22 @@ func (g *Gate) Held(req *http.Request) int {
 	}
 	f.mu.Lock() // without the lock, a retry might count that is not going to be held
 	defer f.mu.Unlock()
-	return int(f.queued.Load() + f.waiting.Load())
+	return int(f.queued.Load() + f.closures.held(req))
+}
+
+// Status reports whether req's key is down, and for how long a Retry-After or a RateLimit closes
+// it for req. It is for schedulers, which had better send something else meanwhile. Without
+// results, a key is down for 10 s at most, since only new results can show that its host is well.
+func (g *Gate) Status(req *http.Request) (down bool, closed time.Duration) {
+	f := g.fates.Find(g.key(req))
+	if f == nil || f.open() {
+		return false, 0
+	}
+	_, closed, _ = f.closure(req)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	return f.down(now) && !f.idle(now), closed
 }
 
 // pass is what an attempt holds from its Gate until the attempt ends.
@@ -45,6 +66,7 @@ type pass struct {
 	fate     *fate  // the fate that counts the attempt as under way, or nil
 	run      uint32 // the run of failures in which the attempt is under way
 	probe    bool
+	freed    bool  // the Gate held the attempt, and released it before Hold ended
 	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
 }
 
@@ -63,7 +85,8 @@ func (r *result) succeeded() bool {
 }
 
 // verdict returns what the attempt says about its host. A server that asks its client to wait
-// is healthy, and knows best how long the wait must be.
+// is healthy, and knows best how long the wait must be. A response below 500 is Retryable if a
+// Classify polls until a result is ready, which says nothing about the host either.
 func (r *result) verdict(req *http.Request) verdict {
 	switch {
 	case r.succeeded():
@@ -77,37 +100,48 @@ func (r *result) verdict(req *http.Request) verdict {
 	if resp == nil {
 		return saysDown
 	}
-	if refuses(resp.StatusCode) {
+	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
 		return saysNothing
 	}
-	if _, ok := RetryAfter(resp.Header); ok {
+	if _, ok := r.retryAfter(); ok {
 		return saysNothing
 	}
 	return saysDown
 }
 
-// closedFor returns how long resp closes its key, or 0. A success costs two lookups of a header,
-// and nothing else.
-func closedFor(p *Policy, resp *http.Response) time.Duration {
-	if resp == nil {
+// evidence is what an attempt says about its key.
+type evidence struct {
+	verdict   verdict
+	first     bool          // it is a first attempt
+	closed    time.Duration // how long its response closes the key
+	wholeHost bool          // it closes the key for all requests, and not only for the same credentials
+}
+
+// closes returns how long the response closes its key, or 0. A success costs two lookups of a
+// header, and nothing else.
+func (r *result) closes(p *Policy) time.Duration {
+	resp := r.answer()
+	if resp == nil || p.MaxRetryAfter < 0 {
 		return 0
 	}
 	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
 	if !refused && len(resp.Header["Ratelimit"]) == 0 && len(resp.Header["X-Ratelimit-Remaining"]) == 0 {
 		return 0
 	}
-	asked, _ := RetryAfter(resp.Header)
-	if !refused || asked == 0 {
-		reset, ok := exhausted(resp.Header)
-		if !ok {
-			return 0
-		}
-		asked = cmp.Or(asked, reset)
+	asked, _ := r.retryAfter()
+	if refused && asked > 0 {
+		return min(asked, p.MaxRetryAfter)
 	}
-	if asked > max(p.MaxRetryAfter, 0) {
+	switch reset, ok := exhausted(resp.Header); {
+	case !ok:
 		return 0
+	case asked > 0:
+		return min(asked, p.MaxRetryAfter)
+	case reset > p.MaxRetryAfter:
+		return 0 // a quota of a day may be of one kind of request only
+	default:
+		return reset
 	}
-	return asked
 }
 
 // calm reports whether no host has failed since its last success, and nothing is queued. While
@@ -128,19 +162,19 @@ func (g *Gate) begin(req *http.Request, p pass) pass {
 	return p
 }
 
-// end records an attempt's verdict, and how long its response closes the key. It returns a mark,
-// which wait uses to see whether other attempts have begun since.
-func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (mark uint32) {
-	if closed > 0 && g.Hold >= 0 {
-		g.update(req, func(f *fate, now time.Time) { f.close(now, closed) })
+// end records what an attempt says about its key. It returns a mark, which wait uses to see
+// whether other attempts have begun since.
+func (g *Gate) end(req *http.Request, p pass, e evidence) (mark uint32) {
+	if e.closed > 0 && g.Hold >= 0 {
+		g.update(req, func(f *fate, now time.Time) { f.close(now, e.closed, req, e.wholeHost || g.Key != nil) })
 		g.closed.Store(true)
 	}
 	switch {
-	case v == saysUp:
+	case e.verdict == saysUp:
 		if f := g.fates.Find(g.key(req)); f != nil {
-			f.succeed(p.probe, g.hold())
+			f.succeed(p, e.first, g.hold())
 		}
-	case v == saysDown && g.Hold >= 0:
+	case e.verdict == saysDown && g.Hold >= 0:
 		g.update(req, func(f *fate, now time.Time) {
 			f.fail(now, p.probe)
 			mark = f.begun.Load()
@@ -150,7 +184,7 @@ func (g *Gate) end(req *http.Request, p pass, v verdict, closed time.Duration) (
 			mark = f.begun.Load()
 		}
 	}
-	p.leave(v == saysNothing)
+	p.leave(e.verdict == saysNothing)
 	return mark
 }
 
@@ -181,9 +215,15 @@ func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, li
 		return pass{}, false
 	}
 	deadline := time.Now().Add(limit)
-	closed := policy.MaxRetryAfter >= 0 && f.waitWhileClosed(req.Context(), t, deadline, false)
-	p, held = f.wait(req.Context(), t, mark, deadline)
-	return p, held || closed
+	for {
+		closed := policy.MaxRetryAfter >= 0 && f.waitWhileClosed(req, t, deadline, false)
+		p, queued := f.wait(req.Context(), t, mark, deadline)
+		held = held || closed || queued
+		if !queued || policy.MaxRetryAfter < 0 || !f.closedMeanwhile(req) {
+			return p, held
+		}
+		p.giveBack()
+	}
 }
 
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
@@ -194,7 +234,7 @@ func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer, limit time
 		return false
 	}
 	f := g.fates.Find(g.key(req))
-	return f != nil && f.waitWhileClosed(req.Context(), t, time.Now().Add(limit), true)
+	return f != nil && f.waitWhileClosed(req, t, time.Now().Add(limit), true)
 }
 
 func (g *Gate) hold() time.Duration {
@@ -213,16 +253,8 @@ func (g *Gate) key(req *http.Request) string {
 
 // blocks reports whether req's key is down or closed.
 func (g *Gate) blocks(req *http.Request) bool {
-	f := g.fates.Find(g.key(req))
-	if f == nil || f.open() {
-		return false
-	}
-	if left, _ := f.closure(); left > 0 {
-		return true
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.down(time.Now())
+	down, closed := g.Status(req)
+	return down || closed > 0
 }
 
 // update runs f on the fate of req's key, with the fate's lock held. It does nothing if the key

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,8 @@ func TestGateIsClosedByRetryAfter(t *testing.T) {
 		"/503?Retry-After=2":       true,
 		"/503?Retry-After-Ms=2000": true,
 		"/429?Retry-After=60":      true,
-		"/429?Retry-After=61":      false, // above MaxRetryAfter
+		"/429?Retry-After=61":      true, // above MaxRetryAfter
+		"/503?Retry-After=9999999": true,
 		"/429?Retry-After=0":       false,
 		"/429":                     false,
 		"/500?Retry-After=2":       false,
@@ -45,7 +47,7 @@ func TestGateIsClosedByRetryAfter(t *testing.T) {
 			case !closes:
 				assert.Equal(t, 200*ms, sent)
 				assert.Zero(t, held)
-			case path == "/429?Retry-After=60":
+			case !strings.HasSuffix(path, "=2") && !strings.HasSuffix(path, "=2000"):
 				assert.Equal(t, 5200*ms, sent, "Hold bounds it")
 			default:
 				assert.GreaterOrEqual(t, sent, 2100*ms)
@@ -96,6 +98,25 @@ func TestGateIsClosedByRateLimit(t *testing.T) {
 		sent, _ := afterClosed(t, new(retryhttp.Gate), path, func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
 		assert.Equal(t, 200*ms, sent)
 	})
+}
+
+// The server is away for longer than MaxRetryAfter. Others come back after that time.
+func TestGateIsClosedForMaxRetryAfterAtMost(t *testing.T) {
+	for _, path := range []string{
+		"/429?Retry-After=3600", "/503?Retry-After=3600",
+		"/200?RateLimit=%22p%22%3Br%3D0%3Bt%3D2&Retry-After=3600", // it wins, and is no longer than allowed
+	} {
+		inGate(t, &retryhttp.Gate{Hold: time.Minute}, func(t *testing.T, g *gated) {
+			v := g.at(0, "/503,200")
+			g.at(100*ms, path, once, func(p *retryhttp.Policy) { p.MaxRetryAfter = 2 * time.Second })
+			g.wait(100 * ms)
+			_, closed := g.gate.Status(requestTo("host"))
+			assert.Equal(t, 2*time.Second, closed, path)
+			g.ended.Wait()
+			assert.GreaterOrEqual(t, v.sent[1], 2100*ms, path)
+			assert.LessOrEqual(t, v.sent[1], 3100*ms, path)
+		})
+	}
 }
 
 func TestGateSpreadsRetriesAfterAClosure(t *testing.T) {
@@ -172,6 +193,17 @@ func TestGateIsClosedForWhatIsHeldAlready(t *testing.T) {
 			g.down()
 			v := g.at(90*ms, "/503,200")
 			g.at(295*ms, "/429?Retry-After=2", once)
+			g.every(300*ms, 10*ms, 4, "/200")
+			g.ended.Wait()
+			assert.GreaterOrEqual(t, v.sent[1], 2295*ms)
+			assert.LessOrEqual(t, v.sent[1], 3295*ms)
+		})
+	})
+	t.Run("releases, of a host that is closed", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(90*ms, "/503,200")
+			g.at(295*ms, "/503?Retry-After=2", once)
 			g.every(300*ms, 10*ms, 4, "/200")
 			g.ended.Wait()
 			assert.Equal(t, 2295*ms, v.sent[1])

@@ -29,6 +29,7 @@ type gated struct {
 	budget *countingBudget
 	policy retryhttp.Policy
 	rt     http.RoundTripper
+	header http.Header // of the requests that are made next
 	ended  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -60,10 +61,11 @@ func (g *gated) answer(req *http.Request) (*http.Response, error) {
 	v := req.Context().Value(visitKey{}).(*visit)
 	g.mu.Lock()
 	v.sent = append(v.sent, time.Since(g.start))
+	n := len(v.sent) // a hedge may be sent meanwhile
 	g.order = append(g.order, v)
 	g.mu.Unlock()
 	answers := strings.Split(strings.Trim(req.URL.Path, "/"), ",")
-	answer, latency, _ := strings.Cut(answers[min(len(v.sent), len(answers))-1], "@")
+	answer, latency, _ := strings.Cut(answers[min(n, len(answers))-1], "@")
 	if d, err := time.ParseDuration(latency); err == nil {
 		select {
 		case <-time.After(d):
@@ -107,7 +109,7 @@ func (g *gated) with(ctx context.Context, at time.Duration, path string, edits .
 	}
 	u, err := url.Parse("http:" + path)
 	require.NoError(g.t, err)
-	req := (&http.Request{Method: http.MethodGet, URL: u}).WithContext(context.WithValue(ctx, visitKey{}, v))
+	req := (&http.Request{Method: http.MethodGet, URL: u, Header: g.header}).WithContext(context.WithValue(ctx, visitKey{}, v))
 	g.ended.Go(func() {
 		time.Sleep(at - time.Since(g.start))
 		resp, err := g.rt.RoundTrip(req)

@@ -15,7 +15,8 @@ var Exhausted = exhausted
 
 // Close closes a key, as a response does.
 func (g *Gate) Close(key string, d time.Duration) {
-	g.update(requestForKey(key), func(f *fate, now time.Time) { f.close(now, d) })
+	req := requestForKey(key)
+	g.update(req, func(f *fate, now time.Time) { f.close(now, d, req, true) })
 	g.closed.Store(true)
 }
 
@@ -36,6 +37,22 @@ func InTrouble(g *Gate, key string) (n int64) {
 	}
 	return n
 }
+
+// CloseFor closes a key for a request's credentials, as a response does.
+func CloseFor(g *Gate, req *http.Request, d time.Duration) {
+	g.update(req, func(f *fate, now time.Time) { f.close(now, d, req, false) })
+}
+
+// LimitedBy has a closure for each of the credentials of a key.
+func LimitedBy(g *Gate, key string) map[uint64]*closure {
+	f := g.fates.Find(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closures.limited
+}
+
+// LimitedCredentials is how many credentials of a key have a closure.
+func LimitedCredentials(g *Gate, key string) int { return len(LimitedBy(g, key)) }
 
 // FailuresInARow is the run of failures of a key.
 func FailuresInARow(g *Gate, key string) int64 {
@@ -75,6 +92,7 @@ func TestGateOfASuccessTakesNoLock(t *testing.T) {
 				require.NoError(t, err)
 			}
 			g.Close("host", time.Second)
+			CloseFor(g, req, time.Second)
 			time.Sleep(time.Minute)
 			send() // a failure, after the closure
 			status = http.StatusOK
@@ -104,7 +122,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			p := Policy{MaxRetryAfter: time.Minute}
 			if failed {
 				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
-				g.end(other, pass{}, saysDown, 0)
+				g.end(other, pass{}, evidence{verdict: saysDown})
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -113,8 +131,8 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 				if !g.calm() {
 					ps = g.begin(req, ps)
 				}
-				if closed := closedFor(&p, resp); closed > 0 || !got.succeeded() || !g.calm() {
-					g.end(req, ps, got.verdict(req), closed)
+				if closed := got.closes(&p); closed > 0 || !got.succeeded() || !g.calm() {
+					g.end(req, ps, evidence{verdict: got.verdict(req), first: true, closed: closed})
 				}
 			}
 		})

@@ -40,10 +40,11 @@ type gateModel struct {
 
 	run, underWay, begun, credit int
 	since, newest, behind, pause time.Duration
+	firstUp                      time.Duration
 	probing                      bool
 	queue                        []int // of steps, the oldest first
 	mark                         map[int]int
-	counted, probe, over         map[int]bool
+	counted, probe, freed, over  map[int]bool
 	due                          map[int]time.Duration
 
 	sent map[int][]time.Duration
@@ -103,7 +104,7 @@ func (m *gateModel) next() int {
 
 func (m *gateModel) sendProbe() {
 	i := m.leaveQueue(0)
-	m.probe[i] = true
+	m.probe[i], m.freed[i] = true, true
 	if m.run == 0 {
 		m.newest, m.probing = m.now, true
 		m.begin(i)
@@ -154,7 +155,7 @@ func (m *gateModel) end(i int, answer string) {
 			m.pause = min(max(2*m.pause, 250*time.Millisecond), 5*time.Second)
 		}
 	case up:
-		m.success(m.probe[i])
+		m.success(i)
 	case nothing:
 		if m.counted[i] {
 			m.newest, m.probing = m.now, false
@@ -176,22 +177,30 @@ func (m *gateModel) end(i int, answer string) {
 	})
 }
 
-func (m *gateModel) success(probe bool) {
+func (m *gateModel) success(i int) {
 	if len(m.queue) > 0 {
 		if m.isDown() {
 			m.behind = max(m.behind, m.now+min(5*(m.now-m.since), m.hold))
 		}
 		m.newest, m.probing = m.now, false
 		m.pause = min(m.pause, 250*time.Millisecond)
-		if probe {
+		if m.probe[i] {
 			m.pause = max(m.pause/2, time.Millisecond)
 		}
+		if len(m.sent[i]) == 1 {
+			m.firstUp = m.now
+		}
 		m.credit++
+		if m.freed[i] && m.now-max(m.since, m.firstUp) >= 400*time.Millisecond {
+			m.credit += 8
+		}
 	}
 	m.endRun()
-	if m.credit == 4 {
-		m.credit = 0
-		m.begin(m.leaveQueue(0))
+	for m.credit >= 4 {
+		m.credit -= 4
+		released := m.leaveQueue(0)
+		m.freed[released] = true
+		m.begin(released)
 	}
 }
 
@@ -261,7 +270,7 @@ func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
 	t.Helper()
 	m := &gateModel{
 		hold: hold, steps: steps, mark: map[int]int{}, counted: map[int]bool{}, probe: map[int]bool{}, over: map[int]bool{},
-		due:  map[int]time.Duration{},
+		freed: map[int]bool{}, due: map[int]time.Duration{},
 		sent: map[int][]time.Duration{}, held: map[int]time.Duration{},
 	}
 	m.play()

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -98,6 +101,56 @@ func TestGateCountsResults(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			assert.Equal(t, counts == failure, holds(t, 7, path), "it makes eight")
 			assert.Equal(t, counts != success, holds(t, 8, path), "it leaves eight")
+		})
+	}
+}
+
+func retryAll(p *retryhttp.Policy) {
+	p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable }
+}
+
+func TestGateCountsNoRetryableResponseBelow500(t *testing.T) {
+	for path, fails := range map[string]bool{
+		"/200": false, "/202": false, "/302": false, "/404": false, "/409": false, "/499": false,
+		"/500": true, "/503": true, "/broken": true,
+	} {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.at(0, path, once, retryAll)
+			g.ended.Wait()
+			assert.Equal(t, fails, retryhttp.FailuresInARow(g.gate, "host") == 1, path)
+		})
+	}
+}
+
+func TestGateCountsABufferedBodyThatBreaksOff(t *testing.T) {
+	for status, fails := range map[int]bool{200: true, 202: true, 404: true, 500: true, 408: false, 429: false} {
+		g := new(retryhttp.Gate)
+		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+			return &http.Response{StatusCode: status, Body: body, ContentLength: 10, Request: req}, nil
+		}), retryhttp.Policy{Gate: g, MaxAttempts: 1, BufferBytes: 100})
+		_, err := rt.RoundTrip(requestTo("host"))
+		require.NoError(t, err)
+		assert.Equal(t, fails, retryhttp.FailuresInARow(g, "host") == 1, status)
+	}
+}
+
+// A poll is retried until its result is ready, on a host that is well.
+func TestGateDelaysNoRetriesBesidePolls(t *testing.T) {
+	for _, status := range []string{"202", "404", "409"} {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			for i := range 10 {
+				g.with(ctx, time.Duration(10*i)*ms, "/"+status, retryAll, func(p *retryhttp.Policy) {
+					p.Backoff, p.MaxAttempts = retryhttp.Constant(100*ms), -1
+				})
+			}
+			for i := range 20 {
+				v := g.at(time.Duration(500*i+5)*ms, "/503,200")
+				defer func() { assert.Zero(t, v.outcome.Held, status) }()
+			}
+			g.ended.Wait()
 		})
 	}
 }
@@ -202,19 +255,22 @@ func TestGateProbesLessOftenWhileProbesFail(t *testing.T) {
 	})
 }
 
-// Each probe that succeeds halves the pause, and is a quarter of a release.
+// Each probe that succeeds halves the pause, and is a quarter of a release. So is each first
+// attempt that succeeds, which does not halve the pause.
 func TestGateProbesMoreOftenWhenTheySucceed(t *testing.T) {
 	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
 		g.down()
+		var held []*visit
 		for i := range 5 {
-			g.at(90*ms+time.Duration(i)*ms, "/503,200@20ms")
+			held = append(held, g.at(90*ms+time.Duration(i)*ms, "/503,200@20ms"))
 		}
+		g.at(500*ms, "/200")
 		g.ended.Wait()
 		var sent []time.Duration
-		for _, v := range g.order[len(g.order)-5:] {
+		for _, v := range held {
 			sent = append(sent, v.sent[1])
 		}
-		assert.Equal(t, inMillis(350, 350+20+125, 515+62.5, 597.5+31.25, 628.75+20), sent)
+		assert.Equal(t, inMillis(350, 350+20+125, 515+62.5, 597.5, 597.5+20+31.25), sent)
 	})
 }
 
@@ -289,13 +345,14 @@ func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 			for i := range 40 {
 				g.at(90*ms+time.Duration(i)*ms/2, "/503,200@20ms")
 			}
-			var fail []*visit // the second outage
-			for i := range 12 {
+			g.every(300*ms, 350*ms, 5, "/200") // without first attempts, probes would release all others
+			var fail []*visit                  // the second outage
+			for i := range 20 {
 				fail = append(fail, g.at(111*ms+time.Duration(i)*ms, "/503,503@20ms"))
 			}
 			g.ended.Wait()
 			// Some are released by the successes before.
-			assert.Equal(t, 2*(5*time.Second+20*ms), fail[11].sent[1]-fail[9].sent[1])
+			assert.Equal(t, 2*(5*time.Second+20*ms), fail[19].sent[1]-fail[17].sent[1])
 		})
 	})
 }
@@ -417,6 +474,45 @@ func TestGateReleasesAQuarterForEachSuccess(t *testing.T) {
 			assert.Len(t, v.sent, 1)
 		}
 		g.mu.Unlock()
+	})
+}
+
+func TestGateReleasesTwoForEachReleaseIfNoFirstAttemptSucceeds(t *testing.T) {
+	// order is the times at which retries are sent that were held from 290 ms on.
+	order := func(t *testing.T, n int, others func(*gated)) (sent []time.Duration) {
+		inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
+			g.down()
+			var held []*visit
+			for i := range n {
+				held = append(held, g.at(80*ms+time.Duration(i)*ms, "/503,200@60ms"))
+			}
+			others(g)
+			g.ended.Wait()
+			for _, v := range held {
+				sent = append(sent, v.sent[1])
+			}
+		})
+		return sent
+	}
+	t.Run("no first attempt", func(t *testing.T) {
+		sent := order(t, 15, func(*gated) {})
+		want := inMillis(350) // a probe
+		for generation, n := range []int{2, 4, 8} {
+			want = append(want, slices.Repeat([]time.Duration{410*ms + time.Duration(generation)*60*ms}, n)...)
+		}
+		// Each release also counts as a success, of which four release one more.
+		assert.Equal(t, want[:7], sent[:7])
+		assert.Equal(t, 530*ms, sent[14])
+	})
+	t.Run("one succeeded less than 400 ms ago", func(t *testing.T) {
+		sent := order(t, 3, func(g *gated) { g.at(11*ms, "/200@290ms") }) // at 301 ms
+		assert.Equal(t, inMillis(551, 551+60+125, 736+60), sent, "until 701 ms, a quarter")
+	})
+	t.Run("a success of what the Gate did not release", func(t *testing.T) {
+		sent := order(t, 3, func(g *gated) {
+			g.at(79*ms, "/503,200@200ms", func(p *retryhttp.Policy) { p.MaxElapsed = 240 * ms }) // is held for 20 ms
+		})
+		assert.Equal(t, 299*ms+200*ms+250*ms, sent[0])
 	})
 }
 

@@ -173,7 +173,7 @@ func (r *race) decide(got *result, win raceState) raceState {
 		r.state = bothFailed
 	default:
 		r.failed, r.inner = true, got.inner
-		if asked := askedFor(&r.policy.Policy, got.answer()); asked > 0 {
+		if asked := got.askedFor(&r.policy.Policy); asked > 0 {
 			r.asked = addSaturating(r.t.now(), asked)
 		}
 	}

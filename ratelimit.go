@@ -12,14 +12,14 @@ import (
 // RateLimit returns what remains of a quota, the time until there is more, and whether h has a
 // valid limit. reset is 0 if its moment is unknown or past. It reads the RateLimit field
 // (draft-ietf-httpapi-ratelimit-headers-10; the least remaining counts), or else
-// X-RateLimit-*. With an Age, there is none.
+// X-RateLimit-*, and the first 8 lines of each. With an Age, there is none.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	// Most responses have neither field, and should pay only for these look-ups.
 	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]
 	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
 		return 0, 0, false
 	}
-	if remaining, reset, ok = tightest(sfv.List(strings.Join(limits, ","))); ok {
+	if remaining, reset, ok = tightest(sfv.List(strings.Join(firstLines(limits), ","))); ok {
 		return remaining, reset, true
 	}
 	if remaining, ok = least(left); !ok {
@@ -38,7 +38,7 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 // remains. exhausted detects this case in less than a microsecond.
 func exhausted(h http.Header) (reset time.Duration, ok bool) {
 	n, valid := least(h["X-Ratelimit-Remaining"])
-	if (!valid || n > 0) && !slices.ContainsFunc(h["Ratelimit"], mayHaveNone) {
+	if (!valid || n > 0) && !slices.ContainsFunc(firstLines(h["Ratelimit"]), mayHaveNone) {
 		return 0, false
 	}
 	remaining, reset, ok := RateLimit(h)
@@ -72,7 +72,7 @@ func isCount(v sfv.Value) bool { return v.Kind == sfv.Integer && v.Int >= 0 }
 
 // least returns the smallest valid number among a field's lines.
 func least(lines []string) (least int64, found bool) {
-	for _, line := range lines {
+	for _, line := range firstLines(lines) {
 		if n, ok := digits(strings.Trim(line, " \t")); ok && (!found || n < least) {
 			least, found = n, true
 		}

@@ -3,6 +3,7 @@ package retryhttp_test
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,17 @@ func TestRateLimit(t *testing.T) {
 		{"line end", fields("RateLimit", "\"a\";r=0;t=5\n"), -1, 0},
 		{"name split over lines", fields("RateLimit", `"a`, "RateLimit", `b";r=0;t=5`), 0, 5 * s},
 
+		// A header may have any number of lines.
+		{"eight lines", http.Header{"Ratelimit": append(slices.Repeat([]string{`"a";r=3`}, 7), `"b";r=0;t=5`)}, 0, 5 * s},
+		{"ninth line", http.Header{"Ratelimit": append(slices.Repeat([]string{`"a";r=3`}, 8), `"b";r=0;t=5`)}, 3, 0},
+		{"eight lines of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1"}}, 1, 0},
+		{"ninth line of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1", "0"}}, 1, 0},
+		{
+			"ninth line of reset",
+			http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1", "2", "3", "4", "5", "6", "7", "x", "9"}},
+			0, 7 * s,
+		},
+
 		// A value that no int64 or Duration can hold is the greatest.
 		{"last reset that fits", fields("RateLimit", `"a";r=0;t=9223372036`), 0, 9223372036 * s},
 		{"first reset that does not fit", fields("RateLimit", `"a";r=0;t=9223372037`), 0, maxWait},
@@ -60,6 +72,8 @@ func TestRateLimit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := c.header.Clone()
 			remaining, reset, ok := retryhttp.RateLimit(c.header)
+			_, exhausted := retryhttp.Exhausted(c.header)
+			assert.Equal(t, c.remaining == 0, exhausted)
 			assert.Equal(t, c.remaining >= 0, ok)
 			assert.Equal(t, max(c.remaining, 0), remaining)
 			assert.Equal(t, c.reset, reset)

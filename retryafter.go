@@ -10,14 +10,12 @@ import (
 )
 
 // RetryAfter returns the delay that h validly requests. The delay is 0 if its moment has passed.
-// It reads Retry-After-Ms, X-Ms-Retry-After-Ms and Retry-After (RFC 9110, section 10.2.3): the
-// first valid one counts, and the longest of its lines. Numbers are digits only, and saturate. A
-// date is compared with a valid Date if there is no Age, or else with the clock.
+// It reads Retry-After-Ms, X-Ms-Retry-After-Ms, X-Amz-Retry-After (all in milliseconds) and
+// Retry-After (RFC 9110, section 10.2.3): the first valid one counts, and the longest of its first
+// 8 lines. Numbers are digits, with or without a fraction such as ".5", and saturate. A date is
+// compared with a valid Date if there is no Age, or else with the clock.
 func RetryAfter(h http.Header) (time.Duration, bool) {
-	if len(h["Retry-After"]) == 0 && len(h["Retry-After-Ms"]) == 0 && len(h["X-Ms-Retry-After-Ms"]) == 0 {
-		return 0, false // early: most failures have none of the fields, and RetryAfter is called more than once per failure
-	}
-	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
 		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, time.Millisecond) }); ok {
 			return d, true
 		}
@@ -42,7 +40,7 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 // and does not say what several lines mean. The longest delay never brings a client back too
 // soon.
 func longest(lines []string, parse func(string) (time.Duration, bool)) (longest time.Duration, found bool) {
-	for _, line := range lines {
+	for _, line := range firstLines(lines) {
 		if d, ok := parse(strings.Trim(line, " \t")); ok {
 			longest, found = max(longest, d), true
 		}
@@ -50,21 +48,50 @@ func longest(lines []string, parse func(string) (time.Duration, bool)) (longest 
 	return longest, found
 }
 
-// delay reads 1*DIGIT as a number of units.
+// mostLines is the number of lines that are read of a field which should have only one. A header
+// may have hundreds of thousands of lines, and no context interrupts the parsing of a header.
+const mostLines = 8
+
+func firstLines(lines []string) []string { return lines[:min(len(lines), mostLines)] }
+
+// delay reads 1*DIGIT ["." 1*DIGIT] as a number of units, which must be a power of ten. RFC 9110
+// allows no fraction, but some servers send one. Less than a nanosecond counts as a nanosecond,
+// since a client must not return too soon.
 func delay(v string, unit time.Duration) (time.Duration, bool) {
-	n, ok := digits(v)
-	return times(n, unit), ok
+	whole, fraction, split := strings.Cut(v, ".")
+	n, ok := digits(whole)
+	if !ok || split && !isDigits(fraction) {
+		return 0, false
+	}
+	return addSaturating(times(n, unit), fractionOf(unit, fraction)), true
+}
+
+// fractionOf returns the part of a unit that the digits after a point stand for.
+func fractionOf(unit time.Duration, digits string) (part time.Duration) {
+	for i := range len(digits) {
+		if unit /= 10; unit == 0 {
+			if strings.Trim(digits[i:], "0") != "" {
+				part++
+			}
+			break
+		}
+		part += time.Duration(digits[i]-'0') * unit
+	}
+	return part
 }
 
 // digits reads 1*DIGIT. strconv alone is too permissive: it accepts a sign, and ParseFloat
 // accepts Inf, NaN, hexadecimal numbers and underscores.
 func digits(v string) (int64, bool) {
-	if v == "" || strings.Trim(v, "0123456789") != "" {
+	if !isDigits(v) {
 		return 0, false
 	}
 	n, _ := strconv.ParseInt(v, 10, 64) // saturates if v is out of range; no other error is possible
 	return n, true
 }
+
+// isDigits reports whether v is 1*DIGIT.
+func isDigits(v string) bool { return v != "" && strings.Trim(v, "0123456789") == "" }
 
 // times returns n units, or the longest Duration if n units are longer.
 func times(n int64, unit time.Duration) time.Duration {

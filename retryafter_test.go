@@ -46,8 +46,25 @@ func TestRetryAfter(t *testing.T) {
 		{"negative", fields("Retry-After", "-5"), none},
 		{"minus zero", fields("Retry-After", "-0"), none},
 		{"plus sign", fields("Retry-After", "+5"), none},
-		{"fraction", fields("Retry-After", "1.5"), none},
-		{"fraction of zero", fields("Retry-After", "5.0"), none},
+		{"fraction", fields("Retry-After", "1.5"), 1500 * ms},
+		{"fraction of zero", fields("Retry-After", "5.0"), 5 * s},
+		{"fraction of many zeros", fields("Retry-After", "5."+strings.Repeat("0", 60)), 5 * s},
+		{"fraction with white space around", fields("Retry-After", "\t1.5 "), 1500 * ms},
+		{"a nanosecond", fields("Retry-After", "0.000000001"), 1},
+		{"all nanoseconds", fields("Retry-After", "0.123456789"), 123456789},
+		{"less than a nanosecond", fields("Retry-After", "0.0000000001"), 1},
+		{"far less than a nanosecond", fields("Retry-After", "0."+strings.Repeat("0", 400)+"1"), 1},
+		{"fraction that is not a whole number of nanoseconds", fields("Retry-After", "1.0000000011"), s + 2},
+		{"fraction that carries over", fields("Retry-After", "1.9999999991"), 2 * s},
+		{"no fraction after the point", fields("Retry-After", "5."), none},
+		{"no digit before the point", fields("Retry-After", ".5"), none},
+		{"point only", fields("Retry-After", "."), none},
+		{"two fractions", fields("Retry-After", "1.5.5"), none},
+		{"two points", fields("Retry-After", "1..5"), none},
+		{"sign in a fraction", fields("Retry-After", "1.-5"), none},
+		{"white space in a fraction", fields("Retry-After", "1. 5"), none},
+		{"exponent in a fraction", fields("Retry-After", "1.5e3"), none},
+		{"hexadecimal fraction", fields("Retry-After", "0x1.8p1"), none},
 		{"decimal comma", fields("Retry-After", "1,5"), none},
 		{"exponent", fields("Retry-After", "1e3"), none},
 		{"hexadecimal", fields("Retry-After", "0x10"), none},
@@ -67,6 +84,9 @@ func TestRetryAfter(t *testing.T) {
 
 		// A value that no Duration can hold is the longest Duration.
 		{"last that fits", fields("Retry-After", "9223372036"), 9223372036 * s},
+		{"last fraction that fits", fields("Retry-After", "9223372036.854775806"), maxWait - 1},
+		{"fraction that does not fit", fields("Retry-After", "9223372036.9"), maxWait},
+		{"fraction of what does not fit", fields("Retry-After", strings.Repeat("9", 1000)+"."+strings.Repeat("9", 1000)), maxWait},
 		{"first that does not fit", fields("Retry-After", "9223372037"), maxWait},
 		{"would wrap to something small", fields("Retry-After", "18446744074"), maxWait},
 		{"greatest int64", fields("Retry-After", "9223372036854775807"), maxWait},
@@ -160,24 +180,37 @@ func TestRetryAfter(t *testing.T) {
 		{"milliseconds, zero", fields("Retry-After-Ms", "0"), 0},
 		{"milliseconds, leading zeros", fields("Retry-After-Ms", "0010"), 10 * ms},
 		{"milliseconds, white space around", fields("Retry-After-Ms", " 10\t"), 10 * ms},
-		{"milliseconds, fraction", fields("Retry-After-Ms", "1.5"), none},
+		{"amz milliseconds", fields("X-Amz-Retry-After", "1500"), 1500 * ms},
+		{"milliseconds, fraction", fields("Retry-After-Ms", "5000.5"), 5000*ms + 500*time.Microsecond},
+		{"x milliseconds, fraction", fields("X-Ms-Retry-After-Ms", "1.5"), 1500 * time.Microsecond},
+		{"amz milliseconds, fraction", fields("X-Amz-Retry-After", "1.5"), 1500 * time.Microsecond},
+		{"milliseconds, less than a nanosecond", fields("Retry-After-Ms", "0.0000001"), 1},
+		{"milliseconds, no fraction after the point", fields("Retry-After-Ms", "5."), none},
 		{"milliseconds, negative", fields("Retry-After-Ms", "-1"), none},
 		{"milliseconds, plus sign", fields("Retry-After-Ms", "+1"), none},
 		{"milliseconds, exponent", fields("X-Ms-Retry-After-Ms", "1e3"), none},
 		{"milliseconds, infinite", fields("Retry-After-Ms", "Inf"), none},
 		{"milliseconds are no date", fields("Retry-After-Ms", in30s), none},
 		{"milliseconds, last that fit", fields("Retry-After-Ms", "9223372036854"), 9223372036854 * ms},
+		{"milliseconds, last fraction that fits", fields("Retry-After-Ms", "9223372036854.775806"), maxWait - 1},
 		{"milliseconds, first that do not fit", fields("Retry-After-Ms", "9223372036855"), maxWait},
 		{"milliseconds, beyond int64", fields("Retry-After-Ms", "99999999999999999999"), maxWait},
 		{"x milliseconds, beyond int64", fields("X-Ms-Retry-After-Ms", "99999999999999999999"), maxWait},
+		{"amz milliseconds, beyond int64", fields("X-Amz-Retry-After", "99999999999999999999"), maxWait},
+		{"amz milliseconds are no date", fields("X-Amz-Retry-After", in30s), none},
 		{"name of another", fields("X-Retry-After-Ms", "5", "Ratelimit-Reset", "5", "X-Ratelimit-Reset", "5"), none},
 
 		// Precedence of the headers.
 		{"milliseconds come first", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "1"), ms},
-		{"x milliseconds come second", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2"), 2 * ms},
+		{
+			"x milliseconds come second",
+			fields("Retry-After", "3", "X-Amz-Retry-After", "4", "X-Ms-Retry-After-Ms", "2"), 2 * ms,
+		},
+		{"amz milliseconds come third", fields("Retry-After", "3", "X-Amz-Retry-After", "4"), 4 * ms},
 		{"zero milliseconds come first", fields("Retry-After", "3", "Retry-After-Ms", "0"), 0},
 		{"the first counts, not the longest", fields("Retry-After", "1", "Retry-After-Ms", "99999999999999999999"), maxWait},
-		{"invalid milliseconds hide nothing", fields("Retry-After", "3", "Retry-After-Ms", "1.5"), 3 * s},
+		{"invalid milliseconds hide nothing", fields("Retry-After", "3", "Retry-After-Ms", "1.5.5"), 3 * s},
+		{"invalid amz milliseconds hide nothing", fields("Retry-After", "3", "X-Amz-Retry-After", "5s"), 3 * s},
 		{"invalid x milliseconds hide nothing", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "-2"), 3 * s},
 		{
 			"invalid milliseconds hide no x milliseconds",
@@ -188,7 +221,14 @@ func TestRetryAfter(t *testing.T) {
 			"both milliseconds invalid", fields("Retry-After", in30s, "X-Ms-Retry-After-Ms", "", "Retry-After-Ms", "NaN"),
 			30 * s,
 		},
-		{"all invalid", fields("Retry-After", "x", "X-Ms-Retry-After-Ms", "x", "Retry-After-Ms", "x"), none},
+		{
+			"invalid x milliseconds hide no amz milliseconds",
+			fields("Retry-After", "3", "X-Amz-Retry-After", "2", "X-Ms-Retry-After-Ms", "x"), 2 * ms,
+		},
+		{
+			"all invalid",
+			fields("Retry-After", "x", "X-Amz-Retry-After", "x", "X-Ms-Retry-After-Ms", "x", "Retry-After-Ms", "x"), none,
+		},
 		{"RateLimit does not compete", fields("Retry-After", "5", "RateLimit", `"default";r=0;t=60`), 5 * s},
 		{"RateLimit alone asks for nothing", fields("RateLimit", `"default";r=0;t=60`), none},
 
@@ -203,6 +243,10 @@ func TestRetryAfter(t *testing.T) {
 		{"overflow among several lines", fields("Retry-After", "99999999999999999999", "Retry-After", "5"), maxWait},
 		{"all lines invalid", fields("Retry-After", "5, 10", "Retry-After", ""), none},
 		{"longest of several milliseconds", fields("Retry-After-Ms", "3", "Retry-After-Ms", "10"), 10 * ms},
+		{"longest of eight lines", http.Header{"Retry-After": {"1", "2", "3", "4", "5", "6", "7", "8"}}, 8 * s},
+		{"ninth line", http.Header{"Retry-After": {"1", "2", "3", "4", "5", "6", "7", "x", "9"}}, 7 * s},
+		{"eight invalid lines", http.Header{"Retry-After": {"x", "x", "x", "x", "x", "x", "x", "x", "9"}}, none},
+		{"eight invalid lines of milliseconds", http.Header{"Retry-After-Ms": {"x", "x", "x", "x", "x", "x", "x", "x", "9"}}, none},
 		{"invalid line of milliseconds", fields("Retry-After", "3", "Retry-After-Ms", "x", "Retry-After-Ms", "7"), 7 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -272,6 +316,29 @@ func TestRetryAfterOfAHostileServerIsCheap(t *testing.T) {
 	var ok bool
 	assert.Less(t, allocated(func() { _, ok = retryhttp.RetryAfter(h) }), uint64(1<<20))
 	assert.False(t, ok)
+}
+
+// No context interrupts the reading of a header.
+func TestRetryAfterIsReadOncePerAttempt(t *testing.T) {
+	none := http.Header{}
+	invalid := http.Header{"Retry-After": {"x", "x", "x", "x", "x", "x", "x", "x"}} // an invalid date allocates
+	for name, p := range map[string]retryhttp.Policy{
+		"retried":     {Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}, MaxAttempts: 2},
+		"not retried": {MaxAttempts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cost := func(h http.Header) float64 {
+				rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 503, Header: h, Body: http.NoBody, Request: req}, nil
+				}), p)
+				req := get(t, t.Context())
+				return testing.AllocsPerRun(100, func() { _, _ = rt.RoundTrip(req) })
+			}
+			once := testing.AllocsPerRun(100, func() { retryhttp.RetryAfter(invalid) })
+			require.Positive(t, once)
+			assert.Equal(t, float64(p.MaxAttempts)*once, cost(invalid)-cost(none))
+		})
+	}
 }
 
 // In a bubble the local clock starts at this moment, and stands still.

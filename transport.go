@@ -226,8 +226,11 @@ type result struct {
 	responded bool
 	status    int
 
-	written   bool          // the request header is known to have been written
-	begun     bool          // the response body broke off, while it was buffered or after RoundTrip returned
+	written   bool // the request header is known to have been written
+	begun     bool // the response body broke off, while it was buffered or after RoundTrip returned
+	asks      bool // the response has a valid Retry-After; see retryAfter, like the next two
+	read      bool
+	asked     time.Duration
 	notBefore time.Duration // the time until which the server asked a parallel attempt to wait, by Transport.now; 0 if it did not
 }
 
@@ -320,11 +323,11 @@ func (c *call) transmit(next *upcoming, got *result) {
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
 // the Gate is calm and the response closes no key.
 func (c *call) endAttempt(got *result) {
-	gate, closed := c.policy.Gate, closedFor(&c.policy.Policy, got.answer())
+	gate, closed := c.policy.Gate, got.closes(&c.policy.Policy)
 	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
 		return
 	}
-	c.mark = gate.end(c.req, c.pass, got.verdict(c.req), closed)
+	c.mark = gate.end(c.req, c.pass, evidence{got.verdict(c.req), got.Number == 1, closed, got.status == http.StatusServiceUnavailable})
 	c.pass = pass{}
 }
 
@@ -398,7 +401,7 @@ func (r *result) unprocessed() bool {
 
 // plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *upcoming) Stop {
-	asked := askedFor(&c.policy.Policy, got.answer())
+	asked := got.askedFor(&c.policy.Policy)
 	now := c.t.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
 	if got.notBefore != 0 {
 		asked = max(asked, got.notBefore-now)

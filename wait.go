@@ -7,12 +7,22 @@ import (
 	"time"
 )
 
+// retryAfter returns what RetryAfter returns for the attempt's response. Several decisions need
+// it, and the header is read once: a hostile header takes time to read.
+func (r *result) retryAfter() (time.Duration, bool) {
+	if resp := r.answer(); resp != nil && !r.read {
+		r.read = true
+		r.asked, r.asks = RetryAfter(resp.Header)
+	}
+	return r.asked, r.asks
+}
+
 // askedFor returns how long the server asked the client to wait, or 0 if it did not ask.
-func askedFor(p *Policy, resp *http.Response) time.Duration {
-	if resp == nil || p.MaxRetryAfter < 0 {
+func (r *result) askedFor(p *Policy) time.Duration {
+	if p.MaxRetryAfter < 0 {
 		return 0
 	}
-	asked, _ := RetryAfter(resp.Header)
+	asked, _ := r.retryAfter()
 	return asked
 }
 
@@ -90,5 +100,15 @@ func (t *timer) sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 		t.Stop()
+	}
+}
+
+// isDone reports whether ctx has ended. Somebody's context may end without an error.
+func isDone(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
 	}
 }

@@ -1,0 +1,194 @@
+package retryhttp
+
+import (
+	"hash/maphash"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// mostLimited is the number of credentials whose closures a key keeps. If there are more, the
+// retries with the other credentials wait only for what their own responses ask.
+const mostLimited = 1024
+
+// sweepEvery is the shortest time between two searches for closures that are over. Without this
+// limit, each 429 beyond mostLimited would cost a look at all closures.
+const sweepEvery = 100 * time.Millisecond
+
+// closure is a time for which a server asked its clients to stay away.
+type closure struct {
+	until   time.Time
+	asked   time.Duration // its length when the server asked for it
+	waiting atomic.Int64  // number of requests held until its end
+}
+
+// left returns how much longer the closure lasts. A nil closure is over. A closure is also over
+// if the clock has gone back, as it does from one bubble of testing/synctest to the next.
+func (c *closure) left(now time.Time) time.Duration {
+	if c == nil || c.until.Sub(now) > c.asked {
+		return 0
+	}
+	return max(c.until.Sub(now), 0)
+}
+
+// extend makes the closure last for d, unless it lasts longer.
+func (c *closure) extend(now time.Time, d time.Duration) {
+	if d > c.left(now) {
+		c.until, c.asked = now.Add(d), d
+	}
+}
+
+// closures are the closures of a key. The fate's mu guards all fields.
+//
+// A 503 is about the host. A 429 is about a client, which most servers know by its credentials.
+// So a 429 closes the key only for the requests that carry the same credentials. Otherwise one
+// limited tenant would hold up the retries of all others.
+type closures struct {
+	host    closure
+	limited map[uint64]*closure // by a hash of the credentials
+	latest  closure             // the closure that ends last; a copy
+	swept   time.Time
+	seed    maphash.Seed
+}
+
+// credentialFields are the fields that say on whose behalf a request is made.
+var credentialFields = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
+
+// credentials returns a hash of req's credentials. The Gate outlives the request, and must not
+// keep a secret. The seed is random, so that the hash does not betray the secret either.
+// All requests without credentials have the same hash.
+func (c *closures) credentials(req *http.Request) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	for _, name := range credentialFields {
+		for _, line := range req.Header[name] {
+			_, _ = h.WriteString(name)
+			_, _ = h.WriteString(line)
+			_ = h.WriteByte('\n') // no valid line contains it
+		}
+	}
+	return h.Sum64()
+}
+
+// add closes the key for d, either for the whole host or for req's credentials.
+func (c *closures) add(now time.Time, d time.Duration, req *http.Request, wholeHost bool) {
+	closed := &c.host
+	if !wholeHost {
+		closed = c.findOrAdd(now, c.credentials(req))
+	}
+	if closed != nil {
+		closed.extend(now, d)
+		c.latest.extend(now, d)
+	}
+}
+
+// findOrAdd returns the closure of credentials, or nil if there is no room for a new closure.
+func (c *closures) findOrAdd(now time.Time, credentials uint64) *closure {
+	if found := c.limited[credentials]; found != nil {
+		return found
+	}
+	if since := now.Sub(c.swept); len(c.limited) >= mostLimited && (since < 0 || since >= sweepEvery) {
+		c.sweep(now)
+	}
+	if len(c.limited) >= mostLimited {
+		return nil
+	}
+	if c.limited == nil {
+		c.limited = map[uint64]*closure{}
+	}
+	added := new(closure)
+	c.limited[credentials] = added
+	return added
+}
+
+// sweep forgets the closures that are over. Held still counts requests that wait for the random
+// time after a closure.
+func (c *closures) sweep(now time.Time) {
+	c.swept = now
+	for credentials, closed := range c.limited {
+		if closed.left(now) == 0 && closed.waiting.Load() == 0 {
+			delete(c.limited, credentials)
+		}
+	}
+	if len(c.limited) == 0 {
+		c.limited = nil
+	}
+}
+
+// of returns the closure that lasts longest for req.
+func (c *closures) of(req *http.Request, now time.Time) *closure {
+	if len(c.limited) > 0 {
+		if own := c.limited[c.credentials(req)]; own.left(now) > c.host.left(now) {
+			return own
+		}
+	}
+	return &c.host
+}
+
+// held returns how many requests wait for a closure that also closes the key for req.
+func (c *closures) held(req *http.Request) int64 {
+	held := c.host.waiting.Load()
+	if len(c.limited) > 0 {
+		if own := c.limited[c.credentials(req)]; own != nil {
+			held += own.waiting.Load()
+		}
+	}
+	return held
+}
+
+// close closes the key. The caller holds mu.
+func (f *fate) close(now time.Time, d time.Duration, req *http.Request, wholeHost bool) {
+	f.closures.add(now, d, req, wholeHost)
+	f.closed.Store(f.closures.latest.left(now) > 0)
+}
+
+// closure returns the closure that lasts longest for req, how much longer it lasts, and how long
+// a closure the server asked for.
+func (f *fate) closure(req *http.Request) (closed *closure, left, asked time.Duration) {
+	if !f.closed.Load() {
+		return nil, 0, 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if f.closures.latest.left(now) == 0 {
+		f.closures.sweep(now)
+		f.closed.Store(false)
+		return nil, 0, 0
+	}
+	closed = f.closures.of(req, now)
+	return closed, closed.left(now), closed.asked
+}
+
+// waitWhileClosed waits until the key is no longer closed for req, and then up to half of the
+// closure longer. Without the extra wait, all waiters would return at the same moment. If the
+// closure ends after the deadline, it waits until the deadline, or not at all with onlyIfFits.
+//
+// If the key is closed again meanwhile, the wait continues, for at most twice as long as the
+// server asked. A host that refuses a few requests in a hundred closes its key again and again.
+// Without this bound, the key of such a host would stay closed.
+func (f *fate) waitWhileClosed(req *http.Request, t *timer, deadline time.Time, onlyIfFits bool) (waited bool) {
+	for due := time.Now(); ; waited = true {
+		closed, left, asked := f.closure(req)
+		left = min(left, addSaturating(asked, asked)-time.Since(due))
+		limit := time.Until(deadline)
+		if left <= 0 || limit <= 0 || onlyIfFits && left > limit {
+			return waited
+		}
+		f.waiting.Add(1)
+		closed.waiting.Add(1)
+		t.sleep(req.Context(), min(left+uniform(0, min(asked/2, max(limit-left, 0))), limit))
+		closed.waiting.Add(-1)
+		f.waiting.Add(-1)
+		if isDone(req.Context()) {
+			return true
+		}
+	}
+}
+
+// closedMeanwhile reports whether the key is closed for a retry that was queued. Only the host's
+// closure stops the queue, so a retry may be released although its credentials are limited.
+func (f *fate) closedMeanwhile(req *http.Request) bool {
+	_, left, _ := f.closure(req)
+	return left > 0 && !isDone(req.Context())
+}

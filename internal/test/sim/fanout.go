@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// A Fanout is one process that makes many requests at once, at the beginning of an outage, and
+// no more after that. When the service is back, only retries can show it.
+//
+// The experiment is this project's own.
+type Fanout struct {
+	Policy   func() retryhttp.Policy // of the process
+	Requests int
+	For      time.Duration // the length of the outage
+	Seeds    int
+}
+
+// FanoutResult is how the requests ended.
+type FanoutResult struct {
+	Lost Mean            // the part that ended in a failure
+	Took []time.Duration // how long each of the others took, in order, over all runs
+	Peak float64         // the most attempts in a bin of OutageBin after the outage, in any run
+}
+
+// Quantile returns how long a part of the requests that succeeded took at most.
+func (r FanoutResult) Quantile(part float64) time.Duration { return quantile(r.Took, part) }
+
+// Run runs the experiment.
+func (f Fanout) Run(t *testing.T) FanoutResult {
+	t.Helper()
+	type run struct {
+		lost, peak float64
+		took       []time.Duration
+	}
+	runs := Runs(t, f.Seeds, func(t *testing.T, rng *rand.Rand) run {
+		dice, start, after := newDice(rng), time.Now(), Series{Width: OutageBin}
+		client := retryhttp.New(server(func(req *http.Request) (*http.Response, error) {
+			at := time.Since(start)
+			time.Sleep(dice.exponential(outageLatency))
+			if at < f.For {
+				return answer(req, http.StatusServiceUnavailable)
+			}
+			after.Add(at-f.For, 1)
+			return answer(req, http.StatusOK)
+		}), f.Policy())
+		var r run
+		var mu sync.Mutex
+		var ended sync.WaitGroup
+		req := get(t)
+		for range f.Requests {
+			ended.Go(func() {
+				ok := succeeded(client.RoundTrip(req))
+				mu.Lock()
+				defer mu.Unlock()
+				if ok {
+					r.took = append(r.took, time.Since(start))
+				} else {
+					r.lost += 1 / float64(f.Requests)
+				}
+			})
+		}
+		ended.Wait()
+		for _, perSecond := range after.PerSecond() {
+			r.peak = max(r.peak, perSecond*OutageBin.Seconds())
+		}
+		return r
+	})
+	result := FanoutResult{Lost: MeanOf(runs, func(r run) float64 { return r.lost })}
+	for _, r := range runs {
+		result.Took = append(result.Took, r.took...)
+		result.Peak = max(result.Peak, r.peak)
+	}
+	slices.Sort(result.Took)
+	return result
+}

@@ -395,7 +395,7 @@ func FuzzReplay(f *testing.F) {
 		if fails && kind != kindSection {
 			c.end, m.end = errFuzz, errFuzz
 		}
-		m.source = New(fuzzBody(int(kind), content, from, c, m.closes), limit)
+		m.source = newSource(fuzzBody(int(kind), content, from, c, m.closes), limit)
 		m.newLease(nil)
 		for len(schedule) >= 2 {
 			do, which, amount := schedule[0]%steps, int(schedule[0]/steps), int(schedule[1])
@@ -477,7 +477,7 @@ func FuzzReplayConcurrent(f *testing.F) {
 		}
 		c := closer{done: make(chan struct{})}
 		source := &chunked{chunks: chunks, end: io.EOF, early: kind/kindCount%2 == 1}
-		s := New(fuzzBody(int(kind%kindCount), content, 0, source, &c), limit)
+		s := newSource(fuzzBody(int(kind%kindCount), content, 0, source, &c), limit)
 		random := rand.New(rand.NewPCG(seed, 1))
 
 		type result struct {
@@ -564,7 +564,7 @@ func TestConcurrentReadersGetTheExactBody(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%d", kind, limit), func(t *testing.T) {
 				for seed := range uint64(2) {
 					var closes closer
-					s := New(fuzzBody(kind, content, 0, &chunked{chunks: []byte{200, 1, 0, 255}, end: io.EOF}, &closes), limit)
+					s := newSource(fuzzBody(kind, content, 0, &chunked{chunks: []byte{200, 1, 0, 255}, end: io.EOF}, &closes), limit)
 					spends := kind >= kindStream && limit < int64(len(content))
 					var wg sync.WaitGroup
 					var mu sync.Mutex
@@ -611,7 +611,7 @@ func TestAttemptGetsTheExactBodyWhileTheOneBeforeIsStillReading(t *testing.T) {
 	for kind := range kindCount {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			for seed := range uint64(4) {
-				s := New(fuzzBody(kind, content, 0, &chunked{end: io.EOF}, new(closer)), int64(len(content)))
+				s := newSource(fuzzBody(kind, content, 0, &chunked{end: io.EOF}, new(closer)), int64(len(content)))
 				var l *Lease
 				var wg sync.WaitGroup
 				for i := range uint64(4) {

@@ -94,7 +94,7 @@ func (r *Reopener) begin(o, elder *Reopening) error {
 	case elder.state == paused || slices.ContainsFunc(r.attempts, (*Reopening).inUse):
 		return ErrInUse
 	}
-	r.attempts = append(r.attempts, o)
+	r.append(o)
 	o.reading++
 	return nil
 }

@@ -80,14 +80,15 @@ func (s *section) reached(r *Reader, offset int64, ends bool) {
 // early returns the error for a file that ends at an offset below its size. A plain io.EOF looks
 // like the end of the body.
 //
-// If the length was announced, or another reader came further, the file was truncated meanwhile.
-// Otherwise the end that the first reader meets is believed, as net/http believes it: a file in
-// /sys reports 4096 bytes and has a few. A later reader believes it only if the file still
-// reports the same size, which a truncated file does not.
+// If another reader came further, or the announced length is another one, the file was truncated
+// meanwhile. Otherwise the end that the first reader meets is believed, as net/http believes it:
+// a file in /sys reports 4096 bytes and has a few. A later reader believes it only if the file
+// still reports the same size, which a truncated file does not.
 func (s *section) early(r *Reader, offset int64) error {
+	length := s.source.Length
 	s.source.mu.Lock()
-	believed := s.source.Length <= 0 && offset >= s.furthest
 	first := s.first == nil || s.first == r
+	believed := offset >= s.furthest && (length <= 0 || length == offset)
 	s.source.mu.Unlock()
 	if believed && (first || s.reportsSize()) {
 		return io.EOF

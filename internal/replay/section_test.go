@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -198,4 +199,68 @@ func (f lateFile) ReadAt(p []byte, at int64) (int, error) {
 		return n, errors.New("too late to matter")
 	}
 	return n, nil
+}
+
+// specialFile reports a size that it does not have, as a file in /sys does.
+type specialFile struct {
+	*os.File
+	reports int64
+}
+
+func (f *specialFile) Stat() (os.FileInfo, error) { return sizeInfo{size: f.reports}, nil }
+
+func specialFileOf(t *testing.T, s *Source, reports int64) *specialFile {
+	t.Helper()
+	f := &specialFile{fileOf(t, text), reports}
+	s.origin = newSection(s, f, 0, reports)
+	return f
+}
+
+func TestFileThatReportsAWrongSizeEndsWhereTheFirstReadingEnds(t *testing.T) {
+	for _, came := range []int{0, 5, len(text), len(text) + 1} {
+		for name, c := range map[string]struct {
+			length int64
+			again  int64 // the size that the file reports afterwards
+			fails  bool  // a later attempt
+		}{
+			"unknown length":               {0, 4096, false},
+			"the length that it has":       {int64(len(text)), 4096, false},
+			"the length that it reports":   {4096, 4096, true},
+			"unknown length, reports less": {0, int64(len(text)), came != 0 && came <= len(text)},
+		} {
+			t.Run(fmt.Sprintf("%s, %d bytes read", name, came), func(t *testing.T) {
+				s := New(plainBody{nil, new(closer)}, 0)
+				f := specialFileOf(t, s, 4096)
+				s.Length = c.length
+				l := lease(t, s, nil)
+				r := open(t, l)
+				read(t, r, min(came, len(text)))
+				if came > len(text) && c.length != 4096 {
+					failsWith(t, r, io.EOF)
+				}
+				f.reports = c.again
+				for range 2 {
+					l = lease(t, s, l)
+					got, err := io.ReadAll(open(t, l))
+					assert.Equal(t, text, string(got))
+					if c.fails {
+						assert.Equal(t, &ReadError{io.ErrUnexpectedEOF}, err)
+					} else {
+						assert.NoError(t, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The end that was met is the end, for a file that is longer by then as well.
+func TestFileThatReportsAWrongSizeIsNotReadPastItsEnd(t *testing.T) {
+	s := New(plainBody{nil, new(closer)}, 0)
+	f := specialFileOf(t, s, 4096)
+	l := lease(t, s, nil)
+	assert.Equal(t, text, readAll(t, open(t, l)))
+	_, err := f.WriteAt([]byte("and more"), int64(len(text)))
+	require.NoError(t, err)
+	assert.Equal(t, text, readAll(t, open(t, lease(t, s, l))))
 }

@@ -16,6 +16,7 @@ import (
 const (
 	kindSection = iota
 	kindRewinder
+	kindReaderAt // a rewinder whose size is known
 	kindStream
 	kindDevice // random access without a size, which makes it a stream
 	kindCount
@@ -82,12 +83,22 @@ func fuzzBody(kind int, content []byte, skip int, c *chunked, closes *closer) io
 	case kindRewinder:
 		c.content, c.at = content, skip
 		return seekBody{c, closes}
+	case kindReaderAt:
+		c.content, c.at = content, skip
+		return readAtBody{seekBody{c, closes}}
 	case kindDevice:
 		c.content = content[skip:]
 		return &fuzzDevice{&device{Reader: c}, closes}
 	}
 	c.content = content[skip:]
 	return plainBody{c, closes}
+}
+
+// readAtBody has a ReadAt that is not used.
+type readAtBody struct{ seekBody }
+
+func (readAtBody) ReadAt([]byte, int64) (int, error) {
+	panic("a ReadAt may return what Read leaves out")
 }
 
 // fuzzDevice is a device with the closer that it is given.
@@ -389,7 +400,7 @@ func FuzzReplay(f *testing.F) {
 		from := int(skip) % (len(content) + 1)
 		m := &model{t: t, kind: int(kind), content: content[from:], end: io.EOF, limit: limit, body: c}
 		m.closes = &closer{done: make(chan struct{})}
-		if kind == kindSection && len(m.content) == 0 {
+		if (kind == kindSection || kind == kindReaderAt) && len(m.content) == 0 {
 			m.kind = kindDevice // without a size it is a stream
 		}
 		if fails && kind != kindSection {

@@ -27,6 +27,7 @@ type rewinder struct {
 	moved    bool   // the first reading is over
 	first    mark   // how far the first reading came
 	end      int64  // where the body ends; unknown until it is met, or the body is moved
+	changed  bool   // the body was not what the first reading has shown
 	stopped  *Lease // the attempt that is about to be cut for a retry
 }
 
@@ -173,8 +174,10 @@ func (w *rewinder) room(offset int64, size int) int64 {
 func (w *rewinder) compared(at mark, n int, err error) (int, error) {
 	switch {
 	case at.offset == w.first.offset && at.sum != w.first.sum && n > 0:
+		w.changed = true
 		return 0, &ReadError{errChanged}
 	case at.offset < w.end && err == io.EOF:
+		w.changed = true
 		return n, &ReadError{io.ErrUnexpectedEOF}
 	}
 	return n, err
@@ -183,6 +186,9 @@ func (w *rewinder) compared(at mark, n int, err error) (int, error) {
 // seek moves the body to an offset. If the body is not what the first reading has shown, seek
 // moves it back: an attempt that stands there can continue.
 func (w *rewinder) seek(offset int64) error {
+	if w.changed {
+		return errChanged
+	}
 	if w.position == offset {
 		return nil
 	}

@@ -84,6 +84,9 @@ var kinds = []struct {
 }{
 	{"section", func(content []byte, c *closer) io.ReadCloser { return fileBody{bytes.NewReader(content), c} }},
 	{"rewinder", func(content []byte, c *closer) io.ReadCloser { return seekBody{bytes.NewReader(content), c} }},
+	{"rewinder with ReadAt", func(content []byte, c *closer) io.ReadCloser {
+		return readAtBody{seekBody{bytes.NewReader(content), c}}
+	}},
 	{"stream", func(content []byte, c *closer) io.ReadCloser { return plainBody{bytes.NewReader(content), c} }},
 }
 

@@ -66,7 +66,13 @@ func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
 // append adds an attempt, and forgets the attempts that nothing can happen to any more: their
 // bodies would stay in memory. The caller holds r.mu.
 func (r *Reopener) append(o *Reopening) {
-	r.attempts = slices.DeleteFunc(r.attempts, func(old *Reopening) bool { return old.state == over && !old.inUse() })
+	r.attempts = slices.DeleteFunc(r.attempts, func(old *Reopening) bool {
+		done := old.state == over && !old.inUse()
+		if done {
+			old.first, old.newest = nil, nil // a stopped timer may keep the attempt for a while
+		}
+		return done
+	})
 	r.attempts = append(r.attempts, o)
 }
 

@@ -110,11 +110,11 @@ func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
 	})
 }
 
-// The body of a request is closed when the last attempt has ended, which may be a timer's work.
+// A body that the hedge has open is closed when the first attempt has won. Its panic surfaces
+// in the caller, which can recover it.
 func TestPanicOfTheRequestBodysCloseDoesNotEndTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var closed sync.WaitGroup
-		closed.Add(1)
+		closesNow := func(req *http.Request) { _ = req.Body.Close() } // or there is no hedge
 		leaves := func(req *http.Request) {
 			body := req.Body
 			_, _ = body.Read(make([]byte, 1))
@@ -125,26 +125,20 @@ func TestPanicOfTheRequestBodysCloseDoesNotEndTheProcess(t *testing.T) {
 			}()
 		}
 		req := get(t, t.Context())
-		req.Method = "QUERY"
-		req.Body = panickingSection{bytes.NewReader([]byte("content")), &closed}
-		f := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: time.Second, code: 200, deaf: true, do: leaves}).
-			runOn(t, hedging(), req)
-		assert.Equal(t, 200, f.status)
-		closed.Wait()
+		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
+		req.GetBody = func() (io.ReadCloser, error) { return panickingBody{strings.NewReader("content")}, nil }
+		tr := newTrack(lap{after: 60 * ms, code: 200, proto: 1, do: closesNow},
+			lap{after: time.Second, code: 200, deaf: true, do: leaves})
+		assert.PanicsWithValue(t, "closed", func() { tr.runOn(t, hedging(), req) })
+		assert.Len(t, tr.attempts(), 2)
 		time.Sleep(2 * time.Second)
 	})
 }
 
-// panickingSection panics when it is closed.
-type panickingSection struct {
-	*bytes.Reader
-	closed *sync.WaitGroup
-}
+// panickingBody panics when it is closed.
+type panickingBody struct{ io.Reader }
 
-func (p panickingSection) Close() error {
-	p.closed.Done()
-	panic("closed")
-}
+func (panickingBody) Close() error { panic("closed") }
 
 // A key that is new again does not start with a hedge, or each of many keys would always have
 // one.

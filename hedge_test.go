@@ -1,7 +1,6 @@
 package retryhttp_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"math"
@@ -185,7 +184,7 @@ func TestHedgeSendsTheWholeBodyOrNothing(t *testing.T) {
 				f := r.runOn(t, hedging(), req)
 				want := []string{string(content)}
 				switch kind {
-				case "bytes.Reader with GetBody", "section", "file":
+				case "bytes.Reader with GetBody", "file":
 					want = append(want, want[0])
 				}
 				assert.Equal(t, len(want)-1, f.out.Hedges)
@@ -451,7 +450,7 @@ func TestBodyIsCutOffFromAnAttemptThatHasLost(t *testing.T) {
 					}
 				}
 				req := get(t, t.Context())
-				req.Method, req.Body = "QUERY", sectionBody{bytes.NewReader([]byte("content"))}
+				req.Method, req.Body = "QUERY", fileWith(t, "content")
 				f := newTrack(laps...).runOn(t, hedging(), req)
 				require.Equal(t, 200, f.status)
 				mu.Lock()

@@ -390,7 +390,7 @@ func bodyKinds(t *testing.T) map[string]func(content []byte) *http.Request {
 	}
 	return map[string]func([]byte) *http.Request{
 		"bytes.Reader with GetBody": func(c []byte) *http.Request { return put(bytes.NewReader(c)) },
-		"section":                   func(c []byte) *http.Request { return put(sectionBody{bytes.NewReader(c)}) },
+		"reader at":                 func(c []byte) *http.Request { return put(readAtBody{bytes.NewReader(c)}) },
 		"seeker":                    func(c []byte) *http.Request { return put(seekBody{bytes.NewReader(c)}) },
 		"stream":                    func(c []byte) *http.Request { return put(io.MultiReader(bytes.NewReader(c))) },
 		"stream with a length": func(c []byte) *http.Request {
@@ -417,10 +417,22 @@ type seekBody struct{ io.ReadSeeker }
 
 func (seekBody) Close() error { return nil }
 
-// sectionBody has random access and a size.
-type sectionBody struct{ *bytes.Reader }
+// readAtBody can be rewound, and has a ReadAt that no attempt must use.
+type readAtBody struct{ *bytes.Reader }
 
-func (sectionBody) Close() error { return nil }
+func (readAtBody) ReadAt([]byte, int64) (int, error) { panic("ReadAt may return what Read leaves out") }
+func (readAtBody) Close() error                      { return nil }
+
+// fileWith returns a file that can be a body.
+func fileWith(t *testing.T, content string) *os.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
 
 // trackedBody is a request body that counts its closes, and its reads after a
 // close.

@@ -23,7 +23,7 @@ import (
 // raceKind is a method and a way to carry a body.
 type raceKind struct {
 	method  string
-	body    func() io.Reader // nil: none
+	body    func(*testing.T) io.Reader // nil: none
 	header  http.Header
 	writes  bool
 	retried bool
@@ -49,16 +49,16 @@ var raceKinds = []raceKind{
 	{method: "POST", header: http.Header{"Idempotency-Key": {"k"}}, writes: true, retried: true},
 }
 
-func inMemoryBody() io.Reader { return bytes.NewReader([]byte(raceContent)) }
-func fileBody() io.Reader     { return sectionBody{bytes.NewReader([]byte(raceContent))} }
-func streamBody() io.Reader   { return io.MultiReader(inMemoryBody()) }
-func seekingBody() io.Reader  { return seekBody{bytes.NewReader([]byte(raceContent))} }
+func inMemoryBody(*testing.T) io.Reader { return bytes.NewReader([]byte(raceContent)) }
+func fileBody(t *testing.T) io.Reader   { return fileWith(t, raceContent) }
+func streamBody(t *testing.T) io.Reader { return io.MultiReader(inMemoryBody(t)) }
+func seekingBody(*testing.T) io.Reader  { return seekBody{bytes.NewReader([]byte(raceContent))} }
 
 func (k raceKind) request(t *testing.T, ctx context.Context) *http.Request {
 	t.Helper()
 	var body io.Reader
 	if k.body != nil {
-		body = k.body()
+		body = k.body(t)
 	}
 	req, err := http.NewRequestWithContext(ctx, k.method, "http://host.example/", body)
 	require.NoError(t, err)

@@ -58,8 +58,8 @@ func TestBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
 	assert.Equal(t, int32(1), body.closes.Load())
 }
 
-// trackedSection has random access and a size, and counts its closes.
-type trackedSection struct {
+// trackedSeeker can be rewound, and counts its closes.
+type trackedSeeker struct {
 	*bytes.Reader
 	io.Closer
 }
@@ -82,11 +82,11 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 			return script.Response(req, 200), nil
 		},
 	} {
-		for kind, getBody := range map[string]bool{"section": false, "GetBody": true} {
+		for kind, getBody := range map[string]bool{"seeker": false, "GetBody": true} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				closes := &trackedBody{Reader: strings.NewReader("content")}
 				req, err := http.NewRequest("PUT", "http://host.example/",
-					trackedSection{bytes.NewReader([]byte("content")), closes})
+					trackedSeeker{bytes.NewReader([]byte("content")), closes})
 				require.NoError(t, err)
 				if getBody {
 					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }

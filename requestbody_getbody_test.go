@@ -94,7 +94,7 @@ func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
 		p.Idempotent = func(*http.Request) bool { return false }
 		base := script.New(script.Fail(errBroken))
-		req, err := http.NewRequest("GET", "http://host.example/", sectionBody{bytes.NewReader([]byte("x"))})
+		req, err := http.NewRequest("GET", "http://host.example/", readAtBody{bytes.NewReader([]byte("x"))})
 		require.NoError(t, err)
 		_, err = retryhttp.New(base, p).RoundTrip(req)
 		require.Error(t, err)
@@ -115,8 +115,8 @@ func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 	for name, body := range map[string]func() (io.Reader, func() (io.ReadCloser, error)){
 		"in memory": func() (io.Reader, func() (io.ReadCloser, error)) { return strings.NewReader("x"), nil },
 		"stream":    func() (io.Reader, func() (io.ReadCloser, error)) { return io.MultiReader(strings.NewReader("x")), nil },
-		"section": func() (io.Reader, func() (io.ReadCloser, error)) {
-			return sectionBody{bytes.NewReader([]byte("x"))}, nil
+		"seeker": func() (io.Reader, func() (io.ReadCloser, error)) {
+			return readAtBody{bytes.NewReader([]byte("x"))}, nil
 		},
 		"custom GetBody": func() (io.Reader, func() (io.ReadCloser, error)) {
 			get := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }

@@ -235,7 +235,7 @@ func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 		_ = body.Close()
 		return base.RoundTrip(req)
 	})
-	req, err := http.NewRequest("PUT", url, sectionBody{bytes.NewReader([]byte("content"))})
+	req, err := http.NewRequest("PUT", url, readAtBody{bytes.NewReader([]byte("content"))})
 	require.NoError(t, err)
 	req.ContentLength = int64(len("content"))
 	req.Header.Set("Expect", "100-continue")

@@ -59,7 +59,7 @@ func uploadKinds(t *testing.T) map[string]func() io.Reader {
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	return map[string]func() io.Reader{
 		"bytes.Reader": func() io.Reader { return bytes.NewReader(content) },
-		"section":      func() io.Reader { return sectionBody{bytes.NewReader(content)} },
+		"reader at":    func() io.Reader { return readAtBody{bytes.NewReader(content)} },
 		"seeker":       func() io.Reader { return seekBody{bytes.NewReader(content)} },
 		"stream":       func() io.Reader { return io.MultiReader(bytes.NewReader(content)) },
 		"file": func() io.Reader {
@@ -226,7 +226,7 @@ func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 
 func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		for _, kind := range []string{"bytes.Reader with GetBody", "section", "stream", "seeker"} {
+		for _, kind := range []string{"bytes.Reader with GetBody", "reader at", "stream", "seeker"} {
 			t.Run(fmt.Sprint(kind, " h2=", h2), func(t *testing.T) {
 				const size = 200 << 10
 				var n atomic.Int32

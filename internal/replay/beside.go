@@ -16,7 +16,7 @@ import (
 // The error is [ErrOver] if elder has been cut, and [ErrSpent] if the beginning of the body is
 // no longer available. The context and atEOF are as in [Source.Lease].
 func (s *Source) Beside(ctx context.Context, elder *Lease, atEOF func()) (*Lease, error) {
-	if err := s.origin.rewind(); err != nil {
+	if err := s.origin.rewind(nil); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (r *Reopener) begin(o, elder *Reopening) error {
 	case elder.state == paused || slices.ContainsFunc(r.attempts, (*Reopening).inUse):
 		return ErrInUse
 	}
-	r.attempts = append(r.attempts, o)
+	r.append(o)
 	o.reading++
 	return nil
 }

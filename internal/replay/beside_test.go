@@ -24,7 +24,7 @@ func beside(t *testing.T, s *Source, elder *Lease) *Lease {
 func TestAttemptsSideBySideReadTheWholeBody(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := New(kind.make([]byte(text), new(closer)), int64(len(text)))
+			s := newSource(kind.make([]byte(text), new(closer)), int64(len(text)))
 			elder := lease(t, s, nil)
 			a := open(t, elder)
 			gotA := read(t, a, 5)
@@ -243,7 +243,7 @@ func TestLoserIsCutAndTheWinnerReadsOn(t *testing.T) {
 			for _, sealedFirst := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, elder wins: %t, sealed first: %t", kind.name, elderWins, sealedFirst), func(t *testing.T) {
 					var c closer
-					s := New(kind.make([]byte(text), &c), 100)
+					s := newSource(kind.make([]byte(text), &c), 100)
 					winner := lease(t, s, nil)
 					loser := beside(t, s, winner)
 					a, b := open(t, winner), open(t, loser)
@@ -331,7 +331,7 @@ func FuzzBeside(f *testing.F) {
 		closes := closer{done: make(chan struct{})}
 		body := &chunked{chunks: chunks, end: io.EOF, early: kind/kindCount%2 == 1}
 		p := &pair{t: t, content: content, random: rand.New(rand.NewPCG(seed, 1))}
-		p.source = New(fuzzBody(int(kind%kindCount), content, 0, body, &closes), limit)
+		p.source = newSource(fuzzBody(int(kind%kindCount), content, 0, body, &closes), limit)
 		p.run(ending % endingCount)
 		p.source.Seal(true)
 		closes.wait()

@@ -16,6 +16,7 @@ import (
 const (
 	kindSection = iota
 	kindRewinder
+	kindReaderAt // a rewinder whose size is known
 	kindStream
 	kindDevice // random access without a size, which makes it a stream
 	kindCount
@@ -82,12 +83,22 @@ func fuzzBody(kind int, content []byte, skip int, c *chunked, closes *closer) io
 	case kindRewinder:
 		c.content, c.at = content, skip
 		return seekBody{c, closes}
+	case kindReaderAt:
+		c.content, c.at = content, skip
+		return readAtBody{seekBody{c, closes}}
 	case kindDevice:
 		c.content = content[skip:]
 		return &fuzzDevice{&device{Reader: c}, closes}
 	}
 	c.content = content[skip:]
 	return plainBody{c, closes}
+}
+
+// readAtBody has a ReadAt that is not used.
+type readAtBody struct{ seekBody }
+
+func (readAtBody) ReadAt([]byte, int64) (int, error) {
+	panic("a ReadAt may return what Read leaves out")
 }
 
 // fuzzDevice is a device with the closer that it is given.
@@ -389,13 +400,13 @@ func FuzzReplay(f *testing.F) {
 		from := int(skip) % (len(content) + 1)
 		m := &model{t: t, kind: int(kind), content: content[from:], end: io.EOF, limit: limit, body: c}
 		m.closes = &closer{done: make(chan struct{})}
-		if kind == kindSection && len(m.content) == 0 {
+		if (kind == kindSection || kind == kindReaderAt) && len(m.content) == 0 {
 			m.kind = kindDevice // without a size it is a stream
 		}
 		if fails && kind != kindSection {
 			c.end, m.end = errFuzz, errFuzz
 		}
-		m.source = New(fuzzBody(int(kind), content, from, c, m.closes), limit)
+		m.source = newSource(fuzzBody(int(kind), content, from, c, m.closes), limit)
 		m.newLease(nil)
 		for len(schedule) >= 2 {
 			do, which, amount := schedule[0]%steps, int(schedule[0]/steps), int(schedule[1])
@@ -477,7 +488,7 @@ func FuzzReplayConcurrent(f *testing.F) {
 		}
 		c := closer{done: make(chan struct{})}
 		source := &chunked{chunks: chunks, end: io.EOF, early: kind/kindCount%2 == 1}
-		s := New(fuzzBody(int(kind%kindCount), content, 0, source, &c), limit)
+		s := newSource(fuzzBody(int(kind%kindCount), content, 0, source, &c), limit)
 		random := rand.New(rand.NewPCG(seed, 1))
 
 		type result struct {
@@ -564,7 +575,7 @@ func TestConcurrentReadersGetTheExactBody(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%d", kind, limit), func(t *testing.T) {
 				for seed := range uint64(2) {
 					var closes closer
-					s := New(fuzzBody(kind, content, 0, &chunked{chunks: []byte{200, 1, 0, 255}, end: io.EOF}, &closes), limit)
+					s := newSource(fuzzBody(kind, content, 0, &chunked{chunks: []byte{200, 1, 0, 255}, end: io.EOF}, &closes), limit)
 					spends := kind >= kindStream && limit < int64(len(content))
 					var wg sync.WaitGroup
 					var mu sync.Mutex
@@ -611,7 +622,7 @@ func TestAttemptGetsTheExactBodyWhileTheOneBeforeIsStillReading(t *testing.T) {
 	for kind := range kindCount {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			for seed := range uint64(4) {
-				s := New(fuzzBody(kind, content, 0, &chunked{end: io.EOF}, new(closer)), int64(len(content)))
+				s := newSource(fuzzBody(kind, content, 0, &chunked{end: io.EOF}, new(closer)), int64(len(content)))
 				var l *Lease
 				var wg sync.WaitGroup
 				for i := range uint64(4) {

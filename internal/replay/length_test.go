@@ -29,7 +29,7 @@ func TestEndOfTheAnnouncedLengthIsMetAfterTheAttempt(t *testing.T) {
 				continue // it knows its end
 			}
 			t.Run(name+", "+kind.name, func(t *testing.T) {
-				s := New(kind.make([]byte(text), new(closer)), 100)
+				s := newSource(kind.make([]byte(text), new(closer)), 100)
 				s.Length = c.length
 				l := lease(t, s, nil)
 				r := open(t, l)

@@ -37,8 +37,8 @@ type Reopener struct {
 
 	getBody func() (io.ReadCloser, error)
 
-	mu       sync.Mutex // never held while a body or GetBody is used
-	attempts []*Reopening
+	mu       sync.Mutex    // never held while a body or GetBody is used
+	attempts []*Reopening  // without those that are over and hold no body
 	readers  []*bodyReader // open readers
 	newest   generation    // the newest generation of attempts
 	sealed   bool          // there will be no further attempt
@@ -58,9 +58,22 @@ func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
 	defer r.mu.Unlock()
 	r.newest++
 	o.generation = r.newest
-	r.attempts = append(r.attempts, o)
+	r.append(o)
 	o.add(body)
 	return o
+}
+
+// append adds an attempt, and forgets the attempts that nothing can happen to any more: their
+// bodies would stay in memory. The caller holds r.mu.
+func (r *Reopener) append(o *Reopening) {
+	r.attempts = slices.DeleteFunc(r.attempts, func(old *Reopening) bool {
+		done := old.state == over && !old.inUse()
+		if done {
+			old.first, old.newest = nil, nil // a stopped timer may keep the attempt for a while
+		}
+		return done
+	})
+	r.attempts = append(r.attempts, o)
 }
 
 // pauseTime is the longest pause of the previous attempt's reads. After pauseTime the reads

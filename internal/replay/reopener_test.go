@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -412,4 +414,93 @@ func TestReopenerPassesAStuckRead(t *testing.T) {
 			assert.Equal(t, ErrOver, <-old)
 		})
 	}
+}
+
+// largeBody is a body whose memory is watched.
+type largeBody struct {
+	*bytes.Reader
+	content [1 << 20]byte
+}
+
+func (*largeBody) Close() error { return nil }
+
+// kept returns how many of the bodies are still in memory.
+func kept(bodies []weak.Pointer[largeBody]) (n int) {
+	runtime.GC()
+	for _, body := range bodies {
+		if body.Value() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Hundreds of attempts, and pairs of attempts, keep the bodies of the last two.
+func TestReopenerForgetsTheBodiesOfPastAttempts(t *testing.T) {
+	var bodies []weak.Pointer[largeBody]
+	get := func() (io.ReadCloser, error) {
+		b := new(largeBody)
+		b.Reader = bytes.NewReader(b.content[:])
+		bodies = append(bodies, weak.Make(b))
+		return b, nil
+	}
+	send := func(o *Reopening) {
+		_, err := io.Copy(io.Discard, o.Body())
+		require.NoError(t, err)
+		require.NoError(t, o.Body().Close())
+	}
+	body, _ := get()
+	r, o := begin(body, get)
+	body = nil
+	for i := range 400 {
+		send(o)
+		if i%10 == 0 {
+			younger, err := r.Beside(o, nil)
+			require.NoError(t, err)
+			send(younger)
+			younger.Cut()
+		}
+		next := reopen(t, r, o)
+		o.Cut()
+		o = next
+		if i%50 == 49 {
+			require.LessOrEqual(t, kept(bodies), 2)
+			require.LessOrEqual(t, len(r.attempts), 3)
+		}
+	}
+	send(o)
+	r.Seal(true)
+}
+
+// An attempt that is over may still hold its body: in a Read, or because its base has not closed
+// it. Such a body is closed in the end.
+func TestReopenerClosesABodyThatAPastAttemptStillHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closers []*closer
+		stall := make(chan struct{})
+		get := func() (io.ReadCloser, error) {
+			c := new(closer)
+			closers = append(closers, c)
+			return plainBody{readerFunc(func([]byte) (int, error) { <-stall; return 0, io.EOF }), c}, nil
+		}
+		body, _ := get()
+		r, o := begin(body, get)
+		for i := range 10 {
+			if i%2 == 0 {
+				go o.Body().Read(make([]byte, 8))
+				synctest.Wait()
+			}
+			next := reopen(t, r, o)
+			o.Cut()
+			o = next
+		}
+		close(stall)
+		synctest.Wait()
+		r.Seal(true)
+		synctest.Wait()
+		require.Len(t, closers, 11)
+		for _, c := range closers {
+			assert.EqualValues(t, 1, c.closes.Load())
+		}
+	})
 }

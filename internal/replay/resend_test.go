@@ -110,7 +110,7 @@ func TestABodyThatWasReadToItsEndIsClosed(t *testing.T) {
 		for _, sealedFirst := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, sealed first: %v", name, sealedFirst), func(t *testing.T) {
 				var closes closer
-				s := New(body(&closes), 100)
+				s := newSource(body(&closes), 100)
 				r := open(t, lease(t, s, nil))
 				if sealedFirst {
 					s.Seal(false)

@@ -1,25 +1,62 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
+	"hash/crc32"
 	"io"
+	"time"
 )
 
-// rewinder reads a body that can seek but has no random access. The readers take turns, and
-// move the body's position back and forth.
+// rewinder reads a body that can seek. The readers take turns, and move the body's position back
+// and forth.
+//
+// A body may have a Read of its own above the Seek of a file that it embeds. Such a Read may
+// limit itself, or change the bytes, and a Seek may not reset it. So the first reading shows
+// what the body is, until the body is moved for the first time. After that, a reader must get
+// the same bytes up to the same end, or it fails.
 type rewinder struct {
 	source *Source
 	body   io.ReadSeeker
 	start  int64 // the body's position when it was handed over
 	turns  turns
 
-	// guarded by turns
-	position int64 // relative to start
-	furthest int64 // the greatest position so far; the size is at least this
+	// guarded by turns; positions are relative to start
+	position int64
+	size     int64  // where Seek finds the end; unknown until it is needed
+	moved    bool   // the first reading is over
+	first    mark   // how far the first reading came
+	end      int64  // where the body ends; unknown until it is met, or the body is moved
+	changed  bool   // the body was not what the first reading has shown
+	stopped  *Lease // the attempt that is about to be cut for a retry
 }
 
-func newRewinder(s *Source, body io.ReadSeeker, start int64) *rewinder {
-	return &rewinder{source: s, body: body, start: start, turns: newTurns()}
+// mark is a position in the body, with a checksum of the bytes before it.
+type mark struct {
+	offset int64
+	sum    uint32
+}
+
+// pass moves the mark past the bytes p.
+func (m *mark) pass(p []byte) {
+	m.offset += int64(len(p))
+	m.sum = crc32.Update(m.sum, castagnoli, p)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // has instructions of its own on most machines
+
+// unknown stands for a position that is not known.
+const unknown = -1
+
+var (
+	errMoved   = errors.New("the request body cannot be rewound: its position does not follow its reads")
+	errLimited = errors.New("the request body cannot be rewound: its Read and its Seek have different ends")
+	errChanged = errors.New("the request body cannot be sent again: it returned other bytes when it was read again")
+)
+
+// newRewinder returns a rewinder of a body that stands at start. The size may be unknown.
+func newRewinder(s *Source, body io.ReadSeeker, start, size int64) *rewinder {
+	return &rewinder{source: s, body: body, start: start, turns: newTurns(), size: size, end: unknown}
 }
 
 func (w *rewinder) repeatable() bool { return true }
@@ -27,34 +64,73 @@ func (w *rewinder) repeatable() bool { return true }
 // rewind detects a body that cannot be rewound while the last response can still be returned.
 // If another reader has the turn, rewind does not wait, since the turn may take forever. The
 // next reader detects the failure then.
-func (w *rewinder) rewind() error {
+//
+// The attempt after, if not nil, reads no more for a while: each of its reads would move the
+// body, and a Read after a Seek may cost a request.
+func (w *rewinder) rewind(after *Lease) error {
 	select {
 	case w.turns <- struct{}{}:
 		defer w.turns.give()
-		return w.seek(0)
+		err := w.seek(0)
+		if err == nil {
+			w.stopped = after
+		}
+		return err
 	default:
 		return nil
 	}
 }
 
 func (w *rewinder) read(r *Reader, p []byte) (int, error) {
-	if err := w.turns.take(r); err != nil {
+	if err := w.take(r); err != nil {
 		return 0, err
 	}
-	offset := r.offset
-	return w.turns.read(r, p, func(p []byte) (int, error) {
+	at := mark{r.offset, r.sum}
+	n, err := w.turns.read(r, p, func(p []byte) (int, error) {
 		if err := w.source.enter(r); err != nil {
 			return 0, err
 		}
 		defer w.source.leave()
-		return w.readAt(p, offset)
+		return w.readAt(p, &at)
 	})
+	if n > 0 { // otherwise the Read may still be under way
+		r.sum = at.sum
+	}
+	return n, err
 }
 
-func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
-	if err := w.seek(offset); err != nil {
+// take waits for r's turn. An attempt that is about to be cut waits to be cut, but not forever:
+// the server may wait for the body, and the code that cuts the attempt for the server.
+func (w *rewinder) take(r *Reader) error {
+	if err := w.turns.take(r); err != nil {
+		return err
+	}
+	if w.stopped != r.lease {
+		return nil
+	}
+	w.turns.give()
+	timer := time.NewTimer(pauseTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.over:
+		return ErrOver
+	case <-r.lease.ctx.Done():
+		return r.lease.ctx.Err()
+	}
+	if err := w.turns.take(r); err != nil {
+		return err
+	}
+	w.stopped = nil
+	return nil
+}
+
+// readAt reads at a mark, and moves the mark.
+func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
+	if err := w.seek(at.offset); err != nil {
 		return 0, &ReadError{err}
 	}
+	p = p[:w.room(at.offset, len(p))]
 	position := w.position
 	w.position = unknown // in case Read does not return
 	n, err := w.body.Read(p)
@@ -62,47 +138,104 @@ func (w *rewinder) readAt(p []byte, offset int64) (int, error) {
 		return 0, &ReadError{err}
 	}
 	w.position = position + int64(n)
-	w.furthest = max(w.furthest, w.position)
-	switch {
-	case err == io.EOF && w.position < w.furthest: // the body was longer before
-		return n, &ReadError{io.ErrUnexpectedEOF}
-	case err != nil && err != io.EOF:
-		return n, &ReadError{err}
+	if n > 0 && at.offset == w.end {
+		return 0, io.EOF // the body has grown
+	}
+	at.pass(p[:n])
+	if err != nil && err != io.EOF {
+		err = &ReadError{err}
+	}
+	if w.moved {
+		return w.compared(*at, n, err)
+	}
+	w.first = *at
+	if err == io.EOF {
+		w.end = at.offset
 	}
 	return n, err
 }
 
-const unknown = -1
+// room returns how many bytes a Read may ask for at an offset. A Read ends where the first
+// reading ended, so that the bytes are compared there, and at the end of the body. At the end
+// it asks for one more byte, because a body may set its trailer when its end is met.
+func (w *rewinder) room(offset int64, size int) int64 {
+	room := int64(size)
+	if w.moved && offset < w.first.offset {
+		room = min(room, w.first.offset-offset)
+	}
+	if w.end != unknown {
+		room = min(room, max(w.end-offset, 1))
+	}
+	return room
+}
 
-var errMoved = errors.New("the request body cannot be rewound: its position does not follow its reads")
+// compared returns the results of a Read of n bytes up to a mark, or an error if the body is
+// not what the first reading has shown.
+func (w *rewinder) compared(at mark, n int, err error) (int, error) {
+	switch {
+	case at.offset == w.first.offset && at.sum != w.first.sum && n > 0:
+		w.changed = true
+		return 0, &ReadError{errChanged}
+	case at.offset < w.end && err == io.EOF:
+		w.changed = true
+		return n, &ReadError{io.ErrUnexpectedEOF}
+	}
+	return n, err
+}
 
-// seek moves the body to an offset. It verifies the positions: a device, or a body that other
-// code reads too, would otherwise send the wrong bytes.
+// seek moves the body to an offset. If the body is not what the first reading has shown, seek
+// moves it back: an attempt that stands there can continue.
 func (w *rewinder) seek(offset int64) error {
+	if w.changed {
+		return errChanged
+	}
 	if w.position == offset {
 		return nil
 	}
-	if w.position != unknown {
-		at, err := w.body.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return err
-		}
-		if at != w.start+w.position {
-			return errMoved
-		}
+	if err := w.verify(); err != nil {
+		return err
 	}
 	stood := w.position
+	if err := w.move(offset); err != nil {
+		w.position = w.unmoved(stood)
+		return err
+	}
+	if w.moved {
+		return nil
+	}
+	err := w.settle()
+	if err != nil {
+		offset = stood
+	}
+	if w.position != offset && offset != unknown {
+		err = cmp.Or(err, w.move(offset))
+	}
+	return err
+}
+
+// verify verifies the position. A device, or a body that other code reads too, would otherwise
+// send the wrong bytes.
+func (w *rewinder) verify() error {
+	if w.position == unknown {
+		return nil
+	}
+	at, err := w.body.Seek(0, io.SeekCurrent)
+	if err == nil && at != w.start+w.position {
+		err = errMoved
+	}
+	return err
+}
+
+func (w *rewinder) move(offset int64) error {
 	w.position = unknown // in case Seek does not return
 	at, err := w.body.Seek(w.start+offset, io.SeekStart)
 	if err == nil && at != w.start+offset {
 		err = errMoved
 	}
-	if err != nil {
-		w.position = w.unmoved(stood)
-		return err
+	if err == nil {
+		w.position = offset
 	}
-	w.position = offset
-	return nil
+	return err
 }
 
 // unmoved returns stood if a failed Seek has left the body there, or unknown. An attempt that
@@ -112,4 +245,38 @@ func (w *rewinder) unmoved(stood int64) int64 {
 		return unknown
 	}
 	return stood
+}
+
+// settle ends the first reading, and decides where the body ends. This is where the length was
+// announced, where the first reading met the end, or where Seek finds it. If Seek finds the end
+// elsewhere, Read leaves out a part of what Seek moves in.
+func (w *rewinder) settle() error {
+	end := w.end
+	if length := w.source.Length; length > 0 {
+		end = length
+	}
+	switch err := w.measure(); {
+	case err != nil && end == unknown:
+		return err
+	case err != nil: // the body cannot say, but the end is known
+	case w.size < w.first.offset || end != unknown && end != w.size:
+		return errLimited
+	default:
+		end = w.size
+	}
+	w.end, w.moved = end, true
+	return nil
+}
+
+// measure finds out the size. It may leave the body elsewhere.
+func (w *rewinder) measure() error {
+	if w.size != unknown {
+		return nil
+	}
+	w.position = unknown
+	end, err := w.body.Seek(0, io.SeekEnd)
+	if err == nil {
+		w.size = max(end-w.start, 0)
+	}
+	return err
 }

@@ -5,42 +5,98 @@ import (
 	"os"
 )
 
-// section reads a body that has random access, usually an *os.File. Nothing is recorded, and
-// readers need not take turns.
+// section reads an *os.File at offsets. Nothing is recorded, and readers need not take turns.
+//
+// Bodies of other types are not read with ReadAt. A type that embeds a file may have a Read that
+// leaves out what ReadAt returns, and each ReadAt may cost a request.
 type section struct {
 	source *Source
-	at     io.ReaderAt
-	start  int64 // the body's position when it was handed over
-	size   int64 // counted from start
+	file   file
+	start  int64 // the file's position when it was handed over
+	size   int64 // the size that the file reported then, counted from start
+
+	// guarded by source.mu
+	first    *Reader // the first reader that got bytes
+	furthest int64   // the furthest offset that a reader has reached
+	end      int64   // size, or less if the file was met to end earlier
 }
 
-func (s *section) repeatable() bool { return true }
-func (s *section) rewind() error    { return nil }
+// file is the part of *os.File that a section uses.
+type file interface {
+	io.ReaderAt
+	Stat() (os.FileInfo, error)
+}
+
+func newSection(s *Source, f file, start, size int64) *section {
+	return &section{source: s, file: f, start: start, size: size, end: size}
+}
+
+func (s *section) repeatable() bool    { return true }
+func (s *section) rewind(*Lease) error { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
-	offset := r.offset // below size: Read does not call again for a reader that has met the end
-	if _, local := s.at.(*os.File); local {
-		return s.readAt(r, p, offset)
-	}
-	return readBeside(r, p, func(p []byte) (int, error) { return s.readAt(r, p, offset) })
-}
-
-func (s *section) readAt(r *Reader, p []byte, offset int64) (int, error) {
 	if err := s.source.enter(r); err != nil {
 		return 0, err
 	}
 	defer s.source.leave()
-	left := s.size - offset
+	left := s.left(r)
+	if left <= 0 {
+		return 0, io.EOF
+	}
 	p = p[:min(int64(len(p)), left)]
-	n, err := s.at.ReadAt(p, s.start+offset)
+	n, err := s.file.ReadAt(p, s.start+r.offset)
 	n, err = checked(n, err, len(p))
 	switch {
 	case int64(n) == left:
-		return n, io.EOF
-	case err == io.EOF: // the file was truncated meanwhile; a plain EOF would look like the end of the body
-		return n, &ReadError{io.ErrUnexpectedEOF}
+		err = io.EOF
+	case err == io.EOF:
+		err = s.early(r, r.offset+int64(n))
 	case err != nil:
-		return n, &ReadError{err}
+		err = &ReadError{err}
 	}
-	return n, nil
+	s.reached(r, r.offset+int64(n), err == io.EOF)
+	return n, err
+}
+
+func (s *section) left(r *Reader) int64 {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	return s.end - r.offset
+}
+
+// reached records that r has reached an offset, and whether the file ends there.
+func (s *section) reached(r *Reader, offset int64, ends bool) {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	if s.first == nil && offset > 0 {
+		s.first = r
+	}
+	s.furthest = max(s.furthest, offset)
+	if ends {
+		s.end = min(s.end, offset)
+	}
+}
+
+// early returns the error for a file that ends at an offset below its size. A plain io.EOF looks
+// like the end of the body.
+//
+// If another reader came further, or the announced length is another one, the file was truncated
+// meanwhile. Otherwise the end that the first reader meets is believed, as net/http believes it:
+// a file in /sys reports 4096 bytes and has a few. A later reader believes it only if the file
+// still reports the same size, which a truncated file does not.
+func (s *section) early(r *Reader, offset int64) error {
+	length := s.source.Length
+	s.source.mu.Lock()
+	first := s.first == nil || s.first == r
+	believed := offset >= s.furthest && (length <= 0 || length == offset)
+	s.source.mu.Unlock()
+	if believed && (first || s.reportsSize()) {
+		return io.EOF
+	}
+	return &ReadError{io.ErrUnexpectedEOF}
+}
+
+func (s *section) reportsSize() bool {
+	info, err := s.file.Stat()
+	return err == nil && info.Size() == s.start+s.size
 }

@@ -2,14 +2,13 @@ package replay
 
 import (
 	"bytes"
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +30,8 @@ func (f *faultyFile) Seek(_ int64, whence int) (int64, error) {
 	}
 	return 0, nil
 }
+
+func (f *faultyFile) Stat() (os.FileInfo, error) { return sizeInfo{size: f.size}, nil }
 
 func (f *faultyFile) ReadAt(p []byte, at int64) (int, error) {
 	n := copy(p, f.head[min(at, int64(len(f.head))):])
@@ -109,37 +110,10 @@ func TestFileIsReadStraightIntoTheCallersBuffer(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// What is no file may stall, and only a goroutine of its own gets out of that.
-func TestSectionThatStallsIsLeftBehind(t *testing.T) {
-	for _, byCut := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			stall := make(chan struct{})
-			body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func([]byte) { <-stall }}
-			ctx, cancel := context.WithCancel(t.Context())
-			s := New(body, 1000)
-			l, err := s.Lease(ctx, nil, nil)
-			require.NoError(t, err)
-			want := context.Canceled
-			if byCut {
-				want = ErrOver
-				time.AfterFunc(time.Second, l.Cut)
-			} else {
-				time.AfterFunc(time.Second, cancel)
-			}
-			start := time.Now()
-			_, err = open(t, l).Read(make([]byte, 8))
-			assert.ErrorIs(t, err, want)
-			assert.Equal(t, time.Second, time.Since(start))
-			close(stall)
-			cancel()
-		})
-	}
-}
-
 func TestFileIsNotReadOnceItsLastByteWasGiven(t *testing.T) {
 	reads := 0
 	body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func([]byte) { reads++ }}
-	r := open(t, lease(t, New(body, 1000), nil))
+	r := open(t, lease(t, newSource(body, 1000), nil))
 	read(t, r, len(text))
 	failsWith(t, r, io.EOF)
 	assert.Equal(t, 1, reads)
@@ -166,7 +140,7 @@ func TestFileIsReadByAllReadersAtTheSameTime(t *testing.T) {
 				<-stall
 			}
 		}
-		s := New(body, 1000)
+		s := newSource(body, 1000)
 		a, b := open(t, lease(t, s, nil)), open(t, lease(t, s, nil))
 		result := make(chan string)
 		go func() {
@@ -195,7 +169,7 @@ func TestFileIsNotClosedUnderAReader(t *testing.T) {
 func TestFileWithImpossibleCountsFails(t *testing.T) {
 	for name, count := range map[string]int{"negative": -1, "larger than the buffer": 9, "the whole body": len(text)} {
 		t.Run(name, func(t *testing.T) {
-			s := New(lyingFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}, count}, 1000)
+			s := newSource(lyingFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}, count}, 1000)
 			for range 2 {
 				failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
 			}
@@ -213,7 +187,7 @@ func (f lyingFile) ReadAt([]byte, int64) (int, error) { return f.count, nil }
 
 // An io.ReaderAt may return an error with the last byte it was asked for.
 func TestFileThatFailsAfterItsLastByteWasSentWhole(t *testing.T) {
-	s := New(lateFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}}, 1000)
+	s := newSource(lateFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}}, 1000)
 	assert.Equal(t, text, readAll(t, open(t, lease(t, s, nil))))
 }
 
@@ -225,4 +199,68 @@ func (f lateFile) ReadAt(p []byte, at int64) (int, error) {
 		return n, errors.New("too late to matter")
 	}
 	return n, nil
+}
+
+// specialFile reports a size that it does not have, as a file in /sys does.
+type specialFile struct {
+	*os.File
+	reports int64
+}
+
+func (f *specialFile) Stat() (os.FileInfo, error) { return sizeInfo{size: f.reports}, nil }
+
+func specialFileOf(t *testing.T, s *Source, reports int64) *specialFile {
+	t.Helper()
+	f := &specialFile{fileOf(t, text), reports}
+	s.origin = newSection(s, f, 0, reports)
+	return f
+}
+
+func TestFileThatReportsAWrongSizeEndsWhereTheFirstReadingEnds(t *testing.T) {
+	for _, came := range []int{0, 5, len(text), len(text) + 1} {
+		for name, c := range map[string]struct {
+			length int64
+			again  int64 // the size that the file reports afterwards
+			fails  bool  // a later attempt
+		}{
+			"unknown length":               {0, 4096, false},
+			"the length that it has":       {int64(len(text)), 4096, false},
+			"the length that it reports":   {4096, 4096, true},
+			"unknown length, reports less": {0, int64(len(text)), came != 0 && came <= len(text)},
+		} {
+			t.Run(fmt.Sprintf("%s, %d bytes read", name, came), func(t *testing.T) {
+				s := New(plainBody{nil, new(closer)}, 0)
+				f := specialFileOf(t, s, 4096)
+				s.Length = c.length
+				l := lease(t, s, nil)
+				r := open(t, l)
+				read(t, r, min(came, len(text)))
+				if came > len(text) && c.length != 4096 {
+					failsWith(t, r, io.EOF)
+				}
+				f.reports = c.again
+				for range 2 {
+					l = lease(t, s, l)
+					got, err := io.ReadAll(open(t, l))
+					assert.Equal(t, text, string(got))
+					if c.fails {
+						assert.Equal(t, &ReadError{io.ErrUnexpectedEOF}, err)
+					} else {
+						assert.NoError(t, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The end that was met is the end, for a file that is longer by then as well.
+func TestFileThatReportsAWrongSizeIsNotReadPastItsEnd(t *testing.T) {
+	s := New(plainBody{nil, new(closer)}, 0)
+	f := specialFileOf(t, s, 4096)
+	l := lease(t, s, nil)
+	assert.Equal(t, text, readAll(t, open(t, l)))
+	_, err := f.WriteAt([]byte("and more"), int64(len(text)))
+	require.NoError(t, err)
+	assert.Equal(t, text, readAll(t, open(t, lease(t, s, l))))
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"sync"
 
@@ -38,8 +39,9 @@ type origin interface {
 	// repeatable reports whether the first byte can be read again. The caller holds Source.mu.
 	repeatable() bool
 	// rewind returns an error if the first byte cannot be read again, as known without
-	// waiting. The caller does not hold Source.mu.
-	rewind() error
+	// waiting. It is called for a retry, with the lease of the attempt that is about to be
+	// cut, and for an attempt beside others, with nil. The caller does not hold Source.mu.
+	rewind(after *Lease) error
 }
 
 // Source is a request body that can be read by several attempts.
@@ -86,14 +88,15 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 	if err != nil {
 		return newStream(s, body, limit) // for example a pipe in an *os.File
 	}
-	at, ok := body.(io.ReaderAt)
-	if !ok {
-		return newRewinder(s, seeker, start)
+	if _, ok := body.(io.ReaderAt); !ok {
+		return newRewinder(s, seeker, start, unknown)
 	}
-	end, sizeErr := seeker.Seek(0, io.SeekEnd)
-	_, err = seeker.Seek(start, io.SeekStart) // the caller finds the body there if nothing is read
-	if sizeErr == nil && end > start {
-		return &section{s, at, start, end - start}
+	size, err := sizeOf(seeker, start)
+	switch f, ok := body.(*os.File); {
+	case size > 0 && ok:
+		return newSection(s, f, start, size)
+	case size > 0 && err == nil:
+		return newRewinder(s, seeker, start, size)
 	}
 	// A device or a file in /proc has no size, and may return different bytes when it is read
 	// twice.
@@ -104,6 +107,21 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 	return st
 }
 
+// sizeOf returns how far Seek can move a body, which stands at start, or 0 if that is unknown.
+// The error is that of moving the body back to start: the caller finds the body there if nothing
+// is read.
+func sizeOf(body io.Seeker, start int64) (int64, error) {
+	end, sizeErr := body.Seek(0, io.SeekEnd)
+	at, err := body.Seek(start, io.SeekStart)
+	if err == nil && at != start {
+		err = errMoved
+	}
+	if sizeErr != nil {
+		return 0, err
+	}
+	return end - start, err
+}
+
 // Recorded reports whether the body can be read only once, so that the bytes read from it must
 // be kept.
 func (s *Source) Recorded() bool {
@@ -111,8 +129,8 @@ func (s *Source) Recorded() bool {
 	return recorded
 }
 
-// RandomAccess reports whether the body has random access. Then the attempts do not wait for
-// each other.
+// RandomAccess reports whether the attempts read the body at offsets, and do not wait for each
+// other.
 func (s *Source) RandomAccess() bool {
 	_, ok := s.origin.(*section)
 	return ok
@@ -133,7 +151,7 @@ func (s *Source) Repeatable() bool {
 // once, when a reader of the lease first meets the end, before that reader's Read returns.
 func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease, error) {
 	if after != nil {
-		if err := s.origin.rewind(); err != nil {
+		if err := s.origin.rewind(after); err != nil {
 			return nil, err
 		}
 	}
@@ -288,6 +306,7 @@ func (l *Lease) cut() {
 type Reader struct {
 	lease  *Lease
 	offset int64
+	sum    uint32        // a rewinder's checksum of the bytes up to offset
 	over   chan struct{} // closed by Close, or when the attempt ends
 	used   bool          // Read was called; written by Read alone, with source.mu held
 	ended  bool          // the end was met; written by Read alone, with source.mu held

@@ -55,6 +55,28 @@ type (
 	}
 )
 
+func (f fileBody) Stat() (os.FileInfo, error) { return sizeInfo{size: f.Size()}, nil }
+
+// sizeInfo is what a section asks for.
+type sizeInfo struct {
+	os.FileInfo
+	size int64
+}
+
+func (i sizeInfo) Size() int64 { return i.size }
+
+// newSource is New for a body that may stand for an *os.File: it has Stat.
+func newSource(body io.ReadCloser, limit int64) *Source {
+	s := New(body, limit)
+	if f, ok := body.(file); ok {
+		start, _ := body.(io.Seeker).Seek(0, io.SeekCurrent)
+		if info, err := f.Stat(); err == nil && info.Size() > start {
+			s.origin = newSection(s, f, start, info.Size()-start)
+		}
+	}
+	return s
+}
+
 // kinds makes a body of each shape, for what holds whatever the shape.
 var kinds = []struct {
 	name string
@@ -62,6 +84,9 @@ var kinds = []struct {
 }{
 	{"section", func(content []byte, c *closer) io.ReadCloser { return fileBody{bytes.NewReader(content), c} }},
 	{"rewinder", func(content []byte, c *closer) io.ReadCloser { return seekBody{bytes.NewReader(content), c} }},
+	{"rewinder with ReadAt", func(content []byte, c *closer) io.ReadCloser {
+		return readAtBody{seekBody{bytes.NewReader(content), c}}
+	}},
 	{"stream", func(content []byte, c *closer) io.ReadCloser { return plainBody{bytes.NewReader(content), c} }},
 }
 
@@ -141,6 +166,17 @@ func fileOf(t *testing.T, content string) *os.File {
 	return f
 }
 
+func pipeOf(t *testing.T, content string) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	_, err = io.WriteString(w, content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return r
+}
+
 func TestEachKindOfBodyIsReadInTheWayThatSuitsIt(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -174,15 +210,7 @@ func TestEachKindOfBodyIsReadInTheWayThatSuitsIt(t *testing.T) {
 			return f
 		}, &stream{}, ""},
 		{"an empty file", func(t *testing.T) io.ReadCloser { return fileOf(t, "") }, &stream{}, ""},
-		{"a pipe that is a file", func(t *testing.T) io.ReadCloser {
-			r, w, err := os.Pipe()
-			require.NoError(t, err)
-			t.Cleanup(func() { r.Close() })
-			_, err = io.WriteString(w, text)
-			require.NoError(t, err)
-			require.NoError(t, w.Close())
-			return r
-		}, &stream{}, text},
+		{"a pipe that is a file", func(t *testing.T) io.ReadCloser { return pipeOf(t, text) }, &stream{}, text},
 		{"a device without a size", func(*testing.T) io.ReadCloser {
 			return &device{Reader: strings.NewReader(text)}
 		}, &stream{}, text},
@@ -192,14 +220,25 @@ func TestEachKindOfBodyIsReadInTheWayThatSuitsIt(t *testing.T) {
 		{"a file whose size comes with an error", func(*testing.T) io.ReadCloser {
 			return &device{Reader: strings.NewReader(text), size: 8, seekEnd: os.ErrInvalid}
 		}, &stream{}, text},
+		{"a file in another type", func(t *testing.T) io.ReadCloser {
+			return struct{ *os.File }{fileOf(t, text)}
+		}, &rewinder{}, text},
+		{"a pipe that is a file in another type", func(t *testing.T) io.ReadCloser {
+			return struct{ *os.File }{pipeOf(t, text)}
+		}, &stream{}, text},
 		{"bytes behind a Close", func(*testing.T) io.ReadCloser {
 			return fileBody{bytes.NewReader([]byte(text)), new(closer)}
-		}, &section{}, text},
+		}, &rewinder{}, text},
 		{"bytes behind a Close, from the middle", func(*testing.T) io.ReadCloser {
 			r := bytes.NewReader([]byte(text))
 			r.Seek(4, io.SeekStart)
 			return fileBody{r, new(closer)}
-		}, &section{}, text[4:]},
+		}, &rewinder{}, text[4:]},
+		{"bytes behind a Close, from the end", func(*testing.T) io.ReadCloser {
+			r := bytes.NewReader([]byte(text))
+			r.Seek(0, io.SeekEnd)
+			return fileBody{r, new(closer)}
+		}, &stream{}, ""},
 		{"a seeker without random access", func(*testing.T) io.ReadCloser {
 			return seekBody{strings.NewReader(text), new(closer)}
 		}, &rewinder{}, text},
@@ -307,7 +346,7 @@ func TestEveryAttemptReadsTheExactBytes(t *testing.T) {
 		for name, content := range map[string][]byte{"empty": {}, "one byte": {'x'}, "text": []byte(text), "big": big} {
 			for _, chunk := range []int{1, 7, 4096, 100_000} {
 				t.Run(fmt.Sprintf("%s/%s/%d", kind.name, name, chunk), func(t *testing.T) {
-					s := New(kind.make(content, new(closer)), int64(len(content)))
+					s := newSource(kind.make(content, new(closer)), int64(len(content)))
 					var l *Lease
 					for range 3 {
 						l = lease(t, s, l)
@@ -326,7 +365,7 @@ func TestAttemptReadsTheWholeBodyHoweverFarTheOneBeforeCame(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			for n := range len(text) + 1 {
-				s := New(kind.make([]byte(text), new(closer)), 1000)
+				s := newSource(kind.make([]byte(text), new(closer)), 1000)
 				first := lease(t, s, nil)
 				assert.Equal(t, text[:n], read(t, open(t, first), n))
 				require.Equal(t, text, readAll(t, open(t, lease(t, s, first))), "after %d bytes", n)
@@ -338,7 +377,7 @@ func TestAttemptReadsTheWholeBodyHoweverFarTheOneBeforeCame(t *testing.T) {
 func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := New(kind.make([]byte(text), new(closer)), 1000)
+			s := newSource(kind.make([]byte(text), new(closer)), 1000)
 			l := lease(t, s, nil)
 			a, b, c := open(t, l), open(t, l), open(t, lease(t, s, nil))
 			var gotA, gotB, gotC string
@@ -360,7 +399,7 @@ func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
 func TestReadOfNothingReadsNothing(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := New(kind.make([]byte{}, new(closer)), 1000)
+			s := newSource(kind.make([]byte{}, new(closer)), 1000)
 			r := open(t, lease(t, s, nil))
 			n, err := r.Read(nil)
 			assert.Zero(t, n)
@@ -400,47 +439,52 @@ func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
 	)
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			permutations(events, func(order []int) {
-				var c closer
-				s := New(kind.make([]byte(text), &c), 1000)
-				l := lease(t, s, nil)
-				older, newer := open(t, l), open(t, lease(t, s, nil))
-				read(t, older, 5)
-				oldOpen, newOpen, sealed, wasClosed := true, true, false, false
-				for i, event := range order {
-					switch event {
-					case closeOld:
-						require.NoError(t, older.Close())
-						oldOpen = false
-					case closeNew, closeNewAgain:
-						require.NoError(t, newer.Close())
-						newOpen = false
-					case replace:
-						_, err := leaseInstead(s, t.Context(), l, nil)
-						require.Equal(t, sealed, err != nil)
-						oldOpen = oldOpen && sealed
-					case cutOld:
-						l.Cut()
-						oldOpen = false
-					case seal:
-						s.Seal(false)
-						sealed = true
-					case sealCut:
-						s.Seal(true)
-						sealed, oldOpen, newOpen = true, false, false
+			inBubble(t, func(t *testing.T) {
+				permutations(events, func(order []int) {
+					var c closer
+					s := newSource(kind.make([]byte(text), &c), 1000)
+					l := lease(t, s, nil)
+					older, newer := open(t, l), open(t, lease(t, s, nil))
+					read(t, older, 5)
+					oldOpen, newOpen, sealed, wasClosed := true, true, false, false
+					for i, event := range order {
+						switch event {
+						case closeOld:
+							require.NoError(t, older.Close())
+							oldOpen = false
+						case closeNew, closeNewAgain:
+							require.NoError(t, newer.Close())
+							newOpen = false
+						case replace:
+							_, err := leaseInstead(s, t.Context(), l, nil)
+							require.Equal(t, sealed, err != nil)
+							oldOpen = oldOpen && sealed
+						case cutOld:
+							l.Cut()
+							oldOpen = false
+						case seal:
+							s.Seal(false)
+							sealed = true
+						case sealCut:
+							s.Seal(true)
+							sealed, oldOpen, newOpen = true, false, false
+						}
+						wasClosed = wasClosed || sealed && !oldOpen && !newOpen
+						want := int32(0)
+						if wasClosed {
+							want = 1
+						}
+						require.Equal(t, want, c.closes.Load(), "after %v of %v", order[:i+1], order)
 					}
-					wasClosed = wasClosed || sealed && !oldOpen && !newOpen
-					want := int32(0)
-					if wasClosed {
-						want = 1
-					}
-					require.Equal(t, want, c.closes.Load(), "after %v of %v", order[:i+1], order)
-				}
-				require.EqualValues(t, 1, c.closes.Load())
+					require.EqualValues(t, 1, c.closes.Load())
+				})
 			})
 		})
 	}
 }
+
+// inBubble: in virtual time closing.Soon waits for every Close, however slow the machine is.
+func inBubble(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) }
 
 func TestBodyThatNoAttemptOpenedIsClosedBySeal(t *testing.T) {
 	for _, cut := range []bool{false, true} {
@@ -461,7 +505,7 @@ func TestBodyThatNoAttemptOpenedIsClosedBySeal(t *testing.T) {
 func TestLeaseThatIsCutCannotBeOpened(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := New(kind.make([]byte(text), new(closer)), 1000)
+			s := newSource(kind.make([]byte(text), new(closer)), 1000)
 			l := lease(t, s, nil)
 			l.Cut()
 			l.Cut()
@@ -478,7 +522,7 @@ func TestSealedBodyCanStillBeOpenedWhileItIsRead(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			var c closer
-			s := New(kind.make([]byte(text), &c), 1000)
+			s := newSource(kind.make([]byte(text), &c), 1000)
 			l := lease(t, s, nil)
 			a := open(t, l)
 			s.Seal(false)
@@ -504,7 +548,7 @@ func TestReaderThatIsOverGivesNothing(t *testing.T) {
 			"sealed":   func(s *Source, _ *Lease, _ *Reader) { s.Seal(true) },
 		} {
 			t.Run(kind.name+"/"+name, func(t *testing.T) {
-				s := New(kind.make([]byte(text), new(closer)), 1000)
+				s := newSource(kind.make([]byte(text), new(closer)), 1000)
 				l := lease(t, s, nil)
 				r := open(t, l)
 				read(t, open(t, l), 20) // what is on record is over too
@@ -523,7 +567,7 @@ func TestReaderThatIsOverGivesNothing(t *testing.T) {
 func TestNewLeaseEndsTheOneItReplacesAndNoOther(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := New(kind.make([]byte(text), new(closer)), 1000)
+			s := newSource(kind.make([]byte(text), new(closer)), 1000)
 			replaced, other := lease(t, s, nil), lease(t, s, nil)
 			a, b, c := open(t, replaced), open(t, replaced), open(t, other)
 			granted := lease(t, s, replaced)
@@ -565,7 +609,7 @@ func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
 func TestEndOfTheBodyIsToldToTheLeaseBeforeReadReturns(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := New(kind.make([]byte(text), new(closer)), 1000)
+			s := newSource(kind.make([]byte(text), new(closer)), 1000)
 			for range 2 { // from the body, then from the record
 				told, other := 0, 0
 				l, err := leaseInstead(s, t.Context(), nil, func() { told++ })
@@ -654,7 +698,7 @@ func TestBodyThatFailsIsTheCauseOfAReadError(t *testing.T) {
 		}, text[:4]},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := New(c.body, 1000)
+			s := newSource(c.body, 1000)
 			for range 2 {
 				got, err := io.ReadAll(open(t, lease(t, s, nil)))
 				assert.Equal(t, c.want, string(got))
@@ -739,7 +783,7 @@ func TestCloseDoesNotWaitForAReadThatIsUnderWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				content, stalled := chanBody()
 				body := newSerialBody(stalled)
-				s := New(body, 1000)
+				s := newSource(body, 1000)
 				r := open(t, lease(t, s, nil))
 				result := make(chan error, 1)
 				go func() {
@@ -769,7 +813,7 @@ func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			var c closer
-			s := New(kind.make([]byte(text), &c), 1000)
+			s := newSource(kind.make([]byte(text), &c), 1000)
 			l := lease(t, s, nil)
 			r := open(t, l)
 			read(t, r, 3)

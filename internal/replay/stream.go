@@ -25,7 +25,7 @@ func newStream(s *Source, body io.Reader, limit int64) *stream {
 func (s *stream) repeatable() bool { return !s.spent }
 
 // rewind returns the body's error, so that no attempt begins that would meet this error again.
-func (s *stream) rewind() error {
+func (s *stream) rewind(*Lease) error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
 	if s.end == io.EOF {

@@ -55,7 +55,7 @@ var kinds = []kind{
 	}},
 	{name: "GetBody of one reader", size: medium, shared: true, open: (*upload).rewindable, again: (*upload).rewind},
 	{name: "file", size: medium, form: inPlace, beside: true, open: (*upload).open},
-	{name: "ReaderAt", size: medium, form: inPlace, beside: true, open: func(u *upload, _ *testing.T) io.Reader {
+	{name: "ReaderAt", size: medium, form: inPlace, open: func(u *upload, _ *testing.T) io.Reader {
 		return &randomBody{seekingBody{u.counted()}}
 	}},
 	{name: "Seeker", size: medium, form: inPlace, open: func(u *upload, _ *testing.T) io.Reader {

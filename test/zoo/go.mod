@@ -19,6 +19,7 @@ require (
 	github.com/retryhttp/retryhttp v0.1.0
 	github.com/retryhttp/retryhttp/otelretry v0.1.0
 	github.com/retryhttp/retryhttp/redisbudget v0.1.0
+	github.com/spf13/afero v1.15.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.72.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
@@ -43,5 +44,6 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.28.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )

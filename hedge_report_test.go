@@ -276,7 +276,7 @@ func TestRequestIsNotReadAfterItsResponseWasClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := hedging()
-				p.Budget = slowBudget{c.budget}
+				p.Budget = &slowBudget{takes: c.budget}
 				req := get(t, t.Context())
 				req.Header.Set("X", "1")
 				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 50 * ms, code: 200, deaf: true})
@@ -293,12 +293,19 @@ func TestRequestIsNotReadAfterItsResponseWasClosed(t *testing.T) {
 }
 
 // slowBudget takes its time, which a Budget should not.
-type slowBudget struct{ takes time.Duration }
+type slowBudget struct {
+	takes    time.Duration
+	refunded atomic.Int64
+}
 
-func (b slowBudget) Withdraw(*http.Request) bool {
+func (b *slowBudget) Withdraw(*http.Request) bool {
 	time.Sleep(b.takes)
 	return true
 }
 
-func (slowBudget) Refund(req *http.Request)  { _ = req.URL.Host + req.Header.Get("X") }
-func (slowBudget) Deposit(req *http.Request) {}
+func (b *slowBudget) Refund(req *http.Request) {
+	_ = req.URL.Host + req.Header.Get("X")
+	b.refunded.Add(1)
+}
+
+func (*slowBudget) Deposit(*http.Request) {}

@@ -119,7 +119,7 @@ func (c *call) arm(next *upcoming) {
 			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, pace: c.pace,
 			start: c.start, since: c.since, owned: owned{bodies: c.bodies},
 		},
-		next: upcoming{number: next.number + 1, backoff: next.backoff, begins: next.begins},
+		next: upcoming{number: next.number + 1, backoff: next.backoff, decided: next.begins},
 	}
 	r.first.begin(next.request.Context(), next.reading)
 	r.race, c.race = r, r

@@ -8,6 +8,7 @@ func (r *race) fire() {
 	defer func() { r.end(recover(), exits) }()
 	defer r.giveBackHedge()
 	if r.ownRequest() && r.prepare() && r.begin() {
+		r.report()
 		r.transmit(&r.next, r.got)
 		switch r.judgeHedge() {
 		case hedgeWon:
@@ -64,8 +65,6 @@ func (r *race) prepare() bool {
 	if !r.openHedge() {
 		return false
 	}
-	r.policy.reportHedge(r.req, r.next.number, now-r.next.begins)
-	r.next.begins = r.t.now()
 	return true
 }
 
@@ -95,8 +94,17 @@ func (r *race) begin() bool {
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
 	r.turn, r.over = make(chan struct{}, 1), make(chan struct{})
-	r.sent, r.paid = true, false
+	r.sent, r.paid, r.next.begins = true, false, r.t.now()
 	return true
+}
+
+// report reports that the hedge is sent. A Logger may take its time. If the race is decided
+// meanwhile, the hedge is not left to end by itself, because it has not begun.
+func (r *race) report() {
+	r.policy.reportHedge(r.req, r.next.number, r.next.begins-r.next.decided)
+	if r.second.unwanted.Load() {
+		r.endHedge()
+	}
 }
 
 // giveBackHedge gives back what a hedge has taken, if the hedge was not sent or was not judged.

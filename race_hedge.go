@@ -1,6 +1,9 @@
 package retryhttp
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // fire sends the hedge, unless there is a reason not to send it.
 func (r *race) fire() {
@@ -62,10 +65,7 @@ func (r *race) prepare() bool {
 		return false
 	}
 	r.token = true
-	if !r.openHedge() {
-		return false
-	}
-	return true
+	return r.openHedge()
 }
 
 // openHedge makes the hedge's request, with its body. It returns false if the body cannot be
@@ -93,7 +93,8 @@ func (r *race) begin() bool {
 	}
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
-	r.turn, r.over = make(chan struct{}, 1), make(chan struct{})
+	r.turn = make(chan struct{}, 1)
+	r.waiting, r.wake = context.WithCancel(r.req.Context())
 	r.sent, r.paid, r.next.begins = true, false, r.t.now()
 	return true
 }
@@ -136,7 +137,7 @@ func (r *race) end(panicked any, exits bool) {
 		return
 	}
 	if r.sent {
-		close(r.over)
+		r.wake()
 	}
 	r.first.end(ErrSuperseded)
 }
@@ -157,7 +158,7 @@ func (r *race) judgeHedge() raceState {
 	decided := r.decide(r.got, hedgeWon)
 	if decided == hedgeWon || decided == bothFailed {
 		r.response = nil // the caller has the response now
-		close(r.over)
+		r.wake()
 	}
 	return decided
 }

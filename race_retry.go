@@ -62,7 +62,7 @@ func (c *call) meetHedge(got *result, next *upcoming) Stop {
 	if decided == bothFailed {
 		c.leaveGate()
 		c.timer.sleep(c.req.Context(), c.left(next))
-		c.hold()
+		c.hold(max(c.t.now()-next.decided-next.wait, 0))
 	}
 	return ""
 }

@@ -460,7 +460,7 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.cut() // not earlier: cut may cost the connection, and with it the failed body, which OnRetry may read
 	c.waitOut(got, next)
-	c.hold()
+	c.hold(0)
 	if c.race != nil {
 		if stop := c.meetHedge(got, next); stop != "" {
 			return stop
@@ -498,16 +498,17 @@ func (c *call) waitOut(got *result, next *upcoming) {
 	c.timer.sleep(ctx, c.left(next))
 }
 
-// hold waits while the Gate holds a retry that is due.
-func (c *call) hold() {
-	due, req := c.t.now(), c.req
+// hold waits while the Gate holds a retry that was due before the time late.
+func (c *call) hold(late time.Duration) {
+	now, req := c.t.now(), c.req
 	if c.race != nil {
 		req = req.WithContext(c.race.waiting)
 	}
+	limit := min(addSaturating(c.room(now), late)/2, c.policy.Gate.hold()) - late
 	var held bool
-	c.pass, held = c.policy.Gate.wait(req, &c.policy.Policy, &c.timer, c.mark, c.room(due)/2)
+	c.pass, held = c.policy.Gate.wait(req, &c.policy.Policy, &c.timer, c.mark, limit)
 	if held && c.race == nil {
-		c.addHeld(due)
+		c.addHeld(now)
 	}
 }
 

@@ -217,8 +217,10 @@ func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (v verdictOf) {
 			_, v.body = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 		}
-		assert.LessOrEqual(t, budget.refunded, budget.withdrawn)
 		time.Sleep(time.Minute)
+		budget.mu.Lock()
+		defer budget.mu.Unlock()
+		assert.LessOrEqual(t, budget.refunded, budget.withdrawn)
 	})
 	return v
 }

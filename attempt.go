@@ -110,7 +110,7 @@ func failure(resp *http.Response, err error) error {
 // innerError returns an *Error that carries the Outcome of a nested Transport, so
 // that the outer Transport does not retry after an attempt timeout. It does not wrap
 // the nested error, whose cause is the timeout itself.
-func innerError(resp *http.Response, err error) error {
+func innerError(resp *http.Response, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Attempts > 1 {
 		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
 	}
@@ -128,19 +128,20 @@ var errStillRetrying = errors.New("a nested Transport was still retrying")
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {
 	after time.Duration
-	body  bool  // the header arrived in time
-	inner error // a nested Transport's error, or nil
+	body  bool   // the header arrived in time
+	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
 }
 
 // cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
 // body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
-// the timeout itself may be the cause of the end.
-func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error) (*http.Response, error) {
+// the timeout itself may be the cause of the end. below reports that a body broke off in a nested
+// Transport.
+func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error, below bool) (*http.Response, error) {
 	if read != nil && err == nil && read.complete {
 		return resp, nil
 	}
 	// This is a copy, because the base may be reading e, the cause of the attempt's context.
-	ended := &attemptTimeoutError{after: e.after, body: e.body, inner: innerError(resp, err)}
+	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
 	if read != nil {
 		read.breakOff(ended)
 		return resp, ended
@@ -150,12 +151,27 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error
 }
 
 func (e *attemptTimeoutError) Error() string {
-	if e.body {
-		return fmt.Sprintf("no whole response body within %v", e.after)
+	missing := "response header"
+	switch {
+	case e.body:
+		missing = "whole response body"
+	case e.inner != nil:
+		missing = "response" // headers may have come, of responses that were retried
 	}
-	return fmt.Sprintf("no response header within %v", e.after)
+	text := fmt.Sprintf("no %s within %v", missing, e.after)
+	if e.inner != nil {
+		text += fmt.Sprintf(", in %d attempts of a nested Transport", e.inner.Attempts)
+	}
+	return text
 }
-func (e *attemptTimeoutError) Unwrap() error        { return e.inner }
+
+func (e *attemptTimeoutError) Unwrap() error {
+	if e.inner == nil {
+		return nil
+	}
+	return e.inner
+}
+
 func (e *attemptTimeoutError) Timeout() bool        { return true }
 func (e *attemptTimeoutError) Temporary() bool      { return true }
 func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }

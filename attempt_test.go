@@ -222,6 +222,53 @@ func TestAttemptTimeoutIsATimeout(t *testing.T) {
 	})
 }
 
+// The text names what was missing, which a nested Transport may know better.
+func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
+	slowBody := func(req *http.Request) (*http.Response, error) {
+		return respond(200, &hookedBody{read: func([]byte) (int, error) {
+			<-req.Context().Done()
+			return 0, req.Context().Err()
+		}})(req)
+	}
+	hangs := func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	retries := retryhttp.Policy{Backoff: retryhttp.Constant(0)}
+	buffers := retryhttp.Policy{BufferBytes: 1 << 10}
+	for name, c := range map[string]struct {
+		base  http.RoundTripper
+		outer retryhttp.Policy
+		want  string
+	}{
+		"a header":                      {script.New(hangs), retryhttp.Policy{}, "no response header within 1s"},
+		"a body":                        {script.New(slowBody), buffers, "no whole response body within 1s"},
+		"a header, below":               {retryhttp.New(script.New(hangs), retries), retryhttp.Policy{}, "no response header within 1s"},
+		"a body, below":                 {retryhttp.New(script.New(slowBody), buffers), retryhttp.Policy{}, "no whole response body within 1s"},
+		"a body, after it was buffered": {retryhttp.New(script.New(slowBody), buffers), buffers, "no whole response body within 1s"},
+		"a retry's header, below": {
+			retryhttp.New(script.New(script.Status(503), script.Fail(errBroken), hangs), retries), retryhttp.Policy{},
+			"no response within 1s, in 3 attempts of a nested Transport",
+		},
+		"a body, after retries below": {
+			retryhttp.New(script.New(script.Status(503), slowBody), retries), buffers,
+			"no whole response body within 1s, in 2 attempts of a nested Transport",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.outer.AttemptTimeout, c.outer.MaxAttempts = time.Second, 1
+				resp, err := retryhttp.New(c.base, c.outer).RoundTrip(get(t, t.Context()))
+				if err == nil { // the response has what came of its body
+					_, err = io.ReadAll(resp.Body)
+				}
+				assert.EqualError(t, err, c.want)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		})
+	}
+}
+
 func TestAttemptTimeoutIsFoundInTheAttemptsContextOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

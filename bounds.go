@@ -14,7 +14,7 @@ import (
 // A context with a deadline is not enough: it cannot be disarmed, and would cut a body that is
 // being read. The context must live as long as the body, so the body is wrapped.
 type bounds struct {
-	ctx     context.Context
+	ctx     attemptContext
 	cancel  context.CancelCauseFunc
 	request http.Request // the copy of the request that carries ctx
 	reading reading
@@ -34,7 +34,8 @@ func newBounds(ctx context.Context, body reading) *bounds {
 // begin prepares for an attempt that ends with ctx. body is the reading of the attempt's request
 // body.
 func (b *bounds) begin(ctx context.Context, body reading) {
-	b.ctx, b.cancel = context.WithCancelCause(ctx)
+	b.ctx.caller = ctx
+	b.ctx.Context, b.cancel = context.WithCancelCause(ctx)
 	b.reading, b.body.cancel = body, b.cancel
 }
 
@@ -42,10 +43,11 @@ func (b *bounds) begin(ctx context.Context, body reading) {
 func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() bool) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	letGo = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	b.ctx = leashed{httptrace.WithClientTrace(own, &httptrace.ClientTrace{
+	b.ctx.caller, b.ctx.hedge = ctx, true
+	b.ctx.Context = httptrace.WithClientTrace(own, &httptrace.ClientTrace{
 		GetConn: func(string) { b.connecting.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { b.connecting.Store(false) },
-	}), ctx}
+	})
 	b.cancel = func(cause error) {
 		letGo()
 		cancel(cause)
@@ -54,26 +56,42 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 	return letGo
 }
 
-// leashed is a hedge's context. It has the deadline of the leash, a context that ends it.
-type leashed struct {
+// attemptContext is the context of an attempt. It has the deadline of the caller's context, which
+// need not be its parent. While the AttemptTimeout runs, it has the deadline of the AttemptTimeout
+// if that is earlier. So a limiter below can refuse an attempt that would have no time left, and
+// a server can be given the deadline.
+type attemptContext struct {
 	context.Context
-	leash context.Context
+	caller context.Context
+	hedge  bool
+
+	limited atomic.Bool // the AttemptTimeout is running
+	until   time.Time   // its end; does not change while the context is in use
 }
 
-func (l leashed) Deadline() (time.Time, bool) { return l.leash.Deadline() }
+func (c *attemptContext) Deadline() (time.Time, bool) {
+	deadline, ok := c.caller.Deadline()
+	if c.limited.Load() && (!ok || c.until.Before(deadline)) {
+		return c.until, true
+	}
+	return deadline, ok
+}
 
-func (l leashed) Value(key any) any {
-	if key == (hedgeKey{}) {
+func (c *attemptContext) Value(key any) any {
+	if c.hedge && key == (hedgeKey{}) {
 		return true
 	}
-	return l.Context.Value(key)
+	return c.Context.Value(key)
 }
+
+// String keeps code that prints the context from reading its fields.
+func (c *attemptContext) String() string { return "retryhttp.attempt" }
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
 // body, does not arrive within p.AttemptTimeout. It also ends the attempt if the response body
 // stalls.
 func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy) (*http.Response, error) {
-	b.request = *req.WithContext(b.ctx)
+	b.request = *req.WithContext(&b.ctx)
 	limit := startAttemptLimit(p.AttemptTimeout, b)
 	returned := false
 	defer func() {
@@ -101,9 +119,10 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 		}
 	}
 	returned = true
-	if tooLate := limit.passed(b.ctx); tooLate != nil {
-		return tooLate.cut(resp, read, err)
+	if tooLate := limit.passed(&b.ctx); tooLate != nil {
+		return tooLate.cut(resp, read, err, b.body.brokeOffBelow())
 	}
+	b.ctx.limited.Store(false)
 	return resp, err
 }
 
@@ -129,6 +148,8 @@ func startAttemptLimit(after time.Duration, b *bounds) *attemptLimit {
 	if after <= 0 {
 		return nil
 	}
+	b.ctx.until = time.Now().Add(after)
+	b.ctx.limited.Store(true)
 	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
 	l.timer = time.AfterFunc(after, func() {
 		l.err.body = b.buffering.Load()

@@ -223,20 +223,37 @@ func TestBufferedBodyOfALoserIsClosedOnce(t *testing.T) {
 }
 
 // A Logger may take long. The first attempt answers meanwhile.
-func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
+func TestHedgeThatHasLostBeforeItBeganHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
 		p.Logger = slog.New(slowHandler{slog.DiscardHandler})
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: ms, code: 200, do: func(req *http.Request) {
+			assert.ErrorIs(t, context.Cause(req.Context()), retryhttp.ErrSuperseded)
+		}})
+		f := r.begin(t, p, get(t, t.Context()))
+		f.read(t)
+		assert.Equal(t, 60*ms, f.at)
+		time.Sleep(time.Minute)
+		assert.Len(t, r.attempts(), f.out.Attempts)
+	})
+}
+
+// The Budget may take long as well. A hedge that is not sent is not reported.
+func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged strings.Builder
+		p := hedging()
+		budget := &slowBudget{takes: 20 * ms}
+		p.Budget = budget
+		p.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 		r := newTrack(lap{after: 60 * ms, code: 200})
 		f := r.runOn(t, p, get(t, t.Context()))
 		assert.Equal(t, 60*ms, f.at)
 		assert.Equal(t, 1, f.out.Attempts)
 		time.Sleep(time.Minute)
 		assert.Len(t, r.attempts(), 1)
-		b := p.Budget.(*countingBudget)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		assert.Equal(t, 1, b.refunded)
+		assert.EqualValues(t, 1, budget.refunded.Load())
+		assert.Empty(t, logged.String())
 	})
 }
 
@@ -245,7 +262,7 @@ type slowHandler struct{ slog.Handler }
 func (slowHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (slowHandler) Handle(context.Context, slog.Record) error {
-	time.Sleep(time.Second)
+	time.Sleep(100 * time.Millisecond)
 	return nil
 }
 

@@ -70,10 +70,10 @@ func TestClassifyIsNeverCalledForBothAtOnce(t *testing.T) {
 			judging.Add(-1)
 			return retryhttp.Classify(a)
 		}
-		for _, first := range []time.Duration{55 * ms, 65 * ms} {
+		for first, judged := range map[time.Duration]time.Duration{55 * ms: 75 * ms, 65 * ms: 100 * ms} {
 			r := newTrack(lap{after: first, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: ms, code: 200})
 			f := r.runOn(t, p, get(t, t.Context()))
-			assert.Equal(t, min(first, 60*ms)+40*ms+time.Second, r.times()[2])
+			assert.Equal(t, judged+time.Second, r.times()[2])
 			assert.Equal(t, 3, f.out.Attempts)
 		}
 	})
@@ -191,10 +191,9 @@ func TestFailuresCountForTheGateAlsoWithAHedge(t *testing.T) {
 
 // The Gate counts attempts that are under way while a host may be down.
 func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
-	permanent := retryhttp.Permanent(errBroken)
 	for name, laps := range map[string][]lap{
-		"the hedge":         {{after: 60 * ms, err: permanent}, {}},
-		"the first attempt": {{}, {after: 10 * ms, err: permanent}},
+		"the hedge":         {{after: 60 * ms, err: retryhttp.Permanent(errBroken)}, {}},
+		"the first attempt": {{}, {after: 10 * ms, code: 200}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -276,7 +275,7 @@ func TestRequestIsNotReadAfterItsResponseWasClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := hedging()
-				p.Budget = slowBudget{c.budget}
+				p.Budget = &slowBudget{takes: c.budget}
 				req := get(t, t.Context())
 				req.Header.Set("X", "1")
 				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 50 * ms, code: 200, deaf: true})
@@ -293,12 +292,19 @@ func TestRequestIsNotReadAfterItsResponseWasClosed(t *testing.T) {
 }
 
 // slowBudget takes its time, which a Budget should not.
-type slowBudget struct{ takes time.Duration }
+type slowBudget struct {
+	takes    time.Duration
+	refunded atomic.Int64
+}
 
-func (b slowBudget) Withdraw(*http.Request) bool {
+func (b *slowBudget) Withdraw(*http.Request) bool {
 	time.Sleep(b.takes)
 	return true
 }
 
-func (slowBudget) Refund(req *http.Request)  { _ = req.URL.Host + req.Header.Get("X") }
-func (slowBudget) Deposit(req *http.Request) {}
+func (b *slowBudget) Refund(req *http.Request) {
+	_ = req.URL.Host + req.Header.Get("X")
+	b.refunded.Add(1)
+}
+
+func (*slowBudget) Deposit(*http.Request) {}

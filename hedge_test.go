@@ -62,9 +62,17 @@ func TestHedge(t *testing.T) {
 			laps: []lap{{after: 60 * ms, err: errBroken}, {after: 150 * ms, code: 200}},
 			at:   200 * ms, status: 200, attempts: 2, hedges: 1, hedgeWon: true, sent: []time.Duration{0, 50 * ms},
 		},
-		"a final error of the hedge ends both": {
-			laps: []lap{{}, {after: 10 * ms, err: permanent}},
-			at:   60 * ms, attempts: 2, hedges: 1, sent: []time.Duration{0, 50 * ms},
+		"a final error of the hedge does not win": {
+			laps: []lap{{after: 300 * ms, code: 200}, {after: 10 * ms, err: permanent}},
+			at:   300 * ms, status: 200, attempts: 2, hedges: 1, sent: []time.Duration{0, 50 * ms},
+		},
+		"a final error of the hedge does not end the retries": {
+			laps: []lap{{after: 300 * ms, code: 503}, {after: 10 * ms, err: permanent}, {after: 10 * ms, code: 200}},
+			at:   1310 * ms, status: 200, attempts: 3, hedges: 1, sent: []time.Duration{0, 50 * ms, 1300 * ms},
+		},
+		"a final error of the hedge does not end the wait for a retry": {
+			laps: []lap{{after: 60 * ms, code: 503}, {after: 200 * ms, err: permanent}, {after: 10 * ms, code: 200}},
+			at:   1070 * ms, status: 200, attempts: 3, hedges: 1, sent: []time.Duration{0, 50 * ms, 1060 * ms},
 		},
 		"a final error of the first attempt ends both": {
 			laps: []lap{{after: 60 * ms, err: permanent}, {}},
@@ -81,7 +89,23 @@ func TestHedge(t *testing.T) {
 		},
 		"both fail, and a retry follows that is not hedged": {
 			laps: []lap{{after: 60 * ms, code: 503}, {after: 100 * ms, code: 503}, {after: 500 * ms, code: 200}},
-			at:   1650 * ms, status: 200, attempts: 3, hedges: 1, sent: []time.Duration{0, 50 * ms, 1150 * ms},
+			at:   1560 * ms, status: 200, attempts: 3, hedges: 1, sent: []time.Duration{0, 50 * ms, 1060 * ms},
+		},
+		"the first attempt fails, and the hedge hangs": {
+			laps: []lap{{after: 60 * ms, code: 503}, {}, {after: 500 * ms, code: 200}},
+			at:   1560 * ms, status: 200, attempts: 3, hedges: 1, sent: []time.Duration{0, 50 * ms, 1060 * ms},
+		},
+		"the hedge answers before a retry is due": {
+			laps: []lap{{after: 60 * ms, code: 503}, {after: 1000 * ms, code: 404}},
+			at:   1050 * ms, status: 404, attempts: 2, hedges: 1, hedgeWon: true, sent: []time.Duration{0, 50 * ms},
+		},
+		"the hedge would answer after the retry was sent": {
+			laps: []lap{{after: 60 * ms, code: 503}, {after: 1020 * ms, code: 404}, {after: 500 * ms, code: 200}},
+			at:   1560 * ms, status: 200, attempts: 3, hedges: 1, sent: []time.Duration{0, 50 * ms, 1060 * ms},
+		},
+		"the hedge fails, and the first attempt hangs for a while": {
+			laps: []lap{{after: 5 * time.Second, code: 200}, {after: 10 * ms, code: 503}},
+			at:   5 * time.Second, status: 200, attempts: 2, hedges: 1, sent: []time.Duration{0, 50 * ms},
 		},
 		"the hedge fails first, and then the other": {
 			laps: []lap{{after: 200 * ms, code: 503}, {after: 10 * ms, err: errBroken}, {after: 500 * ms, code: 200}},
@@ -93,6 +117,18 @@ func TestHedge(t *testing.T) {
 				{code: 503, after: 1 * ms, asks: "3600"},
 			},
 			status: 503, attempts: 3, hedges: 1, stop: retryhttp.StopRetryAfter,
+		},
+		"the longer Retry-After of two counts, also while a retry waits": {
+			laps: []lap{
+				{after: 60 * ms, code: 503}, {after: 10 * ms, code: 503, asks: "20"},
+				{code: 503, after: 1 * ms, asks: "3600"},
+			},
+			status: 503, attempts: 3, hedges: 1, stop: retryhttp.StopRetryAfter,
+		},
+		"a Retry-After that is too long ends the retries, also while a retry waits": {
+			laps: []lap{{after: 60 * ms, code: 503}, {after: 50 * ms, code: 503, asks: "3600"}},
+			at:   100 * ms, status: 503, attempts: 2, hedges: 1, hedgeWon: true,
+			sent: []time.Duration{0, 50 * ms}, stop: retryhttp.StopRetryAfter,
 		},
 		"a Retry-After that is too long ends the retries": {
 			laps: []lap{{after: 60 * ms, code: 503, asks: "3600"}, {after: 50 * ms, code: 503}},
@@ -343,7 +379,7 @@ func TestHedgesAreAShareOfTheAnswers(t *testing.T) {
 		}
 		assert.Equal(t, 1+100/4, hedges)
 		assert.Equal(t, hedges, p.Budget.(*countingBudget).withdrawn)
-		assert.Zero(t, p.Budget.(*countingBudget).refunded)
+		assert.Equal(t, hedges, p.Budget.(*countingBudget).refunded)
 	})
 }
 
@@ -698,7 +734,7 @@ func TestHedgeHasAnAttemptTimeoutOfItsOwn(t *testing.T) {
 		p.Hedge = &retryhttp.Hedge{After: hedgeAfter}
 		r = newTrack(lap{}, lap{}, lap{after: ms, code: 200})
 		f = r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, []time.Duration{0, 50 * ms, 1130 * ms}, r.times(), "both time out, and a second passes")
+		assert.Equal(t, []time.Duration{0, 50 * ms, 1080 * ms}, r.times(), "both time out, and a second passes")
 		assert.Equal(t, 3, f.out.Attempts)
 	})
 }
@@ -739,8 +775,8 @@ func TestCancelEndsBothAttempts(t *testing.T) {
 						assert.ErrorContains(t, f.err, "503")
 					}
 					b := p.Budget.(*countingBudget)
-					assert.Equal(t, 1, b.withdrawn)
-					assert.Zero(t, b.refunded+b.deposit)
+					assert.Equal(t, 1, b.withdrawn-b.refunded, "the hedge's token, and not a retry's")
+					assert.Zero(t, b.deposit)
 					time.Sleep(time.Second)
 					r.requireClosed(t)
 				})

@@ -24,11 +24,12 @@ type race struct {
 	timer *time.Timer
 
 	// These fields are set when the hedge is sent.
-	second *bounds
-	got    *result       // the hedge's result; the caller may read it once the hedge has decided the race
-	turn   chan struct{} // held by the goroutine that is judging
-	over   chan struct{} // closed when the hedge has decided the race
-	letGo  func() bool   // stops the caller's context from ending the hedge
+	second  *bounds
+	got     *result            // the hedge's result; the caller may read it once the hedge has decided the race
+	turn    chan struct{}      // held by the goroutine that is judging
+	waiting context.Context    // of a caller that waits while the hedge is under way; ends with the caller's context
+	wake    context.CancelFunc // ends waiting, because the hedge has decided the race, or the race is over
+	letGo   func() bool        // stops the caller's context from ending the hedge
 
 	mu       sync.Mutex // never held while user code runs
 	state    raceState
@@ -46,15 +47,15 @@ type raceState int
 const (
 	undecided  raceState = iota
 	firstWon             // the first attempt has won, or has ended before a hedge was sent
-	hedgeWon             // the hedge has won with a Final result
+	hedgeWon             // the hedge has won with a Final response
 	bothFailed           // both attempts have failed, and the later result counts
-	abandoned            // the caller no longer waits
+	abandoned            // the caller no longer waits for the hedge
 	panicking            // the hedge's goroutine has panicked, or has called runtime.Goexit
 )
 
-// ErrSuperseded is the cause with which an attempt is canceled when another attempt has won. It
-// matches context.Canceled, because a circuit breaker below should not count such an attempt as a
-// failure of the host.
+// ErrSuperseded is the cause with which an attempt is canceled when another attempt has won, or
+// takes its place. It matches context.Canceled, because a circuit breaker below should not count
+// such an attempt as a failure of the host.
 var ErrSuperseded error = supersededError{}
 
 type supersededError struct{}
@@ -73,11 +74,11 @@ func (c *call) sendTimed(next *upcoming, got *result) {
 	c.arm(next)
 	c.transmit(next, got)
 	if c.race == nil || c.race.disarm() {
+		c.race = nil
 		c.judgeTimed(next, got)
 	} else {
 		c.settle(c.race, next, got)
 	}
-	c.race = nil
 }
 
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
@@ -119,7 +120,7 @@ func (c *call) arm(next *upcoming) {
 			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
 			start: c.start, since: c.since, owned: owned{bodies: c.bodies},
 		},
-		next: upcoming{number: next.number + 1, backoff: next.backoff, begins: next.begins},
+		next: upcoming{number: next.number + 1, backoff: next.backoff, decided: next.begins},
 	}
 	r.first.begin(next.request.Context(), next.reading)
 	r.race, c.race = r, r
@@ -159,52 +160,89 @@ func (r *race) disarm() bool {
 	return true
 }
 
-// decide records a result, and returns the resulting state of the race. A Final result wins. If
-// the first result is a failure, the other attempt decides the race.
+// decide records a result, and returns the resulting state of the race. A Final result wins, but
+// not an error of the hedge, which the first attempt may not meet. If the first result is a
+// failure, the other attempt decides the race.
 func (r *race) decide(got *result, win raceState) raceState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.state != undecided:
 		return abandoned // too late: the caller stopped waiting, or the hedge panicked, while this result was judged
-	case got.class == Final:
+	case got.class == Final && (win == firstWon || got.Response != nil):
 		r.state, r.until = win, time.Now().Add(maxDrainTime)
 	case r.failed:
 		r.state = bothFailed
 	default:
-		r.failed, r.inner = true, got.inner
-		if asked := got.askedFor(&r.policy.Policy); asked > 0 {
-			r.asked = addSaturating(r.t.now(), asked)
-		}
+		r.failed = true
+		r.noteFailure(got)
 	}
 	return r.state
 }
 
-// settle judges the first attempt if the hedge has not won. It waits for the hedge if the hedge
-// may still win. It stores the result that counts in next and got.
+// noteFailure records what the first of two failures means for a retry. A Final error of the
+// hedge means nothing.
+func (r *race) noteFailure(got *result) {
+	if got.class == Final {
+		return
+	}
+	r.inner = got.inner
+	if asked := got.askedFor(&r.policy.Policy); asked > 0 {
+		r.asked = addSaturating(r.t.now(), asked)
+	}
+}
+
+// settle judges the first attempt if the hedge has not won, and stores the result that counts in
+// next and got. If the first attempt has failed and the hedge is under way, the race continues
+// beside the wait for a retry.
 func (c *call) settle(r *race, next *upcoming, got *result) {
 	r.surface()
-	c.sent, c.hedged = r.next.number, true
+	c.sent, c.hedged, c.spare = r.next.number, true, true
 	switch c.judgeFirst(r, next, got) {
+	case undecided:
+		if c.refusal(got) != "" {
+			c.awaitHedge(got, next)
+		}
 	case firstWon:
+		c.endRace()
 		r.lose(got)
-		return
+		c.refundHedge(got)
 	case bothFailed:
+		c.endRace()
 		r.next.reading.cut() // a retry may follow
 		got.alsoFailed(r)
-		return
+	default:
+		c.awaitHedge(got, next)
 	}
-	r.discardFirst(c, got)
-	if !r.await(c.req.Context()) {
-		r.endHedge()
-		return
-	}
-	r.surface()
+}
+
+// endRace ends the race for the call. The hedge may continue by itself.
+func (c *call) endRace() {
+	c.race.wake() // nobody waits; this releases the context
+	c.race = nil
+}
+
+// takeHedge makes the hedge's result the result of the call.
+func (c *call) takeHedge(r *race, next *upcoming, got *result) {
 	*next, *got = r.next, *r.got
 	c.response, c.mark = got.answer(), r.mark
-	if r.is(bothFailed) {
-		got.alsoFailed(r)
+	c.refundHedge(got)
+}
+
+// refundHedge gives back the hedge's token if the race has ended in a Final response. The
+// allowance bounds such hedges, and the tokens are there for retries.
+func (c *call) refundHedge(got *result) {
+	if got.class == Final && got.Response != nil && c.takeSpare() {
+		c.policy.Budget.Refund(c.req)
 	}
+}
+
+// takeSpare reports whether the call still has the hedge's token, and takes the token. If the
+// hedge has taken the last token, a retry that takes the place of the hedge needs no other.
+func (c *call) takeSpare() bool {
+	had := c.spare
+	c.spare = false
+	return had
 }
 
 // judgeFirst judges the first attempt unless the hedge has won, and returns the state of the
@@ -229,20 +267,20 @@ func (r *result) alsoFailed(other *race) {
 	r.notBefore, r.inner = other.asked, cmp.Or(r.inner, other.inner)
 }
 
-// discardFirst discards the first attempt's response. Nobody waits for the cleanup.
-func (r *race) discardFirst(c *call, got *result) {
+// discard discards the response of the attempt with bounds b. Nobody waits for the cleanup.
+func (r *race) discard(b *bounds, c *call, got *result) {
 	resp := got.answer()
 	if got.responded {
-		got.Err = statusError(got.status) // the error to return if the caller stops waiting before the hedge answers
+		got.Err = statusError(got.status) // the error to return if the caller stops waiting
 	}
 	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
 	if resp == nil {
-		r.first.end(ErrSuperseded)
+		b.end(ErrSuperseded)
 		return
 	}
 	go func() {
 		defer func() { _ = recover() }() // drops a panic of Close: the attempt has lost, or has failed
-		r.clear(&r.first, resp, maxDrainTime)
+		r.clear(b, resp, maxDrainTime)
 	}()
 }
 
@@ -255,17 +293,23 @@ func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	}
 }
 
-// await waits until the hedge decides the race. It returns false if the caller's context ends
-// first. It does not return while the hedge is judged, because Classify must not run after
-// RoundTrip has returned.
-func (r *race) await(ctx context.Context) bool {
-	select {
-	case <-r.over:
-	case <-ctx.Done():
-		r.turn <- struct{}{}
-		defer func() { <-r.turn }()
+// conclude returns how the hedge has decided the race. If the hedge has not, conclude ends the
+// hedge, and returns abandoned. It does not return while the hedge is judged, because Classify
+// must not run after RoundTrip has returned, or for two attempts at once.
+func (r *race) conclude() raceState {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	if r.become(abandoned) {
+		r.endHedge()
+		if r.req.Context().Err() == nil {
+			now := r.t.now()
+			r.pace.observe(r.hedgeTime(now), now-r.next.begins, false)
+		}
 	}
-	return !r.become(abandoned)
+	r.surface()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
 }
 
 // surface repeats the hedge's panic or runtime.Goexit in the caller's goroutine, if there was
@@ -322,8 +366,9 @@ func (r *race) abandon() {
 	r.mu.Unlock()
 	r.first.end(ErrSuperseded)
 	if sent {
+		r.wake()
 		r.second.end(ErrSuperseded)
-		if state == hedgeWon {
+		if state == hedgeWon || state == bothFailed {
 			closeResponse(r.got.answer()) // the caller has not taken the response
 		}
 	}

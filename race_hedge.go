@@ -1,6 +1,9 @@
 package retryhttp
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // fire sends the hedge, unless there is a reason not to send it.
 func (r *race) fire() {
@@ -8,6 +11,7 @@ func (r *race) fire() {
 	defer func() { r.end(recover(), exits) }()
 	defer r.giveBackHedge()
 	if r.ownRequest() && r.prepare() && r.begin() {
+		r.report()
 		r.transmit(&r.next, r.got)
 		switch r.judgeHedge() {
 		case hedgeWon:
@@ -61,12 +65,7 @@ func (r *race) prepare() bool {
 		return false
 	}
 	r.token = true
-	if !r.openHedge() {
-		return false
-	}
-	r.policy.reportHedge(r.req, r.next.number, now-r.next.begins)
-	r.next.begins = r.t.now()
-	return true
+	return r.openHedge()
 }
 
 // openHedge makes the hedge's request, with its body. It returns false if the body cannot be
@@ -94,9 +93,19 @@ func (r *race) begin() bool {
 	}
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
-	r.turn, r.over = make(chan struct{}, 1), make(chan struct{})
-	r.sent, r.paid = true, false
+	r.turn = make(chan struct{}, 1)
+	r.waiting, r.wake = context.WithCancel(r.req.Context())
+	r.sent, r.paid, r.next.begins = true, false, r.t.now()
 	return true
+}
+
+// report reports that the hedge is sent. A Logger may take its time. If the race is decided
+// meanwhile, the hedge is not left to end by itself, because it has not begun.
+func (r *race) report() {
+	r.policy.reportHedge(r.req, r.next.number, r.next.begins-r.next.decided)
+	if r.second.unwanted.Load() {
+		r.endHedge()
+	}
 }
 
 // giveBackHedge gives back what a hedge has taken, if the hedge was not sent or was not judged.
@@ -128,7 +137,7 @@ func (r *race) end(panicked any, exits bool) {
 		return
 	}
 	if r.sent {
-		close(r.over)
+		r.wake()
 	}
 	r.first.end(ErrSuperseded)
 }
@@ -149,7 +158,7 @@ func (r *race) judgeHedge() raceState {
 	decided := r.decide(r.got, hedgeWon)
 	if decided == hedgeWon || decided == bothFailed {
 		r.response = nil // the caller has the response now
-		close(r.over)
+		r.wake()
 	}
 	return decided
 }

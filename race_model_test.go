@@ -76,6 +76,7 @@ type raceModel struct {
 	delay     time.Duration // 0: no hedges
 	allowance int64
 	grants    int
+	spare     bool // the hedge's token may pay for a retry
 
 	r        *hedgedRequest
 	now      time.Duration // since the request's start, as all times
@@ -114,12 +115,18 @@ type played struct {
 }
 
 func (m *raceModel) play(r *hedgedRequest) forecast {
-	m.r, m.now, m.grants, m.forecast = r, 0, r.grants, forecast{}
+	m.r, m.now, m.grants, m.spare, m.forecast = r, 0, r.grants, false, forecast{}
 	for {
-		got := m.attempt()
+		got, hedge := m.attempt()
 		m.now = got.at
 		stop := m.stop(got)
-		if stop == "" {
+		switch {
+		case hedge != nil && stop == "":
+			stop = m.waitBeside(&got, *hedge)
+		case hedge != nil:
+			got = m.awaitHedge(got, *hedge)
+			stop = m.stopOrWait(got)
+		case stop == "":
 			stop = m.wait(got)
 		}
 		if stop != "" {
@@ -159,8 +166,9 @@ func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) play
 	return p
 }
 
-// attempt plays an attempt, and perhaps a hedge, until there is a result.
-func (m *raceModel) attempt() played {
+// attempt plays an attempt, and perhaps a hedge, until there is a result. If the result is a
+// failure of the first attempt, the hedge may still be under way.
+func (m *raceModel) attempt() (got played, underWay *played) {
 	sent := len(m.forecast.attempts)
 	armed := m.delay > 0 && m.r.kind.hedged && m.forecast.outcome.Hedges == 0 && m.r.max-sent >= 2
 	first := m.send(m.now, m.leaves(), sent+1, false)
@@ -169,7 +177,7 @@ func (m *raceModel) attempt() played {
 	if !armed || first.at < due || !m.affords(due) {
 		m.answered(first)
 		m.ends(first.number, first.at, first.at)
-		return first
+		return first, nil
 	}
 	m.forecast.outcome.Hedges++
 	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: due, bounded: true})
@@ -184,38 +192,120 @@ func (m *raceModel) affords(due time.Duration) bool {
 	m.allowance -= wholeHedge
 	m.grants--
 	m.forecast.withdrawn++
+	m.spare = true
 	return true
 }
 
-// race returns the result that counts.
-func (m *raceModel) race(first, hedge played) played {
-	early, late := first, hedge
+// race returns the result that counts, and the hedge if it is under way.
+func (m *raceModel) race(first, hedge played) (got played, underWay *played) {
 	if hedge.at < first.at {
-		early, late = hedge, first
+		return m.hedgeFirst(first, hedge), nil
 	}
-	if !early.ending.fails() {
-		m.answered(early)
-		if early.ending == gone {
-			early.number = 0
-			m.ends(first.number, early.at, early.at)
-			m.ends(hedge.number, early.at, early.at)
-		} else {
-			m.loses(early, late)
-		}
-		return early
+	if first.ending.fails() {
+		return first, &hedge
 	}
-	until := early.at + losersTime
-	if !m.letsGo(late, early) {
+	m.answered(first)
+	m.refundHedge(first)
+	if first.ending == gone {
+		m.ends(hedge.number, first.at, first.at)
+		m.ends(first.number, first.at, first.at)
+		first.number = 0
+	} else {
+		m.loses(first, hedge)
+	}
+	return first, nil
+}
+
+// hedgeFirst plays a race in which the hedge ends first. Only a Final response of the hedge is a
+// result.
+func (m *raceModel) hedgeFirst(first, hedge played) played {
+	if hedge.ending == succeeds || hedge.ending == missing {
+		m.answered(hedge)
+		m.refundHedge(hedge)
+		m.loses(hedge, first)
+		return hedge
+	}
+	until := hedge.at + losersTime
+	if !m.letsGo(first, hedge) {
 		until = min(until, m.leaves())
 	}
-	m.ends(early.number, early.at, until)
-	m.answered(late)
-	late.asked = max(late.asked, early.at+early.asked-late.at)
-	if late.ending == gone {
-		m.ends(late.number, late.at, late.at)
-		late.number = 0
+	m.ends(hedge.number, hedge.at, until)
+	m.answered(first)
+	m.refundHedge(first)
+	if hedge.ending.fails() {
+		first.asked = max(first.asked, hedge.at+hedge.asked-first.at)
 	}
-	return late
+	m.ends(first.number, first.at, first.at)
+	if first.ending == gone {
+		first.number = 0
+	}
+	return first
+}
+
+// awaitHedge plays a hedge beside which no retry can be made.
+func (m *raceModel) awaitHedge(first, hedge played) played {
+	until := first.at + losersTime
+	if !m.letsGo(hedge, first) {
+		until = min(until, m.leaves())
+	}
+	m.ends(first.number, first.at, until)
+	m.answered(hedge)
+	m.refundHedge(hedge)
+	if hedge.ending.fails() {
+		hedge.asked = max(hedge.asked, first.at+first.asked-hedge.at)
+	}
+	if hedge.ending == gone {
+		m.ends(hedge.number, hedge.at, hedge.at)
+		hedge.number = 0
+	}
+	m.now = hedge.at
+	return hedge
+}
+
+// waitBeside plays the wait before a retry while the hedge is under way.
+func (m *raceModel) waitBeside(got *played, hedge played) retryhttp.Stop {
+	m.claim()
+	decided, backoff := m.now, raceBackoff(m.forecast.retries)
+	end := decided + got.asked + backoff
+	m.ends(got.number, got.at, min(got.at+losersTime, m.leaves()))
+	if hedge.at >= min(end, m.leaves()) { // the hedge is ended
+		m.now = min(end, m.leaves())
+		m.ends(hedge.number, m.now, m.now)
+		return m.endOfWait()
+	}
+	m.now = hedge.at
+	switch {
+	case !hedge.ending.fails() && hedge.ending.hasResponse():
+		m.forecast.refunded++
+		m.answered(hedge)
+		m.refundHedge(hedge)
+		*got = hedge
+		return retryhttp.StopFinal
+	case hedge.ending.fails():
+		*got = hedge
+		if stop := m.longer(hedge, backoff, &end); stop != "" {
+			m.forecast.refunded++
+			return stop
+		}
+	}
+	m.ends(hedge.number, hedge.at, min(hedge.at+losersTime, m.leaves()))
+	m.now = min(end, m.leaves())
+	m.forecast.outcome.Waited += m.now - hedge.at
+	return m.endOfWait()
+}
+
+// longer plays what a Retry-After of the hedge does to a wait.
+func (m *raceModel) longer(hedge played, backoff time.Duration, end *time.Duration) retryhttp.Stop {
+	switch {
+	case hedge.asked > raceLongest:
+		return retryhttp.StopRetryAfter
+	case hedge.asked <= *end-m.now:
+		return ""
+	case hedge.asked+backoff > m.room():
+		return retryhttp.StopDeadline
+	}
+	*end = m.now + hedge.asked + backoff
+	return ""
 }
 
 // loses ends the context of an attempt that has lost.
@@ -260,7 +350,7 @@ func (m *raceModel) stop(got played) retryhttp.Stop {
 		return retryhttp.StopRetryAfter
 	case max(got.asked, 0)+raceBackoff(m.forecast.retries+1) > m.room():
 		return retryhttp.StopDeadline
-	case m.grants == 0:
+	case m.grants == 0 && !m.spare:
 		return retryhttp.StopBudget
 	}
 	return ""
@@ -279,19 +369,44 @@ func (m *raceModel) room() time.Duration {
 
 // wait plays the wait before a retry, beside which a failed response is read.
 func (m *raceModel) wait(got played) retryhttp.Stop {
-	m.forecast.retries++
-	m.forecast.withdrawn++
+	m.claim()
 	wait := max(got.asked, 0) + raceBackoff(m.forecast.retries) // which is longer than a drain may take
 	end := min(m.now+wait, m.leaves())
 	m.ends(got.number, got.at, min(got.at+losersTime, m.leaves()))
 	m.forecast.outcome.Waited += end - m.now
 	m.now = end
-	if end == m.leaves() {
+	stop := m.endOfWait()
+	if stop == "" {
+		m.lost(got)
+	}
+	return stop
+}
+
+func (m *raceModel) stopOrWait(got played) retryhttp.Stop {
+	stop := m.stop(got)
+	if stop == "" {
+		stop = m.wait(got)
+	}
+	return stop
+}
+
+// claim takes what a retry costs.
+func (m *raceModel) claim() {
+	m.forecast.retries++
+	if m.grants == 0 {
+		m.spare = false
+		return
+	}
+	m.grants--
+	m.forecast.withdrawn++
+}
+
+// endOfWait gives a retry's token back if the caller has gone.
+func (m *raceModel) endOfWait() retryhttp.Stop {
+	if m.now == m.leaves() {
 		m.forecast.refunded++
 		return retryhttp.StopCanceled
 	}
-	m.grants--
-	m.lost(got)
 	return ""
 }
 
@@ -299,6 +414,15 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 func (m *raceModel) lost(got played) {
 	if m.r.kind.writes && got.number > 0 && (got.ending == unavailable || !got.ending.hasResponse()) {
 		m.forecast.outcome.Ambiguous = true
+	}
+}
+
+// refundHedge gives back the hedge's token after a Final response.
+func (m *raceModel) refundHedge(p played) {
+	if m.spare && (p.ending == succeeds || p.ending == missing) {
+		m.spare = false
+		m.grants++
+		m.forecast.refunded++
 	}
 }
 

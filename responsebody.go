@@ -90,6 +90,12 @@ func (b *attemptBody) isOver() bool {
 	return b.over
 }
 
+// brokeOffBelow reports whether the body broke off while a nested Transport buffered it.
+func (b *attemptBody) brokeOffBelow() bool {
+	below, ok := b.ReadCloser.(*buffered)
+	return ok && below.err != nil && below.err != io.EOF
+}
+
 // end records that the response is over.
 func (b *attemptBody) end() { b.note(func() { b.over = true }) }
 

@@ -114,6 +114,9 @@ func (c *call) again(got *result, next *upcoming) Stop {
 	if stop == "" {
 		stop = c.pause(got, next)
 	}
+	if stop != "" && c.race != nil {
+		return c.afterHedge(got, next)
+	}
 	return stop
 }
 
@@ -147,6 +150,7 @@ type call struct {
 	mark      uint32        // the Gate's mark at the end of the newest attempt
 	ambiguous bool          // an attempt before the last may have taken effect
 	hedged    bool          // an attempt was sent beside another
+	spare     bool          // the token of the hedge is neither given back nor spent on a retry
 
 	// idempotent is decided before the first attempt. A base may add an idempotency key to the
 	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
@@ -425,12 +429,20 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 }
 
 // claim withdraws the retry's token when every other check has passed. It then opens the
-// retry's body.
+// retry's body, unless a hedge may still read its own.
 func (c *call) claim(got *result, next *upcoming) Stop {
-	if !c.policy.Budget.Withdraw(c.req) {
+	if !c.policy.Budget.Withdraw(c.req) && !c.takeSpare() {
 		return StopBudget
 	}
 	c.token = true
+	if c.race != nil {
+		return ""
+	}
+	return c.openRetry(got, next)
+}
+
+// openRetry opens the retry's body, if there is one.
+func (c *call) openRetry(got *result, next *upcoming) Stop {
 	if !hasBody(c.req) {
 		return ""
 	}
@@ -455,16 +467,19 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.cut() // not earlier: cut may cost the connection, and with it the failed body, which OnRetry may read
 	c.waitOut(got, next)
-	c.hold()
+	c.hold(0)
+	if c.race != nil {
+		if stop := c.meetHedge(got, next); stop != "" {
+			return stop
+		}
+	}
 	next.begins = c.t.now()
 	c.waited += next.begins - next.decided
 	if !ended(c.req) {
 		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
-		return ""
+		return c.openLate(got, next)
 	}
-	c.refund()
-	c.pass.giveBack()
-	c.pass = pass{}
+	c.dropRetry()
 	if got.responded {
 		got.Err = statusError(got.status)
 	}
@@ -477,7 +492,7 @@ func (c *call) pause(got *result, next *upcoming) Stop {
 // The drain and the sleep run in parallel. Waking up at the end of a drain would cost as much
 // as the drain.
 func (c *call) waitOut(got *result, next *upcoming) {
-	ctx := c.req.Context()
+	ctx := c.waiting()
 	failed := got.Response
 	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
 	if failed != nil {
@@ -490,13 +505,17 @@ func (c *call) waitOut(got *result, next *upcoming) {
 	c.timer.sleep(ctx, c.left(next))
 }
 
-// hold waits while the Gate holds a retry that is due.
-func (c *call) hold() {
-	due := c.t.now()
+// hold waits while the Gate holds a retry that was due before the time late.
+func (c *call) hold(late time.Duration) {
+	now, req := c.t.now(), c.req
+	if c.race != nil {
+		req = req.WithContext(c.race.waiting)
+	}
+	limit := min(addSaturating(c.room(now), late)/2, c.policy.Gate.hold()) - late
 	var held bool
-	c.pass, held = c.policy.Gate.wait(c.req, &c.policy.Policy, &c.timer, c.mark, c.room(due)/2)
-	if held {
-		c.addHeld(due)
+	c.pass, held = c.policy.Gate.wait(req, &c.policy.Policy, &c.timer, c.mark, limit)
+	if held && c.race == nil {
+		c.addHeld(now)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 var (
 	hedgeWins = []answer{never, {0, 200, nil}}
 	firstWins = []answer{{2 * hedgeAfter, 200, nil}, never}
-	bothFail  = []answer{{2 * hedgeAfter, 503, nil}, {2 * hedgeAfter, 503, nil}, {0, 200, nil}}
+	bothFail  = []answer{{2 * hedgeAfter, 503, nil}, {hedgeAfter / 2, 503, nil}, {0, 200, nil}}
 	notSlow   = []answer{{0, 200, nil}}
 )
 

@@ -28,10 +28,10 @@ func TestHedgesAreTheSameWithTelemetry(t *testing.T) {
 	}{
 		"the hedge wins": {hedgeWins, retryhttp.Outcome{Attempts: 2, Elapsed: hedgeAfter, Hedges: 1, HedgeWon: true, Stop: "final"}, nil},
 		"the first wins": {firstWins, retryhttp.Outcome{Attempts: 2, Elapsed: 2 * hedgeAfter, Hedges: 1, Stop: "final"}, nil},
-		"both fail":      {bothFail, retryhttp.Outcome{Attempts: 3, Elapsed: 3 * hedgeAfter, Hedges: 1, Stop: "final"}, nil},
+		"both fail":      {bothFail, retryhttp.Outcome{Attempts: 3, Elapsed: 2 * hedgeAfter, Hedges: 1, Stop: "final"}, nil},
 		"a final error": {
-			[]answer{never, {0, 0, retryhttp.Permanent(broken)}},
-			retryhttp.Outcome{Attempts: 2, Elapsed: hedgeAfter, Hedges: 1, Stop: "final"}, broken,
+			[]answer{{2 * hedgeAfter, 0, retryhttp.Permanent(broken)}, never},
+			retryhttp.Outcome{Attempts: 2, Elapsed: 2 * hedgeAfter, Hedges: 1, Stop: "final"}, broken,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -139,9 +138,9 @@ func TestEachOfTwoAttemptsAtOnceHasASpan(t *testing.T) {
 			[]sdktrace.Status{isBroken, {}},
 		},
 		"a final error of the hedge": {
-			[]answer{never, {0, 0, retryhttp.Permanent(broken)}},
-			broken,
-			[]bool{true, false},
+			[]answer{{2 * hedgeAfter, 200, nil}, {0, 0, retryhttp.Permanent(broken)}},
+			nil,
+			[]bool{false, false},
 			[]sdktrace.Status{{}, isBroken},
 		},
 	} {
@@ -152,7 +151,9 @@ func TestEachOfTwoAttemptsAtOnceHasASpan(t *testing.T) {
 			t.Run(name+" "+where, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tel := newTelemetry()
-					rt := otelretry.New(attempts(tt.answers...), hedging(), tel.options()...)
+					policy := hedging()
+					policy.Backoff = retryhttp.Constant(5 * hedgeAfter) // the hedge may end within
+					rt := otelretry.New(attempts(tt.answers...), policy, tel.options()...)
 					ask(t, tel, func(ctx context.Context) {
 						_, err := send(t, ctx, rt, "GET", shop)
 						assert.ErrorIs(t, err, tt.err)
@@ -417,13 +418,13 @@ func (h hanging) Read([]byte) (int, error) {
 
 func (h hanging) Close() error { return nil }
 
-// A Logger may hold up the hedge until the first attempt has won. What follows is a resumption.
+// A Budget may hold up the hedge until the first attempt has won. What follows is a resumption.
 func TestAHedgeThatIsNotSentHasNoSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		policy := hedging()
 		policy.Resume = true
-		policy.Logger = slog.New(slowLog{slog.DiscardHandler})
+		policy.Budget = slowBudget{}
 		broken := breaking(5)
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			if retryhttp.AttemptNumber(req.Context()) == 1 {
@@ -450,14 +451,12 @@ func TestAHedgeThatIsNotSentHasNoSpan(t *testing.T) {
 	})
 }
 
-// slowLog takes longer for a record than a first attempt takes.
-type slowLog struct{ slog.Handler }
+// slowBudget takes longer for a token than a first attempt takes.
+type slowBudget struct{ retryhttp.Unlimited }
 
-func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (slowLog) Handle(context.Context, slog.Record) error {
+func (slowBudget) Withdraw(*http.Request) bool {
 	time.Sleep(5 * hedgeAfter)
-	return nil
+	return true
 }
 
 func TestAnAttemptAfterTheWinnersIsLinkedToTheWinner(t *testing.T) {

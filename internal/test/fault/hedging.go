@@ -116,11 +116,11 @@ func (h Hedging) hedged() bool {
 	return false
 }
 
-// decides reports whether what the fault makes of its attempt is what the caller gets,
-// although there is another attempt beside it.
+// decides reports whether what the fault makes of the hedge is what the caller gets, although
+// there is another attempt beside it.
 func (h Hedging) decides() bool {
 	switch h.Fault.Effect {
-	case Fails, Hangs:
+	case Fails, Hangs, Fatal:
 		return false
 	}
 	return true
@@ -158,7 +158,7 @@ func (h Hedging) Judge(r Result) error {
 
 func (h Hedging) judgeHedges(o retryhttp.Outcome) error {
 	sent := h.hedged() && (h.Meets != FirstMeets || h.Fault.Effect == Hangs)
-	won := sent && (h.Meets <= FirstMeetsLate || h.decides() && h.Fault.Effect != Fatal)
+	won := sent && (h.Meets <= FirstMeetsLate || h.decides())
 	want := retryhttp.Outcome{HedgeWon: won}
 	if sent {
 		want.Hedges = 1

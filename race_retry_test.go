@@ -1,0 +1,324 @@
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// failedAt60 is a first attempt that fails 10 ms after the hedge was sent.
+var failedAt60 = lap{after: 60 * ms, code: 503}
+
+// A retry that is decided on is reported before its wait, also if the hedge wins.
+func TestRetryBesideAHedgeIsReportedBeforeItsWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		laps   []lap
+		at     time.Duration
+		waited time.Duration
+	}{
+		"the hedge wins":  {[]lap{failedAt60, {after: 500 * ms, code: 200}}, 550 * ms, 0},
+		"the hedge hangs": {[]lap{failedAt60, {}, {after: ms, code: 200}}, 1061 * ms, 0},
+		"the hedge fails": {[]lap{failedAt60, {after: 500 * ms, err: errBroken}, {after: ms, code: 200}}, 1061 * ms, 510 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told []time.Duration
+				r := newTrack(c.laps...)
+				p := hedging()
+				p.OnRetry = func(a retryhttp.Attempt) {
+					told = append(told, time.Since(r.start))
+					assert.Equal(t, 1, a.Number)
+					assert.Equal(t, time.Second, a.Wait)
+					body, err := io.ReadAll(a.Response.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, "whole", string(body))
+				}
+				f := r.runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, 200, f.status)
+				assert.Equal(t, []time.Duration{60 * ms}, told)
+				assert.Equal(t, c.at, f.at)
+				assert.Equal(t, c.waited, f.out.Waited, "the time in which no attempt was under way")
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
+// A hook that panics or exits while the hedge is under way ends the hedge.
+func TestHookThatEndsTheCallBesideAHedgeEndsTheHedge(t *testing.T) {
+	hooks := map[string]func(*retryhttp.Policy, func()){
+		"OnRetry": func(p *retryhttp.Policy, end func()) { p.OnRetry = func(retryhttp.Attempt) { end() } },
+		"Backoff": func(p *retryhttp.Policy, end func()) {
+			p.Backoff = func(int, time.Duration) time.Duration { end(); return 0 }
+		},
+	}
+	for hedge, second := range map[string]lap{
+		"hangs": {}, "wins meanwhile": {after: 40 * ms, code: 200}, "fails meanwhile": {after: 40 * ms, code: 503},
+	} {
+		for name, set := range hooks {
+			for how, end := range map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit} {
+				t.Run(name+" "+how+", the hedge "+hedge, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						p := hedging()
+						set(&p, func() {
+							time.Sleep(100 * ms)
+							end()
+						})
+						r := newTrack(failedAt60, second)
+						ended := make(chan struct{})
+						go func() {
+							defer close(ended)
+							defer func() { _ = recover() }()
+							_, _ = retryhttp.New(r, p).RoundTrip(get(t, t.Context())) //nolint:bodyclose // there is none
+						}()
+						<-ended
+						time.Sleep(time.Second)
+						r.requireClosed(t)
+						b := p.Budget.(*countingBudget)
+						assert.Equal(t, 1, b.withdrawn-b.refunded, "the hedge's token, and not a retry's")
+					})
+				})
+			}
+		}
+	}
+}
+
+// The hedge's goroutine ends while the call waits for the retry.
+func TestHedgeThatPanicsDuringTheWaitForARetry(t *testing.T) {
+	for how, end := range map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newTrack(failedAt60, panickingLap(100*ms, end))
+				p := hedging()
+				var got any
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { got = recover() }()
+					_, _ = retryhttp.New(r, p).RoundTrip(get(t, t.Context())) //nolint:bodyclose // there is none
+					assert.Fail(t, "it returned")
+				}()
+				<-ended
+				assert.Equal(t, how == "panics", got == "boom")
+				assert.Equal(t, 150*ms, time.Since(r.start))
+				time.Sleep(time.Second)
+				r.requireClosed(t)
+				assert.Len(t, r.attempts(), 2)
+			})
+		})
+	}
+}
+
+// The caller may go at any time.
+func TestCancelAtAnyTimeBesideAHedge(t *testing.T) {
+	for _, hedge := range []lap{{}, {after: 500 * ms, code: 200}, {after: 500 * ms, code: 503}, {after: 500 * ms, err: retryhttp.Permanent(errBroken)}} {
+		for at := 40 * ms; at < 1200*ms; at += 5 * ms {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				time.AfterFunc(at, func() { cancel(errBroken) })
+				r := newTrack(failedAt60, hedge, lap{after: 100 * ms, code: 200})
+				p := hedging()
+				f := r.begin(t, p, get(t, ctx))
+				synctest.Wait()
+				assert.LessOrEqual(t, f.at, max(at, 0))
+				if f.err != nil {
+					assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
+					assert.ErrorIs(t, f.err, errBroken)
+					assert.Equal(t, at, f.at)
+				}
+				assert.GreaterOrEqual(t, f.out.Waited, time.Duration(0))
+				f.read(t)
+				time.Sleep(2 * time.Second)
+				r.requireClosed(t)
+				b := p.Budget.(*countingBudget)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				assert.LessOrEqual(t, b.refunded, b.withdrawn)
+			})
+		}
+	}
+}
+
+// A caller that never closes its response, and goes, leaves nothing behind: the bubble would not
+// end.
+func TestResponseThatNobodyClosesAfterAWaitBesideAHedge(t *testing.T) {
+	for _, second := range []lap{{after: 500 * ms, code: 200}, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := newTrack(failedAt60, second, lap{after: ms, code: 200})
+			f := r.begin(t, hedging(), get(t, ctx))
+			assert.Equal(t, 200, f.status)
+			cancel()
+			time.Sleep(time.Second)
+			for _, s := range r.attempts()[:2] {
+				assert.Error(t, s.req.Context().Err())
+			}
+		})
+	}
+}
+
+// The hedge may read its body until the retry is sent. Only then is the retry's body opened, which
+// may rewind the hedge's.
+func TestBodyOfARetryIsOpenedAfterTheHedgeHasEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		hedge time.Duration // how long the hedge takes to read a byte
+		won   bool
+	}{"the hedge wins": {50 * ms, true}, "the hedge is slow": {400 * ms, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				content := strings.NewReader("content")
+				req := get(t, t.Context())
+				req.Method, req.Body, req.ContentLength = "QUERY", io.NopCloser(content), 7
+				req.GetBody = func() (io.ReadCloser, error) {
+					_, err := content.Seek(0, io.SeekStart)
+					return io.NopCloser(content), err
+				}
+				read := func(pause time.Duration, whole *atomic.Int32) func(*http.Request) {
+					return func(req *http.Request) {
+						var got bytes.Buffer
+						for p := make([]byte, 1); ; time.Sleep(pause) {
+							n, err := req.Body.Read(p)
+							got.Write(p[:n])
+							if err != nil {
+								break
+							}
+						}
+						_ = req.Body.Close()
+						if got.String() == "content" {
+							whole.Add(1)
+						}
+					}
+				}
+				var first, hedge, retry atomic.Int32
+				r := newTrack(
+					lap{after: 60 * ms, code: 503, do: read(0, &first)},
+					lap{code: 200, after: ms, do: read(c.hedge, &hedge)},
+					lap{code: 200, after: ms, do: read(0, &retry)})
+				f := r.runOn(t, hedging(), req)
+				assert.Equal(t, 200, f.status)
+				assert.Equal(t, c.won, f.out.HedgeWon)
+				assert.EqualValues(t, 1, first.Load())
+				assert.Equal(t, c.won, hedge.Load() == 1)
+				assert.Equal(t, !c.won, retry.Load() == 1)
+				time.Sleep(5 * time.Second)
+			})
+		})
+	}
+}
+
+// The failed response is gone when the retry's body cannot be opened after a wait beside a hedge.
+func TestBodyOfARetryThatCannotBeOpenedAfterAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		req := get(t, t.Context())
+		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
+		req.GetBody = func() (io.ReadCloser, error) {
+			if opened++; opened > 1 {
+				return nil, errors.New("it is gone")
+			}
+			return io.NopCloser(strings.NewReader("content")), nil
+		}
+		closes := func(req *http.Request) { _ = req.Body.Close() }
+		p := hedging()
+		f := newTrack(lap{after: 60 * ms, code: 503, do: closes}, lap{do: closes}).runOn(t, p, req)
+		assert.Equal(t, retryhttp.StopBody, f.out.Stop)
+		require.Error(t, f.err)
+		assert.ErrorContains(t, f.err, "the last response was 503 Service Unavailable")
+		assert.ErrorContains(t, f.err, "it is gone")
+		b := p.Budget.(*countingBudget)
+		assert.Equal(t, 1, b.withdrawn-b.refunded)
+	})
+}
+
+// While the hedge is under way, nothing is added to Held, and a hedge that wins ends the hold.
+func TestRetryIsHeldBesideAHedge(t *testing.T) {
+	for name, c := range map[string]struct {
+		hedge lap
+		at    time.Duration
+		held  time.Duration
+	}{
+		"the hedge wins":          {lap{after: 1500 * ms, code: 200}, 1550 * ms, 0},
+		"the hedge fails":         {lap{after: 1500 * ms, err: errBroken}, 5061 * ms, 3510 * ms},
+		"the hedge hangs":         {lap{}, 5061 * ms, 0},
+		"the hedge is not let in": {lap{after: 1500 * ms, err: retryhttp.Permanent(errBroken)}, 5061 * ms, 3510 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.Gate = &retryhttp.Gate{Hold: 4 * time.Second}
+				r := newTrack(failedAt60, c.hedge, lap{after: ms, code: 200})
+				closing := newTrack(lap{after: ms, code: 429, asks: "30"})
+				time.AfterFunc(55*ms, func() { // the hedge was sent
+					closing.begin(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, get(t, t.Context())).resp.Body.Close()
+				})
+				f := r.runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, 200, f.status)
+				assert.Equal(t, c.at, f.at)
+				assert.Equal(t, c.held, f.out.Held)
+				assert.LessOrEqual(t, f.out.Held, f.out.Waited)
+				assert.Zero(t, p.Gate.Held(get(t, t.Context())))
+			})
+		})
+	}
+}
+
+// What lies below sees which attempt is a hedge, also through contexts of its own.
+func TestAttemptHedgeIsSeenBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		var hedges [3]bool
+		see := func(req *http.Request) {
+			ctx, cancel := context.WithTimeout(context.WithValue(req.Context(), key{}, 1), time.Hour)
+			defer cancel()
+			hedges[retryhttp.AttemptNumber(ctx)-1] = retryhttp.AttemptHedge(ctx)
+		}
+		r := newTrack(lap{after: 60 * ms, code: 503, do: see}, lap{do: see}, lap{after: ms, code: 200, do: see})
+		f := r.runOn(t, hedging(), get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, [3]bool{false, true, false}, hedges)
+		assert.False(t, retryhttp.AttemptHedge(t.Context()))
+		assert.False(t, retryhttp.AttemptHedge(f.resp.Request.Context()))
+	})
+}
+
+// A loser's context ends with ErrSuperseded, and with the caller's cause if the caller has gone.
+func TestCauseOfALoserIsErrSuperseded(t *testing.T) {
+	for name, c := range map[string]struct {
+		laps  []lap
+		loser int
+	}{
+		"the first attempt":           {[]lap{{}, {after: 10 * ms, code: 200}}, 0},
+		"the hedge":                   {[]lap{{after: 60 * ms, code: 200, proto: 2}, {}}, 1},
+		"the hedge, after a moment":   {[]lap{{after: 60 * ms, code: 200, proto: 1}, {}}, 1},
+		"the hedge, for a retry":      {[]lap{failedAt60, {}, {after: ms, code: 200}}, 1},
+		"the hedge, after an error":   {[]lap{{after: 60 * ms, err: retryhttp.Permanent(errBroken)}, {}}, 1},
+		"the first, while it is sent": {[]lap{{deaf: true, after: 100 * ms, code: 200}, {after: 10 * ms, code: 200}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newTrack(c.laps...)
+				r.runOn(t, hedging(), get(t, t.Context()))
+				ctx, cancel := context.WithCancel(r.attempts()[c.loser].req.Context())
+				defer cancel()
+				assert.ErrorIs(t, context.Cause(ctx), retryhttp.ErrSuperseded)
+				assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
+				assert.Equal(t, context.Canceled, ctx.Err())
+				assert.NotErrorIs(t, context.Canceled, retryhttp.ErrSuperseded)
+			})
+		})
+	}
+}

@@ -182,14 +182,14 @@ func (f *fate) succeed(p pass, first bool, hold time.Duration) {
 	f.endRun()
 	f.newest, f.probing = now, false
 	f.pause = min(f.pause, firstPause)
-	if p.probe {
+	if p.left == asProbe {
 		f.pause = max(f.pause/2, leastPause)
 	}
 	if first {
 		f.firstUp = now
 	}
 	f.credit++
-	if p.freed && f.withoutFirsts(now) {
+	if p.left != unheld && f.withoutFirsts(now) {
 		f.credit += fannedOut * successesPerRelease
 	}
 	f.spend(now)

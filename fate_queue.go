@@ -126,7 +126,7 @@ func (f *fate) sendProbe(now time.Time) {
 		w.pass.released = f
 		f.newest, f.probing = now, true
 	}
-	w.pass.probe, w.pass.freed = true, true
+	w.pass.left = asProbe
 	f.remove(w)
 	w.signal()
 }
@@ -136,7 +136,7 @@ func (f *fate) sendProbe(now time.Time) {
 func (f *fate) spend(now time.Time) {
 	for w := f.first; w != nil && f.credit >= successesPerRelease && f.closures.host.left(now) == 0; w = f.first {
 		f.credit -= successesPerRelease
-		w.pass.released, w.pass.freed = f, true
+		w.pass.released, w.pass.left = f, bySuccess
 		f.remove(w)
 		w.signal()
 	}

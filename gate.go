@@ -14,10 +14,10 @@ import (
 // changed or copied after first use.
 //
 // A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
-// success then releases a quarter of a retry, or more if there are no first attempts. A Retry-After on a 429 or 503 closes the key for its
-// time, or for MaxRetryAfter if that is shorter. So does an exhausted [RateLimit], if its reset is
-// within MaxRetryAfter. Each retry is held for at most Hold, and at most half of the time left.
-// There are at most 4,096 keys.
+// success then releases a quarter of a retry, or more if there are no first attempts. A
+// Retry-After on a 429 or 503 closes the key for its time, or for MaxRetryAfter if that is shorter.
+// So does an exhausted [RateLimit], if its reset is within MaxRetryAfter. Each retry is held for
+// at most Hold, and at most half of the time left. There are at most 4,096 keys.
 //
 // If Key is nil, a closure without a 503 holds only requests with the same Authorization,
 // X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024
@@ -61,14 +61,23 @@ func (g *Gate) Status(req *http.Request) (down bool, closed time.Duration) {
 	return f.down(now) && !f.idle(now), closed
 }
 
-// pass is what an attempt holds from its Gate until the attempt ends.
+// pass is what an attempt holds from its Gate until the attempt ends. With a fifth field, the
+// compiler would keep passes in memory, and a held request would need a larger stack.
 type pass struct {
 	fate     *fate  // the fate that counts the attempt as under way, or nil
 	run      uint32 // the run of failures in which the attempt is under way
-	probe    bool
-	freed    bool  // the Gate held the attempt, and released it before Hold ended
+	left     exit
 	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
 }
+
+// exit is how a retry has left the queue.
+type exit uint8
+
+const (
+	unheld    exit = iota // it was not in the queue, or until its hold ended
+	bySuccess             // successes have released it
+	asProbe
+)
 
 // verdict is what an attempt says about its host.
 type verdict int
@@ -176,7 +185,7 @@ func (g *Gate) end(req *http.Request, p pass, e evidence) (mark uint32) {
 		}
 	case e.verdict == saysDown && g.Hold >= 0:
 		g.update(req, func(f *fate, now time.Time) {
-			f.fail(now, p.probe)
+			f.fail(now, p.left == asProbe)
 			mark = f.begun.Load()
 		})
 	default:

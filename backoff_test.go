@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"math"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -116,6 +117,7 @@ func negativeBackoff(int, time.Duration) time.Duration { return minWait }
 
 func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 	const s = time.Second
+	const wide = 2 << (64 - strconv.IntSize) // the least step that overflows, a power of two
 	for name, c := range map[string]struct {
 		backoff retryhttp.Backoff
 		n       int
@@ -127,9 +129,9 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 		"linear, negative":              {retryhttp.Linear(s, 9*s), -7, s},
 		"linear, least":                 {retryhttp.Linear(s, 9*s), math.MinInt, s},
 		"linear, greatest":              {retryhttp.Linear(s, 9*s), math.MaxInt, 9 * s},
-		"linear, greatest that fits":    {retryhttp.Linear(1, maxWait), math.MaxInt, maxWait},
-		"linear, first to overflow":     {retryhttp.Linear(2, maxWait), math.MaxInt/2 + 1, maxWait},
-		"linear, last not to overflow":  {retryhttp.Linear(2, maxWait), math.MaxInt / 2, maxWait - 1},
+		"linear, greatest that fits":    {retryhttp.Linear(1, maxWait), math.MaxInt, math.MaxInt},
+		"linear, first to overflow":     {retryhttp.Linear(wide, maxWait), math.MaxInt/2 + 1, maxWait},
+		"linear, last not to overflow":  {retryhttp.Linear(wide, maxWait), math.MaxInt / 2, maxWait - wide + 1},
 		"exponential, 0":                {retryhttp.Exponential(s, 9*s), 0, s},
 		"exponential, negative":         {retryhttp.Exponential(s, 9*s), -63, s},
 		"exponential, least":            {retryhttp.Exponential(s, 9*s), math.MinInt, s},
@@ -145,7 +147,7 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 		"exponential, of 3 ns, 62":      {retryhttp.Exponential(3, maxWait), 62, 3 << 61},
 		"exponential, of 3 ns, 63":      {retryhttp.Exponential(3, maxWait), 63, maxWait},
 		"exponential, no limit":         {retryhttp.Exponential(s, 0), math.MaxInt, maxWait},
-		"linear, no limit":              {retryhttp.Linear(s, 0), math.MaxInt, maxWait},
+		"linear, no limit":              {retryhttp.Linear(wide, 0), math.MaxInt, maxWait},
 		"geometric, no limit":           {retryhttp.Geometric(s, 0, 3), math.MaxInt, maxWait},
 		"exponential, 1 ns, greatest":   {retryhttp.Exponential(1, maxWait), math.MaxInt, maxWait},
 		"geometric, 0":                  {retryhttp.Geometric(s, 9*s, 3), 0, s},

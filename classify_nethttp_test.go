@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -109,10 +110,6 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 		{"h2 Transfer-Encoding", two, mk(h2, func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"x"} })},
 		{"h2 idna Host", two, mk(h2, func(r *http.Request) { r.Host = "xn--\u00ff" })},
 		{"h2 bad Host", two, mk(h2, func(r *http.Request) { r.Host = "a b" })},
-		{
-			"proxy of an unsupported scheme", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "gopher", Host: pu.Host})},
-			mk("https://h.example", func(*http.Request) {}),
-		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -125,6 +122,15 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 			assert.Equal(t, retryhttp.Final, c, "%v", err)
 		})
 	}
+}
+
+// tunnelToPlainText is a proxy that opens a tunnel to a server that does not speak TLS.
+func tunnelToPlainText(c net.Conn) {
+	r := bufio.NewReader(c)
+	_ = readRequest(r)
+	say("HTTP/1.1 200 OK\r\n\r\n")(c)
+	_, _ = r.Peek(1) // the handshake
+	say("HTTP/1.1 400 Bad Request\r\n\r\n")(c)
 }
 
 func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
@@ -158,6 +164,10 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"unknown authority", &http.Transport{}, secure, retryhttp.Final},
 		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
 		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain, "http:", "https:", 1), retryhttp.Final},
+		{
+			"HTTP spoken in a proxy's tunnel", throughProxy(listenTCP(t, tunnelToPlainText).Addr().String()),
+			"https://host.example", retryhttp.Final,
+		},
 		{"another protocol", &http.Transport{}, speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
 		{"another version", &http.Transport{}, speak("HTTP/x.y 200 OK\r\n\r\n"), retryhttp.Final},
 		{"no status", &http.Transport{}, speak("HTTP/1.1 abc OK\r\n\r\n"), retryhttp.Final},

@@ -29,6 +29,9 @@ func TestDocsHaveShortSentences(t *testing.T) {
 
 func TestDocCommentsHaveShortSentences(t *testing.T) {
 	for _, directory := range []string{".", "otelretry", "redisbudget"} {
+		if leftOut(t, directory) {
+			continue
+		}
 		comments := docComments(t, directory)
 		require.Greater(t, len(comments), 5)
 		for _, comment := range comments {

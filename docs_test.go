@@ -14,7 +14,29 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/snippets"
 )
 
+// leftOut reports whether a path is in a nested module, and this is the content of a module zip.
+// A module zip has no nested modules. A checkout has all of them, and a file that is missing there
+// is an error.
+func leftOut(t *testing.T, path string) bool {
+	t.Helper()
+	top, _, _ := strings.Cut(filepath.ToSlash(filepath.Clean(path)), "/")
+	if !slices.Contains([]string{"otelretry", "redisbudget", "retrylab", "test"}, top) {
+		return false
+	}
+	for _, pattern := range []string{"*/go.mod", "*/*/go.mod"} {
+		nested, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		if len(nested) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {
+	if leftOut(t, "redisbudget") {
+		t.Skip("some of the code is in a nested module, which is not here")
+	}
 	sources, err := filepath.Glob("examples/*/main.go")
 	require.NoError(t, err)
 	sources = append(sources,
@@ -101,6 +123,9 @@ func TestDocsQuoteTheSimulation(t *testing.T) {
 			"// "+title+" "+recovery["100 "+budget]+" "+recovery["1000 "+budget]+" ")
 	}
 	for document, quoted := range quotes {
+		if leftOut(t, document) {
+			continue
+		}
 		content, err := os.ReadFile(document)
 		require.NoError(t, err)
 		text := strings.Join(strings.Fields(string(content)), " ")
@@ -155,6 +180,9 @@ func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 				continue
 			}
 			named++
+			if leftOut(t, directory) {
+				continue
+			}
 			assert.Contains(t, testsIn(t, directory), "func "+name[1]+"(", directory)
 		}
 	}
@@ -163,7 +191,7 @@ func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 	require.Greater(t, len(files), 10)
 	for cell := range files {
 		for _, path := range strings.Split(cell, " · ") {
-			if path != "file" && path != "" {
+			if path != "file" && path != "" && !leftOut(t, path) {
 				_, err := os.Stat(strings.TrimSuffix(path, "/…"))
 				assert.NoError(t, err)
 			}
@@ -200,6 +228,9 @@ func TestDocsLinksLeadSomewhere(t *testing.T) {
 			target := document
 			if path != "" {
 				target = filepath.Join(filepath.Dir(document), path)
+			}
+			if leftOut(t, target) {
+				continue
 			}
 			_, err := os.Stat(target)
 			require.NoError(t, err, "from %s", document)

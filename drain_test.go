@@ -143,6 +143,7 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 							w.Header().Set("Content-Encoding", "gzip")
 							body = zipped.Bytes()
 						}
+						endsConnection(w, r)
 						w.WriteHeader(503)
 						_, _ = w.Write(body)
 						_ = http.NewResponseController(w).Flush()
@@ -399,6 +400,7 @@ func stallOnce() http.HandlerFunc {
 		if attempts.Add(1) > 1 {
 			return
 		}
+		endsConnection(w, r)
 		w.WriteHeader(503)
 		_, _ = io.WriteString(w, "a part")
 		_ = http.NewResponseController(w).Flush()

@@ -10,15 +10,14 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// twoPools sends first attempts through one pool of connections, and all others through
-// another one.
-type twoPools struct{ first, others http.RoundTripper }
+// twoPools sends attempts through two pools of connections in turn.
+type twoPools struct{ odd, even http.RoundTripper }
 
 func (p twoPools) RoundTrip(req *http.Request) (*http.Response, error) {
-	if retryhttp.AttemptNumber(req.Context()) > 1 {
-		return p.others.RoundTrip(req)
+	if retryhttp.AttemptNumber(req.Context())%2 == 0 {
+		return p.even.RoundTrip(req)
 	}
-	return p.first.RoundTrip(req)
+	return p.odd.RoundTrip(req)
 }
 
 // Over HTTP/2 a dead connection would be the hedge's as well.

@@ -302,3 +302,35 @@ func ExampleNew_ownBase() {
 	}
 	// Output: attempts: 1
 }
+
+// A replica that hangs may keep its HTTP/2 connection. Another connection may lead to another
+// replica.
+func ExamplePolicy_secondPool() {
+	var hanging atomic.Pointer[string] // the address of the client's first connection
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hanging.CompareAndSwap(nil, &r.RemoteAddr)
+		if r.RemoteAddr == *hanging.Load() {
+			<-r.Context().Done()
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+
+	own := server.Client().Transport.(*http.Transport)
+	client := &http.Client{Transport: retryhttp.New(twoPools{own, own.Clone()}, retryhttp.Policy{
+		AttemptTimeout: 100 * time.Millisecond,
+		Backoff:        retryhttp.Constant(0),
+	})}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, resp.Proto)
+	fmt.Println("attempts:", retryhttp.OutcomeOf(resp).Attempts)
+	// Output:
+	// 200 OK HTTP/2.0
+	// attempts: 2
+}

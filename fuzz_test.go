@@ -305,8 +305,8 @@ func FuzzBudget(f *testing.F) {
 	for _, ratio := range []float64{
 		math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64, -1, 0, 0.1, 1,
 	} {
-		f.Add(ratio, math.MaxInt64, int64(math.MaxInt64), math.Inf(1), ops)
-		f.Add(ratio, math.MinInt64, int64(math.MinInt64), math.NaN(), ops)
+		f.Add(ratio, math.MaxInt, int64(math.MaxInt64), math.Inf(1), ops)
+		f.Add(ratio, math.MinInt, int64(math.MinInt64), math.NaN(), ops)
 		f.Add(ratio, 0, int64(0), 0.0, ops)
 		f.Add(ratio, 1, int64(1), math.SmallestNonzeroFloat64, ops)
 		f.Add(ratio, -1, int64(time.Second), 2.5, ops)

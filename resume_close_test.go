@@ -126,6 +126,7 @@ func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
 		requests := 0
 		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			requests++
+			endsConnection(w, r)
 			w.Header().Set("Etag", `"v1"`)
 			w.Header().Set("Content-Length", "36")
 			w.WriteHeader(http.StatusOK)

@@ -25,6 +25,7 @@ func stalling(n int) http.HandlerFunc {
 		w.Header().Set("Etag", `"v1"`)
 		if first {
 			first = false
+			endsConnection(w, r)
 			w.Header().Set("Content-Length", "36")
 			_, _ = io.WriteString(w, object[:n])
 			_ = http.NewResponseController(w).Flush()

@@ -52,11 +52,13 @@ type Transport struct {
 	drains sync.Pool // of *drain
 }
 
-// New returns a Transport that sends attempts through base. A nil base is a new pool of connections
-// like http.DefaultTransport.
+// New returns a Transport that sends attempts through base. A nil base is like
+// http.DefaultTransport, with connections of its own. It keeps up to 100 idle connections for each
+// host, and sends HTTP/2 pings. It has two pools, and the attempt that follows a
+// [Policy.AttemptTimeout] uses the other pool.
 func New(base http.RoundTripper, p Policy) *Transport {
 	if base == nil {
-		base = pooled.Transport()
+		base = pooled.New()
 	}
 	t := &Transport{base: base, epoch: time.Now()}
 	t.policy = p.resolve(&t.own)
@@ -151,6 +153,7 @@ type call struct {
 	ambiguous bool          // an attempt before the last may have taken effect
 	hedged    bool          // an attempt was sent beside another
 	spare     bool          // the token of the hedge is neither given back nor spent on a retry
+	otherPool bool          // attempts use the second pool of the nil base
 
 	// idempotent is decided before the first attempt. A base may add an idempotency key to the
 	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
@@ -306,7 +309,7 @@ func (c *call) transmit(next *upcoming, got *result) {
 		c.pass = c.policy.Gate.begin(c.req, c.pass)
 	}
 	c.unsent, c.token, c.sent = nil, false, next.number
-	resp, err := roundTrip(c.t.base, req, &c.policy.Policy, next.reading, c.bounds())
+	resp, err := roundTrip(c.base(), req, &c.policy.Policy, next.reading, c.bounds())
 	c.response = resp
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
@@ -322,6 +325,16 @@ func (c *call) transmit(next *upcoming, got *result) {
 	if c.policy.BufferBytes > 0 {
 		got.Body = wholeBody(resp, c.policy.BufferBytes)
 	}
+}
+
+// base returns what the next attempt is sent through. Only a nil base has a second pool.
+func (c *call) base() http.RoundTripper {
+	if c.otherPool {
+		if pools, ok := c.t.base.(*pooled.Pools); ok {
+			return pools.Second
+		}
+	}
+	return c.t.base
 }
 
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
@@ -417,6 +430,9 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 	room := c.room(now)
 	if addSaturating(asked, backoff) > room {
 		return StopDeadline
+	}
+	if _, late := got.Err.(*attemptTimeoutError); late {
+		c.otherPool = !c.otherPool
 	}
 	*next = upcoming{
 		number:   c.sent + 1,

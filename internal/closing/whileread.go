@@ -32,12 +32,17 @@ func WhileRead(body io.ReadCloser) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return t.PkgPath() == "net/http" && slices.Contains(netHTTPBodies[:], t.Name())
+	return slices.Contains(netHTTPBodies[:], typeName{t.PkgPath(), t.Name()})
 }
 
-var netHTTPBodies = [...]string{
-	"bodyEOFSignal", // HTTP/1
-	"gzipReader",
-	"http2transportResponseBody",
-	"http2gzipReader",
+type typeName struct{ pkg, name string }
+
+// The HTTP/2 of net/http has a package of its own from Go 1.27 on.
+var netHTTPBodies = [...]typeName{
+	{"net/http", "bodyEOFSignal"}, // HTTP/1
+	{"net/http", "gzipReader"},
+	{"net/http", "http2transportResponseBody"},
+	{"net/http", "http2gzipReader"},
+	{"net/http/internal/http2", "transportResponseBody"},
+	{"net/http/internal/http2", "gzipReader"},
 }

@@ -60,6 +60,7 @@ var Answers = []*Fault{
 	}},
 	{Name: "503 whose body stalls", Effect: Fails, Answer: func(x *Exchange) {
 		x.Receive()
+		x.stalls()
 		x.Head(unavailable, 100, "busy")
 		x.Hang()
 	}},
@@ -70,6 +71,7 @@ var Answers = []*Fault{
 	}},
 	{Name: "503 whose body trickles and never ends", Effect: Fails, Answer: func(x *Exchange) {
 		x.Receive()
+		x.stalls()
 		x.Head(unavailable, -1, "")
 		x.pour(x, []byte("."), time.Millisecond)
 	}},
@@ -103,11 +105,13 @@ var Answers = []*Fault{
 	}},
 	{Name: "a success whose body stalls", Effect: SpoilHangs, Answer: func(x *Exchange) {
 		x.Receive()
+		x.stalls()
 		x.Head(http.StatusOK, AnswerSize, "received")
 		x.Hang()
 	}},
 	{Name: "a success whose body never ends", Effect: SpoilHangs, Answer: func(x *Exchange) {
 		x.Receive()
+		x.stalls()
 		x.Head(http.StatusOK, -1, "")
 		x.hangs()
 		x.pour(x, []byte("received"), time.Millisecond)

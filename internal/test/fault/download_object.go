@@ -205,6 +205,9 @@ func (o *Object) send(x *Exchange, a *answer, cut bool) {
 	case d.Framing == Delimited && x.r.ProtoMajor == 1:
 		x.w.Header().Set("Transfer-Encoding", "identity")
 	}
+	if cut && d.How == Stall {
+		x.stalls()
+	}
 	x.w.WriteHeader(a.status)
 	if !cut || d.Where == BeforeHeader {
 		_, _ = x.Write(a.body) // and flush, or net/http would add the length

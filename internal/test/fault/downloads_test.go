@@ -36,6 +36,7 @@ func newMemory(major int) *memory {
 	protocols.SetHTTP1(major == 1)
 	protocols.SetUnencryptedHTTP2(major == 2)
 	m := &memory{network: memnet.New(), server: fault.NewServer(fault.NewLedger())}
+	m.server.InBubble = true
 	srv := &http.Server{
 		Handler: m.server, Protocols: protocols, ConnContext: fault.WithConn, ErrorLog: log.New(io.Discard, "", 0),
 	}

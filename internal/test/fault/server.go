@@ -20,6 +20,10 @@ type Server struct {
 	Ledger *Ledger
 	// Patience is how long something hangs at most. 0 is until the end.
 	Patience time.Duration
+	// InBubble ends an HTTP/1 connection with an answer that stalls or trickles. From Go 1.27 on, net/http
+	// drains a body that is closed early, unless its connection ends anyway. The drain waits for
+	// a Read in flight with a mutex, and such a wait stops the clock of a bubble.
+	InBubble bool
 
 	mu      sync.Mutex
 	orders  map[string][]*Fault
@@ -198,6 +202,13 @@ func (x *Exchange) pause(d time.Duration) {
 	case <-time.After(d):
 	case <-x.r.Context().Done():
 	case <-x.server.closing:
+	}
+}
+
+// stalls announces that the answer, whose header comes next, will stall or trickle.
+func (x *Exchange) stalls() {
+	if x.server.InBubble && x.r.ProtoMajor == 1 {
+		x.w.Header().Set("Connection", "close")
 	}
 }
 

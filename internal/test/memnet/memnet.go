@@ -71,17 +71,33 @@ func (addr) String() string  { return "memory" }
 // Serve runs an http.Server with h on a new Network, and returns a Transport
 // that connects to it. stop ends both.
 func Serve(h http.Handler) (n *Network, base *http.Transport, stop func()) {
-	n = New()
-	srv := &http.Server{Handler: h}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(n) // always http.ErrServerClosed
-	}()
-	base = &http.Transport{DialContext: n.Dial}
-	return n, base, func() {
+	n, base = New(), new(http.Transport)
+	return n, base, n.Run(&http.Server{Handler: h}, base)
+}
+
+// Run serves srv on n, to which it connects base. stop ends both.
+func (n *Network) Run(srv *http.Server, base *http.Transport) (stop func()) {
+	base.DialContext = n.Dial
+	var serving sync.WaitGroup
+	srv.ConnState = countConns(&serving)
+	serving.Go(func() { _ = srv.Serve(n) }) // always http.ErrServerClosed
+	return func() {
 		base.CloseIdleConnections()
 		_ = srv.Close()
-		<-served
+		serving.Wait()
+	}
+}
+
+// countConns returns a ConnState that counts a server's connections. From Go 1.27 on, a server
+// keeps a connection for half a second if its handler left a request body unread. A bubble must
+// not end in that time.
+func countConns(open *sync.WaitGroup) func(net.Conn, http.ConnState) {
+	return func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Done()
+		}
 	}
 }

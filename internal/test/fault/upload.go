@@ -123,24 +123,27 @@ func (u *Upload) trailing() (io.ReadCloser, error) {
 	return &trailerBody{streamBody{bytes.NewReader(u.Content), u.newCloser()}, u}, nil
 }
 
-// file is a new one, that goes when it is closed.
+// file is a new one, that goes when it is closed. It is no type of this package's, because only
+// an *os.File is read at offsets.
 func (u *Upload) file() (io.ReadCloser, error) {
 	f, err := os.CreateTemp("", "upload")
 	if err != nil {
 		return nil, err
 	}
-	body := &fileBody{f, u.newCloser()}
+	u.newCloser().file = f
 	_, err = f.Write(u.Content)
-	if _, seekErr := f.Seek(0, io.SeekStart); err != nil || seekErr != nil {
-		return nil, errors.Join(err, seekErr, body.Close())
+	_, seekErr := f.Seek(0, io.SeekStart)
+	if err := errors.Join(err, seekErr, os.Remove(f.Name())); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	u.req.ContentLength = int64(len(u.Content))
-	return body, nil
+	return f, nil
 }
 
 // closer counts how often a body is closed.
 type closer struct {
 	used atomic.Bool // the body was read
+	file *os.File    // the body itself, if that is a file, which shows only whether it is closed
 
 	mu sync.Mutex
 	n  int
@@ -149,6 +152,12 @@ type closer struct {
 func (c *closer) times() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.file != nil {
+		if _, err := c.file.Stat(); errors.Is(err, os.ErrClosed) {
+			return 1
+		}
+		return 0
+	}
 	return c.n
 }
 
@@ -157,15 +166,6 @@ func (c *closer) Close() error {
 	defer c.mu.Unlock()
 	c.n++
 	return nil
-}
-
-type fileBody struct {
-	*os.File
-	closer *closer
-}
-
-func (b *fileBody) Close() error {
-	return errors.Join(b.closer.Close(), b.File.Close(), os.Remove(b.Name()))
 }
 
 type seekBody struct {

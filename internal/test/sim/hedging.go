@@ -83,11 +83,13 @@ func (h Hedging) Run(t *testing.T) HedgingResult {
 // underWay is the key of the number of attempts that a request has under way.
 type underWay struct{}
 
-// serve is the service. An attempt is a hedge if another one of its request is under way.
+// serve is the service. A model's attempt is a hedge if another one of its request is under way.
+// The library's own says that it is one: a hedge that is ended so that a retry can be sent may
+// end a moment after the retry has begun.
 func (r *hedgingRun) serve(req *http.Request) (*http.Response, error) {
 	attempts := req.Context().Value(underWay{}).(*atomic.Int64)
 	latencies := r.first
-	if attempts.Add(1) > 1 {
+	if beside := attempts.Add(1) > 1; beside && r.Model != nil || retryhttp.AttemptHedge(req.Context()) {
 		latencies = r.second
 		r.countHedge()
 	}

@@ -125,7 +125,7 @@ var WireAnswers = []*Fault{
 	wire("half a status line", Fails, "HTTP/1.1 2"),
 	wire("half a header", Fails, "HTTP/1.1 200 OK\r\nContent-Le"),
 	wire("a header line without a colon", Fails, "HTTP/1.1 200 OK\r\nContent-Length 5\r\n\r\nhello"),
-	wire("a Content-Length below zero", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: -5\r\n\r\nhello"),
+	wire("a Content-Length below zero", Fatal, "HTTP/1.1 503 Busy\r\nContent-Length: -5\r\n\r\nhello"),
 	wire("two Content-Lengths", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nhello"),
 	wire("a 503 shorter than its Content-Length", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nbusy"),
 	wire("a 503 longer than its Content-Length", Fails, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy and more"),

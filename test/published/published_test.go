@@ -120,3 +120,10 @@ func TestStrangersUseEachModule(t *testing.T) {
 		use(t, r, r.later.Version, r.module(name), r.later)
 	}
 }
+
+// The root's module has neither the nested modules nor the history of its repository.
+func TestPublishedRootPassesItsOwnTests(t *testing.T) {
+	r := newRelease(t)
+	s := newStranger(t, r, r.module(""))
+	s.run(t, "test", root)
+}

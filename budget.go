@@ -18,7 +18,7 @@ import (
 // called from many goroutines at once.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of one retry of req, or reports false; never blocks
-	Refund(req *http.Request)        // gives back a Withdraw: the retry was never sent, a hedged request succeeded, or a resumption brought 1 MiB
+	Refund(req *http.Request)        // gives back a Withdraw: the retry was never sent, a hedged request got a Final response, or a resumption brought 1 MiB
 	Deposit(req *http.Request)       // credits a RoundTrip that ended in a response classified Final
 }
 

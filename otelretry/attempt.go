@@ -112,10 +112,8 @@ func (a *attempt) fail(err error) {
 
 // timeLimit returns the error of the Transport's time limit if that limit ended the attempt,
 // or nil. A caller's deadline ends the attempt with another error.
-func (a *attempt) timeLimit() error { return timeLimit(a.Context) }
-
-func timeLimit(attempt context.Context) error {
-	if cause := context.Cause(attempt); attempt.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
+func (a *attempt) timeLimit() error {
+	if cause := context.Cause(a); a.Err() == context.Canceled && errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
@@ -141,6 +139,9 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.metrics.recordResumption(&op.request)
 	}
 	resp, err := b.next.RoundTrip(&made.request)
+	if err != nil {
+		made.noteTimeLimit()
+	}
 	if made.err != nil {
 		return resp, made.err
 	}
@@ -170,6 +171,7 @@ type body struct {
 // or the Read gets there first.
 func (b *body) Close() error {
 	if stall := b.attempt.timeLimit(); stall != nil {
+		b.attempt.noteTimeLimit()
 		b.attempt.fail(stall)
 	}
 	b.attempt.over()
@@ -252,6 +254,7 @@ func (b *spanBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		b.attempt.over() // otelhttp ends the span
 	case err != nil:
+		b.attempt.noteTimeLimit()
 		b.attempt.fail(cmp.Or(b.attempt.timeLimit(), err)) // over HTTP/2, err would be "context canceled"
 	}
 	return n, err

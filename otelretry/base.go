@@ -40,8 +40,15 @@ func (op *operation) choosePool(a *attempt) {
 	if a.hedge {
 		return
 	}
-	if op.previous != nil && !op.returned && timeLimit(op.previous) != nil {
+	if op.late.Swap(false) && !op.returned {
 		op.otherPool.Store(!op.otherPool.Load())
 	}
-	op.previous = a.Context // not a, which keeps its response
+}
+
+// noteTimeLimit records for the next attempt that a time limit has ended a. The operation cannot
+// look later, because it must not keep a's context, which keeps the response.
+func (a *attempt) noteTimeLimit() {
+	if !a.hedge && a.timeLimit() != nil {
+		a.op.late.Store(true)
+	}
 }

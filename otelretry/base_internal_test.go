@@ -51,19 +51,21 @@ func TestTheAttemptAfterATimeoutUsesTheOtherPool(t *testing.T) {
 		silent = ""
 		busy   = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
 		ok     = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+		half   = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha"
 	)
 	for name, tt := range map[string]struct {
 		first, second string
 		status        int // 0: an error
 	}{
 		"the first pool hangs":       {silent, ok, 200},
+		"a body hangs":               {half, ok, 200},
 		"both hang":                  {silent, silent, 0},
 		"another failure stays":      {busy, ok, 503},
 		"a failure after the switch": {silent, busy, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := New(nil, retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)})
+				rt := New(nil, retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0), BufferBytes: 10})
 				rt.base.(*pools).first.DialContext = dial(tt.first)
 				rt.base.(*pools).second.DialContext = dial(tt.second)
 				defer rt.CloseIdleConnections()

@@ -13,7 +13,7 @@ import (
 // operation is the state that the attempts of one request share with each other, and with the
 // attempts of the requests that redirected to it. It is the context of these attempts, and the
 // request that has this context. Only the goroutine of RoundTrip writes to it; after
-// RoundTrip, a Read that resumes the response's body does. Four fields are atomic, and some
+// RoundTrip, a Read that resumes the response's body does. Five fields are atomic, and some
 // are behind a mutex. A hedge may still run beside these goroutines, and code that has the
 // operation's context may make requests meanwhile.
 type operation struct {
@@ -31,8 +31,8 @@ type operation struct {
 	returned bool // RoundTrip has returned; other attempts resume the response's body
 	resumed  bool // an attempt that the gauges do not show yet has resumed the body
 
-	previous  context.Context // of the newest attempt that is not a hedge
-	otherPool atomic.Bool     // attempts use the second pool of a nil base
+	late      atomic.Bool // a time limit has ended the newest attempt that is not a hedge
+	otherPool atomic.Bool // attempts use the second pool of a nil base
 
 	spans spans
 }

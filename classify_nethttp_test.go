@@ -369,8 +369,10 @@ func TestAlertAboutAFlippedBitIsRetried(t *testing.T) {
 func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for name, cancel := range map[string]func(base *http.Transport, sent *http.Request, channel chan struct{}){
-			"CancelRequest": func(base *http.Transport, sent *http.Request, _ chan struct{}) { base.CancelRequest(sent) },
-			"Cancel":        func(_ *http.Transport, _ *http.Request, channel chan struct{}) { close(channel) },
+			"CancelRequest": func(base *http.Transport, sent *http.Request, _ chan struct{}) {
+				base.CancelRequest(sent) //lint:ignore SA1019 some still use it
+			},
+			"Cancel": func(_ *http.Transport, _ *http.Request, channel chan struct{}) { close(channel) },
 		} {
 			for _, connected := range []bool{true, false} {
 				if http2 && name == "CancelRequest" && connected {
@@ -393,7 +395,7 @@ func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
 						channel := make(chan struct{})
 						sent := req.WithContext(req.Context())
 						if name == "Cancel" {
-							sent.Cancel = channel
+							sent.Cancel = channel //lint:ignore SA1019 some still use it
 						}
 						go func() { <-arrived; cancel(base, sent, channel) }()
 						return base.RoundTrip(sent)

@@ -126,7 +126,6 @@ type trialRun struct {
 
 	mu     sync.Mutex
 	elders int
-	log    []string
 }
 
 func (r *trialRun) RoundTrip(req *http.Request) (*http.Response, error) {

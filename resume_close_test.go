@@ -59,6 +59,9 @@ func TestCloseEndsAResumptionThatIsUnderWay(t *testing.T) {
 	})
 }
 
+// anyKey is the key of a value in a context.
+type anyKey struct{}
+
 // net/http lets a caller use its request again once the body is closed. A base, such as one that
 // logs, may still look at the request of a resumption.
 func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
@@ -94,7 +97,7 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 					req.URL.Path, req.Method = "/other", "POST"
 					req.Header.Set("Authorization", "second")
 					req.Header.Set("Trace", "second")
-					*req = *req.WithContext(context.WithValue(t.Context(), "a", "b")) //nolint:revive,staticcheck // any key
+					*req = *req.WithContext(context.WithValue(t.Context(), anyKey{}, "b"))
 				})
 				_, err = io.ReadAll(resp.Body)
 				assert.Equal(t, http.ErrBodyReadAfterClose, err)

@@ -23,7 +23,7 @@ func (c Case) Limited(ctx context.Context) (context.Context, context.CancelFunc,
 	case c.Fault.Effect == Hangs:
 		limit = Patience
 	case c.Fault.Effect == SpoilHangs && c.Limit == Deadline:
-		limit = 5 * Patience // for the response header must come before it
+		limit = 15 * Patience // for the response header must come before it, on a busy machine too
 	}
 	if c.Limit == Deadline {
 		ctx, cancel := context.WithTimeout(ctx, limit)

@@ -1,6 +1,8 @@
 package retryhttp_test
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"testing"
@@ -95,6 +97,19 @@ func TestPanicOfALoserIsDropped(t *testing.T) {
 	}
 }
 
+// The call has given the token back by then.
+func TestPanicOfALosersLoggerGivesNoTokenBackTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Logger = slog.New(panickingHandler{slog.DiscardHandler})
+		f := newTrack(lap{after: 60 * ms, code: 200}).runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		b := p.Budget.(*countingBudget)
+		assert.Equal(t, 1, b.withdrawn)
+		assert.Equal(t, 1, b.refunded)
+	})
+}
+
 // A first attempt that panics ends the hedge.
 func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -123,6 +138,16 @@ func TestGoexitOfAHedgeEndsTheCaller(t *testing.T) {
 			})
 		})
 	}
+}
+
+// panickingHandler panics after 100 ms.
+type panickingHandler struct{ slog.Handler }
+
+func (panickingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panickingHandler) Handle(context.Context, slog.Record) error {
+	time.Sleep(100 * ms)
+	panic("boom")
 }
 
 type panickingBudget struct{ retryhttp.Unlimited }

@@ -95,7 +95,8 @@ func (r *race) begin() bool {
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
 	r.turn = make(chan struct{}, 1)
 	r.waiting, r.wake = context.WithCancel(r.req.Context())
-	r.sent, r.paid, r.next.begins = true, false, r.t.now()
+	r.sent, r.next.begins = true, r.t.now()
+	r.paid, r.token = false, false // the call has the token now: see call.spare
 	return true
 }
 

@@ -71,8 +71,8 @@ func (c *call) meetHedge(got *result, next *upcoming) Stop {
 // response. The response may ask for a longer wait, or end the retries. A Final error, which the
 // hedge alone has met, does neither.
 func (c *call) takeFailure(r *race, got *result, next *upcoming) Stop {
-	r.next.reading.cut()
 	if r.got.class == Final {
+		r.next.reading.cut()
 		closeResponse(r.got.answer())
 		return ""
 	}
@@ -84,6 +84,7 @@ func (c *call) takeFailure(r *race, got *result, next *upcoming) Stop {
 		stop = c.prolong(got, next)
 	}
 	if stop == "" {
+		r.next.reading.cut() // not earlier: see pause
 		r.discard(r.second, c, got)
 	}
 	return stop

@@ -244,6 +244,31 @@ func TestBodyOfARetryThatCannotBeOpenedAfterAHedge(t *testing.T) {
 	})
 }
 
+// A server may answer while it still reads the request.
+func TestUploadOfAHedgeGoesOnWhenItsFailureIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := get(t, t.Context())
+		req.Method, req.Body = "QUERY", fileWith(t, "content")
+		sent := make(chan string)
+		r := newTrack(failedAt60, lap{after: 100 * ms, code: 429, asks: "3600", do: func(req *http.Request) {
+			body := req.Body
+			req.Body = nil // the track closes it
+			go func() {
+				time.Sleep(200 * ms)
+				content, err := io.ReadAll(body)
+				assert.NoError(t, err)
+				assert.NoError(t, body.Close())
+				sent <- string(content)
+			}()
+		}})
+		f := r.begin(t, hedging(), req)
+		assert.Equal(t, 429, f.status)
+		assert.Equal(t, retryhttp.StopRetryAfter, f.out.Stop)
+		assert.Equal(t, "content", <-sent)
+		f.read(t)
+	})
+}
+
 // While the hedge is under way, nothing is added to Held, and a hedge that wins ends the hold.
 func TestRetryIsHeldBesideAHedge(t *testing.T) {
 	for name, c := range map[string]struct {

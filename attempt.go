@@ -93,7 +93,7 @@ func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body readin
 		return nil, failure(resp, err)
 	}
 	if p.BufferBytes > 0 {
-		_, err = buffer(req, resp, p.BufferBytes)
+		resp, _, err = buffer(req, resp, p.BufferBytes)
 	}
 	return resp, err
 }

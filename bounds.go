@@ -115,7 +115,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 		b.body.wrap(resp, p.StallTimeout)
 		b.buffering.Store(p.BufferBytes > 0) // before unwanted is read: see race.lose
 		if p.BufferBytes > 0 && !b.unwanted.Load() {
-			read, err = buffer(req, resp, p.BufferBytes)
+			resp, read, err = buffer(req, resp, p.BufferBytes)
 		}
 	}
 	returned = true

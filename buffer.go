@@ -19,13 +19,13 @@ const (
 	grownDeclared = 64 << 20
 )
 
-// buffer reads resp's body if it may be buffered, and returns the body that resp has afterward.
-// The new body begins with the bytes that were read. The error is not nil if the body broke off
-// before its end and before limit.
-func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, error) {
+// buffer reads resp's body if it may be buffered, and returns the response that counts afterward,
+// with its new body. The new body begins with the bytes that were read. The error is not nil if
+// the body broke off before its end and before limit.
+func buffer(req *http.Request, resp *http.Response, limit int64) (*http.Response, *buffered, error) {
 	limit = min(limit, math.MaxInt-1)
 	if resp.Body == nil || resp.ContentLength > limit || !mayBuffer(req, resp) {
-		return nil, nil
+		return resp, nil, nil
 	}
 	b := &buffered{rest: resp.Body}
 	filled := false
@@ -36,14 +36,14 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 	}()
 	declared := declaredLength(resp)
 	if classifyStatus(resp.StatusCode) == Retryable {
-		b.fillForAMoment(declared, limit)
+		resp = b.fillForAMoment(resp, declared, limit)
 	} else {
 		b.fill(declared, limit, nil)
 	}
 	filled = true
 	resp.Body = b
 	if b.err == nil {
-		return b, nil // the caller reads the rest from the server
+		return resp, b, nil // the caller reads the rest from the server
 	}
 	switch came := int64(len(b.data)); {
 	case came == declared && came > 0 && isConnectionsEnd(b.rest, b.err):
@@ -53,14 +53,14 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*buffered, err
 	}
 	if b.err != io.EOF {
 		b.breakOff(b.err)
-		return b, b.err
+		return resp, b, b.err
 	}
 	b.whole = int64(len(b.data)) <= limit
 	if closing.WhileRead(b.rest) && (!hasBody(req) || sentAtOnce(req)) {
 		_ = b.rest.Close() // Close waits for an upload, and ends it over HTTP/2, but no upload is left
 		b.rest = nil
 	}
-	return b, nil
+	return resp, b, nil
 }
 
 // declaredLength returns the length that resp's body should have, or -1 if it is unknown.

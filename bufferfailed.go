@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"io"
 	"net/http"
 	"runtime"
 	"sync"
@@ -26,13 +27,16 @@ type failedFill struct {
 }
 
 // fillForAMoment is fill for a failed response. After maxDrainTime, the rest of the body begins
-// with what the Read that is under way brings.
-func (b *buffered) fillForAMoment(declared, limit int64) {
+// with what the Read that is under way brings. This Read may set the Trailer of resp, so the
+// response that is returned is a copy then.
+func (b *buffered) fillForAMoment(resp *http.Response, declared, limit int64) *http.Response {
 	if isInMemory(b.rest) {
 		b.fill(declared, limit, nil)
-		return
+		return resp
 	}
 	f := &failedFill{buffered: buffered{rest: b.rest}, over: make(chan struct{})}
+	own := *resp
+	own.Trailer = resp.Trailer.Clone()
 	go f.run(declared, limit)
 	timer := time.NewTimer(maxDrainTime)
 	defer timer.Stop()
@@ -40,8 +44,10 @@ func (b *buffered) fillForAMoment(declared, limit int64) {
 	case <-f.over:
 		f.surface()
 		b.data, b.err = f.data, f.err
+		return resp
 	case <-timer.C:
-		b.data, b.rest = f.leave()
+		b.data, b.rest = f.leave(resp, &own)
+		return &own
 	}
 }
 
@@ -65,12 +71,12 @@ func (f *failedFill) goOn() bool {
 	return !f.left
 }
 
-// leave returns what has come, and the rest of the body.
-func (f *failedFill) leave() ([]byte, *unfinished) {
+// leave returns what has come, and the rest of the body of resp, which becomes the body of own.
+func (f *failedFill) leave(resp, own *http.Response) ([]byte, *unfinished) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left = true
-	u := &unfinished{fill: f, taken: len(f.came), closed: make(chan struct{})}
+	u := &unfinished{fill: f, resp: resp, own: own, taken: len(f.came), closed: make(chan struct{})}
 	if attempt, ok := attemptOf(f.rest); ok {
 		u.stall = attempt.stall
 	}
@@ -112,14 +118,24 @@ func (f *failedFill) surface() {
 // unfinished is the rest of a body whose next bytes a failedFill may still be reading.
 type unfinished struct {
 	fill  *failedFill
-	taken int         // the buffer has so many of the fill's bytes
-	stall *stallWatch // of the Read that is under way; nil if there is none
+	resp  *http.Response // the base's response, whose Trailer a Read may set
+	own   *http.Response // the copy that the caller has
+	taken int            // the buffer has so many of the fill's bytes
+	stall *stallWatch    // of the Read that is under way; nil if there is none
 
 	closing sync.Once
 	closed  chan struct{}
 }
 
 func (u *unfinished) Read(p []byte) (int, error) {
+	n, err := u.read(p)
+	if err == io.EOF {
+		u.own.Trailer = u.resp.Trailer
+	}
+	return n, err
+}
+
+func (u *unfinished) read(p []byte) (int, error) {
 	f := u.fill
 	switch {
 	case !u.await():

@@ -32,6 +32,7 @@ func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
 							_, _ = io.WriteString(w, object)
 							return
 						}
+						endsConnection(w, r)
 						w.WriteHeader(code)
 						_, _ = io.WriteString(w, "a part")
 						_ = http.NewResponseController(w).Flush()
@@ -60,6 +61,62 @@ func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// The moment is over when the retry's wait begins, and a shorter wait has no second one.
+func TestFailedResponseThatStallsIsWaitedForOnce(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			requests := 0
+			_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+				if requests++; requests > 1 {
+					_, _ = io.WriteString(w, object)
+					return
+				}
+				endsConnection(w, r)
+				w.WriteHeader(503)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}, http2)
+			defer stop()
+			p := buffers
+			p.Backoff = retryhttp.Constant(10 * time.Millisecond)
+			began := time.Now()
+			got, err := download(t, base, p)
+			require.NoError(t, err)
+			assert.Equal(t, object, got)
+			assert.Equal(t, 260*time.Millisecond, time.Since(began))
+		})
+	}
+}
+
+// A Read sets the Trailer, and the caller may look at the Trailer while it does not read.
+func TestTrailerOfAFailedResponseComesWithTheEndThatTheCallerReads(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, base, stop := serve(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "A")
+				w.WriteHeader(503)
+				_, _ = io.WriteString(w, object)
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Second)
+				w.Header().Set("A", "announced")
+				w.Header().Set(http.TrailerPrefix+"B", "not announced")
+			}, http2)
+			defer stop()
+			p := buffers
+			p.MaxAttempts = 1
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			assert.Equal(t, http.Header{"A": nil}, resp.Trailer)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, object, string(got))
+			assert.Equal(t, http.Header{"A": {"announced"}, "B": {"not announced"}}, resp.Trailer)
+			require.NoError(t, resp.Body.Close())
+		})
 	}
 }
 

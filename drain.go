@@ -56,8 +56,13 @@ func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil
 	}
-	if b, ok := bufferedBody(resp); ok && b.rest == nil {
-		return nil // already read and closed
+	if b, ok := bufferedBody(resp); ok {
+		if b.rest == nil {
+			return nil // already read and closed
+		}
+		if _, late := b.rest.(*unfinished); late {
+			read = false // it was read for maxDrainTime within the attempt
+		}
 	}
 	d, _ := pool.Get().(*drain)
 	if d == nil {

@@ -119,6 +119,7 @@ type (
 		limit   int64
 		source  *Source
 		body    *chunked
+		start   int // where body stood when it was handed over
 		closes  *closer
 
 		leases     []*modelLease
@@ -291,7 +292,7 @@ func (m *model) read(r *modelReader, size int) bool {
 		require.NoError(m.t, err)
 	case m.isStream() && !m.ended: // the body itself was read
 		before := m.taken
-		m.taken, m.ended = int64(m.body.at), m.body.met
+		m.taken, m.ended = int64(m.body.at-m.start), m.body.met
 		if m.taken > max(m.limit, before, 0) && !m.spent {
 			m.outgrow(r)
 		}
@@ -406,7 +407,9 @@ func FuzzReplay(f *testing.F) {
 		if fails && kind != kindSection {
 			c.end, m.end = errFuzz, errFuzz
 		}
-		m.source = newSource(fuzzBody(int(kind), content, from, c, m.closes), limit)
+		body := fuzzBody(int(kind), content, from, c, m.closes)
+		m.start = c.at
+		m.source = newSource(body, limit)
 		m.newLease(nil)
 		for len(schedule) >= 2 {
 			do, which, amount := schedule[0]%steps, int(schedule[0]/steps), int(schedule[1])

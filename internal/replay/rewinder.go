@@ -27,6 +27,7 @@ type rewinder struct {
 	moved    bool   // the first reading is over
 	first    mark   // how far the first reading came
 	end      int64  // where the body ends; unknown until it is met, or the body is moved
+	sought   bool   // only Seek has shown the end, in the middle of the first reading
 	changed  bool   // the body was not what the first reading has shown
 	stopped  *Lease // the attempt that is about to be cut for a retry
 }
@@ -139,6 +140,10 @@ func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 	}
 	w.position = position + int64(n)
 	if n > 0 && at.offset == w.end {
+		if w.sought {
+			w.changed = true
+			return 0, &ReadError{errLimited} // Seek may know only what was read before
+		}
 		return 0, io.EOF // the body has grown
 	}
 	at.pass(p[:n])
@@ -249,12 +254,14 @@ func (w *rewinder) unmoved(stood int64) int64 {
 
 // settle ends the first reading, and decides where the body ends. This is where the length was
 // announced, where the first reading met the end, or where Seek finds it. If Seek finds the end
-// elsewhere, Read leaves out a part of what Seek moves in.
+// elsewhere, Read leaves out a part of what Seek moves in. If more bytes follow the end that Seek
+// finds only now, Seek knows only a part of the body.
 func (w *rewinder) settle() error {
 	end := w.end
 	if length := w.source.Length; length > 0 {
 		end = length
 	}
+	late := w.size == unknown
 	switch err := w.measure(); {
 	case err != nil && end == unknown:
 		return err
@@ -262,6 +269,7 @@ func (w *rewinder) settle() error {
 	case w.size < w.first.offset || end != unknown && end != w.size:
 		return errLimited
 	default:
+		w.sought = late && end == unknown
 		end = w.size
 	}
 	w.end, w.moved = end, true

@@ -222,3 +222,49 @@ func TestSeekerThatFailsWithBytesIsRewoundFromWhereItStands(t *testing.T) {
 	h.read = nil
 	assert.Equal(t, text, readAll(t, open(t, lease(t, s, nil))))
 }
+
+// cachingSeeker can seek within the bytes that were read, and takes them for the whole.
+type cachingSeeker struct {
+	rest  io.Reader
+	cache []byte
+	at    int
+}
+
+func (c *cachingSeeker) Read(p []byte) (int, error) {
+	if c.at < len(c.cache) {
+		n := copy(p, c.cache[c.at:])
+		c.at += n
+		return n, nil
+	}
+	n, err := c.rest.Read(p)
+	c.cache = append(c.cache, p[:n]...)
+	c.at += n
+	return n, err
+}
+
+func (c *cachingSeeker) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += int64(c.at)
+	case io.SeekEnd:
+		offset += int64(len(c.cache))
+	}
+	c.at = int(offset)
+	return offset, nil
+}
+
+// The end that Seek finds in the middle of the first reading may be no end. The body is not cut
+// there.
+func TestSeekerThatSeeksInWhatWasReadIsNotCutShort(t *testing.T) {
+	for came := range len(text) + 1 {
+		s := New(seekBody{&cachingSeeker{rest: strings.NewReader(text)}, new(closer)}, 0)
+		l := lease(t, s, nil)
+		read(t, open(t, l), came)
+		got, err := io.ReadAll(open(t, lease(t, s, l)))
+		if err == nil {
+			assert.Equal(t, text, string(got), came)
+		} else {
+			assert.Equal(t, &ReadError{errLimited}, err, came)
+		}
+	}
+}

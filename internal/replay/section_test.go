@@ -82,6 +82,20 @@ func TestFileCutShortMeanwhileIsNotTheEndOfTheBody(t *testing.T) {
 	}
 }
 
+// An early end is believed while nobody came further, and no longer.
+func TestFileCutShortBelowAnotherReaderIsNotTheEndOfTheBody(t *testing.T) {
+	f := fileOf(t, text)
+	s := New(f, 1000)
+	elder := lease(t, s, nil)
+	slow := open(t, elder)
+	read(t, slow, 3)
+	beside, err := s.Beside(t.Context(), elder, nil)
+	require.NoError(t, err)
+	read(t, open(t, beside), 9)
+	require.NoError(t, f.Truncate(3))
+	failsWith(t, slow, &ReadError{io.ErrUnexpectedEOF})
+}
+
 func TestFileThatGrewGivesWhatItHad(t *testing.T) {
 	f := fileOf(t, text)
 	s := New(f, 1000)

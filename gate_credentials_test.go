@@ -422,6 +422,23 @@ func TestGateOfCredentialsAfterTheClockWentBack(t *testing.T) {
 	})
 }
 
+func TestGateMakesRoomForClosuresAfterTheClockWentBack(t *testing.T) {
+	gate := new(retryhttp.Gate)
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		for i := range 1025 {
+			g.header = bearer(strconv.Itoa(i))
+			g.at(time.Hour, "/429?Retry-After=2", once)
+		}
+	})
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		g.header = bearer("new")
+		g.at(0, "/429?Retry-After=2", once)
+		g.wait(0)
+		_, closed := g.gate.Status(as(bearer("new")))
+		assert.Equal(t, 2*time.Second, closed)
+	})
+}
+
 func TestHedgeIsNotSentWhileItsCredentialsAreLimited(t *testing.T) {
 	for tenant, hedged := range map[string]bool{"a": false, "b": true} {
 		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {

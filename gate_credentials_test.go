@@ -163,6 +163,20 @@ func TestGateKeepsWhatIsQueuedWhileItsCredentialsAreLimited(t *testing.T) {
 	}
 }
 
+// Retries that ignore closures keep their turns. They must not hand them on.
+func TestGateReleasesWhatIgnoresThatItsCredentialsAreLimited(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		ignoring := func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 }
+		g.down()
+		first, second := g.at(80*ms, "/503,200", ignoring), g.at(81*ms, "/503,200", ignoring)
+		g.at(295*ms, "/429?Retry-After=2", once) // which postpones the next probe
+		g.every(300*ms, 10*ms, 8, "/200")
+		g.ended.Wait()
+		assert.Equal(t, inMillis(80, 330), first.sent)
+		assert.Equal(t, inMillis(81, 360), second.sent, "the success of the first counts")
+	})
+}
+
 // A context that ends without an error must not make the Gate look again and again.
 func TestGateOfLimitedCredentialsAndAContextThatEndsWithoutAnError(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
@@ -405,6 +419,23 @@ func TestGateOfCredentialsAfterTheClockWentBack(t *testing.T) {
 		assert.Equal(t, inMillis(10, 210), v.sent)
 		assert.GreaterOrEqual(t, same.sent[0], 2*time.Second)
 		assert.LessOrEqual(t, same.sent[0], 3*time.Second)
+	})
+}
+
+func TestGateMakesRoomForClosuresAfterTheClockWentBack(t *testing.T) {
+	gate := new(retryhttp.Gate)
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		for i := range 1025 {
+			g.header = bearer(strconv.Itoa(i))
+			g.at(time.Hour, "/429?Retry-After=2", once)
+		}
+	})
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		g.header = bearer("new")
+		g.at(0, "/429?Retry-After=2", once)
+		g.wait(0)
+		_, closed := g.gate.Status(as(bearer("new")))
+		assert.Equal(t, 2*time.Second, closed)
 	})
 }
 

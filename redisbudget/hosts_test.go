@@ -317,3 +317,18 @@ func TestCloseReportsForManyHosts(t *testing.T) {
 		}
 	})
 }
+
+// A Client is closed after the Bucket. Calls that wait for others are not sent after that.
+func TestCallsThatWaitAreNotSentAfterClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, reqs := &redisbudget.Bucket{Client: e.client(t)}, hosts(t, 30)
+		depositEach(b, reqs)
+		time.Sleep(rest)
+		e.delay.Store(int64(2 * time.Second)) // less than the client's patience
+		depositEach(b, reqs)
+		require.ErrorIs(t, b.Close(), context.DeadlineExceeded)
+		calls := e.record()
+		time.Sleep(time.Hour)
+		assert.Empty(t, calls())
+	})
+}

@@ -100,7 +100,10 @@ func serverOf(ctx context.Context, client redis.UniversalClient, key string) (se
 	return server
 }
 
-var errNoReturn = errors.New("the client did not return")
+var (
+	errNoReturn = errors.New("the client did not return")
+	errClosed   = errors.New("Close did not wait for it")
+)
 
 func (b *Bucket) sendBatch(server *redis.Client, batch []*call) {
 	for _, c := range batch {
@@ -116,6 +119,12 @@ func (b *Bucket) sendBatch(server *redis.Client, batch []*call) {
 		}
 		b.endBatch(server, batch)
 	}()
+	if b.over.Load() {
+		for _, c := range batch {
+			c.err = errClosed
+		}
+		return
+	}
 	b.settings.send(b.Client, batch)
 }
 

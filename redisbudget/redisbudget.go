@@ -61,9 +61,10 @@
 //
 // Count the calls of OnError. After a failed call, the process decides alone until the next
 // answer. An error that matches [ErrSlow] is no failure: the process decided alone for a part of
-// the call. If there are many, use a nearer Redis, a larger PoolSize or a longer Interval. Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key}
-// tokens shows the balance. The balance is negative after the fleet has spent more than it
-// had. go-redis logs failed dials itself, see redis.SetLogger.
+// the call. If there are many, use a nearer Redis, a larger PoolSize or a longer Interval.
+// Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key} tokens
+// shows the balance. The balance is negative after the fleet has spent more than it had.
+// go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
 
 import (
@@ -123,6 +124,7 @@ type Bucket struct {
 	closed bool       // guarded by mu
 
 	lanes lanes
+	over  atomic.Bool // Close has returned, and calls that wait in a lane are not sent
 	hook  hook
 }
 
@@ -178,6 +180,7 @@ func (b *Bucket) Close() error {
 	if !b.markClosed() {
 		return nil
 	}
+	defer b.over.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	ended := make(chan error)

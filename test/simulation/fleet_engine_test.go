@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,11 +32,12 @@ type fleetCalls struct {
 	processes []*processCalls
 }
 
-// processCalls are when a process has called.
+// processCalls are when a process has called, and when it was granted retries.
 type processCalls struct {
-	fleet *fleetCalls
-	mu    sync.Mutex
-	at    []time.Time
+	fleet   *fleetCalls
+	mu      sync.Mutex
+	at      []time.Time
+	granted []time.Time
 }
 
 func (p *processCalls) add() {
@@ -45,18 +48,49 @@ func (p *processCalls) add() {
 	p.at = append(p.at, now)
 }
 
-// most is how many calls there were in any time of a length.
-func (p *processCalls) most(within time.Duration) int {
+func (p *processCalls) grant() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	most, first := 0, 0
-	for i, at := range p.at {
-		for at.Sub(p.at[first]) >= within {
-			first++
+	p.granted = append(p.granted, time.Now())
+}
+
+// mostUngranted is how many more calls than granted retries there were in any time of a length.
+func (p *processCalls) mostUngranted(within time.Duration) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most := 0
+	for i, from := range p.at {
+		granted := slices.IndexFunc(p.granted, func(at time.Time) bool { return !at.Before(from) })
+		for calls, to := range p.at[i:] {
+			if to.Sub(from) >= within {
+				break
+			}
+			ungranted := calls + 1
+			if granted >= 0 {
+				for _, at := range p.granted[granted:] {
+					if !at.After(to) {
+						ungranted--
+					}
+				}
+			}
+			most = max(most, ungranted)
 		}
-		most = max(most, i-first+1)
 	}
 	return most
+}
+
+// granting is a Bucket whose granted retries are counted.
+type granting struct {
+	*redisbudget.Bucket
+	process *processCalls
+}
+
+func (g granting) Withdraw(req *http.Request) bool {
+	granted := g.Bucket.Withdraw(req)
+	if granted {
+		g.process.grant()
+	}
+	return granted
 }
 
 // fleet returns the Policy of a run's processes. They have a client and a Bucket each, and a
@@ -81,7 +115,7 @@ func (s *sharing) fleet(t *testing.T) func() retryhttp.Policy {
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		t.Cleanup(func() { _ = client.Close() })
-		return retryhttp.Policy{Budget: &redisbudget.Bucket{Client: client}}
+		return retryhttp.Policy{Budget: granting{&redisbudget.Bucket{Client: client}, process}}
 	}
 }
 

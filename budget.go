@@ -14,11 +14,12 @@ import (
 )
 
 // Budget bounds retries across requests. A Transport withdraws after all other checks, before each
-// retry's wait and before each hedge. It refunds at most once for each Withdraw. The methods are
-// called from many goroutines at once.
+// retry's wait and before each hedge. It refunds at most once for each Withdraw: if the retry was
+// never sent, if a hedged request got a Final response, or if a resumption brought 1 MiB. The
+// methods are called from many goroutines at once.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of one retry of req, or reports false; never blocks
-	Refund(req *http.Request)        // gives back a Withdraw: the retry was never sent, a hedged request got a Final response, or a resumption brought 1 MiB
+	Refund(req *http.Request)        // gives back a Withdraw
 	Deposit(req *http.Request)       // credits a RoundTrip that ended in a response classified Final
 }
 

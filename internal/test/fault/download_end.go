@@ -99,10 +99,11 @@ func (d Download) breaks(major int) bool {
 }
 
 // maySeemWhole reports whether the Download may end without an error and without all of its
-// bytes, whatever happens to its connections.
+// bytes, whatever happens to its connections. A body that is longer than the buffer may also be
+// cut where it is no longer measured.
 func (d Download) maySeemWhole(major int) bool {
 	switch {
-	case d.measured():
+	case d.measured() && (d.Policy != Both || d.resumable()):
 		return false
 	case major == 1:
 		return d.Framing == Delimited

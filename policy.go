@@ -15,7 +15,8 @@ type Policy struct {
 	MaxElapsed  time.Duration // first attempt's start to last attempt's start, or from a break with Resume. 0 or less: none
 
 	// AttemptTimeout bounds each attempt, from its start to the response header or the end of a
-	// buffered body. Its error is Retryable and matches [context.DeadlineExceeded]. 0 or less: none.
+	// buffered body. Until then, the attempt's context has its end as the deadline. Its error is
+	// Retryable and matches [context.DeadlineExceeded]. 0 or less: none.
 	AttemptTimeout time.Duration
 
 	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
@@ -32,14 +33,15 @@ type Policy struct {
 
 	// BufferBytes reads response bodies of up to this many bytes within the attempt, except streams.
 	// A body that breaks off is retried. After the last attempt, its Read returns the error. Classify
-	// may look at [Attempt.Body]. A failure is read for 250 ms. A watch sent as
+	// may look at [Attempt.Body]. A 408, 429 or 5xx is read for 250 ms at most. A watch sent as
 	// application/json is held back. 0 or less: none.
 	BufferBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
 	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. The response must
 	// have a Content-Length, and a strong ETag, or no ETag and an old Last-Modified. Bodies are wrapped.
-	// Requests are sent after RoundTrip has returned. Sign them below the Transport.
+	// Requests are sent after RoundTrip has returned. Sign them below the Transport. See also
+	// [ErrChanged] and [ErrNotResumable].
 	Resume bool
 
 	StallTimeout time.Duration // the longest that a Read of a response body may get nothing, before it is a timeout. 0 or less: no bound

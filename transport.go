@@ -10,17 +10,18 @@
 //
 // # What is retried
 //
-// Responses with status 408, 429 or 5xx are retried, and so are errors that may not occur again.
-// See [Classify]. The request must be idempotent, by its method or by an Idempotency-Key
-// header. See [Idempotent]. A [TokenBucket] bounds retries to a tenth of the successes and a few.
-// A [Gate] holds them back while a host is down.
+// Responses with status 408, 429 or 5xx are retried, and so are errors that look transient. See
+// [Classify]. The request must be idempotent, by its method or by an Idempotency-Key header. See
+// [Idempotent]. A [TokenBucket] limits retries to a tenth of recent successes, plus a small
+// reserve. A [Gate] holds them back while a host is down.
 //
 // # Bodies
 //
-// Every attempt sends the whole request body. A GetBody is used if there is one. A file is
-// read in place. Other bodies are recorded while they are sent, up to [Policy.MaxBodyBytes].
-// An io.NopCloser hides a file: set Request.Body to the file itself. A response body is handed
-// over unread, unless the Policy has BufferBytes, Resume or StallTimeout.
+// Every attempt sends the whole request body. A GetBody is used if there is one. An *os.File is
+// read in place, and any other body that can seek is rewound. Other bodies are recorded while
+// they are sent, up to [Policy.MaxBodyBytes]. An io.NopCloser hides a file: set Request.Body to
+// the file itself. A response body is handed over unread, unless the Policy has BufferBytes,
+// Resume or StallTimeout.
 //
 // # Chains of RoundTrippers
 //

@@ -65,7 +65,7 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 	s.base.MaxResponseHeaderBytes = 64 << 10
 	if f.Link != nil && f.Effect == fault.Hangs {
 		// All attempts go to one HTTP/2 connection, until somebody finds that it is dead.
-		s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: fault.Patience, PingTimeout: 2 * fault.Patience}
+		s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: fault.Patience, PingTimeout: 15 * fault.Patience}
 	}
 	s.url = s.http.URL
 	return s

@@ -15,6 +15,7 @@ import (
 func TestUnencryptedHTTP2ThatIsNotEnabledIsFinal(t *testing.T) {
 	req, err := http.NewRequest("GET", "http://127.0.0.1:1/", nil)
 	require.NoError(t, err)
+	//lint:ignore SA1019 many programs have it as their base all the same
 	_, err = retryhttp.New(&http2.Transport{}, retryhttp.Policy{}).RoundTrip(req) //nolint:bodyclose // there is none
 	failed, ok := errors.AsType[*retryhttp.Error](err)
 	require.True(t, ok, "%v", err)

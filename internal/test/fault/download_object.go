@@ -174,8 +174,10 @@ func (o *Object) validate(h http.Header, encoded bool, v *version) string {
 		h.Set("Last-Modified", v.lastModified)
 		return tag
 	case YoungTag:
+		now := time.Now().UTC().Format(http.TimeFormat)
 		h.Set("ETag", tag)
-		h.Set("Last-Modified", o.recent)
+		h.Set("Last-Modified", now)
+		h.Set("Date", now) // a busy machine may take seconds to send the header
 		return tag
 	case WeakTag:
 		h.Set("ETag", "W/"+tag)

@@ -11,8 +11,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// stall is how long a Read may take where a body stalls.
-const stall = 3 * fault.Patience
+// stall is how long a Read may take where a body stalls, and a busy machine for an answer.
+const stall = 8 * fault.Patience
 
 // download makes a Download, and holds what came of it against what should.
 func download(t *testing.T, d fault.Download) {

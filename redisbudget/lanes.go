@@ -87,7 +87,7 @@ func (b *Bucket) send(c *call) {
 	}
 }
 
-// serverOf tells the servers of a Cluster or a Ring apart. It may wait for the network, until the
+// serverOf returns the server of a Cluster or a Ring that has the key, or nil for any other client. It may wait for the network, until the
 // client knows its servers.
 func serverOf(ctx context.Context, client redis.UniversalClient, key string) (server *redis.Client) {
 	defer func() { _ = recover() }() // the call fails too then, and reports it

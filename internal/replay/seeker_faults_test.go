@@ -65,7 +65,7 @@ func read5(r io.Reader) string {
 	return string(p[:n])
 }
 
-// A Read that panics may have moved the body. The retry gets all bytes, whether Seek tells where
+// A Read that panics may have moved the body. The retry gets all bytes, whether Seek reports where
 // the body stands or not.
 func TestSeekerWhoseReadPanicsIsRewound(t *testing.T) {
 	h, s := newHookedSeeker(text)

@@ -108,7 +108,7 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 }
 
 // sizeOf returns how far Seek can move a body, which stands at start, or 0 if that is unknown.
-// The error is that of moving the body back to start: the caller finds the body there if nothing
+// The error is the failure to move the body back to start: the caller finds the body there if nothing
 // is read.
 func sizeOf(body io.Seeker, start int64) (int64, error) {
 	end, sizeErr := body.Seek(0, io.SeekEnd)

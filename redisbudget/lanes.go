@@ -87,8 +87,8 @@ func (b *Bucket) send(c *call) {
 	}
 }
 
-// serverOf returns the server of a Cluster or a Ring that has the key, or nil for any other client. It may wait for the network, until the
-// client knows its servers.
+// serverOf returns the server of a Cluster or a Ring that has the key, or nil for any other client.
+// It may wait for the network, until the client knows its servers.
 func serverOf(ctx context.Context, client redis.UniversalClient, key string) (server *redis.Client) {
 	defer func() { _ = recover() }() // the call fails too then, and reports it
 	switch client := client.(type) {

@@ -102,6 +102,9 @@ func (a *account) update(f func(*account, time.Time)) bool {
 
 func (a *account) withdraw(now time.Time) bool {
 	granted := a.balance(now) >= 1
+	if granted && a.viewDecides(now) && !a.view.withinShare(a.share()) {
+		return false // the withdrawals before it have brought a call forward
+	}
 	if granted {
 		a.take(1)
 	}
@@ -110,6 +113,15 @@ func (a *account) withdraw(now time.Time) bool {
 		a.refused = a.refused || !granted || a.failing
 	}
 	return granted
+}
+
+// share returns this process's share of the fleet's recent successes. The capacity tells the
+// fleet's rate, unless the capacity is the Burst.
+func (a *account) share() float64 {
+	if a.view.capacity <= a.s.burst {
+		return 1
+	}
+	return min(a.own.capacity(a.s)/a.view.capacity, 1)
 }
 
 // asked reports whether a Withdraw came after the last call began.
@@ -189,11 +201,16 @@ func (a *account) fold(now time.Time) {
 // balance returns the tokens that decide now. The caller holds the lock and has folded the
 // deposits.
 func (a *account) balance(now time.Time) float64 {
-	stalled := a.calling != nil && now.Sub(a.began) > a.s.patience
-	if a.view.known && !a.failing && !stalled && !a.silent {
+	if a.viewDecides(now) {
 		return round(a.view.tokens)
 	}
 	return round(a.own.tokens)
+}
+
+// viewDecides reports whether the view decides now. Otherwise the own bucket does.
+func (a *account) viewDecides(now time.Time) bool {
+	stalled := a.calling != nil && now.Sub(a.began) > a.s.patience
+	return a.view.known && !a.failing && !stalled && !a.silent
 }
 
 // round removes the error of binary fractions from an amount: ten times 0.1 is one token.

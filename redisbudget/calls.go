@@ -112,7 +112,7 @@ func (a *account) end(c *call) (slow error) {
 	if c.err != nil {
 		a.keepForLater(c, now)
 	} else {
-		a.see(c.got)
+		a.see(c)
 	}
 	a.failing = c.err != nil
 	close(a.calling)
@@ -121,12 +121,14 @@ func (a *account) end(c *call) (slow error) {
 	return slow
 }
 
-// see makes the view from an answer, and from what has happened here since the answer's call
+// see makes the view from the answer to a call, and from what has happened here since the call
 // began.
-func (a *account) see(got answer) {
-	a.view = view{known: true, tokens: got.tokens, capacity: got.capacity, asked: a.began}
+func (a *account) see(c *call) {
+	old := a.view
+	a.view = view{known: true, tokens: c.got.tokens, capacity: c.got.capacity, asked: a.began}
 	a.view.earn(a.unreported.deposits, a.s.ratio)
 	a.view.take(a.unreported.withdrawals)
+	a.view.follow(&old, c.sent.withdrawals)
 }
 
 // keepForLater keeps the amounts that a failed call did not report. If the server may have

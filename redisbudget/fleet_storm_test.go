@@ -52,7 +52,8 @@ func TestFleetInAStormIsGrantedAtMostAMultipleOfItsBalance(t *testing.T) {
 		most float64 // times the balance
 	}{
 		"a near server":         {storm{100, 2, 30 * time.Second, 10 * ms, ms}, 2},
-		"a distant server":      {storm{100, 2, 30 * time.Second, 10 * ms, 20 * ms}, 4},
+		"a distant server":      {storm{100, 2, 30 * time.Second, 10 * ms, 20 * ms}, 2},
+		"a slow server":         {storm{100, 2, 30 * time.Second, 10 * ms, 45 * ms}, 2},
 		"a large balance":       {storm{100, 11, 40 * time.Second, 10 * ms, 20 * ms}, 2},
 		"400 processes at 10/s": {storm{400, 1, 20 * time.Second, 100 * ms, 20 * ms}, 2},
 		"400 processes at 1/s":  {storm{400, 1, 20 * time.Second, time.Second, 20 * ms}, 2},

@@ -143,3 +143,39 @@ func TestOneProcessMaySpendTheWholeBalance(t *testing.T) {
 		assert.Less(t, f.balance(t), 1.0, "all of it is booked")
 	})
 }
+
+// Otherwise a fleet whose processes all fail at once would be granted each process's view.
+func TestProcessMaySpendItsShareUntilTheNextAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFleet(t, 100, nil)
+		f.each(time.Second, 30*time.Second, func(_ int, b *redisbudget.Bucket) { deposit(b, f.req, 2) })
+		time.Sleep(2 * interval)
+		one := f.processes[7]
+		require.InDelta(t, 250, one.Tokens(f.req), 49, "a hundredth of it is its share")
+		require.True(t, one.Withdraw(f.req), "within its share")
+		time.Sleep(2 * roundTrip)
+		assert.Equal(t, 2, granted(one, f.req, 50))
+		time.Sleep(2 * roundTrip)
+		for _, other := range f.processes[10:15] {
+			require.Equal(t, 2, granted(other, f.req, 50))
+		}
+		time.Sleep(2 * roundTrip)
+		assert.Equal(t, 5, granted(one, f.req, 50), "twice as much, since the others had spent nothing")
+		time.Sleep(2 * roundTrip)
+		assert.Equal(t, 2, granted(one, f.req, 50), "the others have spent more than this process")
+	})
+}
+
+func TestProcessWithFewSuccessesMaySpendATokenUntilTheNextAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFleet(t, 2, nil)
+		busy, quiet := f.processes[0], f.processes[1]
+		f.each(100*time.Millisecond, 30*time.Second, func(int, *redisbudget.Bucket) { deposit(busy, f.req, 1) })
+		deposit(quiet, f.req, 1)
+		time.Sleep(2 * interval)
+		require.Greater(t, quiet.Tokens(f.req), 20.0)
+		assert.Equal(t, 1, granted(quiet, f.req, 50))
+		quiet.Refund(f.req)
+		assert.Equal(t, 1, granted(quiet, f.req, 50), "the refund gives it back")
+	})
+}

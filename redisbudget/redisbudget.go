@@ -24,9 +24,10 @@
 // # How it works
 //
 // Redis holds one balance per key. A process reports its successes once per Interval and its
-// retries at once, and receives the balance. Between two answers, the process spends from its own
-// view of the balance. No request waits for Redis. While Redis does not answer, a bucket in
-// memory with a Burst of 1 decides. The shared balance decides again after the next answer.
+// retries at once, and receives the balance. Until the next answer, the process may spend its
+// share of that balance, and at least one token. Its share is its part of the fleet's recent
+// successes. No request waits for Redis. While Redis does not answer, a bucket in memory with a
+// Burst of 1 decides. The shared balance decides again after the next answer.
 //
 // For each key, a process makes at most two calls in an Interval, and one more for each retry
 // that the balance grants: four at once, and then 20 in an Interval. An idle process asks less
@@ -91,10 +92,15 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // rate of the fleet's successes. Set these fields alike in all processes: each call uses the
 // settings of its process.
 //
-// A process learns of other processes' retries with its next answer. Until then it may spend
-// the balance that it last knew, so the fleet may overspend: in a storm by one retry for each
-// process, and by the retries of a round trip. The debt is booked, up to the capacity, and the
-// fleet must earn it before its next retry.
+// A process learns of other processes' retries with its next answer. Until then it may spend its
+// share of the balance that it last knew, and at least one token. So a fleet in a storm spends at
+// most twice its balance, and one more retry for each process. While the capacity is the Burst,
+// the shares are not known, and a process may spend all that it last knew. The debt is booked, up
+// to the capacity, and the fleet must earn it before its next retry.
+//
+// The price is paid by a process whose requests fail while the others' succeed, or that has just
+// started. After each answer it may spend its share again, so it can have the whole balance, but
+// not within one round trip.
 type Bucket struct {
 	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
 	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}; { becomes %7B. "": "retryhttp"

@@ -9,6 +9,9 @@ type view struct {
 	capacity float64   // the capacity at the last answer
 	asked    time.Time // when the call of the last answer was sent
 	cut      bool      // the view was too old, and age has cut it
+	unheard  float64   // own withdrawals after that, which the answer does not include
+	advance  float64   // how many times its share the process may spend; 0 stands for 1
+	limited  bool      // the share has refused a Withdraw
 }
 
 // maxViewAge is the age, in Intervals, after which a view is worth at most one token.
@@ -21,6 +24,29 @@ func (v *view) earn(n, ratio float64) {
 
 func (v *view) take(n float64) {
 	v.tokens = min(v.tokens-n, v.capacity)
+	v.unheard += n
+}
+
+// withinShare reports whether a process with a share of the fleet's successes may withdraw a
+// token of the balance now. Until the next answer, it may spend its share of the balance, and at
+// least one token. So a fleet whose processes all do so spends the balance about once, however
+// long the answers take. After the answer, the process may spend its share of the rest.
+func (v *view) withinShare(share float64) bool {
+	most := max(share*(v.tokens+v.unheard), 1) * max(v.advance, 1)
+	within := round(v.unheard+1) <= round(most)
+	v.limited = v.limited || !within
+	return within
+}
+
+// follow makes v the view that follows an old one, whose process had reported withdrawals. If the
+// share has limited this process, and the others have spent no more than this process, it may
+// spend twice as much until the next answer. So a process that fails alone soon has the whole
+// balance.
+func (v *view) follow(old *view, withdrawals float64) {
+	expected := min(old.tokens+withdrawals, v.capacity) - withdrawals // the capacity may have fallen
+	if old.limited && expected-v.tokens <= withdrawals {
+		v.advance = min(2*max(old.advance, 1), v.capacity)
+	}
 }
 
 // age cuts an old view to one token, once. If each Withdraw applied this limit, it would grant

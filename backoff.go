@@ -2,8 +2,9 @@ package retryhttp
 
 import (
 	"math"
-	"math/rand/v2"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
 )
 
 // Backoff returns how long to wait before retry n, from 1. prev is the previous backoff, and 0 for
@@ -60,7 +61,7 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 func FullJitter(base, limit time.Duration) Backoff {
 	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
-		return uniform(0, exponential(base, limit, n))
+		return durations.Uniform(0, exponential(base, limit, n))
 	}
 }
 
@@ -69,7 +70,7 @@ func EqualJitter(base, limit time.Duration) Backoff {
 	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
 		d := exponential(base, limit, n)
-		return uniform(d/2, d)
+		return durations.Uniform(d/2, d)
 	}
 }
 
@@ -87,7 +88,7 @@ func DecorrelatedJitter(base, limit time.Duration) Backoff {
 		if prev <= limit/3 {
 			ceiling = 3 * prev
 		}
-		return uniform(min(base, ceiling), ceiling)
+		return durations.Uniform(min(base, ceiling), ceiling)
 	}
 }
 
@@ -100,8 +101,8 @@ func (b Backoff) Spread(factor float64) Backoff {
 	factor = min(factor, 1)
 	return func(n int, prev time.Duration) time.Duration {
 		d := max(b(n, prev), 0)
-		delta := scale(d, factor)
-		return uniform(d-delta, addSaturating(d, delta))
+		delta := durations.Scale(d, factor)
+		return durations.Uniform(d-delta, durations.Add(d, delta))
 	}
 }
 
@@ -109,7 +110,7 @@ func (b Backoff) Spread(factor float64) Backoff {
 func (b Backoff) PlusJitter(extra time.Duration) Backoff {
 	b = b.orDefault()
 	return func(n int, prev time.Duration) time.Duration {
-		return addSaturating(max(b(n, prev), 0), uniform(0, max(extra, 0)))
+		return durations.Add(max(b(n, prev), 0), durations.Uniform(0, max(extra, 0)))
 	}
 }
 
@@ -139,27 +140,4 @@ func exponential(base, limit time.Duration, n int) time.Duration {
 		return limit
 	}
 	return base << (n - 1)
-}
-
-// uniform draws from [lo, hi], both included, for 0 <= lo <= hi.
-func uniform(lo, hi time.Duration) time.Duration {
-	return lo + time.Duration(rand.Uint64N(uint64(hi-lo)+1))
-}
-
-// scale returns d·factor for a factor within [0, 1]. Near the largest Duration, a float64 is
-// coarser than a nanosecond, and the product may round up past d.
-func scale(d time.Duration, factor float64) time.Duration {
-	product := float64(d) * factor
-	if product >= float64(d) {
-		return d
-	}
-	return time.Duration(product)
-}
-
-// addSaturating returns a + b for a, b >= 0, or the largest Duration if the sum would exceed it.
-func addSaturating(a, b time.Duration) time.Duration {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

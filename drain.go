@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/timer"
+
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
@@ -80,7 +82,7 @@ func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
 
 // join waits for the end of the drain, until limit has passed or ctx ends. After that, join
 // abandons the response, which costs its connection. d must not be used after join.
-func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer, limit time.Duration) {
+func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer.Timer, limit time.Duration) {
 	if d == nil {
 		return
 	}
@@ -135,7 +137,7 @@ func (d *drain) end() {
 // await reports whether the drain ended in time. Usually a failed response arrives whole with
 // its header, and a moment is enough. After that moment, await makes a channel, starts a timer
 // and blocks.
-func (d *drain) await(ctx context.Context, t *timer, limit time.Duration) bool {
+func (d *drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) bool {
 	if d.state.Load() == drainEnded {
 		return true
 	}
@@ -147,7 +149,7 @@ func (d *drain) await(ctx context.Context, t *timer, limit time.Duration) bool {
 	if limit <= 0 {
 		return false
 	}
-	t.start(limit)
+	t.Start(limit)
 	defer t.Stop()
 	select {
 	case <-done:

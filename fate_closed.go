@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // mostLimited is the number of credentials whose closures a key keeps. If there are more, the
@@ -167,17 +170,17 @@ func (f *fate) closure(req *http.Request) (closed *closure, left, asked time.Dur
 // If the key is closed again meanwhile, the wait continues, for at most twice as long as the
 // server asked. A host that refuses a few requests in a hundred closes its key again and again.
 // Without this bound, the key of such a host would stay closed.
-func (f *fate) waitWhileClosed(req *http.Request, t *timer, deadline time.Time, onlyIfFits bool) (waited bool) {
+func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, onlyIfFits bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
 		closed, left, asked := f.closure(req)
-		left = min(left, addSaturating(asked, asked)-time.Since(due))
+		left = min(left, durations.Add(asked, asked)-time.Since(due))
 		limit := time.Until(deadline)
 		if left <= 0 || limit <= 0 || onlyIfFits && left > limit {
 			return waited
 		}
 		f.waiting.Add(1)
 		closed.waiting.Add(1)
-		t.sleep(req.Context(), min(left+uniform(0, min(asked/2, max(limit-left, 0))), limit))
+		t.Sleep(req.Context(), min(left+durations.Uniform(0, min(asked/2, max(limit-left, 0))), limit))
 		closed.waiting.Add(-1)
 		f.waiting.Add(-1)
 		if isDone(req.Context()) {

@@ -3,6 +3,8 @@ package retryhttp
 import (
 	"context"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // waiter is a retry in the queue. The fate's mu guards all fields.
@@ -16,7 +18,7 @@ type waiter struct {
 
 // wait holds a retry that is due while the key is down or other retries are held. It returns at
 // the deadline or the end of ctx at the latest, and reports whether the retry was held.
-func (f *fate) wait(ctx context.Context, t *timer, mark uint32, deadline time.Time) (p pass, held bool) {
+func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p pass, held bool) {
 	if ctx.Err() != nil {
 		return pass{}, false // otherwise the retry would count as begun, although it is not going to be sent
 	}
@@ -29,7 +31,7 @@ func (f *fate) wait(ctx context.Context, t *timer, mark uint32, deadline time.Ti
 		if over {
 			return w.pass, held
 		}
-		t.start(time.Until(at))
+		t.Start(time.Until(at))
 		select {
 		case <-w.wake:
 		case <-t.C:

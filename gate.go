@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/timer"
+
 	"github.com/retryhttp/retryhttp/internal/keyed"
 )
 
@@ -214,7 +216,7 @@ func (p pass) giveBack() {
 
 // wait holds a retry that is due, for at most limit, and reports whether the retry was held.
 // The mark comes from the end of the previous attempt.
-func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, limit time.Duration) (p pass, held bool) {
+func (g *Gate) wait(req *http.Request, policy *Policy, t *timer.Timer, mark uint32, limit time.Duration) (p pass, held bool) {
 	limit = min(limit, g.hold())
 	if limit <= 0 {
 		return pass{}, false
@@ -237,7 +239,7 @@ func (g *Gate) wait(req *http.Request, policy *Policy, t *timer, mark uint32, li
 
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
 // reports whether the attempt was held.
-func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer, limit time.Duration) (held bool) {
+func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer.Timer, limit time.Duration) (held bool) {
 	limit = min(limit, g.hold())
 	if limit <= 0 || policy.MaxRetryAfter < 0 || !g.closed.Load() {
 		return false

@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // race is an attempt that is sent in its caller's goroutine, and the hedge that a timer sends
@@ -188,7 +191,7 @@ func (r *race) noteFailure(got *result) {
 	}
 	r.inner = got.inner
 	if asked := got.askedFor(&r.policy.Policy); asked > 0 {
-		r.asked = addSaturating(r.t.now(), asked)
+		r.asked = durations.Add(r.t.now(), asked)
 	}
 }
 
@@ -289,7 +292,7 @@ func (r *race) discard(b *bounds, c *call, got *result) {
 func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	defer b.end(ErrSuperseded)
 	if resp != nil {
-		startDrain(&r.t.drains, resp, limit > 0).join(context.Background(), &r.t.drains, new(timer), limit)
+		startDrain(&r.t.drains, resp, limit > 0).join(context.Background(), &r.t.drains, new(timer.Timer), limit)
 	}
 }
 

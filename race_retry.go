@@ -1,6 +1,10 @@
 package retryhttp
 
-import "context"
+import (
+	"context"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
+)
 
 // This file has what happens when the first attempt has failed while a hedge is under way. The
 // retry's wait runs beside the hedge. If the hedge does not answer meanwhile, it is ended, and
@@ -61,7 +65,7 @@ func (c *call) meetHedge(got *result, next *upcoming) Stop {
 	c.waited -= c.t.now() - next.decided // the hedge was under way until now
 	if decided == bothFailed {
 		c.leaveGate()
-		c.timer.sleep(c.req.Context(), c.left(next))
+		c.timer.Sleep(c.req.Context(), c.left(next))
 		c.hold(max(c.t.now()-next.decided-next.wait, 0))
 	}
 	return ""
@@ -100,7 +104,7 @@ func (c *call) prolong(got *result, next *upcoming) Stop {
 		return StopRetryAfter
 	case asked <= c.left(next):
 		return ""
-	case addSaturating(asked, next.backoff) > room:
+	case durations.Add(asked, next.backoff) > room:
 		return StopDeadline
 	}
 	next.wait = now - next.decided + spread(asked, next.backoff, room)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/durations"
+
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
@@ -60,7 +62,7 @@ func tightest(limits sfv.List) (remaining int64, reset time.Duration, ok bool) {
 		if !valid || item.Kind != sfv.String || !isCount(r) || timed && !isCount(t) {
 			return 0, 0, false
 		}
-		resets := times(t.Int, time.Second)
+		resets := durations.Times(t.Int, time.Second)
 		if !ok || r.Int < remaining || r.Int == remaining && resets > reset {
 			remaining, reset, ok = r.Int, resets, true
 		}
@@ -88,7 +90,7 @@ func latestReset(lines []string, h http.Header) (time.Duration, bool) {
 	return longest(lines, func(v string) (time.Duration, bool) {
 		n, ok := digits(v) // n is 0 if v is invalid
 		if n < 1e9 {
-			return times(n, time.Second), ok
+			return durations.Times(n, time.Second), ok
 		}
 		at := time.UnixMilli(n)
 		if n < 1e12 {

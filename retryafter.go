@@ -2,11 +2,12 @@ package retryhttp
 
 import (
 	"bytes"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
 )
 
 // RetryAfter returns the delay that h validly requests. The delay is 0 if its moment has passed.
@@ -63,7 +64,7 @@ func delay(v string, unit time.Duration) (time.Duration, bool) {
 	if !ok || split && !isDigits(fraction) {
 		return 0, false
 	}
-	return addSaturating(times(n, unit), fractionOf(unit, fraction)), true
+	return durations.Add(durations.Times(n, unit), fractionOf(unit, fraction)), true
 }
 
 // fractionOf returns the part of a unit that the digits after a point stand for.
@@ -92,14 +93,6 @@ func digits(v string) (int64, bool) {
 
 // isDigits reports whether v is 1*DIGIT.
 func isDigits(v string) bool { return v != "" && strings.Trim(v, "0123456789") == "" }
-
-// times returns n units, or the longest Duration if n units are longer.
-func times(n int64, unit time.Duration) time.Duration {
-	if n > int64(math.MaxInt64/unit) {
-		return math.MaxInt64
-	}
-	return time.Duration(n) * unit
-}
 
 // httpDate reads an HTTP-date by its grammar, which is case-sensitive. [http.ParseTime] is more
 // permissive: it accepts names in any case, fractions of a second, signs, and any time zone. Like

@@ -40,6 +40,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/timer"
+
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/pooled"
 )
@@ -161,7 +164,7 @@ type call struct {
 	idempotent bool
 
 	pace  *pace // nil if the request is not hedged
-	timer timer
+	timer timer.Timer
 	owned
 }
 
@@ -429,7 +432,7 @@ func (c *call) plan(got *result, next *upcoming) Stop {
 	}
 	backoff := max(c.policy.Backoff(c.retries()+1, next.backoff), 0)
 	room := c.room(now)
-	if addSaturating(asked, backoff) > room {
+	if durations.Add(asked, backoff) > room {
 		return StopDeadline
 	}
 	if _, late := got.Err.(*attemptTimeoutError); late {
@@ -516,10 +519,10 @@ func (c *call) waitOut(got *result, next *upcoming) {
 		limit := min(maxDrainTime, c.patience(next))
 		drain := startDrain(&c.t.drains, failed, limit > 0)
 		slept := min(c.left(next), limit)
-		c.timer.sleep(ctx, slept)
+		c.timer.Sleep(ctx, slept)
 		drain.join(ctx, &c.t.drains, &c.timer, limit-slept)
 	}
-	c.timer.sleep(ctx, c.left(next))
+	c.timer.Sleep(ctx, c.left(next))
 }
 
 // hold waits while the Gate holds a retry that was due before the time late.
@@ -528,7 +531,7 @@ func (c *call) hold(late time.Duration) {
 	if c.race != nil {
 		req = req.WithContext(c.race.waiting)
 	}
-	limit := min(addSaturating(c.room(now), late)/2, c.policy.Gate.hold()) - late
+	limit := min(durations.Add(c.room(now), late)/2, c.policy.Gate.hold()) - late
 	var held bool
 	c.pass, held = c.policy.Gate.wait(req, &c.policy.Policy, &c.timer, c.mark, limit)
 	if held && c.race == nil {

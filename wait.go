@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
 )
 
 // retryAfter returns what RetryAfter returns for the attempt's response. Several decisions need
@@ -37,7 +39,7 @@ func spread(asked, backoff, room time.Duration) time.Duration {
 	if asked <= 0 {
 		return backoff
 	}
-	return addSaturating(asked, max(backoff, uniform(0, min(asked/2, room-asked))))
+	return durations.Add(asked, max(backoff, durations.Uniform(0, min(asked/2, room-asked))))
 }
 
 // room returns the longest wait after which an attempt can still start in time. The attempt must
@@ -73,34 +75,6 @@ func ended(req *http.Request) bool {
 func deadlinePassed(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && !time.Now().Before(deadline)
-}
-
-// timer is the timer that a RoundTrip waits with. It is made when it is first needed.
-//
-// Timers are not kept in a sync.Pool for later RoundTrips. A time.Timer that was made in one
-// testing/synctest bubble must not be used in another bubble, and a Transport may serve several
-// bubbles.
-type timer struct{ *time.Timer }
-
-func (t *timer) start(d time.Duration) {
-	if t.Timer == nil {
-		t.Timer = time.NewTimer(d)
-	} else {
-		t.Reset(d)
-	}
-}
-
-// sleep waits for d, or until ctx ends.
-func (t *timer) sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 || ctx.Err() != nil {
-		return
-	}
-	t.start(d)
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-		t.Stop()
-	}
 }
 
 // isDone reports whether ctx has ended. Somebody's context may end without an error.

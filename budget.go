@@ -82,7 +82,7 @@ func (b *TokenBucket) Refund(req *http.Request) {
 
 // Tokens returns what req could draw on now, for a gauge. It adds no bucket.
 func (b *TokenBucket) Tokens(req *http.Request) float64 {
-	key := b.key(req)
+	key := keyOf(req, b.Key)
 	k, ok := b.find(key)
 	if !ok {
 		k = b.successor(key)
@@ -97,7 +97,7 @@ func (b *TokenBucket) Tokens(req *http.Request) float64 {
 // update runs f on req's bucket, with the bucket's lock held. A bucket that was evicted
 // meanwhile no longer counts: its successor would grant a token taken from it a second time.
 func (b *TokenBucket) update(req *http.Request, f func(*bucket, time.Time)) {
-	key := b.key(req)
+	key := keyOf(req, b.Key)
 	for {
 		k := b.bucket(key)
 		k.mu.Lock()
@@ -111,16 +111,6 @@ func (b *TokenBucket) update(req *http.Request, f func(*bucket, time.Time)) {
 		}
 		k.mu.Unlock()
 	}
-}
-
-func (b *TokenBucket) key(req *http.Request) string {
-	switch {
-	case b.Key != nil:
-		return b.Key(req)
-	case req.URL != nil:
-		return req.URL.Host
-	}
-	return ""
 }
 
 func (b *TokenBucket) find(key string) (*bucket, bool) {

@@ -202,7 +202,7 @@ func TestBudgetKeepsKeysApart(t *testing.T) {
 		"custom key, same host":   {byTenant, tenant("a", "x"), tenant("a", "y"), false},
 		"custom key, other host":  {byTenant, tenant("a", "x"), tenant("b", "x"), true},
 		"custom key, no URL": {
-			byTenant, &http.Request{Header: http.Header{"Tenant": {"x"}}}, tenant("a", "x"), true,
+			byTenant, &http.Request{Header: http.Header{"Tenant": {"x"}}}, tenant("a", "x"), false,
 		},
 		"custom key, the same for all": {func(*http.Request) string { return "" }, requestTo("a"), requestTo("b"), true},
 	} {

@@ -26,7 +26,7 @@ const (
 
 // Deposit credits a success to req's bucket.
 func (b *TokenBucket) Deposit(req *http.Request) {
-	key := b.key(req)
+	key := keyOf(req, b.Key)
 	if !b.busy.Load() {
 		if k := b.depositee(key); k != nil && k.deposits.Add(1)%foldEvery == 0 {
 			b.foldNow(k)

@@ -183,7 +183,8 @@ func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 			if leftOut(t, directory) {
 				continue
 			}
-			assert.Contains(t, testsIn(t, directory), "func "+name[1]+"(", directory)
+			exists := strings.Contains(testsIn(t, directory), "func "+name[1]+"(")
+			assert.True(t, exists, "%s in %s", name[1], directory)
 		}
 	}
 	require.Greater(t, named, 150)

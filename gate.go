@@ -3,12 +3,10 @@ package retryhttp
 import (
 	"cmp"
 	"net/http"
-	"sync/atomic"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/timer"
-
-	"github.com/retryhttp/retryhttp/internal/keyed"
 )
 
 // Gate holds retries back while their host is down. The host's successes release them. The zero
@@ -29,66 +27,21 @@ type Gate struct {
 	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
 	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
 
-	fates   keyed.Map[fate]
-	trouble atomic.Int64 // number of runs of failures and of queues in all fates; if it is 0, a success has nothing to do
-	closed  atomic.Bool  // a key has been closed at some time
+	hosts outage.Watch
 }
 
 const defaultHold = 5 * time.Second
 
 // Held returns how many requests with req's key are held now, for a gauge. It does not count
 // requests that a closure for other credentials holds.
-func (g *Gate) Held(req *http.Request) int {
-	f := g.fates.Find(g.key(req))
-	if f == nil || f.queued.Load()+f.waiting.Load() == 0 {
-		return 0
-	}
-	f.mu.Lock() // without the lock, a retry might count that is not going to be held
-	defer f.mu.Unlock()
-	return int(f.queued.Load() + f.closures.held(req))
-}
+func (g *Gate) Held(req *http.Request) int { return g.hosts.Held(keyOf(req, g.Key), req.Header) }
 
 // Status reports whether req's key is down, and for how long a Retry-After or a RateLimit closes
 // it for req. It is for schedulers, which had better send something else meanwhile. Without
 // results, a key is down for 10 s at most, since only new results can show that its host is well.
 func (g *Gate) Status(req *http.Request) (down bool, closed time.Duration) {
-	f := g.fates.Find(g.key(req))
-	if f == nil || f.open() {
-		return false, 0
-	}
-	_, closed, _ = f.closure(req)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := time.Now()
-	return f.down(now) && !f.idle(now), closed
+	return g.hosts.Status(keyOf(req, g.Key), req.Header)
 }
-
-// pass is what an attempt holds from its Gate until the attempt ends. With a fifth field, the
-// compiler would keep passes in memory, and a held request would need a larger stack.
-type pass struct {
-	fate     *fate  // the fate that counts the attempt as under way, or nil
-	run      uint32 // the run of failures in which the attempt is under way
-	left     exit
-	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
-}
-
-// exit is how a retry has left the queue.
-type exit uint8
-
-const (
-	unheld    exit = iota // it was not in the queue, or until its hold ended
-	bySuccess             // successes have released it
-	asProbe
-)
-
-// verdict is what an attempt says about its host.
-type verdict int
-
-const (
-	saysNothing verdict = iota
-	saysUp
-	saysDown
-)
 
 // succeeded reports whether the attempt counts as a success of its host.
 func (r *result) succeeded() bool {
@@ -98,31 +51,31 @@ func (r *result) succeeded() bool {
 // verdict returns what the attempt says about its host. A server that asks its client to wait
 // is healthy, and knows best how long the wait must be. A response below 500 is Retryable if a
 // Classify polls until a result is ready, which says nothing about the host either.
-func (r *result) verdict(req *http.Request) verdict {
+func (r *result) verdict(req *http.Request) outage.Verdict {
 	switch {
 	case r.succeeded():
-		return saysUp
+		return outage.Up
 	case r.inner != nil:
-		return saysNothing
+		return outage.Nothing
 	case r.class == Final, ended(req):
-		return saysNothing
+		return outage.Nothing
 	}
 	resp := r.answer()
 	if resp == nil {
-		return saysDown
+		return outage.Down
 	}
 	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
-		return saysNothing
+		return outage.Nothing
 	}
 	if _, ok := r.retryAfter(); ok {
-		return saysNothing
+		return outage.Nothing
 	}
-	return saysDown
+	return outage.Down
 }
 
 // evidence is what an attempt says about its key.
 type evidence struct {
-	verdict   verdict
+	verdict   outage.Verdict
 	first     bool          // it is a first attempt
 	closed    time.Duration // how long its response closes the key
 	wholeHost bool          // it closes the key for all requests, and not only for the same credentials
@@ -157,133 +110,54 @@ func (r *result) closes(p *Policy) time.Duration {
 
 // calm reports whether no host has failed since its last success, and nothing is queued. While
 // the Gate is calm, an attempt needs no begin, and a success needs no end.
-func (g *Gate) calm() bool { return g.trouble.Load() == 0 }
+func (g *Gate) calm() bool { return g.hosts.Calm() }
 
 // begin counts an attempt that is about to be sent, if its host may be down and wait has not
-// counted the attempt. p is the pass that wait returned, or the zero pass.
-func (g *Gate) begin(req *http.Request, p pass) pass {
-	p.released = nil
-	if p.fate != nil || g.calm() {
+// counted the attempt. p is the Pass that wait returned, or the zero Pass.
+func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
+	p = p.Sent()
+	if p.UnderWay() || g.calm() {
 		return p
 	}
-	if f := g.fates.Find(g.key(req)); f != nil && f.run.Load() != 0 {
-		began := f.enter()
-		p.fate, p.run = began.fate, began.run
-	}
-	return p
+	return g.hosts.Begin(keyOf(req, g.Key), p)
 }
 
 // end records what an attempt says about its key. It returns a mark, which wait uses to see
 // whether other attempts have begun since.
-func (g *Gate) end(req *http.Request, p pass, e evidence) (mark uint32) {
+func (g *Gate) end(req *http.Request, p outage.Pass, e evidence) (mark uint32) {
+	key := keyOf(req, g.Key)
 	if e.closed > 0 && g.Hold >= 0 {
-		g.update(req, func(f *fate, now time.Time) { f.close(now, e.closed, req, e.wholeHost || g.Key != nil) })
-		g.closed.Store(true)
+		g.hosts.Close(key, e.closed, req.Header, e.wholeHost || g.Key != nil)
 	}
-	switch {
-	case e.verdict == saysUp:
-		if f := g.fates.Find(g.key(req)); f != nil {
-			f.succeed(p, e.first, g.hold())
-		}
-	case e.verdict == saysDown && g.Hold >= 0:
-		g.update(req, func(f *fate, now time.Time) {
-			f.fail(now, p.left == asProbe)
-			mark = f.begun.Load()
-		})
-	default:
-		if f := g.fates.Find(g.key(req)); f != nil {
-			mark = f.begun.Load()
-		}
-	}
-	p.leave(e.verdict == saysNothing)
-	return mark
-}
-
-// leave ends what begin began. An attempt that says nothing about its host ends silently.
-func (p pass) leave(silently bool) {
-	if p.fate != nil {
-		p.fate.leave(p.run, silently)
-	}
-}
-
-// giveBack undoes begin and wait for an attempt that is not sent.
-func (p pass) giveBack() {
-	p.leave(false)
-	if p.released != nil {
-		p.released.passOn()
-	}
+	return g.hosts.End(key, p, e.verdict, e.first, g.hold())
 }
 
 // wait holds a retry that is due, for at most limit, and reports whether the retry was held.
-// The mark comes from the end of the previous attempt.
-func (g *Gate) wait(req *http.Request, policy *Policy, t *timer.Timer, mark uint32, limit time.Duration) (p pass, held bool) {
+// With heed, closures hold the retry as well. The mark comes from the end of the previous attempt.
+func (g *Gate) wait(req *http.Request, t *timer.Timer, mark uint32, limit time.Duration, heed bool) (p outage.Pass, held bool) {
 	limit = min(limit, g.hold())
 	if limit <= 0 {
-		return pass{}, false
+		return outage.Pass{}, false
 	}
-	f := g.fates.Find(g.key(req))
-	if f == nil || f.open() {
-		return pass{}, false
-	}
-	deadline := time.Now().Add(limit)
-	for {
-		closed := policy.MaxRetryAfter >= 0 && f.waitWhileClosed(req, t, deadline, false)
-		p, queued := f.wait(req.Context(), t, mark, deadline)
-		held = held || closed || queued
-		if !queued || policy.MaxRetryAfter < 0 || !f.closedMeanwhile(req) {
-			return p, held
-		}
-		p.giveBack()
-	}
+	return g.hosts.Wait(req, keyOf(req, g.Key), t, mark, limit, heed)
 }
 
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
 // reports whether the attempt was held.
-func (g *Gate) waitFirst(req *http.Request, policy *Policy, t *timer.Timer, limit time.Duration) (held bool) {
+func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration) (held bool) {
 	limit = min(limit, g.hold())
-	if limit <= 0 || policy.MaxRetryAfter < 0 || !g.closed.Load() {
+	if limit <= 0 || !g.hosts.EverClosed() {
 		return false
 	}
-	f := g.fates.Find(g.key(req))
-	return f != nil && f.waitWhileClosed(req, t, time.Now().Add(limit), true)
+	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)
 }
 
 func (g *Gate) hold() time.Duration {
 	return cmp.Or(g.Hold, defaultHold)
 }
 
-func (g *Gate) key(req *http.Request) string {
-	switch {
-	case req.URL == nil:
-		return "" // no base sends it
-	case g.Key != nil:
-		return g.Key(req)
-	}
-	return req.URL.Host
-}
-
 // blocks reports whether req's key is down or closed.
 func (g *Gate) blocks(req *http.Request) bool {
 	down, closed := g.Status(req)
 	return down || closed > 0
-}
-
-// update runs f on the fate of req's key, with the fate's lock held. It does nothing if the key
-// has no fate and there is no room for a new fate. A fate that is forgotten meanwhile is no
-// longer read, so update looks up the key again.
-func (g *Gate) update(req *http.Request, f func(*fate, time.Time)) {
-	key := g.key(req)
-	for {
-		k := g.fates.FindOrAdd(key, func() *fate { return newFate(&g.trouble) }, (*fate).forget)
-		if k == nil {
-			return
-		}
-		k.mu.Lock()
-		if !k.forgotten {
-			f(k, time.Now())
-			k.mu.Unlock()
-			return
-		}
-		k.mu.Unlock()
-	}
 }

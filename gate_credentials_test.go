@@ -3,9 +3,7 @@ package retryhttp_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -476,17 +474,4 @@ func TestGateOfManyTenantsAtOnce(t *testing.T) {
 			assert.Zero(t, g.gate.Held(as(bearer(strconv.Itoa(i)))))
 		}
 	})
-}
-
-// The Gate must not keep what identifies a tenant, and another Gate has other hashes.
-func TestGateKeepsNoCredentials(t *testing.T) {
-	req := as(bearer("secret"))
-	var hashes []uint64
-	for range 2 {
-		g := new(retryhttp.Gate)
-		retryhttp.CloseFor(g, req, time.Minute)
-		hashes = slices.AppendSeq(hashes, maps.Keys(retryhttp.LimitedBy(g, "host")))
-	}
-	assert.Len(t, hashes, 2)
-	assert.NotEqual(t, hashes[0], hashes[1])
 }

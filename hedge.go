@@ -57,7 +57,7 @@ func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	case h.After > 0:
 		return h.least(h.After), true
 	}
-	p := h.paces.Find(h.key(req))
+	p := h.paces.Find(keyOf(req, h.Key))
 	if p == nil {
 		return 0, false
 	}
@@ -84,22 +84,12 @@ func (h *Hedge) start() time.Time {
 	return h.epoch
 }
 
-func (h *Hedge) key(req *http.Request) string {
-	switch {
-	case req.URL == nil:
-		return "" // no base sends a request without a URL
-	case h.Key != nil:
-		return h.Key(req)
-	}
-	return req.URL.Host
-}
-
 // pace returns the pace of req's key, or nil if req is not hedged.
 func (h *Hedge) pace(req *http.Request) *pace {
 	if h.share() == 0 {
 		return nil
 	}
-	return h.paces.FindOrAdd(h.key(req), func() *pace { return newPace(h) }, (*pace).idle)
+	return h.paces.FindOrAdd(keyOf(req, h.Key), func() *pace { return newPace(h) }, (*pace).idle)
 }
 
 // pace holds the recent latencies of one key, and the hedges that its answers have earned.

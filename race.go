@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -257,8 +258,8 @@ func (c *call) judgeFirst(r *race, next *upcoming, got *result) raceState {
 		c.judgeTimed(next, got)
 		return r.decide(got, firstWon)
 	}
-	c.pass.leave(true)
-	c.pass = pass{}
+	c.pass.Abandon()
+	c.pass = outage.Pass{}
 	now := c.t.now()
 	c.pace.observe(c.hedgeTime(now), now-next.begins, false)
 	return hedgeWon

@@ -3,6 +3,8 @@ package retryhttp
 import (
 	"context"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/outage"
 )
 
 // fire sends the hedge, unless there is a reason not to send it.
@@ -118,7 +120,7 @@ func (r *race) giveBackHedge() {
 	if r.unsent != nil {
 		closeBody(r.unsent)
 	}
-	r.pass.giveBack()
+	r.pass.GiveBack()
 	closeResponse(r.response)
 }
 
@@ -151,8 +153,8 @@ func (r *race) judgeHedge() raceState {
 	defer func() { <-r.turn }()
 	gone := r.got.answer() == nil && r.req.Context().Err() != nil
 	if gone || !r.is(undecided) {
-		r.pass.leave(true)
-		r.pass = pass{}
+		r.pass.Abandon()
+		r.pass = outage.Pass{}
 		return abandoned
 	}
 	r.judgeTimed(&r.next, r.got)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/outage"
 )
 
 // This file has what happens when the first attempt has failed while a hedge is under way. The
@@ -135,6 +136,6 @@ func (c *call) dropRetry() {
 
 // leaveGate gives back what a retry has from its Gate.
 func (c *call) leaveGate() {
-	c.pass.giveBack()
-	c.pass = pass{}
+	c.pass.GiveBack()
+	c.pass = outage.Pass{}
 }

@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/timer"
 
 	"github.com/retryhttp/retryhttp/internal/neterr"
@@ -174,7 +175,7 @@ type owned struct {
 	unsent   *http.Request  // the request of the first attempt, or of a hedge, until it is sent; only the call closes its body
 	bodies   *bodies        // the source of the attempts' bodies; nil if each body is sent as it is
 	token    bool           // a token is withdrawn for an attempt that is not sent yet
-	pass     pass           // the pass of an attempt that has not ended
+	pass     outage.Pass    // the pass of an attempt that has not ended
 	race     *race          // a race that has not ended
 	response *http.Response // a response that is neither returned nor drained yet
 }
@@ -191,7 +192,7 @@ func (c *call) giveBack() {
 	}
 	c.race.abandon()
 	c.refund()
-	c.pass.giveBack()
+	c.pass.GiveBack()
 	c.bodies.release(true)
 	closeResponse(c.response)
 }
@@ -207,7 +208,7 @@ func (c *call) refund() {
 // mayBegin waits before the first attempt if Gate.First requires it. It returns false if the
 // context has ended.
 func (c *call) mayBegin() bool {
-	if g := c.policy.Gate; g.First && g.waitFirst(c.req, &c.policy.Policy, &c.timer, c.room(c.start)/2) {
+	if g := c.policy.Gate; g.First && c.policy.MaxRetryAfter >= 0 && g.waitFirst(c.req, &c.timer, c.room(c.start)/2) {
 		c.addHeld(c.start)
 		c.waited = c.held
 	}
@@ -345,11 +346,11 @@ func (c *call) base() http.RoundTripper {
 // the Gate is calm and the response closes no key.
 func (c *call) endAttempt(got *result) {
 	gate, closed := c.policy.Gate, got.closes(&c.policy.Policy)
-	if got.succeeded() && closed == 0 && c.pass.fate == nil && gate.calm() {
+	if got.succeeded() && closed == 0 && !c.pass.UnderWay() && gate.calm() {
 		return
 	}
 	c.mark = gate.end(c.req, c.pass, evidence{got.verdict(c.req), got.Number == 1, closed, got.status == http.StatusServiceUnavailable})
-	c.pass = pass{}
+	c.pass = outage.Pass{}
 }
 
 // judge sets the result's class, and records a nested Transport's Outcome. A success that no
@@ -533,7 +534,7 @@ func (c *call) hold(late time.Duration) {
 	}
 	limit := min(durations.Add(c.room(now), late)/2, c.policy.Gate.hold()) - late
 	var held bool
-	c.pass, held = c.policy.Gate.wait(req, &c.policy.Policy, &c.timer, c.mark, limit)
+	c.pass, held = c.policy.Gate.wait(req, &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
 	if held && c.race == nil {
 		c.addHeld(now)
 	}

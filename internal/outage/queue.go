@@ -1,4 +1,4 @@
-package retryhttp
+package outage
 
 import (
 	"context"
@@ -13,14 +13,14 @@ type waiter struct {
 	previous, next *waiter
 	armed          time.Time // the time at which the waiter looks without being woken
 	left           bool      // the waiter has left the queue
-	pass           pass
+	pass           Pass
 }
 
 // wait holds a retry that is due while the key is down or other retries are held. It returns at
 // the deadline or the end of ctx at the latest, and reports whether the retry was held.
-func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p pass, held bool) {
+func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p Pass, held bool) {
 	if ctx.Err() != nil {
-		return pass{}, false // otherwise the retry would count as begun, although it is not going to be sent
+		return Pass{}, false // otherwise the retry would count as begun, although it is not going to be sent
 	}
 	w, p := f.join(mark)
 	if w == nil {
@@ -43,16 +43,16 @@ func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline t
 }
 
 // join queues a retry. It returns a nil waiter if the retry need not wait.
-func (f *fate) join(mark uint32) (*waiter, pass) {
+func (f *fate) join(mark uint32) (*waiter, Pass) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	f.oneMore() // before run is read
 	if f.forgotten || !f.down(now) && (f.first == nil || !now.Before(f.behind)) {
 		f.oneLess()
-		return nil, pass{}
+		return nil, Pass{}
 	}
-	if f.first == nil && f.begun.Load() == mark {
+	if f.first == nil && f.mark.Load() == mark {
 		f.oneLess()
 		return nil, f.enter()
 	}
@@ -63,7 +63,7 @@ func (f *fate) join(mark uint32) (*waiter, pass) {
 		f.first = w
 	}
 	f.last = w
-	return w, pass{}
+	return w, Pass{}
 }
 
 // look reports whether w need not wait any longer. Otherwise it returns when w looks again if

@@ -1,6 +1,7 @@
-package retryhttp
+package outage
 
 import (
+	"context"
 	"hash/maphash"
 	"net/http"
 	"sync/atomic"
@@ -57,14 +58,14 @@ type closures struct {
 // credentialFields are the fields that say on whose behalf a request is made.
 var credentialFields = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// credentials returns a hash of req's credentials. The Gate outlives the request, and must not
+// credentials returns a hash of header's credentials. A Watch outlives the request, and must not
 // keep a secret. The seed is random, so that the hash does not betray the secret either.
 // All requests without credentials have the same hash.
-func (c *closures) credentials(req *http.Request) uint64 {
+func (c *closures) credentials(header http.Header) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	for _, name := range credentialFields {
-		for _, line := range req.Header[name] {
+		for _, line := range header[name] {
 			_, _ = h.WriteString(name)
 			_, _ = h.WriteString(line)
 			_ = h.WriteByte('\n') // no valid line contains it
@@ -73,11 +74,11 @@ func (c *closures) credentials(req *http.Request) uint64 {
 	return h.Sum64()
 }
 
-// add closes the key for d, either for the whole host or for req's credentials.
-func (c *closures) add(now time.Time, d time.Duration, req *http.Request, wholeHost bool) {
+// add closes the key for d, either for the whole host or for header's credentials.
+func (c *closures) add(now time.Time, d time.Duration, header http.Header, wholeHost bool) {
 	closed := &c.host
 	if !wholeHost {
-		closed = c.findOrAdd(now, c.credentials(req))
+		closed = c.findOrAdd(now, c.credentials(header))
 	}
 	if closed != nil {
 		closed.extend(now, d)
@@ -118,21 +119,22 @@ func (c *closures) sweep(now time.Time) {
 	}
 }
 
-// of returns the closure that lasts longest for req.
-func (c *closures) of(req *http.Request, now time.Time) *closure {
+// of returns the closure that lasts longest for header's credentials.
+func (c *closures) of(header http.Header, now time.Time) *closure {
 	if len(c.limited) > 0 {
-		if own := c.limited[c.credentials(req)]; own.left(now) > c.host.left(now) {
+		if own := c.limited[c.credentials(header)]; own.left(now) > c.host.left(now) {
 			return own
 		}
 	}
 	return &c.host
 }
 
-// held returns how many requests wait for a closure that also closes the key for req.
-func (c *closures) held(req *http.Request) int64 {
+// held returns how many requests wait for a closure that also closes the key for header's
+// credentials.
+func (c *closures) held(header http.Header) int64 {
 	held := c.host.waiting.Load()
 	if len(c.limited) > 0 {
-		if own := c.limited[c.credentials(req)]; own != nil {
+		if own := c.limited[c.credentials(header)]; own != nil {
 			held += own.waiting.Load()
 		}
 	}
@@ -140,14 +142,14 @@ func (c *closures) held(req *http.Request) int64 {
 }
 
 // close closes the key. The caller holds mu.
-func (f *fate) close(now time.Time, d time.Duration, req *http.Request, wholeHost bool) {
-	f.closures.add(now, d, req, wholeHost)
+func (f *fate) close(now time.Time, d time.Duration, header http.Header, wholeHost bool) {
+	f.closures.add(now, d, header, wholeHost)
 	f.closed.Store(f.closures.latest.left(now) > 0)
 }
 
-// closure returns the closure that lasts longest for req, how much longer it lasts, and how long
-// a closure the server asked for.
-func (f *fate) closure(req *http.Request) (closed *closure, left, asked time.Duration) {
+// closure returns the closure that lasts longest for header's credentials, how much longer it
+// lasts, and how long a closure the server asked for.
+func (f *fate) closure(header http.Header) (closed *closure, left, asked time.Duration) {
 	if !f.closed.Load() {
 		return nil, 0, 0
 	}
@@ -159,7 +161,7 @@ func (f *fate) closure(req *http.Request) (closed *closure, left, asked time.Dur
 		f.closed.Store(false)
 		return nil, 0, 0
 	}
-	closed = f.closures.of(req, now)
+	closed = f.closures.of(header, now)
 	return closed, closed.left(now), closed.asked
 }
 
@@ -172,7 +174,7 @@ func (f *fate) closure(req *http.Request) (closed *closure, left, asked time.Dur
 // Without this bound, the key of such a host would stay closed.
 func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, onlyIfFits bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
-		closed, left, asked := f.closure(req)
+		closed, left, asked := f.closure(req.Header)
 		left = min(left, durations.Add(asked, asked)-time.Since(due))
 		limit := time.Until(deadline)
 		if left <= 0 || limit <= 0 || onlyIfFits && left > limit {
@@ -192,6 +194,16 @@ func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.
 // closedMeanwhile reports whether the key is closed for a retry that was queued. Only the host's
 // closure stops the queue, so a retry may be released although its credentials are limited.
 func (f *fate) closedMeanwhile(req *http.Request) bool {
-	_, left, _ := f.closure(req)
+	_, left, _ := f.closure(req.Header)
 	return left > 0 && !isDone(req.Context())
+}
+
+// isDone reports whether ctx has ended. Somebody's context may end without an error.
+func isDone(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
 }

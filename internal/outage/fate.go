@@ -1,4 +1,4 @@
-package retryhttp
+package outage
 
 import (
 	"hash/maphash"
@@ -44,10 +44,10 @@ const (
 // changes queued and then reads run and underWay. A result changes run and underWay and then
 // reads queued. Therefore at least one of the two sees the other.
 type fate struct {
-	trouble  *atomic.Int64 // the Gate's counter; counts this fate once if run is not 0, and once if queued is not 0
+	trouble  *atomic.Int64 // the Watch's counter; counts this fate once if run is not 0, and once if queued is not 0
 	run      atomic.Int64  // number of failures since the last success
 	underWay underWay
-	begun    atomic.Uint32 // changes when an attempt is counted in underWay, and when a run begins or ends; never 0
+	mark     atomic.Uint32 // changes when an attempt is counted in underWay, and when a run begins or ends; never 0
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
 	waiting  atomic.Int64  // number of requests held until a closure ends
 	closed   atomic.Bool   // a closure may last; written with mu held
@@ -69,42 +69,9 @@ type fate struct {
 
 func newFate(trouble *atomic.Int64) *fate {
 	f := &fate{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
-	f.begun.Store(1)
+	f.mark.Store(1)
 	return f
 }
-
-// underWay counts attempts that began in one run of failures and have not ended. The upper half
-// is the number of the run: attempts of an earlier run no longer count.
-type underWay struct{ atomic.Uint64 }
-
-// enter counts an attempt, and returns its run.
-func (u *underWay) enter() (run uint32) { return uint32(u.Add(1) >> 32) }
-
-// leave stops counting an attempt, and returns how many attempts are left. An attempt of an
-// earlier run is not counted.
-func (u *underWay) leave(run uint32) (left uint32, counted bool) {
-	for {
-		old := u.Load()
-		if uint32(old>>32) != run {
-			return 0, false
-		}
-		if u.CompareAndSwap(old, old-1) {
-			return uint32(old) - 1, true
-		}
-	}
-}
-
-// endRun starts a new count for the next run.
-func (u *underWay) endRun() {
-	for {
-		old := u.Load()
-		if u.CompareAndSwap(old, (old>>32+1)<<32) {
-			return
-		}
-	}
-}
-
-func (u *underWay) none() bool { return uint32(u.Load()) == 0 }
 
 // down reports whether the key is down. The caller holds mu.
 func (f *fate) down(now time.Time) bool {
@@ -123,9 +90,9 @@ func (f *fate) open() bool {
 }
 
 // enter counts an attempt as under way.
-func (f *fate) enter() pass {
-	f.begun.Add(1)
-	return pass{fate: f, run: f.underWay.enter()}
+func (f *fate) enter() Pass {
+	f.mark.Add(1)
+	return Pass{fate: f, run: f.underWay.enter()}
 }
 
 // leave ends what enter began. If an attempt says nothing about the host, its end postpones the
@@ -154,7 +121,7 @@ func (f *fate) fail(now time.Time, probe bool) {
 		f.run.Store(1)
 		f.since = now
 		f.pause = min(f.pause, firstPause)
-		f.begun.Add(1)
+		f.mark.Add(1)
 	}
 	f.newest, f.probing = now, false
 	if probe {
@@ -164,7 +131,7 @@ func (f *fate) fail(now time.Time, probe bool) {
 }
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
-func (f *fate) succeed(p pass, first bool, hold time.Duration) {
+func (f *fate) succeed(p Pass, first bool, hold time.Duration) {
 	if f.queued.Load() == 0 {
 		f.endRun()
 		if f.queued.Load() == 0 {
@@ -205,7 +172,7 @@ func (f *fate) withoutFirsts(now time.Time) bool {
 func (f *fate) endRun() {
 	if f.run.Swap(0) != 0 {
 		f.trouble.Add(-1)
-		f.begun.Add(1)
+		f.mark.Add(1)
 		f.underWay.endRun()
 	}
 }

@@ -1,0 +1,52 @@
+package outage
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/timer"
+	"github.com/stretchr/testify/assert"
+)
+
+const host = "host"
+
+// While nothing is held, a success does not wait for the lock.
+func TestSuccessTakesNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		var timer timer.Timer
+		req := &http.Request{Header: http.Header{"Authorization": {"Bearer x"}}}
+		send := func(v Verdict) {
+			assert.False(t, w.WaitWhileClosed(req, host, &timer, time.Second))
+			w.End(host, w.Begin(host, Pass{}), v, true, time.Second)
+		}
+		w.Close(host, time.Second, nil, true)
+		w.Close(host, time.Second, req.Header, false)
+		time.Sleep(time.Minute)
+		send(Down) // after the closures
+		f := w.fates.Find(host)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		send(Up) // ends the run of failures
+		send(Up)
+		assert.True(t, w.Calm())
+	})
+}
+
+// A Watch must not keep what identifies a tenant, and another Watch has other hashes.
+func TestWatchKeepsNoCredentials(t *testing.T) {
+	header := http.Header{"Authorization": {"Bearer secret"}}
+	var hashes []uint64
+	for range 2 {
+		var w Watch
+		w.Close(host, time.Minute, header, false)
+		f := w.fates.Find(host)
+		hashes = slices.AppendSeq(hashes, maps.Keys(f.closures.limited))
+	}
+	assert.Len(t, hashes, 2)
+	assert.NotEqual(t, hashes[0], hashes[1])
+}

@@ -1,0 +1,47 @@
+package outage
+
+// Pass is what an attempt holds from its Watch until the attempt ends. The zero Pass holds nothing.
+// Passes can be compared. With a fifth field, the compiler would keep Passes in memory, and a held
+// request would need a larger stack.
+type Pass struct {
+	fate     *fate  // the fate that counts the attempt as under way, or nil
+	run      uint32 // the run of failures in which the attempt is under way
+	left     exit
+	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
+}
+
+// exit is how a retry has left the queue.
+type exit uint8
+
+const (
+	unheld    exit = iota // it was not in the queue, or until its hold ended
+	bySuccess             // successes have released it
+	asProbe
+)
+
+// UnderWay reports whether the attempt is counted as under way.
+func (p Pass) UnderWay() bool { return p.fate != nil }
+
+// Sent returns the Pass of an attempt that is being sent. It can no longer be given back.
+func (p Pass) Sent() Pass {
+	p.released = nil
+	return p
+}
+
+// GiveBack undoes Begin and Wait for an attempt that is not sent.
+func (p Pass) GiveBack() {
+	p.leave(false)
+	if p.released != nil {
+		p.released.passOn()
+	}
+}
+
+// Abandon ends what Begin began, for an attempt of which nobody wants to know the result.
+func (p Pass) Abandon() { p.leave(true) }
+
+// leave ends what Begin began. An attempt that says nothing about its host ends silently.
+func (p Pass) leave(silently bool) {
+	if p.fate != nil {
+		p.fate.leave(p.run, silently)
+	}
+}

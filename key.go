@@ -1,0 +1,15 @@
+package retryhttp
+
+import "net/http"
+
+// keyOf returns the key of req: what a Gate, a Hedge or a TokenBucket knows req's host by. No base
+// sends a request without a URL, so a caller's function need not expect one.
+func keyOf(req *http.Request, key func(*http.Request) string) string {
+	switch {
+	case req.URL == nil:
+		return ""
+	case key != nil:
+		return key(req)
+	}
+	return req.URL.Host
+}

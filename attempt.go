@@ -107,23 +107,6 @@ func failure(resp *http.Response, err error) error {
 	return neterr.Named(err)
 }
 
-// innerError returns an *Error that carries the Outcome of a nested Transport, so
-// that the outer Transport does not retry after an attempt timeout. It does not wrap
-// the nested error, whose cause is the timeout itself.
-func innerError(resp *http.Response, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Attempts > 1 {
-		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
-	}
-	if resp != nil {
-		if rec, ok := recordOf(resp); ok && rec.outcome.Attempts > 1 {
-			return &Error{Outcome: rec.outcome, Err: errStillRetrying}
-		}
-	}
-	return nil
-}
-
-var errStillRetrying = errors.New("a nested Transport was still retrying")
-
 // attemptTimeoutError is the error of an attempt that took longer than
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {

@@ -43,69 +43,12 @@ func (g *Gate) Status(req *http.Request) (down bool, closed time.Duration) {
 	return g.hosts.Status(keyOf(req, g.Key), req.Header)
 }
 
-// succeeded reports whether the attempt counts as a success of its host.
-func (r *result) succeeded() bool {
-	return r.class == Final && r.Response != nil && r.inner == nil
-}
-
-// verdict returns what the attempt says about its host. A server that asks its client to wait
-// is healthy, and knows best how long the wait must be. A response below 500 is Retryable if a
-// Classify polls until a result is ready, which says nothing about the host either.
-func (r *result) verdict(req *http.Request) outage.Verdict {
-	switch {
-	case r.succeeded():
-		return outage.Up
-	case r.inner != nil:
-		return outage.Nothing
-	case r.class == Final, ended(req):
-		return outage.Nothing
-	}
-	resp := r.answer()
-	if resp == nil {
-		return outage.Down
-	}
-	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
-		return outage.Nothing
-	}
-	if _, ok := r.retryAfter(); ok {
-		return outage.Nothing
-	}
-	return outage.Down
-}
-
 // evidence is what an attempt says about its key.
 type evidence struct {
 	verdict   outage.Verdict
 	first     bool          // it is a first attempt
 	closed    time.Duration // how long its response closes the key
 	wholeHost bool          // it closes the key for all requests, and not only for the same credentials
-}
-
-// closes returns how long the response closes its key, or 0. A success costs two lookups of a
-// header, and nothing else.
-func (r *result) closes(p *Policy) time.Duration {
-	resp := r.answer()
-	if resp == nil || p.MaxRetryAfter < 0 {
-		return 0
-	}
-	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
-	if !refused && len(resp.Header["Ratelimit"]) == 0 && len(resp.Header["X-Ratelimit-Remaining"]) == 0 {
-		return 0
-	}
-	asked, _ := r.retryAfter()
-	if refused && asked > 0 {
-		return min(asked, p.MaxRetryAfter)
-	}
-	switch reset, ok := exhausted(resp.Header); {
-	case !ok:
-		return 0
-	case asked > 0:
-		return min(asked, p.MaxRetryAfter)
-	case reset > p.MaxRetryAfter:
-		return 0 // a quota of a day may be of one kind of request only
-	default:
-		return reset
-	}
 }
 
 // calm reports whether no host has failed since its last success, and nothing is queued. While

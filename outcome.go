@@ -3,11 +3,8 @@ package retryhttp
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"time"
-
-	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // Outcome is how a request ended. See [OutcomeOf] and [Error].
@@ -116,49 +113,4 @@ func recordOf(resp *http.Response) (*record, bool) {
 	}
 	rec, ok := resp.Request.Context().Value(recordKey{}).(*record)
 	return rec, ok && rec.response == resp
-}
-
-// innerOutcome returns the Outcome that a nested Transport recorded. It returns nil if there is
-// no nested Transport, or if the nested Transport neither retried nor gave up.
-func innerOutcome(a *Attempt) *Outcome {
-	if a.Err != nil {
-		e, ok := errors.AsType[*Error](a.Err)
-		if !ok || fromElsewhere(e, a) {
-			return nil
-		}
-		return &e.Outcome
-	}
-	if a.Response.Request == a.Request {
-		return nil
-	}
-	return innerOutcomeOf(a.Response)
-}
-
-// innerOutcomeOf returns the Outcome that a nested Transport recorded on resp, or nil.
-func innerOutcomeOf(resp *http.Response) *Outcome {
-	if rec, ok := recordOf(resp); ok {
-		return &rec.outcome
-	}
-	return nil
-}
-
-// fromElsewhere reports whether an Error in a's error belongs to another request. The failure of
-// the other request has ended the context of a's request, or the body of a's request is read from
-// the other request.
-func fromElsewhere(e *Error, a *Attempt) bool {
-	return errors.Is(context.Cause(a.Request.Context()), e) ||
-		is[*replay.ReadError](a.Err) || is[*replay.BodyError](a.Err)
-}
-
-// including returns o combined with the Outcome that a nested Transport recorded.
-func (o Outcome) including(inner *Outcome) Outcome {
-	if inner != nil {
-		o.Attempts += max(inner.Attempts, 1) - 1 // inner.Attempts is 0 if the inner request's context had ended
-		o.Waited += inner.Waited
-		o.Held += inner.Held
-		o.Hedges += inner.Hedges
-		o.HedgeWon = o.HedgeWon || inner.HedgeWon
-		o.Ambiguous = o.Ambiguous || inner.Ambiguous
-	}
-	return o
 }

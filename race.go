@@ -1,7 +1,6 @@
 package retryhttp
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"runtime"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
-	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -21,11 +19,11 @@ import (
 // turn is a channel and not a sync.Mutex: a testing/synctest bubble hangs while a goroutine waits
 // for a sync.Mutex.
 type race struct {
-	call           // the call that sends the hedge
-	next  upcoming // the hedge
-	paid  bool     // the allowance has paid for a hedge that is not sent yet
-	first bounds
-	timer *time.Timer
+	exchange         // of the hedge
+	next     attempt // the hedge
+	paid     bool    // the allowance has paid for a hedge that is not sent yet
+	first    bounds
+	timer    *time.Timer
 
 	// These fields are set when the hedge is sent.
 	second  *bounds
@@ -66,90 +64,6 @@ type supersededError struct{}
 
 func (supersededError) Error() string        { return "another attempt has won" }
 func (supersededError) Is(target error) bool { return target == context.Canceled }
-
-// sendTimed is send for a Policy with a Hedge.
-func (c *call) sendTimed(next *upcoming, got *result) {
-	if next.number == 1 && c.mayBeHedged() {
-		c.pace = c.policy.Hedge.pace(c.req)
-	}
-	if next.request == nil {
-		_ = c.open(next) // cannot fail, because the request has no body
-	}
-	c.arm(next)
-	c.transmit(next, got)
-	if c.race == nil || c.race.disarm() {
-		c.race = nil
-		c.judgeTimed(next, got)
-	} else {
-		c.settle(c.race, next, got)
-	}
-}
-
-// mayBeHedged reports whether two attempts of the request may be sent side by side.
-func (c *call) mayBeHedged() bool {
-	return safeMethod(c.req.Method) && c.idempotent && c.bodies.readableBeside(c.req) &&
-		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
-}
-
-// judgeTimed judges a result, and records its latency in the Hedge. Failures other than timeouts
-// do not count. Such failures are quick, and hedges would be sent too soon.
-func (c *call) judgeTimed(made *upcoming, got *result) {
-	c.judge(made, got)
-	c.endAttempt(got)
-	switch {
-	case c.pace == nil:
-	case got.class == Final && got.Response != nil:
-		c.pace.answer(c.hedgeTime(made.begins+got.Elapsed), got.Elapsed)
-	case is[*attemptTimeoutError](got.Err):
-		c.pace.observe(c.hedgeTime(made.begins+got.Elapsed), got.Elapsed, false)
-	}
-}
-
-// hedgeTime converts a time of Transport.now to a time of the Hedge's clock.
-func (c *call) hedgeTime(now time.Duration) time.Duration {
-	return c.t.epoch.Sub(c.pace.hedge.start()) + now
-}
-
-// arm starts the timer that sends a hedge beside next, if next may be hedged.
-func (c *call) arm(next *upcoming) {
-	if c.pace == nil || c.hedged || c.attemptsLeft() < 2 || AttemptNumber(c.req.Context()) > 1 {
-		return
-	}
-	delay := time.Duration(c.pace.delay.Load())
-	if delay == 0 {
-		return
-	}
-	r := &race{
-		call: call{
-			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
-			start: c.start, since: c.since, owned: owned{bodies: c.bodies},
-		},
-		next: upcoming{number: next.number + 1, backoff: next.backoff, decided: next.begins},
-	}
-	r.first.begin(next.request.Context(), next.reading)
-	r.race, c.race = r, r
-	r.timer = time.AfterFunc(delay, r.fire)
-}
-
-// bounds returns the bounds of the attempt that c makes, or nil if there is no race.
-func (c *call) bounds() *bounds {
-	switch r := c.race; {
-	case r == nil:
-		return nil
-	case c == &r.call:
-		return r.second
-	default:
-		return &r.first
-	}
-}
-
-// hedges returns the number of hedges for the Outcome.
-func (c *call) hedges() int {
-	if c.hedged {
-		return 1
-	}
-	return 0
-}
 
 // disarm reports whether the first attempt has ended before a hedge was sent. If so, no hedge
 // will be sent.
@@ -196,88 +110,16 @@ func (r *race) noteFailure(got *result) {
 	}
 }
 
-// settle judges the first attempt if the hedge has not won, and stores the result that counts in
-// next and got. If the first attempt has failed and the hedge is under way, the race continues
-// beside the wait for a retry.
-func (c *call) settle(r *race, next *upcoming, got *result) {
-	r.surface()
-	c.sent, c.hedged, c.spare = r.next.number, true, true
-	switch c.judgeFirst(r, next, got) {
-	case undecided:
-		if c.refusal(got) != "" {
-			c.awaitHedge(got, next)
-		}
-	case firstWon:
-		c.endRace()
-		r.lose(got)
-		c.refundHedge(got)
-	case bothFailed:
-		c.endRace()
-		r.next.reading.cut() // a retry may follow
-		got.alsoFailed(r)
-	default:
-		c.awaitHedge(got, next)
+// firstBounds returns the bounds of the attempt that a hedge may be sent beside, or nil.
+func (r *race) firstBounds() *bounds {
+	if r == nil {
+		return nil
 	}
+	return &r.first
 }
 
-// endRace ends the race for the call. The hedge may continue by itself.
-func (c *call) endRace() {
-	c.race.wake() // nobody waits; this releases the context
-	c.race = nil
-}
-
-// takeHedge makes the hedge's result the result of the call.
-func (c *call) takeHedge(r *race, next *upcoming, got *result) {
-	*next, *got = r.next, *r.got
-	c.response, c.mark = got.answer(), r.mark
-	c.refundHedge(got)
-}
-
-// refundHedge gives back the hedge's token if the race has ended in a Final response. The
-// allowance bounds such hedges, and the tokens are there for retries.
-func (c *call) refundHedge(got *result) {
-	if got.class == Final && got.Response != nil && c.takeSpare() {
-		c.policy.Budget.Refund(c.req)
-	}
-}
-
-// takeSpare reports whether the call still has the hedge's token, and takes the token. If the
-// hedge has taken the last token, a retry that takes the place of the hedge needs no other.
-func (c *call) takeSpare() bool {
-	had := c.spare
-	c.spare = false
-	return had
-}
-
-// judgeFirst judges the first attempt unless the hedge has won, and returns the state of the
-// race.
-func (c *call) judgeFirst(r *race, next *upcoming, got *result) raceState {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
-	if r.is(undecided) {
-		c.judgeTimed(next, got)
-		return r.decide(got, firstWon)
-	}
-	c.pass.Abandon()
-	c.pass = outage.Pass{}
-	now := c.t.now()
-	c.pace.observe(c.hedgeTime(now), now-next.begins, false)
-	return hedgeWon
-}
-
-// alsoFailed adds to r what the other attempt's failure means for a retry: the wait that its
-// response asks for, and its nested Outcome.
-func (r *result) alsoFailed(other *race) {
-	r.notBefore, r.inner = other.asked, cmp.Or(r.inner, other.inner)
-}
-
-// discard discards the response of the attempt with bounds b. Nobody waits for the cleanup.
-func (r *race) discard(b *bounds, c *call, got *result) {
-	resp := got.answer()
-	if got.responded {
-		got.Err = statusError(got.status) // the error to return if the caller stops waiting
-	}
-	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
+// discard clears away resp, which may be nil, and ends its attempt with bounds b. Nobody waits.
+func (r *race) discard(b *bounds, resp *http.Response) {
 	if resp == nil {
 		b.end(ErrSuperseded)
 		return

@@ -11,10 +11,10 @@ import (
 func (r *race) fire() {
 	exits := true
 	defer func() { r.end(recover(), exits) }()
-	defer r.giveBackHedge()
+	defer r.giveBack()
 	if r.ownRequest() && r.prepare() && r.begin() {
 		r.report()
-		r.transmit(&r.next, r.got)
+		r.transmit(&r.next, r.got, r.second)
 		switch r.judgeHedge() {
 		case hedgeWon:
 			r.first.end(ErrSuperseded)
@@ -111,17 +111,12 @@ func (r *race) report() {
 	}
 }
 
-// giveBackHedge gives back what a hedge has taken, if the hedge was not sent or was not judged.
-func (r *race) giveBackHedge() {
+// giveBack gives back what a hedge has taken, if the hedge was not sent or was not judged.
+func (r *race) giveBack() {
 	if r.paid {
 		r.pace.refund()
 	}
-	r.refund()
-	if r.unsent != nil {
-		closeBody(r.unsent)
-	}
-	r.pass.GiveBack()
-	closeResponse(r.response)
+	r.exchange.giveBack()
 }
 
 // end makes a panic in the hedge's goroutine surface in the caller's goroutine, unless the race

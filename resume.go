@@ -62,15 +62,15 @@ type origin struct {
 type resuming struct {
 	call
 	original *http.Request // the request that the resumptions' requests are made from
-	next     upcoming      // the newest attempt, and later its successor
+	next     attempt       // the newest attempt, and later its successor
 }
 
 // makeResumable makes the body of a final response resume where it breaks off. If the server does
 // not let it be resumed, the error of a break says so. A nested Transport that has retried is not
 // called again.
-func (c *call) makeResumable(made *upcoming, got *result) {
+func makeResumable(c *call, made *attempt, got *result) {
 	resp := got.Response
-	if got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
+	if resp == nil || got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
 		return
 	}
 	origin := origin{
@@ -253,11 +253,11 @@ func (d *download) begin() {
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{
-			t: o.t, policy: &policy, req: o.req, idempotent: o.idempotent,
-			start: o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
+			exchange: exchange{t: o.t, policy: &policy, req: o.req, idempotent: o.idempotent},
+			start:    o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
 		},
 		original: o.keyed,
-		next:     upcoming{number: o.number, request: o.sent, begins: o.begins},
+		next:     attempt{number: o.number, request: o.sent, begins: o.begins},
 	}
 	d.startOver()
 }
@@ -276,7 +276,7 @@ func (o *origin) own(ctx context.Context) {
 // startOver makes the attempts count from one again, and MaxElapsed run from now.
 func (d *download) startOver() {
 	c := d.resuming
-	c.before, c.since, c.next.backoff = c.sent-1, c.t.now(), 0
+	c.uncounted, c.since, c.next.backoff = c.sent-1, c.t.now(), 0
 }
 
 // brokenOff returns the break as the result of an attempt.
@@ -284,7 +284,7 @@ func (d *download) brokenOff(c *resuming) result {
 	if d.part.brought >= enoughProgress {
 		d.startOver()
 	}
-	got := result{begun: true, Attempt: Attempt{
+	got := result{brokeOff: true, Attempt: Attempt{
 		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset,
 	}}
 	c.judge(&c.next, &got)
@@ -301,7 +301,8 @@ func (d *download) brokenOff(c *resuming) result {
 func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 	c.keyed = d.whole.request(c.original, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
-	c.transmit(&c.next, got)
+	c.sent = c.next.number
+	c.transmit(&c.next, got, nil)
 	if got.Response == nil {
 		c.judge(&c.next, got)
 		why = got.Err

@@ -9,25 +9,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/durations"
 )
 
-// retryAfter returns what RetryAfter returns for the attempt's response. Several decisions need
-// it, and the header is read once: a hostile header takes time to read.
-func (r *result) retryAfter() (time.Duration, bool) {
-	if resp := r.answer(); resp != nil && !r.read {
-		r.read = true
-		r.asked, r.asks = RetryAfter(resp.Header)
-	}
-	return r.asked, r.asks
-}
-
-// askedFor returns how long the server asked the client to wait, or 0 if it did not ask.
-func (r *result) askedFor(p *Policy) time.Duration {
-	if p.MaxRetryAfter < 0 {
-		return 0
-	}
-	asked, _ := r.retryAfter()
-	return asked
-}
-
 // spread returns how long to wait before a retry. The room must be at least asked + backoff.
 //
 // Clients that receive the same moment from a Retry-After must not return at the same moment. So

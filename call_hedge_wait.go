@@ -22,9 +22,9 @@ func (c *call) waiting() context.Context {
 
 // awaitHedge waits for the result of the hedge, when the first attempt's does not count, or no
 // retry follows it.
-func (c *call) awaitHedge(got *result, next *upcoming) {
+func (c *call) awaitHedge(got *result, next *attempt) {
 	r := c.race
-	r.discard(&r.first, c, got)
+	c.discard(r, &r.first, got)
 	<-r.waiting.Done()
 	decided := r.conclude()
 	c.endRace()
@@ -37,7 +37,7 @@ func (c *call) awaitHedge(got *result, next *upcoming) {
 }
 
 // afterHedge awaits the hedge, and is like refusal and again for its result.
-func (c *call) afterHedge(got *result, next *upcoming) Stop {
+func (c *call) afterHedge(got *result, next *attempt) Stop {
 	c.awaitHedge(got, next)
 	stop := c.refusal(got)
 	if stop == "" {
@@ -48,7 +48,7 @@ func (c *call) afterHedge(got *result, next *upcoming) Stop {
 
 // meetHedge ends the race when the wait for a retry is over, or when the hedge has ended it. It
 // returns the empty Stop if the retry may be sent.
-func (c *call) meetHedge(got *result, next *upcoming) Stop {
+func (c *call) meetHedge(got *result, next *attempt) Stop {
 	r := c.race
 	decided := r.conclude()
 	c.endRace()
@@ -75,7 +75,7 @@ func (c *call) meetHedge(got *result, next *upcoming) Stop {
 // takeFailure makes the hedge's failure the result that a retry follows, and discards its
 // response. The response may ask for a longer wait, or end the retries. A Final error, which the
 // hedge alone has met, does neither.
-func (c *call) takeFailure(r *race, got *result, next *upcoming) Stop {
+func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 	if r.got.class == Final {
 		r.next.reading.cut()
 		closeResponse(r.got.answer())
@@ -90,13 +90,13 @@ func (c *call) takeFailure(r *race, got *result, next *upcoming) Stop {
 	}
 	if stop == "" {
 		r.next.reading.cut() // not earlier: see pause
-		r.discard(r.second, c, got)
+		c.discard(r, r.second, got)
 	}
 	return stop
 }
 
 // prolong makes the wait for a retry longer if the response of a second failure asks for that.
-func (c *call) prolong(got *result, next *upcoming) Stop {
+func (c *call) prolong(got *result, next *attempt) Stop {
 	asked := got.askedFor(&c.policy.Policy)
 	now := c.t.now()
 	room := c.room(now)
@@ -114,7 +114,7 @@ func (c *call) prolong(got *result, next *upcoming) Stop {
 
 // openLate opens the body of a retry whose wait has run beside a hedge. The hedge no longer reads
 // its own. The failed response is gone, and an error names its status.
-func (c *call) openLate(got *result, next *upcoming) Stop {
+func (c *call) openLate(got *result, next *attempt) Stop {
 	if next.request != nil || !hasBody(c.req) {
 		return ""
 	}

@@ -1,0 +1,318 @@
+package retryhttp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/timer"
+)
+
+// call is the state of one RoundTrip, which keeps it on the stack: an exchange, and what came of
+// the attempts so far.
+type call struct {
+	exchange
+	race  *race // the race of the attempt and its hedge that are under way, or nil
+	timer timer.Timer
+
+	start     time.Duration // read from Transport.now
+	sent      int           // number of attempts
+	uncounted int           // of these, those before a body that broke off, or before its last part of some size
+	waited    time.Duration
+	held      time.Duration // included in waited
+	ambiguous bool          // an attempt before the last may have taken effect
+	hedged    bool          // an attempt was sent beside another
+	spare     bool          // the token of the hedge is neither given back nor spent on a retry
+}
+
+// giveBack releases what the call owns when a panic ends the call, such as
+// http.ErrAbortHandler, which a function up the stack recovers. After finish, giveBack does
+// nothing.
+func (c *call) giveBack() {
+	if c.race == nil && c.owned == (owned{}) {
+		return
+	}
+	c.race.abandon()
+	c.exchange.giveBack()
+	c.bodies.release(true)
+}
+
+// mayBegin waits before the first attempt if Gate.First requires it. It returns false if the
+// context has ended.
+func (c *call) mayBegin() bool {
+	if g := c.policy.Gate; g.First && c.policy.MaxRetryAfter >= 0 && g.waitFirst(c.req, &c.timer, c.room(c.start)/2) {
+		c.addHeld(c.start)
+		c.waited = c.held
+	}
+	return c.req.Context().Err() == nil
+}
+
+// notSent ends a call whose context ended before the first attempt.
+func (c *call) notSent() (*http.Response, error) {
+	c.unsent = nil
+	closeBody(c.req)
+	return c.finish(&result{Attempt: Attempt{Request: c.req, Err: context.Cause(c.req.Context())}}, StopCanceled)
+}
+
+// prepare chooses the request of the first attempt: the caller's own request if possible.
+func (c *call) prepare(first *attempt) {
+	c.keyed, c.idempotent = withKey(c.req, &c.policy.Policy)
+	first.request = c.keyed
+	if hasBody(c.req) {
+		if c.bodies = bodiesOf(c.keyed, &c.policy.Policy, c.idempotent); c.bodies != nil {
+			_ = c.open(first) // the first reading is always granted
+		}
+	}
+	c.unsent = first.request
+}
+
+// send makes and judges an attempt. With a Hedge, send may make two attempts.
+func (c *call) send(next *attempt, got *result) {
+	if c.policy.Hedge != nil {
+		c.sendTimed(next, got)
+		return
+	}
+	c.sent = next.number
+	c.transmit(next, got, nil)
+	c.judge(next, got)
+	c.endAttempt(got)
+}
+
+// refusal returns why no attempt follows got. The cheapest checks come first. The empty Stop
+// means that time, budget and body decide. refusal changes nothing.
+func (c *call) refusal(got *result) Stop {
+	p := c.policy
+	switch {
+	case got.class == Final && got.Response != nil:
+		return StopFinal
+	case ended(c.req):
+		return StopCanceled
+	case got.class == Final:
+		return StopFinal
+	case got.inner != nil:
+		return StopNested
+	case !c.idempotent && !(p.RetryUnprocessed && got.unprocessed()):
+		return StopNotIdempotent
+	case c.attemptsLeft() <= 0:
+		return StopAttempts
+	case !c.bodies.repeatable(c.req):
+		return StopBody
+	}
+	return ""
+}
+
+// attemptsLeft returns how many more attempts MaxAttempts allows.
+func (c *call) attemptsLeft() int {
+	if c.policy.MaxAttempts < 0 {
+		return math.MaxInt
+	}
+	return c.policy.MaxAttempts - (c.sent - c.uncounted)
+}
+
+// retries returns how many of the attempts that count were retries. A hedge is not a retry.
+func (c *call) retries() int {
+	retries := c.sent - c.uncounted - 1
+	if c.hedged && c.uncounted == 0 {
+		retries--
+	}
+	return retries
+}
+
+// again prepares the attempt that follows got, and waits until it may be sent. If no attempt
+// follows, again returns the reason.
+func (c *call) again(got *result, next *attempt) Stop {
+	stop := c.plan(got, next)
+	if stop == "" {
+		stop = c.claim(got, next)
+	}
+	if stop == "" {
+		stop = c.pause(got, next)
+	}
+	if stop != "" && c.race != nil {
+		return c.afterHedge(got, next)
+	}
+	return stop
+}
+
+// plan decides when the next attempt is made, or returns why there is none.
+func (c *call) plan(got *result, next *attempt) Stop {
+	asked := got.askedFor(&c.policy.Policy)
+	now := c.t.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
+	if got.notBefore != 0 {
+		asked = max(asked, got.notBefore-now)
+	}
+	if asked > max(c.policy.MaxRetryAfter, 0) {
+		return StopRetryAfter
+	}
+	backoff := max(c.policy.Backoff(c.retries()+1, next.backoff), 0)
+	room := c.room(now)
+	if durations.Add(asked, backoff) > room {
+		return StopDeadline
+	}
+	if _, late := got.Err.(*attemptTimeoutError); late {
+		c.otherPool = !c.otherPool
+	}
+	*next = attempt{
+		number:   c.sent + 1,
+		previous: next.reading,
+		backoff:  backoff,
+		wait:     spread(asked, backoff, room),
+		decided:  now,
+	}
+	return ""
+}
+
+// claim withdraws the retry's token when every other check has passed. It then opens the
+// retry's body, unless a hedge may still read its own.
+func (c *call) claim(got *result, next *attempt) Stop {
+	if !c.policy.Budget.Withdraw(c.req) && !c.takeSpare() {
+		return StopBudget
+	}
+	c.token = true
+	if c.race != nil {
+		return ""
+	}
+	return c.openRetry(got, next)
+}
+
+// openRetry opens the retry's body, if there is one.
+func (c *call) openRetry(got *result, next *attempt) Stop {
+	if !hasBody(c.req) {
+		return ""
+	}
+	err := c.open(next)
+	if err == nil {
+		return "" // bodies holds the body until it is sent
+	}
+	c.refund()
+	if ended(c.req) {
+		return StopCanceled
+	}
+	if got.Err != nil {
+		got.Err = errors.Join(got.Err, err)
+	}
+	return StopBody
+}
+
+// pause reports the retry, drains the failed response, and waits. If the context ends
+// meanwhile, pause returns StopCanceled, because the response is gone.
+func (c *call) pause(got *result, next *attempt) Stop {
+	got.Wait = next.wait
+	c.policy.reportRetry(c.req, &got.Attempt)
+	next.previous.cut() // not earlier: cut may cost the connection, and with it the failed body, which OnRetry may read
+	c.waitOut(got, next)
+	c.hold(0)
+	if c.race != nil {
+		if stop := c.meetHedge(got, next); stop != "" {
+			return stop
+		}
+	}
+	next.begins = c.t.now()
+	c.waited += next.begins - next.decided
+	if !ended(c.req) {
+		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
+		return c.openLate(got, next)
+	}
+	c.dropRetry()
+	if got.responded {
+		got.Err = statusError(got.status)
+	}
+	return StopCanceled
+}
+
+// waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
+// The call does not retain the response meanwhile.
+//
+// The drain and the sleep run in parallel. Waking up at the end of a drain would cost as much
+// as the drain.
+func (c *call) waitOut(got *result, next *attempt) {
+	ctx := c.waiting()
+	failed := got.Response
+	c.forget(got)
+	if failed != nil {
+		limit := min(maxDrainTime, c.patience(next))
+		drain := startDrain(&c.t.drains, failed, limit > 0)
+		slept := min(c.left(next), limit)
+		c.timer.Sleep(ctx, slept)
+		drain.join(ctx, &c.t.drains, &c.timer, limit-slept)
+	}
+	c.timer.Sleep(ctx, c.left(next))
+}
+
+// hold waits while the Gate holds a retry that was due before the time late.
+func (c *call) hold(late time.Duration) {
+	now, req := c.t.now(), c.req
+	if c.race != nil {
+		req = req.WithContext(c.race.waiting)
+	}
+	limit := min(durations.Add(c.room(now), late)/2, c.policy.Gate.hold()) - late
+	var held bool
+	c.pass, held = c.policy.Gate.wait(req, &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
+	if held && c.race == nil {
+		c.addHeld(now)
+	}
+}
+
+// addHeld adds the time since the Gate began to hold the request, and reports the total.
+func (c *call) addHeld(since time.Duration) {
+	c.held += c.t.now() - since
+	c.policy.reportHeld(c.req, c.held)
+}
+
+// left returns the rest of the wait.
+func (c *call) left(next *attempt) time.Duration {
+	if next.wait <= 0 {
+		return 0
+	}
+	return max(next.wait-(c.t.now()-next.decided), 0)
+}
+
+// finish ends the call with the last attempt's result.
+func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
+	c.bodies.release(got.Err != nil)
+	success := stop == StopFinal && got.Response != nil
+	if success {
+		c.policy.Budget.Deposit(c.req)
+	}
+	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of such a call
+	if atOnce && got.Response.Request != c.req {
+		got.Response.Request = c.req
+	}
+	var err error
+	if !atOnce || c.policy.OnDone != nil {
+		err = c.report(got, stop, !atOnce)
+	}
+	c.owned = owned{}
+	return got.answer(), err
+}
+
+// report records the Outcome on the response or in the error, and reports it.
+func (c *call) report(got *result, stop Stop, record bool) error {
+	o := c.outcome(got, stop)
+	resp := got.answer()
+	if record && resp != nil {
+		attachOutcome(resp, c.req, o)
+	}
+	got.Wait = 0 // there is no next attempt
+	c.policy.reportDone(c.req, &got.Attempt, o)
+	if resp == nil {
+		return newError(got.Err, o, c.req)
+	}
+	return nil
+}
+
+func (c *call) outcome(got *result, stop Stop) Outcome {
+	return Outcome{
+		Attempts:  c.sent,
+		Elapsed:   c.t.now() - c.start,
+		Waited:    c.waited,
+		Held:      c.held,
+		Hedges:    c.hedges(),
+		HedgeWon:  got.Hedge && got.answer() != nil,
+		Stop:      stop,
+		Ambiguous: c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),
+	}.including(got.inner)
+}

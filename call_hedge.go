@@ -1,0 +1,143 @@
+package retryhttp
+
+import (
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/outage"
+)
+
+// This file has the steps of a call whose attempts may be hedged. A race knows nothing of its call.
+
+// sendTimed is send for a Policy with a Hedge.
+func (c *call) sendTimed(next *attempt, got *result) {
+	if next.number == 1 && c.mayBeHedged() {
+		c.pace = c.policy.Hedge.pace(c.req)
+	}
+	if next.request == nil {
+		_ = c.open(next) // cannot fail, because the request has no body
+	}
+	c.sent = next.number
+	c.arm(next)
+	c.transmit(next, got, c.race.firstBounds())
+	if c.race == nil || c.race.disarm() {
+		c.race = nil
+		c.judgeTimed(next, got)
+	} else {
+		c.settle(c.race, next, got)
+	}
+}
+
+// mayBeHedged reports whether two attempts of the request may be sent side by side.
+func (c *call) mayBeHedged() bool {
+	return safeMethod(c.req.Method) && c.idempotent && c.bodies.readableBeside(c.req) &&
+		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
+}
+
+// arm starts the timer that sends a hedge beside next, if next may be hedged.
+func (c *call) arm(next *attempt) {
+	if c.pace == nil || c.hedged || c.attemptsLeft() < 1 || AttemptNumber(c.req.Context()) > 1 {
+		return
+	}
+	delay := time.Duration(c.pace.delay.Load())
+	if delay == 0 {
+		return
+	}
+	r := &race{
+		exchange: exchange{
+			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
+			since: c.since, owned: owned{bodies: c.bodies},
+		},
+		next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins},
+	}
+	r.first.begin(next.request.Context(), next.reading)
+	c.race = r
+	r.timer = time.AfterFunc(delay, r.fire)
+}
+
+// settle judges the first attempt if the hedge has not won, and stores the result that counts in
+// next and got. If the first attempt has failed and the hedge is under way, the race continues
+// beside the wait for a retry.
+func (c *call) settle(r *race, next *attempt, got *result) {
+	r.surface()
+	c.sent, c.hedged, c.spare = r.next.number, true, true
+	switch c.judgeFirst(r, next, got) {
+	case undecided:
+		if c.refusal(got) != "" {
+			c.awaitHedge(got, next)
+		}
+	case firstWon:
+		c.endRace()
+		r.lose(got)
+		c.refundHedge(got)
+	case bothFailed:
+		c.endRace()
+		r.next.reading.cut() // a retry may follow
+		got.alsoFailed(r)
+	default:
+		c.awaitHedge(got, next)
+	}
+}
+
+// endRace ends the race for the call. The hedge may continue by itself.
+func (c *call) endRace() {
+	c.race.wake() // nobody waits; this releases the context
+	c.race = nil
+}
+
+// takeHedge makes the hedge's result the result of the call.
+func (c *call) takeHedge(r *race, next *attempt, got *result) {
+	*next, *got = r.next, *r.got
+	c.response, c.mark = got.answer(), r.mark
+	c.refundHedge(got)
+}
+
+// refundHedge gives back the hedge's token if the race has ended in a Final response. The
+// allowance bounds such hedges, and the tokens are there for retries.
+func (c *call) refundHedge(got *result) {
+	if got.class == Final && got.Response != nil && c.takeSpare() {
+		c.policy.Budget.Refund(c.req)
+	}
+}
+
+// takeSpare reports whether the call still has the hedge's token, and takes the token. If the
+// hedge has taken the last token, a retry that takes the place of the hedge needs no other.
+func (c *call) takeSpare() bool {
+	had := c.spare
+	c.spare = false
+	return had
+}
+
+// judgeFirst judges the first attempt unless the hedge has won, and returns the state of the
+// race.
+func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	if r.is(undecided) {
+		c.judgeTimed(next, got)
+		return r.decide(got, firstWon)
+	}
+	c.pass.Abandon()
+	c.pass = outage.Pass{}
+	now := c.t.now()
+	c.pace.observe(c.hedgeTime(now), now-next.begins, false)
+	return hedgeWon
+}
+
+// discard clears away the response of one of two attempts, whose bounds are b. If the caller stops
+// waiting, the error names the response's status.
+func (c *call) discard(r *race, b *bounds, got *result) {
+	resp := got.answer()
+	if got.responded {
+		got.Err = statusError(got.status)
+	}
+	c.forget(got)
+	r.discard(b, resp)
+}
+
+// hedges returns the number of hedges for the Outcome.
+func (c *call) hedges() int {
+	if c.hedged {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,191 @@
+package retryhttp
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/pooled"
+)
+
+// exchange is what a call and its hedge have in common: what they send, and what they own while an
+// attempt is under way.
+type exchange struct {
+	t      *Transport
+	policy *resolved
+	req    *http.Request // the caller's request, or a hedge's copy of it
+	keyed  *http.Request // req, or a copy that carries a key
+
+	// idempotent is decided before the first attempt. A base may add an idempotency key to the
+	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
+	idempotent bool
+	otherPool  bool // attempts use the second pool of the nil base
+
+	pace  *pace         // nil if the request is not hedged
+	since time.Duration // the start of MaxElapsed, read from Transport.now: the call's start, or the time at which a body broke off
+	mark  uint32        // the Gate's mark at the end of the newest attempt
+	owned
+}
+
+// owned holds what is given back when an exchange ends, even if a panic of a hook or of the base
+// ends it.
+type owned struct {
+	unsent   *http.Request  // the request of the first attempt, or of a hedge, until it is sent
+	bodies   *bodies        // the source of the attempts' bodies; nil if each body is sent as it is
+	token    bool           // a token is withdrawn for an attempt that is not sent yet
+	pass     outage.Pass    // the pass of an attempt that has not ended
+	response *http.Response // a response that is neither returned nor drained yet
+}
+
+// giveBack gives back what is owned for an attempt that is not sent, or that is not judged.
+func (x *exchange) giveBack() {
+	if x.unsent != nil {
+		closeBody(x.unsent)
+	}
+	x.refund()
+	x.pass.GiveBack()
+	closeResponse(x.response)
+}
+
+// refund gives back the token of a retry that is not sent.
+func (x *exchange) refund() {
+	if x.token {
+		x.token = false
+		x.policy.Budget.Refund(x.req)
+	}
+}
+
+// attempt is what is planned for an attempt, until it is made. Others learn of it by an Attempt.
+type attempt struct {
+	number   int
+	request  *http.Request // nil until it is sent if there is no body; a waiting call needs no copy
+	reading  reading
+	previous reading       // the previous attempt's reading; may still be running
+	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt
+	wait     time.Duration // backoff, or longer if the server asked for a wait
+	decided  time.Duration // the start of the wait; read from Transport.now, like begins
+	begins   time.Duration
+}
+
+// open makes the request that next sends, with its body. The requests of all retries come from
+// here. A time limit or a trace later gives the request another context.
+func (x *exchange) open(next *attempt) error {
+	req := copyForAttempt(x.keyed, next.number)
+	if hasBody(x.req) {
+		opened, err := x.bodies.open(x.keyed, req, next.number == 1, next.previous, x.patience(next))
+		if err != nil {
+			return err
+		}
+		next.reading = opened
+	}
+	next.request = req
+	return nil
+}
+
+// transmit sends an attempt through the base, which then owns the request's body. The bounds are
+// nil unless another attempt may end this one.
+func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
+	if next.request == nil {
+		_ = x.open(next) // open cannot fail without a body
+	}
+	var trace *headerTrace
+	req := next.request
+	if x.policy.RetryUnprocessed && !x.idempotent {
+		trace = new(headerTrace)
+		req = trace.attach(req)
+	}
+	if next.number > 1 || !x.policy.Gate.calm() {
+		x.pass = x.policy.Gate.begin(x.req, x.pass)
+	}
+	x.unsent, x.token = nil, false
+	resp, err := roundTrip(x.base(), req, &x.policy.Policy, next.reading, b)
+	x.response = resp
+	got.Number, got.Request, got.Err = next.number, next.request, err
+	got.written = trace.written()
+	if resp == nil {
+		return
+	}
+	got.status = resp.StatusCode
+	if err != nil {
+		got.broken, got.brokeOff = resp, true
+		return
+	}
+	got.Response, got.responded = resp, true
+	if x.policy.BufferBytes > 0 {
+		got.Body = wholeBody(resp, x.policy.BufferBytes)
+	}
+}
+
+// base returns what the next attempt is sent through. Only a nil base has a second pool.
+func (x *exchange) base() http.RoundTripper {
+	if x.otherPool {
+		if pools, ok := x.t.base.(*pooled.Pools); ok {
+			return pools.Second
+		}
+	}
+	return x.t.base
+}
+
+// forget lets go of got's response, which must not be retained during a wait.
+func (x *exchange) forget(got *result) {
+	got.Response, got.Body, got.broken, x.response = nil, nil, nil, nil
+}
+
+// endAttempt reports the attempt's result to the Gate. A success has nothing to report while
+// the Gate is calm and the response closes no key.
+func (x *exchange) endAttempt(got *result) {
+	gate, closed := x.policy.Gate, got.closes(&x.policy.Policy)
+	if got.succeeded() && closed == 0 && !x.pass.UnderWay() && gate.calm() {
+		return
+	}
+	x.mark = gate.end(x.req, x.pass, evidence{got.verdict(x.req), got.Number == 1, closed, got.status == http.StatusServiceUnavailable})
+	x.pass = outage.Pass{}
+}
+
+// judge sets the result's class, and records a nested Transport's Outcome. A success that no
+// hook observes is Final, and needs neither the clock nor a copy of the Attempt.
+func (x *exchange) judge(made *attempt, got *result) {
+	if x.policy.observed || got.status >= 400 || !got.responded {
+		got.Elapsed = x.t.now() - made.begins
+		got.class = x.policy.Classify(got.Attempt)
+	}
+	switch {
+	case got.class == Unprocessed && got.brokeOff:
+		got.class = Retryable // the server has answered
+	case got.class != Retryable && got.class != Unprocessed:
+		got.class = Final
+	}
+	if got.inner = innerOutcome(&got.Attempt); got.inner == nil && got.broken != nil {
+		got.inner = innerOutcomeOf(got.broken)
+	}
+}
+
+// room returns the longest wait from now after which another attempt still starts in time.
+func (x *exchange) room(now time.Duration) time.Duration {
+	return room(x.req.Context(), x.policy.MaxElapsed, now-x.since)
+}
+
+// patience returns how long it may take to open the next attempt's body, or to drain the failed
+// response. Either may take longer than the wait, up to a tenth of the time that is left.
+func (x *exchange) patience(next *attempt) time.Duration {
+	return max(next.wait, x.room(x.t.now())/10)
+}
+
+// judgeTimed judges a result, and records its latency in the Hedge. Failures other than timeouts
+// do not count. Such failures are quick, and hedges would be sent too soon.
+func (x *exchange) judgeTimed(made *attempt, got *result) {
+	x.judge(made, got)
+	x.endAttempt(got)
+	switch {
+	case x.pace == nil:
+	case got.class == Final && got.Response != nil:
+		x.pace.answer(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed)
+	case is[*attemptTimeoutError](got.Err):
+		x.pace.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, false)
+	}
+}
+
+// hedgeTime converts a time of Transport.now to a time of the Hedge's clock.
+func (x *exchange) hedgeTime(now time.Duration) time.Duration {
+	return x.t.epoch.Sub(x.pace.hedge.start()) + now
+}

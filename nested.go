@@ -1,0 +1,73 @@
+package retryhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/retryhttp/retryhttp/internal/replay"
+)
+
+// This file has what a Transport learns of a Transport below it.
+
+// innerOutcome returns the Outcome that a nested Transport recorded. It returns nil if there is
+// no nested Transport, or if the nested Transport neither retried nor gave up.
+func innerOutcome(a *Attempt) *Outcome {
+	if a.Err != nil {
+		e, ok := errors.AsType[*Error](a.Err)
+		if !ok || fromElsewhere(e, a) {
+			return nil
+		}
+		return &e.Outcome
+	}
+	if a.Response.Request == a.Request {
+		return nil
+	}
+	return innerOutcomeOf(a.Response)
+}
+
+// innerOutcomeOf returns the Outcome that a nested Transport recorded on resp, or nil.
+func innerOutcomeOf(resp *http.Response) *Outcome {
+	if rec, ok := recordOf(resp); ok {
+		return &rec.outcome
+	}
+	return nil
+}
+
+// fromElsewhere reports whether an Error in a's error belongs to another request. The failure of
+// the other request has ended the context of a's request, or the body of a's request is read from
+// the other request.
+func fromElsewhere(e *Error, a *Attempt) bool {
+	return errors.Is(context.Cause(a.Request.Context()), e) ||
+		is[*replay.ReadError](a.Err) || is[*replay.BodyError](a.Err)
+}
+
+// including returns o combined with the Outcome that a nested Transport recorded.
+func (o Outcome) including(inner *Outcome) Outcome {
+	if inner != nil {
+		o.Attempts += max(inner.Attempts, 1) - 1 // inner.Attempts is 0 if the inner request's context had ended
+		o.Waited += inner.Waited
+		o.Held += inner.Held
+		o.Hedges += inner.Hedges
+		o.HedgeWon = o.HedgeWon || inner.HedgeWon
+		o.Ambiguous = o.Ambiguous || inner.Ambiguous
+	}
+	return o
+}
+
+// innerError returns an *Error that carries the Outcome of a nested Transport, so
+// that the outer Transport does not retry after an attempt timeout. It does not wrap
+// the nested error, whose cause is the timeout itself.
+func innerError(resp *http.Response, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Attempts > 1 {
+		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
+	}
+	if resp != nil {
+		if rec, ok := recordOf(resp); ok && rec.outcome.Attempts > 1 {
+			return &Error{Outcome: rec.outcome, Err: errStillRetrying}
+		}
+	}
+	return nil
+}
+
+var errStillRetrying = errors.New("a nested Transport was still retrying")

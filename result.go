@@ -1,0 +1,143 @@
+package retryhttp
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/neterr"
+	"github.com/retryhttp/retryhttp/internal/outage"
+)
+
+// result is an attempt and how it is judged.
+type result struct {
+	Attempt
+	class  Class
+	inner  *Outcome       // a nested Transport's Outcome
+	broken *http.Response // a response whose body broke off while it was buffered; Response is nil then
+
+	// These two fields outlive the Response, which must not be retained during a wait.
+	responded bool
+	status    int
+
+	written   bool // the request header is known to have been written
+	brokeOff  bool // the response body broke off, while it was buffered or after RoundTrip returned
+	asks      bool // the response has a valid Retry-After; see retryAfter, like the next two
+	read      bool
+	asked     time.Duration
+	notBefore time.Duration // the time until which the server asked a parallel attempt to wait, by Transport.now; 0 if it did not
+}
+
+// answer returns the attempt's response, even if its body broke off.
+func (r *result) answer() *http.Response {
+	if r.broken != nil {
+		return r.broken
+	}
+	return r.Response
+}
+
+// retryAfter returns what RetryAfter returns for the attempt's response. Several decisions need
+// it, and the header is read once: a hostile header takes time to read.
+func (r *result) retryAfter() (time.Duration, bool) {
+	if resp := r.answer(); resp != nil && !r.read {
+		r.read = true
+		r.asked, r.asks = RetryAfter(resp.Header)
+	}
+	return r.asked, r.asks
+}
+
+// askedFor returns how long the server asked the client to wait, or 0 if it did not ask.
+func (r *result) askedFor(p *Policy) time.Duration {
+	if p.MaxRetryAfter < 0 {
+		return 0
+	}
+	asked, _ := r.retryAfter()
+	return asked
+}
+
+// unprocessed reports whether the server provably did not process the attempt. If so, a
+// request that is not idempotent may be sent again.
+//
+// After the header was written, an error proves nothing. A connection inside another
+// connection may report a failed dial from any of its reads. A refused stream and a response
+// are proof, because they come from the server itself.
+func (r *result) unprocessed() bool {
+	return r.class == Unprocessed && (r.Err == nil || !r.written || neterr.StreamRefused(r.Err))
+}
+
+// mayHaveTakenEffect reports whether the server may have carried out the request although the
+// attempt failed. A nested Transport that has given up knows this itself.
+func (r *result) mayHaveTakenEffect() bool {
+	switch {
+	case r.Number == 0, safeMethod(r.Request.Method), r.class == Unprocessed, refuses(r.status):
+		return false
+	case r.responded:
+		return r.status >= 500
+	case r.inner != nil && !is[*attemptTimeoutError](r.Err):
+		return false
+	}
+	return resendable(r.Request) || !neterr.NeverSent(r.Err)
+}
+
+// succeeded reports whether the attempt counts as a success of its host.
+func (r *result) succeeded() bool {
+	return r.class == Final && r.Response != nil && r.inner == nil
+}
+
+// verdict returns what the attempt says about its host. A server that asks its client to wait
+// is healthy, and knows best how long the wait must be. A response below 500 is Retryable if a
+// Classify polls until a result is ready, which says nothing about the host either.
+func (r *result) verdict(req *http.Request) outage.Verdict {
+	switch {
+	case r.succeeded():
+		return outage.Up
+	case r.inner != nil:
+		return outage.Nothing
+	case r.class == Final, ended(req):
+		return outage.Nothing
+	}
+	resp := r.answer()
+	if resp == nil {
+		return outage.Down
+	}
+	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
+		return outage.Nothing
+	}
+	if _, ok := r.retryAfter(); ok {
+		return outage.Nothing
+	}
+	return outage.Down
+}
+
+// closes returns how long the response closes its key, or 0. A success costs two lookups of a
+// header, and nothing else.
+func (r *result) closes(p *Policy) time.Duration {
+	resp := r.answer()
+	if resp == nil || p.MaxRetryAfter < 0 {
+		return 0
+	}
+	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
+	if !refused && len(resp.Header["Ratelimit"]) == 0 && len(resp.Header["X-Ratelimit-Remaining"]) == 0 {
+		return 0
+	}
+	asked, _ := r.retryAfter()
+	if refused && asked > 0 {
+		return min(asked, p.MaxRetryAfter)
+	}
+	switch reset, ok := exhausted(resp.Header); {
+	case !ok:
+		return 0
+	case asked > 0:
+		return min(asked, p.MaxRetryAfter)
+	case reset > p.MaxRetryAfter:
+		return 0 // a quota of a day may be of one kind of request only
+	default:
+		return reset
+	}
+}
+
+// alsoFailed adds to r what the other attempt's failure means for a retry: the wait that its
+// response asks for, and its nested Outcome.
+func (r *result) alsoFailed(other *race) {
+	r.notBefore, r.inner = other.asked, cmp.Or(r.inner, other.inner)
+}

@@ -59,7 +59,7 @@ func (c *call) notSent() (*http.Response, error) {
 
 // prepare chooses the request of the first attempt: the caller's own request if possible.
 func (c *call) prepare(first *attempt) {
-	c.keyed, c.idempotent = withKey(c.req, &c.policy.Policy)
+	c.keyed, c.idempotent = withKey(c.req, c.policy.Idempotent, c.policy.IdempotencyKey)
 	first.request = c.keyed
 	if hasBody(c.req) {
 		if c.bodies = bodiesOf(c.keyed, &c.policy.Policy, c.idempotent); c.bodies != nil {
@@ -139,7 +139,7 @@ func (c *call) again(got *result, next *attempt) Stop {
 
 // plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *attempt) Stop {
-	asked := got.askedFor(&c.policy.Policy)
+	asked := got.askedFor(c.policy.MaxRetryAfter)
 	now := c.t.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
 	if got.notBefore != 0 {
 		asked = max(asked, got.notBefore-now)

@@ -97,7 +97,7 @@ func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 
 // prolong makes the wait for a retry longer if the response of a second failure asks for that.
 func (c *call) prolong(got *result, next *attempt) Stop {
-	asked := got.askedFor(&c.policy.Policy)
+	asked := got.askedFor(c.policy.MaxRetryAfter)
 	now := c.t.now()
 	room := c.room(now)
 	switch {

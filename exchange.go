@@ -134,7 +134,7 @@ func (x *exchange) forget(got *result) {
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
 // the Gate is calm and the response closes no key.
 func (x *exchange) endAttempt(got *result) {
-	gate, closed := x.policy.Gate, got.closes(&x.policy.Policy)
+	gate, closed := x.policy.Gate, got.closes(x.policy.MaxRetryAfter)
 	if got.succeeded() && closed == 0 && !x.pass.UnderWay() && gate.calm() {
 		return
 	}

@@ -51,7 +51,6 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 	for name, failed := range map[string]bool{"all is well": false, "a host that is down": true} {
 		b.Run(name, func(b *testing.B) {
 			g := new(Gate)
-			p := Policy{MaxRetryAfter: time.Minute}
 			if failed {
 				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
 				g.end(other, outage.Pass{}, evidence{verdict: outage.Down})
@@ -63,7 +62,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 				if !g.calm() {
 					ps = g.begin(req, ps)
 				}
-				if closed := got.closes(&p); closed > 0 || !got.succeeded() || !g.calm() {
+				if closed := got.closes(time.Minute); closed > 0 || !got.succeeded() || !g.calm() {
 					g.end(req, ps, evidence{verdict: got.verdict(req), first: true, closed: closed})
 				}
 			}

@@ -31,16 +31,17 @@ func RandomKey(*http.Request) string {
 const idempotencyKeyHeader = "Idempotency-Key"
 
 // withKey returns the request to send, and whether it may be repeated. The request is req, or a
-// copy that carries an Idempotency-Key if p makes a key for req. The copy omits a key of the caller
-// that holds only empty strings. The case of the field name does not matter.
-func withKey(req *http.Request, p *Policy) (keyed *http.Request, idempotent bool) {
-	if p.Idempotent(req) {
+// copy that carries an Idempotency-Key if newKey, which may be nil, makes a key for req. The copy
+// omits a key of the caller that holds only empty strings. The case of the field name does not
+// matter.
+func withKey(req *http.Request, repeatable func(*http.Request) bool, newKey func(*http.Request) string) (keyed *http.Request, idempotent bool) {
+	if repeatable(req) {
 		return req, true
 	}
-	if p.IdempotencyKey == nil || hasIdempotencyKey(req.Header) {
+	if newKey == nil || hasIdempotencyKey(req.Header) {
 		return req, false
 	}
-	key := p.IdempotencyKey(req)
+	key := newKey(req)
 	if key == "" {
 		return req, false
 	}
@@ -49,7 +50,7 @@ func withKey(req *http.Request, p *Policy) (keyed *http.Request, idempotent bool
 	maps.Copy(keyed.Header, req.Header)
 	maps.DeleteFunc(keyed.Header, func(name string, _ []string) bool { return namesKey(name) })
 	keyed.Header[idempotencyKeyHeader] = []string{key}
-	return keyed, p.Idempotent(keyed)
+	return keyed, repeatable(keyed)
 }
 
 // namesKey reports whether name is the name of an idempotency key field. It accepts any case,

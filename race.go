@@ -105,7 +105,7 @@ func (r *race) noteFailure(got *result) {
 		return
 	}
 	r.inner = got.inner
-	if asked := got.askedFor(&r.policy.Policy); asked > 0 {
+	if asked := got.askedFor(r.policy.MaxRetryAfter); asked > 0 {
 		r.asked = durations.Add(r.t.now(), asked)
 	}
 }

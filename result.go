@@ -46,9 +46,10 @@ func (r *result) retryAfter() (time.Duration, bool) {
 	return r.asked, r.asks
 }
 
-// askedFor returns how long the server asked the client to wait, or 0 if it did not ask.
-func (r *result) askedFor(p *Policy) time.Duration {
-	if p.MaxRetryAfter < 0 {
+// askedFor returns how long the server asked the client to wait, or 0 if it did not ask. With a
+// negative maxRetryAfter, nobody listens.
+func (r *result) askedFor(maxRetryAfter time.Duration) time.Duration {
+	if maxRetryAfter < 0 {
 		return 0
 	}
 	asked, _ := r.retryAfter()
@@ -111,9 +112,9 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 
 // closes returns how long the response closes its key, or 0. A success costs two lookups of a
 // header, and nothing else.
-func (r *result) closes(p *Policy) time.Duration {
+func (r *result) closes(maxRetryAfter time.Duration) time.Duration {
 	resp := r.answer()
-	if resp == nil || p.MaxRetryAfter < 0 {
+	if resp == nil || maxRetryAfter < 0 {
 		return 0
 	}
 	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
@@ -122,14 +123,14 @@ func (r *result) closes(p *Policy) time.Duration {
 	}
 	asked, _ := r.retryAfter()
 	if refused && asked > 0 {
-		return min(asked, p.MaxRetryAfter)
+		return min(asked, maxRetryAfter)
 	}
 	switch reset, ok := exhausted(resp.Header); {
 	case !ok:
 		return 0
 	case asked > 0:
-		return min(asked, p.MaxRetryAfter)
-	case reset > p.MaxRetryAfter:
+		return min(asked, maxRetryAfter)
+	case reset > maxRetryAfter:
 		return 0 // a quota of a day may be of one kind of request only
 	default:
 		return reset

@@ -23,9 +23,17 @@ import (
 // X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024
 // closures of each host. It does not see what a RoundTripper below adds.
 type Gate struct {
-	Hold  time.Duration              // the longest that each retry is held, on top of its wait. 0: 5s; negative: nothing is held
-	First bool                       // first attempts wait, too, if their key is closed for no longer than they may be held
-	Key   func(*http.Request) string // which requests share a fate. nil: URL.Host
+	// Hold is the longest that a retry is held, on top of its own wait. 0 means 5 s, and a negative
+	// value holds nothing. Raise it for background work, which can wait for the end of an outage.
+	Hold time.Duration
+
+	// First makes first attempts wait as well, while their key is closed for no longer than they may
+	// be held. Set it where a rate limit rejects what is sent too soon.
+	First bool
+
+	// Key returns what requests share their fate by. Nil means URL.Host. Set it if one host serves
+	// several services, or if a load balancer hides several hosts behind one name.
+	Key func(*http.Request) string
 
 	hosts outage.Watch
 }

@@ -22,11 +22,26 @@ import (
 // attempts can read the body at once. Response bodies are wrapped. A hedge counts for MaxAttempts.
 // Set AttemptTimeout in case both hang. There are at most 4,096 keys.
 type Hedge struct {
-	Share  float64                    // of requests that may be hedged, at most 1. 0: 0.05; negative or NaN: none
-	After  time.Duration              // hedge after this time and not at the quantile. 0 or less: the quantile
-	Min    time.Duration              // never sooner than this. 0: 1ms; negative: no minimum
-	Window time.Duration              // how far back latencies count; it must hold 5/Share answers. 0 or less: 30s
-	Key    func(*http.Request) string // what has latencies, and an allowance, of its own. nil: URL.Host
+	// Share is the share of requests that may be hedged, at most 1, and so the latency quantile after
+	// which they are. 0 means 0.05. Negative or NaN means that nothing is hedged. A larger share helps
+	// more requests, and costs the servers as much more work.
+	Share float64
+
+	// After is the time after which a request is hedged instead of at the quantile. Share still limits
+	// how many requests are. 0 or less means the quantile. Set it if you know the latency to defend.
+	After time.Duration
+
+	// Min is the shortest time after which a request is hedged. 0 means 1 ms, and a negative value
+	// means no minimum.
+	Min time.Duration
+
+	// Window is how far back latencies count. It must hold 5/Share answers, or nothing is hedged.
+	// 0 or less means 30 s. Raise it for hosts that you call rarely.
+	Window time.Duration
+
+	// Key returns what has latencies, and an allowance, of its own. Nil means URL.Host. Set it if the
+	// requests to one host differ much in latency, for example by route.
+	Key func(*http.Request) string
 
 	paces   keyed.Map[pace]
 	crowded atomic.Bool // keys may have been forgotten

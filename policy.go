@@ -9,50 +9,105 @@ import (
 )
 
 // Policy configures when a Transport retries, how long it waits, and what it reports. A zero field
-// means its default. Functions may run concurrently.
+// means its default, so the zero Policy is a sound choice for most clients. The fields that many
+// programs set come first. Functions may run concurrently.
 type Policy struct {
-	MaxAttempts int           // the first and hedges included. 0: 4; 1: no retries; negative: no bound
-	MaxElapsed  time.Duration // first attempt's start to last attempt's start, or from a break with Resume. 0 or less: none
+	// MaxAttempts is how often a request is sent at most, including the first attempt and any hedge.
+	// 0 means 4, 1 means that nothing is retried, and a negative number sets no limit. Raise it for
+	// background work that must outlast an outage, together with MaxElapsed or a deadline.
+	MaxAttempts int
 
-	// AttemptTimeout bounds each attempt, from its start to the response header or the end of a
-	// buffered body. Until then, the attempt's context has its end as the deadline. Its error is
-	// Retryable and matches [context.DeadlineExceeded]. 0 or less: none.
+	// MaxElapsed limits the time from the start of the first attempt to the start of the last. An
+	// attempt that has begun may take longer. With Resume, the time starts again when a body breaks
+	// off. 0 or less sets no limit, and only the request's context ends the retries. A deadline on
+	// the context is usually better, because it also ends the attempts.
+	MaxElapsed time.Duration
+
+	// AttemptTimeout limits each attempt, from its start to the response header or, with BufferBytes,
+	// to the end of a buffered body. Until then, the attempt's context has this end as its deadline.
+	// The timeout's error is Retryable and matches [context.DeadlineExceeded]. 0 or less sets no
+	// limit. Set it when servers may hang: without it, a hanging attempt uses up all of the time.
 	AttemptTimeout time.Duration
 
-	Backoff       Backoff                  // the wait before each retry. nil: FullJitter(250ms, 30s)
-	MaxRetryAfter time.Duration            // a longer Retry-After ends the retries; jitter of up to half is added. 0: 1m; negative: header ignored
-	Classify      func(Attempt) Class      // must not read Response.Body. nil: the function Classify
-	Idempotent    func(*http.Request) bool // whether it may be repeated; asked before the first attempt. nil: the function Idempotent
+	// Backoff returns the wait before each retry. Nil means FullJitter(250ms, 30s). Choose a backoff
+	// with jitter, or the clients of a server that has failed return in step.
+	Backoff Backoff
 
-	// IdempotencyKey makes an Idempotency-Key for a request that is not idempotent; "" adds none.
-	// Set it, to [RandomKey] say, only for servers that honor the header. nil: none.
+	// Budget limits retries across requests, so that retries die out in an outage. Nil means a
+	// [TokenBucket] of the Transport's own. Share one Budget among Transports to limit their sum.
+	// [Unlimited] sets no limit, which is safe only if something else limits the retries.
+	Budget Budget
+
+	// OnRetry, if not nil, is called before the wait that precedes each retry, but not for a hedge.
+	// It may read the failed response's body.
+	OnRetry func(Attempt)
+
+	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt.
+	OnDone func(Attempt, Outcome)
+
+	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug. It logs
+	// each request or body that is given up at Warn, unless the result is Final or the request was
+	// canceled. URLs and errors are logged without secrets.
+	Logger *slog.Logger
+
+	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with
+	// [StopRetryAfter]. The wait is never shorter than the server asked, and jitter of up to half is
+	// added. 0 means a minute. A negative value ignores the header. Lower it where someone is waiting,
+	// because failing fast beats succeeding late.
+	MaxRetryAfter time.Duration
+
+	// Classify decides what a result means. Nil means the function [Classify], which your own function
+	// can call for the cases that it leaves alone. It must not read Response.Body, but may look at
+	// [Attempt.Body].
+	Classify func(Attempt) Class
+
+	// Idempotent decides whether a request may be repeated. It is asked before the first attempt. Nil
+	// means the function [Idempotent]. Set it where your server's methods mean something else, such as
+	// a POST that only reads.
+	Idempotent func(*http.Request) bool
+
+	// IdempotencyKey makes an Idempotency-Key for a request that is not idempotent, and all of its
+	// attempts carry this key. An empty key adds none. Nil means that no keys are made. Set it, to
+	// [RandomKey] for example, only for servers that honor the header.
 	IdempotencyKey func(*http.Request) string
 
-	RetryUnprocessed bool  // also retry what is not idempotent, but only after an attempt that is Unprocessed
-	MaxBodyBytes     int64 // recorded of a body that can be read only once. 0: 64 KiB; negative: nothing
+	// RetryUnprocessed also retries a request that is not idempotent, but only after an attempt that
+	// the server provably did not process. See [Unprocessed]. Set it for a POST that must arrive, if you
+	// trust the servers and proxies to know what they have processed.
+	RetryUnprocessed bool
 
-	// BufferBytes reads response bodies of up to this many bytes within the attempt, except streams.
-	// A body that breaks off is retried. After the last attempt, its Read returns the error. Classify
-	// may look at [Attempt.Body]. A 408, 429 or 5xx is read for 250 ms at most. A watch sent as
-	// application/json is held back. 0 or less: none.
+	// MaxBodyBytes is how many bytes are recorded of a request body that can be read only once. If the
+	// body is longer, the request is not retried and ends with [StopBody]. 0 means 64 KiB, and a
+	// negative value records nothing. Raise it for large bodies that come from a stream, or set
+	// Request.GetBody, which needs no memory.
+	MaxBodyBytes int64
+
+	// BufferBytes reads response bodies of up to this many bytes within the attempt, so that a body
+	// that breaks off is retried. After the last attempt, the body's Read returns the error. Streams
+	// are never buffered. A 408, 429 or 5xx is read for at most 250 ms. 0 or less buffers nothing.
+	// Set it for JSON APIs, but not for a watch that is sent as application/json: it would be held
+	// back.
 	BufferBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
-	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. The response must
-	// have a Content-Length, and a strong ETag, or no ETag and an old Last-Modified. Bodies are wrapped.
-	// Requests are sent after RoundTrip has returned. Sign them below the Transport. See also
-	// [ErrChanged] and [ErrNotResumable].
+	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error], or an error that
+	// matches [ErrChanged] or [ErrNotResumable]. The response must have a Content-Length, and a strong
+	// ETag, or no ETag and an old Last-Modified. Set it for downloads. Bodies are then wrapped, and
+	// requests are sent after RoundTrip has returned, so sign them below the Transport.
 	Resume bool
 
-	StallTimeout time.Duration // the longest that a Read of a response body may get nothing, before it is a timeout. 0 or less: no bound
+	// StallTimeout limits how long a Read of a response body may wait for bytes. A Read that receives
+	// nothing for this long fails with a timeout. 0 or less sets no limit. Set it for downloads and
+	// streams, whose total time has no sensible limit.
+	StallTimeout time.Duration
 
-	Budget Budget // bounds retries across requests. nil: a TokenBucket of its own. Unlimited{}: no bound
-	Gate   *Gate  // holds retries back while their host is down. nil: a Gate of its own
-	Hedge  *Hedge // sends a second attempt beside one that is slow. nil: never
+	// Gate holds retries back while their host is down, and releases them when the host answers. Nil
+	// means a Gate of the Transport's own. Share one Gate among Transports that call the same hosts.
+	Gate *Gate
 
-	OnRetry func(Attempt)          // if not nil, called before the wait that precedes each retry, and not for a hedge
-	OnDone  func(Attempt, Outcome) // if not nil, called once for each RoundTrip, with the last attempt
-	Logger  *slog.Logger           // if not nil: Info per retry or hedge, Debug per hold, Warn per request or body given up, unless Final or canceled
+	// Hedge sends a second attempt beside an attempt that is slow. Nil means that there are no hedges.
+	// Set it for reads whose slowest answers matter, from servers that have room for them.
+	Hedge *Hedge
 }
 
 const (

@@ -116,7 +116,7 @@ func (b Backoff) PlusJitter(extra time.Duration) Backoff {
 
 func (b Backoff) orDefault() Backoff {
 	if b == nil {
-		return FullJitter(defaultBackoffBase, defaultBackoffLimit)
+		return FullJitter(250*time.Millisecond, 30*time.Second)
 	}
 	return b
 }

@@ -72,7 +72,7 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 	case bothFailed:
 		c.endRace()
 		r.next.reading.cut() // a retry may follow
-		got.alsoFailed(r)
+		got.alsoFailed(r.asked, r.inner)
 	default:
 		c.awaitHedge(got, next)
 	}

@@ -32,7 +32,7 @@ func (c *call) awaitHedge(got *result, next *attempt) {
 		c.takeHedge(r, next, got)
 	}
 	if decided == bothFailed {
-		got.alsoFailed(r)
+		got.alsoFailed(r.asked, r.inner)
 	}
 }
 
@@ -82,7 +82,7 @@ func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 		return ""
 	}
 	*got = *r.got
-	got.alsoFailed(r)
+	got.alsoFailed(r.asked, r.inner)
 	c.response, c.mark = got.answer(), r.mark
 	stop := c.refusal(got)
 	if stop == "" {

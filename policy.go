@@ -112,8 +112,6 @@ type Policy struct {
 
 const (
 	defaultMaxAttempts   = 4
-	defaultBackoffBase   = 250 * time.Millisecond
-	defaultBackoffLimit  = 30 * time.Second
 	defaultMaxRetryAfter = time.Minute
 	defaultMaxBodyBytes  = 64 << 10
 )

@@ -137,8 +137,8 @@ func (r *result) closes(maxRetryAfter time.Duration) time.Duration {
 	}
 }
 
-// alsoFailed adds to r what the other attempt's failure means for a retry: the wait that its
-// response asks for, and its nested Outcome.
-func (r *result) alsoFailed(other *race) {
-	r.notBefore, r.inner = other.asked, cmp.Or(r.inner, other.inner)
+// alsoFailed adds to r what the failure of a parallel attempt means for a retry: the time until
+// which its response asks to wait, and its nested Outcome.
+func (r *result) alsoFailed(notBefore time.Duration, inner *Outcome) {
+	r.notBefore, r.inner = notBefore, cmp.Or(r.inner, inner)
 }

@@ -3,10 +3,11 @@ package retryhttp
 import (
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/field"
 )
 
 // representation identifies what a response body is a part of, and how its other parts are
@@ -60,11 +61,11 @@ func representationOf(req *http.Request, resp *http.Response) (r representation,
 		}
 		r.end, r.complete = resp.ContentLength, resp.ContentLength
 	case http.StatusPartialContent:
-		part, valid := contentRange(h)
-		if !valid || !has(req.Header, "Range") || hasSeveralRanges(h) || !fits(resp, part) {
+		part, valid := field.ContentRange(h)
+		if !valid || !field.Has(req.Header, "Range") || hasSeveralRanges(h) || !fits(resp, part) {
 			return r, errNotADownload
 		}
-		r.begin, r.end, r.complete = part.first, part.last+1, part.complete
+		r.begin, r.end, r.complete = part.First, part.Last+1, part.Complete
 	default:
 		return r, errNotADownload
 	}
@@ -92,7 +93,7 @@ func (r *representation) request(req *http.Request, offset int64) *http.Request 
 	} else {
 		conditions["If-Unmodified-Since"] = []string{r.date}
 	}
-	if !has(req.Header, "Accept-Encoding") {
+	if !field.Has(req.Header, "Accept-Encoding") {
 		conditions["Accept-Encoding"] = []string{"identity"} // some servers ignore Range if they may compress
 	}
 	next := req.WithContext(req.Context())
@@ -150,7 +151,7 @@ func (r *representation) continuedBy(resp *http.Response, offset int64) (continu
 // before a lack of proof.
 func (r *representation) validate(resp *http.Response) error {
 	h := resp.Header
-	tag, date := strongTag(h), onlyLine(h, "Last-Modified")
+	tag, date := strongTag(h), field.OnlyLine(h, "Last-Modified")
 	switch {
 	case r.tag != "" && tag != "" && tag != r.tag:
 		return errOtherTag
@@ -168,8 +169,8 @@ func (r *representation) validate(resp *http.Response) error {
 
 // differsInLength reports whether resp states a complete length that is not this one's.
 func (r *representation) differsInLength(resp *http.Response) bool {
-	part, ok := contentRange(resp.Header)
-	complete := part.complete
+	part, ok := field.ContentRange(resp.Header)
+	complete := part.Complete
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		complete, ok = resp.ContentLength, len(resp.Header["Content-Range"]) == 0
@@ -196,19 +197,19 @@ func (r *representation) continuedByWhole(resp *http.Response, offset int64) (co
 // continuedByPart is continuedBy for a 206. The part may begin before offset (RFC 9110, section
 // 15.3.7), because caches send whole blocks. If the part ends early, the body breaks off there.
 func (r *representation) continuedByPart(resp *http.Response, offset int64) (continuation, error) {
-	part, ok := contentRange(resp.Header)
+	part, ok := field.ContentRange(resp.Header)
 	switch {
 	case !ok || hasSeveralRanges(resp.Header):
 		return continuation{}, errNoRange
-	case part.first > offset || part.last < offset || !fits(resp, part):
+	case part.First > offset || part.Last < offset || !fits(resp, part):
 		return continuation{}, errOtherRange
 	}
-	return continuation{skip: offset - part.first, until: min(part.last+1, r.end)}, nil
+	return continuation{skip: offset - part.First, until: min(part.Last+1, r.end)}, nil
 }
 
 // fits reports whether resp's body is as long as its range, if resp states a length.
-func fits(resp *http.Response, part byteRange) bool {
-	return resp.ContentLength < 0 || resp.ContentLength == part.length()
+func fits(resp *http.Response, part field.ByteRange) bool {
+	return resp.ContentLength < 0 || resp.ContentLength == part.Length()
 }
 
 // refusesRanges reports whether h says that the server serves no ranges.
@@ -223,14 +224,14 @@ func refusesRanges(h http.Header) bool {
 	return false
 }
 
-func hasSeveralRanges(h http.Header) bool { return mediaType(h) == "multipart/byteranges" }
+func hasSeveralRanges(h http.Header) bool { return field.MediaType(h) == "multipart/byteranges" }
 
 func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }
 
 // strongTag returns the strong ETag of h, or "". The grammar allows an empty tag, but such a tag
 // does not count: a server that does not know its versions sends it.
 func strongTag(h http.Header) string {
-	tag := onlyLine(h, "Etag")
+	tag := field.OnlyLine(h, "Etag")
 	if len(tag) <= len(`""`) || tag[0] != '"' || tag[len(tag)-1] != '"' {
 		return ""
 	}
@@ -244,12 +245,12 @@ func strongTag(h http.Header) string {
 
 // strongDate returns the Last-Modified of h if it is a strong validator, or "".
 func strongDate(h http.Header) string {
-	line := onlyLine(h, "Last-Modified")
+	line := field.OnlyLine(h, "Last-Modified")
 	if line == "" {
 		return "" // early: a date that fails to parse costs an allocation
 	}
-	modified, ok := httpDate(line)
-	date, dated := httpDate(onlyLine(h, "Date"))
+	modified, ok := field.HTTPDate(line)
+	date, dated := field.HTTPDate(field.OnlyLine(h, "Date"))
 	if !ok || !dated || date.Sub(modified) < clockSkew {
 		return ""
 	}
@@ -260,36 +261,17 @@ func strongDate(h http.Header) string {
 // nginx, make a tag of the length and of the second in which the file was changed. In that second,
 // another change keeps the tag. A response without a valid Date is measured against the clock.
 func mayShareTag(h http.Header) bool {
-	line := onlyLine(h, "Last-Modified")
+	line := field.OnlyLine(h, "Last-Modified")
 	if line == "" {
 		return false
 	}
-	modified, ok := httpDate(line)
+	modified, ok := field.HTTPDate(line)
 	if !ok {
 		return false
 	}
-	date, dated := httpDate(onlyLine(h, "Date"))
+	date, dated := field.HTTPDate(field.OnlyLine(h, "Date"))
 	if !dated {
 		date = time.Now()
 	}
 	return date.Sub(modified) < settled
-}
-
-// onlyLine returns the value of a field that has exactly one line, or "".
-func onlyLine(h http.Header, name string) string {
-	if lines := h[name]; len(lines) == 1 {
-		return strings.Trim(lines[0], " \t")
-	}
-	return ""
-}
-
-// has reports whether h has a field with a value other than "". The case of the name does not
-// matter.
-func has(h http.Header, name string) bool {
-	for n, lines := range h {
-		if strings.EqualFold(n, name) && slices.ContainsFunc(lines, func(v string) bool { return v != "" }) {
-			return true
-		}
-	}
-	return false
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/field"
 )
 
 // These are sizes of a buffer. firstBuffer is enough for most JSON. A server may declare any
@@ -68,8 +69,10 @@ func declaredLength(resp *http.Response) int64 {
 	if resp.Uncompressed {
 		return -1
 	}
-	if part, ok := contentRange(resp.Header); ok && resp.ContentLength < 0 && resp.StatusCode == http.StatusPartialContent {
-		return part.length()
+	if resp.ContentLength < 0 && resp.StatusCode == http.StatusPartialContent {
+		if part, ok := field.ContentRange(resp.Header); ok {
+			return part.Length()
+		}
 	}
 	return resp.ContentLength
 }
@@ -92,15 +95,9 @@ func isRedirect(resp *http.Response) bool {
 	return resp.StatusCode >= 300 && resp.StatusCode <= 399 && resp.Header.Get("Location") != ""
 }
 
-// mediaType returns the type and subtype of h's Content-Type, in lower case.
-func mediaType(h http.Header) string {
-	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	return strings.ToLower(strings.TrimSpace(media))
-}
-
 // isStream reports whether a body with this header may continue while its reader listens.
 func isStream(h http.Header) bool {
-	media := mediaType(h)
+	media := field.MediaType(h)
 	switch media {
 	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
 		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":

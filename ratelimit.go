@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
-
+	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
@@ -21,7 +21,7 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
 		return 0, 0, false
 	}
-	if remaining, reset, ok = tightest(sfv.List(strings.Join(firstLines(limits), ","))); ok {
+	if remaining, reset, ok = tightest(sfv.List(strings.Join(field.FirstLines(limits), ","))); ok {
 		return remaining, reset, true
 	}
 	if remaining, ok = least(left); !ok {
@@ -40,7 +40,7 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 // remains. exhausted detects this case in less than a microsecond.
 func exhausted(h http.Header) (reset time.Duration, ok bool) {
 	n, valid := least(h["X-Ratelimit-Remaining"])
-	if (!valid || n > 0) && !slices.ContainsFunc(firstLines(h["Ratelimit"]), mayHaveNone) {
+	if (!valid || n > 0) && !slices.ContainsFunc(field.FirstLines(h["Ratelimit"]), mayHaveNone) {
 		return 0, false
 	}
 	remaining, reset, ok := RateLimit(h)
@@ -74,8 +74,8 @@ func isCount(v sfv.Value) bool { return v.Kind == sfv.Integer && v.Int >= 0 }
 
 // least returns the smallest valid number among a field's lines.
 func least(lines []string) (least int64, found bool) {
-	for _, line := range firstLines(lines) {
-		if n, ok := digits(strings.Trim(line, " \t")); ok && (!found || n < least) {
+	for _, line := range field.FirstLines(lines) {
+		if n, ok := field.Digits(strings.Trim(line, " \t")); ok && (!found || n < least) {
 			least, found = n, true
 		}
 	}
@@ -88,7 +88,7 @@ func least(lines []string) (least int64, found bool) {
 func latestReset(lines []string, h http.Header) (time.Duration, bool) {
 	var now time.Time // read once, and only if there is a Unix time
 	return longest(lines, func(v string) (time.Duration, bool) {
-		n, ok := digits(v) // n is 0 if v is invalid
+		n, ok := field.Digits(v) // n is 0 if v is invalid
 		if n < 1e9 {
 			return durations.Times(n, time.Second), ok
 		}
@@ -97,7 +97,7 @@ func latestReset(lines []string, h http.Header) (time.Duration, bool) {
 			at = time.Unix(n, 0)
 		}
 		if now.IsZero() {
-			now = serverNow(h)
+			now = field.ServerNow(h)
 		}
 		return max(at.Sub(now), 0), true
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/representation"
 )
 
 // enoughProgress is how many bytes an attempt must bring before the attempts count from one
@@ -20,7 +21,7 @@ const enoughProgress = 1 << 20
 // All work happens in the caller's Read. A break is judged like a failed attempt, and a
 // resumption is prepared like a retry. Close may be called from another goroutine.
 type download struct {
-	whole  representation
+	whole  representation.Representation
 	offset int64 // position of the caller's next byte in the representation
 	part   part  // the part that is being read
 
@@ -37,7 +38,7 @@ type download struct {
 
 // part is the part of a representation that one response brings.
 type part struct {
-	continuation
+	representation.Continuation
 	resumed bool
 	brought int64
 	inner   *Outcome // recorded by a nested Transport
@@ -77,12 +78,12 @@ func makeResumable(c *call, made *attempt, got *result) {
 		t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
 		number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
 	}
-	whole, why := representationOf(c.keyed, resp)
+	whole, why := representation.Of(c.keyed, resp)
 	if why != nil {
-		resp.Body = &unresumable{why: why, left: resp.ContentLength, body: resp.Body, origin: origin}
+		resp.Body = &unresumable{why: refusedError{why}, left: resp.ContentLength, body: resp.Body, origin: origin}
 		return
 	}
-	resp.Body = &download{whole: whole, offset: whole.begin, body: resp.Body, origin: origin}
+	resp.Body = &download{whole: whole, offset: whole.Begin, body: resp.Body, origin: origin}
 }
 
 // Read returns the next bytes of the representation, from any response.
@@ -111,9 +112,9 @@ func (d *download) Read(p []byte) (int, error) {
 // readPart reads from the current body. It drops the bytes before the offset, and returns nothing
 // beyond the end of a resumption.
 func (d *download) readPart(p []byte) (int, error) {
-	for d.part.skip > 0 && len(p) > 0 {
-		n, err := d.body.Read(p[:min(int64(len(p)), d.part.skip)])
-		d.part.skip -= int64(n)
+	for d.part.Skip > 0 && len(p) > 0 {
+		n, err := d.body.Read(p[:min(int64(len(p)), d.part.Skip)])
+		d.part.Skip -= int64(n)
 		if err != nil {
 			return 0, d.endOfPart(err)
 		}
@@ -122,10 +123,10 @@ func (d *download) readPart(p []byte) (int, error) {
 		}
 	}
 	if d.part.resumed {
-		if d.offset == d.part.until && len(p) > 0 {
+		if d.offset == d.part.Until && len(p) > 0 {
 			return 0, d.readEnd(p[:1])
 		}
-		p = p[:min(int64(len(p)), d.part.until-d.offset)]
+		p = p[:min(int64(len(p)), d.part.Until-d.offset)]
 	}
 	n, err := d.body.Read(p)
 	if n > 0 {
@@ -151,7 +152,7 @@ func (d *download) bring(n int64) {
 	if !enough && d.part.brought >= enoughProgress {
 		c.policy.Budget.Refund(c.req)
 	}
-	if d.offset == d.whole.end {
+	if d.offset == d.whole.End {
 		c.policy.Budget.Deposit(c.req)
 	}
 }
@@ -160,7 +161,7 @@ func (d *download) bring(n int64) {
 // the whole body, it reads once more, and usually meets the end. Without this Read, the
 // connection could not be reused. The caller gets none of the bytes that this Read returns.
 func (d *download) readEnd(scratch []byte) error {
-	if d.offset < d.whole.end {
+	if d.offset < d.whole.End {
 		return io.ErrUnexpectedEOF // the server sent a shorter range
 	}
 	n, err := d.body.Read(scratch)
@@ -174,9 +175,9 @@ func (d *download) readEnd(scratch []byte) error {
 // the connection is the end of the bytes. Before the last byte, an end is an error.
 func (d *download) endOfPart(err error) error {
 	switch {
-	case d.offset == d.whole.end && isConnectionsEnd(d.body, err):
+	case d.offset == d.whole.End && isConnectionsEnd(d.body, err):
 		return io.EOF
-	case d.offset < d.whole.end && err == io.EOF:
+	case d.offset < d.whole.End && err == io.EOF:
 		return io.ErrUnexpectedEOF
 	}
 	return err
@@ -187,7 +188,7 @@ func (d *download) endOfPart(err error) error {
 func (d *download) isBreak(err error) bool {
 	d.mu.Lock() // also for the request: see begin
 	defer d.mu.Unlock()
-	return d.offset < d.whole.end && !d.closed && !ended(d.origin.req) && !is[*Error](err)
+	return d.offset < d.whole.End && !d.closed && !ended(d.origin.req) && !is[*Error](err)
 }
 
 // resume provides a body that continues at the offset, or sets the error that the caller gets.
@@ -210,7 +211,7 @@ func (d *download) resume() {
 			d.giveUp(&got, stop, why)
 			return
 		}
-		var how continuation
+		var how representation.Continuation
 		how, why = d.ask(c, &got)
 		switch {
 		case got.Response == nil || got.class != Final: // a failed attempt
@@ -298,8 +299,8 @@ func (d *download) brokenOff(c *resuming) result {
 // ask makes an attempt to continue the body. It returns how the response continues the body, or
 // why it does not. Policy.Classify judges only errors. It does not decide what a status means
 // here.
-func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
-	c.keyed = d.whole.request(c.original, d.offset)
+func (d *download) ask(c *resuming, got *result) (how representation.Continuation, why error) {
+	c.keyed = d.whole.Request(c.original, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
 	c.sent = c.next.number
 	c.transmit(&c.next, got, nil)
@@ -310,14 +311,27 @@ func (d *download) ask(c *resuming, got *result) (how continuation, why error) {
 		got.Elapsed = c.t.now() - c.next.begins
 		got.class = classifyStatus(got.status)
 		got.inner = innerOutcome(&got.Attempt)
-		how, why = d.whole.continuedBy(got.Response, d.offset)
+		how, why = d.continuedBy(got)
 	}
 	c.endAttempt(got)
 	return how, why
 }
 
+// continuedBy returns how the response of a resumption continues the body, or why it does not.
+func (d *download) continuedBy(got *result) (representation.Continuation, error) {
+	if got.class != Final {
+		// Another attempt may continue the body.
+		return representation.Continuation{}, statusError(got.status)
+	}
+	how, why := d.whole.ContinuedBy(got.Response, d.offset)
+	if why != nil {
+		return representation.Continuation{}, refusedError{why}
+	}
+	return how, nil
+}
+
 // goOn continues the body with the response of a resumption.
-func (d *download) goOn(got *result, how continuation) {
+func (d *download) goOn(got *result, how representation.Continuation) {
 	d.resuming.owned = owned{}
 	if got.Response.Body == nil {
 		got.Response.Body = http.NoBody
@@ -333,7 +347,7 @@ func (d *download) goOn(got *result, how continuation) {
 		closeResponse(got.Response)
 		return
 	}
-	d.part = part{continuation: how, resumed: true, inner: got.inner}
+	d.part = part{Continuation: how, resumed: true, inner: got.inner}
 	d.broke, d.failed = nil, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/representation"
 )
 
 // These are the reasons why [Policy.Resume] did not continue a body that broke off. The error of
@@ -27,17 +28,23 @@ var (
 	ErrNotResumable = errors.New("the download cannot be resumed")
 )
 
-// refusal is why a body is not resumed. Its text does not quote what the server sent.
-type refusal struct {
-	text string
-	kind error // ErrChanged or ErrNotResumable
+// refusedError is the error that a caller gets for a Refusal.
+type refusedError struct{ *representation.Refusal }
+
+func (e refusedError) Error() string {
+	if e.Status != 0 {
+		return statusError(e.Status).Error()
+	}
+	return e.Text
 }
 
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.kind }
-
-func changed(text string) error      { return &refusal{text, ErrChanged} }
-func notResumable(text string) error { return &refusal{text, ErrNotResumable} }
+// Unwrap returns ErrChanged or ErrNotResumable.
+func (e refusedError) Unwrap() error {
+	if e.Changed {
+		return ErrChanged
+	}
+	return ErrNotResumable
+}
 
 // unresumable is the body of a response that the server does not let be resumed. If it breaks off,
 // its error says why. It is not an *Error: nothing was tried, so a Transport above may retry.

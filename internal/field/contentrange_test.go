@@ -1,4 +1,4 @@
-package retryhttp
+package field
 
 import (
 	"math/big"
@@ -11,10 +11,10 @@ import (
 
 // byGrammar reads a Content-Range by the grammar of RFC 9110, section 14.4, with numbers of
 // any size.
-func byGrammar(line string) (r byteRange, ok bool) {
+func byGrammar(line string) (r ByteRange, ok bool) {
 	m := regexp.MustCompile(`^[ \t]*(?i:bytes) ([0-9]+)-([0-9]+)/([0-9]+|\*)[ \t]*$`).FindStringSubmatch(line)
 	if m == nil {
-		return byteRange{}, false
+		return ByteRange{}, false
 	}
 	var n [3]*big.Int
 	for i, text := range m[1:] {
@@ -23,12 +23,12 @@ func byGrammar(line string) (r byteRange, ok bool) {
 			n[i].SetString(text, 10)
 		}
 		if n[i].BitLen() > 62 {
-			return byteRange{}, false
+			return ByteRange{}, false
 		}
 	}
-	r = byteRange{n[0].Int64(), n[1].Int64(), n[2].Int64()}
-	if r.last < r.first || r.complete >= 0 && r.complete <= r.last {
-		return byteRange{}, false
+	r = ByteRange{n[0].Int64(), n[1].Int64(), n[2].Int64()}
+	if r.Last < r.First || r.Complete >= 0 && r.Complete <= r.Last {
+		return ByteRange{}, false
 	}
 	return r, true
 }
@@ -44,11 +44,11 @@ func FuzzContentRange(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		got, ok := contentRange(http.Header{"Content-Range": {line}})
+		got, ok := ContentRange(http.Header{"Content-Range": {line}})
 		want, valid := byGrammar(line)
 		assert.Equal(t, valid, ok, "%q", line)
 		assert.Equal(t, want, got, "%q", line)
-		_, ok = contentRange(http.Header{"Content-Range": {line, line}})
+		_, ok = ContentRange(http.Header{"Content-Range": {line, line}})
 		assert.False(t, ok)
 	})
 }

@@ -1,0 +1,107 @@
+package representation
+
+import (
+	"net/http"
+
+	"github.com/retryhttp/retryhttp/internal/field"
+)
+
+// Continuation describes how to read the body of an answer: skip its first bytes, and read until
+// a position in the representation.
+type Continuation struct{ Skip, Until int64 }
+
+// These are the reasons why an answer does not continue a body.
+var (
+	otherTag      = &Refusal{Changed: true, Text: "the answer has another ETag"}
+	otherDate     = &Refusal{Changed: true, Text: "the answer has another Last-Modified"}
+	otherLength   = &Refusal{Changed: true, Text: "the answer is of another length"}
+	noTag         = &Refusal{Text: "the answer has no strong ETag"}
+	noDate        = &Refusal{Text: "the answer has no Last-Modified, or an ETag"}
+	otherEncoding = &Refusal{Text: "the answer has another Content-Encoding"}
+	unknownLength = &Refusal{Text: "the answer has status 200, and its length is unknown"}
+	otherRange    = &Refusal{Text: "the answer has another range"}
+	noRange       = &Refusal{Text: "the answer has no valid Content-Range"}
+	rangeOf200    = &Refusal{Text: "the answer has a Content-Range, and status 200"}
+	notRanged     = &Refusal{Text: "the answer has status 200, and no strong ETag was known"}
+)
+
+// ContinuedBy returns how resp, the answer to a Request from offset on, continues the
+// representation, or why it does not.
+func (r *Representation) ContinuedBy(resp *http.Response, offset int64) (Continuation, *Refusal) {
+	status := resp.StatusCode
+	switch {
+	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
+		return Continuation{}, &Refusal{Changed: true, Status: status}
+	case status != http.StatusOK && status != http.StatusPartialContent:
+		return Continuation{}, &Refusal{Status: status}
+	case resp.Uncompressed || encodingOf(resp.Header) != r.encoding:
+		return Continuation{}, otherEncoding // with a validator and a length of its own
+	}
+	if why := r.validate(resp); why != nil {
+		return Continuation{}, why
+	}
+	if status == http.StatusOK {
+		return r.continuedByWhole(resp, offset)
+	}
+	return r.continuedByPart(resp, offset)
+}
+
+// validate returns why resp is not known to have this version. Proof of another version comes
+// before a lack of proof.
+func (r *Representation) validate(resp *http.Response) *Refusal {
+	h := resp.Header
+	tag, date := strongTag(h), field.OnlyLine(h, "Last-Modified")
+	switch {
+	case r.tag != "" && tag != "" && tag != r.tag:
+		return otherTag
+	case r.tag == "" && date != "" && date != r.date:
+		return otherDate
+	case r.differsInLength(resp):
+		return otherLength
+	case r.tag != "" && tag == "":
+		return noTag
+	case r.tag == "" && (date == "" || len(h["Etag"]) > 0):
+		return noDate
+	}
+	return nil
+}
+
+// differsInLength reports whether resp states a complete length that is not this one's.
+func (r *Representation) differsInLength(resp *http.Response) bool {
+	part, ok := field.ContentRange(resp.Header)
+	complete := part.Complete
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		complete, ok = resp.ContentLength, len(resp.Header["Content-Range"]) == 0
+	case hasSeveralRanges(resp.Header):
+		return false
+	}
+	return ok && complete >= 0 && (complete < r.End || r.complete >= 0 && complete != r.complete)
+}
+
+// continuedByWhole is ContinuedBy for a 200, from a server that ignores Range. A date alone is
+// not enough: a server also answers 200 if its representation has changed.
+func (r *Representation) continuedByWhole(resp *http.Response, offset int64) (Continuation, *Refusal) {
+	switch {
+	case len(resp.Header["Content-Range"]) > 0:
+		return Continuation{}, rangeOf200
+	case r.tag == "":
+		return Continuation{}, notRanged
+	case r.complete < 0 || resp.ContentLength < 0:
+		return Continuation{}, unknownLength
+	}
+	return Continuation{Skip: offset, Until: r.End}, nil
+}
+
+// continuedByPart is ContinuedBy for a 206. The part may begin before offset (RFC 9110, section
+// 15.3.7), because caches send whole blocks. If the part ends early, the body breaks off there.
+func (r *Representation) continuedByPart(resp *http.Response, offset int64) (Continuation, *Refusal) {
+	part, ok := field.ContentRange(resp.Header)
+	switch {
+	case !ok || hasSeveralRanges(resp.Header):
+		return Continuation{}, noRange
+	case part.First > offset || part.Last < offset || !fits(resp, part):
+		return Continuation{}, otherRange
+	}
+	return Continuation{Skip: offset - part.First, Until: min(part.Last+1, r.End)}, nil
+}

@@ -1,0 +1,129 @@
+// Package representation recognizes the parts of a representation, so that a download that broke
+// off can be continued (RFC 9110, sections 8.8, 13.1 and 15.3.7). If the RFC leaves a choice, this
+// package makes the safe choice: bytes of another version must never reach the caller.
+package representation
+
+import (
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/retryhttp/retryhttp/internal/field"
+)
+
+// Representation identifies what a response body is a part of, and how its other parts are
+// recognized.
+type Representation struct {
+	Begin    int64  // where the body starts
+	End      int64  // where the body ends
+	complete int64  // the complete length; -1 if it is unknown
+	tag      string // strong ETag; "" if the date counts
+	date     string // Last-Modified
+	encoding string // Content-Encoding
+}
+
+// Refusal is why a body may not be resumed, or why an answer does not continue it. The reason is
+// either a status or a text. The text does not quote what the server sent.
+type Refusal struct {
+	Changed bool // the server has another version
+	Status  int  // 0: the text is the reason
+	Text    string
+}
+
+// These are the reasons why a first response cannot be resumed.
+var (
+	notADownload = &Refusal{Text: "the response is neither a 200 without a Content-Range, nor the range that was asked for"}
+	decompressed = &Refusal{Text: "the response was decompressed"}
+	noRanges     = &Refusal{Text: "the server accepts no ranges"}
+	noEnd        = &Refusal{Text: "the response has no Content-Length"}
+	noValidator  = &Refusal{Text: "the response has neither a strong ETag, nor an old Last-Modified alone"}
+	justChanged  = &Refusal{Text: "the file had just changed, and another change may keep its ETag"}
+)
+
+// Of returns the representation that resp's body is a part of, or why the rest of the body may not
+// be requested if the body breaks off.
+func Of(req *http.Request, resp *http.Response) (r Representation, why *Refusal) {
+	h := resp.Header
+	switch {
+	case resp.Uncompressed:
+		return r, decompressed
+	case refusesRanges(h):
+		return r, noRanges
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		if len(h["Content-Range"]) > 0 {
+			return r, notADownload
+		}
+		if resp.ContentLength <= 0 {
+			return r, noEnd
+		}
+		r.End, r.complete = resp.ContentLength, resp.ContentLength
+	case http.StatusPartialContent:
+		part, valid := field.ContentRange(h)
+		if !valid || !field.Has(req.Header, "Range") || hasSeveralRanges(h) || !fits(resp, part) {
+			return r, notADownload
+		}
+		r.Begin, r.End, r.complete = part.First, part.Last+1, part.Complete
+	default:
+		return r, notADownload
+	}
+	r.encoding = encodingOf(h)
+	if len(h["Etag"]) == 0 {
+		r.date = strongDate(h)
+	} else if r.tag = strongTag(h); r.tag != "" && mayShareTag(h) {
+		return r, justChanged
+	}
+	if r.tag == "" && r.date == "" {
+		return r, noValidator
+	}
+	return r, nil
+}
+
+// Request returns a copy of req that asks for the bytes of this representation, and no other,
+// from offset on. It sends two conditions, because a server may evaluate only one of them.
+func (r *Representation) Request(req *http.Request, offset int64) *http.Request {
+	conditions := http.Header{
+		"Range":    {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(r.End-1, 10)},
+		"If-Range": {r.tag + r.date}, // either the tag or the date is empty
+	}
+	if r.tag != "" {
+		conditions["If-Match"] = []string{r.tag}
+	} else {
+		conditions["If-Unmodified-Since"] = []string{r.date}
+	}
+	if !field.Has(req.Header, "Accept-Encoding") {
+		// Some servers ignore Range if they may compress.
+		conditions["Accept-Encoding"] = []string{"identity"}
+	}
+	next := req.WithContext(req.Context())
+	next.Header = make(http.Header, len(req.Header)+len(conditions))
+	maps.Copy(next.Header, req.Header)
+	maps.DeleteFunc(next.Header, func(name string, _ []string) bool {
+		return len(conditions[http.CanonicalHeaderKey(name)]) > 0
+	})
+	maps.Copy(next.Header, conditions)
+	return next
+}
+
+// fits reports whether resp's body is as long as its range, if resp states a length.
+func fits(resp *http.Response, part field.ByteRange) bool {
+	return resp.ContentLength < 0 || resp.ContentLength == part.Length()
+}
+
+// refusesRanges reports whether h says that the server serves no ranges.
+func refusesRanges(h http.Header) bool {
+	for _, line := range h["Accept-Ranges"] {
+		for unit := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(unit, " \t"), "none") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func hasSeveralRanges(h http.Header) bool { return field.MediaType(h) == "multipart/byteranges" }
+
+func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }

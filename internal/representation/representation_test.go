@@ -1,0 +1,136 @@
+package representation
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	now     = "Sun, 22 Nov 2026 10:00:00 GMT"
+	longAgo = "Sun, 22 Nov 2026 09:00:00 GMT"
+	justNow = "Sun, 22 Nov 2026 09:59:59 GMT"
+)
+
+// response returns a response whose header alternates names and values. Its ContentLength is the
+// Content-Length, or -1.
+func response(status int, header ...string) *http.Response {
+	resp := &http.Response{StatusCode: status, Header: http.Header{}, ContentLength: -1}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Add(header[i], header[i+1])
+	}
+	if n, err := strconv.ParseInt(resp.Header.Get("Content-Length"), 10, 64); err == nil {
+		resp.ContentLength = n
+	}
+	return resp
+}
+
+func request(header ...string) *http.Request {
+	return &http.Request{Header: response(0, header...).Header}
+}
+
+func TestOf(t *testing.T) {
+	plain, ranged := request(), request("Range", "bytes=10-")
+	part := []string{"Content-Range", "bytes 10-19/36", "Etag", `"v1"`}
+	uncompressed := response(200, "Etag", `"v1"`)
+	uncompressed.Uncompressed = true
+	for name, c := range map[string]struct {
+		req  *http.Request
+		resp *http.Response
+		want Representation
+		why  *Refusal
+	}{
+		"all, by tag": {plain, response(200, "Content-Length", "36", "Etag", `"v1"`),
+			Representation{End: 36, complete: 36, tag: `"v1"`}, nil},
+		"all, by date": {plain, response(200, "Content-Length", "36", "Last-Modified", longAgo, "Date", now),
+			Representation{End: 36, complete: 36, date: longAgo}, nil},
+		"a part, encoded": {ranged, response(206, append(part, "Content-Encoding", "br")...),
+			Representation{Begin: 10, End: 20, complete: 36, tag: `"v1"`, encoding: "br"}, nil},
+
+		"decompressed":         {plain, uncompressed, Representation{}, decompressed},
+		"no ranges":            {plain, response(200, "Accept-Ranges", "x, None"), Representation{}, noRanges},
+		"404":                  {plain, response(404), Representation{}, notADownload},
+		"a range of a 200":     {plain, response(200, part...), Representation{}, notADownload},
+		"a range, not asked":   {plain, response(206, part...), Representation{}, notADownload},
+		"a range, badly sized": {ranged, response(206, append(part, "Content-Length", "9")...), Representation{}, notADownload},
+		"no length":            {plain, response(200, "Etag", `"v1"`), Representation{}, noEnd},
+	} {
+		got, why := Of(c.req, c.resp)
+		assert.Equal(t, c.why, why, name)
+		assert.Equal(t, c.want, got, name)
+	}
+	for name, c := range map[string]struct {
+		header []string
+		why    *Refusal
+	}{
+		"nothing":              {nil, noValidator},
+		"a weak tag":           {[]string{"Etag", `W/"v1"`}, noValidator},
+		"an empty tag":         {[]string{"Etag", `""`}, noValidator},
+		"a weak tag, and date": {[]string{"Etag", `W/"v1"`, "Last-Modified", longAgo, "Date", now}, noValidator},
+		"a young date":         {[]string{"Last-Modified", justNow, "Date", now}, noValidator},
+		"a date of its own":    {[]string{"Last-Modified", longAgo}, noValidator},
+		"a tag of this second": {[]string{"Etag", `"v1"`, "Last-Modified", justNow, "Date", now}, justChanged},
+	} {
+		_, why := Of(plain, response(200, append(c.header, "Content-Length", "36")...))
+		assert.Equal(t, c.why, why, name)
+	}
+}
+
+// If there are several reasons, the first of them in this order counts.
+func TestContinuedBy(t *testing.T) {
+	byTag, why := Of(request(), response(200, "Content-Length", "36", "Etag", `"v1"`))
+	require.Nil(t, why)
+	byDate, why := Of(request(), response(200, "Content-Length", "36", "Last-Modified", longAgo, "Date", now))
+	require.Nil(t, why)
+	const rest = "bytes 10-35/36"
+	for name, c := range map[string]struct {
+		whole Representation
+		resp  *http.Response
+		want  Continuation
+		why   *Refusal
+	}{
+		"the rest":    {byTag, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
+		"whole block": {byTag, response(206, "Content-Range", "bytes 8-15/*", "Etag", `"v1"`), Continuation{2, 16}, nil},
+		"all":         {byTag, response(200, "Content-Length", "36", "Etag", `"v1"`), Continuation{10, 36}, nil},
+		"by date":     {byDate, response(206, "Content-Range", rest, "Last-Modified", longAgo), Continuation{0, 36}, nil},
+
+		"412": {byTag, response(412), Continuation{}, &Refusal{Changed: true, Status: 412}},
+		"416": {byTag, response(416), Continuation{}, &Refusal{Changed: true, Status: 416}},
+		"404": {byTag, response(404), Continuation{}, &Refusal{Status: 404}},
+		"503": {byTag, response(503), Continuation{}, &Refusal{Status: 503}},
+
+		"another encoding": {byTag, response(206, "Content-Encoding", "br", "Etag", `"v2"`), Continuation{}, otherEncoding},
+		"another tag":      {byTag, response(206, "Content-Range", "bytes 0-1/2", "Etag", `"v2"`), Continuation{}, otherTag},
+		"another date":     {byDate, response(206, "Content-Range", "bytes 0-1/2", "Last-Modified", now), Continuation{}, otherDate},
+		"another length":   {byTag, response(206, "Content-Range", "bytes 10-36/37"), Continuation{}, otherLength},
+		"a weak tag":       {byTag, response(206, "Etag", `W/"v1"`), Continuation{}, noTag},
+		"no date":          {byDate, response(206), Continuation{}, noDate},
+		"a date and a tag": {byDate, response(206, "Last-Modified", longAgo, "Etag", `"v1"`), Continuation{}, noDate},
+
+		"a range of a 200":     {byTag, response(200, "Content-Range", rest, "Etag", `"v1"`), Continuation{}, rangeOf200},
+		"all, by date":         {byDate, response(200, "Last-Modified", longAgo), Continuation{}, notRanged},
+		"all, unknown length":  {byTag, response(200, "Etag", `"v1"`), Continuation{}, unknownLength},
+		"no range":             {byTag, response(206, "Etag", `"v1"`), Continuation{}, noRange},
+		"a range further on":   {byTag, response(206, "Content-Range", "bytes 11-35/36", "Etag", `"v1"`), Continuation{}, otherRange},
+		"a range, badly sized": {byTag, response(206, "Content-Range", rest, "Content-Length", "9", "Etag", `"v1"`), Continuation{}, otherRange},
+	} {
+		got, why := c.whole.ContinuedBy(c.resp, 10)
+		assert.Equal(t, c.why, why, name)
+		assert.Equal(t, c.want, got, name)
+	}
+}
+
+// The case of a field's name does not matter: the caller's conditions would contradict these.
+func TestRequestReplacesTheCallersConditions(t *testing.T) {
+	r, why := Of(request(), response(200, "Content-Length", "36", "Etag", `"v1"`))
+	require.Nil(t, why)
+	req := &http.Request{Header: http.Header{"if-range": {"x"}, "Range": {"bytes=0-"}, "accept-encoding": {"br"}, "X": {"y"}}}
+	before := req.Header.Clone()
+	assert.Equal(t, http.Header{
+		"Range": {"bytes=10-35"}, "If-Range": {`"v1"`}, "If-Match": {`"v1"`}, "accept-encoding": {"br"}, "X": {"y"},
+	}, r.Request(req, 10).Header)
+	assert.Equal(t, before, req.Header)
+}

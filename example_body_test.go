@@ -181,7 +181,7 @@ func ExamplePolicy_stallTimeout() {
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		StallTimeout: 200 * time.Millisecond, // many seconds for a real server
+		StallTimeout: time.Second, // many seconds for a real server
 	})}
 	resp, err := client.Get(server.URL)
 	if err != nil {
@@ -193,7 +193,7 @@ func ExamplePolicy_stallTimeout() {
 	fmt.Printf("%s ... %v\n", body, err)
 	fmt.Println("timeout:", errors.Is(err, context.DeadlineExceeded))
 	// Output:
-	// to be, ... the response body stalled for 200ms
+	// to be, ... the response body stalled for 1s
 	// timeout: true
 }
 

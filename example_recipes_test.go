@@ -319,7 +319,7 @@ func ExamplePolicy_secondPool() {
 
 	own := server.Client().Transport.(*http.Transport)
 	client := &http.Client{Transport: retryhttp.New(twoPools{own, own.Clone()}, retryhttp.Policy{
-		AttemptTimeout: 100 * time.Millisecond,
+		AttemptTimeout: time.Second,
 		Backoff:        retryhttp.Constant(0),
 	})}
 	resp, err := client.Get(server.URL)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -24,41 +23,6 @@ import (
 
 // The tests of the socket files need real sockets: their buffers, their resets,
 // and the moment at which net/http stops sending.
-
-func TestConnectionIsOneForAllRetries(t *testing.T) {
-	for _, size := range []int{0, 1 << 10, 60 << 10} {
-		t.Run(fmt.Sprintf("%d bytes", size), func(t *testing.T) {
-			const requests = 1000
-			failure := bytes.Repeat([]byte("x"), size)
-			var n, conns atomic.Int64
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if n.Add(1)%3 != 0 {
-					w.WriteHeader(http.StatusServiceUnavailable)
-					_, _ = w.Write(failure)
-				}
-			}))
-			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-				if s == http.StateNew {
-					conns.Add(1)
-				}
-			}
-			url := listenOn(t, srv)
-			p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
-			client := &http.Client{Transport: retryhttp.New(nil, p)}
-			defer client.CloseIdleConnections()
-			for range requests {
-				resp, err := client.Get(url)
-				require.NoError(t, err)
-				_, err = io.Copy(io.Discard, resp.Body)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Equal(t, 200, resp.StatusCode)
-			}
-			assert.Equal(t, int64(3*requests), n.Load())
-			assert.Equal(t, int64(1), conns.Load())
-		})
-	}
-}
 
 func TestConnectionThatBreaks(t *testing.T) {
 	cases := []struct {

@@ -18,7 +18,7 @@ type call struct {
 	race  *race // the race of the attempt and its hedge that are under way, or nil
 	timer timer.Timer
 
-	start     time.Duration // read from Transport.now
+	start     time.Duration // read from core.now
 	sent      int           // number of attempts
 	uncounted int           // of these, those before a body that broke off, or before its last part of some size
 	waited    time.Duration
@@ -140,7 +140,7 @@ func (c *call) again(got *result, next *attempt) Stop {
 // plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *attempt) Stop {
 	asked := got.askedFor(c.policy.MaxRetryAfter)
-	now := c.t.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
+	now := c.core.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
 	if got.notBefore != 0 {
 		asked = max(asked, got.notBefore-now)
 	}
@@ -210,7 +210,7 @@ func (c *call) pause(got *result, next *attempt) Stop {
 			return stop
 		}
 	}
-	next.begins = c.t.now()
+	next.begins = c.core.now()
 	c.waited += next.begins - next.decided
 	if !ended(c.req) {
 		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
@@ -234,17 +234,17 @@ func (c *call) waitOut(got *result, next *attempt) {
 	c.forget(got)
 	if failed != nil {
 		limit := min(maxDrainTime, c.patience(next))
-		drain := startDrain(&c.t.drains, failed, limit > 0)
+		drain := startDrain(&c.core.drains, failed, limit > 0)
 		slept := min(c.left(next), limit)
 		c.timer.Sleep(ctx, slept)
-		drain.join(ctx, &c.t.drains, &c.timer, limit-slept)
+		drain.join(ctx, &c.core.drains, &c.timer, limit-slept)
 	}
 	c.timer.Sleep(ctx, c.left(next))
 }
 
 // hold waits while the Gate holds a retry that was due before the time late.
 func (c *call) hold(late time.Duration) {
-	now, req := c.t.now(), c.req
+	now, req := c.core.now(), c.req
 	if c.race != nil {
 		req = req.WithContext(c.race.waiting)
 	}
@@ -258,7 +258,7 @@ func (c *call) hold(late time.Duration) {
 
 // addHeld adds the time since the Gate began to hold the request, and reports the total.
 func (c *call) addHeld(since time.Duration) {
-	c.held += c.t.now() - since
+	c.held += c.core.now() - since
 	c.policy.reportHeld(c.req, c.held)
 }
 
@@ -267,7 +267,7 @@ func (c *call) left(next *attempt) time.Duration {
 	if next.wait <= 0 {
 		return 0
 	}
-	return max(next.wait-(c.t.now()-next.decided), 0)
+	return max(next.wait-(c.core.now()-next.decided), 0)
 }
 
 // finish ends the call with the last attempt's result.
@@ -307,7 +307,7 @@ func (c *call) report(got *result, stop Stop, record bool) error {
 func (c *call) outcome(got *result, stop Stop) Outcome {
 	return Outcome{
 		Attempts:  c.sent,
-		Elapsed:   c.t.now() - c.start,
+		Elapsed:   c.core.now() - c.start,
 		Waited:    c.waited,
 		Held:      c.held,
 		Hedges:    c.hedges(),

@@ -44,7 +44,7 @@ func (c *call) arm(next *attempt) {
 	}
 	r := &race{
 		exchange: exchange{
-			t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
+			core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
 			since: c.since, owned: owned{bodies: c.bodies},
 		},
 		next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins},
@@ -118,7 +118,7 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 	}
 	c.pass.Abandon()
 	c.pass = outage.Pass{}
-	now := c.t.now()
+	now := c.core.now()
 	c.pace.observe(c.hedgeTime(now), now-next.begins, false)
 	return hedgeWon
 }

@@ -63,11 +63,11 @@ func (c *call) meetHedge(got *result, next *attempt) Stop {
 			return stop
 		}
 	}
-	c.waited -= c.t.now() - next.decided // the hedge was under way until now
+	c.waited -= c.core.now() - next.decided // the hedge was under way until now
 	if decided == bothFailed {
 		c.leaveGate()
 		c.timer.Sleep(c.req.Context(), c.left(next))
-		c.hold(max(c.t.now()-next.decided-next.wait, 0))
+		c.hold(max(c.core.now()-next.decided-next.wait, 0))
 	}
 	return ""
 }
@@ -98,7 +98,7 @@ func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 // prolong makes the wait for a retry longer if the response of a second failure asks for that.
 func (c *call) prolong(got *result, next *attempt) Stop {
 	asked := got.askedFor(c.policy.MaxRetryAfter)
-	now := c.t.now()
+	now := c.core.now()
 	room := c.room(now)
 	switch {
 	case asked > max(c.policy.MaxRetryAfter, 0):

@@ -5,13 +5,12 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/outage"
-	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
 // exchange is what a call and its hedge have in common: what they send, and what they own while an
 // attempt is under way.
 type exchange struct {
-	t      *Transport
+	core   *core
 	policy *resolved
 	req    *http.Request // the caller's request, or a hedge's copy of it
 	keyed  *http.Request // req, or a copy that carries a key
@@ -22,7 +21,7 @@ type exchange struct {
 	otherPool  bool // attempts use the second pool of the nil base
 
 	pace  *pace         // nil if the request is not hedged
-	since time.Duration // the start of MaxElapsed, read from Transport.now: the call's start, or the time at which a body broke off
+	since time.Duration // the start of MaxElapsed, read from core.now: the call's start, or the time at which a body broke off
 	mark  uint32        // the Gate's mark at the end of the newest attempt
 	owned
 }
@@ -63,7 +62,7 @@ type attempt struct {
 	previous reading       // the previous attempt's reading; may still be running
 	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt
 	wait     time.Duration // backoff, or longer if the server asked for a wait
-	decided  time.Duration // the start of the wait; read from Transport.now, like begins
+	decided  time.Duration // the start of the wait; read from core.now, like begins
 	begins   time.Duration
 }
 
@@ -98,7 +97,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
 	x.unsent, x.token = nil, false
-	resp, err := roundTrip(x.base(), req, &x.policy.Policy, next.reading, b)
+	resp, err := roundTrip(x.core.pool(x.otherPool), req, &x.policy.Policy, next.reading, b)
 	x.response = resp
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
@@ -114,16 +113,6 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	if x.policy.BufferBytes > 0 {
 		got.Body = wholeBody(resp, x.policy.BufferBytes)
 	}
-}
-
-// base returns what the next attempt is sent through. Only a nil base has a second pool.
-func (x *exchange) base() http.RoundTripper {
-	if x.otherPool {
-		if pools, ok := x.t.base.(*pooled.Pools); ok {
-			return pools.Second
-		}
-	}
-	return x.t.base
 }
 
 // forget lets go of got's response, which must not be retained during a wait.
@@ -146,7 +135,7 @@ func (x *exchange) endAttempt(got *result) {
 // hook observes is Final, and needs neither the clock nor a copy of the Attempt.
 func (x *exchange) judge(made *attempt, got *result) {
 	if x.policy.observed || got.status >= 400 || !got.responded {
-		got.Elapsed = x.t.now() - made.begins
+		got.Elapsed = x.core.now() - made.begins
 		got.class = x.policy.Classify(got.Attempt)
 	}
 	switch {
@@ -168,7 +157,7 @@ func (x *exchange) room(now time.Duration) time.Duration {
 // patience returns how long it may take to open the next attempt's body, or to drain the failed
 // response. Either may take longer than the wait, up to a tenth of the time that is left.
 func (x *exchange) patience(next *attempt) time.Duration {
-	return max(next.wait, x.room(x.t.now())/10)
+	return max(next.wait, x.room(x.core.now())/10)
 }
 
 // judgeTimed judges a result, and records its latency in the Hedge. Failures other than timeouts
@@ -185,7 +174,7 @@ func (x *exchange) judgeTimed(made *attempt, got *result) {
 	}
 }
 
-// hedgeTime converts a time of Transport.now to a time of the Hedge's clock.
+// hedgeTime converts a time of core.now to a time of the Hedge's clock.
 func (x *exchange) hedgeTime(now time.Duration) time.Duration {
-	return x.t.epoch.Sub(x.pace.hedge.start()) + now
+	return x.core.epoch.Sub(x.pace.hedge.start()) + now
 }

@@ -38,7 +38,7 @@ type race struct {
 	sent     bool // the hedge was sent
 	failed   bool // one attempt has failed, and the other is awaited
 	inner    *Outcome
-	asked    time.Duration // end of the wait that the failed attempt's response asks for, by Transport.now; 0: no wait
+	asked    time.Duration // end of the wait that the failed attempt's response asks for, by core.now; 0: no wait
 	panicked any           // the value that the hedge panicked with; nil: the hedge has called runtime.Goexit
 	until    time.Time     // the deadline of a hedge that has lost
 }
@@ -106,7 +106,7 @@ func (r *race) noteFailure(got *result) {
 	}
 	r.inner = got.inner
 	if asked := got.askedFor(r.policy.MaxRetryAfter); asked > 0 {
-		r.asked = durations.Add(r.t.now(), asked)
+		r.asked = durations.Add(r.core.now(), asked)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *race) discard(b *bounds, resp *http.Response) {
 func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	defer b.end(ErrSuperseded)
 	if resp != nil {
-		startDrain(&r.t.drains, resp, limit > 0).join(context.Background(), &r.t.drains, new(timer.Timer), limit)
+		startDrain(&r.core.drains, resp, limit > 0).join(context.Background(), &r.core.drains, new(timer.Timer), limit)
 	}
 }
 
@@ -148,7 +148,7 @@ func (r *race) conclude() raceState {
 	if r.become(abandoned) {
 		r.endHedge()
 		if r.req.Context().Err() == nil {
-			now := r.t.now()
+			now := r.core.now()
 			r.pace.observe(r.hedgeTime(now), now-r.next.begins, false)
 		}
 	}

@@ -53,7 +53,7 @@ func (r *race) ownRequest() bool {
 // prepare takes a hedge from the allowance and a token from the Budget, and opens the hedge's
 // body. It reports whether the hedge may be sent.
 func (r *race) prepare() bool {
-	now := r.t.now()
+	now := r.core.now()
 	switch {
 	case ended(r.req), r.room(now) < 0, r.policy.Gate.blocks(r.req):
 		return false
@@ -97,7 +97,7 @@ func (r *race) begin() bool {
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
 	r.turn = make(chan struct{}, 1)
 	r.waiting, r.wake = context.WithCancel(r.req.Context())
-	r.sent, r.next.begins = true, r.t.now()
+	r.sent, r.next.begins = true, r.core.now()
 	r.paid, r.token = false, false // the call has the token now: see call.spare
 	return true
 }

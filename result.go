@@ -25,7 +25,7 @@ type result struct {
 	asks      bool // the response has a valid Retry-After; see retryAfter, like the next two
 	read      bool
 	asked     time.Duration
-	notBefore time.Duration // the time until which the server asked a parallel attempt to wait, by Transport.now; 0 if it did not
+	notBefore time.Duration // the time until which the server asked a parallel attempt to wait, by core.now; 0 if it did not
 }
 
 // answer returns the attempt's response, even if its body broke off.

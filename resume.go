@@ -46,7 +46,7 @@ type part struct {
 
 // origin is what a download keeps of its call until the first break.
 type origin struct {
-	t      *Transport
+	core   *core
 	policy *resolved
 	req    *http.Request // the caller's request
 	keyed  *http.Request
@@ -75,7 +75,7 @@ func makeResumable(c *call, made *attempt, got *result) {
 		return
 	}
 	origin := origin{
-		t: c.t, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
+		core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
 		number: got.Number, made: c.sent, hedged: c.hedged, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
 	}
 	whole, why := representation.Of(c.keyed, resp)
@@ -254,7 +254,7 @@ func (d *download) begin() {
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{
-			exchange: exchange{t: o.t, policy: &policy, req: o.req, idempotent: o.idempotent},
+			exchange: exchange{core: o.core, policy: &policy, req: o.req, idempotent: o.idempotent},
 			start:    o.start, sent: o.made, hedged: o.hedged, waited: o.waited, held: o.timeInGates,
 		},
 		original: o.keyed,
@@ -277,7 +277,7 @@ func (o *origin) own(ctx context.Context) {
 // startOver makes the attempts count from one again, and MaxElapsed run from now.
 func (d *download) startOver() {
 	c := d.resuming
-	c.uncounted, c.since, c.next.backoff = c.sent-1, c.t.now(), 0
+	c.uncounted, c.since, c.next.backoff = c.sent-1, c.core.now(), 0
 }
 
 // brokenOff returns the break as the result of an attempt.
@@ -308,7 +308,7 @@ func (d *download) ask(c *resuming, got *result) (how representation.Continuatio
 		c.judge(&c.next, got)
 		why = got.Err
 	} else {
-		got.Elapsed = c.t.now() - c.next.begins
+		got.Elapsed = c.core.now() - c.next.begins
 		got.class = classifyStatus(got.status)
 		got.inner = innerOutcome(&got.Attempt)
 		how, why = d.continuedBy(got)

@@ -89,7 +89,7 @@ func (u *unresumable) report(err error) {
 	o := &u.origin
 	o.policy.reportBroken(o.req, &Attempt{Number: o.number, Request: o.sent, Err: err}, Outcome{
 		Attempts: o.made,
-		Elapsed:  o.t.now() - o.start,
+		Elapsed:  o.core.now() - o.start,
 		Waited:   o.waited,
 		Held:     o.timeInGates,
 		Stop:     StopFinal,

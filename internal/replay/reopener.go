@@ -198,7 +198,7 @@ type Reopening struct {
 type state int
 
 const (
-	underWay state = iota
+	running state = iota
 	paused
 	over
 )
@@ -316,7 +316,7 @@ func (r *Reopener) pause(ctx context.Context, g generation, patience time.Durati
 // pause pauses the attempt's reads. The channel is closed when the reads under way have
 // returned; it is nil if there are none. The caller holds reopener.mu.
 func (o *Reopening) pause() (quiet <-chan struct{}) {
-	if o.state == underWay {
+	if o.state == running {
 		o.state, o.changed = paused, make(chan struct{})
 		o.timer = time.AfterFunc(pauseTime, o.Cut)
 	}
@@ -332,7 +332,7 @@ func (r *Reopener) resume(g generation) {
 	defer r.mu.Unlock()
 	for _, o := range r.attempts {
 		if o.generation == g && o.state == paused {
-			o.change(underWay)
+			o.change(running)
 		}
 	}
 }

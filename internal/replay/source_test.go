@@ -489,15 +489,17 @@ func inBubble(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) }
 func TestBodyThatNoAttemptOpenedIsClosedBySeal(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut %t", cut), func(t *testing.T) {
-			var c closer
-			s := New(plainBody{strings.NewReader(text), &c}, 1000)
-			l := lease(t, s, nil)
-			s.Seal(cut)
-			assert.EqualValues(t, 1, c.closes.Load())
-			_, err := l.Open()
-			assert.Equal(t, ErrOver, err, "there is no body left to open")
-			s.Seal(cut)
-			assert.EqualValues(t, 1, c.closes.Load())
+			inBubble(t, func(t *testing.T) {
+				var c closer
+				s := New(plainBody{strings.NewReader(text), &c}, 1000)
+				l := lease(t, s, nil)
+				s.Seal(cut)
+				assert.EqualValues(t, 1, c.closes.Load())
+				_, err := l.Open()
+				assert.Equal(t, ErrOver, err, "there is no body left to open")
+				s.Seal(cut)
+				assert.EqualValues(t, 1, c.closes.Load())
+			})
 		})
 	}
 }

@@ -62,7 +62,10 @@ func (c *call) prepare(first *attempt) {
 	c.keyed, c.idempotent = withKey(c.req, c.policy.Idempotent, c.policy.IdempotencyKey)
 	first.request = c.keyed
 	if hasBody(c.req) {
-		if c.bodies = bodiesOf(c.keyed, &c.policy.Policy, c.idempotent); c.bodies != nil {
+		p := c.policy
+		mayRetry := p.MaxAttempts != 1 && (c.idempotent || p.RetryUnprocessed)
+		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, p.AttemptTimeout > 0, p.MaxBodyBytes)
+		if c.bodies != nil {
 			_ = c.open(first) // the first reading is always granted
 		}
 	}

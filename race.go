@@ -186,7 +186,7 @@ func (r *race) lose(to *result) {
 // harmless hedge has a connection, and will not read a long response. It also reads no body from
 // a GetBody, because the caller may use the GetBody again.
 func (r *race) mayEndByItself() bool {
-	return !r.second.connecting.Load() && r.next.reading.reopening == nil &&
+	return !r.second.connecting.Load() && !r.next.reading.usesGetBody() &&
 		!(r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes)
 }
 

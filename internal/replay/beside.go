@@ -6,28 +6,29 @@ import (
 	"slices"
 )
 
-// Beside returns a lease for an attempt that runs beside elder's attempt. The new lease does
-// not affect elder, and is not promised the beginning of the body. A stream is recorded only
+// Beside returns a lease for an attempt that runs beside this attempt. The new lease does not
+// affect its elder, l, and is not promised the beginning of the body. A stream is recorded only
 // up to its limit: an attempt that reads past the limit leaves the other attempt without the
 // beginning. Then the elder attempt continues and the new lease is cut, regardless of which
 // attempt read past the limit. After the elder attempt is cut, or needs no more of the body,
 // the new lease no longer gives way.
 //
-// The error is [ErrOver] if elder has been cut, and [ErrSpent] if the beginning of the body is
-// no longer available. The context and atEOF are as in [Source.Lease].
-func (s *Source) Beside(ctx context.Context, elder *Lease, atEOF func()) (*Lease, error) {
+// The error is [ErrOver] if l has been cut, and [ErrSpent] if the beginning of the body is no
+// longer available.
+func (l *Lease) Beside(ctx context.Context, atEOF func()) (Reading, error) {
+	s := l.source
 	if err := s.origin.rewind(nil); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case elder.over:
+	case l.over:
 		return nil, ErrOver
-	case s.sealed || !s.origin.repeatable():
+	case s.unavailable():
 		return nil, ErrSpent
 	}
-	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: elder.generation, elder: elder}, nil
+	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: l.generation, elder: l}, nil
 }
 
 // givesWay reports whether l must not use up the beginning of the body. Then a newer attempt
@@ -65,27 +66,27 @@ func (s *Source) cutYounger() {
 // ErrInUse means that GetBody might rewind a body that another attempt has open.
 var ErrInUse = errors.New("another attempt has the request body open")
 
-// Beside opens a body for an attempt that runs beside elder's attempt, with atEOF as in
-// [Reopener.Begin]. GetBody may rewind the body that elder reads. So Beside calls GetBody only
-// if every opened body has been closed, and no Read or Close is under way. Beside does not
-// wait for that. While one of the two attempts has a body open, [Reopening.Open] fails for the
-// other attempt.
+// Beside opens a body for an attempt that runs beside this attempt. GetBody may rewind the body
+// that this attempt reads. So Beside calls GetBody only if every opened body has been closed,
+// and no Read or Close is under way. Beside does not wait for that. While one of the two
+// attempts has a body open, [Reopening.Open] fails for the other attempt.
 //
-// The error is ErrInUse, [ErrOver], or an error from GetBody. It is ErrOver if elder has been
-// cut or there will be no further attempt.
-func (r *Reopener) Beside(elder *Reopening, atEOF func()) (*Reopening, error) {
-	o := &Reopening{reopener: r, atEOF: atEOF, generation: elder.generation}
-	if err := r.begin(o, elder); err != nil {
+// The error is ErrInUse, [ErrOver], or an error from GetBody. It is ErrOver if this attempt has
+// been cut or there will be no further attempt.
+func (o *Reopening) Beside(_ context.Context, atEOF func()) (Reading, error) {
+	younger := &Reopening{reopener: o.reopener, atEOF: atEOF, generation: o.generation}
+	if err := younger.join(o); err != nil {
 		return nil, err
 	}
-	if _, err := o.open(); err != nil {
+	if _, err := younger.open(); err != nil {
 		return nil, err
 	}
-	return o, nil
+	return younger, nil
 }
 
-// begin adds o, which is about to call GetBody, unless that disturbs another attempt.
-func (r *Reopener) begin(o, elder *Reopening) error {
+// join adds o, which is about to call GetBody, unless that disturbs another attempt.
+func (o *Reopening) join(elder *Reopening) error {
+	r := o.reopener
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {

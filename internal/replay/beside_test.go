@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func beside(t *testing.T, s *Source, elder *Lease) *Lease {
+func beside(t *testing.T, elder *Lease) *Lease {
 	t.Helper()
-	l, err := s.Beside(t.Context(), elder, nil)
+	l, err := as[*Lease](elder.Beside(t.Context(), nil))
 	require.NoError(t, err)
 	return l
 }
@@ -29,7 +29,7 @@ func TestAttemptsSideBySideReadTheWholeBody(t *testing.T) {
 			a := open(t, elder)
 			gotA := read(t, a, 5)
 			ends := 0
-			younger, err := s.Beside(t.Context(), elder, func() { ends++ })
+			younger, err := as[*Lease](elder.Beside(t.Context(), func() { ends++ }))
 			require.NoError(t, err)
 			b := open(t, younger)
 			gotB := read(t, b, 9)
@@ -38,7 +38,7 @@ func TestAttemptsSideBySideReadTheWholeBody(t *testing.T) {
 			assert.Equal(t, text, gotB)
 			assert.Equal(t, text, gotA+readAll(t, a))
 			assert.Equal(t, 1, ends)
-			assert.Equal(t, kind.name == "section", s.RandomAccess())
+			assert.Equal(t, kind.name == "section", s.ReadableBeside())
 			assert.Equal(t, text, readAll(t, open(t, lease(t, s, younger))), "a retry may follow")
 		})
 	}
@@ -52,7 +52,7 @@ func TestYoungerAttemptGivesWayWhenTheRecordIsOutgrown(t *testing.T) {
 				content, body := chanBody()
 				s := New(body, 8)
 				elder := lease(t, s, nil)
-				younger := beside(t, s, elder)
+				younger := beside(t, elder)
 				a, b := open(t, elder), open(t, younger)
 				first := a
 				if who == "younger" {
@@ -104,7 +104,7 @@ func TestYoungerAttemptIsOnItsOwnWhenTheElderNeedsNoMore(t *testing.T) {
 			s, _ := streamOf(text, 8)
 			elder := lease(t, s, nil)
 			a := open(t, elder)
-			r := open(t, beside(t, s, elder))
+			r := open(t, beside(t, elder))
 			read(t, a, 3)
 			got := read(t, r, 5)
 			end(elder, a)
@@ -123,7 +123,7 @@ func TestElderAttemptThatHasReadNothingIsNotPassed(t *testing.T) {
 		if opened {
 			a = open(t, elder)
 		}
-		_, err := io.ReadAll(open(t, beside(t, s, elder)))
+		_, err := io.ReadAll(open(t, beside(t, elder)))
 		assert.Equal(t, ErrOver, err)
 		if !opened {
 			a = open(t, elder)
@@ -135,7 +135,7 @@ func TestElderAttemptThatHasReadNothingIsNotPassed(t *testing.T) {
 func TestElderAttemptThatWasCutBeforeItOpenedABodyDoesNotCount(t *testing.T) {
 	s, _ := streamOf(text, 8)
 	elder := lease(t, s, nil)
-	r := open(t, beside(t, s, elder))
+	r := open(t, beside(t, elder))
 	elder.Cut()
 	assert.Equal(t, text, readAll(t, r))
 }
@@ -144,8 +144,8 @@ func TestElderAttemptThatWasCutBeforeItOpenedABodyDoesNotCount(t *testing.T) {
 func TestYoungestOfThreeGivesWayToTheEldest(t *testing.T) {
 	s, _ := streamOf(text, 8)
 	elder := lease(t, s, nil)
-	middle := beside(t, s, elder)
-	a, b, c := open(t, elder), open(t, middle), open(t, beside(t, s, middle))
+	middle := beside(t, elder)
+	a, b, c := open(t, elder), open(t, middle), open(t, beside(t, middle))
 	b.Close()
 	_, err := io.ReadAll(c)
 	assert.Equal(t, ErrOver, err)
@@ -158,15 +158,15 @@ func TestRetryIsPromisedTheBeginningAgainstBothOlderAttempts(t *testing.T) {
 			t.Run(after+", "+reads+" reads on", func(t *testing.T) {
 				s, _ := streamOf(text, 8)
 				elder := lease(t, s, nil)
-				younger := beside(t, s, elder)
+				younger := beside(t, elder)
 				older := map[string]*Lease{"elder": elder, "younger": younger}
 				readers := map[string]*Reader{"elder": open(t, elder), "younger": open(t, younger)}
-				next := lease2(t, s, older[after])
+				next := lease2(t, older[after])
 				got, err := io.ReadAll(readers[reads])
 				assert.Equal(t, ErrOver, err)
 				assert.LessOrEqual(t, len(got), len(text))
 				r := open(t, next)
-				hedge := open(t, beside(t, s, next))
+				hedge := open(t, beside(t, next))
 				assert.Equal(t, text[:5], read(t, hedge, 5))
 				assert.Equal(t, text, readAll(t, r))
 			})
@@ -180,9 +180,9 @@ func TestRetryThatReadsNothingLosesNothing(t *testing.T) {
 	content, body := chanBody()
 	s := New(body, 8)
 	elder := lease(t, s, nil)
-	younger := beside(t, s, elder)
+	younger := beside(t, elder)
 	a, b := open(t, elder), open(t, younger)
-	r := open(t, lease2(t, s, younger))
+	r := open(t, lease2(t, younger))
 	go func() { content <- []byte(text[:12]) }()
 	_, _ = b.Read(make([]byte, 100))
 	assert.Equal(t, text[:12], read(t, a, 12))
@@ -199,8 +199,8 @@ func TestAttemptBesideAnOlderOneGivesWayToTheRetry(t *testing.T) {
 	s, _ := streamOf(text, 8)
 	elder := lease(t, s, nil)
 	a := open(t, elder)
-	next := lease2(t, s, elder)
-	younger := beside(t, s, elder)
+	next := lease2(t, elder)
+	younger := beside(t, elder)
 	a.Close()
 	_, err := io.ReadAll(open(t, younger))
 	assert.Equal(t, ErrOver, err)
@@ -208,9 +208,9 @@ func TestAttemptBesideAnOlderOneGivesWayToTheRetry(t *testing.T) {
 }
 
 // lease2 is lease without the cut.
-func lease2(t *testing.T, s *Source, after *Lease) *Lease {
+func lease2(t *testing.T, after *Lease) *Lease {
 	t.Helper()
-	l, err := s.Lease(t.Context(), after, nil)
+	l, err := as[*Lease](after.Next(t.Context(), 0, nil))
 	require.NoError(t, err)
 	return l
 }
@@ -231,7 +231,7 @@ func TestLeaseBesideIsRefused(t *testing.T) {
 			s := New(plainBody{io.MultiReader(bytes.NewReader([]byte(text)), &onceReader{broken}), new(closer)}, c.limit)
 			l := lease(t, s, nil)
 			c.do(s, l, open(t, l))
-			_, err := s.Beside(t.Context(), l, nil)
+			_, err := l.Beside(t.Context(), nil)
 			assert.Equal(t, c.want, err)
 		})
 	}
@@ -245,7 +245,7 @@ func TestLoserIsCutAndTheWinnerReadsOn(t *testing.T) {
 					var c closer
 					s := newSource(kind.make([]byte(text), &c), 100)
 					winner := lease(t, s, nil)
-					loser := beside(t, s, winner)
+					loser := beside(t, winner)
 					a, b := open(t, winner), open(t, loser)
 					if !elderWins {
 						winner, loser, a, b = loser, winner, b, a
@@ -277,7 +277,7 @@ func TestBodyIsClosedByTheReadThatCutTheLastAttempt(t *testing.T) {
 		var c closer
 		s := New(plainBody{bytes.NewReader([]byte(text)), &c}, 8)
 		elder := lease(t, s, nil)
-		r := open(t, beside(t, s, elder))
+		r := open(t, beside(t, elder))
 		s.Seal(false)
 		_, err := io.ReadAll(r)
 		assert.Equal(t, ErrOver, err)
@@ -304,7 +304,7 @@ func TestSeekThatFailsLeavesTheOtherAttemptAlone(t *testing.T) {
 			elder := lease(t, s, nil)
 			r := open(t, elder)
 			got := read(t, r, 5)
-			_, err := s.Beside(t.Context(), elder, nil)
+			_, err := elder.Beside(t.Context(), nil)
 			assert.Error(t, err)
 			assert.Equal(t, text, got+readAll(t, r))
 		})
@@ -382,7 +382,7 @@ func (p *pair) check(name string, o *outcome, allowed ...error) {
 
 func (p *pair) run(ending byte) {
 	elder := lease(p.t, p.source, nil)
-	younger := beside(p.t, p.source, elder)
+	younger := beside(p.t, elder)
 	a, b := open(p.t, elder), open(p.t, younger)
 	var wg sync.WaitGroup
 	first, second := p.start(&wg, a), p.start(&wg, b)
@@ -404,7 +404,7 @@ func (p *pair) run(ending byte) {
 	case endSeal:
 		p.source.Seal(false)
 	case endRetry:
-		if l, err := p.source.Lease(p.t.Context(), younger, nil); err == nil {
+		if l, err := as[*Lease](younger.Next(p.t.Context(), 0, nil)); err == nil {
 			elderMay = mayFail
 			retry = p.start(&wg, open(p.t, l))
 		} else {

@@ -236,7 +236,7 @@ func (m *model) newLease(instead *modelLease) {
 func (m *model) beside(elder *modelLease) {
 	l := &modelLease{elder: elder, generation: elder.generation}
 	var err error
-	l.lease, err = m.source.Beside(m.t.Context(), elder.lease, func() { l.told = true })
+	l.lease, err = as[*Lease](elder.lease.Beside(m.t.Context(), func() { l.told = true }))
 	switch {
 	case m.isStream() && m.ended && m.end != io.EOF:
 		require.Equal(m.t, &ReadError{m.end}, err)

@@ -30,7 +30,7 @@ func TestEndOfTheAnnouncedLengthIsMetAfterTheAttempt(t *testing.T) {
 			}
 			t.Run(name+", "+kind.name, func(t *testing.T) {
 				s := newSource(kind.make([]byte(text), new(closer)), 100)
-				s.Length = c.length
+				s.length = c.length
 				l := lease(t, s, nil)
 				r := open(t, l)
 				read(t, r, c.sent)
@@ -41,7 +41,7 @@ func TestEndOfTheAnnouncedLengthIsMetAfterTheAttempt(t *testing.T) {
 		}
 		t.Run(name+", GetBody", func(t *testing.T) {
 			r, o := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil)
-			r.Length = c.length
+			r.length = c.length
 			read(t, o.Body(), c.sent)
 			o.Cut()
 			failsWith(t, o.Body(), c.want)
@@ -62,7 +62,7 @@ func TestEndOfTheAnnouncedLengthIsMetByAReadUnderWay(t *testing.T) {
 					}
 					return content.Read(p)
 				}), 100)
-				s.Length = int64(len(text))
+				s.length = int64(len(text))
 				l := lease(t, s, nil)
 				r := open(t, l)
 				if seeker, ok := s.body.(seekBody); ok {

@@ -68,7 +68,7 @@ func TestBodyWhoseReadLimitsItselfIsSentWholeOrFails(t *testing.T) {
 							file := bytes.NewReader([]byte(text))
 							s := New(show(&ownRead{Reader: file, read: own(file, int64(limit))}), 0)
 							if length == "known length" {
-								s.Length = int64(len(want))
+								s.length = int64(len(want))
 							}
 							first := lease(t, s, nil)
 							r := open(t, first)
@@ -77,7 +77,7 @@ func TestBodyWhoseReadLimitsItselfIsSentWholeOrFails(t *testing.T) {
 								failsWith(t, r, io.EOF)
 							}
 							next, err := leaseInstead(s, t.Context(), first, nil)
-							if limit < len(text) && min(came, limit) > 0 && (came > len(want) || s.Length > 0) {
+							if limit < len(text) && min(came, limit) > 0 && (came > len(want) || s.length > 0) {
 								require.Equal(t, errLimited, err, "limit %d, read %d: it is known before the attempt", limit, came)
 							}
 							if err != nil {
@@ -143,7 +143,7 @@ func FuzzOwnRead(f *testing.F) {
 		}
 		s := New(shape(b), 0)
 		if length > 0 {
-			s.Length = int64(len(want)) // any other length is an error of net/http's
+			s.length = int64(len(want)) // any other length is an error of net/http's
 		}
 		var l *Lease
 		for range 4 {
@@ -190,7 +190,7 @@ func TestBodyThatReturnsOtherBytesWhenItIsReadAgainFails(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d", shape, came), func(t *testing.T) {
 				file := bytes.NewReader([]byte(text))
 				s := New(show(&ownRead{Reader: file, read: rolling(file)}), 0)
-				s.Length = int64(len(text))
+				s.length = int64(len(text))
 				l := lease(t, s, nil)
 				read(t, open(t, l), came)
 				got, err := io.ReadAll(open(t, lease(t, s, l)))
@@ -270,7 +270,7 @@ func TestSeekerThatFindsNoEndIsRewoundIfItsEndIsKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, s := newHookedSeeker(text)
-			s.Length = c.length
+			s.length = c.length
 			h.seek = func(offset int64, whence int) (int64, error) {
 				if whence == io.SeekEnd {
 					return 0, io.ErrNoProgress
@@ -283,7 +283,7 @@ func TestSeekerThatFindsNoEndIsRewoundIfItsEndIsKnown(t *testing.T) {
 			if c.came == len(text) {
 				failsWith(t, r, io.EOF)
 			}
-			next, err := s.Lease(t.Context(), l, nil)
+			next, err := as[*Lease](l.Next(t.Context(), 0, nil))
 			require.Equal(t, c.want, err)
 			if err != nil {
 				assert.Equal(t, text, got+readAll(t, r), "the first attempt can continue")
@@ -304,7 +304,7 @@ func TestAttemptBeforeARetryDoesNotMoveTheBodyBack(t *testing.T) {
 				first := lease(t, s, nil)
 				r := open(t, first)
 				got := read(t, r, 5)
-				next := lease2(t, s, first)
+				next := lease2(t, first)
 				if cut {
 					time.AfterFunc(pauseTime-1, first.Cut)
 				}

@@ -31,11 +31,10 @@ func (e *BodyError) Unwrap() error { return e.Err }
 // attempts run side by side, GetBody is called for one attempt only after the other attempt
 // has closed all its bodies.
 type Reopener struct {
-	// Late and Length are as in a [Source].
-	Late   bool
-	Length int64
+	announced
 
 	getBody func() (io.ReadCloser, error)
+	body    io.ReadCloser // the first attempt's body, until the attempt begins
 
 	mu       sync.Mutex    // never held while a body or GetBody is used
 	attempts []*Reopening  // without those that are over and hold no body
@@ -44,15 +43,26 @@ type Reopener struct {
 	sealed   bool          // there will be no further attempt
 }
 
-// NewReopener returns a Reopener for a request that has a GetBody.
-func NewReopener(getBody func() (io.ReadCloser, error)) *Reopener {
-	return &Reopener{getBody: getBody}
+// NewReopener returns a Reopener for a request that has a body and a GetBody.
+func NewReopener(body io.ReadCloser, getBody func() (io.ReadCloser, error)) *Reopener {
+	return &Reopener{body: body, getBody: getBody}
 }
 
-// Begin begins an attempt that reads body. The first attempt begins with Begin. If atEOF is
-// not nil, it is called when a reader of the attempt has met the end, before the reader's Read
-// returns.
-func (r *Reopener) Begin(body io.ReadCloser, atEOF func()) *Reopening {
+// First begins the first attempt, which reads the request's own body.
+func (r *Reopener) First(_ context.Context, atEOF func()) (Reading, error) {
+	body := r.body
+	r.body = nil // the Reopener may be in use for longer than the body
+	return r.begin(body, atEOF), nil
+}
+
+// Repeatable returns true. Whether GetBody succeeds is known when it is called.
+func (r *Reopener) Repeatable() bool { return true }
+
+// ReadableBeside returns true, because an attempt may have closed its body when another begins.
+func (r *Reopener) ReadableBeside() bool { return true }
+
+// begin begins an attempt that reads body.
+func (r *Reopener) begin(body io.ReadCloser, atEOF func()) *Reopening {
 	o := &Reopening{reopener: r, atEOF: atEOF}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,28 +90,29 @@ func (r *Reopener) append(o *Reopening) {
 // end: the server may wait for them, and other code for the server.
 const pauseTime = 250 * time.Millisecond
 
-// Reopen opens a body for a new attempt, with atEOF as in Begin. The reads of the previous
-// attempt, and of an attempt beside it, pause until they are cut. If GetBody fails, they
-// continue. Reopen waits for a Read that is under way, but no longer than patience or the end
-// of ctx. If GetBody returns the very body that is still being read, the error is [ErrInUse]:
-// the Read would take bytes from the new attempt.
-func (r *Reopener) Reopen(
-	ctx context.Context, previous *Reopening, patience time.Duration, atEOF func(),
-) (*Reopening, error) {
-	err := r.pause(ctx, previous.generation, patience)
+// Next opens a body for the attempt that follows. The reads of this attempt, and of an attempt
+// beside it, pause until they are cut. If GetBody fails, they continue. Next waits for a Read
+// that is under way, but no longer than patience or the end of ctx. If GetBody returns the very
+// body that is still being read, the error is [ErrInUse]: the Read would take bytes from the new
+// attempt.
+func (o *Reopening) Next(
+	ctx context.Context, patience time.Duration, atEOF func(),
+) (Reading, error) {
+	r := o.reopener
+	err := r.pause(ctx, o.generation, patience)
 	var body io.ReadCloser
 	if err == nil {
-		stuck := r.pass(previous.generation)
+		stuck := r.pass(o.generation)
 		body, err = r.open()
 		if err == nil && slices.ContainsFunc(stuck, func(other io.ReadCloser) bool { return same(body, other) }) {
 			err = ErrInUse
 		}
 	}
 	if err != nil {
-		r.resume(previous.generation)
+		r.resume(o.generation)
 		return nil, err
 	}
-	return r.Begin(body, atEOF), nil
+	return r.begin(body, atEOF), nil
 }
 
 // pass records that GetBody is called beside the Reads that are still under way, and returns
@@ -154,7 +165,7 @@ func (r *Reopener) takeIdle() (idle []io.Closer) {
 	}
 	for _, b := range slices.Clone(r.readers) {
 		o := b.attempt
-		needed := o.state != over && !b.ended && (b.used || b == o.newest || b == o.first && r.Late)
+		needed := o.state != over && !b.ended && (b.used || b == o.newest || b == o.first && r.late)
 		if !needed && r.remove(b) {
 			idle = append(idle, b.body)
 		}
@@ -198,13 +209,21 @@ type Reopening struct {
 type state int
 
 const (
-	underWay state = iota
+	running state = iota
 	paused
 	over
 )
 
 // Body returns the body that was opened last.
 func (o *Reopening) Body() io.ReadCloser { return o.newest }
+
+// SetBody makes req read the body that was opened last.
+func (o *Reopening) SetBody(req *http.Request) error {
+	req.Body, req.GetBody = o.Body(), o.Open
+	return nil
+}
+
+func (o *Reopening) UsesGetBody() bool { return true }
 
 // Open opens another body. It can serve as [net/http.Request.GetBody]. Open fails if the next
 // attempt has begun, or if an attempt beside this attempt has a body open. GetBody would
@@ -253,13 +272,9 @@ func (o *Reopening) add(body io.ReadCloser) *bodyReader {
 	return o.newest
 }
 
-// Cut ends the attempt: its readers return ErrOver. It may be called on a nil Reopening. Once
-// the Reopener is sealed, Cut also closes the bodies that the attempt has open, without
-// waiting for them.
+// Cut ends the attempt: its readers return ErrOver. Once the Reopener is sealed, Cut also closes
+// the bodies that the attempt has open, without waiting for them.
 func (o *Reopening) Cut() {
-	if o == nil {
-		return
-	}
 	r := o.reopener
 	r.mu.Lock()
 	o.end()
@@ -316,7 +331,7 @@ func (r *Reopener) pause(ctx context.Context, g generation, patience time.Durati
 // pause pauses the attempt's reads. The channel is closed when the reads under way have
 // returned; it is nil if there are none. The caller holds reopener.mu.
 func (o *Reopening) pause() (quiet <-chan struct{}) {
-	if o.state == underWay {
+	if o.state == running {
 		o.state, o.changed = paused, make(chan struct{})
 		o.timer = time.AfterFunc(pauseTime, o.Cut)
 	}
@@ -332,7 +347,7 @@ func (r *Reopener) resume(g generation) {
 	defer r.mu.Unlock()
 	for _, o := range r.attempts {
 		if o.generation == g && o.state == paused {
-			o.change(underWay)
+			o.change(running)
 		}
 	}
 }
@@ -404,20 +419,12 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	case nil:
 		return n, nil
 	case ErrOver:
-		return n, b.afterwards()
+		return n, b.attempt.reopener.afterwards(b.given)
 	case io.EOF:
 		b.end()
 		return n, io.EOF
 	}
 	return n, &BodyError{err}
-}
-
-// afterwards returns the result of a Read after the attempt is over, as in a [Reader].
-func (b *bodyReader) afterwards() error {
-	if length := b.attempt.reopener.Length; length > 0 && b.given == length {
-		return io.EOF
-	}
-	return ErrOver
 }
 
 func (b *bodyReader) read(p []byte) (int, error) {

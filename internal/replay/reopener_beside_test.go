@@ -22,19 +22,19 @@ func beginShared() (*rewound, *Reopener, *Reopening) {
 	return shared, r, first
 }
 
-func reopenBeside(t *testing.T, r *Reopener, elder *Reopening) *Reopening {
+func reopenBeside(t *testing.T, elder *Reopening) *Reopening {
 	t.Helper()
-	o, err := r.Beside(elder, nil)
+	o, err := as[*Reopening](elder.Beside(t.Context(), nil))
 	require.NoError(t, err)
 	return o
 }
 
 func TestReopenerOpensBesideAnAttemptThatHasClosedItsBodies(t *testing.T) {
-	shared, r, elder := beginShared()
+	shared, _, elder := beginShared()
 	assert.Equal(t, text, readAll(t, elder.Body()))
 	require.NoError(t, elder.Body().Close())
 	ends := 0
-	younger, err := r.Beside(elder, func() { ends++ })
+	younger, err := as[*Reopening](elder.Beside(t.Context(), func() { ends++ }))
 	require.NoError(t, err)
 	assert.Equal(t, text, readAll(t, younger.Body()))
 	assert.Equal(t, 1, ends)
@@ -55,11 +55,11 @@ func TestReopenerOpensNothingBesideABodyInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			shared := &rewound{Reader: bytes.NewReader([]byte(text))}
 			opens := 0
-			r, elder := begin(shared, func() (io.ReadCloser, error) { opens++; return shared, nil })
+			_, elder := begin(shared, func() (io.ReadCloser, error) { opens++; return shared, nil })
 			use(elder)
 			opens = 0
 			stood := shared.Len()
-			_, err := r.Beside(elder, nil)
+			_, err := elder.Beside(t.Context(), nil)
 			assert.Equal(t, ErrInUse, err)
 			assert.Zero(t, opens)
 			assert.Len(t, readAll(t, elder.Body()), stood)
@@ -76,7 +76,7 @@ func TestReopenerOpensNothingBesideAnAttemptThatIsOver(t *testing.T) {
 			_, r, elder := beginShared()
 			elder.Body().Close()
 			end(r, elder)
-			_, err := r.Beside(elder, nil)
+			_, err := elder.Beside(t.Context(), nil)
 			assert.Equal(t, ErrOver, err)
 		})
 	}
@@ -95,10 +95,10 @@ func TestReopenerOpensNothingBesideACallUnderWay(t *testing.T) {
 			time.Sleep(time.Second)
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		}
-		r, elder := begin(slowBody{plainBody{bytes.NewReader([]byte(text)), new(closer)}}, get)
+		_, elder := begin(slowBody{plainBody{bytes.NewReader([]byte(text)), new(closer)}}, get)
 		refused := func() {
 			synctest.Wait()
-			_, err := r.Beside(elder, nil)
+			_, err := elder.Beside(t.Context(), nil)
 			assert.Equal(t, ErrInUse, err)
 		}
 		go elder.Body().Read(make([]byte, 1))
@@ -112,17 +112,17 @@ func TestReopenerOpensNothingBesideACallUnderWay(t *testing.T) {
 		go func() { body, _ := elder.Open(); opened <- body }()
 		refused()
 		(<-opened).Close()
-		reopenBeside(t, r, elder)
+		reopenBeside(t, elder)
 	})
 }
 
 func TestReopenerIsAsBeforeWhenGetBodyFailsBeside(t *testing.T) {
 	var broken error = io.ErrNoProgress
-	r, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+	_, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
 		return plainBody{bytes.NewReader([]byte(text)), new(closer)}, broken
 	})
 	elder.Body().Close()
-	_, err := r.Beside(elder, nil)
+	_, err := elder.Beside(t.Context(), nil)
 	assert.Equal(t, broken, err)
 	broken = nil
 	body, err := elder.Open()
@@ -132,9 +132,9 @@ func TestReopenerIsAsBeforeWhenGetBodyFailsBeside(t *testing.T) {
 
 // net/http may send the request of either again.
 func TestReopenerOpensForOneOfTwoAttemptsAtATime(t *testing.T) {
-	_, r, elder := beginShared()
+	_, _, elder := beginShared()
 	elder.Body().Close()
-	younger := reopenBeside(t, r, elder)
+	younger := reopenBeside(t, elder)
 	head := read(t, younger.Body(), 3)
 	_, err := elder.Open()
 	assert.Equal(t, ErrOver, err)
@@ -152,10 +152,10 @@ func TestReopenerOpensForOneOfTwoAttemptsAtATime(t *testing.T) {
 
 // A base may read a body that it has closed, which is another attempt's by then.
 func TestReopenerReadsNothingFromABodyThatWasClosed(t *testing.T) {
-	_, r, elder := beginShared()
+	_, _, elder := beginShared()
 	old := elder.Body()
 	old.Close()
-	younger := reopenBeside(t, r, elder)
+	younger := reopenBeside(t, elder)
 	failsWith(t, old, ErrOver)
 	assert.Equal(t, text, readAll(t, younger.Body()))
 }
@@ -166,7 +166,7 @@ func TestReopenerCutsTheLoserAlone(t *testing.T) {
 		body := func() io.ReadCloser { return plainBody{bytes.NewReader([]byte(text)), &closes} }
 		r, elder := begin(body(), func() (io.ReadCloser, error) { return body(), nil })
 		elder.Body().Close()
-		winner, loser := reopenBeside(t, r, elder), elder
+		winner, loser := reopenBeside(t, elder), elder
 		if elderWins {
 			winner.Body().Close()
 			loser = winner
@@ -192,7 +192,7 @@ func TestReopenerClosesWhatALoserHasOpenWhenItIsCut(t *testing.T) {
 			return plainBody{bytes.NewReader([]byte(text)), &closes}, nil
 		})
 		elder.Body().Close()
-		loser := reopenBeside(t, r, elder)
+		loser := reopenBeside(t, elder)
 		read(t, loser.Body(), 3)
 		r.Seal(false)
 		assert.Zero(t, closes.closes.Load(), "it may finish")
@@ -208,9 +208,9 @@ func TestReopenerClosesWhatALoserHasOpenWhenItIsCut(t *testing.T) {
 func TestReopenerPausesBothOlderAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &rewound{Reader: bytes.NewReader([]byte(text)), pause: 100 * time.Millisecond}
-		r, elder := begin(shared, shared.get)
+		_, elder := begin(shared, shared.get)
 		elder.Body().Close()
-		younger := reopenBeside(t, r, elder)
+		younger := reopenBeside(t, elder)
 		old := make(chan error)
 		go func() {
 			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, younger.Body(), make([]byte, 1))
@@ -218,7 +218,7 @@ func TestReopenerPausesBothOlderAttempts(t *testing.T) {
 		}()
 		time.Sleep(50 * time.Millisecond)
 		start := time.Now()
-		next := reopen(t, r, elder)
+		next := reopen(t, elder)
 		assert.Equal(t, 50*time.Millisecond, time.Since(start), "for the Read that was under way")
 		time.Sleep(200 * time.Millisecond)
 		assert.Equal(t, len(text), shared.Len(), "nobody reads on")
@@ -232,15 +232,15 @@ func TestReopenerPausesBothOlderAttempts(t *testing.T) {
 func TestReopenerLetsBothAttemptsGoOnIfGetBodyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken error
-		r, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+		_, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, broken
 		})
 		elder.Body().Close()
-		younger := reopenBeside(t, r, elder)
+		younger := reopenBeside(t, elder)
 		broken = errors.New("no more")
-		_, err := r.Reopen(t.Context(), elder, time.Hour, nil)
+		_, err := elder.Next(t.Context(), time.Hour, nil)
 		assert.Equal(t, broken, err)
-		_, err = r.Beside(elder, nil)
+		_, err = elder.Beside(t.Context(), nil)
 		assert.Equal(t, ErrInUse, err)
 		time.Sleep(time.Second)
 		assert.Equal(t, text, readAll(t, younger.Body()))
@@ -253,14 +253,14 @@ func TestReopenerLetsBothAttemptsGoOnIfGetBodyFails(t *testing.T) {
 // The retry calls GetBody while nothing else seems to be under way.
 func TestReopenerOpensNothingBesideARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+		_, elder := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
 			time.Sleep(100 * time.Millisecond)
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		})
 		elder.Body().Close()
-		go r.Reopen(t.Context(), elder, time.Hour, nil)
+		go elder.Next(t.Context(), time.Hour, nil)
 		synctest.Wait()
-		_, err := r.Beside(elder, nil)
+		_, err := elder.Beside(t.Context(), nil)
 		assert.Equal(t, ErrInUse, err)
 		time.Sleep(time.Second)
 	})
@@ -268,9 +268,9 @@ func TestReopenerOpensNothingBesideARetry(t *testing.T) {
 
 // A base may never close what a previous attempt has opened.
 func TestReopenerOpensAgainAlthoughAPreviousBodyWasNotClosed(t *testing.T) {
-	_, r, first := beginShared()
+	_, _, first := beginShared()
 	read(t, first.Body(), 3)
-	next := reopen(t, r, first)
+	next := reopen(t, first)
 	first.Cut()
 	body, err := next.Open()
 	require.NoError(t, err)
@@ -280,15 +280,15 @@ func TestReopenerOpensAgainAlthoughAPreviousBodyWasNotClosed(t *testing.T) {
 func TestReopenerWaitsForTheReadOfAnAttemptOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stalled := plainBody{readerFunc(func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }), new(closer)}
-		r, first := begin(stalled, func() (io.ReadCloser, error) {
+		_, first := begin(stalled, func() (io.ReadCloser, error) {
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		})
 		go io.ReadAll(first.Body())
 		synctest.Wait()
-		next := reopen(t, r, first)
+		next := reopen(t, first)
 		first.Cut()
 		start := time.Now()
-		reopen(t, r, next)
+		reopen(t, next)
 		assert.Zero(t, time.Since(start))
 		next.Cut()
 		time.Sleep(time.Hour)
@@ -300,10 +300,10 @@ func TestReopenerLetsNoOlderAttemptGoOnIfGetBodyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken error
 		shared := &rewound{Reader: bytes.NewReader([]byte(text))}
-		r, first := begin(shared, func() (io.ReadCloser, error) { shared.get(); return shared, broken })
-		next := reopen(t, r, first)
+		_, first := begin(shared, func() (io.ReadCloser, error) { shared.get(); return shared, broken })
+		next := reopen(t, first)
 		broken = errors.New("no more")
-		_, err := r.Reopen(t.Context(), next, time.Hour, nil)
+		_, err := next.Next(t.Context(), time.Hour, nil)
 		require.Equal(t, broken, err)
 		failsWith(t, first.Body(), ErrOver)
 		assert.Equal(t, text, readAll(t, next.Body()))
@@ -368,10 +368,12 @@ func FuzzReopenerBeside(f *testing.F) {
 		if random.IntN(4) > 0 {
 			(&sender{content, random}).send(t, elder.Body())
 		}
-		younger, err := r.Beside(elder, nil)
+		younger, err := as[*Reopening](elder.Beside(t.Context(), nil))
+		cutYounger := func() {}
 		if err != nil {
 			require.Equal(t, ErrInUse, err)
-			younger = nil
+		} else {
+			cutYounger = younger.Cut
 		}
 		var wg sync.WaitGroup
 		for _, o := range []*Reopening{elder, younger} {
@@ -387,14 +389,14 @@ func FuzzReopenerBeside(f *testing.F) {
 		case endCutElder:
 			elder.Cut()
 		case endCutYounger:
-			younger.Cut()
+			cutYounger()
 		case endSeal:
 			r.Seal(false)
 		case endRetry:
-			next, err := r.Reopen(t.Context(), elder, time.Hour, nil)
+			next, err := as[*Reopening](elder.Next(t.Context(), time.Hour, nil))
 			require.NoError(t, err)
 			elder.Cut()
-			younger.Cut()
+			cutYounger()
 			(&sender{content, random}).send(t, next.Body())
 		}
 		wg.Wait()

@@ -35,23 +35,24 @@ func (r *rewound) get() (io.ReadCloser, error) {
 	return r, err
 }
 
-func reopen(t *testing.T, r *Reopener, previous *Reopening) *Reopening {
+func reopen(t *testing.T, previous *Reopening) *Reopening {
 	t.Helper()
-	next, err := r.Reopen(t.Context(), previous, time.Hour, nil)
+	next, err := as[*Reopening](previous.Next(t.Context(), time.Hour, nil))
 	require.NoError(t, err)
 	return next
 }
 
 // begin returns a Reopener, and its first attempt.
 func begin(body io.ReadCloser, getBody func() (io.ReadCloser, error)) (*Reopener, *Reopening) {
-	r := NewReopener(getBody)
-	return r, r.Begin(body, nil)
+	r := NewReopener(body, getBody)
+	first, _ := r.First(context.Background(), nil)
+	return r, first.(*Reopening)
 }
 
 func TestReopenerSendsASharedReaderWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &rewound{Reader: bytes.NewReader([]byte(text)), pause: 100 * time.Millisecond}
-		r, first := begin(shared, shared.get)
+		_, first := begin(shared, shared.get)
 		old := make(chan error)
 		go func() {
 			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, first.Body(), make([]byte, 1))
@@ -59,7 +60,7 @@ func TestReopenerSendsASharedReaderWhole(t *testing.T) {
 		}()
 		time.Sleep(350 * time.Millisecond)
 		start := time.Now()
-		next := reopen(t, r, first)
+		next := reopen(t, first)
 		assert.Equal(t, 50*time.Millisecond, time.Since(start), "for the Read that was under way")
 		time.Sleep(200 * time.Millisecond) // in which the previous attempt reads nothing
 		assert.Equal(t, len(text), shared.Len())
@@ -78,7 +79,7 @@ func TestReopenerLetsThePreviousAttemptGoOnIfGetBodyFails(t *testing.T) {
 			"nothing": func() (io.ReadCloser, error) { return nil, nil },
 		} {
 			r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
-			_, err := r.Reopen(t.Context(), first, time.Hour, nil)
+			_, err := first.Next(t.Context(), time.Hour, nil)
 			if name == "error" {
 				assert.Equal(t, io.ErrNoProgress, err)
 			} else {
@@ -97,18 +98,18 @@ func TestReopenerWaitsForAStalledReadNoLongerThan250ms(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stalled := plainBody{readerFunc(func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }), new(closer)}
 		opened := 0
-		r, first := begin(stalled, func() (io.ReadCloser, error) { opened++; return stalled, nil })
+		_, first := begin(stalled, func() (io.ReadCloser, error) { opened++; return stalled, nil })
 		go func() { _, _ = io.ReadAll(first.Body()) }()
 		synctest.Wait()
 		start := time.Now()
-		next := reopen(t, r, first)
+		next := reopen(t, first)
 		assert.Equal(t, 250*time.Millisecond, time.Since(start))
 
 		go func() { _, _ = io.ReadAll(next.Body()) }()
 		synctest.Wait()
 		time.AfterFunc(100*time.Millisecond, cancel)
 		start = time.Now()
-		_, err := r.Reopen(ctx, next, time.Hour, nil)
+		_, err := next.Next(ctx, time.Hour, nil)
 		assert.Equal(t, context.Canceled, err)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		assert.Equal(t, 1, opened, "GetBody is of no use any more")
@@ -124,7 +125,7 @@ func TestReopenerSealEndsPausedReads(t *testing.T) {
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		})
 		start := time.Now()
-		next := reopen(t, r, first)
+		next := reopen(t, first)
 		assert.Zero(t, time.Since(start), "nobody reads")
 		ended := make(chan error)
 		go func() { _, err := first.Body().Read(make([]byte, 1)); ended <- err }()
@@ -156,7 +157,7 @@ func TestReopenerClosesOnceWhatTheBaseForgot(t *testing.T) {
 		{"superseded unread", func(_ *Reopener, o *Reopening) { o.Open() }, false, 1, 0},
 		{"superseded in use", func(_ *Reopener, o *Reopening) { o.Body().Read(make([]byte, 1)); o.Open() }, false, 0, 0},
 		{"of an attempt that was cut", func(r *Reopener, o *Reopening) {
-			r.Reopen(context.Background(), o, 0, nil)
+			o.Next(context.Background(), 0, nil)
 			o.Cut()
 		}, false, 1, 0},
 		{"the attempt failed", func(_ *Reopener, o *Reopening) { o.Open() }, true, 1, 1},
@@ -199,8 +200,8 @@ func TestReopenerPausesNoLongerThan250ms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
 		body, _ := get()
-		r, first := begin(body, get)
-		reopen(t, r, first)
+		_, first := begin(body, get)
+		reopen(t, first)
 		start := time.Now()
 		failsWith(t, first.Body(), ErrOver)
 		assert.Equal(t, 250*time.Millisecond, time.Since(start))
@@ -216,14 +217,14 @@ func TestReopenerFreesAGetBodyThatWaitsForTheClose(t *testing.T) {
 			return leased{bytes.NewReader([]byte(text)), one}, nil
 		}
 		body, _ := get()
-		r, first := begin(body, get)
+		_, first := begin(body, get)
 		go func() {
 			time.Sleep(time.Millisecond)
 			_, _ = io.ReadAll(first.Body()) // fails
 			_ = first.Body().Close()
 		}()
 		start := time.Now()
-		next := reopen(t, r, first)
+		next := reopen(t, first)
 		assert.Equal(t, 250*time.Millisecond, time.Since(start))
 		got, err := io.ReadAll(next.Body())
 		require.NoError(t, err)
@@ -243,7 +244,7 @@ func TestReopenerEndsPausedReadsThoughTheirBodyIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		get := func() (io.ReadCloser, error) { panic("GetBody") }
 		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
-		assert.Panics(t, func() { _, _ = r.Reopen(t.Context(), first, 0, nil) })
+		assert.Panics(t, func() { _, _ = first.Next(t.Context(), 0, nil) })
 		ended := make(chan error)
 		go func() { _, err := first.Body().Read(make([]byte, 1)); ended <- err }()
 		synctest.Wait()
@@ -257,8 +258,8 @@ func TestReopenerEndsPausedReadsThoughTheirBodyIsClosed(t *testing.T) {
 func TestReopenerOpensNothingForAnAttemptThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &rewound{Reader: bytes.NewReader([]byte(text))}
-		r, first := begin(shared, shared.get)
-		next := reopen(t, r, first)
+		_, first := begin(shared, shared.get)
+		next := reopen(t, first)
 		late := make(chan error)
 		go func() { _, err := first.Open(); late <- err }() // paused, and then over
 		synctest.Wait()
@@ -293,7 +294,7 @@ func TestReopenerClosesASharedBodyWithItsLastReader(t *testing.T) {
 			get := func() (io.ReadCloser, error) { return shared, nil }
 			r, first := begin(shared, get)
 			old := first.Body()
-			next := reopen(t, r, first)
+			next := reopen(t, first)
 			first.Cut()
 			if how == "the base closes late" {
 				require.NoError(t, old.Close())
@@ -307,10 +308,10 @@ func TestReopenerClosesASharedBodyWithItsLastReader(t *testing.T) {
 }
 
 func TestReopenerTakesTheEmptyBodyForNone(t *testing.T) {
-	r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
+	_, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
 		return http.NoBody, nil
 	})
-	_, err := r.Reopen(t.Context(), first, 0, nil)
+	_, err := first.Next(t.Context(), 0, nil)
 	assert.Equal(t, ErrNoBody, err)
 }
 
@@ -318,7 +319,8 @@ func TestReopenerTellsOfTheEndOnce(t *testing.T) {
 	ends := 0
 	get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
 	body, _ := get()
-	o := NewReopener(get).Begin(body, func() { ends++ })
+	o, err := as[*Reopening](NewReopener(body, get).First(t.Context(), func() { ends++ }))
+	require.NoError(t, err)
 	again, err := o.Open()
 	require.NoError(t, err)
 	readAll(t, again)
@@ -336,11 +338,11 @@ func (u uncomparable) Close() error { return u.closes[0].Close() }
 
 func TestReopenerClosesBodiesThatCannotBeCompared(t *testing.T) {
 	var first, again closer
-	r, o := begin(uncomparable{bytes.NewReader([]byte(text)), []*closer{&first}}, func() (io.ReadCloser, error) {
+	_, o := begin(uncomparable{bytes.NewReader([]byte(text)), []*closer{&first}}, func() (io.ReadCloser, error) {
 		return uncomparable{bytes.NewReader([]byte(text)), []*closer{&again}}, nil
 	})
 	body := o.Body()
-	next := reopen(t, r, o)
+	next := reopen(t, o)
 	o.Cut()
 	require.NoError(t, body.Close())
 	require.NoError(t, next.Body().Close())
@@ -355,11 +357,11 @@ func TestReopenerWaitsForAGetBodyUnderWay(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil
 		}
-		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
+		_, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, get)
 		go func() { _, _ = first.Open() }()
 		synctest.Wait()
 		start := time.Now()
-		reopen(t, r, first)
+		reopen(t, first)
 		assert.Equal(t, 200*time.Millisecond, time.Since(start), "one after the other")
 		first.Cut()
 	})
@@ -397,14 +399,14 @@ func TestReopenerPassesAStuckRead(t *testing.T) {
 				}
 				return shared, err
 			})
-			r.Length = int64(len(text))
+			r.length = int64(len(text))
 			old := make(chan error)
 			go func() {
 				_, err := io.ReadAll(first.Body())
 				old <- err
 			}()
 			time.Sleep(time.Millisecond)
-			_, err := r.Reopen(t.Context(), first, time.Hour, nil)
+			_, err := first.Next(t.Context(), time.Hour, nil)
 			if wrapped {
 				assert.NoError(t, err, "nothing shows that the body is shared")
 				first.Cut()
@@ -455,12 +457,12 @@ func TestReopenerForgetsTheBodiesOfPastAttempts(t *testing.T) {
 	for i := range 400 {
 		send(o)
 		if i%10 == 0 {
-			younger, err := r.Beside(o, nil)
+			younger, err := as[*Reopening](o.Beside(t.Context(), nil))
 			require.NoError(t, err)
 			send(younger)
 			younger.Cut()
 		}
-		next := reopen(t, r, o)
+		next := reopen(t, o)
 		o.Cut()
 		o = next
 		if i%50 == 49 {
@@ -490,7 +492,7 @@ func TestReopenerClosesABodyThatAPastAttemptStillHolds(t *testing.T) {
 				go o.Body().Read(make([]byte, 8))
 				synctest.Wait()
 			}
-			next := reopen(t, r, o)
+			next := reopen(t, o)
 			o.Cut()
 			o = next
 		}

@@ -62,7 +62,7 @@ func TestPanicOfReadDoesNotTruncateTheNextAttempt(t *testing.T) {
 			}
 			l := lease(t, s, nil)
 			require.Panics(t, func() { io.ReadAll(open(t, l)) })
-			l2, err := s.Lease(t.Context(), l, nil)
+			l2, err := as[*Lease](l.Next(t.Context(), 0, nil))
 			if err != nil {
 				return
 			}
@@ -154,7 +154,7 @@ func TestABodyIsNotClosedUnderAReaderInUse(t *testing.T) {
 func TestBodyThatIsReadLateIsNotClosed(t *testing.T) {
 	var closes closer
 	s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
-	s.Late = true
+	s.late = true
 	l := lease(t, s, nil)
 	first, signed := open(t, l), open(t, l)
 	readAll(t, signed)
@@ -165,9 +165,8 @@ func TestBodyThatIsReadLateIsNotClosed(t *testing.T) {
 
 	var opened closer
 	get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
-	r := NewReopener(get)
-	r.Late = true
-	o := r.Begin(plainBody{bytes.NewReader([]byte(text)), &opened}, nil)
+	r, o := begin(plainBody{bytes.NewReader([]byte(text)), &opened}, get)
+	r.late = true
 	body := o.Body()
 	clone, err := o.Open()
 	require.NoError(t, err)

@@ -258,7 +258,7 @@ func (w *rewinder) unmoved(stood int64) int64 {
 // finds only now, Seek knows only a part of the body.
 func (w *rewinder) settle() error {
 	end := w.end
-	if length := w.source.Length; length > 0 {
+	if length := w.source.length; length > 0 {
 		end = length
 	}
 	late := w.size == unknown

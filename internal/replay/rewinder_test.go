@@ -118,7 +118,7 @@ func TestSeekerThatLiesFailsInsteadOfSendingWrongBytes(t *testing.T) {
 			h.seek = func(offset int64, whence int) (int64, error) { return c.seek(h, offset, whence) }
 			l := lease(t, s, nil)
 			read(t, open(t, l), 5)
-			_, err := s.Lease(t.Context(), l, nil)
+			_, err := l.Next(t.Context(), 0, nil)
 			assert.Equal(t, c.want, err, "it is known before the attempt")
 			failsWith(t, open(t, lease(t, s, nil)), &ReadError{c.want})
 		})

@@ -85,7 +85,7 @@ func (s *section) reached(r *Reader, offset int64, ends bool) {
 // a file in /sys reports 4096 bytes and has a few. A later reader believes it only if the file
 // still reports the same size, which a truncated file does not.
 func (s *section) early(r *Reader, offset int64) error {
-	length := s.source.Length
+	length := s.source.length
 	s.source.mu.Lock()
 	first := s.first == nil || s.first == r
 	believed := offset >= s.furthest && (length <= 0 || length == offset)

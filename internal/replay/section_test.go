@@ -89,7 +89,7 @@ func TestFileCutShortBelowAnotherReaderIsNotTheEndOfTheBody(t *testing.T) {
 	elder := lease(t, s, nil)
 	slow := open(t, elder)
 	read(t, slow, 3)
-	beside, err := s.Beside(t.Context(), elder, nil)
+	beside, err := as[*Lease](elder.Beside(t.Context(), nil))
 	require.NoError(t, err)
 	read(t, open(t, beside), 9)
 	require.NoError(t, f.Truncate(3))
@@ -245,7 +245,7 @@ func TestFileThatReportsAWrongSizeEndsWhereTheFirstReadingEnds(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d bytes read", name, came), func(t *testing.T) {
 				s := New(plainBody{nil, new(closer)}, 0)
 				f := specialFileOf(t, s, 4096)
-				s.Length = c.length
+				s.length = c.length
 				l := lease(t, s, nil)
 				r := open(t, l)
 				read(t, r, min(came, len(text)))

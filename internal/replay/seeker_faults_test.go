@@ -42,7 +42,7 @@ func sendWithAFailingSeek(t *testing.T, failing int, readAt bool) {
 	first := lease(t, s, nil)
 	r := open(t, first)
 	got := read5(r)
-	next, err := s.Lease(t.Context(), first, nil)
+	next, err := as[*Lease](first.Next(t.Context(), 0, nil))
 	rest, restErr := io.ReadAll(r)
 	if restErr == nil {
 		require.Equal(t, text, got+string(rest), "Seek %d", failing)
@@ -88,7 +88,7 @@ func TestSeekerWhoseSeekPanicsDoesNotBlockTheNextReader(t *testing.T) {
 		l := lease(t, s, nil)
 		read(t, open(t, l), 5)
 		h.seek = func(int64, int) (int64, error) { panic("torn") }
-		assert.PanicsWithValue(t, "torn", func() { _, _ = s.Lease(t.Context(), l, nil) })
+		assert.PanicsWithValue(t, "torn", func() { _, _ = l.Next(t.Context(), 0, nil) })
 		h.seek = nil
 		assert.Equal(t, text, readAll(t, open(t, lease(t, s, l))))
 	})

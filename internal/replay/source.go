@@ -1,29 +1,15 @@
-// Package replay provides several attempts with one request body that can be read only once,
-// or that has only one read position.
-//
-// A [Source] owns the body. Every attempt has a [Lease] on the body, and opens readers through
-// the lease. Readers never share a position: each reader starts at the first byte, whatever
-// the others have read. Any number of readers may be in use at the same time. So a new attempt
-// can begin while net/http is still sending the body of the previous attempt, which it does
-// whenever a server answers early.
 package replay
 
 import (
 	"context"
-	"errors"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
-)
-
-var (
-	// ErrSpent means that the beginning of the body was not kept.
-	ErrSpent = errors.New("the request body cannot be sent again: more of it was sent than is kept")
-	// ErrOver is the error of a reader whose attempt is over.
-	ErrOver = errors.New("the attempt that read this request body is over")
 )
 
 // ReadError marks an error from reading the body, as opposed to sending it.
@@ -44,16 +30,9 @@ type origin interface {
 	rewind(after *Lease) error
 }
 
-// Source is a request body that can be read by several attempts.
+// A Source is a request body that can be read by several attempts.
 type Source struct {
-	// Late means that an attempt may begin to read its first reader after the response has
-	// come, as with "Expect: 100-continue". It is set before the first lease.
-	Late bool
-	// Length is the length that the attempts announce, as in [net/http.Request.ContentLength];
-	// 0 or less means unknown. A reader that has returned this many bytes is at its end, even
-	// if its attempt is over. net/http looks for the end after it has sent these bytes, and an
-	// error there costs the connection. Length is set before the first lease.
-	Length int64
+	announced
 
 	body   io.ReadCloser
 	origin origin
@@ -108,8 +87,8 @@ func originOf(s *Source, body io.Reader, limit int64) origin {
 }
 
 // sizeOf returns how far Seek can move a body, which stands at start, or 0 if that is unknown.
-// The error is the failure to move the body back to start: the caller finds the body there if nothing
-// is read.
+// The error is the failure to move the body back to start: the caller finds the body there if
+// nothing is read.
 func sizeOf(body io.Seeker, start int64) (int64, error) {
 	end, sizeErr := body.Seek(0, io.SeekEnd)
 	at, err := body.Seek(start, io.SeekStart)
@@ -122,16 +101,9 @@ func sizeOf(body io.Seeker, start int64) (int64, error) {
 	return end - start, err
 }
 
-// Recorded reports whether the body can be read only once, so that the bytes read from it must
-// be kept.
-func (s *Source) Recorded() bool {
-	_, recorded := s.origin.(*stream)
-	return recorded
-}
-
-// RandomAccess reports whether the attempts read the body at offsets, and do not wait for each
+// ReadableBeside reports whether the attempts read the body at offsets, and do not wait for each
 // other.
-func (s *Source) RandomAccess() bool {
+func (s *Source) ReadableBeside() bool {
 	_, ok := s.origin.(*section)
 	return ok
 }
@@ -143,28 +115,25 @@ func (s *Source) Repeatable() bool {
 	return s.origin.repeatable()
 }
 
-// Lease returns a lease for a new attempt, or an error if the body cannot be read from its
-// beginning again. An attempt after another attempt is promised the beginning. All earlier
-// attempts may still be reading, and each is cut off if it would use up the beginning.
-//
-// The context bounds how long a reader waits for the body. If atEOF is not nil, it is called
-// once, when a reader of the lease first meets the end, before that reader's Read returns.
-func (s *Source) Lease(ctx context.Context, after *Lease, atEOF func()) (*Lease, error) {
-	if after != nil {
-		if err := s.origin.rewind(after); err != nil {
-			return nil, err
-		}
-	}
+// keepsBeginning reports whether the beginning of the body stays available however much is read.
+// A stream may outgrow the bytes that are kept, unless its length is known.
+func (s *Source) keepsBeginning() bool {
+	recorded, ok := s.origin.(*stream)
+	return !ok || 0 < s.length && s.length <= recorded.limit
+}
+
+// First returns a lease for the first attempt.
+func (s *Source) First(ctx context.Context, atEOF func()) (Reading, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sealed || !s.origin.repeatable() {
+	if s.unavailable() {
 		return nil, ErrSpent
-	}
-	if after != nil {
-		s.newest++
 	}
 	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: s.newest}, nil
 }
+
+// unavailable reports whether there is no further lease. The caller holds mu.
+func (s *Source) unavailable() bool { return s.sealed || !s.origin.repeatable() }
 
 // Seal records that there will be no further lease. The body is closed as soon as no reader is
 // open. With cut, the attempts are over too, and the body is closed at once.
@@ -255,6 +224,35 @@ type Lease struct {
 	newest *Reader
 }
 
+// Next returns a lease for the attempt that follows, or an error if the body cannot be read from
+// its beginning again. The new attempt is promised the beginning. All earlier attempts may still
+// be reading, and each is cut off if it would use up the beginning. So there is nothing to wait
+// for.
+func (l *Lease) Next(ctx context.Context, _ time.Duration, atEOF func()) (Reading, error) {
+	s := l.source
+	if err := s.origin.rewind(l); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unavailable() {
+		return nil, ErrSpent
+	}
+	s.newest++
+	return &Lease{source: s, ctx: ctx, atEOF: atEOF, generation: s.newest}, nil
+}
+
+// SetBody makes req read the source through the lease.
+func (l *Lease) SetBody(req *http.Request) (err error) {
+	if l.source.keepsBeginning() {
+		req.GetBody = l.Open // a base that finds a GetBody relies on it at any time
+	}
+	req.Body, err = l.Open()
+	return err
+}
+
+func (l *Lease) UsesGetBody() bool { return false }
+
 // Open returns a new reader at the beginning of the body. It can serve as
 // [net/http.Request.GetBody].
 func (l *Lease) Open() (io.ReadCloser, error) {
@@ -276,12 +274,8 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	return r, nil
 }
 
-// Cut ends the attempt: its readers return ErrOver. It may be called on a nil
-// Lease.
+// Cut ends the attempt: its readers return ErrOver.
 func (l *Lease) Cut() {
-	if l == nil {
-		return
-	}
 	l.source.mu.Lock()
 	l.cut()
 	l.source.closeIfDone()
@@ -319,7 +313,7 @@ type Reader struct {
 // unread reader that a newer reader superseded.
 func (r *Reader) counts() bool {
 	l := r.lease
-	return !r.ended && (r.used || r == l.newest || r == l.first && l.source.Late)
+	return !r.ended && (r.used || r == l.newest || r == l.first && l.source.late)
 }
 
 // use makes r count. It has no effect after the body has been closed.
@@ -338,7 +332,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	case r.ended:
 		return 0, io.EOF // even after the attempt: net/http looks for the end again
 	case r.isOver():
-		return 0, r.afterwards()
+		return 0, r.lease.source.afterwards(r.offset)
 	case len(p) == 0:
 		return 0, nil
 	}
@@ -351,17 +345,9 @@ func (r *Reader) Read(p []byte) (int, error) {
 		}
 		r.end()
 	case ErrOver:
-		return n, r.afterwards()
+		return n, r.lease.source.afterwards(r.offset)
 	}
 	return n, err
-}
-
-// afterwards returns the error of a Read after the attempt is over.
-func (r *Reader) afterwards() error {
-	if length := r.lease.source.Length; length > 0 && r.offset == length {
-		return io.EOF
-	}
-	return ErrOver
 }
 
 func (r *Reader) end() {

@@ -103,7 +103,7 @@ func failure(resp *http.Response, err error) error {
 	if err == nil {
 		return errNoResponse
 	}
-	closeResponse(resp)
+	closing.Response(resp)
 	return neterr.Named(err)
 }
 
@@ -146,7 +146,7 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error
 		read.breakOff(ended)
 		return resp, ended
 	}
-	closeResponse(resp)
+	closing.Response(resp)
 	return nil, ended
 }
 
@@ -175,13 +175,6 @@ func (e *attemptTimeoutError) Unwrap() error {
 func (e *attemptTimeoutError) Timeout() bool        { return true }
 func (e *attemptTimeoutError) Temporary() bool      { return true }
 func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// closeResponse closes the body of a response that no caller gets.
-func closeResponse(resp *http.Response) {
-	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
-		closing.Soon(resp.Body)
-	}
-}
 
 // headerTrace records whether an attempt's header was written. A nil headerTrace has recorded
 // nothing.

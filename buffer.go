@@ -32,7 +32,7 @@ func buffer(req *http.Request, resp *http.Response, limit int64) (*http.Response
 	filled := false
 	defer func() {
 		if !filled {
-			closeResponse(resp) // a Read panicked
+			closing.Response(resp) // a Read panicked
 		}
 	}()
 	declared := declaredLength(resp)

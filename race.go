@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/timer"
@@ -373,7 +374,7 @@ func (r *race) abandon() {
 		r.wake()
 		r.second.end(ErrSuperseded)
 		if state == hedgeWon || state == bothFailed {
-			closeResponse(r.got.answer()) // the caller has not taken the response
+			closing.Response(r.got.answer()) // the caller has not taken the response
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
 
@@ -121,7 +122,7 @@ func (r *race) giveBackHedge() {
 		closeBody(r.unsent)
 	}
 	r.pass.GiveBack()
-	closeResponse(r.response)
+	closing.Response(r.response)
 }
 
 // end makes a panic in the hedge's goroutine surface in the caller's goroutine, unless the race

@@ -329,7 +329,7 @@ func (d *download) goOn(got *result, how continuation) {
 	d.mu.Unlock()
 	if closed {
 		d.failed = http.ErrBodyReadAfterClose
-		closeResponse(got.Response)
+		closing.Response(got.Response)
 		return
 	}
 	d.part = part{continuation: how, resumed: true, inner: got.inner}
@@ -340,7 +340,7 @@ func (d *download) goOn(got *result, how continuation) {
 // Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
 	c := d.resuming
-	closeResponse(got.Response)
+	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
 	if why == nil && o.Attempts == 1 {

@@ -40,6 +40,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/timer"
@@ -194,7 +195,7 @@ func (c *call) giveBack() {
 	c.refund()
 	c.pass.GiveBack()
 	c.bodies.release(true)
-	closeResponse(c.response)
+	closing.Response(c.response)
 }
 
 // refund gives back the token of a retry that is not sent.

@@ -2,11 +2,48 @@ package retryhttp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/neterr"
 )
+
+var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
+
+// roundTrip sends req through base within p's limits, and buffers the response's body if p
+// requires it. It returns either a response or an error, even if base breaks that rule. It
+// returns both if the body broke off while it was buffered. body is the reading of the
+// request's body. b is nil unless another attempt may end this attempt.
+func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading, b *bounds) (*http.Response, error) {
+	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
+		b = newBounds(req.Context(), body)
+	}
+	if b != nil {
+		return b.roundTrip(base, req, p)
+	}
+	resp, err := base.RoundTrip(req)
+	if err != nil || resp == nil {
+		return nil, failure(resp, err)
+	}
+	if p.BufferBytes > 0 {
+		resp, _, err = buffer(req, resp, p.BufferBytes)
+	}
+	return resp, err
+}
+
+// failure returns the error for a base that returned anything other than a response alone.
+func failure(resp *http.Response, err error) error {
+	if err == nil {
+		return errNoResponse
+	}
+	closing.Response(resp)
+	return neterr.Named(err)
+}
 
 // bounds is an attempt that another goroutine may end. The reason is a time limit, a stall of
 // the response's body, or another attempt that has won.
@@ -56,37 +93,6 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 	return letGo
 }
 
-// attemptContext is the context of an attempt. It has the deadline of the caller's context, which
-// need not be its parent. While the AttemptTimeout runs, it has the deadline of the AttemptTimeout
-// if that is earlier. So a limiter below can refuse an attempt that would have no time left, and
-// a server can be given the deadline.
-type attemptContext struct {
-	context.Context
-	caller context.Context
-	hedge  bool
-
-	limited atomic.Bool // the AttemptTimeout is running
-	until   time.Time   // its end; does not change while the context is in use
-}
-
-func (c *attemptContext) Deadline() (time.Time, bool) {
-	deadline, ok := c.caller.Deadline()
-	if c.limited.Load() && (!ok || c.until.Before(deadline)) {
-		return c.until, true
-	}
-	return deadline, ok
-}
-
-func (c *attemptContext) Value(key any) any {
-	if c.hedge && key == (hedgeKey{}) {
-		return true
-	}
-	return c.Context.Value(key)
-}
-
-// String keeps code that prints the context from reading its fields.
-func (c *attemptContext) String() string { return "retryhttp.attempt" }
-
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
 // body, does not arrive within p.AttemptTimeout. It also ends the attempt if the response body
 // stalls.
@@ -131,7 +137,8 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 func (b *bounds) end(cause error) {
 	buffering := b.buffering.Load()
 	b.cancel(cause)
-	defer func() { _ = recover() }() // a body's Close may panic, and no caller can recover the panic in a timer's goroutine
+	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
+	defer func() { _ = recover() }()
 	b.reading.cut()
 	if buffering && !b.body.isOver() {
 		freeRead(&b.body)
@@ -175,3 +182,55 @@ func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
 	}
 	return l.err
 }
+
+// attemptTimeoutError is the error of an attempt that took longer than
+// Policy.AttemptTimeout. It implements net.Error.
+type attemptTimeoutError struct {
+	after time.Duration
+	body  bool   // the header arrived in time
+	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
+}
+
+// cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
+// body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
+// the timeout itself may be the cause of the end. below reports that a body broke off in a nested
+// Transport.
+func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error, below bool) (*http.Response, error) {
+	if read != nil && err == nil && read.complete {
+		return resp, nil
+	}
+	// This is a copy, because the base may be reading e, the cause of the attempt's context.
+	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
+	if read != nil {
+		read.breakOff(ended)
+		return resp, ended
+	}
+	closing.Response(resp)
+	return nil, ended
+}
+
+func (e *attemptTimeoutError) Error() string {
+	missing := "response header"
+	switch {
+	case e.body:
+		missing = "whole response body"
+	case e.inner != nil:
+		missing = "response" // headers may have come, of responses that were retried
+	}
+	text := fmt.Sprintf("no %s within %v", missing, e.after)
+	if e.inner != nil {
+		text += fmt.Sprintf(", in %d attempts of a nested Transport", e.inner.Attempts)
+	}
+	return text
+}
+
+func (e *attemptTimeoutError) Unwrap() error {
+	if e.inner == nil {
+		return nil
+	}
+	return e.inner
+}
+
+func (e *attemptTimeoutError) Timeout() bool        { return true }
+func (e *attemptTimeoutError) Temporary() bool      { return true }
+func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -57,8 +57,7 @@ type bounds struct {
 	reading reading
 	body    attemptBody
 
-	buffering  atomic.Bool // body is buffered within the attempt
-	unwanted   atomic.Bool // the response will not be used
+	demand     demand
 	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
 }
 
@@ -119,8 +118,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 		defer b.cancel(nil)
 	default:
 		b.body.wrap(resp, p.StallTimeout)
-		b.buffering.Store(p.BufferBytes > 0) // before unwanted is read: see race.lose
-		if p.BufferBytes > 0 && !b.unwanted.Load() {
+		if p.BufferBytes > 0 && b.demand.startBuffering() {
 			resp, read, err = buffer(req, resp, p.BufferBytes)
 		}
 	}
@@ -135,7 +133,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 // end ends the attempt, and cuts the reading of the request's body. During a Read of that body,
 // a base may not check the context until the Read returns.
 func (b *bounds) end(cause error) {
-	buffering := b.buffering.Load()
+	buffering := b.demand.buffering()
 	b.cancel(cause)
 	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
 	defer func() { _ = recover() }()
@@ -144,6 +142,31 @@ func (b *bounds) end(cause error) {
 		freeRead(&b.body)
 	}
 }
+
+// demand is whether anybody wants an attempt's response. The attempt asks before it buffers the
+// body, and the winner of a race ends the demand, each in its own goroutine. Whoever comes second
+// sees the first: either the attempt does not buffer the body, or the winner learns that it does.
+type demand struct{ state atomic.Uint32 }
+
+const (
+	demandBuffers = 1 << iota // the body is buffered, or was
+	demandEnded
+)
+
+// startBuffering reports whether the response is wanted. If it is, its body may be buffered.
+func (d *demand) startBuffering() (wanted bool) {
+	return d.state.Or(demandBuffers)&demandEnded == 0
+}
+
+// buffering reports whether startBuffering was called.
+func (d *demand) buffering() bool { return d.state.Load()&demandBuffers != 0 }
+
+// end declares that the response will not be used, and returns what buffering does.
+func (d *demand) end() (buffering bool) {
+	return d.state.Or(demandEnded)&demandBuffers != 0
+}
+
+func (d *demand) ended() bool { return d.state.Load()&demandEnded != 0 }
 
 // attemptLimit is the timer of Policy.AttemptTimeout. A nil attemptLimit is no limit.
 type attemptLimit struct {
@@ -159,7 +182,7 @@ func startAttemptLimit(after time.Duration, b *bounds) *attemptLimit {
 	b.ctx.limited.Store(true)
 	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
 	l.timer = time.AfterFunc(after, func() {
-		l.err.body = b.buffering.Load()
+		l.err.body = b.demand.buffering()
 		b.end(l.err)
 	})
 	return l

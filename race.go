@@ -332,8 +332,8 @@ func (r *race) surface() {
 // lose ends the hedge, which has lost to a result. Ending the hedge at once would cost its
 // connection over HTTP/1. So the hedge gets a little time to end by itself.
 func (r *race) lose(to *result) {
-	r.second.unwanted.Store(true)
-	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself() {
+	buffering := r.second.demand.end()
+	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself(buffering) {
 		r.endHedge()
 		return
 	}
@@ -344,9 +344,9 @@ func (r *race) lose(to *result) {
 // mayEndByItself reports whether the losing hedge does no harm if it continues for a moment. A
 // harmless hedge has a connection, and will not read a long response. It also reads no body from
 // a GetBody, because the caller may use the GetBody again.
-func (r *race) mayEndByItself() bool {
+func (r *race) mayEndByItself(buffering bool) bool {
 	return !r.second.connecting.Load() && r.next.reading.reopening == nil &&
-		!(r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes)
+		!(buffering && r.policy.BufferBytes > maxDrainBytes)
 }
 
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the

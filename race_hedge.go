@@ -107,7 +107,7 @@ func (r *race) begin() bool {
 // meanwhile, the hedge is not left to end by itself, because it has not begun.
 func (r *race) report() {
 	r.policy.reportHedge(r.req, r.next.number, r.next.begins-r.next.decided)
-	if r.second.unwanted.Load() {
+	if r.second.demand.ended() {
 		r.endHedge()
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/neterr"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
@@ -36,6 +37,12 @@ func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body readin
 	return resp, err
 }
 
+// buffer reads resp's body as a part of its attempt. A response has failed if its status is usually
+// retried, whatever Classify will say: Classify may want to see the body.
+func buffer(req *http.Request, resp *http.Response, limit int64) (*http.Response, *respbody.Buffered, error) {
+	return respbody.Buffer(req, resp, limit, classifyStatus(resp.StatusCode) == Retryable)
+}
+
 // failure returns the error for a base that returned anything other than a response alone.
 func failure(resp *http.Response, err error) error {
 	if err == nil {
@@ -55,7 +62,7 @@ type bounds struct {
 	cancel  context.CancelCauseFunc
 	request http.Request // the copy of the request that carries ctx
 	reading reading
-	body    attemptBody
+	body    respbody.Body
 
 	demand     demand
 	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
@@ -72,7 +79,7 @@ func newBounds(ctx context.Context, body reading) *bounds {
 func (b *bounds) begin(ctx context.Context, body reading) {
 	b.ctx.caller = ctx
 	b.ctx.Context, b.cancel = context.WithCancelCause(ctx)
-	b.reading, b.body.cancel = body, b.cancel
+	b.reading, b.body.Cancel = body, b.cancel
 }
 
 // beginLeashed is like begin, but the attempt ends with ctx only until letGo is called.
@@ -88,7 +95,7 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 		letGo()
 		cancel(cause)
 	}
-	b.reading, b.body.cancel = body, b.cancel
+	b.reading, b.body.Cancel = body, b.cancel
 	return letGo
 }
 
@@ -105,11 +112,9 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 			b.cancel(nil)
 		}
 	}()
-	if hasBody(req) && !sentAtOnce(req) {
-		b.body.watch(&b.request)
-	}
+	b.body.Watch(&b.request)
 	resp, err := base.RoundTrip(&b.request)
-	var read *buffered
+	var read *respbody.Buffered
 	switch {
 	case err != nil || resp == nil:
 		defer b.cancel(nil)
@@ -117,14 +122,14 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 	case resp.Body == nil:
 		defer b.cancel(nil)
 	default:
-		b.body.wrap(resp, p.StallTimeout)
+		b.body.Wrap(resp, p.StallTimeout, newStallError)
 		if p.BufferBytes > 0 && b.demand.startBuffering() {
 			resp, read, err = buffer(req, resp, p.BufferBytes)
 		}
 	}
 	returned = true
 	if tooLate := limit.passed(&b.ctx); tooLate != nil {
-		return tooLate.cut(resp, read, err, b.body.brokeOffBelow())
+		return tooLate.cut(resp, read, err, b.body.BrokeOffBelow())
 	}
 	b.ctx.limited.Store(false)
 	return resp, err
@@ -138,8 +143,8 @@ func (b *bounds) end(cause error) {
 	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
 	defer func() { _ = recover() }()
 	b.reading.cut()
-	if buffering && !b.body.isOver() {
-		freeRead(&b.body)
+	if buffering {
+		b.body.FreeRead()
 	}
 }
 
@@ -218,14 +223,14 @@ type attemptTimeoutError struct {
 // body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
 // the timeout itself may be the cause of the end. below reports that a body broke off in a nested
 // Transport.
-func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error, below bool) (*http.Response, error) {
-	if read != nil && err == nil && read.complete {
+func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, err error, below bool) (*http.Response, error) {
+	if read != nil && err == nil && read.Complete() {
 		return resp, nil
 	}
 	// This is a copy, because the base may be reading e, the cause of the attempt's context.
 	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
 	if read != nil {
-		read.breakOff(ended)
+		read.BreakOff(ended)
 		return resp, ended
 	}
 	closing.Response(resp)
@@ -257,3 +262,16 @@ func (e *attemptTimeoutError) Unwrap() error {
 func (e *attemptTimeoutError) Timeout() bool        { return true }
 func (e *attemptTimeoutError) Temporary() bool      { return true }
 func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+func newStallError(after time.Duration) error { return &stallError{after} }
+
+// stallError is the error of a body that delivered nothing for longer than Policy.StallTimeout.
+// It implements net.Error.
+type stallError struct{ after time.Duration }
+
+func (e *stallError) Error() string {
+	return fmt.Sprintf("the response body stalled for %v", e.after)
+}
+func (e *stallError) Timeout() bool        { return true }
+func (e *stallError) Temporary() bool      { return true }
+func (e *stallError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -11,6 +11,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -175,7 +176,7 @@ func (r *race) decide(got *result, win raceState) raceState {
 	case r.state != undecided:
 		return abandoned // too late: the caller stopped waiting, or the hedge panicked, while this result was judged
 	case got.class == Final && (win == firstWon || got.Response != nil):
-		r.state, r.until = win, time.Now().Add(maxDrainTime)
+		r.state, r.until = win, time.Now().Add(respbody.MaxDrainTime)
 	case r.failed:
 		r.state = bothFailed
 	default:
@@ -285,7 +286,7 @@ func (r *race) discard(b *bounds, c *call, got *result) {
 	}
 	go func() {
 		defer func() { _ = recover() }() // drops a panic of Close: the attempt has lost, or has failed
-		r.clear(b, resp, maxDrainTime)
+		r.clear(b, resp, respbody.MaxDrainTime)
 	}()
 }
 
@@ -294,7 +295,7 @@ func (r *race) discard(b *bounds, c *call, got *result) {
 func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	defer b.end(ErrSuperseded)
 	if resp != nil {
-		startDrain(&r.t.drains, resp, limit > 0).join(context.Background(), &r.t.drains, new(timer.Timer), limit)
+		r.t.drains.Start(resp, limit > 0).Join(context.Background(), new(timer.Timer), limit)
 	}
 }
 
@@ -338,7 +339,7 @@ func (r *race) lose(to *result) {
 		return
 	}
 	r.letGo()
-	time.AfterFunc(maxDrainTime, func() { r.second.end(ErrSuperseded) })
+	time.AfterFunc(respbody.MaxDrainTime, func() { r.second.end(ErrSuperseded) })
 }
 
 // mayEndByItself reports whether the losing hedge does no harm if it continues for a moment. A
@@ -346,7 +347,7 @@ func (r *race) lose(to *result) {
 // a GetBody, because the caller may use the GetBody again.
 func (r *race) mayEndByItself(buffering bool) bool {
 	return !r.second.connecting.Load() && r.next.reading.reopening == nil &&
-		!(buffering && r.policy.BufferBytes > maxDrainBytes)
+		!(buffering && r.policy.BufferBytes > respbody.MaxDrainBytes)
 }
 
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the

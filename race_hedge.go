@@ -6,6 +6,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // fire sends the hedge, unless there is a reason not to send it.
@@ -170,7 +171,7 @@ func (r *race) judgeHedge() raceState {
 // clearHedge discards the response of a hedge that has lost or has failed first.
 func (r *race) clearHedge() {
 	r.mu.Lock()
-	limit := maxDrainTime
+	limit := respbody.MaxDrainTime
 	if !r.until.IsZero() {
 		limit = time.Until(r.until)
 	} else if r.state == abandoned {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // enoughProgress is how many bytes an attempt must bring before the attempts count from one
@@ -164,7 +165,7 @@ func (d *download) readEnd(scratch []byte) error {
 		return io.ErrUnexpectedEOF // the server sent a shorter range
 	}
 	n, err := d.body.Read(scratch)
-	if n > 0 || err != nil && isConnectionsEnd(d.body, err) {
+	if n > 0 || err != nil && respbody.IsConnectionsEnd(d.body, err) {
 		return io.EOF
 	}
 	return err
@@ -174,7 +175,7 @@ func (d *download) readEnd(scratch []byte) error {
 // the connection is the end of the bytes. Before the last byte, an end is an error.
 func (d *download) endOfPart(err error) error {
 	switch {
-	case d.offset == d.whole.end && isConnectionsEnd(d.body, err):
+	case d.offset == d.whole.end && respbody.IsConnectionsEnd(d.body, err):
 		return io.EOF
 	case d.offset < d.whole.end && err == io.EOF:
 		return io.ErrUnexpectedEOF

@@ -37,7 +37,6 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -47,6 +46,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/pooled"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // Transport is an http.RoundTripper that retries. It is made by New.
@@ -55,7 +55,7 @@ type Transport struct {
 	policy resolved
 	own    shared
 	epoch  time.Time
-	drains sync.Pool // of *drain
+	drains respbody.Drains
 }
 
 // New returns a Transport that sends attempts through base. A nil base is like
@@ -329,7 +329,7 @@ func (c *call) transmit(next *upcoming, got *result) {
 	}
 	got.Response, got.responded = resp, true
 	if c.policy.BufferBytes > 0 {
-		got.Body = wholeBody(resp, c.policy.BufferBytes)
+		got.Body = respbody.Whole(resp, c.policy.BufferBytes)
 	}
 }
 
@@ -518,11 +518,11 @@ func (c *call) waitOut(got *result, next *upcoming) {
 	failed := got.Response
 	got.Response, got.Body, got.broken, c.response = nil, nil, nil, nil
 	if failed != nil {
-		limit := min(maxDrainTime, c.patience(next))
-		drain := startDrain(&c.t.drains, failed, limit > 0)
+		limit := min(respbody.MaxDrainTime, c.patience(next))
+		drain := c.t.drains.Start(failed, limit > 0)
 		slept := min(c.left(next), limit)
 		c.timer.Sleep(ctx, slept)
-		drain.join(ctx, &c.t.drains, &c.timer, limit-slept)
+		drain.Join(ctx, &c.timer, limit-slept)
 	}
 	c.timer.Sleep(ctx, c.left(next))
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // These are the reasons why [Policy.Resume] did not continue a body that broke off. The error of
@@ -100,8 +101,9 @@ func (u *unresumable) Close() error {
 func (u *unresumable) ClosableWhileRead() bool { return closing.WhileRead(u.body) }
 
 // wantsResumption reports whether the caller's request, and the kind of its response, can be a
-// download. Nobody needs the body of a redirect.
+// download.
 func wantsResumption(req *http.Request, resp *http.Response) bool {
 	return (req.Method == http.MethodGet || req.Method == "") && !hasBody(req) &&
-		resp.StatusCode != http.StatusSwitchingProtocols && !isRedirect(resp) && !isEmpty(resp.Body)
+		resp.StatusCode != http.StatusSwitchingProtocols &&
+		!respbody.IsRedirect(resp) && !respbody.IsEmpty(resp.Body)
 }

@@ -2,15 +2,10 @@ package retryhttp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
-
-	"github.com/retryhttp/retryhttp/internal/closing"
-	"github.com/retryhttp/retryhttp/internal/neterr"
 )
 
 // Attempt describes one attempt and how it went. It must not be changed.
@@ -21,9 +16,9 @@ type Attempt struct {
 	Err      error          // nil if Response is not
 	Elapsed  time.Duration  // until the response header, the end of a buffered body, or the error
 	Wait     time.Duration  // before the next attempt; 0 in Classify
-	Body     []byte         // the whole response body, if [Policy.BufferBytes] had it read; otherwise nil
+	Body     []byte         // the whole response body if [Policy.BufferBytes] had it read, or nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
-	Offset   int64          // where in the whole file the body broke off, if [Policy.Resume] continues it; otherwise 0
+	Offset   int64          // position in the file at which [Policy.Resume] continues; otherwise 0
 }
 
 // AttemptNumber returns the number of the attempt that ctx belongs to, for RoundTrippers
@@ -75,96 +70,36 @@ func copyForAttempt(req *http.Request, number int) *http.Request {
 	return &n.request
 }
 
-var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
+// attemptContext is the context of an attempt. It has the deadline of the caller's context, which
+// need not be its parent. While the AttemptTimeout runs, it has the deadline of the AttemptTimeout
+// if that is earlier. So a limiter below can refuse an attempt that would have no time left, and
+// a server can be given the deadline.
+type attemptContext struct {
+	context.Context
+	caller context.Context
+	hedge  bool
 
-// roundTrip sends req through base within p's limits, and buffers the response's body if p
-// requires it. It returns either a response or an error, even if base breaks that rule. It
-// returns both if the body broke off while it was buffered. body is the reading of the
-// request's body. b is nil unless another attempt may end this attempt.
-func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading, b *bounds) (*http.Response, error) {
-	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
-		b = newBounds(req.Context(), body)
-	}
-	if b != nil {
-		return b.roundTrip(base, req, p)
-	}
-	resp, err := base.RoundTrip(req)
-	if err != nil || resp == nil {
-		return nil, failure(resp, err)
-	}
-	if p.BufferBytes > 0 {
-		resp, _, err = buffer(req, resp, p.BufferBytes)
-	}
-	return resp, err
+	limited atomic.Bool // the AttemptTimeout is running
+	until   time.Time   // its end; does not change while the context is in use
 }
 
-// failure returns the error for a base that returned anything other than a response alone.
-func failure(resp *http.Response, err error) error {
-	if err == nil {
-		return errNoResponse
+func (c *attemptContext) Deadline() (time.Time, bool) {
+	deadline, ok := c.caller.Deadline()
+	if c.limited.Load() && (!ok || c.until.Before(deadline)) {
+		return c.until, true
 	}
-	closeResponse(resp)
-	return neterr.Named(err)
+	return deadline, ok
 }
 
-// attemptTimeoutError is the error of an attempt that took longer than
-// Policy.AttemptTimeout. It implements net.Error.
-type attemptTimeoutError struct {
-	after time.Duration
-	body  bool   // the header arrived in time
-	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
+func (c *attemptContext) Value(key any) any {
+	if c.hedge && key == (hedgeKey{}) {
+		return true
+	}
+	return c.Context.Value(key)
 }
 
-// cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
-// body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
-// the timeout itself may be the cause of the end. below reports that a body broke off in a nested
-// Transport.
-func (e *attemptTimeoutError) cut(resp *http.Response, read *buffered, err error, below bool) (*http.Response, error) {
-	if read != nil && err == nil && read.complete {
-		return resp, nil
-	}
-	// This is a copy, because the base may be reading e, the cause of the attempt's context.
-	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
-	if read != nil {
-		read.breakOff(ended)
-		return resp, ended
-	}
-	closeResponse(resp)
-	return nil, ended
-}
-
-func (e *attemptTimeoutError) Error() string {
-	missing := "response header"
-	switch {
-	case e.body:
-		missing = "whole response body"
-	case e.inner != nil:
-		missing = "response" // headers may have come, of responses that were retried
-	}
-	text := fmt.Sprintf("no %s within %v", missing, e.after)
-	if e.inner != nil {
-		text += fmt.Sprintf(", in %d attempts of a nested Transport", e.inner.Attempts)
-	}
-	return text
-}
-
-func (e *attemptTimeoutError) Unwrap() error {
-	if e.inner == nil {
-		return nil
-	}
-	return e.inner
-}
-
-func (e *attemptTimeoutError) Timeout() bool        { return true }
-func (e *attemptTimeoutError) Temporary() bool      { return true }
-func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// closeResponse closes the body of a response that no caller gets.
-func closeResponse(resp *http.Response) {
-	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
-		closing.Soon(resp.Body)
-	}
-}
+// String keeps code that prints the context from reading its fields.
+func (c *attemptContext) String() string { return "retryhttp.attempt" }
 
 // headerTrace records whether an attempt's header was written. A nil headerTrace has recorded
 // nothing.

@@ -2,11 +2,55 @@ package retryhttp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/neterr"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
+
+var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
+
+// roundTrip sends req through base within p's limits, and buffers the response's body if p
+// requires it. It returns either a response or an error, even if base breaks that rule. It
+// returns both if the body broke off while it was buffered. body is the reading of the
+// request's body. b is nil unless another attempt may end this attempt.
+func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading, b *bounds) (*http.Response, error) {
+	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
+		b = newBounds(req.Context(), body)
+	}
+	if b != nil {
+		return b.roundTrip(base, req, p)
+	}
+	resp, err := base.RoundTrip(req)
+	if err != nil || resp == nil {
+		return nil, failure(resp, err)
+	}
+	if p.BufferBytes > 0 {
+		resp, _, err = buffer(req, resp, p.BufferBytes)
+	}
+	return resp, err
+}
+
+// buffer reads resp's body as a part of its attempt. A response has failed if its status is usually
+// retried, whatever Classify will say: Classify may want to see the body.
+func buffer(req *http.Request, resp *http.Response, limit int64) (*http.Response, *respbody.Buffered, error) {
+	return respbody.Buffer(req, resp, limit, classifyStatus(resp.StatusCode) == Retryable)
+}
+
+// failure returns the error for a base that returned anything other than a response alone.
+func failure(resp *http.Response, err error) error {
+	if err == nil {
+		return errNoResponse
+	}
+	closing.Response(resp)
+	return neterr.Named(err)
+}
 
 // bounds is an attempt that another goroutine may end. The reason is a time limit, a stall of
 // the response's body, or another attempt that has won.
@@ -18,10 +62,9 @@ type bounds struct {
 	cancel  context.CancelCauseFunc
 	request http.Request // the copy of the request that carries ctx
 	reading reading
-	body    attemptBody
+	body    respbody.Body
 
-	buffering  atomic.Bool // body is buffered within the attempt
-	unwanted   atomic.Bool // the response will not be used
+	demand     demand
 	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
 }
 
@@ -36,7 +79,7 @@ func newBounds(ctx context.Context, body reading) *bounds {
 func (b *bounds) begin(ctx context.Context, body reading) {
 	b.ctx.caller = ctx
 	b.ctx.Context, b.cancel = context.WithCancelCause(ctx)
-	b.reading, b.body.cancel = body, b.cancel
+	b.reading, b.body.Cancel = body, b.cancel
 }
 
 // beginLeashed is like begin, but the attempt ends with ctx only until letGo is called.
@@ -52,40 +95,9 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 		letGo()
 		cancel(cause)
 	}
-	b.reading, b.body.cancel = body, b.cancel
+	b.reading, b.body.Cancel = body, b.cancel
 	return letGo
 }
-
-// attemptContext is the context of an attempt. It has the deadline of the caller's context, which
-// need not be its parent. While the AttemptTimeout runs, it has the deadline of the AttemptTimeout
-// if that is earlier. So a limiter below can refuse an attempt that would have no time left, and
-// a server can be given the deadline.
-type attemptContext struct {
-	context.Context
-	caller context.Context
-	hedge  bool
-
-	limited atomic.Bool // the AttemptTimeout is running
-	until   time.Time   // its end; does not change while the context is in use
-}
-
-func (c *attemptContext) Deadline() (time.Time, bool) {
-	deadline, ok := c.caller.Deadline()
-	if c.limited.Load() && (!ok || c.until.Before(deadline)) {
-		return c.until, true
-	}
-	return deadline, ok
-}
-
-func (c *attemptContext) Value(key any) any {
-	if c.hedge && key == (hedgeKey{}) {
-		return true
-	}
-	return c.Context.Value(key)
-}
-
-// String keeps code that prints the context from reading its fields.
-func (c *attemptContext) String() string { return "retryhttp.attempt" }
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
 // body, does not arrive within p.AttemptTimeout. It also ends the attempt if the response body
@@ -100,11 +112,9 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 			b.cancel(nil)
 		}
 	}()
-	if hasBody(req) && !sentAtOnce(req) {
-		b.body.watch(&b.request)
-	}
+	b.body.Watch(&b.request)
 	resp, err := base.RoundTrip(&b.request)
-	var read *buffered
+	var read *respbody.Buffered
 	switch {
 	case err != nil || resp == nil:
 		defer b.cancel(nil)
@@ -112,15 +122,14 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 	case resp.Body == nil:
 		defer b.cancel(nil)
 	default:
-		b.body.wrap(resp, p.StallTimeout)
-		b.buffering.Store(p.BufferBytes > 0) // before unwanted is read: see race.lose
-		if p.BufferBytes > 0 && !b.unwanted.Load() {
+		b.body.Wrap(resp, p.StallTimeout, newStallError)
+		if p.BufferBytes > 0 && b.demand.startBuffering() {
 			resp, read, err = buffer(req, resp, p.BufferBytes)
 		}
 	}
 	returned = true
 	if tooLate := limit.passed(&b.ctx); tooLate != nil {
-		return tooLate.cut(resp, read, err, b.body.brokeOffBelow())
+		return tooLate.cut(resp, read, err, b.body.BrokeOffBelow())
 	}
 	b.ctx.limited.Store(false)
 	return resp, err
@@ -129,14 +138,40 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 // end ends the attempt, and cuts the reading of the request's body. During a Read of that body,
 // a base may not check the context until the Read returns.
 func (b *bounds) end(cause error) {
-	buffering := b.buffering.Load()
+	buffering := b.demand.buffering()
 	b.cancel(cause)
-	defer func() { _ = recover() }() // a body's Close may panic, and no caller can recover the panic in a timer's goroutine
+	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
+	defer func() { _ = recover() }()
 	b.reading.cut()
-	if buffering && !b.body.isOver() {
-		freeRead(&b.body)
+	if buffering {
+		b.body.FreeRead()
 	}
 }
+
+// demand is whether anybody wants an attempt's response. The attempt asks before it buffers the
+// body, and the winner of a race ends the demand, each in its own goroutine. Whoever comes second
+// sees the first: either the attempt does not buffer the body, or the winner learns that it does.
+type demand struct{ state atomic.Uint32 }
+
+const (
+	demandBuffers = 1 << iota // the body is buffered, or was
+	demandEnded
+)
+
+// startBuffering reports whether the response is wanted. If it is, its body may be buffered.
+func (d *demand) startBuffering() (wanted bool) {
+	return d.state.Or(demandBuffers)&demandEnded == 0
+}
+
+// buffering reports whether startBuffering was called.
+func (d *demand) buffering() bool { return d.state.Load()&demandBuffers != 0 }
+
+// end declares that the response will not be used, and returns what buffering does.
+func (d *demand) end() (buffering bool) {
+	return d.state.Or(demandEnded)&demandBuffers != 0
+}
+
+func (d *demand) ended() bool { return d.state.Load()&demandEnded != 0 }
 
 // attemptLimit is the timer of Policy.AttemptTimeout. A nil attemptLimit is no limit.
 type attemptLimit struct {
@@ -152,7 +187,7 @@ func startAttemptLimit(after time.Duration, b *bounds) *attemptLimit {
 	b.ctx.limited.Store(true)
 	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
 	l.timer = time.AfterFunc(after, func() {
-		l.err.body = b.buffering.Load()
+		l.err.body = b.demand.buffering()
 		b.end(l.err)
 	})
 	return l
@@ -175,3 +210,68 @@ func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
 	}
 	return l.err
 }
+
+// attemptTimeoutError is the error of an attempt that took longer than
+// Policy.AttemptTimeout. It implements net.Error.
+type attemptTimeoutError struct {
+	after time.Duration
+	body  bool   // the header arrived in time
+	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
+}
+
+// cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
+// body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
+// the timeout itself may be the cause of the end. below reports that a body broke off in a nested
+// Transport.
+func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, err error, below bool) (*http.Response, error) {
+	if read != nil && err == nil && read.Complete() {
+		return resp, nil
+	}
+	// This is a copy, because the base may be reading e, the cause of the attempt's context.
+	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
+	if read != nil {
+		read.BreakOff(ended)
+		return resp, ended
+	}
+	closing.Response(resp)
+	return nil, ended
+}
+
+func (e *attemptTimeoutError) Error() string {
+	missing := "response header"
+	switch {
+	case e.body:
+		missing = "whole response body"
+	case e.inner != nil:
+		missing = "response" // headers may have come, of responses that were retried
+	}
+	text := fmt.Sprintf("no %s within %v", missing, e.after)
+	if e.inner != nil {
+		text += fmt.Sprintf(", in %d attempts of a nested Transport", e.inner.Attempts)
+	}
+	return text
+}
+
+func (e *attemptTimeoutError) Unwrap() error {
+	if e.inner == nil {
+		return nil
+	}
+	return e.inner
+}
+
+func (e *attemptTimeoutError) Timeout() bool        { return true }
+func (e *attemptTimeoutError) Temporary() bool      { return true }
+func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+func newStallError(after time.Duration) error { return &stallError{after} }
+
+// stallError is the error of a body that delivered nothing for longer than Policy.StallTimeout.
+// It implements net.Error.
+type stallError struct{ after time.Duration }
+
+func (e *stallError) Error() string {
+	return fmt.Sprintf("the response body stalled for %v", e.after)
+}
+func (e *stallError) Timeout() bool        { return true }
+func (e *stallError) Temporary() bool      { return true }
+func (e *stallError) Is(target error) bool { return target == context.DeadlineExceeded }

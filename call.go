@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -236,11 +237,11 @@ func (c *call) waitOut(got *result, next *attempt) {
 	failed := got.Response
 	c.forget(got)
 	if failed != nil {
-		limit := min(maxDrainTime, c.patience(next))
-		drain := startDrain(&c.core.drains, failed, limit > 0)
+		limit := min(respbody.MaxDrainTime, c.patience(next))
+		drain := c.core.drains.Start(failed, limit > 0)
 		slept := min(c.left(next), limit)
 		c.timer.Sleep(ctx, slept)
-		drain.join(ctx, &c.core.drains, &c.timer, limit-slept)
+		drain.Join(ctx, &c.timer, limit-slept)
 	}
 	c.timer.Sleep(ctx, c.left(next))
 }

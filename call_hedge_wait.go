@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"context"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
@@ -78,7 +79,7 @@ func (c *call) meetHedge(got *result, next *attempt) Stop {
 func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 	if r.got.class == Final {
 		r.next.reading.cut()
-		closeResponse(r.got.answer())
+		closing.Response(r.got.answer())
 		return ""
 	}
 	*got = *r.got

@@ -2,17 +2,17 @@ package retryhttp
 
 import (
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/pooled"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // core is what all exchanges of a Transport share.
 type core struct {
 	base   http.RoundTripper
 	epoch  time.Time // the time that all times of an exchange are measured from
-	drains sync.Pool // of *drain; see startDrain
+	drains respbody.Drains
 }
 
 // now returns the time since the epoch. Reading only the monotonic clock costs half as much as

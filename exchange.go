@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // exchange is what a call and its hedge have in common: what they send, and what they own while an
@@ -43,7 +45,7 @@ func (x *exchange) giveBack() {
 	}
 	x.refund()
 	x.pass.GiveBack()
-	closeResponse(x.response)
+	closing.Response(x.response)
 }
 
 // refund gives back the token of a retry that is not sent.
@@ -111,7 +113,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	}
 	got.Response, got.responded = resp, true
 	if x.policy.BufferBytes > 0 {
-		got.Body = wholeBody(resp, x.policy.BufferBytes)
+		got.Body = respbody.Whole(resp, x.policy.BufferBytes)
 	}
 }
 

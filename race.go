@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -88,7 +90,7 @@ func (r *race) decide(got *result, win raceState) raceState {
 	case r.state != undecided:
 		return abandoned // too late: the caller stopped waiting, or the hedge panicked, while this result was judged
 	case got.class == Final && (win == firstWon || got.Response != nil):
-		r.state, r.until = win, time.Now().Add(maxDrainTime)
+		r.state, r.until = win, time.Now().Add(respbody.MaxDrainTime)
 	case r.failed:
 		r.state = bothFailed
 	default:
@@ -126,7 +128,7 @@ func (r *race) discard(b *bounds, resp *http.Response) {
 	}
 	go func() {
 		defer func() { _ = recover() }() // drops a panic of Close: the attempt has lost, or has failed
-		r.clear(b, resp, maxDrainTime)
+		r.clear(b, resp, respbody.MaxDrainTime)
 	}()
 }
 
@@ -135,7 +137,7 @@ func (r *race) discard(b *bounds, resp *http.Response) {
 func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 	defer b.end(ErrSuperseded)
 	if resp != nil {
-		startDrain(&r.core.drains, resp, limit > 0).join(context.Background(), &r.core.drains, new(timer.Timer), limit)
+		r.core.drains.Start(resp, limit > 0).Join(context.Background(), new(timer.Timer), limit)
 	}
 }
 
@@ -173,21 +175,21 @@ func (r *race) surface() {
 // lose ends the hedge, which has lost to a result. Ending the hedge at once would cost its
 // connection over HTTP/1. So the hedge gets a little time to end by itself.
 func (r *race) lose(to *result) {
-	r.second.unwanted.Store(true)
-	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself() {
+	buffering := r.second.demand.end()
+	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself(buffering) {
 		r.endHedge()
 		return
 	}
 	r.letGo()
-	time.AfterFunc(maxDrainTime, func() { r.second.end(ErrSuperseded) })
+	time.AfterFunc(respbody.MaxDrainTime, func() { r.second.end(ErrSuperseded) })
 }
 
 // mayEndByItself reports whether the losing hedge does no harm if it continues for a moment. A
 // harmless hedge has a connection, and will not read a long response. It also reads no body from
 // a GetBody, because the caller may use the GetBody again.
-func (r *race) mayEndByItself() bool {
+func (r *race) mayEndByItself(buffering bool) bool {
 	return !r.second.connecting.Load() && !r.next.reading.usesGetBody() &&
-		!(r.second.buffering.Load() && r.policy.BufferBytes > maxDrainBytes)
+		!(buffering && r.policy.BufferBytes > respbody.MaxDrainBytes)
 }
 
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the
@@ -215,7 +217,7 @@ func (r *race) abandon() {
 		r.wake()
 		r.second.end(ErrSuperseded)
 		if state == hedgeWon || state == bothFailed {
-			closeResponse(r.got.answer()) // the caller has not taken the response
+			closing.Response(r.got.answer()) // the caller has not taken the response
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // fire sends the hedge, unless there is a reason not to send it.
@@ -106,7 +107,7 @@ func (r *race) begin() bool {
 // meanwhile, the hedge is not left to end by itself, because it has not begun.
 func (r *race) report() {
 	r.policy.reportHedge(r.req, r.next.number, r.next.begins-r.next.decided)
-	if r.second.unwanted.Load() {
+	if r.second.demand.ended() {
 		r.endHedge()
 	}
 }
@@ -164,7 +165,7 @@ func (r *race) judgeHedge() raceState {
 // clearHedge discards the response of a hedge that has lost or has failed first.
 func (r *race) clearHedge() {
 	r.mu.Lock()
-	limit := maxDrainTime
+	limit := respbody.MaxDrainTime
 	if !r.until.IsZero() {
 		limit = time.Until(r.until)
 	} else if r.state == abandoned {

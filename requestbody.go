@@ -161,31 +161,6 @@ var inMemory = sync.OnceValue(func() (code [3]uintptr) {
 	return code
 })
 
-// sentAtOnce reports whether req's body counts as sent together with its header. Such a body is
-// in memory, and fits into the initial window of HTTP/2. Watching such a body, too, would make a
-// small request take a third longer: net/http sends the header separately unless the body has one
-// of these types.
-func sentAtOnce(req *http.Request) bool {
-	return 0 < req.ContentLength && req.ContentLength < 64<<10 && isInMemory(req.Body)
-}
-
-// isInMemory reports whether body is what io.NopCloser returns for a reader in memory. A Read of
-// such a body never waits. net/http's isKnownInMemoryReader works in the same way.
-func isInMemory(body io.ReadCloser) bool {
-	if reflect.TypeOf(body) != nopCloserWriterTo {
-		return false
-	}
-	switch reflect.ValueOf(body).Field(0).Interface().(type) {
-	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
-		return true
-	}
-	return false
-}
-
-// nopCloserWriterTo is the type that io.NopCloser returns for a reader with a WriteTo method. The
-// readers in memory have this method.
-var nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
-
 func hasBody(req *http.Request) bool {
 	return req.Body != nil && req.Body != http.NoBody
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/representation"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // enoughProgress is how many bytes an attempt must bring before the attempts count from one
@@ -165,7 +166,7 @@ func (d *download) readEnd(scratch []byte) error {
 		return io.ErrUnexpectedEOF // the server sent a shorter range
 	}
 	n, err := d.body.Read(scratch)
-	if n > 0 || err != nil && isConnectionsEnd(d.body, err) {
+	if n > 0 || err != nil && respbody.IsConnectionsEnd(d.body, err) {
 		return io.EOF
 	}
 	return err
@@ -175,7 +176,7 @@ func (d *download) readEnd(scratch []byte) error {
 // the connection is the end of the bytes. Before the last byte, an end is an error.
 func (d *download) endOfPart(err error) error {
 	switch {
-	case d.offset == d.whole.End && isConnectionsEnd(d.body, err):
+	case d.offset == d.whole.End && respbody.IsConnectionsEnd(d.body, err):
 		return io.EOF
 	case d.offset < d.whole.End && err == io.EOF:
 		return io.ErrUnexpectedEOF
@@ -344,7 +345,7 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 	d.mu.Unlock()
 	if closed {
 		d.failed = http.ErrBodyReadAfterClose
-		closeResponse(got.Response)
+		closing.Response(got.Response)
 		return
 	}
 	d.part = part{Continuation: how, resumed: true, inner: got.inner}
@@ -355,7 +356,7 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 // Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
 	c := d.resuming
-	closeResponse(got.Response)
+	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
 	if why == nil && o.Attempts == 1 {

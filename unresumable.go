@@ -8,6 +8,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/representation"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // These are the reasons why [Policy.Resume] did not continue a body that broke off. The error of
@@ -110,5 +111,5 @@ func (u *unresumable) ClosableWhileRead() bool { return closing.WhileRead(u.body
 // download. Nobody needs the body of a redirect.
 func wantsResumption(req *http.Request, resp *http.Response) bool {
 	return (req.Method == http.MethodGet || req.Method == "") && !hasBody(req) &&
-		resp.StatusCode != http.StatusSwitchingProtocols && !isRedirect(resp) && !isEmpty(resp.Body)
+		resp.StatusCode != http.StatusSwitchingProtocols && !respbody.IsRedirect(resp) && !respbody.IsEmpty(resp.Body)
 }

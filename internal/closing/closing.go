@@ -4,6 +4,7 @@ package closing
 
 import (
 	"io"
+	"net/http"
 	"time"
 )
 
@@ -24,6 +25,13 @@ func Soon(c io.Closer) {
 			panic(panicked)
 		}
 	case <-timer.C:
+	}
+}
+
+// Response is Soon for the body of a response that no caller gets. resp may be nil.
+func Response(resp *http.Response) {
+	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+		Soon(resp.Body)
 	}
 }
 

@@ -1,6 +1,8 @@
 package closing_test
 
 import (
+	"io"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +36,22 @@ func TestSoonDoesNotWaitForWhatIsSlow(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.True(t, closed)
+	})
+}
+
+// A base may return a response without a body, or none.
+func TestResponseClosesTheBodyThatThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := 0
+		body := struct {
+			io.Reader
+			closer
+		}{closer: func() { closed++ }}
+		closing.Response(&http.Response{Body: body})
+		assert.Equal(t, 1, closed)
+		closing.Response(&http.Response{Body: http.NoBody})
+		closing.Response(&http.Response{})
+		closing.Response(nil)
 	})
 }
 

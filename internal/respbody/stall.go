@@ -1,8 +1,6 @@
-package retryhttp
+package respbody
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -14,9 +12,9 @@ import (
 // stallWatch ends an attempt if a Read of its response body gets nothing for too long. The timer
 // runs only during a Read, so a slow caller does not count as a stall.
 type stallWatch struct {
-	after  time.Duration
-	cancel context.CancelCauseFunc // cancels the attempt
-	body   io.ReadCloser
+	attempt *Body
+	after   time.Duration
+	stalled func(after time.Duration) error // makes the error
 
 	fired atomic.Bool
 
@@ -83,17 +81,17 @@ func (w *stallWatch) resume() {
 func (w *stallWatch) read(p []byte) (int, error) {
 	w.begin()
 	defer w.stop()
-	n, err := w.body.Read(p)
+	n, err := w.attempt.base.Read(p)
 	if err != nil && w.fired.Load() {
-		err = &stallError{w.after} // even a clean end may be the result of the cancellation
+		err = w.stalled(w.after) // even a clean end may be the result of the cancellation
 	}
 	return n, err
 }
 
 func (w *stallWatch) fire() {
 	w.fired.Store(true)
-	w.cancel(&stallError{w.after})
-	freeRead(w.body)
+	w.attempt.Cancel(w.stalled(w.after))
+	freeRead(w.attempt.base)
 }
 
 // freeRead ends a Read of a body whose attempt was canceled. A base may have lost the attempt's
@@ -105,14 +103,3 @@ func freeRead(body io.ReadCloser) {
 		_ = body.Close()
 	}
 }
-
-// stallError is the error of a body that delivered nothing for longer than Policy.StallTimeout.
-// It implements net.Error.
-type stallError struct{ after time.Duration }
-
-func (e *stallError) Error() string {
-	return fmt.Sprintf("the response body stalled for %v", e.after)
-}
-func (e *stallError) Timeout() bool        { return true }
-func (e *stallError) Temporary() bool      { return true }
-func (e *stallError) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -1,4 +1,4 @@
-package retryhttp
+package respbody
 
 import (
 	"io"
@@ -11,10 +11,10 @@ import (
 )
 
 // failedFill reads the body of a failed response into a buffer, in a goroutine of its own. A retry
-// waits for the body no longer than for a drain. A Read that is then under way cannot be taken back,
-// so the goroutine leaves what the Read brings to the reader of the body, and ends.
+// waits for the body no longer than for a drain. A Read that is then under way cannot be taken
+// back, so the goroutine leaves what the Read brings to the reader of the body, and ends.
 type failedFill struct {
-	buffered               // the goroutine's own until over is closed; rest does not change
+	Buffered               // the goroutine's own until over is closed; rest does not change
 	over     chan struct{} // closed when the goroutine reads no more
 	panicked any           // the value that a Read has panicked with
 	exited   bool          // a Read has panicked, or has called runtime.Goexit
@@ -26,19 +26,19 @@ type failedFill struct {
 	closes bool       // the goroutine closes the body when its Read has ended
 }
 
-// fillForAMoment is fill for a failed response. After maxDrainTime, the rest of the body begins
+// fillForAMoment is fill for a failed response. After MaxDrainTime, the rest of the body begins
 // with what the Read that is under way brings. This Read may set the Trailer of resp, so the
 // response that is returned is a copy then.
-func (b *buffered) fillForAMoment(resp *http.Response, declared, limit int64) *http.Response {
+func (b *Buffered) fillForAMoment(resp *http.Response, declared, limit int64) *http.Response {
 	if isInMemory(b.rest) {
 		b.fill(declared, limit, nil)
 		return resp
 	}
-	f := &failedFill{buffered: buffered{rest: b.rest}, over: make(chan struct{})}
+	f := &failedFill{Buffered: Buffered{rest: b.rest}, over: make(chan struct{})}
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
 	go f.run(declared, limit)
-	timer := time.NewTimer(maxDrainTime)
+	timer := time.NewTimer(MaxDrainTime)
 	defer timer.Stop()
 	select {
 	case <-f.over:
@@ -123,8 +123,8 @@ type unfinished struct {
 	taken int            // the buffer has so many of the fill's bytes
 	stall *stallWatch    // of the Read that is under way; nil if there is none
 
-	closing sync.Once
-	closed  chan struct{}
+	closeOnce sync.Once
+	closed    chan struct{}
 }
 
 func (u *unfinished) Read(p []byte) (int, error) {
@@ -168,14 +168,14 @@ func (u *unfinished) await() bool {
 }
 
 // Close closes the body at once if no Read of the goroutine is under way. It ends such a Read if
-// that is safe: see drain.leave.
+// that is safe: see Drain.leave.
 func (u *unfinished) Close() error {
-	u.closing.Do(func() { close(u.closed) })
+	u.closeOnce.Do(func() { close(u.closed) })
 	if !u.fill.leaveClose() {
 		return u.fill.rest.Close()
 	}
 	if attempt, ok := attemptOf(u.fill.rest); ok {
-		attempt.cancel(nil)
+		attempt.Cancel(nil)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package retryhttp
+package respbody
 
 import (
 	"context"
@@ -9,23 +9,27 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/timer"
-
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // These limits bound how much of a failed response is read, and for how long, so that its
 // connection can be reused.
 const (
-	maxDrainBytes = 64 << 10
-	maxDrainTime  = 250 * time.Millisecond
+	MaxDrainBytes = 64 << 10
+	MaxDrainTime  = 250 * time.Millisecond
 )
 
-// drain reads one body to its end and closes it.
+// Drains starts drains, and keeps those that have ended for reuse, which saves a retry two
+// allocations. The zero value is ready to use.
+type Drains struct{ idle sync.Pool } // of *Drain
+
+// Drain reads one body to its end and closes it.
 //
 // A body may panic. A panic of Read counts as the end of the body. A panic of Close surfaces in
 // the caller if the drain ends in time, and is dropped otherwise.
-type drain struct {
+type Drain struct {
+	drains   *Drains
 	run      func() // readAll as a value, so that starting it allocates nothing
 	body     io.ReadCloser
 	rest     int64       // number of bytes that may still be read
@@ -47,28 +51,28 @@ const (
 // in bufio.
 const maxEmptyReads = 100
 
-// startDrain starts to close resp's body, and first to read it if that may be useful. It
-// returns nil if there is no body to close. The pool saves a retry two allocations.
+// Start starts to close resp's body, and first to read it if read is true and that may be useful.
+// It returns nil if there is no body to close.
 //
 // A Read or a Close may hang, even after its context has ended and during another Close. Not
 // every net.Conn ends its Reads when it is closed, and net/http waits for an upload at the end
 // of a response. Therefore a drain gets its own goroutine. The goroutine costs more than the
 // rest of a retry, because it wakes another processor. Only a body in memory cannot hang.
-func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
+func (s *Drains) Start(resp *http.Response, read bool) *Drain {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil
 	}
-	if b, ok := bufferedBody(resp); ok {
+	if b, ok := resp.Body.(*Buffered); ok {
 		if b.rest == nil {
 			return nil // already read and closed
 		}
 		if _, late := b.rest.(*unfinished); late {
-			read = false // it was read for maxDrainTime within the attempt
+			read = false // it was read for MaxDrainTime within the attempt
 		}
 	}
-	d, _ := pool.Get().(*drain)
+	d, _ := s.idle.Get().(*Drain)
 	if d == nil {
-		d = new(drain)
+		d = &Drain{drains: s}
 		d.run = d.readAll
 	}
 	d.reset(resp, read)
@@ -80,9 +84,10 @@ func startDrain(pool *sync.Pool, resp *http.Response, read bool) *drain {
 	return d
 }
 
-// join waits for the end of the drain, until limit has passed or ctx ends. After that, join
-// abandons the response, which costs its connection. d must not be used after join.
-func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer.Timer, limit time.Duration) {
+// Join waits for the end of the drain, until limit has passed or ctx ends. After that, Join
+// abandons the response, which costs its connection. d must not be used after Join. A nil Drain
+// has ended.
+func (d *Drain) Join(ctx context.Context, t *timer.Timer, limit time.Duration) {
 	if d == nil {
 		return
 	}
@@ -92,23 +97,23 @@ func (d *drain) join(ctx context.Context, pool *sync.Pool, t *timer.Timer, limit
 	}
 	panicked := d.panicked
 	d.body, d.done, d.panicked = nil, nil, nil
-	pool.Put(d)
+	d.drains.idle.Put(d)
 	if panicked != nil {
 		panic(panicked)
 	}
 }
 
 // reset prepares d for resp's body, which is read if that is useful.
-func (d *drain) reset(resp *http.Response, read bool) {
+func (d *Drain) reset(resp *http.Response, read bool) {
 	d.body, d.rest, d.empty = resp.Body, 0, 0
-	if read && resp.ContentLength <= maxDrainBytes {
-		d.rest = maxDrainBytes
+	if read && resp.ContentLength <= MaxDrainBytes {
+		d.rest = MaxDrainBytes
 	}
 	d.closed.Store(false)
 	d.state.Store(drainGoesOn)
 }
 
-func (d *drain) readAll() {
+func (d *Drain) readAll() {
 	defer d.end()
 	defer d.close()
 	defer func() { _ = recover() }()
@@ -116,7 +121,7 @@ func (d *drain) readAll() {
 }
 
 // Read continues to read from the body while that is useful.
-func (d *drain) Read(p []byte) (int, error) {
+func (d *Drain) Read(p []byte) (int, error) {
 	if d.rest <= 0 || d.empty == maxEmptyReads || d.left.Load() {
 		return 0, io.EOF
 	}
@@ -128,7 +133,7 @@ func (d *drain) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (d *drain) end() {
+func (d *Drain) end() {
 	if !d.state.CompareAndSwap(drainGoesOn, drainEnded) {
 		close(d.done)
 	}
@@ -137,7 +142,7 @@ func (d *drain) end() {
 // await reports whether the drain ended in time. Usually a failed response arrives whole with
 // its header, and a moment is enough. After that moment, await makes a channel, starts a timer
 // and blocks.
-func (d *drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) bool {
+func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) bool {
 	if d.state.Load() == drainEnded {
 		return true
 	}
@@ -161,7 +166,7 @@ func (d *drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 }
 
 // notify returns a channel that is closed when the drain ends, or nil if the drain has ended.
-func (d *drain) notify() <-chan struct{} {
+func (d *Drain) notify() <-chan struct{} {
 	if d.state.Load() == drainEnded {
 		return nil
 	}
@@ -175,17 +180,17 @@ func (d *drain) notify() <-chan struct{} {
 // leave abandons the body. It frees a Read that hangs if that is safe. It ends the attempt's
 // context if the attempt has its own, and closes the body if the body allows a Close during a
 // Read. Any other body is closed when its Read returns.
-func (d *drain) leave() {
+func (d *Drain) leave() {
 	d.left.Store(true)
 	if attempt, ok := attemptOf(d.body); ok {
-		attempt.cancel(nil)
+		attempt.Cancel(nil)
 	}
 	if closing.WhileRead(d.body) {
 		go d.close()
 	}
 }
 
-func (d *drain) close() {
+func (d *Drain) close() {
 	if d.closed.CompareAndSwap(false, true) {
 		defer func() { d.panicked = recover() }()
 		_ = d.body.Close()

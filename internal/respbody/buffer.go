@@ -1,0 +1,188 @@
+package respbody
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/field"
+)
+
+// These are sizes of a buffer. firstBuffer is enough for most JSON. A server may declare any
+// length, and send nothing: a declared length allocates firstDeclared before a byte has come, and
+// at most grownDeclared once those are full.
+const (
+	firstBuffer   = 4 << 10
+	firstDeclared = 32 << 10
+	grownDeclared = 64 << 20
+)
+
+// Buffer reads resp's body if it may be buffered, and returns the response that counts afterward,
+// with its new body. The new body begins with the bytes that were read. The Buffered is nil if
+// the body is left as it is. The error is not nil if the body broke off before its end and before
+// limit. A retry may follow a response that has failed, so Buffer then waits for the body no
+// longer than MaxDrainTime.
+func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*http.Response, *Buffered, error) {
+	limit = min(limit, math.MaxInt-1)
+	if resp.Body == nil || resp.ContentLength > limit || !mayBuffer(req, resp) {
+		return resp, nil, nil
+	}
+	b := &Buffered{rest: resp.Body}
+	declared := declaredLength(resp)
+	resp = b.begin(resp, declared, limit, failed)
+	resp.Body = b
+	if b.err == nil {
+		return resp, b, nil // the caller reads the rest from the server
+	}
+	b.judgeEnd(declared, resp.ContentLength < 0)
+	if b.err != io.EOF {
+		b.BreakOff(b.err)
+		return resp, b, b.err
+	}
+	b.whole = int64(len(b.data)) <= limit
+	if closing.WhileRead(b.rest) && !uploads(req) {
+		_ = b.rest.Close() // Close waits for an upload, and ends it over HTTP/2, but no upload is left
+		b.rest = nil
+	}
+	return resp, b, nil
+}
+
+// Whole returns resp's body if Buffer has read all of it, or nil. A nested Transport may have
+// buffered more than limit.
+func Whole(resp *http.Response, limit int64) []byte {
+	if b, ok := resp.Body.(*Buffered); ok && b.whole && int64(len(b.data)) <= limit {
+		return b.data[:len(b.data):len(b.data)]
+	}
+	return nil
+}
+
+// declaredLength returns the length that resp's body should have, or -1 if it is unknown.
+func declaredLength(resp *http.Response) int64 {
+	if resp.Uncompressed {
+		return -1
+	}
+	if resp.ContentLength < 0 && resp.StatusCode == http.StatusPartialContent {
+		if part, ok := field.ContentRange(resp.Header); ok {
+			return part.Length()
+		}
+	}
+	return resp.ContentLength
+}
+
+// Buffered is a response body whose beginning was read within the attempt.
+type Buffered struct {
+	data     []byte
+	read     int           // number of bytes of data that the caller has read
+	err      error         // the error that follows data; nil if rest follows
+	whole    bool          // data is the whole body, and is no longer than the limit
+	complete bool          // data has the declared length
+	rest     io.ReadCloser // the body after data; nil if it is closed
+	closed   atomic.Bool
+}
+
+// begin reads the beginning of resp's body, and returns the response that the caller gets.
+func (b *Buffered) begin(resp *http.Response, declared, limit int64, failed bool) *http.Response {
+	returned := false
+	defer func() {
+		if !returned {
+			closing.Soon(b.rest) // a Read panicked
+		}
+	}()
+	if failed {
+		resp = b.fillForAMoment(resp, declared, limit)
+	} else {
+		b.fill(declared, limit, nil)
+	}
+	returned = true
+	return resp
+}
+
+// judgeEnd corrects the error that follows data if the declared length tells more than the Read
+// did. unchecked reports that no other code compares the body with this length, because it comes
+// from a Content-Range.
+func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
+	switch came := int64(len(b.data)); {
+	case came == declared && came > 0 && IsConnectionsEnd(b.rest, b.err):
+		b.err, b.complete = io.EOF, true
+	case came < declared && unchecked && b.err == io.EOF:
+		b.err = io.ErrUnexpectedEOF
+	}
+}
+
+// fill reads until the body ends, a Read fails, or data is one byte longer than limit. It asks goOn
+// before each Read, unless goOn is nil.
+func (b *Buffered) fill(declared, limit int64, goOn func() bool) {
+	size := int64(firstBuffer)
+	if declared >= 0 {
+		size = min(declared+1, firstDeclared) // a Read needs room for one more byte to return the end
+	}
+	b.data = make([]byte, 0, min(size, limit+1))
+	for empty := 0; b.err == nil && int64(len(b.data)) <= limit && (goOn == nil || goOn()); {
+		if len(b.data) == cap(b.data) {
+			b.grow(declared, limit)
+		}
+		var n int
+		n, b.err = b.rest.Read(b.data[len(b.data):cap(b.data)])
+		b.data = b.data[:len(b.data)+n]
+		if empty++; n > 0 {
+			empty = 0
+		}
+		if empty == maxEmptyReads && b.err == nil {
+			b.err = io.ErrNoProgress
+		}
+	}
+}
+
+// grow makes room for the declared length and one byte, or doubles the buffer if the body may be
+// longer, up to limit and one byte.
+func (b *Buffered) grow(declared, limit int64) {
+	size := 2 * int64(cap(b.data))
+	if declared >= int64(cap(b.data)) {
+		size = min(max(size, grownDeclared), declared+1)
+	}
+	if size >= limit {
+		size = limit + 1
+	}
+	grown := make([]byte, len(b.data), size)
+	copy(grown, b.data)
+	b.data = grown
+}
+
+// Complete reports whether all of the declared length has come.
+func (b *Buffered) Complete() bool { return b.complete }
+
+// BreakOff closes the rest of the body, which then ends with err.
+func (b *Buffered) BreakOff(err error) {
+	b.err, b.whole = err, false
+	if b.rest != nil {
+		closing.Soon(b.rest)
+		b.rest = nil
+	}
+}
+
+func (b *Buffered) Read(p []byte) (int, error) {
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case b.read < len(b.data):
+		n := copy(p, b.data[b.read:])
+		b.read += n
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	return b.rest.Read(p)
+}
+
+func (b *Buffered) Close() error {
+	b.closed.Store(true)
+	if b.rest == nil {
+		return nil
+	}
+	return b.rest.Close()
+}
+
+// ClosableWhileRead reports whether the body may be closed while it is read.
+func (b *Buffered) ClosableWhileRead() bool { return b.rest == nil || closing.WhileRead(b.rest) }

@@ -1,0 +1,104 @@
+package respbody_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/respbody"
+)
+
+func TestBufferReadsAWholeBodyUpToItsLimit(t *testing.T) {
+	for limit, want := range map[int64][]byte{5: nil, 6: []byte("abcdef"), 7: []byte("abcdef")} {
+		base := &body{pieces: []string{"abc", "def"}, end: io.EOF}
+		resp, read, err := respbody.Buffer(get(t), response(200, base), limit, false)
+		require.NoError(t, err)
+		require.NotNil(t, read)
+		assert.Equal(t, want, respbody.Whole(resp, limit))
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "abcdef", string(got), "the caller gets every byte")
+	}
+}
+
+// A Transport may have a smaller limit than a Transport below it.
+func TestWholeIsNotLongerThanItsOwnLimit(t *testing.T) {
+	resp, _, err := respbody.Buffer(get(t), response(200, &body{pieces: []string{"abc"}, end: io.EOF}), 10, false)
+	require.NoError(t, err)
+	assert.Equal(t, []byte("abc"), respbody.Whole(resp, 3))
+	assert.Nil(t, respbody.Whole(resp, 2))
+}
+
+func TestBufferLeavesWhatIsTooLongOrHasNoEnd(t *testing.T) {
+	stream := response(200, &body{})
+	stream.Header = http.Header{"Content-Type": {"text/event-stream"}}
+	long := response(200, &body{})
+	long.ContentLength = 11
+	for _, resp := range []*http.Response{stream, long} {
+		before := resp.Body
+		same, read, err := respbody.Buffer(get(t), resp, 10, false)
+		require.NoError(t, err)
+		assert.Same(t, resp, same)
+		assert.Equal(t, before, resp.Body)
+		assert.Nil(t, read)
+	}
+}
+
+func TestBufferedBodyThatBreaksOffGivesWhatCame(t *testing.T) {
+	base := &body{pieces: []string{"abc"}, end: errLost}
+	resp, read, err := respbody.Buffer(get(t), response(200, base), 10, false)
+	require.Equal(t, errLost, err)
+	assert.Nil(t, respbody.Whole(resp, 10))
+	assert.Equal(t, 1, base.closes)
+	errLate := errors.New("too late")
+	read.BreakOff(errLate)
+	got, err := io.ReadAll(resp.Body)
+	assert.Equal(t, "abc", string(got))
+	assert.Equal(t, errLate, err)
+	assert.Equal(t, 1, base.closes)
+}
+
+func TestCompleteIsABodyOfTheDeclaredLength(t *testing.T) {
+	for declared, want := range map[int64]bool{-1: false, 3: true} {
+		resp := response(200, &body{pieces: []string{"abc"}, end: io.EOF})
+		resp.ContentLength = declared
+		_, read, err := respbody.Buffer(get(t), resp, 10, false)
+		require.NoError(t, err)
+		assert.Equal(t, want, read.Complete(), declared)
+	}
+}
+
+func TestBufferClosesABodyWhoseReadPanics(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		base := &body{pieces: []string{"abc"}, end: "no"}
+		assert.PanicsWithValue(t, "no", func() {
+			_, _, _ = respbody.Buffer(get(t), response(200, base), 10, failed)
+		})
+		assert.Equal(t, 1, base.closes)
+	}
+}
+
+func TestBufferWaitsForAFailedResponseForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := make(chan struct{})
+		base := &body{pieces: []string{"abc"}, more: more, end: io.EOF}
+		began := time.Now()
+		resp, read, err := respbody.Buffer(get(t), response(503, base), 10, true)
+		require.NoError(t, err)
+		require.NotNil(t, read)
+		assert.Equal(t, respbody.MaxDrainTime, time.Since(began))
+		assert.Nil(t, respbody.Whole(resp, 10))
+		close(more)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "abc", string(got))
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 1, base.closes)
+	})
+}

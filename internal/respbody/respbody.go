@@ -1,0 +1,156 @@
+// Package respbody has the bodies of responses. A Body keeps its attempt's context until nobody
+// needs it, and ends a Read that stalls. Buffer reads a body within its attempt. Drains clear away
+// the bodies that nobody wants, so that their connections can be reused.
+//
+// A body is anything that a base made. Its Read and its Close may hang and may panic, and a Close
+// beside a Read is safe only for some bodies: see closing.WhileRead.
+package respbody
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/neterr"
+)
+
+// Body is the body of a response that came in time. It releases its attempt's context when
+// both the response and the upload have ended. The response ends when it is read or closed. Over
+// HTTP/2 and HTTP/3, a server may end its answer and continue to read. If the response or the
+// upload never ends, the context ends with the caller's context.
+type Body struct {
+	Cancel context.CancelCauseFunc // ends the attempt's context; set before anything else happens
+
+	base  io.ReadCloser // the base's body; nil before Wrap
+	stall *stallWatch   // nil: a Read may take any time
+
+	mu      sync.Mutex
+	sending bool // the request's body has not been sent yet
+	using   int  // number of request bodies that are being read
+	over    bool // the response is read or closed
+}
+
+// Wrap makes b the body of resp, unless that is empty. A positive stall bounds each Read.
+// stalled makes the error of a Read that takes longer than it is given.
+func (b *Body) Wrap(resp *http.Response, stall time.Duration, stalled func(time.Duration) error) {
+	if IsEmpty(resp.Body) {
+		b.end() // nobody needs to close an empty body, and callers compare it with http.NoBody
+		return
+	}
+	b.base, resp.Body = resp.Body, b
+	if w, ok := b.base.(io.Writer); ok {
+		resp.Body = &connection{b, w}
+	}
+	if stall > 0 && resp.StatusCode != http.StatusSwitchingProtocols {
+		b.stall = &stallWatch{attempt: b, after: stall, stalled: stalled}
+	}
+}
+
+// IsEmpty reports whether body is what net/http gives a response without a body, such as the
+// answer to a HEAD. The status alone is no proof: over HTTP/2, a 204 may continue.
+func IsEmpty(body io.ReadCloser) bool {
+	if body == http.NoBody {
+		return true
+	}
+	t := reflect.TypeOf(body)
+	return t.PkgPath() == "net/http" && t.Name() == "http2noBodyReader"
+}
+
+// note makes a change, and then releases the context if the release is due.
+func (b *Body) note(change func()) {
+	b.mu.Lock()
+	change()
+	release := b.over && !b.sending && b.using == 0
+	b.mu.Unlock()
+	if release {
+		b.Cancel(nil)
+	}
+}
+
+// end records that the response is over.
+func (b *Body) end() { b.note(func() { b.over = true }) }
+
+func (b *Body) Read(p []byte) (int, error) {
+	n, err := b.read(p)
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *Body) read(p []byte) (int, error) {
+	if b.stall != nil {
+		return b.stall.read(p)
+	}
+	return b.base.Read(p)
+}
+
+func (b *Body) Close() error {
+	defer b.end() // even if Close panics
+	return b.base.Close()
+}
+
+// FreeRead ends a Read of b after its context was canceled. It does nothing if the response is
+// over.
+func (b *Body) FreeRead() {
+	b.mu.Lock()
+	over := b.over
+	b.mu.Unlock()
+	if !over {
+		freeRead(b)
+	}
+}
+
+// BrokeOffBelow reports whether the body broke off while a nested Transport buffered it.
+func (b *Body) BrokeOffBelow() bool {
+	below, ok := b.base.(*Buffered)
+	return ok && below.err != nil && below.err != io.EOF
+}
+
+// ClosableWhileRead reports whether the body that b wraps may be closed while it is read.
+func (b *Body) ClosableWhileRead() bool { return closing.WhileRead(b.base) }
+
+// connection is the body of a 101, which is a connection.
+type connection struct {
+	*Body
+	io.Writer
+}
+
+// Read does not release the context at the end, because the other side may have closed only its
+// half.
+func (c *connection) Read(p []byte) (int, error) { return c.read(p) }
+
+// CloseWrite half-closes the connection if the connection supports it. net/http's own body does
+// the same.
+func (c *connection) CloseWrite() error {
+	if half, ok := c.base.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return http.ErrNotSupported
+}
+
+// attemptOf returns the Body that body is or contains, if any.
+func attemptOf(body io.ReadCloser) (*Body, bool) {
+	switch b := body.(type) {
+	case *Body:
+		return b, true
+	case *connection:
+		return b.Body, true
+	case *Buffered:
+		return attemptOf(b.rest)
+	case *unfinished:
+		return attemptOf(b.fill.rest)
+	}
+	return nil, false
+}
+
+// IsConnectionsEnd reports whether err, which followed the last byte of body, is about the
+// connection and not about the bytes. A RoundTripper below may verify the bytes, and return an
+// error at their end.
+func IsConnectionsEnd(body io.ReadCloser, err error) bool {
+	return err == io.EOF || neterr.Lost(err) || closing.WhileRead(body)
+}

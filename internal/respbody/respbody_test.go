@@ -1,0 +1,129 @@
+package respbody_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/respbody"
+)
+
+// upload returns a request with a body that may still be sent when the response comes.
+func upload(t *testing.T) *http.Request {
+	t.Helper()
+	content := &body{pieces: []string{"sent"}, end: io.EOF}
+	req, err := http.NewRequest(http.MethodPost, "http://host.example/", content)
+	require.NoError(t, err)
+	return req
+}
+
+func TestContextIsReleasedWhenResponseAndUploadAreOver(t *testing.T) {
+	for _, uploadFirst := range []bool{false, true} {
+		b, ctx := bodyOf(t)
+		req := upload(t)
+		b.Watch(req)
+		resp := response(200, &body{pieces: []string{"answer"}, end: io.EOF})
+		b.Wrap(resp, 0, nil)
+		first, second := resp.Body, req.Body
+		if uploadFirst {
+			first, second = second, first
+		}
+		_, err := io.ReadAll(first)
+		require.NoError(t, err)
+		assert.NoError(t, ctx.Err())
+		require.NoError(t, second.Close())
+		assert.Error(t, ctx.Err())
+	}
+}
+
+func TestContextIsReleasedByTheResponseAloneIfNothingIsUploaded(t *testing.T) {
+	small, err := http.NewRequest(http.MethodPost, "http://host.example/", strings.NewReader("sent at once"))
+	require.NoError(t, err)
+	for _, req := range []*http.Request{get(t), small} {
+		b, ctx := bodyOf(t)
+		before := req.Body
+		b.Watch(req)
+		assert.Equal(t, before, req.Body)
+		resp := response(200, &body{end: io.EOF})
+		b.Wrap(resp, 0, nil)
+		assert.NoError(t, ctx.Err())
+		require.NoError(t, resp.Body.Close())
+		assert.Error(t, ctx.Err())
+	}
+}
+
+func TestWrapLeavesAnEmptyBodyAsItIs(t *testing.T) {
+	b, ctx := bodyOf(t)
+	resp := response(200, http.NoBody)
+	b.Wrap(resp, time.Second, nil)
+	assert.Equal(t, http.NoBody, resp.Body)
+	assert.Error(t, ctx.Err())
+}
+
+func TestReadThatStallsEndsWithTheErrorThatIsMadeForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errStalled := errors.New("stalled")
+		b, ctx := bodyOf(t)
+		resp := response(200, hanging(t, "a"))
+		b.Wrap(resp, time.Second, func(after time.Duration) error {
+			assert.Equal(t, time.Second, after)
+			return errStalled
+		})
+		began := time.Now()
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, time.Second, time.Since(began))
+		assert.Equal(t, "a", string(got))
+		assert.Equal(t, errStalled, err)
+		assert.Error(t, ctx.Err())
+	})
+}
+
+func TestFreeReadEndsAReadThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := bodyOf(t)
+		base := hanging(t)
+		resp := response(200, base)
+		b.Wrap(resp, 0, nil)
+		time.AfterFunc(time.Minute, b.FreeRead)
+		_, err := resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, io.ErrClosedPipe, err)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, base.closes)
+		b.FreeRead()
+		assert.Equal(t, 1, base.closes, "the response is over")
+	})
+}
+
+// Only its reader may close such a body.
+func TestFreeReadLeavesABodyThatMustNotBeClosedBesideItsRead(t *testing.T) {
+	b, _ := bodyOf(t)
+	base := &body{end: io.EOF}
+	b.Wrap(response(200, base), 0, nil)
+	b.FreeRead()
+	assert.Zero(t, base.closes)
+}
+
+func TestBodyKnowsThatItBrokeOffBelow(t *testing.T) {
+	for end, want := range map[error]bool{io.EOF: false, errLost: true} {
+		base := &body{pieces: []string{"a"}, end: end}
+		below, _, _ := respbody.Buffer(get(t), response(200, base), 10, false)
+		b, _ := bodyOf(t)
+		b.Wrap(below, 0, nil)
+		assert.Equal(t, want, b.BrokeOffBelow())
+	}
+}
+
+func TestIsRedirectNeedsAPlaceToGo(t *testing.T) {
+	location := http.Header{"Location": {"/elsewhere"}}
+	for status, want := range map[int]bool{299: false, 300: true, 399: true, 400: false} {
+		assert.Equal(t, want, respbody.IsRedirect(&http.Response{StatusCode: status, Header: location}), status)
+		assert.False(t, respbody.IsRedirect(&http.Response{StatusCode: status}), status)
+	}
+}

@@ -1,0 +1,74 @@
+package respbody
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/retryhttp/retryhttp/internal/field"
+)
+
+// mayBuffer reports whether resp has a body, and its reader does not expect it piece by piece.
+func mayBuffer(req *http.Request, resp *http.Response) bool {
+	switch req.Method {
+	case http.MethodHead, http.MethodConnect:
+		return false
+	}
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
+		return false
+	}
+	return !IsRedirect(resp) && !isStream(resp.Header)
+}
+
+// IsRedirect reports whether resp refers to another place. Nobody needs the body of a redirect:
+// http.Client follows its Location.
+func IsRedirect(resp *http.Response) bool {
+	return resp.StatusCode >= 300 && resp.StatusCode <= 399 && resp.Header.Get("Location") != ""
+}
+
+// isStream reports whether a body with this header may continue while its reader listens.
+func isStream(h http.Header) bool {
+	media := field.MediaType(h)
+	switch media {
+	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
+		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":
+		return true
+	case "multipart/mixed":
+		if _, incremental := mediaParameter(h, "deferSpec"); incremental { // GraphQL
+			return true
+		}
+	}
+	if stream, _ := mediaParameter(h, "stream"); strings.EqualFold(stream, "watch") { // Kubernetes
+		return true
+	}
+	for _, rpc := range [...]string{"application/grpc", "application/connect"} {
+		if strings.HasPrefix(media, rpc) {
+			return true
+		}
+	}
+	return isSequence(media)
+}
+
+// isSequence reports whether a body of this media type is made of values that follow one another.
+func isSequence(media string) bool {
+	_, subtype, _ := strings.Cut(media, "/")
+	switch subtype {
+	case "x-ndjson", "ndjson", "jsonl", "jsonlines", "x-jsonlines",
+		"json-seq", "cbor-seq", "stream+json":
+		return true
+	}
+	return strings.HasSuffix(subtype, "+json-seq") || strings.HasSuffix(subtype, "+cbor-seq")
+}
+
+// mediaParameter returns the value of a parameter of h's Content-Type. It does not look for quotes
+// around a semicolon: a body that is wrongly taken for a stream is merely not buffered.
+func mediaParameter(h http.Header, name string) (value string, ok bool) {
+	_, parameters, _ := strings.Cut(h.Get("Content-Type"), ";")
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		n, v, _ := strings.Cut(parameter, "=")
+		if strings.EqualFold(strings.TrimSpace(n), name) {
+			return strings.Trim(v, " \t\""), true
+		}
+	}
+	return "", false
+}

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func BenchmarkSuccess(b *testing.B) {
@@ -166,7 +168,7 @@ func readDownload(b *testing.B, rt http.RoundTripper, url string, buf []byte) {
 func BenchmarkBufferedJSON(b *testing.B) {
 	json := bytes.Repeat([]byte("1,"), 1<<10)
 	for _, length := range []int64{int64(len(json)), -1} {
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			body := io.NopCloser(bytes.NewReader(json))
 			return &http.Response{StatusCode: 200, Body: body, Request: req, ContentLength: length}, nil
 		})
@@ -185,4 +187,93 @@ func run(b *testing.B, rt http.RoundTripper, req *http.Request) {
 	for b.Loop() {
 		once()
 	}
+}
+
+// stub is a base that plays statuses over and over. Its own allocations are the
+// floor that Transports are compared with.
+type stub struct {
+	statuses []int
+	body     bool   // give each failure a body to drain
+	closed   func() // called when that body is closed
+	n        int
+}
+
+func (s *stub) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	code := s.statuses[s.n%len(s.statuses)]
+	if len(s.statuses) > 1 {
+		s.n++
+	}
+	resp := &http.Response{StatusCode: code, Body: http.NoBody, Request: req, ContentLength: -1}
+	if s.body && code >= 400 {
+		resp.Body = &stubBody{*strings.NewReader("a failure's body"), s.closed}
+	}
+	return resp, nil
+}
+
+type stubBody struct {
+	strings.Reader
+	closed func()
+}
+
+func (b *stubBody) Close() error {
+	if b.closed != nil {
+		b.closed()
+	}
+	return nil
+}
+
+// consuming is a base that reads the request's body.
+type consuming struct{}
+
+func (consuming) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, req.Body)
+	_ = req.Body.Close()
+	return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, err
+}
+
+// transports are the Transports whose first-attempt success is measured.
+func transports(base http.RoundTripper) map[string]http.RoundTripper {
+	return map[string]http.RoundTripper{
+		"default policy": retryhttp.New(base, retryhttp.Policy{}),
+		"shared budget":  retryhttp.New(base, retryhttp.Policy{Budget: &retryhttp.TokenBucket{}}),
+	}
+}
+
+var requestKinds = []struct {
+	name string
+	make func() *http.Request
+}{
+	{"GET", func() *http.Request {
+		req, _ := http.NewRequest("GET", "http://host.example/", nil)
+		return req
+	}},
+	{"64 KiB POST", func() *http.Request {
+		req, _ := http.NewRequest("POST", "http://host.example/", bytes.NewReader(make([]byte, 64<<10)))
+		return req
+	}},
+}
+
+// roundTripper returns a function that sends req and reads the response.
+func roundTripper(rt http.RoundTripper, req *http.Request) func() {
+	return func() {
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+}
+
+// sendStream POSTs content as a body that can be read only once.
+func sendStream(rt http.RoundTripper, content []byte) {
+	req, _ := http.NewRequest("POST", "http://host.example/", struct{ io.Reader }{bytes.NewReader(content)})
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		panic(err)
+	}
+	_ = resp.Body.Close()
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // These tests run without the race detector, which makes sync.Pool forget at
@@ -77,7 +79,7 @@ func sendFileTwice(tb testing.TB, size int64) (sent int64) {
 	req, err := http.NewRequest("PUT", "http://host.example/", f)
 	require.NoError(tb, err)
 	attempts := 0
-	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		attempts++
 		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, make([]byte, 32<<10))
 		sent += n
@@ -107,7 +109,7 @@ func BenchmarkFileOf64MiBSentTwice(b *testing.B) {
 
 // waiting is the least that a RoundTripper must do to wait: it closes the response
 // and sleeps in a select.
-func waiting(base http.RoundTripper, d time.Duration) roundTripperFunc {
+func waiting(base http.RoundTripper, d time.Duration) script.Step {
 	return func(req *http.Request) (*http.Response, error) {
 		resp, err := base.RoundTrip(req)
 		if err != nil {
@@ -249,10 +251,10 @@ func BenchmarkSleepers(b *testing.B) {
 }
 
 func TestBodyIsNotReadAhead(t *testing.T) {
-	body := &trackedBody{Reader: bytes.NewReader(make([]byte, 1<<20))}
+	body := &bodies.Tracked{Reader: bytes.NewReader(make([]byte, 1<<20))}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
-	_, err = retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	_, err = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 		_, err := req.Body.Read(make([]byte, 10))
 		assert.NoError(t, err)
 		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // Each test exposes a policy of docs/choosing.md to the failures that it is for.
@@ -307,7 +308,7 @@ func TestLimiterBelowThatForbidsAWaitCostsNoBudget(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiter := rate.NewLimiter(rate.Every(time.Hour), 1)
 				require.True(t, limiter.Allow())
-				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
 					return nil, tc.wrap(limiter.Wait(req.Context()))
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)

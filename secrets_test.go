@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -48,16 +49,16 @@ func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 		assert.NotContains(t, logged(t, base, get(t, t.Context())), "secret")
 	})
 	t.Run("HTTP/2 path", func(t *testing.T) {
-		url, base := listenTLS(t, true, status(200))
+		url, base := loopback.ServeTLS(t, true, status(200))
 		req, _ := http.NewRequest("GET", url, nil)
 		req.URL.Path, req.URL.RawQuery = "foo", "token=secret"
 		assert.NotContains(t, logged(t, base, req), "secret")
 	})
 	t.Run("redirect through a client", func(t *testing.T) {
-		url := listen(t, status(302, "Location", "http://b.example/%zz?token=secret"))
+		url := loopback.Serve(t, status(302, "Location", "http://b.example/%zz?token=secret"))
 		c := &http.Client{}
 		req, _ := http.NewRequest("GET", url, nil)
-		assert.NotContains(t, logged(t, roundTripperFunc(c.Do), req), "secret")
+		assert.NotContains(t, logged(t, script.Step(c.Do), req), "secret")
 	})
 	for _, host := range []string{"user:secret@[::1]:1", "user:se: secret@[::1]:1", "user:a secret@host.example:1", "user:secret@a b"} {
 		t.Run("userinfo in Host, and no host: "+host, func(t *testing.T) { // no name server is asked for these
@@ -135,7 +136,7 @@ func TestSecretsOfTheAnswerAreLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			said := logged(t, base, getURL(t, rawServer(t, say(answer))))
+			said := logged(t, base, getURL(t, loopback.ServeRaw(t, loopback.Say(answer))))
 			assert.NotContains(t, said, "secret")
 			assert.NotContains(t, said, "Cookie")
 		})

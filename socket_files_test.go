@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
 //go:embed LICENSE
@@ -156,7 +157,7 @@ func TestFilesAreSentWhole(t *testing.T) {
 				} {
 					t.Run(fmt.Sprintf("%s, HTTP/2 %t, known length %t, %s", name, http2, known, answers), func(t *testing.T) {
 						t.Parallel() // closing a server that has not read everything takes it a while
-						url, base := listenTLS(t, http2, server.ServeHTTP)
+						url, base := loopback.ServeTLS(t, http2, server.ServeHTTP)
 						f := open()
 						req, err := http.NewRequest("PUT", url, f.body)
 						require.NoError(t, err)

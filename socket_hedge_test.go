@@ -20,6 +20,8 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // hedgedPair is a server that sees each request twice: its first attempt, and the hedge. Its
@@ -44,7 +46,7 @@ type pairHandler = func(*hedgedPair, http.ResponseWriter, *http.Request)
 func newHedgedPair(t *testing.T, http2 bool, first, hedge pairHandler) *hedgedPair {
 	t.Helper()
 	p := &hedgedPair{events: make(map[string]chan struct{})}
-	p.url, p.base = listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
+	p.url, p.base = loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get(attemptField) {
 		case "1":
 			first(p, w, r)
@@ -57,7 +59,7 @@ func newHedgedPair(t *testing.T, http2 bool, first, hedge pairHandler) *hedgedPa
 		p.dialed.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	numbered := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	numbered := script.Step(func(req *http.Request) (*http.Response, error) {
 		sent := req.Clone(req.Context())
 		sent.Header.Set(attemptField, strconv.Itoa(retryhttp.AttemptNumber(req.Context())))
 		return p.base.RoundTrip(sent)
@@ -123,7 +125,7 @@ func (p *hedgedPair) do(t *testing.T, req *http.Request) ([]byte, retryhttp.Outc
 func overBothProtocols(t *testing.T, test func(t *testing.T, http2 bool)) {
 	t.Helper()
 	t.Run("warm-up", func(t *testing.T) { // what the process opens for its first socket stays open
-		url, base := listenTLS(t, true, func(http.ResponseWriter, *http.Request) {})
+		url, base := loopback.ServeTLS(t, true, func(http.ResponseWriter, *http.Request) {})
 		resp, err := base.RoundTrip(getURL(t, url))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())

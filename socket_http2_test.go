@@ -19,12 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestHTTP2ResponsesAndResetsAreRetried(t *testing.T) {
 	var attempts atomic.Int32
-	url, base := listenTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
+	url, base := loopback.ServeTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch attempts.Add(1) {
 		case 1:
@@ -181,13 +184,13 @@ func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 		"retryhttp": func(rt http.RoundTripper) http.RoundTripper { return retryhttp.New(rt, retryhttp.Policy{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			backend, base := listenTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
+			backend, base := loopback.ServeTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(413)
 			})
 			base.ExpectContinueTimeout = time.Minute
 			rt := wrap(base)
 			hung := 0
-			relay := listen(t, func(w http.ResponseWriter, r *http.Request) {
+			relay := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 				out := r.Clone(r.Context())
 				out.RequestURI = ""
 				out.URL, _ = url.Parse(backend)
@@ -219,14 +222,14 @@ func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 // The server answers before it says that it wants the body, and reads it after that.
 func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 	got := make(chan string, 1)
-	url, base := listenTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
+	url, base := loopback.ServeTLS(t, true, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(200)
 		_ = http.NewResponseController(w).Flush()
 		all, err := io.ReadAll(r.Body)
 		got <- fmt.Sprint(string(all), err)
 	})
 	base.ExpectContinueTimeout = 10 * time.Millisecond
-	signing := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	signing := script.Step(func(req *http.Request) (*http.Response, error) {
 		body, err := req.GetBody()
 		if err != nil {
 			return nil, err
@@ -235,7 +238,7 @@ func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 		_ = body.Close()
 		return base.RoundTrip(req)
 	})
-	req, err := http.NewRequest("PUT", url, readAtBody{bytes.NewReader([]byte("content"))})
+	req, err := http.NewRequest("PUT", url, bodies.ReaderAt(bytes.NewReader([]byte("content"))))
 	require.NoError(t, err)
 	req.ContentLength = int64(len("content"))
 	req.Header.Set("Expect", "100-continue")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/replay"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
 const emptyOK = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -27,13 +28,13 @@ const emptyOK = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 // says that it is not idempotent, no attempt may have one.
 func TestResendByNetHTTPOfWhatPolicyCallsNotIdempotent(t *testing.T) {
 	var posts atomic.Int32
-	listener := listenTCP(t, func(c net.Conn) { // hangs up on the first POST when it has read it
+	listener := loopback.Listen(t, func(c net.Conn) { // hangs up on the first POST when it has read it
 		in := bufio.NewReader(c)
-		for req := readRequest(in); req != nil; req = readRequest(in) {
+		for req := loopback.ReadRequest(in); req != nil; req = loopback.ReadRequest(in) {
 			if req.Method == http.MethodPost && posts.Add(1) == 1 {
 				return
 			}
-			say(emptyOK)(c)
+			loopback.Say(emptyOK)(c)
 		}
 	})
 
@@ -114,13 +115,13 @@ func TestResendByNetHTTPOfAnEmptyKeyIsNotUnprocessed(t *testing.T) {
 func dyingServer(t *testing.T, act func()) (addr string) {
 	t.Helper()
 	self := make(chan net.Listener, 1)
-	l := listenTCP(t, func(c net.Conn) {
+	l := loopback.Listen(t, func(c net.Conn) {
 		in := bufio.NewReader(c)
-		if readRequest(in) == nil {
+		if loopback.ReadRequest(in) == nil {
 			return
 		}
-		say(emptyOK)(c)
-		if readRequest(in) == nil {
+		loopback.Say(emptyOK)(c)
+		if loopback.ReadRequest(in) == nil {
 			return
 		}
 		act()
@@ -197,12 +198,12 @@ func TestResendByNetHTTPThenDialRefusedIsAmbiguous(t *testing.T) {
 // Neither net/http nor the Transport resends a stream that was sent in part. The
 // error names the broken connection, not the missing body.
 func TestResendByNetHTTPOfAStreamIsRefusedWithItsCause(t *testing.T) {
-	listener := listenTCP(t, func(c net.Conn) {
+	listener := loopback.Listen(t, func(c net.Conn) {
 		in := bufio.NewReader(c)
-		if readRequest(in) == nil {
+		if loopback.ReadRequest(in) == nil {
 			return
 		}
-		say(emptyOK)(c)
+		loopback.Say(emptyOK)(c)
 		_, _ = in.Peek(1000) // of the next request
 		_ = c.(*net.TCPConn).SetLinger(0)
 	})

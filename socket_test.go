@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
 // The tests of the socket files need real sockets: their buffers, their resets,
@@ -42,7 +44,7 @@ func TestConnectionIsOneForAllRetries(t *testing.T) {
 					conns.Add(1)
 				}
 			}
-			url := listenOn(t, srv)
+			url := loopback.Start(t, srv)
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
 			client := &http.Client{Transport: retryhttp.New(nil, p)}
 			defer client.CloseIdleConnections()
@@ -65,17 +67,17 @@ func TestConnectionThatBreaks(t *testing.T) {
 		name  string
 		first func(net.Conn)
 	}{
-		{"closed without an answer", say("")},
-		{"reset without an answer", reset("")},
-		{"closed in the header", say("HTTP/1.1 200 OK\r\nContent-Le")},
-		{"reset in the header", reset("HTTP/1.1 200 OK\r\nContent-Le")},
-		{"an interim response and nothing", say("HTTP/1.1 103 Early Hints\r\n\r\n")},
-		{"an error whose body is reset", reset("HTTP/1.1 503 Unavailable\r\nContent-Length: 100\r\n\r\nhalf of it")},
-		{"an error whose body ends too soon", say("HTTP/1.1 503 Unavailable\r\nContent-Length: 100\r\n\r\nhalf of it")},
+		{"closed without an answer", loopback.Say("")},
+		{"reset without an answer", loopback.Reset("")},
+		{"closed in the header", loopback.Say("HTTP/1.1 200 OK\r\nContent-Le")},
+		{"reset in the header", loopback.Reset("HTTP/1.1 200 OK\r\nContent-Le")},
+		{"an interim response and nothing", loopback.Say("HTTP/1.1 103 Early Hints\r\n\r\n")},
+		{"an error whose body is reset", loopback.Reset("HTTP/1.1 503 Unavailable\r\nContent-Length: 100\r\n\r\nhalf of it")},
+		{"an error whose body ends too soon", loopback.Say("HTTP/1.1 503 Unavailable\r\nContent-Length: 100\r\n\r\nhalf of it")},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			url := rawServer(t, tc.first, say(okResponse))
+			url := loopback.ServeRaw(t, tc.first, loopback.Say(okResponse))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}
 			client := &http.Client{Transport: retryhttp.New(nil, p)}
 			resp, err := client.Get(url)
@@ -90,7 +92,8 @@ func TestConnectionThatBreaks(t *testing.T) {
 }
 
 func TestConnectionResetInTheMiddleOfASuccessIsTheCallers(t *testing.T) {
-	url := rawServer(t, reset("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"), say(okResponse))
+	broken := loopback.Reset("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")
+	url := loopback.ServeRaw(t, broken, loopback.Say(okResponse))
 	resp, err := retryhttp.New(nil, retryhttp.Policy{}).RoundTrip(getURL(t, url))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -118,7 +121,7 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			url := rawServer(t, tc.first, say(okResponse))
+			url := loopback.ServeRaw(t, tc.first, loopback.Say(okResponse))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}
 			resp, err := retryhttp.New(nil, p).RoundTrip(getURL(t, url))
 			require.NoError(t, err)
@@ -129,7 +132,7 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 }
 
 func TestAttemptTimeoutOverASocket(t *testing.T) {
-	url := rawServer(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, say(okResponse))
+	url := loopback.ServeRaw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, loopback.Say(okResponse))
 	p := retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)}
 	resp, err := retryhttp.New(nil, p).RoundTrip(getURL(t, url))
 	require.NoError(t, err)
@@ -147,9 +150,9 @@ func wireServer(t *testing.T) (url string, heads func() []string) {
 	var mu sync.Mutex
 	var got []string
 	requests := 0
-	l := listenTCP(t, func(c net.Conn) {
+	l := loopback.Listen(t, func(c net.Conn) {
 		var head bytes.Buffer
-		readRequest(bufio.NewReader(io.TeeReader(c, &head)))
+		loopback.ReadRequest(bufio.NewReader(io.TeeReader(c, &head)))
 		before, _, _ := strings.Cut(head.String(), "\r\n\r\n")
 		mu.Lock()
 		defer mu.Unlock()
@@ -169,7 +172,7 @@ func wireServer(t *testing.T) (url string, heads func() []string) {
 }
 
 func TestHeadersOnTheWireAreTheRequests(t *testing.T) {
-	bodies := map[string]func(*http.Request){
+	kinds := map[string]func(*http.Request){
 		"none": func(*http.Request) {},
 		"with GetBody": func(r *http.Request) {
 			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }
@@ -194,7 +197,7 @@ func TestHeadersOnTheWireAreTheRequests(t *testing.T) {
 	url, heads := wireServer(t)
 	base := &http.Transport{}
 	for _, method := range []string{"", "GET", "HEAD", "PUT", "DELETE", "OPTIONS"} {
-		for name, setBody := range bodies {
+		for name, setBody := range kinds {
 			t.Run(method+" "+name, func(t *testing.T) {
 				request := func() *http.Request {
 					req, err := http.NewRequest(method, url+"/path?query", nil)
@@ -223,7 +226,7 @@ func TestHeadersOnTheWireAreTheRequests(t *testing.T) {
 func TestRedirectsAsBare(t *testing.T) {
 	var log []string
 	var mu sync.Mutex
-	server := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	server := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		mu.Lock()
 		log = append(log, fmt.Sprint(r.Method, r.URL.Path, len(b), r.Header.Get("Referer") != "", r.Header.Get("Cookie")))
@@ -236,7 +239,7 @@ func TestRedirectsAsBare(t *testing.T) {
 			http.Redirect(w, r, "/c", http.StatusPermanentRedirect)
 		}
 	})
-	for kind, mk := range bodyKinds(t) {
+	for kind, mk := range bodies.Kinds(t) {
 		var logs [2][]string
 		var st [2]int
 		ours := retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Second})
@@ -260,7 +263,7 @@ func TestRedirectsAsBare(t *testing.T) {
 func TestUpgradeAfterARetry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		var attempts atomic.Int32
-		url := listen(t, func(w http.ResponseWriter, r *http.Request) {
+		url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if attempts.Add(1) == 1 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
@@ -295,7 +298,7 @@ func TestUpgradeAfterARetry(t *testing.T) {
 }
 
 func TestUpgradeCanBeHalfClosed(t *testing.T) {
-	server := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	server := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
@@ -330,7 +333,7 @@ func TestUpgradeCanBeHalfClosed(t *testing.T) {
 
 // The user half-closes a connection that was upgraded through a ReverseProxy.
 func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
-	backend := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	backend := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		c, rw, _ := http.NewResponseController(w).Hijack()
 		defer c.Close()
 		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
@@ -344,7 +347,7 @@ func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 		"retry": retryhttp.New(nil, retryhttp.Policy{AttemptTimeout: time.Minute}),
 	} {
 		relay := &httputil.ReverseProxy{Transport: rt, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
-		proxy := listen(t, relay.ServeHTTP)
+		proxy := loopback.Serve(t, relay.ServeHTTP)
 		c, err := net.Dial("tcp", strings.TrimPrefix(proxy, "http://"))
 		require.NoError(t, err)
 		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: sum\r\n\r\n")
@@ -363,7 +366,7 @@ func TestUpgradeThroughAReverseProxyCanBeHalfClosed(t *testing.T) {
 // Request and response alternate, through an io.Pipe.
 func TestFullDuplexWorks(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		server, base := listenTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {
+		server, base := loopback.ServeTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			w.WriteHeader(200)
 			w.(http.Flusher).Flush()

@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
 // uploadServer answers the first attempts with 503 before it has read anything.
@@ -59,8 +61,8 @@ func uploadKinds(t *testing.T) map[string]func() io.Reader {
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	return map[string]func() io.Reader{
 		"bytes.Reader": func() io.Reader { return bytes.NewReader(content) },
-		"reader at":    func() io.Reader { return readAtBody{bytes.NewReader(content)} },
-		"seeker":       func() io.Reader { return seekBody{bytes.NewReader(content)} },
+		"reader at":    func() io.Reader { return bodies.ReaderAt(bytes.NewReader(content)) },
+		"seeker":       func() io.Reader { return bodies.Seeker(bytes.NewReader(content)) },
 		"stream":       func() io.Reader { return io.MultiReader(bytes.NewReader(content)) },
 		"file": func() io.Reader {
 			f, err := os.Open(path)
@@ -75,9 +77,9 @@ func TestUploadSurvivesAnEarly503(t *testing.T) {
 	type listener = func(*testing.T, http.HandlerFunc) (url string, base *http.Transport)
 	protocols := map[string]listener{
 		"HTTP/1": func(t *testing.T, h http.HandlerFunc) (string, *http.Transport) {
-			return listen(t, h), &http.Transport{}
+			return loopback.Serve(t, h), &http.Transport{}
 		},
-		"HTTP/2": func(t *testing.T, h http.HandlerFunc) (string, *http.Transport) { return listenTLS(t, true, h) },
+		"HTTP/2": func(t *testing.T, h http.HandlerFunc) (string, *http.Transport) { return loopback.ServeTLS(t, true, h) },
 	}
 	for protocol, start := range protocols {
 		for _, chunked := range []bool{false, true} {
@@ -117,7 +119,7 @@ func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
 	content, sum := upload()
 	for range 10 {
 		handler := &uploadServer{refusals: 1}
-		url := listen(t, handler.ServeHTTP)
+		url := loopback.Serve(t, handler.ServeHTTP)
 		req, err := http.NewRequest("PUT", url, io.MultiReader(bytes.NewReader(content)))
 		require.NoError(t, err)
 		resp, err := retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}).RoundTrip(req)
@@ -139,7 +141,7 @@ func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
 
 func TestUploadThatStallsIsFreedByCancel(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		url, base := listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
+		url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})
 		r, w := io.Pipe()
@@ -163,7 +165,7 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 	for range 20 {
 		var got string
 		first := true
-		url := listen(t, func(w http.ResponseWriter, r *http.Request) {
+		url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if first {
 				first = false
 				_ = http.NewResponseController(w).EnableFullDuplex()
@@ -198,7 +200,7 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 // pauses while OnRetry reads that answer.
 func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 	first := true
-	url := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !first {
 			_, _ = io.Copy(io.Discard, r.Body)
 			return
@@ -231,7 +233,7 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 				const size = 200 << 10
 				var n atomic.Int32
 				inHook, read := make(chan struct{}), make(chan struct{})
-				url, base := listenTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {
+				url, base := loopback.ServeTLS(t, h2, func(w http.ResponseWriter, r *http.Request) {
 					if n.Add(1) > 1 {
 						io.Copy(io.Discard, r.Body)
 						return
@@ -247,7 +249,7 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 				var got []byte
 				var rerr error
 				content := bytes.Repeat([]byte("x"), 16<<20)
-				req := bodyKinds(t)[kind](content)
+				req := bodies.Kinds(t)[kind](content)
 				req.URL, req.Host = getURL(t, url).URL, ""
 				p := retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0)}
 				p.OnRetry = func(a retryhttp.Attempt) {

@@ -1,8 +1,9 @@
-package retryhttp_test
+package conformance_test
 
 import (
 	"math"
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func (c *budgetCase) run(t *testing.T, exact float64) {
 	for i, step := range c.Steps {
 		key := [2]string{step.Host, step.Request}
 		if requests[key] == nil {
-			requests[key] = requestTo(step.Host)
+			requests[key] = &http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: step.Host, Path: "/"}}
 		}
 		req := requests[key]
 		time.Sleep(millis(step.AtMs) - time.Since(began))

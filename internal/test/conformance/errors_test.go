@@ -1,4 +1,4 @@
-package retryhttp_test
+package conformance_test
 
 import (
 	"context"
@@ -39,7 +39,8 @@ func testClassifyVectors(t *testing.T) {
 			if c.CallerGone {
 				cancel()
 			}
-			req := get(t, ctx)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://host.example/path", nil)
+			require.NoError(t, err)
 			req.Method, req.Header = c.Method, c.Headers.toSend()
 			a := retryhttp.Attempt{Number: 1, Request: req}
 			require.NotEqual(t, c.Status == nil, c.Error == "", "a case has a status or an error")
@@ -74,6 +75,8 @@ func errorOfKind(t *testing.T, kind string) error {
 	return err
 }
 
+var errUnknown = errors.New("connection broken")
+
 var connectionReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
 // errorKinds maps each kind of error in the vectors to the error that net/http
@@ -82,7 +85,7 @@ var errorKinds = map[string]error{
 	"request-canceled":          context.Canceled,
 	"request-deadline-exceeded": context.DeadlineExceeded,
 
-	"marked-permanent":                    retryhttp.Permanent(errBroken),
+	"marked-permanent":                    retryhttp.Permanent(errUnknown),
 	"marked-permanent-connection-refused": retryhttp.Permanent(httperr.DialRefused),
 
 	"tls-certificate-unknown-authority":            httperr.Untrusted(x509.UnknownAuthorityError{}),
@@ -91,7 +94,7 @@ var errorKinds = map[string]error{
 	"tls-certificate-not-permitted-by-constraints": httperr.Untrusted(x509.ConstraintViolationError{}),
 	"tls-certificate-weak-signature":               httperr.Untrusted(x509.InsecureAlgorithmError(x509.MD5WithRSA)),
 	"tls-certificate-unknown-critical-extension":   httperr.Untrusted(x509.UnhandledCriticalExtension{}),
-	"tls-certificate-rejected-by-verification":     httperr.Untrusted(errBroken),
+	"tls-certificate-rejected-by-verification":     httperr.Untrusted(errUnknown),
 	"tls-no-trusted-roots":                         x509.SystemRootsError{},
 	"tls-encrypted-client-hello-rejected":          &tls.ECHRejectionError{},
 
@@ -116,7 +119,7 @@ var errorKinds = map[string]error{
 	"response-header-timeout":              errors.New("net/http: timeout awaiting response headers"),
 	"attempt-timeout":                      context.DeadlineExceeded,
 	"cancellation-not-the-callers":         context.Canceled,
-	"unknown":                              errBroken,
+	"unknown":                              errUnknown,
 
 	"dns-not-found":      httperr.Dial(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}),
 	"dns-server-failure": httperr.Dial(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}),
@@ -129,7 +132,7 @@ var errorKinds = map[string]error{
 	"invalid-host":            errors.New("http: invalid Host header"),
 	"invalid-port":            httperr.Dial(&net.AddrError{Err: "invalid port", Addr: "h:99999"}),
 	"invalid-url-escape":      &url.Error{Op: "parse", Err: url.EscapeError("%zz")},
-	"request-body-unreadable": fmt.Errorf("write: %w", &replay.ReadError{Err: errBroken}),
+	"request-body-unreadable": fmt.Errorf("write: %w", &replay.ReadError{Err: errUnknown}),
 
 	"connection-refused":                  httperr.DialRefused,
 	"connection-refused-at-every-address": errors.Join(httperr.DialRefused, httperr.Dial(syscall.EHOSTUNREACH)),

@@ -1,4 +1,4 @@
-package retryhttp_test
+package conformance_test
 
 import (
 	"encoding/json"
@@ -20,12 +20,12 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// The vectors in testdata/conformance are meant for other languages too. The
-// README there says what their fields mean.
+const (
+	root       = "../../.."
+	vectorsDir = root + "/testdata/conformance"
+)
 
-const conformanceDir = "testdata/conformance"
-
-var conformanceFiles = map[string]func(*testing.T){
+var files = map[string]func(*testing.T){
 	"retry-after.json": testRetryAfterVectors,
 	"ratelimit.json":   testRateLimitVectors,
 	"classify.json":    testClassifyVectors,
@@ -37,20 +37,20 @@ var conformanceFiles = map[string]func(*testing.T){
 }
 
 func TestConformance(t *testing.T) {
-	for name, run := range conformanceFiles {
+	for name, run := range files {
 		t.Run(strings.TrimSuffix(name, ".json"), run)
 	}
 }
 
 func TestConformanceFilesAreSound(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(conformanceDir, "*.json"))
+	paths, err := filepath.Glob(filepath.Join(vectorsDir, "*.json"))
 	require.NoError(t, err)
-	assert.Len(t, paths, len(conformanceFiles))
-	readme, err := os.ReadFile(filepath.Join(conformanceDir, "README.md"))
+	assert.Len(t, paths, len(files))
+	readme, err := os.ReadFile(filepath.Join(vectorsDir, "README.md"))
 	require.NoError(t, err)
 	word, total := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`), 0
 	for _, path := range paths {
-		assert.Contains(t, conformanceFiles, filepath.Base(path), "a file that nothing runs")
+		assert.Contains(t, files, filepath.Base(path), "a file that nothing runs")
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
 		var file suite[map[string]any]
@@ -76,7 +76,7 @@ func TestConformanceFilesAreSound(t *testing.T) {
 		row := fmt.Sprintf("| [%[1]s](%[1]s) | %[2]d |", filepath.Base(path), len(file.Cases))
 		assert.True(t, strings.Contains(string(readme), row), "the README there has no row %q", row)
 	}
-	design, err := os.ReadFile("docs/design.md")
+	design, err := os.ReadFile(root + "/docs/design.md")
 	require.NoError(t, err)
 	count := fmt.Sprintf("%d cases in JSON", total)
 	assert.True(t, strings.Contains(string(design), count), "docs/design.md does not say %q", count)
@@ -100,7 +100,7 @@ type vector struct {
 // vectors reads a file and insists on knowing all its fields.
 func vectors[C any](t *testing.T, name string) suite[C] {
 	t.Helper()
-	f, err := os.Open(filepath.Join(conformanceDir, name))
+	f, err := os.Open(filepath.Join(vectorsDir, name))
 	require.NoError(t, err)
 	defer f.Close()
 	dec := json.NewDecoder(f)

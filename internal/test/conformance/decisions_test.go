@@ -1,7 +1,8 @@
-package retryhttp_test
+package conformance_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"testing"
@@ -171,7 +172,9 @@ func (c *decisionCase) checkEnd(t *testing.T, ctx context.Context, resp *http.Re
 	if c.Expect.Stop == retryhttp.StopCanceled {
 		assert.ErrorIs(t, err, ctx.Err(), c.Because)
 	}
-	return errorOf(t, err).Outcome
+	e, ok := errors.AsType[*retryhttp.Error](err)
+	require.True(t, ok, "%T", err)
+	return e.Outcome
 }
 
 // cause is what the error must wrap. If the body can't be read, it is the body's

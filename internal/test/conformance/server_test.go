@@ -1,4 +1,4 @@
-package retryhttp_test
+package conformance_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package retryhttp_test
+package conformance_test
 
 import (
 	"context"
@@ -19,15 +19,15 @@ type requestSpec struct {
 	BodyBytes int        `json:"body_bytes"`
 }
 
-// conformanceBody is a request's content, and all bodies that were made of it.
-type conformanceBody struct {
+// requestContent is a request's content, and all bodies that were made of it.
+type requestContent struct {
 	content string
 	closes  []int // of each body
 }
 
 type countedBody struct {
 	io.Reader
-	of    *conformanceBody
+	of    *requestContent
 	index int
 }
 
@@ -41,19 +41,19 @@ type countedSeeker struct {
 	io.Seeker
 }
 
-func (b *conformanceBody) open(r io.Reader) countedBody {
+func (b *requestContent) open(r io.Reader) countedBody {
 	b.closes = append(b.closes, 0)
 	return countedBody{r, b, len(b.closes) - 1}
 }
 
 var errUnreadable = errors.New("the disk is gone")
 
-func (s *requestSpec) build(t *testing.T, ctx context.Context) (*http.Request, *conformanceBody) {
+func (s *requestSpec) build(t *testing.T, ctx context.Context) (*http.Request, *requestContent) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://host.example/path", nil)
 	require.NoError(t, err)
 	req.Method, req.Header = s.Method, s.Headers.toSend()
-	b := &conformanceBody{content: strings.Repeat("0123456789", s.BodyBytes/10+1)[:s.BodyBytes]}
+	b := &requestContent{content: strings.Repeat("0123456789", s.BodyBytes/10+1)[:s.BodyBytes]}
 	whole := func() io.Reader { return strings.NewReader(b.content) }
 	broken := func() io.Reader {
 		return io.MultiReader(strings.NewReader(b.content[:s.BodyBytes/2]), iotest.ErrReader(errUnreadable))

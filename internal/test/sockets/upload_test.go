@@ -1,4 +1,4 @@
-package retryhttp_test
+package sockets_test
 
 import (
 	"bytes"
@@ -250,7 +250,7 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 				var rerr error
 				content := bytes.Repeat([]byte("x"), 16<<20)
 				req := bodies.Kinds(t)[kind](content)
-				req.URL, req.Host = getURL(t, url).URL, ""
+				req.URL, req.Host = get(t, url).URL, ""
 				p := retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0)}
 				p.OnRetry = func(a retryhttp.Attempt) {
 					close(inHook)

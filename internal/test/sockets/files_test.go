@@ -1,4 +1,4 @@
-package retryhttp_test
+package sockets_test
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
-//go:embed LICENSE
+//go:embed doc.go
 var embedded embed.FS
 
 // file is a body that the standard library opened, and what an upload of it is.
@@ -74,9 +74,9 @@ func filesOf(t *testing.T, content []byte) map[string]func() file {
 		"form":        whole(func() io.ReadCloser { return formFile(t, content, all) }),
 		"in a struct": whole(func() io.ReadCloser { return struct{ *os.File }{opened(root.Open("upload")).(*os.File)} }),
 		"embed": func() file {
-			want, err := embedded.ReadFile("LICENSE")
+			want, err := embedded.ReadFile("doc.go")
 			require.NoError(t, err)
-			return file{body: opened(embedded.Open("LICENSE")), want: want}
+			return file{body: opened(embedded.Open("doc.go")), want: want}
 		},
 		"/proc":               special("/proc/version"),
 		"/sys":                special("/sys/devices/system/cpu/online"), // says 4096 bytes

@@ -1,4 +1,4 @@
-package retryhttp_test
+package sockets_test
 
 import (
 	"bufio"
@@ -176,7 +176,7 @@ func TestResendByNetHTTPThenDialRefusedIsAmbiguous(t *testing.T) {
 			return
 		}
 		t.Cleanup(func() { _ = l2.Close() })
-		go http.Serve(l2, http.HandlerFunc(status(409)))
+		go http.Serve(l2, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(409) }))
 	}})
 	send := func() (*http.Response, error) {
 		req, _ := http.NewRequest("POST", "http://"+addr+"/pay", bytes.NewReader([]byte("pay")))

@@ -1,4 +1,4 @@
-package retryhttp_test
+package sockets_test
 
 import (
 	"bufio"
@@ -24,8 +24,21 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
-// The tests of the socket files need real sockets: their buffers, their resets,
-// and the moment at which net/http stops sending.
+var noWait = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+
+func get(t *testing.T, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
+}
+
+func errorOf(t *testing.T, err error) *retryhttp.Error {
+	t.Helper()
+	var e *retryhttp.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
 
 func TestConnectionIsOneForAllRetries(t *testing.T) {
 	for _, size := range []int{0, 1 << 10, 60 << 10} {
@@ -45,8 +58,7 @@ func TestConnectionIsOneForAllRetries(t *testing.T) {
 				}
 			}
 			url := loopback.Start(t, srv)
-			p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
-			client := &http.Client{Transport: retryhttp.New(nil, p)}
+			client := &http.Client{Transport: retryhttp.New(nil, noWait)}
 			defer client.CloseIdleConnections()
 			for range requests {
 				resp, err := client.Get(url)
@@ -94,7 +106,7 @@ func TestConnectionThatBreaks(t *testing.T) {
 func TestConnectionResetInTheMiddleOfASuccessIsTheCallers(t *testing.T) {
 	broken := loopback.Reset("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")
 	url := loopback.ServeRaw(t, broken, loopback.Say(okResponse))
-	resp, err := retryhttp.New(nil, retryhttp.Policy{}).RoundTrip(getURL(t, url))
+	resp, err := retryhttp.New(nil, retryhttp.Policy{}).RoundTrip(get(t, url))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Attempts)
@@ -123,7 +135,7 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			url := loopback.ServeRaw(t, tc.first, loopback.Say(okResponse))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}
-			resp, err := retryhttp.New(nil, p).RoundTrip(getURL(t, url))
+			resp, err := retryhttp.New(nil, p).RoundTrip(get(t, url))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, 200, resp.StatusCode)
@@ -134,7 +146,7 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 func TestAttemptTimeoutOverASocket(t *testing.T) {
 	url := loopback.ServeRaw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, loopback.Say(okResponse))
 	p := retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)}
-	resp, err := retryhttp.New(nil, p).RoundTrip(getURL(t, url))
+	resp, err := retryhttp.New(nil, p).RoundTrip(get(t, url))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -278,7 +290,7 @@ func TestUpgradeAfterARetry(t *testing.T) {
 			defer c.Close()
 			_, _ = io.Copy(c, rw)
 		})
-		req := getURL(t, url)
+		req := get(t, url)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
 		p := retryhttp.Policy{AttemptTimeout: timeout, Backoff: retryhttp.Constant(0)}

@@ -1,4 +1,4 @@
-package retryhttp_test
+package sockets_test
 
 import (
 	"bufio"

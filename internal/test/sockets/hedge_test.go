@@ -1,4 +1,4 @@
-package retryhttp_test
+package sockets_test
 
 import (
 	"bytes"
@@ -126,7 +126,7 @@ func overBothProtocols(t *testing.T, test func(t *testing.T, http2 bool)) {
 	t.Helper()
 	t.Run("warm-up", func(t *testing.T) { // what the process opens for its first socket stays open
 		url, base := loopback.ServeTLS(t, true, func(http.ResponseWriter, *http.Request) {})
-		resp, err := base.RoundTrip(getURL(t, url))
+		resp, err := base.RoundTrip(get(t, url))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		base.CloseIdleConnections()
@@ -175,7 +175,7 @@ func answersAfterCaller(p *hedgedPair, w http.ResponseWriter, r *http.Request) {
 // requests.
 func (p *hedgedPair) connect(t *testing.T) {
 	t.Helper()
-	resp, err := p.base.RoundTrip(getURL(t, p.url))
+	resp, err := p.base.RoundTrip(get(t, p.url))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 }

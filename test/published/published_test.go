@@ -125,5 +125,5 @@ func TestStrangersUseEachModule(t *testing.T) {
 func TestPublishedRootPassesItsOwnTests(t *testing.T) {
 	r := newRelease(t)
 	s := newStranger(t, r, r.module(""))
-	s.run(t, "test", root)
+	s.run(t, "test", root, root+"/internal/test/conformance", root+"/internal/test/docs", root+"/internal/test/sockets")
 }

@@ -1,11 +1,10 @@
-package retryhttp_test
+package docs_test
 
 import (
 	"go/ast"
 	"go/doc"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,12 +15,8 @@ import (
 )
 
 func TestDocsHaveShortSentences(t *testing.T) {
-	documents, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, document := range append(documents, "README.md", "CHANGELOG.md", "testdata/conformance/README.md") {
-		content, err := os.ReadFile(document)
-		require.NoError(t, err)
-		for _, sentence := range sentences(prose(string(content))) {
+	for _, document := range documents(t) {
+		for _, sentence := range sentences(prose(read(t, document))) {
 			assert.LessOrEqual(t, len(strings.Fields(sentence)), 35, "%s: %s", document, sentence)
 		}
 	}

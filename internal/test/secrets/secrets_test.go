@@ -1,4 +1,4 @@
-package retryhttp_test
+package secrets_test
 
 import (
 	"errors"
@@ -17,6 +17,15 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
+
+var errBroken = errors.New("connection broken")
+
+func get(t *testing.T, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
+}
 
 // logged returns the log and the error's text.
 func logged(t *testing.T, base http.RoundTripper, req *http.Request) string {
@@ -39,36 +48,39 @@ func TestSecretsOfURLsAreLeftOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.NotContains(t, logged(t, script.New(script.Fail(err)), get(t, t.Context())), "secret")
+			assert.NotContains(t, logged(t, script.New(script.Fail(err)), get(t, "http://host.example/path")), "secret")
 		})
 	}
 	t.Run("proxy password with a slash", func(t *testing.T) {
 		base := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) {
 			return url.Parse(strings.Join([]string{"http://user", "secret/x@proxy", "3128"}, ":"))
 		}}
-		assert.NotContains(t, logged(t, base, get(t, t.Context())), "secret")
+		assert.NotContains(t, logged(t, base, get(t, "http://host.example/path")), "secret")
 	})
 	t.Run("HTTP/2 path", func(t *testing.T) {
-		url, base := loopback.ServeTLS(t, true, status(200))
+		url, base := loopback.ServeTLS(t, true, func(http.ResponseWriter, *http.Request) {})
 		req, _ := http.NewRequest("GET", url, nil)
 		req.URL.Path, req.URL.RawQuery = "foo", "token=secret"
 		assert.NotContains(t, logged(t, base, req), "secret")
 	})
 	t.Run("redirect through a client", func(t *testing.T) {
-		url := loopback.Serve(t, status(302, "Location", "http://b.example/%zz?token=secret"))
+		url := loopback.Serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://b.example/%zz?token=secret")
+			w.WriteHeader(http.StatusFound)
+		})
 		c := &http.Client{}
 		req, _ := http.NewRequest("GET", url, nil)
 		assert.NotContains(t, logged(t, script.Step(c.Do), req), "secret")
 	})
 	for _, host := range []string{"user:secret@[::1]:1", "user:se: secret@[::1]:1", "user:a secret@host.example:1", "user:secret@a b"} {
 		t.Run("userinfo in Host, and no host: "+host, func(t *testing.T) { // no name server is asked for these
-			req := get(t, t.Context())
+			req := get(t, "http://host.example/path")
 			req.URL.Host = host
 			assert.NotContains(t, logged(t, &http.Transport{}, req), "secret")
 		})
 	}
 	t.Run("userinfo in Host", func(t *testing.T) {
-		req := get(t, t.Context())
+		req := get(t, "http://host.example/path")
 		req.URL.Host = "user:secret@host.example"
 		assert.NotContains(t, logged(t, script.New(script.Fail(errBroken)), req), "secret")
 	})
@@ -136,7 +148,7 @@ func TestSecretsOfTheAnswerAreLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			said := logged(t, base, getURL(t, loopback.ServeRaw(t, loopback.Say(answer))))
+			said := logged(t, base, get(t, loopback.ServeRaw(t, loopback.Say(answer))))
 			assert.NotContains(t, said, "secret")
 			assert.NotContains(t, said, "Cookie")
 		})
@@ -154,11 +166,15 @@ func TestSecretsOfTheRequestAreLeftOut(t *testing.T) {
 				strings.NewReader("secret"))
 			require.NoError(t, err)
 			req.Header = http.Header{"Authorization": {"secret"}, "Idempotency-Key": {"secret"}, "Secret": {"secret"}}
-			p := noWait
-			p.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			p := retryhttp.Policy{
+				Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{},
+				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			}
 			resp, err := (&http.Client{Transport: retryhttp.New(base, p)}).Do(req)
 			if err != nil {
-				assert.NotContains(t, errorOf(t, err).Error(), "secret")
+				var e *retryhttp.Error
+				require.ErrorAs(t, err, &e)
+				assert.NotContains(t, e.Error(), "secret")
 			} else {
 				require.NoError(t, resp.Body.Close())
 			}
@@ -171,9 +187,9 @@ func TestSecretsOfTheRequestAreLeftOut(t *testing.T) {
 // A logged context prints its fields, unless it has a String method.
 func TestSecretsOfContextsAreLeftOut(t *testing.T) {
 	base := script.New(script.Status(503), script.Status(200))
-	req := get(t, t.Context())
+	req := get(t, "http://host.example/path")
 	req.Header.Set("Authorization", "secret")
-	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+	resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(0)}).RoundTrip(req)
 	require.NoError(t, err)
 	assert.Equal(t, "retryhttp.attempt", fmt.Sprint(base.Requests()[1].Context()))
 	assert.Equal(t, "retryhttp.outcome", fmt.Sprint(resp.Request.Context()))

@@ -72,7 +72,7 @@ examples: ## run each example
 
 # The worktree has the source of the last tag, which apidiff compares with this source.
 api: ## compare the exported API with testdata/api.txt, and with the last tag
-	$(GO) test -count=1 -run '^TestAPIIsAsListed$$' .
+	$(GO) test -count=1 -run '^TestAPIIsAsListed$$' ./internal/test/docs
 	@tag=$$(git describe --tags --match 'v*' --abbrev=0 2>/dev/null) || tag=; \
 	if [ -z "$$tag" ]; then \
 		echo "there is no tag yet"; \

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -53,7 +54,7 @@ func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutUntilTheHeader(t *testing.
 			synctest.Test(t, func(t *testing.T) {
 				var sent []context.Context
 				var had []time.Duration
-				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
 					derived, cancel := context.WithCancel(req.Context())
 					defer cancel()
 					sent, had = append(sent, req.Context()), append(had, deadlineIn(derived))
@@ -87,7 +88,7 @@ func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutWhileABodyIsBuffered(t *te
 				var deadlines []time.Duration // since the start
 				base := script.New(func(req *http.Request) (*http.Response, error) {
 					time.Sleep(time.Second)
-					return respond(200, &hookedBody{read: func(p []byte) (int, error) {
+					return script.Respond(200, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 						deadline, _ := req.Context().Deadline()
 						deadlines = append(deadlines, deadline.Sub(began))
 						if len(deadlines) > length {
@@ -118,7 +119,7 @@ func TestLimiterBelowRefusesAnAttemptAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(rate.Every(10*time.Second), 1)
 		base := script.New(script.Status(200))
-		limited := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		limited := script.Step(func(req *http.Request) (*http.Response, error) {
 			if err := limiter.Wait(req.Context()); err != nil {
 				return nil, err
 			}
@@ -213,7 +214,7 @@ func TestDeadlineThroughNestedTransports(t *testing.T) {
 				var sent context.Context
 				base := script.New(func(req *http.Request) (*http.Response, error) {
 					sent, had = req.Context(), deadlineIn(req.Context())
-					return respond(200, &hookedBody{read: strings.NewReader("x").Read})(req)
+					return script.Respond(200, &bodies.Hooked{OnRead: strings.NewReader("x").Read})(req)
 				})
 				inner := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: c.inner})
 				resp, err := retryhttp.New(inner, retryhttp.Policy{AttemptTimeout: c.outer}).RoundTrip(get(t, t.Context()))

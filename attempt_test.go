@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -31,18 +32,18 @@ func TestBaseThatBreaksTheRules(t *testing.T) {
 			assert.Equal(t, 4, e.Attempts, "neither a response nor an error is retried")
 			assert.ErrorContains(t, err, "neither a response nor an error")
 
-			body := newSlowBody(0)
+			body := bodies.NewSlow(0)
 			both := script.New(func(req *http.Request) (*http.Response, error) {
-				resp, _ := respond(200, body)(req)
+				resp, _ := script.Respond(200, body)(req)
 				return resp, errBroken
 			})
 			p := retryhttp.Policy{AttemptTimeout: timeout, MaxAttempts: 1}
 			resp, err := retryhttp.New(both, p).RoundTrip(get(t, t.Context()))
 			assert.Nil(t, resp)
 			assert.ErrorIs(t, err, errBroken)
-			assert.Equal(t, int32(1), body.closes.Load())
+			assert.Equal(t, int32(1), body.Closes.Load())
 
-			noBody := script.New(respond(503, nil), respond(200, nil))
+			noBody := script.New(script.Respond(503, nil), script.Respond(200, nil))
 			resp, err = retryhttp.New(noBody, retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -225,7 +226,7 @@ func TestAttemptTimeoutIsATimeout(t *testing.T) {
 // The text names what was missing, which a nested Transport may know better.
 func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 	slowBody := func(req *http.Request) (*http.Response, error) {
-		return respond(200, &hookedBody{read: func([]byte) (int, error) {
+		return script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) {
 			<-req.Context().Done()
 			return 0, req.Context().Err()
 		}})(req)
@@ -296,14 +297,14 @@ func TestAttemptTimeoutIsFoundInTheAttemptsContextOnly(t *testing.T) {
 
 func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := newSlowBody(0)
+		body := bodies.NewSlow(0)
 		rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second) // a base that ignores its context
-			return respond(200, body)(req)
+			return script.Respond(200, body)(req)
 		}), retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1})
 		_, err := rt.RoundTrip(get(t, t.Context()))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, int32(1), body.closes.Load())
+		assert.Equal(t, int32(1), body.Closes.Load())
 	})
 }
 
@@ -361,7 +362,7 @@ func TestAttemptContextIsReleasedAfterAnError(t *testing.T) {
 
 func TestAttemptContextIsReleasedAfterAPanicOfTheBase(t *testing.T) {
 	var ctx context.Context
-	base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+	base := script.Step(func(r *http.Request) (*http.Response, error) {
 		ctx = r.Context()
 		panic(http.ErrAbortHandler)
 	})

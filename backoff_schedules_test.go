@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // These tests build schedules of other libraries, and check them against published
@@ -127,7 +128,7 @@ func TestBackoffSchedulesThatAreNamedElsewhere(t *testing.T) {
 	t.Run("Permanent", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			open, attempts := errors.New("circuit breaker is open"), 0
-			rt := retryhttp.New(roundTripperFunc(func(*http.Request) (*http.Response, error) {
+			rt := retryhttp.New(script.Step(func(*http.Request) (*http.Response, error) {
 				attempts++
 				return nil, retryhttp.Permanent(open)
 			}), retryhttp.Policy{})
@@ -161,4 +162,26 @@ func TestBackoffScheduleOfAWSJitters(t *testing.T) {
 		prev *= time.Millisecond
 		requireUniform(t, 5*time.Millisecond, limit, func() time.Duration { return decorrelated(2, prev) })
 	}
+}
+
+// outage sends one GET to a server that answers 503 at once. It returns when each
+// attempt started, counted from the first. It must run in a bubble.
+func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcome) {
+	t.Helper()
+	began := time.Now()
+	var starts []time.Duration
+	rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		starts = append(starts, time.Since(began))
+		return script.Status(http.StatusServiceUnavailable)(req)
+	}), p)
+	req, err := http.NewRequest("GET", "http://example.test/", nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	outcome := retryhttp.OutcomeOf(resp)
+	require.Equal(t, len(starts), outcome.Attempts)
+	require.Equal(t, starts[len(starts)-1], outcome.Elapsed)
+	require.Equal(t, time.Since(began), outcome.Elapsed)
+	return starts, outcome
 }

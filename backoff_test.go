@@ -13,6 +13,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
+const (
+	maxWait = time.Duration(math.MaxInt64)
+	minWait = time.Duration(math.MinInt64)
+)
+
 // waits lists what b gives for retries 1 to count, each fed the one before.
 func waits(b retryhttp.Backoff, count int) []time.Duration {
 	var list []time.Duration
@@ -316,5 +321,33 @@ func TestBackoffKeepsNoState(t *testing.T) {
 			}
 			wg.Wait()
 		})
+	}
+}
+
+// requireUniform draws many times. It requires that all values are within [lo, hi],
+// and that some are close to both ends. The mean and the quarters must be within 7
+// standard deviations of their expectation.
+func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duration) {
+	t.Helper()
+	const samples = 20000
+	width := float64(hi) - float64(lo)
+	least, greatest := hi, lo
+	sum, quarters := 0.0, [4]int{}
+	for range samples {
+		d := draw()
+		if d < lo || d > hi { // testify's comparisons are slow, and this one runs a million times
+			require.FailNowf(t, "out of range", "%v is not within [%v, %v]", d, lo, hi)
+		}
+		least, greatest = min(least, d), max(greatest, d)
+		share := (float64(d) - float64(lo)) / width
+		sum += share
+		quarters[min(int(4*share), 3)]++
+	}
+	// That none of the samples is within 0.2 % of an end has odds of e^-40.
+	require.Less(t, float64(least)-float64(lo), width*0.002, "the low end is never drawn")
+	require.Less(t, float64(hi)-float64(greatest), width*0.002, "the high end is never drawn")
+	require.InDelta(t, 0.5, sum/samples, 7/math.Sqrt(12*samples), "mean, as a share of the range")
+	for i, n := range quarters {
+		require.InDelta(t, samples/4, n, 7*math.Sqrt(samples*3.0/16), "quarter %d", i)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -582,11 +583,28 @@ type refundPanics struct{ retryhttp.Unlimited }
 func (refundPanics) Refund(*http.Request) { panic(http.ErrAbortHandler) }
 
 func TestBudgetRefundThatPanicsClosesTheNextBody(t *testing.T) {
-	next := &trackedBody{Reader: strings.NewReader("x")}
+	next := &bodies.Tracked{Reader: strings.NewReader("x")}
 	ctx, cancel := context.WithCancel(t.Context())
 	req, _ := http.NewRequestWithContext(ctx, "PUT", "http://server/", strings.NewReader("x"))
 	req.GetBody = func() (io.ReadCloser, error) { return next, nil }
 	p := retryhttp.Policy{Budget: refundPanics{}, OnRetry: func(retryhttp.Attempt) { cancel() }}
 	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
-	assert.Equal(t, int32(1), next.closes.Load())
+	assert.Equal(t, int32(1), next.Closes.Load())
+}
+
+// drawAll withdraws for req until b refuses, and returns how often b did not.
+func drawAll(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) int {
+	t.Helper()
+	for n := 0; ; n++ {
+		if !b.Withdraw(req) {
+			return n
+		}
+		require.Less(t, n, 1_000_000, "it never refuses")
+	}
+}
+
+func deposit(b *retryhttp.TokenBucket, req *http.Request, times int) {
+	for range times {
+		b.Deposit(req)
+	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -101,7 +103,7 @@ func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
 		"a refused stream": {"POST", func(p *retryhttp.Policy) {
 			p.RetryUnprocessed = true
 			p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Unprocessed }
-		}, retryhttp.StopNotIdempotent, 1, http2Error{StreamID: 1, Code: 7}},
+		}, retryhttp.StopNotIdempotent, 1, httperr.HTTP2{StreamID: 1, Code: 7}},
 		"permanent": {"GET", func(p *retryhttp.Policy) {}, retryhttp.StopFinal, 1, retryhttp.Permanent(gone)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +238,7 @@ func TestRedirectWithAWrongLengthIsNotRetried(t *testing.T) {
 
 func TestBufferLeavesA101Alone(t *testing.T) {
 	c := &conn{Reader: strings.NewReader("x")}
-	resp, err := retryhttp.New(script.New(respond(101, c)), buffers).RoundTrip(get(t, t.Context()))
+	resp, err := retryhttp.New(script.New(script.Respond(101, c)), buffers).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	assert.Same(t, c, resp.Body)
 }
@@ -246,7 +248,7 @@ func TestBufferedBodyOfNoBytesIsNotNil(t *testing.T) {
 		p := buffers
 		var got []byte
 		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { got = a.Body }
-		resp, err := retryhttp.New(script.New(respond(200, body)), p).RoundTrip(get(t, t.Context()))
+		resp, err := retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		assert.NotNil(t, got, name)
 		assert.Empty(t, got, name)
@@ -267,7 +269,7 @@ func TestBufferHandsALongerBodyOn(t *testing.T) {
 				assert.Nil(t, a.Body)
 				assert.Equal(t, more-1, len(body.text), "as much was left as BufferBytes and a byte leave")
 			}
-			base := script.New(respond(200, body))
+			base := script.New(script.Respond(200, body))
 			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
 			got, err := io.ReadAll(resp.Body)
@@ -293,7 +295,7 @@ func TestBufferTakesNoMoreMemoryThanAllowed(t *testing.T) {
 	p.BufferBytes = limit
 	p.MaxAttempts = 1
 	for name, answer := range map[string]script.Step{
-		"endless": respond(200, newSlowBody(0)),
+		"endless": script.Respond(200, bodies.NewSlow(0)),
 		"declared, and not sent": func(req *http.Request) (*http.Response, error) {
 			resp, _ := sends(200, "x", errLost)(req)
 			resp.ContentLength = limit
@@ -324,7 +326,7 @@ func TestBufferReadsWhatFits(t *testing.T) {
 		for _, together := range []bool{false, true} {
 			text := strings.Repeat("x", size)
 			rest := text
-			body := &hookedBody{read: func(b []byte) (int, error) {
+			body := &bodies.Hooked{OnRead: func(b []byte) (int, error) {
 				n := copy(b[:min(len(b), 5)], rest)
 				if rest = rest[n:]; rest == "" && together || n == 0 {
 					return n, io.EOF
@@ -334,11 +336,11 @@ func TestBufferReadsWhatFits(t *testing.T) {
 			p := buffers
 			var whole bool
 			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { whole = a.Body != nil && string(a.Body) == text }
-			got, err := download(t, script.New(respond(200, body)), p)
+			got, err := download(t, script.New(script.Respond(200, body)), p)
 			require.NoError(t, err)
 			assert.Equal(t, text, got)
 			assert.Equal(t, size <= len(object), whole)
-			assert.EqualValues(t, 1, body.closes.Load())
+			assert.EqualValues(t, 1, body.Closes.Load())
 		}
 	}
 }
@@ -444,7 +446,9 @@ func TestBufferedBodyIsClosed(t *testing.T) {
 		}
 	}
 	last := &piece{text: "done", err: io.EOF}
-	base := script.New(respond(503, whole), respond(503, foreign), respond(200, broken), respond(200, last))
+	base := script.New(
+		script.Respond(503, whole), script.Respond(503, foreign), script.Respond(200, broken), script.Respond(200, last),
+	)
 	got, err := download(t, base, p)
 	require.NoError(t, err)
 	assert.Equal(t, "done", got)
@@ -457,7 +461,7 @@ func TestBufferedBodyIsClosed(t *testing.T) {
 func TestBufferTakesEmptyReads(t *testing.T) {
 	text := strings.Repeat("x", 200)
 	rest, empty := text, true
-	body := &hookedBody{read: func(b []byte) (int, error) {
+	body := &bodies.Hooked{OnRead: func(b []byte) (int, error) {
 		if rest == "" {
 			return 0, io.EOF
 		}
@@ -471,7 +475,7 @@ func TestBufferTakesEmptyReads(t *testing.T) {
 	p := buffers
 	p.BufferBytes = 200
 	p.MaxAttempts = 1
-	got, err := download(t, script.New(respond(200, body)), p)
+	got, err := download(t, script.New(script.Respond(200, body)), p)
 	require.NoError(t, err)
 	assert.Equal(t, text, got)
 }
@@ -482,8 +486,8 @@ func TestAttemptTimeoutEndsWithABufferedBody(t *testing.T) {
 		p.AttemptTimeout = 2500 * time.Millisecond
 		p.MaxAttempts = 2
 		base := script.New(func(req *http.Request) (*http.Response, error) {
-			body, n := &hookedBody{}, 0
-			body.read = func(b []byte) (int, error) {
+			body, n := &bodies.Hooked{}, 0
+			body.OnRead = func(b []byte) (int, error) {
 				select {
 				case <-time.After(time.Second):
 					n++
@@ -493,7 +497,7 @@ func TestAttemptTimeoutEndsWithABufferedBody(t *testing.T) {
 					return 0, req.Context().Err()
 				}
 			}
-			return respond(200, body)(req)
+			return script.Respond(200, body)(req)
 		})
 		began := time.Now()
 		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
@@ -676,25 +680,25 @@ func TestBufferedFailureNeedsNoDrain(t *testing.T) {
 func TestBufferGivesUpOnABodyOfEmptyReads(t *testing.T) {
 	p := buffers
 	p.MaxAttempts = 1
-	body := &hookedBody{read: func([]byte) (int, error) { return 0, nil }}
-	_, err := download(t, script.New(respond(200, body)), p)
+	body := &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, nil }}
+	_, err := download(t, script.New(script.Respond(200, body)), p)
 	assert.Equal(t, io.ErrNoProgress, err)
-	assert.EqualValues(t, 1, body.closes.Load())
+	assert.EqualValues(t, 1, body.Closes.Load())
 }
 
 func TestPanicOfABufferedBodySurfaces(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
-		body := &hookedBody{read: func([]byte) (int, error) { panic("no") }}
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("no") }}
 		p := buffers
 		p.AttemptTimeout = timeout
 		var sent *http.Request
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			sent = req
-			return respond(200, body)(req)
+			return script.Respond(200, body)(req)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		assert.PanicsWithValue(t, "no", func() { _, _ = retryhttp.New(base, p).RoundTrip(get(t, ctx)) })
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 		if timeout > 0 {
 			assert.Error(t, sent.Context().Err())
 		}
@@ -739,9 +743,9 @@ func TestResumptionIsNotBuffered(t *testing.T) {
 func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := serve(stalling(9), http2)
+			_, base, stop := memnet.ServeProtocol(stalling(9), http2)
 			defer stop()
-			forgetful := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			forgetful := script.Step(func(req *http.Request) (*http.Response, error) {
 				return base.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
 			})
 			p := buffers
@@ -758,10 +762,10 @@ func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
 // Over HTTP/2 the Close of a response waits for the upload, and ends it.
 func TestBufferLeavesAnUploadAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(status(503), true)
+		_, base, stop := memnet.ServeProtocol(status(503), true)
 		defer stop()
 		free := make(chan struct{})
-		stuck := &hookedBody{read: func([]byte) (int, error) {
+		stuck := &bodies.Hooked{OnRead: func([]byte) (int, error) {
 			<-free
 			return 0, io.EOF
 		}}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -32,7 +33,7 @@ func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
 							_, _ = io.WriteString(w, object)
 							return
 						}
-						endsConnection(w, r)
+						memnet.EndConnection(w, r)
 						w.WriteHeader(code)
 						_, _ = io.WriteString(w, "a part")
 						_ = http.NewResponseController(w).Flush()
@@ -69,12 +70,12 @@ func TestFailedResponseThatStallsIsWaitedForOnce(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			requests := 0
-			_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 				if requests++; requests > 1 {
 					_, _ = io.WriteString(w, object)
 					return
 				}
-				endsConnection(w, r)
+				memnet.EndConnection(w, r)
 				w.WriteHeader(503)
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
@@ -95,7 +96,7 @@ func TestFailedResponseThatStallsIsWaitedForOnce(t *testing.T) {
 func TestTrailerOfAFailedResponseComesWithTheEndThatTheCallerReads(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := serve(func(w http.ResponseWriter, _ *http.Request) {
+			_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Trailer", "A")
 				w.WriteHeader(503)
 				_, _ = io.WriteString(w, object)
@@ -126,16 +127,16 @@ func TestOtherResponsesAreBufferedToTheirEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := buffers
 			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, object, string(a.Body), code) }
-			_, err := download(t, script.New(respond(code, trickles(time.Second, 7, io.EOF))), p)
+			_, err := download(t, script.New(script.Respond(code, trickles(time.Second, 7, io.EOF))), p)
 			require.NoError(t, err)
 		})
 	}
 }
 
 // trickles is a body that brings the object in pieces, and then end, each after a pause.
-func trickles(pause time.Duration, piece int, end error) *hookedBody {
+func trickles(pause time.Duration, piece int, end error) *bodies.Hooked {
 	rest := object
-	return &hookedBody{read: func(p []byte) (int, error) {
+	return &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 		time.Sleep(pause)
 		if rest == "" {
 			return 0, end
@@ -156,7 +157,7 @@ func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
 					p.MaxAttempts = 1
 					body := trickles(pause, 5, end)
 					began := time.Now()
-					resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+					resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 					require.NoError(t, err)
 					assert.LessOrEqual(t, time.Since(began), 250*time.Millisecond)
 					time.Sleep(late)
@@ -168,7 +169,7 @@ func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
 						assert.Equal(t, end, err)
 					}
 					require.NoError(t, resp.Body.Close())
-					assert.EqualValues(t, 1, body.closes.Load())
+					assert.EqualValues(t, 1, body.Closes.Load())
 				})
 			}
 		}
@@ -193,7 +194,7 @@ func TestEndOfAFailedResponseAfterTheMomentIsItsReaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				reads := 0
-				body := &hookedBody{read: func(p []byte) (int, error) {
+				body := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 					reads++
 					switch {
 					case reads == 1:
@@ -210,7 +211,7 @@ func TestEndOfAFailedResponseAfterTheMomentIsItsReaders(t *testing.T) {
 					assert.NoError(t, a.Err)
 					assert.Equal(t, retryhttp.StopAttempts, o.Stop)
 				}
-				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, tc.want, string(got))
@@ -232,7 +233,7 @@ func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reading atomic.Bool
 				body := &mayClose{closable: closable, freed: make(chan struct{})}
-				body.read = func([]byte) (int, error) {
+				body.OnRead = func([]byte) (int, error) {
 					reading.Store(true)
 					defer reading.Store(false)
 					select {
@@ -241,13 +242,13 @@ func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
 					}
 					return 0, io.EOF
 				}
-				body.close = func() {
+				body.OnClose = func() {
 					assert.Equal(t, closable, reading.Load())
 					close(body.freed)
 				}
 				p := buffers
 				p.MaxAttempts = 1
-				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				began := time.Now()
 				if waits {
@@ -260,11 +261,11 @@ func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
 				}
 				synctest.Wait()
 				if !closable {
-					assert.Zero(t, body.closes.Load())
+					assert.Zero(t, body.Closes.Load())
 					time.Sleep(time.Minute)
 					synctest.Wait()
 				}
-				assert.EqualValues(t, 1, body.closes.Load())
+				assert.EqualValues(t, 1, body.Closes.Load())
 			})
 		}
 	}
@@ -272,7 +273,7 @@ func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
 
 // mayClose is a body that says whether it may be closed while it is read.
 type mayClose struct {
-	hookedBody
+	bodies.Hooked
 	closable bool
 	freed    chan struct{}
 }
@@ -284,9 +285,9 @@ func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			var reading atomic.Bool
-			body := &hookedBody{close: func() { assert.False(t, reading.Load()) }}
+			body := &bodies.Hooked{OnClose: func() { assert.False(t, reading.Load()) }}
 			base := script.New(func(req *http.Request) (*http.Response, error) {
-				body.read = func([]byte) (int, error) {
+				body.OnRead = func([]byte) (int, error) {
 					reading.Store(true)
 					defer reading.Store(false)
 					select {
@@ -296,8 +297,8 @@ func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
 						return 0, io.EOF
 					}
 				}
-				return respond(503, body)(req)
-			}, respond(200, http.NoBody))
+				return script.Respond(503, body)(req)
+			}, script.Respond(200, http.NoBody))
 			p := buffers
 			p.AttemptTimeout = timeout
 			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
@@ -305,11 +306,11 @@ func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
 			assert.Equal(t, 200, resp.StatusCode)
 			synctest.Wait()
 			if timeout == 0 {
-				assert.Zero(t, body.closes.Load())
+				assert.Zero(t, body.Closes.Load())
 				time.Sleep(time.Minute)
 				synctest.Wait()
 			}
-			assert.EqualValues(t, 1, body.closes.Load())
+			assert.EqualValues(t, 1, body.Closes.Load())
 		})
 	}
 }
@@ -317,11 +318,11 @@ func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
 func TestPanicOfAFailedResponsesReadSurfaces(t *testing.T) {
 	for after, surfaces := range map[time.Duration]string{0: "in RoundTrip", time.Second: "in Read"} {
 		synctest.Test(t, func(t *testing.T) {
-			body := &hookedBody{read: func([]byte) (int, error) { time.Sleep(after); panic("a decoder's bug") }}
+			body := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(after); panic("a decoder's bug") }}
 			p := buffers
 			p.MaxAttempts = 1
 			send := func() *http.Response {
-				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 				assert.NoError(t, err)
 				return resp
 			}
@@ -333,7 +334,7 @@ func TestPanicOfAFailedResponsesReadSurfaces(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 			}
 			synctest.Wait()
-			assert.EqualValues(t, 1, body.closes.Load())
+			assert.EqualValues(t, 1, body.Closes.Load())
 		})
 	}
 }
@@ -341,24 +342,25 @@ func TestPanicOfAFailedResponsesReadSurfaces(t *testing.T) {
 // A panic that nobody waits for does not end the process.
 func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{
-			read:  func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") },
-			close: func() { panic("another") },
+		body := &bodies.Hooked{
+			OnRead:  func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") },
+			OnClose: func() { panic("another") },
 		}
-		resp, err := retryhttp.New(script.New(respond(503, body), respond(200, http.NoBody)), buffers).RoundTrip(get(t, t.Context()))
+		base := script.New(script.Respond(503, body), script.Respond(200, http.NoBody))
+		resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		time.Sleep(time.Hour)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 
 		p := buffers
 		p.MaxAttempts = 1
-		body.closes.Store(0)
-		resp, err = retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+		body.Closes.Store(0)
+		resp, err = retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		time.Sleep(time.Hour)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 
@@ -366,13 +368,13 @@ func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
 func TestGoexitOfAFailedResponsesReadEndsItsCaller(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			body := &hookedBody{read: func([]byte) (int, error) { time.Sleep(after); runtime.Goexit(); return 0, nil }}
+			body := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(after); runtime.Goexit(); return 0, nil }}
 			p := buffers
 			p.MaxAttempts = 1
 			ended, returned := make(chan struct{}), false
 			go func() {
 				defer close(ended)
-				resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+				resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 				if err == nil {
 					_, _ = io.ReadAll(resp.Body)
 				}
@@ -470,14 +472,14 @@ func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
 func TestStallTimeoutEndsWithTheCloseOfAFailedResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause error
-		body := &hookedBody{}
+		body := &bodies.Hooked{}
 		base := script.New(func(req *http.Request) (*http.Response, error) {
-			body.read = func([]byte) (int, error) {
+			body.OnRead = func([]byte) (int, error) {
 				<-req.Context().Done()
 				cause = context.Cause(req.Context())
 				return 0, cause
 			}
-			return respond(503, body)(req)
+			return script.Respond(503, body)(req)
 		})
 		p := buffers
 		p.MaxAttempts, p.StallTimeout = 1, time.Minute
@@ -487,7 +489,7 @@ func TestStallTimeoutEndsWithTheCloseOfAFailedResponse(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.Equal(t, context.Canceled, cause)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 
@@ -511,8 +513,8 @@ func anyFailedResponse(t *testing.T, r, reads *rand.Rand) {
 	end := []error{io.EOF, errLost}[r.IntN(2)]
 	rest, together, last := object, r.IntN(2) == 0, false
 	var reading, besides atomic.Int32
-	body := &hookedBody{close: func() { besides.Add(reading.Load()) }}
-	body.read = func(p []byte) (int, error) {
+	body := &bodies.Hooked{OnClose: func() { besides.Add(reading.Load()) }}
+	body.OnRead = func(p []byte) (int, error) {
 		reading.Add(1)
 		defer reading.Add(-1)
 		time.Sleep(pause(reads))
@@ -530,7 +532,7 @@ func anyFailedResponse(t *testing.T, r, reads *rand.Rand) {
 	if r.IntN(2) == 0 {
 		p.StallTimeout = time.Hour
 	}
-	resp, err := retryhttp.New(script.New(respond(503, body)), p).RoundTrip(get(t, t.Context()))
+	resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	time.Sleep(pause(r))
 	ended := make(chan struct{})
@@ -556,6 +558,6 @@ func anyFailedResponse(t *testing.T, r, reads *rand.Rand) {
 	<-ended
 	assert.Equal(t, object[:len(got)], string(got))
 	time.Sleep(time.Second)
-	assert.EqualValues(t, 1, body.closes.Load())
+	assert.EqualValues(t, 1, body.Closes.Load())
 	assert.LessOrEqual(t, besides.Load(), int32(0))
 }

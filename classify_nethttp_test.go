@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // classOf sends req through base once, and returns its error and the error's
@@ -67,8 +70,8 @@ func TestClassifyNetHTTPRequestErrors(t *testing.T) {
 }
 
 func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
-	h1 := listen(t, status(200))
-	h2, two := listenTLS(t, true, status(200))
+	h1 := loopback.Serve(t, status(200))
+	h2, two := loopback.ServeTLS(t, true, status(200))
 	pu, _ := url.Parse(h1)
 	proxied := &http.Transport{Proxy: http.ProxyURL(pu)}
 	plain := &http.Transport{}
@@ -127,23 +130,23 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 // tunnelToPlainText is a proxy that opens a tunnel to a server that does not speak TLS.
 func tunnelToPlainText(c net.Conn) {
 	r := bufio.NewReader(c)
-	_ = readRequest(r)
-	say("HTTP/1.1 200 OK\r\n\r\n")(c)
+	_ = loopback.ReadRequest(r)
+	loopback.Say("HTTP/1.1 200 OK\r\n\r\n")(c)
 	_, _ = r.Peek(1) // the handshake
-	say("HTTP/1.1 400 Bad Request\r\n\r\n")(c)
+	loopback.Say("HTTP/1.1 400 Bad Request\r\n\r\n")(c)
 }
 
 func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
-	speak := func(text string) (url string) { return rawServer(t, say(text)) }
-	plain := listen(t, status(200))
-	secure, _ := listenTLS(t, false, status(200))
+	speak := func(text string) (url string) { return loopback.ServeRaw(t, loopback.Say(text)) }
+	plain := loopback.Serve(t, status(200))
+	secure, _ := loopback.ServeTLS(t, false, status(200))
 	demanding := httptest.NewUnstartedServer(status(200))
 	demanding.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
-	demanding.Config.ErrorLog = discardLog
+	demanding.Config.ErrorLog = log.New(io.Discard, "", 0)
 	demanding.StartTLS()
 	t.Cleanup(demanding.Close)
 	trusting := demanding.Client().Transport.(*http.Transport)
-	refusing := refusing(t)
+	refusing := loopback.Refusing(t)
 	throughProxy := func(addr string) *http.Transport {
 		return &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: addr})}
 	}
@@ -165,7 +168,7 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
 		{"HTTP spoken on an https URL", &http.Transport{}, strings.Replace(plain, "http:", "https:", 1), retryhttp.Final},
 		{
-			"HTTP spoken in a proxy's tunnel", throughProxy(listenTCP(t, tunnelToPlainText).Addr().String()),
+			"HTTP spoken in a proxy's tunnel", throughProxy(loopback.Listen(t, tunnelToPlainText).Addr().String()),
 			"https://host.example", retryhttp.Final,
 		},
 		{"another protocol", &http.Transport{}, speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Final},
@@ -193,7 +196,7 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 
 // Programs fall back to HTTP if a client says that the server speaks it.
 func TestErrorOfAnHTTPServerOnAnHTTPSURLIsTheClientsOwn(t *testing.T) {
-	plain := strings.Replace(listen(t, status(200)), "http:", "https:", 1)
+	plain := strings.Replace(loopback.Serve(t, status(200)), "http:", "https:", 1)
 	for name, p := range map[string]retryhttp.Policy{
 		"default": {}, "a time limit": {AttemptTimeout: time.Minute}, "a hedge": {Hedge: &retryhttp.Hedge{After: time.Minute}},
 	} {
@@ -219,7 +222,7 @@ func TestErrorOfAnHTTPServerOnAnHTTPSURLIsTheClientsOwn(t *testing.T) {
 }
 
 func TestErrorOfAnotherProtocolOnAnHTTPSURLIsNoSchemeMismatch(t *testing.T) {
-	mail := strings.Replace(rawServer(t, say("220 mail.example ESMTP\r\n")), "http:", "https:", 1)
+	mail := strings.Replace(loopback.ServeRaw(t, loopback.Say("220 mail.example ESMTP\r\n")), "http:", "https:", 1)
 	_, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{}).RoundTrip(getURL(t, mail))
 	assert.NotErrorIs(t, err, http.ErrSchemeMismatch)
 	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
@@ -257,7 +260,7 @@ func (c flipConn) Read(p []byte) (int, error) {
 
 // One bit flips on the way in the middle of a connection: bad record MAC.
 func TestClassifyNetHTTPCorruptedRecord(t *testing.T) {
-	url, base := listenTLS(t, false, status(200))
+	url, base := loopback.ServeTLS(t, false, status(200))
 	var flip atomic.Bool
 	base.ForceAttemptHTTP2 = false
 	base.DialContext = func(ctx context.Context, n, a string) (net.Conn, error) {
@@ -312,7 +315,7 @@ func TestAlertAboutAFlippedBitIsRetried(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2: %v", http2), func(t *testing.T) {
 			arrived, hanging := make(chan struct{}, waiting), atomic.Int32{}
-			url, base := listenTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
+			url, base := loopback.ServeTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
 				if http2 && hanging.Add(1) <= waiting {
 					arrived <- struct{}{}
 					<-r.Context().Done()
@@ -380,7 +383,7 @@ func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s, HTTP/2: %v, connected: %v", name, http2, connected), func(t *testing.T) {
 					arrived := make(chan struct{}, 1)
-					url, base := listenTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
+					url, base := loopback.ServeTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
 						arrived <- struct{}{}
 						<-r.Context().Done()
 						panic(http.ErrAbortHandler) // an answer might still overtake the end of the connection
@@ -392,7 +395,7 @@ func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
 							return nil, ctx.Err()
 						}
 					}
-					below := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					below := script.Step(func(req *http.Request) (*http.Response, error) {
 						channel := make(chan struct{})
 						sent := req.WithContext(req.Context())
 						if name == "Cancel" {

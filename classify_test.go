@@ -22,6 +22,8 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/replay"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -45,10 +47,10 @@ func TestClassifyErrors(t *testing.T) {
 	}{
 		{"marked permanent", retryhttp.Permanent(errBroken), retryhttp.Final},
 		{"marked permanent, wrapped", fmt.Errorf("breaker: %w", retryhttp.Permanent(errBroken)), retryhttp.Final},
-		{"marked permanent although a dial error", retryhttp.Permanent(dialRefused), retryhttp.Final},
-		{"certificate of an unknown authority", untrusted(x509.UnknownAuthorityError{}), retryhttp.Final},
+		{"marked permanent although a dial error", retryhttp.Permanent(httperr.DialRefused), retryhttp.Final},
+		{"certificate of an unknown authority", httperr.Untrusted(x509.UnknownAuthorityError{}), retryhttp.Final},
 		{"unknown authority", x509.UnknownAuthorityError{}, retryhttp.Final},
-		{"wrong host name", wrongHost, retryhttp.Final},
+		{"wrong host name", httperr.WrongHost, retryhttp.Final},
 		{"expired certificate", x509.CertificateInvalidError{Reason: x509.Expired}, retryhttp.Final},
 		{"no system roots", x509.SystemRootsError{}, retryhttp.Final},
 		{"weak signature", x509.InsecureAlgorithmError(x509.MD5WithRSA), retryhttp.Final},
@@ -56,8 +58,8 @@ func TestClassifyErrors(t *testing.T) {
 		{"constraint violation", x509.ConstraintViolationError{}, retryhttp.Final},
 		{"rejected ECH", &tls.ECHRejectionError{}, retryhttp.Final},
 		{"TLS alert over QUIC", fmt.Errorf("crypto: %w", tls.AlertError(42)), retryhttp.Final},
-		{"TLS alert over TCP", tlsAlert, retryhttp.Final},
-		{"TLS alert through a proxy", &net.OpError{Op: "proxyconnect", Err: tlsAlert}, retryhttp.Final},
+		{"TLS alert over TCP", httperr.TLSAlert, retryhttp.Final},
+		{"TLS alert through a proxy", &net.OpError{Op: "proxyconnect", Err: httperr.TLSAlert}, retryhttp.Final},
 		{"TLS alert of another module", &net.OpError{Op: "remote error", Err: errBroken}, retryhttp.Final},
 		{
 			"TLS alert of a proxy, about its connection",
@@ -76,30 +78,30 @@ func TestClassifyErrors(t *testing.T) {
 		},
 		{"not TLS at all", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryhttp.Final},
 		{"HTTP on an HTTPS port", http.ErrSchemeMismatch, retryhttp.Final},
-		{"not HTTP at all", http1Error(errors.New(`malformed HTTP response "SSH-2.0-x"`)), retryhttp.Final},
-		{"no such host", dialError(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
-		{"an address that is none", dialError(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
+		{"not HTTP at all", httperr.HTTP1(errors.New(`malformed HTTP response "SSH-2.0-x"`)), retryhttp.Final},
+		{"no such host", httperr.Dial(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
+		{"an address that is none", httperr.Dial(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
 		{"an invalid escape in the URL", &url.Error{Op: "parse", Err: url.EscapeError("%zz")}, retryhttp.Final},
 		{"a body that can't be read", fmt.Errorf("write: %w", &replay.ReadError{Err: io.ErrUnexpectedEOF}), retryhttp.Final},
 
-		{"connection refused", dialRefused, retryhttp.Unprocessed},
+		{"connection refused", httperr.DialRefused, retryhttp.Unprocessed},
 		{
 			"connection refused, wrapped",
-			fmt.Errorf("base: %w", dialError(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed,
+			fmt.Errorf("base: %w", httperr.Dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed,
 		},
-		{"two hosts refused", errors.Join(dialRefused, dialError(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
-		{"no route", dialError(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
-		{"dial timeout", dialError(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
+		{"two hosts refused", errors.Join(httperr.DialRefused, httperr.Dial(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
+		{"no route", httperr.Dial(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
+		{"dial timeout", httperr.Dial(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
 		{
-			"name server fails", dialError(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}),
+			"name server fails", httperr.Dial(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}),
 			retryhttp.Unprocessed,
 		},
 		{"name server times out", &net.DNSError{Err: "i/o timeout", Name: "h", IsTimeout: true}, retryhttp.Unprocessed},
 		{
-			"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dialRefused},
+			"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: httperr.DialRefused},
 			retryhttp.Unprocessed,
 		},
-		{"SOCKS proxy refuses", socksRefused, retryhttp.Unprocessed},
+		{"SOCKS proxy refuses", httperr.SOCKSRefused, retryhttp.Unprocessed},
 		{"stream refused, wrapped", fmt.Errorf("base: %w", resetStream(7)), retryhttp.Unprocessed},
 
 		{"stream refused, and then another", hidingMore{hiding{resetStream(7)}}, retryhttp.Retryable},
@@ -108,11 +110,11 @@ func TestClassifyErrors(t *testing.T) {
 			retryhttp.Retryable,
 		},
 		{"stream canceled, wrapped", fmt.Errorf("base: %w", resetStream(8)), retryhttp.Retryable},
-		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: dialRefused}, retryhttp.Retryable},
-		{"one host refused, the other broke", errors.Join(dialRefused, io.EOF), retryhttp.Retryable},
-		{"one broke, the other host refused", errors.Join(io.EOF, dialRefused), retryhttp.Retryable},
-		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, dialRefused), retryhttp.Retryable},
-		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: dialRefused}, retryhttp.Retryable},
+		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: httperr.DialRefused}, retryhttp.Retryable},
+		{"one host refused, the other broke", errors.Join(httperr.DialRefused, io.EOF), retryhttp.Retryable},
+		{"one broke, the other host refused", errors.Join(io.EOF, httperr.DialRefused), retryhttp.Retryable},
+		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, httperr.DialRefused), retryhttp.Retryable},
+		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: httperr.DialRefused}, retryhttp.Retryable},
 		{
 			"a write that failed for a name further down",
 			&net.OpError{Op: "write", Err: &net.DNSError{Err: "server misbehaving"}}, retryhttp.Retryable,
@@ -138,7 +140,7 @@ func TestClassifyErrors(t *testing.T) {
 }
 
 // resetStream is an HTTP/2 error of that code.
-func resetStream(code uint32) error { return http2Error{StreamID: 1, Code: code} }
+func resetStream(code uint32) error { return httperr.HTTP2{StreamID: 1, Code: code} }
 
 // hiding has another error's As, like the error chains of some packages.
 type hiding struct{ err error }
@@ -155,11 +157,11 @@ func (e hidingMore) Unwrap() error { return io.ErrUnexpectedEOF }
 func TestClassifyJoinOfDialErrorAndBrokenConnection(t *testing.T) {
 	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	for name, err := range map[string]error{
-		"join dial first": errors.Join(dialRefused, reads),
-		"join read first": errors.Join(reads, dialRefused),
-		"join eof, dial":  errors.Join(io.EOF, dialRefused),
-		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", dialRefused, io.ErrUnexpectedEOF),
-		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: dialRefused},
+		"join dial first": errors.Join(httperr.DialRefused, reads),
+		"join read first": errors.Join(reads, httperr.DialRefused),
+		"join eof, dial":  errors.Join(io.EOF, httperr.DialRefused),
+		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", httperr.DialRefused, io.ErrUnexpectedEOF),
+		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: httperr.DialRefused},
 		"join of nothing": emptyJoin{},
 		"write wraps dns": &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}},
 	} {
@@ -196,7 +198,7 @@ func TestClassifyTLSAlerts(t *testing.T) {
 			want = retryhttp.Retryable
 		}
 		for name, err := range map[string]error{
-			"QUIC": fmt.Errorf("crypto: %w", code), "TCP": http1Error(&net.OpError{Op: "remote error", Err: alert(code)}),
+			"QUIC": fmt.Errorf("crypto: %w", code), "TCP": httperr.HTTP1(&net.OpError{Op: "remote error", Err: alert(code)}),
 		} {
 			assert.Equal(t, want, retryhttp.Classify(retryhttp.Attempt{Err: err}), "%v over %s", code, name)
 		}
@@ -278,7 +280,9 @@ func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, HTTP/2: %v", tc.body, http2), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, http2)
+					_, base, stop := memnet.ServeProtocol(func(_ http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+					}, http2)
 					defer stop()
 					req, err := http.NewRequest("PUT", "http://server/", strings.NewReader(tc.body))
 					require.NoError(t, err)
@@ -293,7 +297,7 @@ func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(status(200), false)
+		_, base, stop := memnet.ServeProtocol(status(200), false)
 		defer stop()
 		req, err := http.NewRequest("PUT", "http://server/", nil)
 		require.NoError(t, err)

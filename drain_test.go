@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -53,8 +54,8 @@ func TestDrainIsBounded(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				body := newSlowBody(tc.interval)
-				base := script.New(respond(503, body), script.Status(200))
+				body := bodies.NewSlow(tc.interval)
+				base := script.New(script.Respond(503, body), script.Status(200))
 				p := retryhttp.Policy{Backoff: retryhttp.Constant(tc.backoff), MaxElapsed: tc.elapsed}
 				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
@@ -63,12 +64,12 @@ func TestDrainIsBounded(t *testing.T) {
 				assert.Equal(t, []time.Duration{tc.wait}, base.Waits())
 				synctest.Wait()
 				if tc.stuck {
-					assert.Zero(t, body.closes.Load(), "not beside a Read")
+					assert.Zero(t, body.Closes.Load(), "not beside a Read")
 					time.Sleep(tc.interval)
 					tc.bytes = 1
 				}
-				assert.Equal(t, int32(1), body.closes.Load())
-				assert.Equal(t, tc.bytes, body.bytes.Load())
+				assert.Equal(t, int32(1), body.Closes.Load())
+				assert.Equal(t, tc.bytes, body.Bytes.Load())
 			})
 		})
 	}
@@ -87,10 +88,10 @@ func TestDrainIsNotMadeInVain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				body := newSlowBody(0)
+				body := bodies.NewSlow(0)
 				base := script.New(func(req *http.Request) (*http.Response, error) {
 					time.Sleep(tc.took)
-					resp, err := respond(503, body)(req)
+					resp, err := script.Respond(503, body)(req)
 					resp.ContentLength = tc.length
 					return resp, err
 				}, script.Status(200))
@@ -99,8 +100,8 @@ func TestDrainIsNotMadeInVain(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
 				synctest.Wait()
-				assert.Equal(t, int32(1), body.closes.Load())
-				assert.Equal(t, tc.bytes, body.bytes.Load())
+				assert.Equal(t, int32(1), body.Closes.Load())
+				assert.Equal(t, tc.bytes, body.Bytes.Load())
 			})
 		})
 	}
@@ -108,15 +109,15 @@ func TestDrainIsNotMadeInVain(t *testing.T) {
 
 func TestDrainClosesFailedResponsesAndNotTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bodies := []*slowBody{newSlowBody(0), newSlowBody(0), newSlowBody(0)}
-		base := script.New(respond(503, bodies[0]), respond(500, bodies[1]), respond(503, bodies[2]))
+		failed := []*bodies.Slow{bodies.NewSlow(0), bodies.NewSlow(0), bodies.NewSlow(0)}
+		base := script.New(script.Respond(503, failed[0]), script.Respond(500, failed[1]), script.Respond(503, failed[2]))
 		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3}).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
-		assert.Equal(t, int32(1), bodies[0].closes.Load())
-		assert.Equal(t, int32(1), bodies[1].closes.Load())
-		assert.Same(t, bodies[2], resp.Body)
-		assert.Zero(t, bodies[2].closes.Load())
-		assert.Zero(t, bodies[2].bytes.Load())
+		assert.Equal(t, int32(1), failed[0].Closes.Load())
+		assert.Equal(t, int32(1), failed[1].Closes.Load())
+		assert.Same(t, failed[2], resp.Body)
+		assert.Zero(t, failed[2].Closes.Load())
+		assert.Zero(t, failed[2].Bytes.Load())
 	})
 }
 
@@ -145,16 +146,16 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 							w.Header().Set("Content-Encoding", "gzip")
 							body = zipped.Bytes()
 						}
-						endsConnection(w, r)
+						memnet.EndConnection(w, r)
 						w.WriteHeader(503)
 						_, _ = w.Write(body)
 						_ = http.NewResponseController(w).Flush()
 						<-r.Context().Done()
 						ended = time.Since(start)
 					}
-					_, base, stop := serve(handler, tc.http2)
+					_, base, stop := memnet.ServeProtocol(handler, tc.http2)
 					defer stop()
-					again := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					again := script.Step(func(req *http.Request) (*http.Response, error) {
 						if retryhttp.AttemptNumber(req.Context()) > 1 {
 							req = req.Clone(req.Context())
 							req.Header.Set("Again", "1")
@@ -181,24 +182,24 @@ func TestDrainClosesOtherBodiesAfterTheirRead(t *testing.T) {
 		t.Run(timeout.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reading atomic.Bool
-				body := &hookedBody{}
-				body.read = func([]byte) (int, error) {
+				body := &bodies.Hooked{}
+				body.OnRead = func([]byte) (int, error) {
 					reading.Store(true)
 					defer reading.Store(false)
 					time.Sleep(time.Minute)
 					return 1, nil
 				}
-				body.close = func() { assert.False(t, reading.Load()) }
-				base := script.New(respond(503, body), script.Status(200))
+				body.OnClose = func() { assert.False(t, reading.Load()) }
+				base := script.New(script.Respond(503, body), script.Status(200))
 				p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second), AttemptTimeout: timeout}
 				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, []time.Duration{time.Second}, base.Waits(), "the retry does not wait for that")
-				assert.Zero(t, body.closes.Load())
+				assert.Zero(t, body.Closes.Load())
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				assert.EqualValues(t, 1, body.closes.Load())
+				assert.EqualValues(t, 1, body.Closes.Load())
 			})
 		})
 	}
@@ -207,26 +208,26 @@ func TestDrainClosesOtherBodiesAfterTheirRead(t *testing.T) {
 // http.MaxBytesReader belongs to net/http, and wraps any body.
 func TestDrainDoesNotTrustWhatWrapsInNetHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stuck := &hookedBody{read: func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }}
-		base := script.New(respond(503, http.MaxBytesReader(nil, stuck, 10)), script.Status(200))
+		stuck := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }}
+		base := script.New(script.Respond(503, http.MaxBytesReader(nil, stuck, 10)), script.Status(200))
 		resp, err := retryhttp.New(base, noWait).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		synctest.Wait()
-		assert.Zero(t, stuck.closes.Load())
+		assert.Zero(t, stuck.Closes.Load())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.EqualValues(t, 1, stuck.closes.Load())
+		assert.EqualValues(t, 1, stuck.Closes.Load())
 	})
 }
 
 // An attempt with a context of its own ends a Read that hangs, with any base.
 func TestDrainEndsTheAttemptsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{}
+		body := &bodies.Hooked{}
 		base := script.New(func(req *http.Request) (*http.Response, error) {
-			body.read = func([]byte) (int, error) { <-req.Context().Done(); return 0, req.Context().Err() }
-			return respond(503, body)(req)
+			body.OnRead = func([]byte) (int, error) { <-req.Context().Done(); return 0, req.Context().Err() }
+			return script.Respond(503, body)(req)
 		}, script.Status(200))
 		p := noWait
 		p.AttemptTimeout = time.Hour
@@ -234,39 +235,39 @@ func TestDrainEndsTheAttemptsContext(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		synctest.Wait()
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 
 func TestDrainSurvivesAPanicOfRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{read: func([]byte) (int, error) { panic("a decoder's bug") }}
-		late := &hookedBody{read: func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") }}
-		base := script.New(respond(503, body), respond(503, late), script.Status(200))
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("a decoder's bug") }}
+		late := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") }}
+		base := script.New(script.Respond(503, body), script.Respond(503, late), script.Status(200))
 		resp, err := retryhttp.New(base, noWait).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 200, resp.StatusCode)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.EqualValues(t, 1, body.closes.Load())
-		assert.EqualValues(t, 1, late.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
+		assert.EqualValues(t, 1, late.Closes.Load())
 	})
 }
 
 func TestDrainPanicsInTheCallerWhereCloseDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{
-			read:  func([]byte) (int, error) { return 0, io.EOF },
-			close: func() { panic("a decoder's bug") },
+		body := &bodies.Hooked{
+			OnRead:  func([]byte) (int, error) { return 0, io.EOF },
+			OnClose: func() { panic("a decoder's bug") },
 		}
 		budget := &countingBudget{}
-		rt := retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{Budget: budget})
+		rt := retryhttp.New(script.New(script.Respond(503, body)), retryhttp.Policy{Budget: budget})
 		assert.PanicsWithValue(t, "a decoder's bug", func() { _, _ = rt.RoundTrip(get(t, t.Context())) })
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 		assert.Equal(t, 1, budget.refunded)
 		// The Transport's pooled state is as good as new.
-		_, err := retryhttp.New(script.New(respond(503, newSlowBody(0)), script.Status(200)), noWait).
+		_, err := retryhttp.New(script.New(script.Respond(503, bodies.NewSlow(0)), script.Status(200)), noWait).
 			RoundTrip(get(t, t.Context()))
 		assert.NoError(t, err)
 	})
@@ -274,11 +275,11 @@ func TestDrainPanicsInTheCallerWhereCloseDoes(t *testing.T) {
 
 func TestDrainDropsThePanicOfALateClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{
-			read:  func([]byte) (int, error) { return 0, io.EOF },
-			close: func() { time.Sleep(time.Minute); panic("a decoder's bug") },
+		body := &bodies.Hooked{
+			OnRead:  func([]byte) (int, error) { return 0, io.EOF },
+			OnClose: func() { time.Sleep(time.Minute); panic("a decoder's bug") },
 		}
-		base := script.New(respond(503, body), script.Status(200))
+		base := script.New(script.Respond(503, body), script.Status(200))
 		resp, err := retryhttp.New(base, noWait).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -289,24 +290,24 @@ func TestDrainDropsThePanicOfALateClose(t *testing.T) {
 func TestDrainGivesUpOnReadsThatBringNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		body := &hookedBody{read: func([]byte) (int, error) { reads++; return 0, nil }}
-		resp, err := retryhttp.New(script.New(respond(503, body), script.Status(200)), noWait).
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { reads++; return 0, nil }}
+		resp, err := retryhttp.New(script.New(script.Respond(503, body), script.Status(200)), noWait).
 			RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 100, reads)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 
 func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		body := &hookedBody{
-			read:  func([]byte) (int, error) { <-release; return 0, io.EOF },
-			close: func() { <-release },
+		body := &bodies.Hooked{
+			OnRead:  func([]byte) (int, error) { <-release; return 0, io.EOF },
+			OnClose: func() { <-release },
 		}
-		base := script.New(respond(503, body), respond(503, body), script.Status(200))
+		base := script.New(script.Respond(503, body), script.Respond(503, body), script.Status(200))
 		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
 		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
@@ -316,7 +317,7 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
 		start := time.Now()
-		_, err = retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{}).RoundTrip(get(t, ctx))
+		_, err = retryhttp.New(script.New(script.Respond(503, body)), retryhttp.Policy{}).RoundTrip(get(t, ctx))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start), "a cancel during the drain is prompt too")
 		close(release)
@@ -327,12 +328,12 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 func TestDrainDoesNotWaitForACloseThatHangs(t *testing.T) {
 	for _, length := range []int64{-1, 64<<10 + 1} {
 		synctest.Test(t, func(t *testing.T) {
-			body := &hookedBody{
-				read:  func([]byte) (int, error) { return 0, io.EOF },
-				close: func() { time.Sleep(time.Minute) },
+			body := &bodies.Hooked{
+				OnRead:  func([]byte) (int, error) { return 0, io.EOF },
+				OnClose: func() { time.Sleep(time.Minute) },
 			}
 			base := script.New(func(req *http.Request) (*http.Response, error) {
-				resp, err := respond(503, body)(req)
+				resp, err := script.Respond(503, body)(req)
 				resp.ContentLength = length
 				return resp, err
 			})
@@ -350,7 +351,7 @@ func TestDrainDoesNotWaitForACloseThatHangs(t *testing.T) {
 func TestDrainEndsWithTheContext(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+			_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(503)
 				_, _ = io.WriteString(w, "a part")
 				_ = http.NewResponseController(w).Flush()
@@ -377,11 +378,11 @@ func TestDrainIsOverBeforeALongWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			var closed time.Duration
-			body := &hookedBody{
-				read:  func([]byte) (int, error) { time.Sleep(tc.takes); return 0, io.EOF },
-				close: func() { closed = time.Since(start) },
+			body := &bodies.Hooked{
+				OnRead:  func([]byte) (int, error) { time.Sleep(tc.takes); return 0, io.EOF },
+				OnClose: func() { closed = time.Since(start) },
 			}
-			base := script.New(respond(503, body), respond(503, newSlowBody(0)), script.Status(200))
+			base := script.New(script.Respond(503, body), script.Respond(503, bodies.NewSlow(0)), script.Status(200))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
 			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
@@ -390,7 +391,7 @@ func TestDrainIsOverBeforeALongWait(t *testing.T) {
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			assert.Equal(t, tc.closed, closed)
-			assert.EqualValues(t, 1, body.closes.Load())
+			assert.EqualValues(t, 1, body.Closes.Load())
 		})
 	}
 }
@@ -402,7 +403,7 @@ func stallOnce() http.HandlerFunc {
 		if attempts.Add(1) > 1 {
 			return
 		}
-		endsConnection(w, r)
+		memnet.EndConnection(w, r)
 		w.WriteHeader(503)
 		_, _ = io.WriteString(w, "a part")
 		_ = http.NewResponseController(w).Flush()
@@ -418,7 +419,7 @@ func (lingeringConn) Close() error { return nil }
 
 func TestDrainOverAConnWhoseCloseEndsNoRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network, base, stop := serve(stallOnce(), false)
+		network, base, stop := memnet.ServeProtocol(stallOnce(), false)
 		defer stop()
 		var conns []net.Conn
 		base.DialContext = func(ctx context.Context, netw, addr string) (net.Conn, error) {
@@ -441,9 +442,9 @@ func TestDrainOverAConnWhoseCloseEndsNoRead(t *testing.T) {
 // A base may run its attempts with a context of their own.
 func TestDrainEndsWithTheContextThatTheBaseDoesNotSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(stallOnce(), false)
+		_, base, stop := memnet.ServeProtocol(stallOnce(), false)
 		defer stop()
-		detached := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		detached := script.Step(func(req *http.Request) (*http.Response, error) {
 			return base.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -458,32 +459,32 @@ func TestDrainEndsWithTheContextThatTheBaseDoesNotSee(t *testing.T) {
 func TestDrainStopsReadingWhenTheCallerHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		body := &hookedBody{read: func(p []byte) (int, error) {
+		body := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 			reads++
 			time.Sleep(30 * time.Millisecond)
 			return 1, nil
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
-		rt := retryhttp.New(script.New(respond(503, body)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)})
+		rt := retryhttp.New(script.New(script.Respond(503, body)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)})
 		_, err := rt.RoundTrip(get(t, ctx))
 		assert.ErrorIs(t, err, context.Canceled)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, 1, reads)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 
 // The drain has a tenth of the time that is left when it begins.
 func TestDrainDoesNotUseUpWhatOnRetryLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := &hookedBody{read: func([]byte) (int, error) { time.Sleep(time.Hour); return 0, io.EOF }}
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(time.Hour); return 0, io.EOF }}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		p := noWait
 		p.OnRetry = func(retryhttp.Attempt) { time.Sleep(900 * time.Millisecond) }
-		base := script.New(respond(503, body), script.Status(200))
+		base := script.New(script.Respond(503, body), script.Status(200))
 		resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())

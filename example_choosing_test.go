@@ -3,9 +3,12 @@ package retryhttp_test
 import (
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
@@ -291,4 +294,55 @@ func showLength(resp *http.Response, err error) {
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
 	fmt.Println(n, "bytes,", err)
+}
+
+// serverLimiting starts a server that answers a first request with this credential, and
+// has then nothing left for the credential for a second. It refuses what comes sooner.
+func serverLimiting(credential string) *httptest.Server {
+	var until atomic.Pointer[time.Time]
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != credential {
+			return
+		}
+		if end := until.Load(); end != nil && time.Now().Before(*end) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		end := time.Now().Add(time.Second)
+		until.Store(&end)
+		w.Header().Set("RateLimit", `"default";r=0;t=1`)
+	}))
+}
+
+// serverCutting starts a server that has a million bytes. It breaks off in the middle of its
+// first answers.
+func serverCutting(answers int64) *httptest.Server {
+	content := strings.NewReader(strings.Repeat("0123456789", 100_000))
+	var requests atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) <= answers {
+			w = &cutWriter{w, content.Size() / 2}
+		}
+		w.Header().Set("Etag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(content, 0, content.Size()))
+	}))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.Start()
+	return srv
+}
+
+// cutWriter breaks the connection off instead of writing more than left bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int64
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p[:min(int64(len(p)), w.left)])
+	w.left -= int64(n)
+	if n < len(p) {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
 }

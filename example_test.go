@@ -467,3 +467,17 @@ func within(b retryhttp.Backoff, n int, lo, hi time.Duration) bool {
 	}
 	return len(seen) > 1
 }
+
+// serverAnswering starts a server that answers with these statuses in turn, and
+// then with the last one forever.
+func serverAnswering(statuses ...int) *httptest.Server {
+	var requests atomic.Int64
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := int(requests.Add(1))
+		w.WriteHeader(statuses[min(n, len(statuses))-1])
+	}))
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

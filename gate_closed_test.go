@@ -2,13 +2,18 @@ package retryhttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 )
@@ -64,6 +69,39 @@ func TestGateIsClosedByRetryAfter(t *testing.T) {
 		sent, _ := afterClosed(t, &retryhttp.Gate{Hold: -1, First: true}, "/429?Retry-After=2")
 		assert.Equal(t, 200*ms, sent)
 	})
+}
+
+// A Gate reads a RateLimit in a quicker way, and finds the same. The conformance vectors have
+// every kind of header.
+func TestGateFindsTheExhaustedLimitsOfRateLimit(t *testing.T) {
+	data, err := os.ReadFile("testdata/conformance/ratelimit.json")
+	require.NoError(t, err)
+	var vectors struct {
+		Cases []struct {
+			Name    string
+			Clock   time.Time
+			Headers [][2]string
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &vectors))
+	require.NotEmpty(t, vectors.Cases)
+	for _, c := range vectors.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(c.Clock))
+				h := make(http.Header)
+				for _, line := range c.Headers {
+					h.Add(line[0], line[1])
+				}
+				remaining, reset, ok := retryhttp.RateLimit(h)
+				found, exhausted := retryhttp.Exhausted(h)
+				assert.Equal(t, ok && remaining == 0, exhausted)
+				if exhausted {
+					assert.Equal(t, reset, found)
+				}
+			})
+		})
+	}
 }
 
 func TestGateIsClosedByRateLimit(t *testing.T) {

@@ -51,7 +51,7 @@ func newGated(t *testing.T, gate *retryhttp.Gate) *gated {
 	g.policy = retryhttp.Policy{
 		Gate: gate, Budget: g.budget, Backoff: retryhttp.Constant(200 * time.Millisecond), MaxAttempts: 2,
 	}
-	g.rt = retryhttp.New(roundTripperFunc(g.answer), g.policy)
+	g.rt = retryhttp.New(script.Step(g.answer), g.policy)
 	return g
 }
 

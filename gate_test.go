@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 const ms = time.Millisecond
@@ -125,7 +126,7 @@ func TestGateCountsNoRetryableResponseBelow500(t *testing.T) {
 func TestGateCountsABufferedBodyThatBreaksOff(t *testing.T) {
 	for status, fails := range map[int]bool{200: true, 202: true, 404: true, 500: true, 408: false, 429: false} {
 		g := new(retryhttp.Gate)
-		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
 			return &http.Response{StatusCode: status, Body: body, ContentLength: 10, Request: req}, nil
 		}), retryhttp.Policy{Gate: g, MaxAttempts: 1, BufferBytes: 100})
@@ -157,7 +158,7 @@ func TestGateDelaysNoRetriesBesidePolls(t *testing.T) {
 
 func TestGateCountsNothingOfANestedTransport(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.rt = retryhttp.New(retryhttp.New(roundTripperFunc(g.answer), retryhttp.Policy{
+		g.rt = retryhttp.New(retryhttp.New(script.Step(g.answer), retryhttp.Policy{
 			MaxAttempts: 1, Gate: &retryhttp.Gate{Hold: -1},
 		}), g.policy)
 		g.every(0, 10*ms, 20, "/503")
@@ -664,7 +665,7 @@ func TestGateGetsTheTurnOfARequestThatPanicsBack(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				}
 			}))
-			assert.Panics(t, func() { _, _ = retryhttp.New(roundTripperFunc(g.answer), p).RoundTrip(req) })
+			assert.Panics(t, func() { _, _ = retryhttp.New(script.Step(g.answer), p).RoundTrip(req) })
 		})
 		next := g.at(95*ms, "/503,200")
 		g.ended.Wait()

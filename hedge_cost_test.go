@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // armedHedges are Hedges whose timer runs, and does not fire.
@@ -82,7 +83,7 @@ func TestAHedgeThatIsNotSentStartsNoGoroutine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				counts, during := false, 0
-				rt := armed(t, roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				rt := armed(t, script.Step(func(req *http.Request) (*http.Response, error) {
 					if counts {
 						during = goroutinesInBubble()
 					}
@@ -112,7 +113,7 @@ func TestAHedgeThatIsSentStartsAGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alone := goroutinesInBubble()
 		var during []int
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			during = append(during, goroutinesInBubble())
 			time.Sleep(time.Minute)
 			return jsonOf(true).RoundTrip(req)

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -76,7 +78,7 @@ var trialBodies = []func(*testing.T, *http.Request){
 		made, _ := http.NewRequest("QUERY", "http://host.example/", bytes.NewReader([]byte(raceContent)))
 		req.Body, req.GetBody, req.ContentLength = made.Body, made.GetBody, made.ContentLength
 	},
-	func(t *testing.T, req *http.Request) { req.Body = fileWith(t, raceContent) },
+	func(t *testing.T, req *http.Request) { req.Body = bodies.File(t, raceContent) },
 	rewinding,
 }
 
@@ -165,7 +167,7 @@ func (f *fated) meet(req *http.Request) (*http.Response, error) {
 	case refused:
 		return nil, retryhttp.Permanent(errors.New("over the limit"))
 	case distrusted:
-		return nil, untrusted(x509.CertificateInvalidError{Reason: x509.Expired})
+		return nil, httperr.Untrusted(x509.CertificateInvalidError{Reason: x509.Expired})
 	}
 	resp := script.Response(req, code)
 	if f.asked > 0 && code == 503 {

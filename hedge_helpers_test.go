@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 )
 
 // lap is what an attempt meets.
@@ -45,7 +46,7 @@ type sending struct {
 	number int // by AttemptNumber
 	at     time.Duration
 	req    *http.Request
-	body   *hookedBody // of the response; nil: none
+	body   *bodies.Hooked // of the response; nil: none
 	over   time.Duration
 }
 
@@ -68,7 +69,7 @@ func (r *track) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer r.mu.Unlock()
 	s.over = time.Since(r.start)
 	if resp != nil {
-		s.body = resp.Body.(*hookedBody)
+		s.body = resp.Body.(*bodies.Hooked)
 	}
 	return resp, err
 }
@@ -101,7 +102,7 @@ func (l lap) run(req *http.Request) (*http.Response, error) {
 	}
 	return &http.Response{
 		StatusCode: l.code, ProtoMajor: l.proto, Header: header, ContentLength: -1,
-		Body: &hookedBody{read: body.Read, close: l.closing}, Request: req,
+		Body: &bodies.Hooked{OnRead: body.Read, OnClose: l.closing}, Request: req,
 	}, nil
 }
 
@@ -211,7 +212,7 @@ func (r *track) requireClosed(t *testing.T) {
 			require.Error(t, s.req.Context().Err(), "attempt %d", s.number)
 		}
 		if s.body != nil {
-			require.EqualValues(t, 1, s.body.closes.Load(), "attempt %d", s.number)
+			require.EqualValues(t, 1, s.body.Closes.Load(), "attempt %d", s.number)
 		}
 	}
 }

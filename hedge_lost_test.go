@@ -18,6 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // A caller may use its reader again once its request's body is closed and the response has
@@ -80,7 +83,7 @@ func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var paths []string
-		network, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+		network, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			paths = append(paths, r.URL.Path)
 			mu.Unlock()
@@ -147,7 +150,7 @@ func TestMoreKeysThanAHedgeKnowsKeepToTheShare(t *testing.T) {
 		const keys, rounds = 4200, 2
 		p := hedging()
 		p.Budget = retryhttp.Unlimited{}
-		rt := retryhttp.New(roundTripperFunc(lap{after: 60 * ms, code: 200, proto: 2}.run), p)
+		rt := retryhttp.New(script.Step(lap{after: 60 * ms, code: 200, proto: 2}.run), p)
 		hedges := 0
 		for range rounds {
 			for i := range keys {
@@ -163,7 +166,7 @@ func TestMoreKeysThanAHedgeKnowsKeepToTheShare(t *testing.T) {
 }
 
 // closableBody may be closed while it is read.
-type closableBody struct{ *hookedBody }
+type closableBody struct{ *bodies.Hooked }
 
 func (closableBody) ClosableWhileRead() bool { return true }
 
@@ -171,13 +174,13 @@ func TestSlowCloseOfTheLosersBodyDoesNotHoldUpTheWinner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
 		p.BufferBytes = 1 << 10
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			resp, err := lap{after: 30 * ms, code: 200}.run(req)
 			if retryhttp.AttemptNumber(req.Context()) == 1 {
 				ctx := req.Context()
-				resp.Body = closableBody{&hookedBody{
-					read:  func([]byte) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-					close: func() { time.Sleep(10 * time.Second) },
+				resp.Body = closableBody{&bodies.Hooked{
+					OnRead:  func([]byte) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+					OnClose: func() { time.Sleep(10 * time.Second) },
 				}}
 			}
 			return resp, err
@@ -193,11 +196,11 @@ func TestSlowCloseOfTheLosersBodyDoesNotHoldUpTheWinner(t *testing.T) {
 func TestBufferedBodyOfALoserIsClosedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var bodies []*hookedBody
+		var handed []*bodies.Hooked
 		p := hedging()
 		p.BufferBytes = 1 << 10
 		p.MaxAttempts = 2
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			first := retryhttp.AttemptNumber(req.Context()) == 1
 			l := lap{after: 60 * ms, code: 503}
 			if !first {
@@ -206,8 +209,8 @@ func TestBufferedBodyOfALoserIsClosedOnce(t *testing.T) {
 			resp, err := l.run(req)
 			mu.Lock()
 			defer mu.Unlock()
-			bodies = append(bodies, resp.Body.(*hookedBody))
-			resp.Body = closableBody{bodies[len(bodies)-1]}
+			handed = append(handed, resp.Body.(*bodies.Hooked))
+			resp.Body = closableBody{handed[len(handed)-1]}
 			return resp, err
 		})
 		f := newTrack().through(t, base, p, get(t, t.Context()))
@@ -215,9 +218,9 @@ func TestBufferedBodyOfALoserIsClosedOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		require.Len(t, bodies, 2)
-		for _, b := range bodies {
-			assert.EqualValues(t, 1, b.closes.Load())
+		require.Len(t, handed, 2)
+		for _, b := range handed {
+			assert.EqualValues(t, 1, b.Closes.Load())
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestHedgeIsReported(t *testing.T) {
@@ -126,7 +127,7 @@ func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 					r := newTrack(lap{after: after[1], code: 503}, lap{after: after[2], code: 503})
 					below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 1})
 					p := hedging()
-					f := r.through(t, roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
 						if retryhttp.AttemptNumber(req.Context()) == nested {
 							return below.RoundTrip(req)
 						}
@@ -243,7 +244,7 @@ func TestBodyOfAHedgeIsResumed(t *testing.T) {
 		var numbers []int
 		p := hedging()
 		p.Resume = true
-		f := newTrack().through(t, roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		f := newTrack().through(t, script.Step(func(req *http.Request) (*http.Response, error) {
 			n := retryhttp.AttemptNumber(req.Context())
 			mu.Lock()
 			numbers = append(numbers, n)

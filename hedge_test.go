@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // A table of races: what two attempts meet, and what comes of it.
@@ -202,7 +204,7 @@ func TestHedgeIsForSafeMethods(t *testing.T) {
 // Both attempts have the whole body.
 func TestHedgeSendsTheWholeBodyOrNothing(t *testing.T) {
 	content := []byte(strings.Repeat("content ", 10_000))
-	for kind, request := range bodyKinds(t) {
+	for kind, request := range bodies.Kinds(t) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
@@ -317,7 +319,7 @@ func TestHedgeIsNotSentBelowARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTrack(lap{after: 10 * ms, err: retryhttp.Permanent(errBroken)}, lap{after: time.Second, code: 200})
 		below := retryhttp.New(r, hedging())
-		above := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		above := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			resp, err := below.RoundTrip(req)
 			if err != nil {
 				return nil, errBroken // hides what is below
@@ -448,7 +450,7 @@ func TestFailuresEarnNoHedges(t *testing.T) {
 // The first attempt answers while the hedge's body is being opened.
 func TestBodyOfAHedgeThatIsNotSentIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opened := &trackedBody{Reader: strings.NewReader("content")}
+		opened := &bodies.Tracked{Reader: strings.NewReader("content")}
 		p := hedging()
 		req := get(t, t.Context())
 		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
@@ -460,7 +462,7 @@ func TestBodyOfAHedgeThatIsNotSentIsClosed(t *testing.T) {
 		assert.Equal(t, 60*ms, f.at)
 		assert.Equal(t, 1, f.out.Attempts)
 		time.Sleep(time.Second)
-		assert.EqualValues(t, 1, opened.closes.Load())
+		assert.EqualValues(t, 1, opened.Closes.Load())
 		b := p.Budget.(*countingBudget)
 		assert.Equal(t, 1, b.withdrawn)
 		assert.Equal(t, 1, b.refunded)
@@ -476,22 +478,22 @@ func TestBodyIsCutOffFromAnAttemptThatHasLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
-				bodies := make(map[int]io.Reader)
+				sent := make(map[int]io.Reader)
 				for i := range laps {
 					laps[i].do = func(req *http.Request) {
 						mu.Lock()
 						defer mu.Unlock()
-						bodies[retryhttp.AttemptNumber(req.Context())] = req.Body
+						sent[retryhttp.AttemptNumber(req.Context())] = req.Body
 						req.Body = nil // or the track would close it
 					}
 				}
 				req := get(t, t.Context())
-				req.Method, req.Body = "QUERY", fileWith(t, "content")
+				req.Method, req.Body = "QUERY", bodies.File(t, "content")
 				f := newTrack(laps...).runOn(t, hedging(), req)
 				require.Equal(t, 200, f.status)
 				mu.Lock()
 				defer mu.Unlock()
-				loser, winner := bodies[1], bodies[2]
+				loser, winner := sent[1], sent[2]
 				if !f.out.HedgeWon {
 					loser, winner = winner, loser
 				}

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -126,7 +128,7 @@ func TestKeyThatTheBaseAddsMakesNothingSafeToRepeat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := script.New(script.Status(503))
-			keys := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			keys := script.Step(func(req *http.Request) (*http.Response, error) {
 				req.Header.Set("Idempotency-Key", retryhttp.RandomKey(req))
 				return base.RoundTrip(req)
 			})
@@ -263,7 +265,7 @@ func TestIdempotencyKeyThatIsEmptyIsReplacedHoweverItIsSpelled(t *testing.T) {
 
 func TestIdempotencyKeyInAnotherCase(t *testing.T) {
 	var keys []string
-	url := listen(t, func(_ http.ResponseWriter, r *http.Request) { keys = r.Header["Idempotency-Key"] })
+	url := loopback.Serve(t, func(_ http.ResponseWriter, r *http.Request) { keys = r.Header["Idempotency-Key"] })
 	req, _ := http.NewRequest("POST", url, nil)
 	req.Header["idempotency-key"] = []string{"mine"}
 	resp, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey}).RoundTrip(req)
@@ -274,14 +276,14 @@ func TestIdempotencyKeyInAnotherCase(t *testing.T) {
 
 func TestIdempotencyKeyThatPanicsClosesTheBody(t *testing.T) {
 	for _, getBody := range []bool{false, true} {
-		body := &trackedBody{Reader: strings.NewReader("x")}
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
 		req, _ := http.NewRequest("POST", "http://server/", body)
 		if getBody {
 			req.GetBody = func() (io.ReadCloser, error) { return body, nil }
 		}
 		p := retryhttp.Policy{IdempotencyKey: func(*http.Request) string { panic(http.ErrAbortHandler) }}
 		assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
-		assert.Equal(t, int32(1), body.closes.Load())
+		assert.Equal(t, int32(1), body.Closes.Load())
 	}
 }
 
@@ -290,8 +292,8 @@ func TestIdempotencyKeyThatWasGeneratedIsNotRedirected(t *testing.T) {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			keys := make(chan string, 10)
 			take := func(r *http.Request) { keys <- r.Header.Get("Idempotency-Key") }
-			other := listen(t, func(_ http.ResponseWriter, r *http.Request) { take(r) })
-			first := listen(t, func(w http.ResponseWriter, r *http.Request) {
+			other := loopback.Serve(t, func(_ http.ResponseWriter, r *http.Request) { take(r) })
+			first := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 				take(r)
 				http.Redirect(w, r, other, code)
 			})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -322,7 +323,7 @@ func TestErrorIsAmbiguousIfItsLastResponseIsLost(t *testing.T) {
 func TestRequestThatWasNotSentIsNotAmbiguous(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
-	tooLate := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	tooLate := script.Step(func(req *http.Request) (*http.Response, error) {
 		cancel()
 		return inner.RoundTrip(req)
 	})
@@ -373,7 +374,7 @@ func TestNestedTransportIsCanceled(t *testing.T) {
 // that Transport's first attempt.
 func TestNestedAttemptCountsThoughTheInnerTransportMadeNone(t *testing.T) {
 	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
-	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithCancel(req.Context())
 		cancel()
 		return inner.RoundTrip(req.WithContext(ctx))
@@ -405,7 +406,7 @@ func TestNestedOutcomeIsNotOneOfABodysOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
 		_, origin := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
-		body := &hookedBody{read: func([]byte) (int, error) { return 0, origin }}
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, origin }}
 		req, err := http.NewRequest("PUT", "http://server/", body)
 		require.NoError(t, err)
 		_, err = retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(req)

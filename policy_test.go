@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -101,11 +102,11 @@ func TestWithPolicyOfNothing(t *testing.T) {
 }
 
 func TestWithPolicyEditThatPanicsClosesTheBody(t *testing.T) {
-	body := &trackedBody{Reader: strings.NewReader("x")}
+	body := &bodies.Tracked{Reader: strings.NewReader("x")}
 	ctx := retryhttp.WithPolicy(t.Context(), func(*retryhttp.Policy) { panic(http.ErrAbortHandler) })
 	req, _ := http.NewRequestWithContext(ctx, "POST", "http://server/", body)
 	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{}).RoundTrip(req) })
-	assert.Equal(t, int32(1), body.closes.Load())
+	assert.Equal(t, int32(1), body.Closes.Load())
 }
 
 func TestPolicyBudgetThatIsANilBucketIsTheDefault(t *testing.T) {

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -52,12 +54,12 @@ func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
 // was sent.
 func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 	for name, failure := range map[string]error{
-		"dial": dialRefused,
+		"dial": httperr.DialRefused,
 		"dns":  &net.DNSError{Err: "server misbehaving", Name: "source", IsTemporary: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, acted := make(chan string, 10), make(chan struct{}, 10)
-			url := listen(t, func(w http.ResponseWriter, r *http.Request) {
+			url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 				b := make([]byte, 100)
 				n, _ := io.ReadAtLeast(r.Body, b, 1)
 				got <- string(b[:n])
@@ -88,13 +90,13 @@ func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 
 func TestUnprocessedIsNotAFallbackBasesJoin(t *testing.T) {
 	var payments atomic.Int32
-	url := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		payments.Add(1)
 		panic(http.ErrAbortHandler)
 	})
-	dead := refusing(t)
+	dead := loopback.Refusing(t)
 	tr := &http.Transport{}
-	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		var errs []error
 		for _, host := range []string{dead, strings.TrimPrefix(url, "http://")} {
 			r := req.Clone(req.Context())
@@ -116,14 +118,14 @@ func TestUnprocessedIsNotAFallbackBasesJoin(t *testing.T) {
 // The base is an http.Client. The POST took effect, and its 303 leads to a host
 // that is down.
 func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
-	dead := refusing(t)
+	dead := loopback.Refusing(t)
 	var payments atomic.Int32
-	url := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		payments.Add(1)
 		http.Redirect(w, r, "http://"+dead+"/receipt", http.StatusSeeOther)
 	})
 	client := &http.Client{}
-	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		return client.Do(req)
 	})
 	req, _ := http.NewRequest("POST", url, nil)
@@ -136,9 +138,9 @@ func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
 // not the POST.
 func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) {
 	payments := 0
-	client := &http.Client{Transport: roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+	client := &http.Client{Transport: script.Step(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "GET" {
-			return nil, http2Error{StreamID: 3, Code: 7}
+			return nil, httperr.HTTP2{StreamID: 3, Code: 7}
 		}
 		payments++
 		return script.Response(r, 303, "Location", "/receipt"), nil
@@ -146,7 +148,7 @@ func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) {
 	req, err := http.NewRequest("POST", "http://host.example/", nil)
 	require.NoError(t, err)
 	p := retryhttp.Policy{RetryUnprocessed: true, Backoff: retryhttp.Constant(0)}
-	rt := retryhttp.New(roundTripperFunc(client.Do), p)
+	rt := retryhttp.New(script.Step(client.Do), p)
 	_, err = rt.RoundTrip(req)
 	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
 	assert.Equal(t, 1, payments)
@@ -159,13 +161,13 @@ type deafConn struct{ net.Conn }
 func (c deafConn) Read([]byte) (int, error) {
 	b := make([]byte, 1)
 	_, _ = io.ReadFull(c.Conn, b) // the server has answered
-	return 0, dialRefused
+	return 0, httperr.DialRefused
 }
 
 func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 	for _, body := range []string{"", "pay"} {
 		var payments atomic.Int32
-		url := listen(t, func(_ http.ResponseWriter, r *http.Request) {
+		url := loopback.Serve(t, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			payments.Add(1)
 		})
@@ -189,7 +191,7 @@ func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 
 // The caller's own trace is still called.
 func TestUnprocessedKeepsTheCallersTrace(t *testing.T) {
-	url := listen(t, status(200))
+	url := loopback.Serve(t, status(200))
 	wrote := 0
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteHeaders: func() { wrote++ }})
 	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader("x"))

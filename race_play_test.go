@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -50,9 +51,9 @@ var raceKinds = []raceKind{
 }
 
 func inMemoryBody(*testing.T) io.Reader { return bytes.NewReader([]byte(raceContent)) }
-func fileBody(t *testing.T) io.Reader   { return fileWith(t, raceContent) }
+func fileBody(t *testing.T) io.Reader   { return bodies.File(t, raceContent) }
 func streamBody(t *testing.T) io.Reader { return io.MultiReader(inMemoryBody(t)) }
-func seekingBody(*testing.T) io.Reader  { return seekBody{bytes.NewReader([]byte(raceContent))} }
+func seekingBody(*testing.T) io.Reader  { return bodies.Seeker(bytes.NewReader([]byte(raceContent))) }
 
 func (k raceKind) request(t *testing.T, ctx context.Context) *http.Request {
 	t.Helper()
@@ -244,7 +245,7 @@ func compareRaces(t *testing.T, hedge *retryhttp.Hedge, requests []hedgedRequest
 	m := &raceModel{share: shareOf(hedge), delay: delayOf(hedge), allowance: wholeHedge}
 	synctest.Test(t, func(t *testing.T) {
 		budget := new(grantingBudget)
-		rt := retryhttp.New(roundTripperFunc(playLeg), retryhttp.Policy{
+		rt := retryhttp.New(script.Step(playLeg), retryhttp.Policy{
 			Hedge: hedge, Budget: budget, Gate: &retryhttp.Gate{Hold: -1},
 			MaxRetryAfter: raceLongest,
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 )
 
 // failedAt60 is a first attempt that fails 10 ms after the hedge was sent.
@@ -248,7 +249,7 @@ func TestBodyOfARetryThatCannotBeOpenedAfterAHedge(t *testing.T) {
 func TestUploadOfAHedgeGoesOnWhenItsFailureIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		req := get(t, t.Context())
-		req.Method, req.Body = "QUERY", fileWith(t, "content")
+		req.Method, req.Body = "QUERY", bodies.File(t, "content")
 		sent := make(chan string)
 		r := newTrack(failedAt60, lap{after: 100 * ms, code: 429, asks: "3600", do: func(req *http.Request) {
 			body := req.Body

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -23,7 +24,7 @@ func TestBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 	// then, and the transport goes on sending.
 	synctest.Test(t, func(t *testing.T) {
 		for _, code := range []int{200, 503} {
-			body := &trackedBody{Reader: strings.NewReader("0123456789")}
+			body := &bodies.Tracked{Reader: strings.NewReader("0123456789")}
 			goOn, sent := make(chan struct{}), make(chan string)
 			req, err := http.NewRequest("PUT", "http://host.example/", body)
 			require.NoError(t, err)
@@ -38,24 +39,24 @@ func TestBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 			}), retryhttp.Policy{MaxAttempts: 1})
 			resp, err := rt.RoundTrip(req)
 			require.NoError(t, err)
-			assert.Zero(t, body.closes.Load())
+			assert.Zero(t, body.Closes.Load())
 			close(goOn)
 			assert.Equal(t, "0123456789", <-sent)
-			assert.Equal(t, int32(1), body.closes.Load())
-			assert.Zero(t, body.misuse.Load())
+			assert.Equal(t, int32(1), body.Closes.Load())
+			assert.Zero(t, body.Misuses.Load())
 			require.NoError(t, resp.Body.Close())
 		}
 	})
 }
 
 func TestBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
-	body := &trackedBody{Reader: strings.NewReader("x")}
+	body := &bodies.Tracked{Reader: strings.NewReader("x")}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
 	base := script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken })
 	_, err = retryhttp.New(base, noWait).RoundTrip(req)
 	assert.Equal(t, 4, errorOf(t, err).Attempts)
-	assert.Equal(t, int32(1), body.closes.Load())
+	assert.Equal(t, int32(1), body.Closes.Load())
 }
 
 // trackedSeeker can be rewound, and counts its closes.
@@ -84,7 +85,7 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 	} {
 		for kind, getBody := range map[string]bool{"seeker": false, "GetBody": true} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				closes := &trackedBody{Reader: strings.NewReader("content")}
+				closes := &bodies.Tracked{Reader: strings.NewReader("content")}
 				req, err := http.NewRequest("PUT", "http://host.example/",
 					trackedSeeker{bytes.NewReader([]byte("content")), closes})
 				require.NoError(t, err)
@@ -94,14 +95,14 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 				resp, err := retryhttp.New(script.New(base), retryhttp.Policy{}).RoundTrip(req)
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
-				assert.EqualValues(t, 1, closes.closes.Load())
+				assert.EqualValues(t, 1, closes.Closes.Load())
 			})
 		}
 	}
 }
 
 func TestBodyWhoseClosePanicsDoesNotEndTheProcess(t *testing.T) {
-	body := &hookedBody{read: strings.NewReader("x").Read, close: func() { panic("close") }}
+	body := &bodies.Hooked{OnRead: strings.NewReader("x").Read, OnClose: func() { panic("close") }}
 	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
 	rt := retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait)
@@ -118,7 +119,7 @@ func TestBodyWhoseCloseIsSlowDoesNotHoldUpTheResponse(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			free := make(chan struct{})
 			go func() { time.Sleep(time.Hour); close(free) }()
-			body := &hookedBody{read: strings.NewReader("x").Read, close: func() { <-free }}
+			body := &bodies.Hooked{OnRead: strings.NewReader("x").Read, OnClose: func() { <-free }}
 			req, _ := http.NewRequestWithContext(ctx, "POST", "http://server/", body)
 			req.ContentLength = 1
 			start := time.Now()
@@ -156,14 +157,14 @@ func TestBodyCannotBeReadByAnAttemptThatIsOver(t *testing.T) {
 				assert.NoError(t, req.Body.Close())
 				return script.Response(req, 200), nil
 			})
-		body := &trackedBody{Reader: strings.NewReader("0123456789")}
+		body := &bodies.Tracked{Reader: strings.NewReader("0123456789")}
 		req, err := http.NewRequest("PUT", "http://host.example/", body)
 		require.NoError(t, err)
 		req.ContentLength = 10
 		resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, int32(1), body.closes.Load())
+		assert.Equal(t, int32(1), body.Closes.Load())
 	})
 }
 

@@ -15,13 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestGetBodyIsCarriedByAttempts(t *testing.T) {
 	// net/http needs it to send a request again that a server refused on
 	// HTTP/2, or that met a dead connection.
-	for name, request := range bodyKinds(t) {
+	for name, request := range bodies.Kinds(t) {
 		if name == "stream" {
 			continue // it may outgrow what is kept: see below
 		}
@@ -94,7 +95,7 @@ func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
 		p.Idempotent = func(*http.Request) bool { return false }
 		base := script.New(script.Fail(errBroken))
-		req, err := http.NewRequest("GET", "http://host.example/", readAtBody{bytes.NewReader([]byte("x"))})
+		req, err := http.NewRequest("GET", "http://host.example/", bodies.ReaderAt(bytes.NewReader([]byte("x"))))
 		require.NoError(t, err)
 		_, err = retryhttp.New(base, p).RoundTrip(req)
 		require.Error(t, err)
@@ -116,7 +117,7 @@ func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 		"in memory": func() (io.Reader, func() (io.ReadCloser, error)) { return strings.NewReader("x"), nil },
 		"stream":    func() (io.Reader, func() (io.ReadCloser, error)) { return io.MultiReader(strings.NewReader("x")), nil },
 		"seeker": func() (io.Reader, func() (io.ReadCloser, error)) {
-			return readAtBody{bytes.NewReader([]byte("x"))}, nil
+			return bodies.ReaderAt(bytes.NewReader([]byte("x"))), nil
 		},
 		"custom GetBody": func() (io.Reader, func() (io.ReadCloser, error)) {
 			get := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
@@ -208,18 +209,18 @@ func TestGetBodyThatFailsEndsTheRetries(t *testing.T) {
 }
 
 func TestGetBodyThatPanicsDoesNotCloseTheFirstBodyTwice(t *testing.T) {
-	body := &trackedBody{Reader: strings.NewReader("x")}
+	body := &bodies.Tracked{Reader: strings.NewReader("x")}
 	req, _ := http.NewRequest("PUT", "http://server/", body)
 	req.GetBody = func() (io.ReadCloser, error) { panic(http.ErrAbortHandler) }
 	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{}).RoundTrip(req) })
-	assert.Equal(t, int32(1), body.closes.Load())
+	assert.Equal(t, int32(1), body.Closes.Load())
 }
 
 func TestGetBodyIsCalledBeforeTheWaitAndClosedOnCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		opened := &trackedBody{Reader: strings.NewReader("x")}
-		original := &trackedBody{Reader: strings.NewReader("x")}
+		opened := &bodies.Tracked{Reader: strings.NewReader("x")}
+		original := &bodies.Tracked{Reader: strings.NewReader("x")}
 		start := time.Now()
 		var openedAt time.Time
 		req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", original)
@@ -230,8 +231,8 @@ func TestGetBodyIsCalledBeforeTheWaitAndClosedOnCancel(t *testing.T) {
 		_, err = retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, start, openedAt)
-		assert.Equal(t, int32(1), opened.closes.Load())
-		assert.Equal(t, int32(1), original.closes.Load())
+		assert.Equal(t, int32(1), opened.Closes.Load())
+		assert.Equal(t, int32(1), original.Closes.Load())
 	})
 }
 
@@ -241,7 +242,7 @@ func stalledUpload(t *testing.T, ctx context.Context) (*http.Request, *script.Tr
 	t.Helper()
 	release := make(chan struct{})
 	get := func() (io.ReadCloser, error) {
-		return &hookedBody{read: func([]byte) (int, error) { <-release; return 0, io.EOF }}, nil
+		return &bodies.Hooked{OnRead: func([]byte) (int, error) { <-release; return 0, io.EOF }}, nil
 	}
 	body, _ := get()
 	req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)

@@ -41,7 +41,7 @@ func TestBodiesOfPastAttemptsAreNotKept(t *testing.T) {
 				return b, nil
 			}
 			const attempts = 400
-			base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			base := script.Step(func(req *http.Request) (*http.Response, error) {
 				n, err := io.Copy(io.Discard, req.Body)
 				assert.NoError(t, err)
 				assert.EqualValues(t, 1<<20, n)

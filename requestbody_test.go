@@ -19,12 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestBodyIsSentWholeByEveryAttempt(t *testing.T) {
-	for name, request := range bodyKinds(t) {
+	for name, request := range bodies.Kinds(t) {
 		for _, size := range []int{0, 1, 4096, 64 << 10} {
 			t.Run(name, func(t *testing.T) {
 				content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
@@ -67,7 +68,7 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 		{"retried if unprocessed", "POST", false, false, retryhttp.Policy{RetryUnprocessed: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			body := &trackedBody{Reader: strings.NewReader("x")}
+			body := &bodies.Tracked{Reader: strings.NewReader("x")}
 			req, err := http.NewRequest(tc.method, "http://host.example/", body)
 			require.NoError(t, err)
 			if tc.key {
@@ -77,7 +78,7 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 				req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
 			}
 			var sent *http.Request
-			base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			base := script.Step(func(req *http.Request) (*http.Response, error) {
 				sent = req
 				return script.Status(200)(req)
 			})
@@ -88,7 +89,7 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 				assert.Equal(t, tc.asItIs, sent == req)
 			}
 			assert.Equal(t, tc.getBody, sent.GetBody != nil)
-			assert.EqualValues(t, 1, body.closes.Load())
+			assert.EqualValues(t, 1, body.Closes.Load())
 		})
 	}
 }
@@ -127,7 +128,7 @@ func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 				_, base, stop := memnet.Serve(srv)
 				defer stop()
 				content := strings.Repeat("x", tc.size)
-				body := &trackedBody{Reader: strings.NewReader(content)}
+				body := &bodies.Tracked{Reader: strings.NewReader(content)}
 				req, err := http.NewRequest("PUT", "http://server/", body)
 				require.NoError(t, err)
 				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: tc.limit}).RoundTrip(req)
@@ -144,8 +145,8 @@ func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 					assert.Equal(t, content, got.body)
 				}
 				synctest.Wait()
-				assert.Equal(t, int32(1), body.closes.Load())
-				assert.Zero(t, body.misuse.Load())
+				assert.Equal(t, int32(1), body.Closes.Load())
+				assert.Zero(t, body.Misuses.Load())
 			})
 		})
 	}
@@ -249,7 +250,7 @@ func TestBodyThatCannotBeRewoundReturnsTheLastResponse(t *testing.T) {
 func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 	errRead := errors.New("disk error")
 	broken := func() io.ReadCloser {
-		return &trackedBody{Reader: io.MultiReader(strings.NewReader("half"), iotest.ErrReader(errRead))}
+		return &bodies.Tracked{Reader: io.MultiReader(strings.NewReader("half"), iotest.ErrReader(errRead))}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -260,7 +261,7 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, base, stop := memnet.Serve(http.HandlerFunc(status(200)))
 				defer stop()
-				body := broken().(*trackedBody)
+				body := broken().(*bodies.Tracked)
 				req, err := http.NewRequest("PUT", "http://server/", body)
 				require.NoError(t, err)
 				if tc.getBody {
@@ -270,7 +271,7 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 				assert.ErrorIs(t, err, errRead)
 				assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
 				synctest.Wait()
-				assert.GreaterOrEqual(t, body.closes.Load(), int32(1))
+				assert.GreaterOrEqual(t, body.Closes.Load(), int32(1))
 			})
 		})
 	}
@@ -278,7 +279,7 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 
 func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
 	// The base reads the body in the caller's goroutine, perhaps to sign it.
-	body := &hookedBody{read: func([]byte) (int, error) { panic(http.ErrAbortHandler) }}
+	body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic(http.ErrAbortHandler) }}
 	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
 	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
@@ -288,7 +289,7 @@ func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
 }
 
 func TestBodyThatCallsGoexitIsAnErrorOfTheBody(t *testing.T) {
-	body := &hookedBody{read: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }}
+	body := &bodies.Hooked{OnRead: func([]byte) (int, error) { runtime.Goexit(); return 0, nil }}
 	req, err := http.NewRequest("PUT", "http://server/", body)
 	require.NoError(t, err)
 	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})

@@ -16,17 +16,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
-	body := newSlowBody(0)
-	resp, err := retryhttp.New(script.New(respond(200, body)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
+	body := bodies.NewSlow(0)
+	resp, err := retryhttp.New(script.New(script.Respond(200, body)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	assert.Same(t, body, resp.Body)
 
 	p := retryhttp.Policy{AttemptTimeout: time.Minute}
-	resp, err = retryhttp.New(script.New(respond(200, body)), p).RoundTrip(get(t, t.Context()))
+	resp, err = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	assert.NotSame(t, body, resp.Body)
 	_, writes := resp.Body.(io.Writer)
@@ -42,7 +45,7 @@ func TestBodyOfAResponseWithoutABodyIsNotWrapped(t *testing.T) {
 	} {
 		for _, code := range []int{200, 204, 304, 404} {
 			t.Run(fmt.Sprint(name, code), func(t *testing.T) {
-				base := script.New(respond(code, http.NoBody))
+				base := script.New(script.Respond(code, http.NoBody))
 				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				assert.Equal(t, http.NoBody, resp.Body)
@@ -58,7 +61,7 @@ func TestBodyOfAResponseWithoutABodyIsNotWrapped(t *testing.T) {
 func TestFailureWithoutABodyIsRetriedUnderAttemptTimeout(t *testing.T) {
 	p := noWait
 	p.AttemptTimeout = time.Minute
-	base := script.New(respond(503, http.NoBody), respond(200, http.NoBody))
+	base := script.New(script.Respond(503, http.NoBody), script.Respond(200, http.NoBody))
 	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
@@ -80,7 +83,7 @@ func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		c := &conn{Reader: strings.NewReader("from the server")}
 		p := retryhttp.Policy{AttemptTimeout: timeout}
-		resp, err := retryhttp.New(script.New(respond(101, c)), p).RoundTrip(get(t, t.Context()))
+		resp, err := retryhttp.New(script.New(script.Respond(101, c)), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		rwc, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok)
@@ -143,7 +146,7 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 		for kind, set := range requests {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				var attempt *http.Request
-				rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 					attempt = req // and go on sending it
 					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer"))}, nil
 				}), retryhttp.Policy{AttemptTimeout: time.Minute})
@@ -166,12 +169,12 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 // go of it.
 func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		url, base := listenTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
+		url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, r.Body)
 		})
-		for kind, request := range bodyKinds(t) {
+		for kind, request := range bodies.Kinds(t) {
 			var attempt context.Context
-			rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 				attempt = req.Context()
 				return base.RoundTrip(req)
 			}), retryhttp.Policy{AttemptTimeout: time.Minute})
@@ -200,19 +203,19 @@ func TestAttemptContextOfAResponseWithoutABodyIsReleased(t *testing.T) {
 		}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}, {"PUT", 204}} {
 			t.Run(fmt.Sprintf("%s %d, HTTP/2: %v", tc.method, tc.code, http2), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+					_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
 						w.WriteHeader(tc.code)
 					}, http2)
 					defer stop()
 					var ctx context.Context
-					rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 						ctx = req.Context()
 						return base.RoundTrip(req)
 					}), retryhttp.Policy{AttemptTimeout: time.Hour})
 					req, err := http.NewRequest(tc.method, "http://server/", nil)
 					if tc.method == "PUT" {
-						req, err = http.NewRequest(tc.method, "http://server/", seekBody{strings.NewReader("x")})
+						req, err = http.NewRequest(tc.method, "http://server/", bodies.Seeker(strings.NewReader("x")))
 					}
 					require.NoError(t, err)
 					_, err = rt.RoundTrip(req) //nolint:bodyclose // that is the point
@@ -230,7 +233,7 @@ func TestAttemptContextOfAResponseWithoutABodyIsReleased(t *testing.T) {
 func TestAttemptContextOfA204ThatGoesOnIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended error
-		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(204)
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(time.Second)
@@ -295,7 +298,7 @@ func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
 		http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1)),
 	} {
 		var seen io.ReadCloser
-		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			seen = req.Body
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
 		}), retryhttp.Policy{AttemptTimeout: time.Minute})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -129,7 +130,7 @@ func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
 		requests := 0
 		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			requests++
-			endsConnection(w, r)
+			memnet.EndConnection(w, r)
 			w.Header().Set("Etag", `"v1"`)
 			w.Header().Set("Content-Length", "36")
 			w.WriteHeader(http.StatusOK)
@@ -149,7 +150,7 @@ func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
 func TestCloseAfterABreakIsTheEnd(t *testing.T) {
 	base := script.New(func(req *http.Request) (*http.Response, error) {
 		resp, err := cutAfter(0)(req)
-		resp.Body = &hookedBody{read: func(p []byte) (int, error) { return copy(p, object[:10]), errLost }}
+		resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[:10]), errLost }}
 		return resp, err
 	})
 	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
@@ -194,14 +195,14 @@ func TestResumptionLeavesAConnectionThatServesAgain(t *testing.T) {
 
 // Each response's body is closed once it has broken off, and the last by the caller.
 func TestResumeClosesWhatItHasRead(t *testing.T) {
-	var bodies []*piece
+	var pieces []*piece
 	kept := func(step script.Step) script.Step {
 		return func(req *http.Request) (*http.Response, error) {
-			for _, b := range bodies {
+			for _, b := range pieces {
 				assert.EqualValues(t, 1, b.closes.Load())
 			}
 			resp, err := step(req)
-			bodies = append(bodies, resp.Body.(*piece))
+			pieces = append(pieces, resp.Body.(*piece))
 			return resp, err
 		}
 	}
@@ -214,8 +215,8 @@ func TestResumeClosesWhatItHasRead(t *testing.T) {
 	spent.MaxAttempts = 2
 	_, err = download(t, script.New(kept(cutAfter(10)), kept(sends(503, "busy", io.EOF))), spent)
 	require.ErrorIs(t, err, errLost)
-	require.Len(t, bodies, 8)
-	for _, b := range bodies {
+	require.Len(t, pieces, 8)
+	for _, b := range pieces {
 		assert.EqualValues(t, 1, b.closes.Load())
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -428,7 +430,7 @@ func TestErrorOfAVerifierIsNotTheEnd(t *testing.T) {
 
 // A limit below is not evaded.
 func TestResumeRespectsALimitBelow(t *testing.T) {
-	limited := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	limited := script.Step(func(req *http.Request) (*http.Response, error) {
 		resp, err := cutAfter(36)(req)
 		resp.Body = http.MaxBytesReader(nil, resp.Body, 10)
 		return resp, err
@@ -442,7 +444,9 @@ func TestResumeRespectsALimitBelow(t *testing.T) {
 
 // A server that answers has processed the request, whatever becomes of its stream.
 func TestBreakIsNeverUnprocessed(t *testing.T) {
-	for name, broke := range map[string]error{"refused": http2Error{StreamID: 1, Code: 7}, "dial of a tunnel": dialRefused} {
+	for name, broke := range map[string]error{
+		"refused": httperr.HTTP2{StreamID: 1, Code: 7}, "dial of a tunnel": httperr.DialRefused,
+	} {
 		p := resumes
 		p.RetryUnprocessed = true
 		p.Idempotent = func(*http.Request) bool { return false }
@@ -492,7 +496,7 @@ func TestAttemptTimeoutOfAResumptionIsATimeout(t *testing.T) {
 // Bytes that come with an error are delivered, and so is the end that comes with them.
 func TestResumeDeliversWhatComesWithAnError(t *testing.T) {
 	reads := []int{10, 26}
-	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		n, err := reads[0], errLost
 		if reads = reads[1:]; len(reads) == 0 {
 			err = io.EOF
@@ -505,7 +509,7 @@ func TestResumeDeliversWhatComesWithAnError(t *testing.T) {
 		if from > 0 {
 			resp, _ = rest(from)(req)
 		}
-		resp.Body = &hookedBody{read: func(p []byte) (int, error) { return copy(p, object[from:from+n]), err }}
+		resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[from:from+n]), err }}
 		return resp, nil
 	})
 	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestRetryAfter(t *testing.T) {
@@ -328,7 +329,7 @@ func TestRetryAfterIsReadOncePerAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cost := func(h http.Header) float64 {
-				rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: 503, Header: h, Body: http.NoBody, Request: req}, nil
 				}), p)
 				req := get(t, t.Context())

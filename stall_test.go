@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -25,7 +27,7 @@ func stalling(n int) http.HandlerFunc {
 		w.Header().Set("Etag", `"v1"`)
 		if first {
 			first = false
-			endsConnection(w, r)
+			memnet.EndConnection(w, r)
 			w.Header().Set("Content-Length", "36")
 			_, _ = io.WriteString(w, object[:n])
 			_ = http.NewResponseController(w).Flush()
@@ -42,7 +44,7 @@ func stalling(n int) http.HandlerFunc {
 func TestStallEndsARead(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			n, base, stop := serve(stalling(9), http2)
+			n, base, stop := memnet.ServeProtocol(stalling(9), http2)
 			defer stop()
 			rt := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second})
 			resp, err := rt.RoundTrip(get(t, t.Context()))
@@ -81,7 +83,7 @@ func TestStallEndsARead(t *testing.T) {
 // A byte now and then is no stall.
 func TestTrickleIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 			for i := range object {
 				time.Sleep(999 * time.Millisecond)
 				_, _ = io.WriteString(w, object[i:i+1])
@@ -97,7 +99,7 @@ func TestTrickleIsNoStall(t *testing.T) {
 
 func TestStallIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(stalling(9), false)
+		_, base, stop := memnet.ServeProtocol(stalling(9), false)
 		defer stop()
 		p := resumes
 		p.StallTimeout = time.Second
@@ -111,7 +113,7 @@ func TestStallIsResumed(t *testing.T) {
 
 func TestStallFailsTheAttemptWhoseBodyIsBuffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(stalling(9), false)
+		_, base, stop := memnet.ServeProtocol(stalling(9), false)
 		defer stop()
 		p := buffers
 		p.StallTimeout = time.Second
@@ -128,7 +130,7 @@ func TestStallFailsTheAttemptWhoseBodyIsBuffered(t *testing.T) {
 
 func TestStallThatIsNotResumedIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := serve(func(w http.ResponseWriter, r *http.Request) {
+		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Range") != "" {
 				w.WriteHeader(http.StatusForbidden)
 				return
@@ -154,9 +156,9 @@ func TestStallThatIsNotResumedIsATimeout(t *testing.T) {
 func TestStallEndsAReadOfABaseThatLostTheContext(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := serve(stalling(9), http2)
+			_, base, stop := memnet.ServeProtocol(stalling(9), http2)
 			defer stop()
-			forgetful := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			forgetful := script.Step(func(req *http.Request) (*http.Response, error) {
 				return base.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
 			})
 			began := time.Now()
@@ -171,14 +173,14 @@ func TestStallEndsAReadOfABaseThatLostTheContext(t *testing.T) {
 // A body that may not be closed while it is read is freed by the attempt's context.
 func TestStallEndsAReadOfAnotherBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			body := &hookedBody{}
-			body.read = func([]byte) (int, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			body := &bodies.Hooked{}
+			body.OnRead = func([]byte) (int, error) {
 				<-req.Context().Done()
-				assert.Zero(t, body.closes.Load())
+				assert.Zero(t, body.Closes.Load())
 				return 0, io.ErrClosedPipe
 			}
-			return respond(200, body)(req)
+			return script.Respond(200, body)(req)
 		})
 		began := time.Now()
 		_, err := download(t, base, retryhttp.Policy{StallTimeout: time.Second})
@@ -189,8 +191,8 @@ func TestStallEndsAReadOfAnotherBody(t *testing.T) {
 
 func TestStallTimeoutLeavesA101Alone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			return respond(101, &conn{Reader: &hookedBody{read: func([]byte) (int, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			return script.Respond(101, &conn{Reader: &bodies.Hooked{OnRead: func([]byte) (int, error) {
 				select {
 				case <-req.Context().Done():
 					return 0, req.Context().Err()
@@ -228,7 +230,7 @@ func endsCleanly(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
 		_ = pw.Close()
 	}()
-	return respond(200, pr)(req)
+	return script.Respond(200, pr)(req)
 }
 
 // What the Transport itself has ended is not whole, however it ends.
@@ -256,8 +258,8 @@ func TestCleanEndAfterATimeLimitIsNoEnd(t *testing.T) {
 // Only the body of a 101 is a connection.
 func TestStallEndsAReadOfABodyThatCanBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			return respond(200, &conn{Reader: &hookedBody{read: func([]byte) (int, error) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			return script.Respond(200, &conn{Reader: &bodies.Hooked{OnRead: func([]byte) (int, error) {
 				<-req.Context().Done()
 				return 0, req.Context().Err()
 			}}})(req)
@@ -283,8 +285,8 @@ func (panicking) ClosableWhileRead() bool { return true }
 
 func TestPanicOfCloseAtAStallIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			return respond(200, panicking{req.Context()})(req)
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			return script.Respond(200, panicking{req.Context()})(req)
 		})
 		resp, err := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -284,13 +286,13 @@ func TestContract(t *testing.T) {
 
 func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 	for _, rt := range []*retryhttp.Transport{nil, {}} {
-		body := &trackedBody{Reader: strings.NewReader("upload")}
+		body := &bodies.Tracked{Reader: strings.NewReader("upload")}
 		req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
 		require.NoError(t, err)
 		_, err = rt.RoundTrip(req)
 		assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 		assert.ErrorContains(t, err, "not made by New")
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	}
 }
 
@@ -332,7 +334,7 @@ func TestRequestIsTheCallersInTheFirstAttemptWhereItCanBe(t *testing.T) {
 
 func TestNilBaseIsAPooledTransportOfItsOwn(t *testing.T) {
 	srv := &server{answers: play(503, 200)}
-	url := listen(t, srv.ServeHTTP)
+	url := loopback.Serve(t, srv.ServeHTTP)
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(0)})}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get(url)
@@ -478,7 +480,7 @@ func TestTransportServesSeveralBubbles(t *testing.T) {
 // What the base was given is the base's to close, and a token that was spent on an
 // attempt stays spent.
 func TestBasePanicGivesBackNothingThatWasSent(t *testing.T) {
-	body := &trackedBody{Reader: strings.NewReader("x")}
+	body := &bodies.Tracked{Reader: strings.NewReader("x")}
 	budget := &countingBudget{}
 	base := script.New(script.Status(503), func(r *http.Request) (*http.Response, error) {
 		panic(http.ErrAbortHandler)
@@ -495,7 +497,7 @@ func TestBasePanicGivesBackNothingThatWasSent(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
-	assert.EqualValues(t, 1, body.closes.Load())
+	assert.EqualValues(t, 1, body.Closes.Load())
 }
 
 func TestPanicAfterACanceledWaitRefundsOnce(t *testing.T) {
@@ -536,8 +538,8 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				body := &trackedBody{Reader: strings.NewReader("x")}
-				answer := &trackedBody{Reader: strings.NewReader("503")}
+				body := &bodies.Tracked{Reader: strings.NewReader("x")}
+				answer := &bodies.Tracked{Reader: strings.NewReader("503")}
 				budget := &countingBudget{}
 				tc.p.Budget = budget
 				base := tc.base
@@ -552,9 +554,9 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 				}
 				req, _ := http.NewRequest("PUT", "http://server/", body)
 				assert.Panics(t, func() { retryhttp.New(base, tc.p).RoundTrip(req) })
-				assert.Equal(t, int32(1), body.closes.Load(), "closes of the caller's body")
+				assert.Equal(t, int32(1), body.Closes.Load(), "closes of the caller's body")
 				if tc.base == nil {
-					assert.Equal(t, int32(1), answer.closes.Load(), "closes of the response nobody got")
+					assert.Equal(t, int32(1), answer.Closes.Load(), "closes of the response nobody got")
 				}
 				assert.Equal(t, budget.withdrawn, budget.refunded, "tokens")
 			})
@@ -568,7 +570,7 @@ func TestResponseHeaderThatIsHugeIsNotCopied(t *testing.T) {
 	for i := range 20_000 {
 		huge[fmt.Sprintf("X-%d", i)] = []string{strings.Repeat("x", 50)}
 	}
-	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 503, Header: huge, Body: http.NoBody, Request: req}, nil
 	})
 	req := getURL(t, "http://server.example")

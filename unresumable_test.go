@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -85,7 +86,7 @@ func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 			defer cancel()
 			if answer == nil {
 				answer = func(req *http.Request) (*http.Response, error) {
-					return respond(200, &hookedBody{read: func([]byte) (int, error) { cancel(); return 0, gone }})(req)
+					return script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) { cancel(); return 0, gone }})(req)
 				}
 			}
 			_, err := readAll(t, script.New(answer), p, get(t, ctx))
@@ -99,10 +100,10 @@ func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 func TestCloseOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		freed := make(chan struct{})
-		body := &hookedBody{close: func() { close(freed) }}
-		body.read = func([]byte) (int, error) { <-freed; return 0, errLost }
+		body := &bodies.Hooked{OnClose: func() { close(freed) }}
+		body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
 		req := get(t, t.Context())
-		resp, err := retryhttp.New(script.New(respond(200, body)), resumes).RoundTrip(req)
+		resp, err := retryhttp.New(script.New(script.Respond(200, body)), resumes).RoundTrip(req)
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() {
 			_ = resp.Body.Close()
@@ -111,7 +112,7 @@ func TestCloseOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 		})
 		_, err = resp.Body.Read(make([]byte, 1))
 		assert.Equal(t, errLost, err)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -247,7 +248,7 @@ func TestCancelDuringAWait(t *testing.T) {
 				ctx, cancel := tc.ctx(t.Context())
 				budget := &countingBudget{}
 				var done []retryhttp.Outcome
-				body := &trackedBody{Reader: strings.NewReader("all")}
+				body := &bodies.Tracked{Reader: strings.NewReader("all")}
 				req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
 				require.NoError(t, err)
 				start := time.Now()
@@ -276,7 +277,7 @@ func TestCancelDuringAWait(t *testing.T) {
 				assert.EqualError(t, err, tc.text+" (gave up after 2 attempts in 1.5s: canceled)")
 				assert.Equal(t, 2, budget.withdrawn)
 				assert.Equal(t, 1, budget.refunded, "the retry that was not sent")
-				assert.Equal(t, int32(1), body.closes.Load())
+				assert.Equal(t, int32(1), body.Closes.Load())
 			})
 		})
 	}
@@ -288,7 +289,7 @@ func TestCancelAfterAResponseWithoutAStatusIsAnError(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		var last retryhttp.Attempt
-		resp, err := retryhttp.New(script.New(respond(0, http.NoBody)), retryhttp.Policy{
+		resp, err := retryhttp.New(script.New(script.Respond(0, http.NoBody)), retryhttp.Policy{
 			Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
 			Backoff:  retryhttp.Constant(time.Minute),
 			OnDone:   func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
@@ -306,7 +307,7 @@ func TestContextThatEndedBefore(t *testing.T) {
 	cancel(cause)
 	for _, getBody := range []bool{false, true} {
 		t.Run("GetBody "+strconv.FormatBool(getBody), func(t *testing.T) {
-			body := &trackedBody{Reader: strings.NewReader("x")}
+			body := &bodies.Tracked{Reader: strings.NewReader("x")}
 			req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
 			require.NoError(t, err)
 			if getBody {
@@ -331,7 +332,7 @@ func TestContextThatEndedBefore(t *testing.T) {
 			assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 			assert.Len(t, done, 1)
 			assert.Empty(t, base.Requests())
-			assert.Equal(t, int32(1), body.closes.Load())
+			assert.Equal(t, int32(1), body.Closes.Load())
 			assert.Zero(t, budget.withdrawn+budget.refunded+budget.deposit)
 		})
 	}
@@ -368,7 +369,7 @@ func (*largeBody) Close() error { return nil }
 func TestWaitDoesNotKeepTheFailedResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := make(chan weak.Pointer[largeBody], 1)
-		rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			if retryhttp.AttemptNumber(req.Context()) > 1 {
 				return script.Response(req, 200), nil
 			}

@@ -125,5 +125,9 @@ func TestStrangersUseEachModule(t *testing.T) {
 func TestPublishedRootPassesItsOwnTests(t *testing.T) {
 	r := newRelease(t)
 	s := newStranger(t, r, r.module(""))
-	s.run(t, "test", root)
+	args := []string{"test", root}
+	for _, name := range []string{"conformance", "docs", "secrets", "sockets"} {
+		args = append(args, root+"/internal/test/"+name)
+	}
+	s.run(t, args...)
 }

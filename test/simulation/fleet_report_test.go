@@ -16,7 +16,7 @@ func (r *report) fleetBudget() {
 The same spike, on a fleet whose processes share one balance of tokens in Redis. Each process has a redisbudget.Bucket with
 the default settings, and a client of go-redis. In place of Redis there is a server in memory, in virtual time.
 
-![Successes per second of 1,000 processes through a spike of load](fleet.svg)`)
+![Successes per second of 1,000 processes through a spike of load](img/fleet.svg)`)
 	f := figure{
 		file: "fleet.svg", title: "The spike, with 1,000 processes",
 		xLabel: "time (s); the spike is between the thin grey lines",

@@ -46,7 +46,7 @@ func (r *report) hedges() {
 One process makes 1,000 requests a second. 98 % of the answers take 1 to 10 ms. Few take far longer: 0.3 % more than
 69 ms, and one in 100,000 more than 1.8 s. After 35 s, all latencies are ten times as long for 10 s.
 
-![Hedges per request and p99.9, before, in and after a step of latency](hedge.svg)
+![Hedges per request and p99.9, before, in and after a step of latency](img/hedge.svg)
 
 A hedge that comes after a fixed time, or after a quantile of the latencies, costs little while latencies are steady.
 When a service turns slow, every request is slow at first. Without an allowance, the load doubles just then. A Hedge has

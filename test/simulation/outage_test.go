@@ -24,7 +24,7 @@ func (r *report) outage() {
 A service is down for a second. It gets 1,000 requests a second from one process, whose requests have succeeded for a
 minute. When it is back, it has a third to spare: it takes 1,300 attempts a second, and refuses the rest.
 
-![Attempts per second at the service through an outage of one second](outage.svg)
+![Attempts per second at the service through an outage of one second](img/outage.svg)
 
 Retries that are sent into an outage cannot succeed. They spend the budget, and nothing of it is left when the service is
 back. Without a budget, they cause a second outage. A Gate holds the retries back while the host is down, with their tokens.

@@ -68,7 +68,12 @@ func (r *report) table(head []string, rows [][]string) {
 	r.text.WriteString("\n")
 }
 
-func (r *report) draw(f figure) { require.NoError(r.t, f.draw(r.dir)) }
+// draw draws f where the report's links lead.
+func (r *report) draw(f figure) {
+	images := filepath.Join(r.dir, "img")
+	require.NoError(r.t, os.MkdirAll(images, 0o755))
+	require.NoError(r.t, f.draw(images))
+}
 
 const introduction = `
 # What clients do together to a service in trouble
@@ -113,7 +118,7 @@ A service takes 1 s for a request, and 10 ms more for each other request that it
 second, wait for 3 s, and try again. The service still works on requests that nobody waits for. For 10 s there are 100
 requests a second. Then the load is normal, and the service is healthy. Yet it may never recover: the retries keep it down.
 
-![Successes per second through a spike of load](collapse.svg)
+![Successes per second through a spike of load](img/collapse.svg)
 
 Backoff and jitter spread retries, but there are as many of them. A budget that successes feed makes them fewer: nothing
 succeeds, so soon nothing is retried. "Metastable Failures in Distributed Systems" (Nathan Bronson et al., HotOS 2021)
@@ -227,7 +232,7 @@ Without a budget, n retries give a load of (1-p^(n+1))/(1-p) and a success of 1-
 5" is the rule of the post below: 0.1 tokens for each success, at most 5, and 3 attempts, 50 ms apart. In the plot it
 coincides with the default.
 
-![Attempts per request against the probability of failure](budgets.svg)
+![Attempts per request against the probability of failure](img/budgets.svg)
 
 "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.`)
 	ps := []float64{0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1}
@@ -345,7 +350,7 @@ func (r *report) herd() {
 A thousand clients get "Retry-After: 5" at the same moment. Their service takes 200 requests a second. No client returns
 sooner. This library adds up to half of the delay, so that they return over 2.5 s.
 
-![Arrivals after a Retry-After of 5 seconds](storm.svg)`)
+![Arrivals after a Retry-After of 5 seconds](img/storm.svg)`)
 	spread := func(extra time.Duration) func() retryhttp.Policy {
 		return func() retryhttp.Policy {
 			return retryhttp.Policy{MaxRetryAfter: -1, Backoff: retryhttp.Constant(5 * time.Second).PlusJitter(extra)}

@@ -75,6 +75,18 @@ func Serve(h http.Handler) (n *Network, base *http.Transport, stop func()) {
 	return n, base, n.Run(&http.Server{Handler: h}, base)
 }
 
+// ServeProtocol is Serve over HTTP/2 without TLS if http2 is set, and otherwise over HTTP/1.
+func ServeProtocol(h http.HandlerFunc, http2 bool) (n *Network, base *http.Transport, stop func()) {
+	n = New()
+	srv := &http.Server{Handler: h, Protocols: new(http.Protocols)}
+	base = &http.Transport{Protocols: new(http.Protocols)}
+	for _, p := range []*http.Protocols{srv.Protocols, base.Protocols} {
+		p.SetHTTP1(!http2)
+		p.SetUnencryptedHTTP2(http2)
+	}
+	return n, base, n.Run(srv, base)
+}
+
 // Run serves srv on n, to which it connects base. stop ends both.
 func (n *Network) Run(srv *http.Server, base *http.Transport) (stop func()) {
 	base.DialContext = n.Dial
@@ -99,5 +111,14 @@ func countConns(open *sync.WaitGroup) func(net.Conn, http.ConnState) {
 		case http.StateClosed, http.StateHijacked:
 			open.Done()
 		}
+	}
+}
+
+// EndConnection makes the response the last one of its HTTP/1 connection. From Go 1.27 on,
+// net/http drains a body that is closed early, unless its connection ends anyway. The drain waits
+// for a Read in flight with a mutex, and such a wait stops the clock of a bubble.
+func EndConnection(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
 	}
 }

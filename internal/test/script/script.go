@@ -12,8 +12,10 @@ import (
 )
 
 // A Step answers one attempt. It owns the request's body, as a RoundTripper
-// does.
+// does. A Step is also a RoundTripper, which answers every attempt.
 type Step func(*http.Request) (*http.Response, error)
+
+func (s Step) RoundTrip(req *http.Request) (*http.Response, error) { return s(req) }
 
 // Transport plays one Step for each attempt, and the last one for all that
 // follow.
@@ -73,6 +75,15 @@ func Fail(err error) Step {
 			req.Body.Close()
 		}
 		return nil, err
+	}
+}
+
+// Respond answers with code and body, and leaves the request alone.
+func Respond(code int, body io.ReadCloser) Step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp := Response(req, code)
+		resp.Body = body
+		return resp, nil
 	}
 }
 

@@ -1,0 +1,55 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The tests and files that docs/design.md names must exist.
+func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
+	named := 0
+	for _, line := range strings.Split(read(t, "docs/design.md"), "\n") {
+		directory := "." // until the line names another one: `redisbudget`: `TestX`
+		for _, name := range regexp.MustCompile("`([A-Za-z0-9_/]+)`").FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(name[1], "Test") && !strings.HasPrefix(name[1], "Fuzz") {
+				directory = name[1]
+				continue
+			}
+			named++
+			if leftOut(t, directory) {
+				continue
+			}
+			exists := strings.Contains(testsIn(t, directory), "func "+name[1]+"(")
+			assert.True(t, exists, "%s in %s", name[1], directory)
+		}
+	}
+	require.Greater(t, named, 150)
+	files := table(t, "docs/design.md", "## The files\n")
+	require.Greater(t, len(files), 10)
+	for cell := range files {
+		for _, path := range strings.Split(cell, " · ") {
+			if path != "file" && path != "" && !leftOut(t, path) {
+				_, err := os.Stat(strings.TrimSuffix(path, "/…"))
+				assert.NoError(t, err)
+			}
+		}
+	}
+}
+
+// testsIn returns the source of a directory's tests.
+func testsIn(t *testing.T, directory string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(directory, "*_test.go"))
+	require.NoError(t, err)
+	var source strings.Builder
+	for _, path := range paths {
+		source.WriteString(read(t, path))
+	}
+	return source.String()
+}

@@ -1,0 +1,113 @@
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/test/snippets"
+)
+
+// TestMain goes to the root of the module. The tests name files as from there, as documents do.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../.."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	m.Run()
+}
+
+// leftOut reports whether a path is in a nested module, and this is the content of a module zip.
+// A module zip has no nested modules. A checkout has all of them, and a file that is missing there
+// is an error.
+func leftOut(t *testing.T, path string) bool {
+	t.Helper()
+	top, _, _ := strings.Cut(filepath.ToSlash(filepath.Clean(path)), "/")
+	if !slices.Contains([]string{"otelretry", "redisbudget", "retrylab", "test"}, top) {
+		return false
+	}
+	for _, pattern := range []string{"*/go.mod", "*/*/go.mod"} {
+		nested, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		if len(nested) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// read returns a file's text.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
+
+// documents returns the paths of the module's documents.
+func documents(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	return append(paths, "README.md", "CHANGELOG.md", "testdata/conformance/README.md")
+}
+
+func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {
+	if leftOut(t, "redisbudget") {
+		t.Skip("some of the code is in a nested module, which is not here")
+	}
+	sources, err := filepath.Glob("examples/*/main.go")
+	require.NoError(t, err)
+	sources = append(sources,
+		"example_test.go", "example_choosing_test.go", "example_hedge_test.go", "example_testing_test.go",
+		"redisbudget/example_test.go")
+	for _, document := range []string{"README.md", "docs/choosing.md", "docs/testing.md"} {
+		missing, err := snippets.Missing(document, sources...)
+		require.NoError(t, err)
+		assert.Empty(t, missing, "of %s", document)
+	}
+	missing, err := snippets.Missing("docs/design.md", "transport.go")
+	require.NoError(t, err)
+	assert.Empty(t, missing, "the loop")
+}
+
+func TestDocsLinksLeadSomewhere(t *testing.T) {
+	for _, document := range documents(t) {
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(read(t, document), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(link[1], "#")
+			target := document
+			if path != "" {
+				target = filepath.Join(filepath.Dir(document), path)
+			}
+			if leftOut(t, target) {
+				continue
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "from %s", document)
+			if anchor != "" {
+				assert.Contains(t, headings(t, target), anchor, "from %s to %s", document, target)
+			}
+		}
+	}
+}
+
+// headings returns a document's headings, as links name them.
+func headings(t *testing.T, document string) (anchors []string) {
+	t.Helper()
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(read(t, document), -1) {
+		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return anchors
+}

@@ -1,0 +1,264 @@
+//go:build !race
+
+package retryhttp_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// These tests run without the race detector, which makes sync.Pool forget at
+// random.
+
+func TestCostOfAFirstAttemptSuccessIsNoAllocation(t *testing.T) {
+	bare := &stub{statuses: []int{200}}
+	for name, rt := range transports(bare) {
+		for _, kind := range requestKinds {
+			t.Run(name+", "+kind.name, func(t *testing.T) {
+				ours := testing.AllocsPerRun(1000, roundTripper(rt, kind.make()))
+				assert.Zero(t, ours-testing.AllocsPerRun(1000, roundTripper(bare, kind.make())))
+			})
+		}
+	}
+}
+
+func TestCostOfTwoRetriesIsThreeObjects(t *testing.T) {
+	bare := &stub{statuses: []int{503, 503, 200}, body: true}
+	rt := retryhttp.New(bare, noWait)
+	req := requestKinds[0].make()
+	once := roundTripper(bare, req)
+	floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, roundTripper(rt, req))-floor, 3.0)
+}
+
+// A stream that no retry can follow is neither wrapped nor recorded.
+func TestCostOfAStreamWithoutRetriesIsTwoObjectsAtMost(t *testing.T) {
+	for _, size := range []int{60 << 10, 10 << 20} {
+		content := make([]byte, size)
+		rt := retryhttp.New(consuming{}, retryhttp.Policy{})
+		bare := testing.AllocsPerRun(100, func() { sendStream(consuming{}, content) })
+		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { sendStream(rt, content) })-bare, 2.0)
+	}
+}
+
+// GetBody allocates as well.
+func TestCostOfTwoRetriesOfABodyIsTheirBodies(t *testing.T) {
+	bare := &stub{statuses: []int{503, 503, 200}, body: true}
+	req, err := http.NewRequest(http.MethodPut, "http://host.example/", bytes.NewReader(make([]byte, 1<<10)))
+	require.NoError(t, err)
+	body := testing.AllocsPerRun(1000, func() { _, _ = req.GetBody() })
+	once := roundTripper(bare, req)
+	floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
+	again := testing.AllocsPerRun(1000, roundTripper(retryhttp.New(bare, noWait), req))
+	assert.LessOrEqual(t, again-floor, 3.0+2*body)
+}
+
+// sendFileTwice PUTs a sparse file through a base that fails at first, and
+// returns how much was read of it.
+func sendFileTwice(tb testing.TB, size int64) (sent int64) {
+	f, err := os.Create(filepath.Join(tb.TempDir(), "upload"))
+	require.NoError(tb, err)
+	require.NoError(tb, f.Truncate(size))
+	req, err := http.NewRequest("PUT", "http://host.example/", f)
+	require.NoError(tb, err)
+	attempts := 0
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
+		attempts++
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, make([]byte, 32<<10))
+		sent += n
+		_ = req.Body.Close()
+		return &http.Response{StatusCode: 200 + 303*(attempts%2), Body: http.NoBody, Request: req}, err
+	})
+	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
+	require.NoError(tb, err)
+	require.NoError(tb, resp.Body.Close())
+	return sent
+}
+
+func TestCostOfAFileSentAgainIsConstantMemory(t *testing.T) {
+	const size = 64 << 20
+	var sent int64
+	assert.Less(t, allocated(func() { sent = sendFileTwice(t, size) }), uint64(1<<20))
+	assert.Equal(t, int64(2*size), sent)
+}
+
+func BenchmarkFileOf64MiBSentTwice(b *testing.B) {
+	b.ReportAllocs()
+	b.SetBytes(2 * 64 << 20)
+	for b.Loop() {
+		sendFileTwice(b, 64<<20)
+	}
+}
+
+// waiting is the least that a RoundTripper must do to wait: it closes the response
+// and sleeps in a select.
+func waiting(base http.RoundTripper, d time.Duration) script.Step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		resp.Body.Close()
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return base.RoundTrip(req)
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+}
+
+// costOfWaiting returns the bytes that each of n requests costs while it waits in rt. wait
+// returns when all of them do. Then they are canceled.
+func costOfWaiting(tb testing.TB, rt http.RoundTripper, n int, wait func()) float64 {
+	ctx, cancel := context.WithCancel(tb.Context())
+	defer cancel()
+	client := &http.Client{Transport: rt}
+	var before, after runtime.MemStats
+	settle := func(m *runtime.MemStats) {
+		runtime.GC()
+		runtime.GC() // the first frees the stacks of what has ended
+		runtime.ReadMemStats(m)
+	}
+	settle(&before)
+	var ended sync.WaitGroup
+	for range n {
+		ended.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
+			_, err := client.Do(req) //nolint:bodyclose // there is none
+			assert.ErrorIs(tb, err, context.Canceled)
+		})
+	}
+	wait()
+	settle(&after)
+	cancel()
+	ended.Wait()
+	return float64(after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse) / float64(n)
+}
+
+// leastOfThree spares a measurement what others add: a goroutine that is preempted saves its
+// registers on its stack, which may have to double for that.
+func leastOfThree(measure func() float64) float64 { return min(measure(), measure(), measure()) }
+
+// sleepers returns the bytes that each of many sleeping requests costs, in a
+// RoundTripper that only sleeps, and in ours.
+func sleepers(tb testing.TB) (floor, ours float64) {
+	const n = 10_000
+	var asleep sync.WaitGroup
+	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
+	measure := func(rt http.RoundTripper) float64 {
+		asleep.Add(n)
+		return costOfWaiting(tb, rt, n, asleep.Wait)
+	}
+	measure(waiting(base, time.Hour)) // the runtime keeps memory of so many goroutines
+	floor = leastOfThree(func() float64 { return measure(waiting(base, time.Hour)) })
+	p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
+	return floor, leastOfThree(func() float64 { return measure(retryhttp.New(base, p)) })
+}
+
+func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
+	floor, ours := sleepers(t)
+	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
+	assert.LessOrEqual(t, ours, 1.1*floor)
+}
+
+func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
+	const n = 10_000
+	synctest.Test(t, func(t *testing.T) {
+		base := &stub{statuses: []int{503}, body: true}
+		asleep := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
+		held := retryhttp.Policy{
+			Backoff: retryhttp.Constant(200 * time.Millisecond), Budget: retryhttp.Unlimited{}, MaxAttempts: -1,
+		}
+		// Probes fail at 250 and 750 ms, and their retries are held again 200 ms later. If the retry
+		// of the last request comes due first, it is sent at once, because no request was sent since
+		// its failure. Then the probes come 200 ms later. At 1.5 s, all requests are held in any case.
+		wait := func() {
+			time.Sleep(1500 * time.Millisecond)
+			synctest.Wait()
+		}
+		costOfWaiting(t, retryhttp.New(base, asleep), n, wait) // the runtime keeps memory of so many goroutines
+		floor := leastOfThree(func() float64 { return costOfWaiting(t, retryhttp.New(base, asleep), n, wait) })
+		ours := leastOfThree(func() float64 {
+			held.Gate = &retryhttp.Gate{Hold: time.Hour}
+			return costOfWaiting(t, retryhttp.New(base, held), n, func() {
+				wait()
+				assert.Equal(t, n, held.Gate.Held(requestTo("host.example")))
+			})
+		})
+		t.Logf("bytes per sleeper: %.0f, if held %.0f", floor, ours)
+		assert.LessOrEqual(t, ours, 1.15*floor)
+	})
+}
+
+// BenchmarkCancelHeld cancels 10,000 requests, which a Gate holds or which sleep.
+func BenchmarkCancelHeld(b *testing.B) {
+	const n = 10_000
+	for name, hold := range map[string]time.Duration{"held": time.Hour, "asleep": -1} {
+		b.Run(name, func(b *testing.B) {
+			gate := &retryhttp.Gate{Hold: hold}
+			p := retryhttp.Policy{Gate: gate, Budget: retryhttp.Unlimited{}, Backoff: retryhttp.Constant(time.Hour)}
+			if hold > 0 {
+				p.Backoff = retryhttp.Constant(150 * time.Millisecond)
+			}
+			var failed atomic.Int64
+			rt := retryhttp.New(&stub{statuses: []int{503}, body: true, closed: func() { failed.Add(1) }}, p)
+			for b.Loop() {
+				b.StopTimer()
+				failed.Store(0)
+				ctx, cancel := context.WithCancel(b.Context())
+				req := requestTo("host.example").WithContext(ctx)
+				var ended sync.WaitGroup
+				for range n {
+					ended.Go(func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
+				}
+				for failed.Load() < n || hold > 0 && gate.Held(req) < n {
+					runtime.Gosched()
+				}
+				b.StartTimer()
+				cancel()
+				ended.Wait()
+			}
+		})
+	}
+}
+
+func BenchmarkSleepers(b *testing.B) {
+	for b.Loop() {
+		floor, ours := sleepers(b)
+		b.ReportMetric(floor, "bare-B/sleeper")
+		b.ReportMetric(ours, "B/sleeper")
+	}
+}
+
+func TestBodyIsNotReadAhead(t *testing.T) {
+	body := &bodies.Tracked{Reader: bytes.NewReader(make([]byte, 1<<20))}
+	req, err := http.NewRequest("PUT", "http://host.example/", body)
+	require.NoError(t, err)
+	_, err = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+		_, err := req.Body.Read(make([]byte, 10))
+		assert.NoError(t, err)
+		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	}), retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
+}

@@ -37,8 +37,8 @@ func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body readin
 	return resp, err
 }
 
-// buffer reads resp's body as a part of its attempt. A response has failed if its status is usually
-// retried, whatever Classify will say: Classify may want to see the body.
+// buffer reads resp's body as a part of its attempt. Policy.Classify may want to see the body, so
+// the status alone says here whether the response has failed.
 func buffer(req *http.Request, resp *http.Response, limit int64) (*http.Response, *respbody.Buffered, error) {
 	return respbody.Buffer(req, resp, limit, classifyStatus(resp.StatusCode) == Retryable)
 }
@@ -263,11 +263,12 @@ func (e *attemptTimeoutError) Timeout() bool        { return true }
 func (e *attemptTimeoutError) Temporary() bool      { return true }
 func (e *attemptTimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-func newStallError(after time.Duration) error { return &stallError{after} }
-
 // stallError is the error of a body that delivered nothing for longer than Policy.StallTimeout.
-// It implements net.Error.
+// It implements net.Error. Telemetry names errors by the full names of their types, so the type
+// stays in this package, though internal/respbody ends the Read.
 type stallError struct{ after time.Duration }
+
+func newStallError(after time.Duration) error { return &stallError{after} }
 
 func (e *stallError) Error() string {
 	return fmt.Sprintf("the response body stalled for %v", e.after)

@@ -1,0 +1,148 @@
+package bucket
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Settings are what a bucket is made with. No field is negative or NaN. Ratio and MinPerSecond are
+// far from overflow.
+type Settings struct {
+	Ratio        float64       // tokens earned by each deposit
+	Burst        float64       // tokens at the start, and the least capacity
+	Window       time.Duration // capacity for what this long at the recent rate earns
+	IdleAfter    time.Duration // a bucket drawn on longer ago leaves nothing to its successor
+	MinPerSecond float64       // tokens per second beyond what was earned
+}
+
+// tokenUnits is the number of units per token to which amounts are rounded when they are compared.
+// Ten times 0.1 is one token, although not in binary fractions.
+const tokenUnits = 1e9
+
+// bucket holds one key's tokens.
+type bucket struct {
+	key      string
+	evicted  atomic.Bool // written with mu held
+	deposits atomic.Uint64
+	stripes  atomic.Pointer[[]stripe] // count in place of the field deposits, once there are many
+	_        [cacheLine]byte          // separates what every deposit reads from what a fold writes
+
+	mu        sync.Mutex
+	settings  Settings
+	used      time.Time // the last known use; a deposit counts when it is folded
+	drawn     time.Time // the last withdrawal or refund
+	listed    time.Time // the value of used when the bucket was listed for eviction
+	tokens    float64
+	folded    uint64 // number of deposits that tokens and perSecond include
+	foldedAt  time.Time
+	perSecond float64 // the mean rate of deposits
+
+	floor *rate.Limiter // the source of MinPerSecond; nil if there is none
+}
+
+func newBucket(key string, s Settings, now time.Time) *bucket {
+	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst}
+	if s.MinPerSecond > 0 {
+		most := max(1, int(math.Ceil(s.MinPerSecond)))
+		b.floor = rate.NewLimiter(rate.Limit(s.MinPerSecond), most)
+	}
+	return b
+}
+
+// inUse reports whether b was drawn on recently. Later deposits do not count, because the bucket
+// of a host that answers has nothing to pass on.
+func (b *bucket) inUse(now time.Time) bool {
+	return !b.drawn.IsZero() && now.Sub(b.drawn) <= b.settings.IdleAfter
+}
+
+// inherit limits b to what old has left, if old is in use. Otherwise retries would not die out
+// in an outage of more hosts than there are buckets.
+func (b *bucket) inherit(old *bucket, now time.Time) {
+	if !old.inUse(now) {
+		return
+	}
+	b.tokens = min(b.tokens, old.tokens)
+	b.floor = old.floor
+}
+
+// fold brings tokens and the mean rate up to date. The caller holds b.mu.
+func (b *bucket) fold(now time.Time) {
+	total := b.total()
+	n := float64(total - b.folded)
+	b.folded = total
+	if n > 0 {
+		b.used = now
+	}
+	b.decay(n, max(now.Sub(b.foldedAt), 0).Seconds())
+	if now.After(b.foldedAt) {
+		b.foldedAt = now
+	}
+	b.tokens = min(b.tokens+b.settings.Ratio*n, b.capacity())
+}
+
+// decay adds n deposits to the mean rate. It assumes that they were spread evenly over the given
+// number of seconds.
+func (b *bucket) decay(n, seconds float64) {
+	window := b.settings.Window.Seconds()
+	if window == 0 {
+		return
+	}
+	x := seconds / window
+	share := 1.0 // the part of n/window that has not decayed yet: (1-e^-x)/x, which is 1 at 0
+	if x > 0 {
+		share = -math.Expm1(-x) / x
+	}
+	b.perSecond = b.perSecond*math.Exp(-x) + share*n/window
+}
+
+func (b *bucket) capacity() float64 {
+	return max(b.settings.Burst, b.settings.Ratio*b.perSecond*b.settings.Window.Seconds())
+}
+
+// asNew reports whether a new bucket would be worth as much as b.
+func (b *bucket) asNew(now time.Time) bool {
+	burst := b.settings.Burst
+	return round(b.tokens) >= burst && round(b.capacity()) <= burst &&
+		(b.floor == nil || round(b.floorTokens(now)) >= float64(b.floor.Burst()))
+}
+
+func (b *bucket) withdraw(now time.Time) bool {
+	switch {
+	case round(b.tokens) >= 1:
+		b.tokens = max(b.tokens-1, 0)
+	case round(b.floorTokens(now)) >= 1:
+		b.floor.ReserveN(now, 1)
+	default:
+		return false
+	}
+	return true
+}
+
+func (b *bucket) refund() {
+	b.tokens = min(b.tokens+1, b.capacity())
+}
+
+// balance returns how many whole tokens withdraw would grant, plus the larger of the two
+// remaining fractions. A token comes whole from one of the two accounts.
+func (b *bucket) balance(now time.Time) float64 {
+	earned, earnedRest := math.Modf(round(b.tokens))
+	floor, floorRest := math.Modf(round(b.floorTokens(now)))
+	return earned + floor + max(earnedRest, floorRest)
+}
+
+// floorTokens returns what MinPerSecond allows at now.
+func (b *bucket) floorTokens(now time.Time) float64 {
+	if b.floor == nil {
+		return 0
+	}
+	return max(b.floor.TokensAt(now), 0)
+}
+
+// round removes the error of binary fractions from an amount.
+func round(tokens float64) float64 {
+	return math.Round(tokens*tokenUnits) / tokenUnits
+}

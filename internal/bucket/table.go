@@ -1,0 +1,126 @@
+// Package bucket keeps token buckets by key. Deposits fill a bucket, and withdrawals empty it.
+package bucket
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxBuckets is the largest number of buckets in a Table.
+const maxBuckets = 4096
+
+// Table has a bucket for each key. The zero value is ready to use. Its methods are safe for
+// concurrent use. They call settings only if they make a bucket, which a deposit rarely does.
+type Table struct {
+	mu      sync.Mutex   // serializes changes to the set of keys in buckets
+	buckets sync.Map     // maps string to *bucket; Load takes no lock
+	count   atomic.Int32 // number of buckets; written with mu held
+
+	busy      atomic.Bool   // a bucket has stripes
+	lanes     sync.Pool     // of *lane
+	lanesMade atomic.Uint32 // number of lanes ever made
+
+	evictions  evictions     // guarded by mu
+	turnedAway atomic.Uint32 // number of deposits that found neither a bucket nor room for one
+}
+
+// Withdraw takes a token from key's bucket, or reports false if there is none.
+func (t *Table) Withdraw(key string, settings func() Settings) bool {
+	granted := false
+	t.update(key, settings, func(b *bucket, now time.Time) { granted = b.withdraw(now) })
+	return granted
+}
+
+// Refund gives key's bucket a token back, if it has room.
+func (t *Table) Refund(key string, settings func() Settings) {
+	t.update(key, settings, func(b *bucket, _ time.Time) { b.refund() })
+}
+
+// Tokens returns how much could be withdrawn from key's bucket now. It adds no bucket.
+func (t *Table) Tokens(key string, settings func() Settings) float64 {
+	b := t.find(key)
+	if b == nil {
+		b = t.successor(key, settings)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.fold(now)
+	return b.balance(now)
+}
+
+// update runs f on key's bucket, with the bucket's lock held. A bucket that was evicted
+// meanwhile no longer counts: its successor would grant a token taken from it a second time.
+func (t *Table) update(key string, settings func() Settings, f func(*bucket, time.Time)) {
+	for {
+		b := t.findOrAdd(key, settings)
+		b.mu.Lock()
+		if !b.evicted.Load() {
+			now := time.Now()
+			b.fold(now)
+			b.used, b.drawn = now, now
+			f(b, now)
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+	}
+}
+
+// find returns key's bucket, or nil.
+func (t *Table) find(key string) *bucket {
+	b, _ := t.buckets.Load(key)
+	if b == nil {
+		return nil
+	}
+	return b.(*bucket)
+}
+
+// findOrAdd returns key's bucket, and adds a new one if there is none. A full Table first evicts
+// another bucket.
+func (t *Table) findOrAdd(key string, settings func() Settings) *bucket {
+	if b := t.find(key); b != nil {
+		return b
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b := t.find(key); b != nil {
+		return b
+	}
+	now := time.Now()
+	key = strings.Clone(key) // a host is a part of a URL, which may be long
+	b := newBucket(key, settings(), now)
+	if t.count.Load() >= maxBuckets {
+		old := t.evictions.lockNext(&t.buckets, now)
+		b.inherit(old, now)
+		t.evict(old)
+		old.mu.Unlock()
+	}
+	t.buckets.Store(key, b)
+	t.count.Add(1)
+	return b
+}
+
+// successor returns the bucket that findOrAdd would add. It neither adds nor evicts a bucket.
+func (t *Table) successor(key string, settings func() Settings) *bucket {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	b := newBucket(key, settings(), now)
+	if t.count.Load() >= maxBuckets {
+		old := t.evictions.lockNext(&t.buckets, now)
+		b.inherit(old, now)
+		old.mu.Unlock()
+	}
+	return b
+}
+
+// evict removes b, which is the next bucket to evict. The caller holds t.mu and b.mu.
+func (t *Table) evict(b *bucket) {
+	b.evicted.Store(true)
+	t.evictions.take()
+	t.buckets.Delete(b.key)
+	t.count.Add(-1)
+}

@@ -1,0 +1,137 @@
+package bucket
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// usual returns the Settings of a TokenBucket whose fields are zero.
+func usual() Settings {
+	return Settings{Ratio: 0.1, Burst: 5, Window: 20 * time.Second, IdleAfter: 20 * time.Second}
+}
+
+// kept counts the buckets that table has, and requires that its count agrees.
+func kept(t *testing.T, table *Table) int {
+	t.Helper()
+	n := 0
+	table.buckets.Range(func(key, v any) bool {
+		require.Equal(t, key, v.(*bucket).key)
+		require.False(t, v.(*bucket).evicted.Load())
+		n++
+		return true
+	})
+	require.EqualValues(t, table.count.Load(), n)
+	return n
+}
+
+func TestTokensMakesNoBucket(t *testing.T) {
+	var table Table
+	settings := func() Settings {
+		s := usual()
+		s.MinPerSecond = 2
+		return s
+	}
+	for i := range 100 {
+		require.Equal(t, 7.0, table.Tokens(fmt.Sprint(i), settings))
+	}
+	assert.Zero(t, kept(t, &table))
+	table.Deposit("a", settings)
+	assert.Equal(t, 1, kept(t, &table))
+	table.Withdraw("b", settings)
+	table.Refund("c", settings)
+	assert.Equal(t, 3, kept(t, &table))
+}
+
+func TestSettingsAreAskedForOncePerBucket(t *testing.T) {
+	var table Table
+	asked := 0
+	settings := func() Settings { asked++; return usual() }
+	for range 2 * foldEvery { // the second half in lanes
+		table.Deposit("a", settings)
+	}
+	table.Withdraw("a", settings)
+	table.Refund("a", settings)
+	table.Tokens("a", settings)
+	assert.Equal(t, 1, asked)
+	table.Withdraw("b", settings)
+	assert.Equal(t, 2, asked)
+}
+
+func TestTableKeepsABoundedNumberOfBuckets(t *testing.T) {
+	for name, use := range map[string]func(*Table, string){
+		"as good as new": func(table *Table, key string) { table.Deposit(key, usual) },
+		"used":           func(table *Table, key string) { table.Withdraw(key, usual) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var table Table
+				for i := range maxBuckets {
+					use(&table, fmt.Sprint(i))
+				}
+				require.Equal(t, maxBuckets, kept(t, &table))
+				for i := range 10 {
+					use(&table, fmt.Sprint("more-", i))
+					require.LessOrEqual(t, kept(t, &table), maxBuckets)
+				}
+			})
+		})
+	}
+}
+
+func TestWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		op   func(*Table)
+		want float64 // tokens of the successor
+	}{
+		"Withdraw": {func(table *Table) { table.Withdraw("a", usual) }, 4},
+		"Refund":   {func(table *Table) { table.Refund("a", usual) }, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 50 { // chance decides whether the bucket is found before it goes
+				var table Table
+				b := table.findOrAdd("a", usual)
+				table.mu.Lock()
+				b.mu.Lock()
+				started, done := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(done)
+					close(started)
+					c.op(&table)
+				}()
+				<-started
+				for range 100 {
+					runtime.Gosched()
+				}
+				table.evictions.next = []*bucket{b}
+				table.evict(b)
+				b.mu.Unlock()
+				table.mu.Unlock()
+				<-done
+				require.Equal(t, 5.0, b.tokens, "of the evicted bucket")
+				require.Equal(t, c.want, table.Tokens("a", usual))
+			}
+		})
+	}
+}
+
+// The host of a request is a part of its URL, and the URL may be long.
+func TestTableDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
+	var table Table
+	key := strings.Repeat("x", 100)[:10]
+	table.Deposit(key, usual)
+	require.Equal(t, 1, kept(t, &table))
+	table.buckets.Range(func(kept, v any) bool {
+		assert.Equal(t, key, kept)
+		assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(kept.(string)))
+		assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(v.(*bucket).key))
+		return true
+	})
+}

@@ -31,7 +31,10 @@ func (c Case) Limited(ctx context.Context) (context.Context, context.CancelFunc,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	if c.Limit == PerAttempt { // as often as it takes, for the machine may hang as well
-		return ctx, cancel, retryhttp.Policy{AttemptTimeout: limit, MaxAttempts: -1, Budget: retryhttp.Unlimited{}}
+		return ctx, cancel, retryhttp.Policy{
+			AttemptTimeout: limit, MaxAttempts: -1, Budget: retryhttp.Unlimited{},
+			Backoff: retryhttp.FullJitter(250*time.Millisecond, Patience), // not to miss by much when the server is back
+		}
 	}
 	return ctx, cancel, retryhttp.Policy{}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -144,9 +145,24 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	all = slices.DeleteFunc(all, func(c fault.Case) bool {
 		return c.Limit == fault.Deadline && !c.Fault.Effect.Hangs() && c.Kind.Size > 0
 	})
-	fault.SideBySide(100, all, func(n int, c fault.Case) {
-		t.Run(c.String(), func(t *testing.T) { run(t, uint64(n), c, http2) })
+	var waiting, others []fault.Case // the first wait for seconds, and take no time of a processor
+	for _, c := range all {
+		if c.Fault.Effect.Hangs() {
+			waiting = append(waiting, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		fault.SideBySide(200, waiting, func(n int, c fault.Case) {
+			t.Run(c.String(), func(t *testing.T) { run(t, uint64(n), c, http2) })
+		})
 	})
+	fault.SideBySide(60, others, func(n int, c fault.Case) {
+		t.Run(c.String(), func(t *testing.T) { run(t, uint64(len(waiting)+n), c, http2) })
+	})
+	both.Wait()
 	assert.NoError(t, before.Leaked(atRest))
 	t.Logf("%d cases", len(all))
 }

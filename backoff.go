@@ -26,7 +26,8 @@ func Linear(step, limit time.Duration) Backoff {
 		switch {
 		case step <= 0:
 			return 0
-		case time.Duration(n) > limit/step: // step·n > limit, without the product that would overflow
+		case time.Duration(n) > limit/step:
+			// Here step·n > limit, without the product that would overflow.
 			return limit
 		}
 		return step * time.Duration(n)
@@ -136,7 +137,8 @@ func exponential(base, limit time.Duration, n int) time.Duration {
 	switch {
 	case base <= 0:
 		return 0
-	case n-1 >= 63 || base > limit>>(n-1): // base·2^(n-1) > limit, without the shift that would overflow
+	case n-1 >= 63 || base > limit>>(n-1):
+		// Here base·2^(n-1) > limit, without the shift that would overflow.
 		return limit
 	}
 	return base << (n - 1)

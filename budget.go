@@ -35,15 +35,27 @@ func (Unlimited) Deposit(*http.Request)       {}
 // buckets make room first, then the longest unused. See "Fixing retries with token buckets and
 // circuit breakers", Marc Brooker.
 type TokenBucket struct {
-	Ratio  float64       // retries earned by each success. 0: 0.1; negative or NaN: none
-	Burst  int           // tokens at the start, and the least room. 0: 5; negative: none
-	Window time.Duration // room for what this long at the recent rate earns. 0: 20s; negative: none
+	// Ratio is how many retries each success earns. 0 means 0.1. Negative or NaN means none, and only
+	// Burst and MinPerSecond are left. A larger Ratio helps more requests while some attempts fail, and
+	// adds more load when all of them do.
+	Ratio float64
 
-	// MinPerSecond is the number of retries per second that each bucket grants beyond what was
-	// earned. 0 or less, or NaN: none.
+	// Burst is the number of tokens at the start, and the least number of tokens that the bucket has
+	// room for. 0 means 5, and a negative number means none. Lower it if you run very many processes,
+	// because each of them has this reserve.
+	Burst int
+
+	// Window gives the bucket room for what successes at the recent rate earn in this time. 0 means
+	// 20 s, and a negative value means no room beyond Burst. Raise it to save up for longer outages.
+	Window time.Duration
+
+	// MinPerSecond is how many retries each bucket grants per second beyond what was earned. 0 or
+	// less, or NaN, means none. Set it for clients with few requests, which earn too little.
 	MinPerSecond float64
 
-	Key func(*http.Request) string // which bucket a request draws on. nil: one per URL.Host
+	// Key returns which bucket a request draws on. Nil means one bucket per URL.Host. Set it if one
+	// host serves several services that fail independently.
+	Key func(*http.Request) string
 
 	buckets bucket.Table
 }

@@ -21,7 +21,7 @@ type call struct {
 
 	start     time.Duration // read from core.now
 	sent      int           // number of attempts
-	uncounted int           // of these, those before a body that broke off, or before its last part of some size
+	uncounted int           // the part of sent that no longer counts, since a body has come so far
 	waited    time.Duration
 	held      time.Duration // included in waited
 	ambiguous bool          // an attempt before the last may have taken effect
@@ -144,7 +144,9 @@ func (c *call) again(got *result, next *attempt) Stop {
 // plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *attempt) Stop {
 	asked := got.askedFor(c.policy.MaxRetryAfter)
-	now := c.core.now() // not the end of the attempt: asked may come from a date, whose distance was measured after that
+	// Not the end of the attempt: asked may come from a date, whose distance was measured after
+	// that.
+	now := c.core.now()
 	if got.notBefore != 0 {
 		asked = max(asked, got.notBefore-now)
 	}
@@ -206,7 +208,9 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 func (c *call) pause(got *result, next *attempt) Stop {
 	got.Wait = next.wait
 	c.policy.reportRetry(c.req, &got.Attempt)
-	next.previous.cut() // not earlier: cut may cost the connection, and with it the failed body, which OnRetry may read
+	// Not earlier: cut may cost the connection, and with it the failed body, which OnRetry may
+	// read.
+	next.previous.cut()
 	c.waitOut(got, next)
 	c.hold(0)
 	if c.race != nil {
@@ -281,7 +285,8 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	if success {
 		c.policy.Budget.Deposit(c.req)
 	}
-	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 // OutcomeOf needs no record of such a call
+	// OutcomeOf needs no record of such a call.
+	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}

@@ -30,7 +30,8 @@ func (c *call) sendTimed(next *attempt, got *result) {
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
 func (c *call) mayBeHedged() bool {
 	return safeMethod(c.req.Method) && c.idempotent && c.bodies.readableBeside(c.req) &&
-		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0 // a body may set the trailer when it ends
+		// A body may set the trailer when it ends.
+		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0
 }
 
 // arm starts the timer that sends a hedge beside next, if next may be hedged.

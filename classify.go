@@ -13,9 +13,9 @@ import (
 type Class int
 
 const (
-	Final       Class = iota // the result stands: a success, or a failure that trying again cannot mend
+	Final       Class = iota // the result stands: a success, or a failure that a retry cannot mend
 	Retryable                // another attempt may succeed
-	Unprocessed              // another attempt may succeed, and the server provably did not process this one
+	Unprocessed              // like Retryable, and the server provably did not process this attempt
 )
 
 // String returns "final", "retryable" or "unprocessed".

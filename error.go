@@ -17,7 +17,10 @@ import (
 // gives up. It is a net.Error. An http.Client adds the URL, in a *url.Error.
 type Error struct {
 	Outcome
-	Err error // the last attempt's error, or the Read's; the context's cause if it ended before the first attempt
+
+	// Err is the last attempt's error, or the error of the Read. If the context ended before the first
+	// attempt, it is the context's cause.
+	Err error
 
 	canceled []error // on StopCanceled: the context's cause, and its Err
 }

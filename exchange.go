@@ -22,9 +22,12 @@ type exchange struct {
 	idempotent bool
 	otherPool  bool // attempts use the second pool of the nil base
 
-	pace  *pace         // nil if the request is not hedged
-	since time.Duration // the start of MaxElapsed, read from core.now: the call's start, or the time at which a body broke off
-	mark  uint32        // the Gate's mark at the end of the newest attempt
+	// since is the start of MaxElapsed, read from core.now: the call's start, or the time at which a
+	// body broke off.
+	since time.Duration
+
+	pace *pace  // nil if the request is not hedged
+	mark uint32 // the Gate's mark at the end of the newest attempt
 	owned
 }
 
@@ -32,7 +35,7 @@ type exchange struct {
 // ends it.
 type owned struct {
 	unsent   *http.Request  // the request of the first attempt, or of a hedge, until it is sent
-	bodies   *bodies        // the source of the attempts' bodies; nil if each body is sent as it is
+	bodies   *bodies        // what the attempts' bodies come from; nil if each is sent as it is
 	token    bool           // a token is withdrawn for an attempt that is not sent yet
 	pass     outage.Pass    // the pass of an attempt that has not ended
 	response *http.Response // a response that is neither returned nor drained yet
@@ -59,7 +62,7 @@ func (x *exchange) refund() {
 // attempt is what is planned for an attempt, until it is made. Others learn of it by an Attempt.
 type attempt struct {
 	number   int
-	request  *http.Request // nil until it is sent if there is no body; a waiting call needs no copy
+	request  *http.Request // nil before it is sent, unless there is a body: a wait needs no copy
 	reading  reading
 	previous reading       // the previous attempt's reading; may still be running
 	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt

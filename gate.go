@@ -56,7 +56,7 @@ type evidence struct {
 	verdict   outage.Verdict
 	first     bool          // it is a first attempt
 	closed    time.Duration // how long its response closes the key
-	wholeHost bool          // it closes the key for all requests, and not only for the same credentials
+	wholeHost bool          // it closes the key for all requests, whatever their credentials
 }
 
 // calm reports whether no host has failed since its last success, and nothing is queued. While

@@ -123,7 +123,8 @@ type pace struct {
 func newPace(h *Hedge) *pace {
 	p := &pace{hedge: h, share: h.share()}
 	p.earns = int64(math.Round(p.share * oneHedge))
-	if !h.crowded.Load() { // otherwise each of many keys would get a hedge whenever the key is added again
+	if !h.crowded.Load() {
+		// Otherwise each of many keys would get a hedge whenever the key is added again.
 		p.allowance.Store(oneHedge)
 	}
 	p.recent = latency.New(p.window())

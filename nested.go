@@ -45,7 +45,8 @@ func fromElsewhere(e *Error, a *Attempt) bool {
 // including returns o combined with the Outcome that a nested Transport recorded.
 func (o Outcome) including(inner *Outcome) Outcome {
 	if inner != nil {
-		o.Attempts += max(inner.Attempts, 1) - 1 // inner.Attempts is 0 if the inner request's context had ended
+		// inner.Attempts is 0 if the inner request's context had ended.
+		o.Attempts += max(inner.Attempts, 1) - 1
 		o.Waited += inner.Waited
 		o.Held += inner.Held
 		o.Hedges += inner.Hedges

@@ -10,28 +10,28 @@ import (
 // Outcome is how a request ended. See [OutcomeOf] and [Error].
 type Outcome struct {
 	Attempts  int           // attempts made; 0 if the context had ended before the first
-	Elapsed   time.Duration // from the start to the end, with the time for which a first attempt was held
+	Elapsed   time.Duration // from start to end, including a hold before the first attempt
 	Waited    time.Duration // the part of Elapsed in which no attempt was under way
 	Held      time.Duration // the part of Waited in which a Gate held the request
 	Hedges    int           // attempts that were sent beside another, by [Policy.Hedge]
 	HedgeWon  bool          // the response is a hedge's
 	Stop      Stop          // why no further attempt was made
-	Ambiguous bool          // an unsafe attempt may have taken effect whose response the caller does not have
+	Ambiguous bool          // an unsafe attempt may have taken effect, and its response is lost
 }
 
 // Stop is why no further attempt was made, fit for a metric's label. If several apply, the first
-// of them in this list is reported.
+// of them in this list is reported. A Final response is [StopFinal], even if the context has ended.
 type Stop string
 
 const (
-	StopCanceled      Stop = "canceled"       // the request's context ended, or its Cancel was closed; not if a response was Final
+	StopCanceled      Stop = "canceled"       // the context ended, or the request's Cancel did
 	StopFinal         Stop = "final"          // the last result was classified as Final
-	StopNested        Stop = "nested"         // a nested Transport had already retried, or given up
-	StopNotIdempotent Stop = "not-idempotent" // the request may have taken effect and is not safe to repeat
+	StopNested        Stop = "nested"         // a nested Transport had retried, or given up
+	StopNotIdempotent Stop = "not-idempotent" // it may have taken effect, and is not safe to repeat
 	StopAttempts      Stop = "attempts"       // MaxAttempts were made
 	StopBody          Stop = "body"           // the body could not be sent again
-	StopRetryAfter    Stop = "retry-after"    // the server asked for a longer wait than MaxRetryAfter
-	StopDeadline      Stop = "deadline"       // MaxElapsed or the context's deadline left no room for the wait
+	StopRetryAfter    Stop = "retry-after"    // the server asked for more than MaxRetryAfter
+	StopDeadline      Stop = "deadline"       // MaxElapsed or the deadline left no room to wait
 	StopBudget        Stop = "budget"         // the Budget was spent
 )
 

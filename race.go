@@ -29,10 +29,10 @@ type race struct {
 
 	// These fields are set when the hedge is sent.
 	second  *bounds
-	got     *result            // the hedge's result; the caller may read it once the hedge has decided the race
+	got     *result            // the hedge's result; the caller's once the hedge has decided the race
 	turn    chan struct{}      // held by the goroutine that is judging
-	waiting context.Context    // of a caller that waits while the hedge is under way; ends with the caller's context
-	wake    context.CancelFunc // ends waiting, because the hedge has decided the race, or the race is over
+	waiting context.Context    // of a caller that waits beside the hedge; ends with the caller's
+	wake    context.CancelFunc // ends waiting: the hedge has decided, or the race is over
 	letGo   func() bool        // stops the caller's context from ending the hedge
 
 	mu       sync.Mutex // never held while user code runs
@@ -40,8 +40,8 @@ type race struct {
 	sent     bool // the hedge was sent
 	failed   bool // one attempt has failed, and the other is awaited
 	inner    *Outcome
-	asked    time.Duration // end of the wait that the failed attempt's response asks for, by core.now; 0: no wait
-	panicked any           // the value that the hedge panicked with; nil: the hedge has called runtime.Goexit
+	asked    time.Duration // until when a failed response asks to wait, by core.now; or 0
+	panicked any           // what the hedge panicked with; nil: it has called runtime.Goexit
 	until    time.Time     // the deadline of a hedge that has lost
 }
 
@@ -88,7 +88,9 @@ func (r *race) decide(got *result, win raceState) raceState {
 	defer r.mu.Unlock()
 	switch {
 	case r.state != undecided:
-		return abandoned // too late: the caller stopped waiting, or the hedge panicked, while this result was judged
+		// Too late: the caller stopped waiting, or the hedge panicked, while this result was
+		// judged.
+		return abandoned
 	case got.class == Final && (win == firstWon || got.Response != nil):
 		r.state, r.until = win, time.Now().Add(respbody.MaxDrainTime)
 	case r.failed:
@@ -127,7 +129,8 @@ func (r *race) discard(b *bounds, resp *http.Response) {
 		return
 	}
 	go func() {
-		defer func() { _ = recover() }() // drops a panic of Close: the attempt has lost, or has failed
+		// Drops a panic of Close: the attempt has lost, or has failed.
+		defer func() { _ = recover() }()
 		r.clear(b, resp, respbody.MaxDrainTime)
 	}()
 }

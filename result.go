@@ -14,18 +14,21 @@ type result struct {
 	Attempt
 	class  Class
 	inner  *Outcome       // a nested Transport's Outcome
-	broken *http.Response // a response whose body broke off while it was buffered; Response is nil then
+	broken *http.Response // its body broke off while it was buffered; Response is nil then
 
 	// These two fields outlive the Response, which must not be retained during a wait.
 	responded bool
 	status    int
 
-	written   bool // the request header is known to have been written
-	brokeOff  bool // the response body broke off, while it was buffered or after RoundTrip returned
-	asks      bool // the response has a valid Retry-After; see retryAfter, like the next two
-	read      bool
-	asked     time.Duration
-	notBefore time.Duration // the time until which the server asked a parallel attempt to wait, by core.now; 0 if it did not
+	written  bool // the request header is known to have been written
+	brokeOff bool // the body broke off, while it was buffered or after RoundTrip returned
+	asks     bool // the response has a valid Retry-After; see retryAfter, like the next two
+	read     bool
+	asked    time.Duration
+
+	// notBefore is the time until which the server asked a parallel attempt to wait, by core.now. 0 if
+	// it did not ask.
+	notBefore time.Duration
 }
 
 // answer returns the attempt's response, even if its body broke off.

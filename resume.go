@@ -28,7 +28,7 @@ type download struct {
 
 	origin   origin
 	resuming *resuming // nil before the first break
-	broke    error     // the error that ended the part; if bytes came with the error, the next Read resumes
+	broke    error     // what ended the part; if bytes came with it, the next Read resumes
 	failed   error     // the error that every further Read returns
 
 	mu     sync.Mutex // guards what Close looks at; only Read changes body
@@ -54,7 +54,7 @@ type origin struct {
 	sent   *http.Request
 
 	idempotent          bool
-	number, made        int // number of the attempt that had the response, and number of all attempts
+	number, made        int // number of the attempt that had the response; number of all attempts
 	hedged              bool
 	start, begins       time.Duration
 	waited, timeInGates time.Duration
@@ -360,7 +360,8 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 	c.owned = owned{}
 	o := c.outcome(got, stop)
 	if why == nil && o.Attempts == 1 {
-		why = errors.New(stop.reason()) // the text of an Error contains the reason only after retries
+		// The text of an Error contains the reason only after retries.
+		why = errors.New(stop.reason())
 	}
 	got.Response, got.Err = nil, &brokenError{d.broke, why}
 	c.policy.reportBroken(c.req, &got.Attempt, o)

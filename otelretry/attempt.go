@@ -207,7 +207,8 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		made.fail(err)
 		made.err = err
 		if errors.Is(context.Cause(made), retryhttp.ErrSuperseded) {
-			err = retryhttp.ErrSuperseded // one label in otelhttp's metric, whatever the base has returned
+			// One label in otelhttp's metric, whatever the base has returned.
+			err = retryhttp.ErrSuperseded
 		}
 	}
 	if err != nil || resp == nil || resp.Body == nil {
@@ -255,7 +256,8 @@ func (b *spanBody) Read(p []byte) (int, error) {
 		b.attempt.over() // otelhttp ends the span
 	case err != nil:
 		b.attempt.noteTimeLimit()
-		b.attempt.fail(cmp.Or(b.attempt.timeLimit(), err)) // over HTTP/2, err would be "context canceled"
+		// Over HTTP/2, err would be "context canceled".
+		b.attempt.fail(cmp.Or(b.attempt.timeLimit(), err))
 	}
 	return n, err
 }

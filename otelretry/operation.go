@@ -21,10 +21,10 @@ type operation struct {
 	request http.Request
 
 	resends int               // resend_count of the first attempt; above 0 after a redirect
-	number  int               // number of the first attempt, which may itself be part of another request's attempt
+	number  int               // of the first attempt, which another request's attempt may include
 	around  trace.SpanContext // the span around the request
 
-	handed   atomic.Pointer[handover] // set at the end, if the response's request is not the caller's
+	handed   atomic.Pointer[handover] // set at the end if the response has another request
 	followed atomic.Bool              // the redirect has been followed
 	firstWon atomic.Bool              // the response is not a hedge's
 

@@ -15,7 +15,8 @@ import (
 type account struct {
 	deposits atomic.Uint64 // deposits ever made
 	due      atomic.Bool   // deposits will be looked at soon: after a call, or before one
-	_        [48]byte      // separates the fields that each deposit writes from the fields that the lock guards
+	// Separates the fields that each deposit writes from the fields that the lock guards.
+	_ [48]byte
 
 	b   *Bucket
 	s   *settings
@@ -35,7 +36,8 @@ type account struct {
 	timer   *time.Timer   // nil before a call was first scheduled
 	calling chan struct{} // closed when the call under way has ended; nil if there is none
 	failing bool          // the last call failed
-	granted bool          // a Withdraw was granted after the last call began, and the calls do not fail
+	// A Withdraw was granted after the last call began, and the calls do not fail.
+	granted bool
 	refused bool          // another Withdraw came after the last call began
 	began   time.Time     // when the last call began
 	brought time.Time     // when the last call that a refused Withdraw brought forward began

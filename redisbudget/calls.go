@@ -105,7 +105,8 @@ func (a *account) end(c *call) (slow error) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	if took := now.Sub(a.began); took > a.s.patience && a.view.known { // a first call may have to dial
+	if took := now.Sub(a.began); took > a.s.patience && a.view.known {
+		// A first call may have to dial.
 		slow = fmt.Errorf("%w: an answer took %v, and the process decides alone after %v",
 			ErrSlow, took.Round(time.Millisecond), a.s.patience)
 	}

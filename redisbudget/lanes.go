@@ -26,7 +26,7 @@ type call struct {
 
 	got    answer
 	err    error
-	resent bool // the client of a Cluster may have sent it to two nodes, and err may be of the first
+	resent bool // a Cluster's client may have sent it to two nodes, and err may be the first's
 }
 
 // lanes holds a lane for each server, so that a server that stalls holds up no calls to others.

@@ -102,13 +102,32 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // started. After each answer it may spend its share again, so it can have the whole balance, but
 // not within one round trip.
 type Bucket struct {
-	Client   redis.UniversalClient      // closed by the caller, after the Bucket. nil: nothing is shared
-	Prefix   string                     // prefix of the keys in Redis, which are Prefix:{key}; { becomes %7B. "": "retryhttp"
-	Ratio    float64                    // retries earned by each success. 0: 0.1; negative or NaN: none
-	Burst    int                        // tokens at the start, and the least capacity. 0: 20; negative: none
-	Window   time.Duration              // capacity for the tokens earned in this time at the fleet's rate. 0: 20s; negative: none
-	Interval time.Duration              // time between the regular calls of a process in use. 0 or less: 1s
-	Key      func(*http.Request) string // the balance that a request draws on. nil: one per URL.Host
+	// Client talks to Redis. The caller closes it, after the Bucket. With a nil Client, nothing is
+	// shared, and each process decides alone.
+	Client redis.UniversalClient
+
+	// Prefix begins the keys in Redis, which are Prefix:{key}. A { in it becomes %7B. "" means
+	// "retryhttp". Change it to keep several fleets apart.
+	Prefix string
+
+	// Ratio is how many retries each success earns. 0 means 0.1, and negative or NaN means none.
+	Ratio float64
+
+	// Burst is the number of tokens at the start, and the least capacity. 0 means 20, and a negative
+	// number means none. It is the reserve of the whole fleet, so it may be larger than a
+	// TokenBucket's.
+	Burst int
+
+	// Window gives the balance room for what successes at the fleet's rate earn in this time. 0 means
+	// 20 s, and a negative value means no room beyond Burst.
+	Window time.Duration
+
+	// Interval is the time between the regular calls of a process in use. 0 or less means 1 s. A
+	// longer Interval makes fewer calls, and a process learns later what the others have spent.
+	Interval time.Duration
+
+	// Key returns the balance that a request draws on. Nil means one balance per URL.Host.
+	Key func(*http.Request) string
 
 	// OnError, if not nil, is called after a call that failed, that could not set the expiry, or
 	// whose answer came late, see ErrSlow.

@@ -43,7 +43,8 @@ func (v *view) withinShare(share float64) bool {
 // spend twice as much until the next answer. So a process that fails alone soon has the whole
 // balance.
 func (v *view) follow(old *view, withdrawals float64) {
-	expected := min(old.tokens+withdrawals, v.capacity) - withdrawals // the capacity may have fallen
+	// The capacity may have fallen.
+	expected := min(old.tokens+withdrawals, v.capacity) - withdrawals
 	if old.limited && expected-v.tokens <= withdrawals {
 		v.advance = min(2*max(old.advance, 1), v.capacity)
 	}

@@ -48,7 +48,8 @@ func Digits(v string) (int64, bool) {
 	if !IsDigits(v) {
 		return 0, false
 	}
-	n, _ := strconv.ParseInt(v, 10, 64) // saturates if v is out of range; no other error is possible
+	// Saturates if v is out of range; no other error is possible.
+	n, _ := strconv.ParseInt(v, 10, 64)
 	return n, true
 }
 

@@ -44,10 +44,10 @@ const (
 // changes queued and then reads run and underWay. A result changes run and underWay and then
 // reads queued. Therefore at least one of the two sees the other.
 type fate struct {
-	trouble  *atomic.Int64 // the Watch's counter; counts this fate once if run is not 0, and once if queued is not 0
+	trouble  *atomic.Int64 // the Watch's; this fate adds 1 if run is not 0, and 1 if queued is not
 	run      atomic.Int64  // number of failures since the last success
 	underWay underWay
-	mark     atomic.Uint32 // changes when an attempt is counted in underWay, and when a run begins or ends; never 0
+	mark     atomic.Uint32 // changes when an attempt or a run begins, or a run ends; never 0
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
 	waiting  atomic.Int64  // number of requests held until a closure ends
 	closed   atomic.Bool   // a closure may last; written with mu held
@@ -55,10 +55,10 @@ type fate struct {
 	mu        sync.Mutex
 	forgotten bool
 	since     time.Time // the first failure of the run
-	newest    time.Time // the newest result, or the silent end of an attempt; a success counts only while retries are queued
+	newest    time.Time // result or silent end; a success counts only while retries are queued
 	probing   bool      // newest is the time of a probe that does not count as under way
 	firstUp   time.Time // the newest success of a first attempt while retries were queued
-	behind    time.Time // the time until which retries queue behind others although the key is not down
+	behind    time.Time // until then, retries queue behind others although the key is not down
 
 	first, last *waiter
 	pause       time.Duration

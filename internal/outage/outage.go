@@ -16,7 +16,7 @@ import (
 // use.
 type Watch struct {
 	fates   keyed.Map[fate]
-	trouble atomic.Int64 // number of runs of failures and of queues in all fates; if it is 0, a success has nothing to do
+	trouble atomic.Int64 // runs of failures, and queues, of all fates; 0: successes have no work
 	closed  atomic.Bool  // a key has been closed at some time
 }
 

@@ -7,7 +7,7 @@ type Pass struct {
 	fate     *fate  // the fate that counts the attempt as under way, or nil
 	run      uint32 // the run of failures in which the attempt is under way
 	left     exit
-	released *fate // the fate whose successes released the attempt, or nil; always nil once the attempt is sent
+	released *fate // the fate whose successes released the attempt, until it is sent; or nil
 }
 
 // exit is how a retry has left the queue.

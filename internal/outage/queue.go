@@ -20,7 +20,8 @@ type waiter struct {
 // the deadline or the end of ctx at the latest, and reports whether the retry was held.
 func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p Pass, held bool) {
 	if ctx.Err() != nil {
-		return Pass{}, false // otherwise the retry would count as begun, although it is not going to be sent
+		// Otherwise the retry would count as begun, although it is not going to be sent.
+		return Pass{}, false
 	}
 	w, p := f.join(mark)
 	if w == nil {

@@ -15,7 +15,8 @@ func URL(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
-	host := u.Host[strings.LastIndexByte(u.Host, '@')+1:] // a caller may have put userinfo into the host
+	// A caller may have put userinfo into the host.
+	host := u.Host[strings.LastIndexByte(u.Host, '@')+1:]
 	return (&url.URL{Scheme: u.Scheme, Host: host, Path: u.Path, RawPath: u.RawPath}).String()
 }
 
@@ -85,7 +86,8 @@ func shown(before, label, quoted string) string {
 	case err != nil: // a list
 	case label == "Content-Length " && len(s) <= most && strings.Trim(s, "+-0123456789., ") == "":
 		return quoted
-	case label == fieldName && strings.HasSuffix(before, "net/http: "): // a name of the program's own
+	case label == fieldName && strings.HasSuffix(before, "net/http: "):
+		// A name of the program's own.
 		name, value := s, ""
 		if i := strings.IndexAny(s, ":="); i >= 0 {
 			name, value = s[:i+1], s[i+1:] // a whole line, in the place of its name
@@ -119,7 +121,8 @@ func unquoted(text string) string {
 
 // withoutTyped replaces the URLs and hosts that the errors in err quote.
 func withoutTyped(err error, text string) string {
-	switch x := err.(type) { // inner errors first, before replacing an outer error changes their quotes
+	switch x := err.(type) {
+	// Inner errors first, before replacing an outer error changes their quotes.
 	case interface{ Unwrap() error }:
 		if inner := x.Unwrap(); inner != nil {
 			text = withoutTyped(inner, text)

@@ -43,7 +43,8 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 	}
 	b.whole = int64(len(b.data)) <= limit
 	if closing.WhileRead(b.rest) && !uploads(req) {
-		_ = b.rest.Close() // Close waits for an upload, and ends it over HTTP/2, but no upload is left
+		// Close waits for an upload, and ends it over HTTP/2, but no upload is left.
+		_ = b.rest.Close()
 		b.rest = nil
 	}
 	return resp, b, nil
@@ -116,7 +117,8 @@ func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
 func (b *Buffered) fill(declared, limit int64, goOn func() bool) {
 	size := int64(firstBuffer)
 	if declared >= 0 {
-		size = min(declared+1, firstDeclared) // a Read needs room for one more byte to return the end
+		// A Read needs room for one more byte to return the end.
+		size = min(declared+1, firstDeclared)
 	}
 	b.data = make([]byte, 0, min(size, limit+1))
 	for empty := 0; b.err == nil && int64(len(b.data)) <= limit && (goOn == nil || goOn()); {

@@ -29,7 +29,7 @@ type race struct {
 
 	// These fields are set when the hedge is sent.
 	second  *bounds
-	got     *result            // the hedge's result; the caller's once the hedge has decided the race
+	got     *result            // of the hedge; the caller's once the hedge has decided the race
 	turn    chan struct{}      // held by the goroutine that is judging
 	waiting context.Context    // of a caller that waits beside the hedge; ends with the caller's
 	wake    context.CancelFunc // ends waiting: the hedge has decided, or the race is over

@@ -16,23 +16,31 @@ import (
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// roundTrip sends req through base within p's limits, and buffers the response's body if p
-// requires it. It returns either a response or an error, even if base breaks that rule. It
+// limits are what a Policy says about one attempt. 0 or less is no limit, and no buffer.
+type limits struct {
+	attempt, stall time.Duration // AttemptTimeout and StallTimeout
+	buffer         int64         // BufferBytes
+}
+
+// roundTrip sends req through base within the limits, and buffers the response's body if they
+// require it. It returns either a response or an error, even if base breaks that rule. It
 // returns both if the body broke off while it was buffered. body is the reading of the
 // request's body. b is nil unless another attempt may end this attempt.
-func roundTrip(base http.RoundTripper, req *http.Request, p *Policy, body reading, b *bounds) (*http.Response, error) {
-	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
+func roundTrip(
+	base http.RoundTripper, req *http.Request, l limits, body reading, b *bounds,
+) (*http.Response, error) {
+	if b == nil && (l.attempt > 0 || l.stall > 0) {
 		b = newBounds(req.Context(), body)
 	}
 	if b != nil {
-		return b.roundTrip(base, req, p)
+		return b.roundTrip(base, req, l)
 	}
 	resp, err := base.RoundTrip(req)
 	if err != nil || resp == nil {
 		return nil, failure(resp, err)
 	}
-	if p.BufferBytes > 0 {
-		resp, _, err = buffer(req, resp, p.BufferBytes)
+	if l.buffer > 0 {
+		resp, _, err = buffer(req, resp, l.buffer)
 	}
 	return resp, err
 }
@@ -100,11 +108,10 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 }
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
-// body, does not arrive within p.AttemptTimeout. It also ends the attempt if the response body
-// stalls.
-func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy) (*http.Response, error) {
+// body, does not arrive in time. It also ends the attempt if the response body stalls.
+func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) (*http.Response, error) {
 	b.request = *req.WithContext(&b.ctx)
-	limit := startAttemptLimit(p.AttemptTimeout, b)
+	limit := startAttemptLimit(l.attempt, b)
 	returned := false
 	defer func() {
 		if !returned {
@@ -122,9 +129,9 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy)
 	case resp.Body == nil:
 		defer b.cancel(nil)
 	default:
-		b.body.Wrap(resp, p.StallTimeout, newStallError)
-		if p.BufferBytes > 0 && b.demand.startBuffering() {
-			resp, read, err = buffer(req, resp, p.BufferBytes)
+		b.body.Wrap(resp, l.stall, newStallError)
+		if l.buffer > 0 && b.demand.startBuffering() {
+			resp, read, err = buffer(req, resp, l.buffer)
 		}
 	}
 	returned = true

@@ -21,11 +21,11 @@ type call struct {
 
 	start     time.Duration // read from core.now
 	sent      int           // number of attempts
+	hedges    int           // number of attempts that were sent beside another: 0 or 1
 	uncounted int           // the part of sent that no longer counts, since a body has come so far
 	waited    time.Duration
 	held      time.Duration // included in waited
 	ambiguous bool          // an attempt before the last may have taken effect
-	hedged    bool          // an attempt was sent beside another
 	spare     bool          // the token of the hedge is neither given back nor spent on a retry
 }
 
@@ -108,7 +108,6 @@ func (c *call) refusal(got *result) Stop {
 	return ""
 }
 
-// attemptsLeft returns how many more attempts MaxAttempts allows.
 func (c *call) attemptsLeft() int {
 	if c.policy.MaxAttempts < 0 {
 		return math.MaxInt
@@ -119,8 +118,8 @@ func (c *call) attemptsLeft() int {
 // retries returns how many of the attempts that count were retries. A hedge is not a retry.
 func (c *call) retries() int {
 	retries := c.sent - c.uncounted - 1
-	if c.hedged && c.uncounted == 0 {
-		retries--
+	if c.uncounted == 0 {
+		retries -= c.hedges
 	}
 	return retries
 }
@@ -184,7 +183,6 @@ func (c *call) claim(got *result, next *attempt) Stop {
 	return c.openRetry(got, next)
 }
 
-// openRetry opens the retry's body, if there is one.
 func (c *call) openRetry(got *result, next *attempt) Stop {
 	if !hasBody(c.req) {
 		return ""
@@ -256,9 +254,14 @@ func (c *call) hold(late time.Duration) {
 	if c.race != nil {
 		req = req.WithContext(c.race.waiting)
 	}
-	limit := min(durations.Add(c.room(now), late)/2, c.policy.Gate.hold()) - late
+	gate := c.policy.Gate
+	limit := min(durations.Add(c.room(now), late)/2, gate.hold()) - late
+	if limit <= 0 {
+		return
+	}
+	// This is not a method of the Gate: a held request's stack has no room for another frame.
 	var held bool
-	c.pass, held = c.policy.Gate.wait(req, &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
+	c.pass, held = gate.hosts.Wait(req, keyOf(req, gate.Key), &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
 	if held && c.race == nil {
 		c.addHeld(now)
 	}
@@ -270,7 +273,6 @@ func (c *call) addHeld(since time.Duration) {
 	c.policy.reportHeld(c.req, c.held)
 }
 
-// left returns the rest of the wait.
 func (c *call) left(next *attempt) time.Duration {
 	if next.wait <= 0 {
 		return 0
@@ -319,7 +321,7 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 		Elapsed:   c.core.now() - c.start,
 		Waited:    c.waited,
 		Held:      c.held,
-		Hedges:    c.hedges(),
+		Hedges:    c.hedges,
 		HedgeWon:  got.Hedge && got.answer() != nil,
 		Stop:      stop,
 		Ambiguous: c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),

@@ -36,7 +36,7 @@ func (c *call) mayBeHedged() bool {
 
 // arm starts the timer that sends a hedge beside next, if next may be hedged.
 func (c *call) arm(next *attempt) {
-	if c.pace == nil || c.hedged || c.attemptsLeft() < 1 || AttemptNumber(c.req.Context()) > 1 {
+	if c.pace == nil || c.hedges > 0 || c.attemptsLeft() < 1 || AttemptNumber(c.req.Context()) > 1 {
 		return
 	}
 	delay := time.Duration(c.pace.delay.Load())
@@ -60,7 +60,7 @@ func (c *call) arm(next *attempt) {
 // beside the wait for a retry.
 func (c *call) settle(r *race, next *attempt, got *result) {
 	r.surface()
-	c.sent, c.hedged, c.spare = r.next.number, true, true
+	c.sent, c.hedges, c.spare = r.next.number, 1, true
 	switch c.judgeFirst(r, next, got) {
 	case undecided:
 		if c.refusal(got) != "" {
@@ -133,12 +133,4 @@ func (c *call) discard(r *race, b *bounds, got *result) {
 	}
 	c.forget(got)
 	r.discard(b, resp)
-}
-
-// hedges returns the number of hedges for the Outcome.
-func (c *call) hedges() int {
-	if c.hedged {
-		return 1
-	}
-	return 0
 }

@@ -135,7 +135,6 @@ func (c *call) dropRetry() {
 	c.leaveGate()
 }
 
-// leaveGate gives back what a retry has from its Gate.
 func (c *call) leaveGate() {
 	c.pass.GiveBack()
 	c.pass = outage.Pass{}

@@ -41,13 +41,14 @@ type owned struct {
 	response *http.Response // a response that is neither returned nor drained yet
 }
 
-// giveBack gives back what is owned for an attempt that is not sent, or that is not judged.
+// giveBack gives back what is owned for an attempt that is not sent, or that is not judged. The
+// bodies come last, because their Close may take its time, or panic.
 func (x *exchange) giveBack() {
+	x.refund()
+	x.pass.GiveBack()
 	if x.unsent != nil {
 		closeBody(x.unsent)
 	}
-	x.refund()
-	x.pass.GiveBack()
 	closing.Response(x.response)
 }
 
@@ -102,7 +103,9 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
 	x.unsent, x.token = nil, false
-	resp, err := roundTrip(x.core.pool(x.otherPool), req, &x.policy.Policy, next.reading, b)
+	p := x.policy
+	l := limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes}
+	resp, err := roundTrip(x.core.pool(x.otherPool), req, l, next.reading, b)
 	x.response = resp
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
@@ -115,8 +118,8 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		return
 	}
 	got.Response, got.responded = resp, true
-	if x.policy.BufferBytes > 0 {
-		got.Body = respbody.Whole(resp, x.policy.BufferBytes)
+	if l.buffer > 0 {
+		got.Body = respbody.Whole(resp, l.buffer)
 	}
 }
 

@@ -63,8 +63,8 @@ type evidence struct {
 // the Gate is calm, an attempt needs no begin, and a success needs no end.
 func (g *Gate) calm() bool { return g.hosts.Calm() }
 
-// begin counts an attempt that is about to be sent, if its host may be down and wait has not
-// counted the attempt. p is the Pass that wait returned, or the zero Pass.
+// begin counts an attempt that is about to be sent, if its host may be down and call.hold has not
+// counted the attempt. p is the Pass that the hold returned, or the zero Pass.
 func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
 	p = p.Sent()
 	if p.UnderWay() || g.calm() {
@@ -73,7 +73,7 @@ func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
 	return g.hosts.Begin(keyOf(req, g.Key), p)
 }
 
-// end records what an attempt says about its key. It returns a mark, which wait uses to see
+// end records what an attempt says about its key. It returns a mark, which call.hold uses to see
 // whether other attempts have begun since.
 func (g *Gate) end(req *http.Request, p outage.Pass, e evidence) (mark uint32) {
 	key := keyOf(req, g.Key)
@@ -81,16 +81,6 @@ func (g *Gate) end(req *http.Request, p outage.Pass, e evidence) (mark uint32) {
 		g.hosts.Close(key, e.closed, req.Header, e.wholeHost || g.Key != nil)
 	}
 	return g.hosts.End(key, p, e.verdict, e.first, g.hold())
-}
-
-// wait holds a retry that is due, for at most limit, and reports whether the retry was held.
-// With heed, closures hold the retry as well. The mark comes from the end of the previous attempt.
-func (g *Gate) wait(req *http.Request, t *timer.Timer, mark uint32, limit time.Duration, heed bool) (p outage.Pass, held bool) {
-	limit = min(limit, g.hold())
-	if limit <= 0 {
-		return outage.Pass{}, false
-	}
-	return g.hosts.Wait(req, keyOf(req, g.Key), t, mark, limit, heed)
 }
 
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
@@ -107,7 +97,6 @@ func (g *Gate) hold() time.Duration {
 	return cmp.Or(g.Hold, defaultHold)
 }
 
-// blocks reports whether req's key is down or closed.
 func (g *Gate) blocks(req *http.Request) bool {
 	down, closed := g.Status(req)
 	return down || closed > 0

@@ -152,7 +152,6 @@ func (p *pace) compute(now time.Duration) time.Duration {
 	return p.hedge.least(p.recent.Quantile(now, 1-p.share))
 }
 
-// answer records a Final response.
 func (p *pace) answer(now, latency time.Duration) {
 	for {
 		had := p.allowance.Load()
@@ -175,7 +174,6 @@ func (p *pace) observe(now, latency time.Duration, answer bool) {
 	p.delay.Store(int64(p.compute(now)))
 }
 
-// withdraw takes one hedge from the allowance. It returns false if the allowance is too small.
 func (p *pace) withdraw() bool {
 	for {
 		had := p.allowance.Load()
@@ -188,7 +186,6 @@ func (p *pace) withdraw() bool {
 	}
 }
 
-// refund gives back a hedge that was not sent.
 func (p *pace) refund() {
 	for {
 		had := p.allowance.Load()

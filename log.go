@@ -9,7 +9,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
-// reportRetry reports that req is sent again after attempt a.
 func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 	if p.Logger != nil {
 		p.Logger.LogAttrs(req.Context(), slog.LevelInfo, "retrying request",
@@ -17,7 +16,7 @@ func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 			slog.Int("attempt", a.Number),
 			slog.Duration("elapsed", a.Elapsed),
 			slog.Duration("wait", a.Wait),
-			offset(a))
+			offsetAttr(a))
 	}
 	if p.OnRetry != nil {
 		p.OnRetry(*a)
@@ -41,7 +40,6 @@ func (p *Policy) reportHedge(req *http.Request, number int, late time.Duration) 
 	}
 }
 
-// reportDone reports how req ended, together with its last attempt.
 func (p *Policy) reportDone(req *http.Request, a *Attempt, o Outcome) {
 	if o.Stop != StopFinal && o.Stop != StopCanceled {
 		p.warn("gave up on request", req, a, o)
@@ -69,23 +67,23 @@ func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) 
 		slog.Duration("elapsed", o.Elapsed),
 		slog.Duration("waited", o.Waited),
 		slog.Duration("held", o.Held),
-		hedges(o),
+		hedgesAttr(o),
 		slog.String("stop", string(o.Stop)),
 		slog.Bool("ambiguous", o.Ambiguous),
-		offset(a))
+		offsetAttr(a))
 }
 
-// hedges returns the number of hedges as an attribute, or an empty attribute if there were none.
-func hedges(o Outcome) slog.Attr {
+// hedgesAttr returns an empty attribute if there were no hedges.
+func hedgesAttr(o Outcome) slog.Attr {
 	if o.Hedges == 0 {
 		return slog.Attr{}
 	}
 	return slog.Int("hedges", o.Hedges)
 }
 
-// offset returns the offset of a resumed body as an attribute, or an empty attribute if no body
+// offsetAttr returns the offset of a resumed body as an attribute, or an empty attribute if no body
 // is resumed.
-func offset(a *Attempt) slog.Attr {
+func offsetAttr(a *Attempt) slog.Attr {
 	if a.Offset == 0 {
 		return slog.Attr{} // handlers ignore an empty attribute
 	}

@@ -35,7 +35,6 @@ const (
 	StopBudget        Stop = "budget"         // the Budget was spent
 )
 
-// reason describes in words why no further attempt was made.
 func (s Stop) reason() string {
 	switch s {
 	case StopFinal:

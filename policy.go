@@ -128,7 +128,6 @@ type shared struct {
 	gate   Gate
 }
 
-// resolve fills in the defaults.
 func (p Policy) resolve(own *shared) resolved {
 	observed := p.Classify != nil || p.OnDone != nil || p.Hedge != nil
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, defaultMaxAttempts)

@@ -76,9 +76,9 @@ type Policy struct {
 	// trust the servers and proxies to know what they have processed.
 	RetryUnprocessed bool
 
-	// MaxBodyBytes is how many bytes are recorded of a request body that can be read only once. If the
-	// body is longer, the request is not retried and ends with [StopBody]. 0 means 64 KiB, and a
-	// negative value records nothing. Raise it for large bodies that come from a stream, or set
+	// MaxBodyBytes is how many bytes are recorded of a request body that can be read only once. After
+	// more of it has been read, the request is not retried and ends with [StopBody]. 0 means 64 KiB, and
+	// a negative value records nothing. Raise it for large bodies that come from a stream, or set
 	// Request.GetBody, which needs no memory.
 	MaxBodyBytes int64
 
@@ -90,10 +90,11 @@ type Policy struct {
 	BufferBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
-	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error], or an error that
-	// matches [ErrChanged] or [ErrNotResumable]. The response must have a Content-Length, and a strong
-	// ETag, or no ETag and an old Last-Modified. Set it for downloads. Bodies are then wrapped, and
-	// requests are sent after RoundTrip has returned, so sign them below the Transport.
+	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. If the server does
+	// not let the body be continued, the error matches [ErrChanged] or [ErrNotResumable]. The response
+	// must have a Content-Length, and a strong ETag, or no ETag and an old Last-Modified. Set it for
+	// downloads. Bodies are then wrapped, and requests are sent after RoundTrip has returned, so sign
+	// them below the Transport.
 	Resume bool
 
 	// StallTimeout limits how long a Read of a response body may wait for bytes. A Read that receives

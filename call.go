@@ -30,15 +30,15 @@ type call struct {
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
-// http.ErrAbortHandler, which a function up the stack recovers. After finish, giveBack does
-// nothing.
+// http.ErrAbortHandler, which a function up the stack recovers. After finish, there is at most a
+// race, whose hedge was under way when the caller's context ended.
 func (c *call) giveBack() {
 	if c.race == nil && c.owned == (owned{}) {
 		return
 	}
 	c.race.abandon()
-	c.exchange.giveBack()
-	c.bodies.release(true)
+	defer c.exchange.giveBack() // even if the body panics
+	c.bodies.release(true)      // before the response is closed, which may wait for the upload
 }
 
 // mayBegin waits before the first attempt if Gate.First requires it. It returns false if the

@@ -282,3 +282,16 @@ func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
 		assert.Equal(t, "first second", srv.got[len(srv.got)-1].body)
 	})
 }
+
+func TestBodyIsClosedWhereAHookAndTheResponsesClosePanic(t *testing.T) {
+	body := &bodies.Tracked{Reader: strings.NewReader("x")}
+	req, err := http.NewRequest("PUT", "http://host.example/", body)
+	require.NoError(t, err)
+	failed := &bodies.Hooked{OnRead: strings.NewReader("busy").Read, OnClose: func() { panic("Close") }}
+	p := noWait
+	p.OnRetry = func(retryhttp.Attempt) { panic("OnRetry") }
+	rt := retryhttp.New(script.New(script.Respond(503, failed)), p)
+	assert.Panics(t, func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
+	assert.Equal(t, int32(1), body.Closes.Load())
+	assert.Positive(t, failed.Closes.Load())
+}

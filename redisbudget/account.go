@@ -104,7 +104,7 @@ func (a *account) update(f func(*account, time.Time)) bool {
 
 func (a *account) withdraw(now time.Time) bool {
 	granted := a.balance(now) >= 1
-	if granted && a.viewDecides(now) && !a.view.withinShare(a.share()) {
+	if granted && a.viewDecides(now) && !a.view.withinShare(a.share(now)) {
 		return false // the withdrawals before it have brought a call forward
 	}
 	if granted {
@@ -117,13 +117,19 @@ func (a *account) withdraw(now time.Time) bool {
 	return granted
 }
 
-// share returns this process's share of the fleet's recent successes. The capacity tells the
-// fleet's rate, unless the capacity is the Burst.
-func (a *account) share() float64 {
+// share returns this process's share of the fleet's recent successes. The capacity of the last
+// answer, as it would be now without further successes, tells the fleet's rate. If that is no more
+// than the Burst, the rate is not known.
+func (a *account) share(now time.Time) float64 {
 	if a.view.capacity <= a.s.burst {
 		return 1
 	}
-	return min(a.own.capacity(a.s)/a.view.capacity, 1)
+	aged, _ := decay(now.Sub(a.view.asked), a.s.window)
+	fleet := a.view.capacity * aged
+	if fleet <= a.s.burst {
+		return 1
+	}
+	return min(a.own.capacity(a.s)/fleet, 1)
 }
 
 // asked reports whether a Withdraw came after the last call began.

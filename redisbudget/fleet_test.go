@@ -166,6 +166,24 @@ func TestProcessMaySpendItsShareUntilTheNextAnswer(t *testing.T) {
 	})
 }
 
+// Its share stays the whole, although its own rate fades and the answer does not.
+func TestLoneProcessMaySpendTheBalanceAtOnceAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFleet(t, 1, nil)
+		alone := f.processes[0]
+		f.each(10*time.Millisecond, 60*time.Second, func(_ int, b *redisbudget.Bucket) { deposit(b, f.req, 1) })
+		for range 7 {
+			time.Sleep(time.Second)
+			balance := int(alone.Tokens(f.req))
+			require.Greater(t, balance, 20)
+			assert.Equal(t, balance, granted(alone, f.req, 1000))
+			for range balance {
+				alone.Refund(f.req)
+			}
+		}
+	})
+}
+
 func TestProcessWithFewSuccessesMaySpendATokenUntilTheNextAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startFleet(t, 2, nil)

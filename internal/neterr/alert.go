@@ -15,7 +15,7 @@ func refusedByAlert(err error) bool {
 	}
 	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
 		if op.Op == "remote error" { // over TCP
-			// The type is not exported by crypto/tls the type, which is a uint8.
+			// crypto/tls does not export the type, which is a uint8.
 			alert := reflect.ValueOf(op.Err)
 			return alert.Kind() != reflect.Uint8 || !aboutConnection(tls.AlertError(alert.Uint()))
 		}

@@ -31,12 +31,13 @@ func newBase(http2 bool) *base {
 }
 
 func (b *base) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	b.conns.Add(1) // a dial that nobody waits for any more makes an idle connection
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, addr)
 	if err != nil {
+		b.conns.Add(-1)
 		return nil, err
 	}
-	b.conns.Add(1)
 	closed := sync.OnceValue(func() error {
 		defer b.conns.Add(-1)
 		return c.Close()

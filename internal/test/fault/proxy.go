@@ -97,12 +97,13 @@ func (p *Proxy) DialContext(ctx context.Context, network, _ string) (net.Conn, e
 	if p.orders.Refuse() {
 		addr = nobody
 	}
+	p.conns++ // a dial that nobody waits for any more makes an idle connection
 	p.mu.Unlock()
 	c, err := dial(ctx, network, addr)
 	if err != nil {
+		p.count(-1)
 		return nil, err
 	}
-	p.count(1)
 	return &clientConn{TCPConn: c, close: sync.OnceValue(func() error {
 		defer p.count(-1)
 		return c.Close()

@@ -118,7 +118,7 @@ func (a *account) withdraw(now time.Time) bool {
 }
 
 // share returns this process's share of the fleet's recent successes. The capacity of the last
-// answer, as it would be now without further successes, tells the fleet's rate. If that is no more
+// answer, as it would be now without further successes, shows the fleet's rate. If that is no more
 // than the Burst, the rate is not known.
 func (a *account) share(now time.Time) float64 {
 	if a.view.capacity <= a.s.burst {

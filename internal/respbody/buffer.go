@@ -100,7 +100,7 @@ func (b *Buffered) begin(resp *http.Response, declared, limit int64, failed bool
 	return resp
 }
 
-// judgeEnd corrects the error that follows data if the declared length tells more than the Read
+// judgeEnd corrects the error that follows data if the declared length says more than the Read
 // did. unchecked reports that no other code compares the body with this length, because it comes
 // from a Content-Range.
 func (b *Buffered) judgeEnd(declared int64, unchecked bool) {

@@ -102,7 +102,7 @@ func TestDocsQuoteTheSimulation(t *testing.T) {
 	}
 }
 
-// assertQuotes asserts that a document has a text, wherever its lines end.
+// assertQuotes asserts that a document has a text, no matter where its lines end.
 func assertQuotes(t *testing.T, document, quote string) {
 	t.Helper()
 	text := strings.Join(strings.Fields(read(t, document)), " ")

@@ -13,6 +13,10 @@ import (
 // retry's wait and before each hedge. It refunds at most once for each Withdraw: if the retry was
 // never sent, if a hedged request got a Final response, or if a resumption brought 1 MiB. The
 // methods are called from many goroutines at once.
+//
+// A Budget may also have a method Failed(*http.Request, Attempt). It is called with the failed
+// attempt right before the first Withdraw of its retry. A retry that such a Budget refuses may wait
+// for a success of its host, and Withdraw is then asked again for it.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of a retry, or reports false; never blocks
 	Refund(req *http.Request)        // gives back a Withdraw
@@ -26,19 +30,49 @@ func (Unlimited) Withdraw(*http.Request) bool { return true }
 func (Unlimited) Refund(*http.Request)        {}
 func (Unlimited) Deposit(*http.Request)       {}
 
-// TokenBucket is a Budget that successes fill and retries empty, at one token each, so that
-// retries die out in an outage. The zero value is ready to use. Share a TokenBucket among
-// Transports to bound the sum of their retries. It must not be changed or copied after first use.
+// failureBudget is a Budget that is told of failures, and that may be asked again.
+type failureBudget interface {
+	Budget
+	Failed(req *http.Request, a Attempt)
+}
+
+// mayBeAskedAgain reports whether b may grant later what it refuses now. A bucket that earns nothing
+// never does.
+func mayBeAskedAgain(b Budget) bool {
+	if own, ok := b.(*TokenBucket); ok {
+		return own.most() > 0 || own.MinPerSecond > 0
+	}
+	_, ok := b.(failureBudget)
+	return ok
+}
+
+// TokenBucket is a Budget that successes fill and retries empty. The zero value is ready to use.
+// Share a TokenBucket among Transports to bound the sum of their retries. It must not be changed or
+// copied after first use.
+//
+// While at least half of the results of a host are successes, each success earns Most of a retry:
+// enough for the failures of a server that is partly broken. When most are failures, a success
+// earns Ratio, so that retries die out in an outage and do not keep up an overload. A retry takes
+// one token, or a third if a 429 has said when to retry. If an attempt has taken long, its retry may
+// overdraw the bucket by one for each success that is usual in that time. A retry that is refused
+// may wait until a success earns it, for as long as the [Gate] may hold it: at first any retry,
+// and in lasting trouble only as many as the wait has lately served, and one.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
 // weighted mean of the successes per second. There are at most 4,096 buckets: full
 // buckets make room first, then the longest unused. See "Fixing retries with token buckets and
 // circuit breakers", Marc Brooker.
 type TokenBucket struct {
-	// Ratio is how many retries each success earns. 0 means 0.1. Negative or NaN means none, and only
-	// Burst and MinPerSecond are left. A larger Ratio helps more requests while some attempts fail, and
-	// adds more load when all of them do.
+	// Ratio is how many retries each success earns while most attempts fail. 0 means 0.1. Negative or
+	// NaN means none, ever, and only Burst and MinPerSecond are left. Set it to bound retries to this
+	// share of the successes at all times: Most is then the same, unless it is set too.
 	Ratio float64
+
+	// Most is how many retries each success earns while at least half of the attempts succeed. 0 means
+	// 0.5, or Ratio if that is set. Less than Ratio, or NaN, means Ratio. A larger Most helps more
+	// requests when half of the backends are gone, and adds load when the servers reject because they
+	// are full.
+	Most float64
 
 	// Burst is the number of tokens at the start, and the least number of tokens that the bucket has
 	// room for. 0 means 5, and a negative number means none. Lower it if you run very many processes,
@@ -62,16 +96,23 @@ type TokenBucket struct {
 
 const (
 	defaultRatio  = 0.1
+	defaultMost   = 0.5
 	defaultBurst  = 5
 	defaultWindow = 20 * time.Second
 )
+
+// Failed records a failed attempt of req. If the next Withdraw is for its retry, the retry has the
+// cost and the overdraft that the attempt allows.
+func (b *TokenBucket) Failed(req *http.Request, a Attempt) {
+	b.buckets.Failed(keyOf(req, b.Key), b.settings, failureOf(&a))
+}
 
 // Withdraw takes a token from req's bucket, or reports false if there is none.
 func (b *TokenBucket) Withdraw(req *http.Request) bool {
 	return b.buckets.Withdraw(keyOf(req, b.Key), b.settings)
 }
 
-// Refund gives req's bucket a token back, if it has room.
+// Refund gives req's bucket back what the newest Withdraw took, if it has room.
 func (b *TokenBucket) Refund(req *http.Request) {
 	b.buckets.Refund(keyOf(req, b.Key), b.settings)
 }
@@ -79,6 +120,11 @@ func (b *TokenBucket) Refund(req *http.Request) {
 // Deposit credits a success to req's bucket.
 func (b *TokenBucket) Deposit(req *http.Request) {
 	b.buckets.Deposit(keyOf(req, b.Key), b.settings)
+}
+
+// retry is Failed and Withdraw in one step. With again, the bucket was told of the failure before.
+func (b *TokenBucket) retry(req *http.Request, a *Attempt, again bool) bool {
+	return b.buckets.Retry(keyOf(req, b.Key), b.settings, failureOf(a), again)
 }
 
 // Tokens returns what req could draw on now, for a gauge. It adds no bucket.
@@ -91,12 +137,40 @@ func (b *TokenBucket) Tokens(req *http.Request) float64 {
 func (b *TokenBucket) settings() bucket.Settings {
 	window := max(cmp.Or(b.Window, defaultWindow), 0)
 	return bucket.Settings{
-		Ratio:        sensible(cmp.Or(b.Ratio, defaultRatio)),
+		Ratio:        b.ratio(),
+		Most:         b.most(),
 		Burst:        float64(max(cmp.Or(b.Burst, defaultBurst), 0)),
 		Window:       window,
 		IdleAfter:    cmp.Or(window, defaultWindow),
 		MinPerSecond: sensible(b.MinPerSecond),
 	}
+}
+
+func (b *TokenBucket) ratio() float64 { return sensible(cmp.Or(b.Ratio, defaultRatio)) }
+
+func (b *TokenBucket) most() float64 {
+	ratio := b.ratio()
+	switch {
+	case ratio == 0 || b.Most == 0 && b.Ratio != 0:
+		return ratio
+	case b.Most == 0:
+		return defaultMost
+	}
+	return max(sensible(b.Most), ratio)
+}
+
+// failureOf returns what a failed attempt says to its retry's budget. As for a Gate, a server that
+// asks its client to wait is healthy, and so is a server that has refused this client alone.
+func failureOf(a *Attempt) bucket.Failure {
+	f := bucket.Failure{Took: a.Elapsed}
+	if a.Response == nil {
+		f.Down = true
+		return f
+	}
+	asked, asks := RetryAfter(a.Response.Header)
+	f.Invited = asked > 0 && a.Response.StatusCode == http.StatusTooManyRequests
+	f.Down = !asks && a.Response.StatusCode >= 500
+	return f
 }
 
 // sensible returns x, or 0 if x is negative or NaN. The result is at most math.MaxInt32, which is

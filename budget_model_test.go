@@ -1,6 +1,8 @@
 package retryhttp_test
 
 import (
+	"cmp"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -18,16 +20,22 @@ import (
 // budgetModel is TokenBucket's rules for one key in the plainest form. It accounts
 // for the rate and MinPerSecond itself, and is not safe for concurrent use.
 type budgetModel struct {
-	ratio, burst, window, perSecond float64
+	ratio, most, burst, window, perSecond float64
 
-	now     float64 // seconds, as everywhere here
-	settled float64 // up to when rate and earned are right
-	pending int     // successes since
-	total   int     // successes ever
-	rate    float64
-	earned  float64
-	floor   float64
-	unsure  bool // an amount was so close to one that rounding decides
+	now                 float64 // seconds, as everywhere here
+	settled             float64 // up to when rate and earned are right
+	pending             int     // successes since
+	total               int     // successes ever
+	rate                float64
+	earned              float64
+	floor               float64
+	failing, ups, downs float64 // the share of failures, and the results of the present tenth
+	tenth               float64 // when the tenth began
+	poor                bool
+	price, overdraft    float64 // of the next withdrawal
+	paid                float64 // by the newest withdrawal
+
+	unsure bool // an amount was so close to one that rounding decides
 }
 
 func (m *budgetModel) floorRoom() float64 {
@@ -58,7 +66,17 @@ func (m *budgetModel) settle() {
 	} else if m.window > 0 {
 		m.rate += float64(m.pending) / m.window
 	}
-	m.earned = min(m.earned+m.ratio*float64(m.pending), m.room())
+	m.ups += float64(m.pending)
+	if n := m.ups + m.downs; n > 0 && m.now-m.tenth >= 0.1 {
+		m.failing += (m.downs/n - m.failing) * min(n, 8) / 64
+		m.poor = m.failing > 0.5 || m.poor && m.failing > 0.45
+		m.ups, m.downs, m.tenth = 0, 0, m.now
+	}
+	earns := m.most
+	if m.poor {
+		earns = m.ratio
+	}
+	m.earned = min(m.earned+earns*float64(m.pending), m.room())
 	m.settled, m.pending = m.now, 0
 }
 
@@ -70,20 +88,34 @@ func (m *budgetModel) deposit() {
 	}
 }
 
-func (m *budgetModel) enough(amount float64) bool {
-	if amount < 1-1e-10 && amount > 1-1e-8 {
+func (m *budgetModel) enough(amount, price float64) bool {
+	if amount < price-1e-10 && amount > price-1e-8 {
 		m.unsure = true
 	}
-	return amount >= 1-1e-10
+	return amount >= price-1e-10
+}
+
+func (m *budgetModel) failed(down, invited bool, seconds float64) {
+	m.settle()
+	m.price, m.overdraft = 1, m.rate*seconds
+	if invited {
+		m.price = 1.0 / 3
+	}
+	if down {
+		m.downs++
+	}
 }
 
 func (m *budgetModel) withdraw() bool {
 	m.settle()
+	defer func() { m.price, m.overdraft = 1, 0 }()
 	switch {
-	case m.enough(m.earned):
-		m.earned = max(m.earned-1, 0)
-	case m.perSecond > 0 && m.enough(m.floor):
+	case m.enough(m.earned+m.overdraft, m.price):
+		m.earned -= m.price
+		m.paid = m.price
+	case m.perSecond > 0 && m.enough(m.floor, 1):
 		m.floor = max(m.floor-1, 0)
+		m.paid = 1
 	default:
 		return false
 	}
@@ -92,12 +124,12 @@ func (m *budgetModel) withdraw() bool {
 
 func (m *budgetModel) refund() {
 	m.settle()
-	m.earned = min(m.earned+1, m.room())
+	m.earned = min(m.earned+m.paid, m.room())
 }
 
 func (m *budgetModel) tokens() float64 {
 	m.settle()
-	earned, earnedRest := math.Modf(m.earned + 1e-10)
+	earned, earnedRest := math.Modf(max(m.earned+1e-10, 0))
 	floor, floorRest := math.Modf(m.floor + 1e-10)
 	return earned + floor + max(earnedRest, floorRest)
 }
@@ -106,8 +138,11 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	m := &budgetModel{
 		ratio: b.Ratio, burst: float64(b.Burst), window: b.Window.Seconds(), perSecond: max(b.MinPerSecond, 0),
 	}
-	if b.Ratio == 0 {
-		m.ratio = 0.1
+	switch {
+	case b.Ratio == 0:
+		m.ratio, m.most = 0.1, max(cmp.Or(b.Most, 0.5), 0.1)
+	case b.Ratio > 0:
+		m.most = max(b.Most, b.Ratio)
 	}
 	if b.Burst == 0 {
 		m.burst = 5
@@ -117,7 +152,22 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	}
 	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
 	m.earned, m.floor = m.burst, m.floorRoom()
+	m.price, m.paid, m.tenth = 1, 1, math.Inf(-1)
 	return m
+}
+
+// failures are attempts that a budget is told of.
+var failures = []struct {
+	attempt       retryhttp.Attempt
+	down, invited bool
+}{
+	{retryhttp.Attempt{Response: &http.Response{StatusCode: 503}, Elapsed: 10 * time.Millisecond}, true, false},
+	{retryhttp.Attempt{Response: &http.Response{StatusCode: 503}, Elapsed: 10 * time.Second}, true, false},
+	{retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: time.Second}, true, false},
+	{retryhttp.Attempt{Response: &http.Response{StatusCode: 408}}, false, false},
+	{retryhttp.Attempt{Response: &http.Response{StatusCode: 429}, Elapsed: time.Millisecond}, false, false},
+	{retryhttp.Attempt{Response: &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"1"}}}}, false, true},
+	{retryhttp.Attempt{Response: &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"1"}}}}, false, false},
 }
 
 // compareWithModel applies ops to b and to a model of it, which must agree on
@@ -146,6 +196,13 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 		}
 		switch kind {
 		case 0, 1, 2:
+			price, overdraft := 1.0, 0.0
+			if kind == 2 {
+				failed := failures[amount%len(failures)]
+				b.Failed(req, failed.attempt)
+				m.failed(failed.down, failed.invited, failed.attempt.Elapsed.Seconds())
+				price, overdraft = m.price, m.overdraft
+			}
 			before := b.Tokens(req)
 			granted := b.Withdraw(req)
 			if modeled {
@@ -155,13 +212,16 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 				}
 				require.Equal(t, want, granted, "Withdraw with %v tokens", before)
 			}
-			if granted {
+			switch {
+			case granted && overdraft == 0:
 				open[i] = true
-				require.GreaterOrEqual(t, before, 1-1e-9)
-				if before < 1e6 {
-					require.InDelta(t, before-1, b.Tokens(req), 1e-6)
+				require.GreaterOrEqual(t, before, price-1e-9)
+				if before < 1e6 && before >= 1 && b.MinPerSecond == 0 {
+					require.InDelta(t, before-price, b.Tokens(req), 1e-6)
 				}
-			} else {
+			case granted:
+				open[i] = true
+			default:
 				require.Less(t, before, 1.0)
 				require.Equal(t, before, b.Tokens(req))
 			}
@@ -210,6 +270,7 @@ func TestBudgetAgreesWithAPlainModel(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 2))
 				b := &retryhttp.TokenBucket{
 					Ratio:        pick(rng, -1, 0, 0, 0.05, 0.1, 0.3, 1, 2.5),
+					Most:         pick(rng, 0, 0, 0.05, 0.5, 1),
 					Burst:        int(pick(rng, -1, 0, 0, 1, 2, 10, 100)),
 					Window:       time.Duration(pick(rng, -1, 0, 0, 0.5e9, 1e9, 60e9, 3600e9)),
 					MinPerSecond: pick(rng, perSecond...),

@@ -25,6 +25,7 @@ type call struct {
 	uncounted int           // the part of sent that no longer counts, since a body has come so far
 	waited    time.Duration
 	held      time.Duration // included in waited
+	lined     time.Duration // the part of held without a token
 	ambiguous bool          // an attempt before the last may have taken effect
 	spare     bool          // the token of the hedge is neither given back nor spent on a retry
 }
@@ -171,13 +172,13 @@ func (c *call) plan(got *result, next *attempt) Stop {
 }
 
 // claim withdraws the retry's token when every other check has passed. It then opens the
-// retry's body, unless a hedge may still read its own.
+// retry's body, unless a hedge may still read its own, or the retry has to wait in line.
 func (c *call) claim(got *result, next *attempt) Stop {
-	if !c.policy.Budget.Withdraw(c.req) && !c.takeSpare() {
+	c.token = c.withdraw(got, false) || c.takeSpare()
+	switch {
+	case !c.token && !c.mayQueue(got):
 		return StopBudget
-	}
-	c.token = true
-	if c.race != nil {
+	case !c.token || c.race != nil:
 		return ""
 	}
 	return c.openRetry(got, next)
@@ -204,6 +205,9 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 // pause reports the retry, drains the failed response, and waits. If the context ends
 // meanwhile, pause returns StopCanceled, because the response is gone.
 func (c *call) pause(got *result, next *attempt) Stop {
+	if !c.token {
+		return c.queue(got, next)
+	}
 	got.Wait = next.wait
 	c.policy.reportRetry(c.req, &got.Attempt)
 	// Not earlier: cut may cost the connection, and with it the failed body, which OnRetry may

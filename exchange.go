@@ -52,6 +52,18 @@ func (x *exchange) giveBack() {
 	closing.Response(x.response)
 }
 
+// withdraw asks the Budget for the token of the retry that follows got. With again, the Budget has
+// refused the same retry before.
+func (x *exchange) withdraw(got *result, again bool) bool {
+	if own, ok := x.policy.Budget.(*TokenBucket); ok {
+		return own.retry(x.req, &got.Attempt, again)
+	}
+	if told, ok := x.policy.Budget.(failureBudget); ok && !again {
+		told.Failed(x.req, got.Attempt)
+	}
+	return x.policy.Budget.Withdraw(x.req)
+}
+
 // refund gives back the token of a retry that is not sent.
 func (x *exchange) refund() {
 	if x.token {

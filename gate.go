@@ -93,6 +93,14 @@ func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration)
 	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)
 }
 
+// admit reports whether a retry that the Budget has refused may wait in line. The caller then calls
+// leave when the retry no longer waits.
+func (g *Gate) admit(req *http.Request) bool {
+	return g.hosts.Admit(keyOf(req, g.Key), g.hold())
+}
+
+func (g *Gate) leave(req *http.Request) { g.hosts.Leave(keyOf(req, g.Key)) }
+
 func (g *Gate) hold() time.Duration {
 	return cmp.Or(g.Hold, defaultHold)
 }

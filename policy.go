@@ -120,7 +120,8 @@ const (
 // resolved is a Policy whose zero fields are replaced by their defaults.
 type resolved struct {
 	Policy
-	observed bool // Elapsed may be read after a success
+	observed  bool // Elapsed may be read after a success
+	asksAgain bool // the Budget may be asked again for a retry that it has refused
 }
 
 // shared is what the requests of a Transport share if its Policy sets no Budget or no Gate.
@@ -147,7 +148,7 @@ func (p Policy) resolve(own *shared) resolved {
 	if p.Gate == nil {
 		p.Gate = &own.gate
 	}
-	return resolved{p, observed}
+	return resolved{p, observed, p.Gate.Hold >= 0 && mayBeAskedAgain(p.Budget)}
 }
 
 type policyKey struct{}

@@ -12,8 +12,9 @@
 //
 // Responses with status 408, 429 or 5xx are retried, and so are errors that look transient. See
 // [Classify]. The request must be idempotent, by its method or by an Idempotency-Key header. See
-// [Idempotent]. A [TokenBucket] limits retries to a tenth of recent successes, plus a small
-// reserve. A [Gate] holds them back while a host is down.
+// [Idempotent]. A [TokenBucket] limits retries to half of recent successes while a host is mostly
+// well, and to a tenth while it is not, plus a small reserve. A retry that it refuses may wait a few
+// seconds for a success. A [Gate] holds retries back while a host is down.
 //
 // # Bodies
 //

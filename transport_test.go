@@ -231,7 +231,7 @@ func TestContract(t *testing.T) {
 			answers: play(503), status: 503, stop: retryhttp.StopBudget, waits: seconds(1, 1, 1, 1, 1),
 		},
 		{
-			name: "a budget of nothing", policy: policy{Budget: &retryhttp.TokenBucket{Burst: -1}},
+			name: "a budget of nothing", policy: policy{Budget: &retryhttp.TokenBucket{Ratio: -1, Burst: -1}},
 			answers: play(hangUp), err: io.EOF, stop: retryhttp.StopBudget,
 		},
 	}
@@ -362,7 +362,7 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 func TestGuardsComeInTheirOrder(t *testing.T) {
 	// At first, every reason speaks against another attempt. The test removes them
 	// one by one, and each time expects the next as the Stop.
-	spent := &retryhttp.TokenBucket{Burst: -1}
+	spent := &retryhttp.TokenBucket{Ratio: -1, Burst: -1}
 	p := retryhttp.Policy{
 		MaxAttempts: 1, MaxBodyBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
 	}

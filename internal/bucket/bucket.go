@@ -12,7 +12,8 @@ import (
 // Settings are what a bucket is made with. No field is negative or NaN. Ratio and MinPerSecond are
 // far from overflow.
 type Settings struct {
-	Ratio        float64       // tokens earned by each deposit
+	Ratio        float64       // tokens earned by each deposit while most results are failures
+	Most         float64       // tokens earned by each deposit otherwise; at least Ratio
 	Burst        float64       // tokens at the start, and the least capacity
 	Window       time.Duration // capacity for what this long at the recent rate earns
 	IdleAfter    time.Duration // a bucket drawn on longer ago leaves nothing to its successor
@@ -40,17 +41,56 @@ type bucket struct {
 	folded    uint64 // number of deposits that tokens and perSecond include
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
+	share     share
+	next      terms   // of the next withdrawal
+	paid      float64 // what the newest withdrawal cost
 
 	floor *rate.Limiter // the source of MinPerSecond; nil if there is none
 }
 
 func newBucket(key string, s Settings, now time.Time) *bucket {
-	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst}
+	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst, next: oneToken, paid: 1}
 	if s.MinPerSecond > 0 {
 		most := max(1, int(math.Ceil(s.MinPerSecond)))
 		b.floor = rate.NewLimiter(rate.Limit(s.MinPerSecond), most)
 	}
 	return b
+}
+
+// Failure is what a failed attempt says to the budget of its retry.
+type Failure struct {
+	Down    bool          // the host is down, for all that the attempt shows
+	Invited bool          // the server has said when to come again
+	Took    time.Duration // how long the attempt took
+}
+
+// invitedPrice is the cost of a retry whose moment the server has named. Such a retry is cheap to
+// refuse.
+const invitedPrice = 1.0 / 3
+
+// terms are what a withdrawal costs, and how far below zero it may take the tokens.
+type terms struct {
+	price, overdraft float64
+}
+
+var oneToken = terms{price: 1}
+
+// termsOf returns the terms for the retry of an attempt that failed. Each success in the time
+// that the attempt took allows an overdraft of one: a connection that dies with a minute of slow
+// answers is no storm, and later successes pay.
+func (b *bucket) termsOf(f Failure) terms {
+	t := terms{price: oneToken.price, overdraft: b.perSecond * max(f.Took, 0).Seconds()}
+	if f.Invited {
+		t.price = invitedPrice
+	}
+	return t
+}
+
+// failed counts a failure.
+func (b *bucket) failed(f Failure) {
+	if f.Down {
+		b.share.downs++
+	}
 }
 
 // inUse reports whether b was drawn on recently. Later deposits do not count, because the bucket
@@ -66,6 +106,7 @@ func (b *bucket) inherit(old *bucket, now time.Time) {
 		return
 	}
 	b.tokens = min(b.tokens, old.tokens)
+	b.share = old.share
 	b.floor = old.floor
 }
 
@@ -81,7 +122,17 @@ func (b *bucket) fold(now time.Time) {
 	if now.After(b.foldedAt) {
 		b.foldedAt = now
 	}
-	b.tokens = min(b.tokens+b.settings.Ratio*n, b.capacity())
+	b.share.ups += n
+	b.share.weigh(now)
+	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
+}
+
+// earns returns how many tokens a deposit earns now.
+func (b *bucket) earns() float64 {
+	if b.share.poor {
+		return b.settings.Ratio
+	}
+	return b.settings.Most
 }
 
 // decay adds n deposits to the mean rate. It assumes that they were spread evenly over the given
@@ -106,30 +157,33 @@ func (b *bucket) capacity() float64 {
 // asNew reports whether a new bucket would be worth as much as b.
 func (b *bucket) asNew(now time.Time) bool {
 	burst := b.settings.Burst
-	return round(b.tokens) >= burst && round(b.capacity()) <= burst &&
+	return !b.share.poor && round(b.tokens) >= burst && round(b.capacity()) <= burst &&
 		(b.floor == nil || round(b.floorTokens(now)) >= float64(b.floor.Burst()))
 }
 
-func (b *bucket) withdraw(now time.Time) bool {
+func (b *bucket) withdraw(now time.Time, t terms) bool {
 	switch {
-	case round(b.tokens) >= 1:
-		b.tokens = max(b.tokens-1, 0)
+	case round(b.tokens+t.overdraft) >= round(t.price):
+		b.tokens -= t.price
+		b.paid = t.price
 	case round(b.floorTokens(now)) >= 1:
 		b.floor.ReserveN(now, 1)
+		b.paid = 1
 	default:
 		return false
 	}
 	return true
 }
 
+// refund gives back what the newest withdrawal cost. Nothing is recorded for each withdrawal.
 func (b *bucket) refund() {
-	b.tokens = min(b.tokens+1, b.capacity())
+	b.tokens = min(b.tokens+b.paid, b.capacity())
 }
 
 // balance returns how many whole tokens withdraw would grant, plus the larger of the two
 // remaining fractions. A token comes whole from one of the two accounts.
 func (b *bucket) balance(now time.Time) float64 {
-	earned, earnedRest := math.Modf(round(b.tokens))
+	earned, earnedRest := math.Modf(max(round(b.tokens), 0))
 	floor, floorRest := math.Modf(round(b.floorTokens(now)))
 	return earned + floor + max(earnedRest, floorRest)
 }

@@ -31,7 +31,7 @@ func returns(t *testing.T, f func()) {
 
 func TestDepositTakesNoLock(t *testing.T) {
 	var table Table
-	settings := func() Settings { return Settings{Ratio: 0.1, Burst: 50} }
+	settings := func() Settings { return Settings{Ratio: 0.1, Most: 0.1, Burst: 50} }
 	for range 50 {
 		require.True(t, table.Withdraw("a", settings))
 	}

@@ -74,7 +74,7 @@ func TestEvictionGrantsNothingTwice(t *testing.T) {
 	const workers, rounds, burst = 6, 15_000, 2
 	settings := func() Settings {
 		s := usual()
-		s.Burst, s.Ratio = burst, 0
+		s.Burst, s.Ratio, s.Most = burst, 0, 0
 		return s
 	}
 	var table Table

@@ -26,14 +26,35 @@ type Table struct {
 	turnedAway atomic.Uint32 // number of deposits that found neither a bucket nor room for one
 }
 
+// Failed records the failure of an attempt. The next withdrawal from key's bucket is for its retry.
+func (t *Table) Failed(key string, settings func() Settings, failure Failure) {
+	t.update(key, settings, func(b *bucket, _ time.Time) {
+		b.failed(failure)
+		b.next = b.termsOf(failure)
+	})
+}
+
 // Withdraw takes a token from key's bucket, or reports false if there is none.
-func (t *Table) Withdraw(key string, settings func() Settings) bool {
-	granted := false
-	t.update(key, settings, func(b *bucket, now time.Time) { granted = b.withdraw(now) })
+func (t *Table) Withdraw(key string, settings func() Settings) (granted bool) {
+	t.update(key, settings, func(b *bucket, now time.Time) {
+		granted = b.withdraw(now, b.next)
+		b.next = oneToken
+	})
 	return granted
 }
 
-// Refund gives key's bucket a token back, if it has room.
+// Retry is Failed and Withdraw in one step. With again, the failure was recorded before.
+func (t *Table) Retry(key string, settings func() Settings, failure Failure, again bool) (granted bool) {
+	t.update(key, settings, func(b *bucket, now time.Time) {
+		if !again {
+			b.failed(failure)
+		}
+		granted = b.withdraw(now, b.termsOf(failure))
+	})
+	return granted
+}
+
+// Refund gives key's bucket back what the newest withdrawal cost, if it has room.
 func (t *Table) Refund(key string, settings func() Settings) {
 	t.update(key, settings, func(b *bucket, _ time.Time) { b.refund() })
 }

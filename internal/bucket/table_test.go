@@ -15,7 +15,7 @@ import (
 
 // usual returns the Settings of a TokenBucket whose fields are zero.
 func usual() Settings {
-	return Settings{Ratio: 0.1, Burst: 5, Window: 20 * time.Second, IdleAfter: 20 * time.Second}
+	return Settings{Ratio: 0.1, Most: 0.1, Burst: 5, Window: 20 * time.Second, IdleAfter: 20 * time.Second}
 }
 
 // kept counts the buckets that table has, and requires that its count agrees.

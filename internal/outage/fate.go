@@ -28,6 +28,9 @@ const (
 	// their queues between two first attempts, all at once.
 	firstsGone = 400 * time.Millisecond
 	fannedOut  = 2
+	// While at least freeProbesFrom retries wait, a probe needs no token. A small process has few
+	// tokens, and a probe may save all that wait.
+	freeProbesFrom = 8
 	// Retries that come due queue behind held retries for at most behindFactor times the length
 	// of the outage. Without this bound, the queue would never empty while a fifth of the
 	// attempts fail.
@@ -60,9 +63,10 @@ type fate struct {
 	firstUp   time.Time // the newest success of a first attempt while retries were queued
 	behind    time.Time // until then, retries queue behind others although the key is not down
 
-	first, last *waiter
-	pause       time.Duration
-	credit      int // number of successes that have not released a retry yet
+	held   waiters // retries that have a token
+	line   line    // retries that have none, behind the others
+	pause  time.Duration
+	credit int // number of successes that have not released a retry yet
 
 	closures closures
 }
@@ -80,7 +84,7 @@ func (f *fate) down(now time.Time) bool {
 
 // idle reports whether nothing is known about the host now. The caller holds mu.
 func (f *fate) idle(now time.Time) bool {
-	return f.first == nil && now.Sub(f.newest) >= idleAfter
+	return f.oldest() == nil && now.Sub(f.newest) >= idleAfter
 }
 
 // open reports whether a retry may be sent without reading the clock. This is so if the key is
@@ -181,7 +185,7 @@ func (f *fate) endRun() {
 func (f *fate) forget(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.first != nil || f.waiting.Load() > 0 || f.closures.latest.left(now) > 0 ||
+	if f.oldest() != nil || f.waiting.Load() > 0 || f.line.busy(now) || f.closures.latest.left(now) > 0 ||
 		f.run.Load() != 0 && now.Sub(f.newest) < idleAfter {
 		return false
 	}

@@ -17,6 +17,7 @@ const (
 	unheld    exit = iota // it was not in the queue, or until its hold ended
 	bySuccess             // successes have released it
 	asProbe
+	atTheEnd // of its hold, for a retry in the line
 )
 
 // UnderWay reports whether the attempt is counted as under way.

@@ -7,13 +7,44 @@ import (
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
-// waiter is a retry in the queue. The fate's mu guards all fields.
+// waiter is a retry in the queue, or in the line of retries without a token. The fate's mu guards
+// all fields.
 type waiter struct {
 	wake           chan struct{} // buffers one signal
 	previous, next *waiter
 	armed          time.Time // the time at which the waiter looks without being woken
-	left           bool      // the waiter has left the queue
+	left           bool      // the waiter has left the queue or the line
 	pass           Pass
+
+	unpaid bool // it has no token, and is in the line
+	asks   exit // why it may ask for a token now, or unheld
+}
+
+// waiters is a list of waiters, oldest first.
+type waiters struct{ first, last *waiter }
+
+func (l *waiters) add(w *waiter) {
+	w.previous = l.last
+	if l.last != nil {
+		l.last.next = w
+	} else {
+		l.first = w
+	}
+	l.last = w
+}
+
+func (l *waiters) remove(w *waiter) {
+	if w.previous != nil {
+		w.previous.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.previous = w.previous
+	} else {
+		l.last = w.previous
+	}
+	w.previous, w.next = nil, nil
 }
 
 // wait holds a retry that is due while the key is down or other retries are held. It returns at
@@ -49,22 +80,26 @@ func (f *fate) join(mark uint32) (*waiter, Pass) {
 	defer f.mu.Unlock()
 	now := time.Now()
 	f.oneMore() // before run is read
-	if f.forgotten || !f.down(now) && (f.first == nil || !now.Before(f.behind)) {
+	if f.forgotten || !f.down(now) && (f.held.first == nil || !now.Before(f.behind)) {
 		f.oneLess()
 		return nil, Pass{}
 	}
-	if f.first == nil && f.mark.Load() == mark {
+	if f.oldest() == nil && f.mark.Load() == mark {
 		f.oneLess()
 		return nil, f.enter()
 	}
-	w := &waiter{wake: make(chan struct{}, 1), previous: f.last}
-	if f.last != nil {
-		f.last.next = w
-	} else {
-		f.first = w
-	}
-	f.last = w
+	w := &waiter{wake: make(chan struct{}, 1)}
+	f.held.add(w)
 	return w, Pass{}
+}
+
+// oldest returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
+// holds mu.
+func (f *fate) oldest() *waiter {
+	if f.held.first != nil {
+		return f.held.first
+	}
+	return f.line.first
 }
 
 // look reports whether w need not wait any longer. Otherwise it returns when w looks again if
@@ -78,7 +113,7 @@ func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, ov
 		f.rouse(now)
 	}
 	w.armed = deadline
-	if f.first == w {
+	if f.oldest() == w {
 		f.rouse(now)
 	}
 	select {
@@ -92,13 +127,13 @@ func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, ov
 // before the first retry in the queue looks at the clock. rouse then wakes this retry, which
 // resets its timer. The caller holds mu.
 func (f *fate) rouse(now time.Time) {
-	if f.first == nil || !f.underWay.none() {
+	if f.oldest() == nil || !f.underWay.none() {
 		return
 	}
 	if !f.probeDue(now).After(now) {
 		f.sendProbe(now)
 	}
-	w := f.first
+	w := f.oldest()
 	if due := f.probeDue(now); w != nil && f.underWay.none() && due.Before(w.armed) {
 		w.armed = due
 		w.signal()
@@ -118,30 +153,51 @@ func (f *fate) probeDue(now time.Time) time.Time {
 	return due
 }
 
-// sendProbe releases the oldest retry as a probe. If the newest result is a success, the probe
-// does not count as under way. Otherwise a host that is healthy but slow would get only one
-// probe per answer. The next probe waits for firstPause, or for a result.
+// sendProbe releases the oldest retry as a probe, or has it ask for a token. The next probe has a
+// pause of its own, whatever the answer: a probe that is refused does not pass its turn on.
 func (f *fate) sendProbe(now time.Time) {
-	w := f.first
-	if f.run.Load() > 0 {
+	w := f.oldest()
+	if w.unpaid && f.queued.Load() < freeProbesFrom {
+		f.newest, f.probing = now, false
+		w.ask(asProbe)
+		return
+	}
+	f.release(w, now, asProbe)
+}
+
+// release takes w out of the queue or the line, and sends it. If the newest result is a success, a
+// probe does not count as under way. Otherwise a host that is healthy but slow would get only one
+// probe per answer. The next probe waits for firstPause, or for a result.
+func (f *fate) release(w *waiter, now time.Time, how exit) {
+	switch {
+	case how == bySuccess:
+		w.pass.released = f
+	case f.run.Load() > 0:
 		w.pass = f.enter()
-	} else {
+	default:
 		w.pass.released = f
 		f.newest, f.probing = now, true
 	}
-	w.pass.left = asProbe
+	w.pass.left = how
 	f.remove(w)
 	w.signal()
 }
 
-// spend releases the oldest retries for which there is credit. If the host is closed, credit for
-// one of them is kept. The caller holds mu.
+// spend releases the oldest retries for which there is credit. The oldest in the line needs a token
+// as well, and asks for it. It may ask at each success while the host has not been down lately.
+// If the host is closed, credit for one retry is kept. The caller holds mu.
 func (f *fate) spend(now time.Time) {
-	for w := f.first; w != nil && f.credit >= successesPerRelease && f.closures.host.left(now) == 0; w = f.first {
-		f.credit -= successesPerRelease
-		w.pass.released, w.pass.left = f, bySuccess
-		f.remove(w)
-		w.signal()
+	for w := f.oldest(); w != nil && f.closures.host.left(now) == 0; w = f.oldest() {
+		free := !w.unpaid || f.queued.Load() >= freeProbesFrom && f.withoutFirsts(now)
+		if f.credit < successesPerRelease && (free || now.Before(f.behind)) {
+			break
+		}
+		f.credit = max(f.credit-successesPerRelease, 0)
+		if !free {
+			w.ask(bySuccess)
+			break
+		}
+		f.release(w, now, bySuccess)
 	}
 	f.credit = min(f.credit, successesPerRelease)
 }
@@ -156,20 +212,15 @@ func (f *fate) passOn() {
 	f.rouse(now)
 }
 
-// remove takes w out of the queue. The caller holds mu.
+// remove takes w out of the queue or the line. The caller holds mu.
 func (f *fate) remove(w *waiter) {
-	if w.previous != nil {
-		w.previous.next = w.next
+	if w.unpaid {
+		f.line.remove(w)
 	} else {
-		f.first = w.next
+		f.held.remove(w)
 	}
-	if w.next != nil {
-		w.next.previous = w.previous
-	} else {
-		f.last = w.previous
-	}
-	w.previous, w.next, w.left = nil, nil, true
-	if f.first == nil {
+	w.left = true
+	if f.oldest() == nil {
 		f.pause, f.credit = firstPause, 0
 	}
 	f.oneLess()
@@ -188,6 +239,12 @@ func (f *fate) oneLess() {
 	if f.queued.Add(-1) == 0 {
 		f.trouble.Add(-1)
 	}
+}
+
+// ask lets w ask for a token.
+func (w *waiter) ask(how exit) {
+	w.asks = how
+	w.signal()
 }
 
 func (w *waiter) signal() {

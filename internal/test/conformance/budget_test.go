@@ -15,6 +15,7 @@ import (
 
 type bucketSpec struct {
 	Ratio        float64 `json:"ratio"`
+	Most         float64 `json:"most"`
 	Burst        int     `json:"burst"`
 	WindowMs     int64   `json:"window_ms"`
 	MinPerSecond float64 `json:"min_per_second"`
@@ -22,7 +23,9 @@ type bucketSpec struct {
 }
 
 func (s *bucketSpec) build() *retryhttp.TokenBucket {
-	b := &retryhttp.TokenBucket{Ratio: s.Ratio, Burst: s.Burst, Window: millis(s.WindowMs), MinPerSecond: s.MinPerSecond}
+	b := &retryhttp.TokenBucket{
+		Ratio: s.Ratio, Most: s.Most, Burst: s.Burst, Window: millis(s.WindowMs), MinPerSecond: s.MinPerSecond,
+	}
 	if s.OneForAll {
 		b.Key = func(*http.Request) string { return "all" }
 	}

@@ -12,7 +12,7 @@ import (
 
 func fixed(tokens int) func() retryhttp.Policy {
 	return func() retryhttp.Policy {
-		return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: tokens, Window: -1}}
+		return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Ratio: 0.1, Burst: tokens, Window: -1}}
 	}
 }
 
@@ -32,9 +32,9 @@ func TestBusyProcessRidesOutBlip(t *testing.T) {
 		{"100 ms, the budget alone", ungated(defaults), short, 2, 0, 0.01},
 		{"300 ms, the budget alone", ungated(defaults), long, 2, 0, 0.05},
 		{"300 ms, unlimited", ungated(unlimited), long, 2, 0, 0.05},
-		{"100 ms, a fixed bucket of 5", fixed(5), short, 2, 0.85, 1},
-		{"100 ms, a fixed bucket of 10", fixed(10), short, 2, 0.80, 1},
-		{"300 ms, a fixed bucket of 10", fixed(10), long, 2, 0.95, 1},
+		{"100 ms, a fixed bucket of 5", ungated(fixed(5)), short, 2, 0.85, 1},
+		{"100 ms, a fixed bucket of 10", ungated(fixed(10)), short, 2, 0.80, 1},
+		{"300 ms, a fixed bucket of 10", ungated(fixed(10)), long, 2, 0.95, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -56,12 +56,12 @@ func Budgets() []struct {
 			return retryhttp.Policy{
 				MaxAttempts: 3,
 				Backoff:     BrookersWait,
-				Budget:      &retryhttp.TokenBucket{Burst: 5, Window: -1},
+				Budget:      &retryhttp.TokenBucket{Ratio: 0.1, Burst: 5, Window: -1},
 				Gate:        noGate(),
 			}, 0.1
 		}},
 		{"default", func() (retryhttp.Policy, float64) {
-			return retryhttp.Policy{Budget: new(retryhttp.TokenBucket)}, 0.1 // what a nil Budget means
+			return retryhttp.Policy{Budget: new(retryhttp.TokenBucket)}, 0.5 // what a nil Budget means
 		}},
 	}
 }
@@ -127,6 +127,12 @@ type ledger struct {
 
 	mu                          sync.Mutex
 	retries, deposits, unearned float64
+}
+
+func (l *ledger) Failed(req *http.Request, a retryhttp.Attempt) {
+	if b, ok := l.Budget.(*retryhttp.TokenBucket); ok {
+		b.Failed(req, a)
+	}
 }
 
 func (l *ledger) Withdraw(req *http.Request) bool {

@@ -39,13 +39,13 @@ func TestWithoutABudgetLoadFollowsTheClosedForm(t *testing.T) {
 
 func TestRetriesNeverExceedWhatWasEarned(t *testing.T) {
 	const burst = 5
-	for _, name := range []string{"bucket of 5", "default"} {
+	for name, ratio := range map[string]float64{"bucket of 5": 0.1, "default": 0.5} {
 		for _, p := range failureShares {
 			t.Run(fmt.Sprintf("%s, %v fail", name, p), func(t *testing.T) {
 				got := PartialFailure(t, 1, BrookersClients(budgetTime), p, policyNamed(t, name))[0]
 				assert.LessOrEqual(t, got.MostUnearned, burst+1e-6, "at any moment, of any client")
 				// What a bucket held at the window's start, it may spend within it.
-				most := LoadUnderBudget(p, 0.1) + 100*burst/got.Requests
+				most := LoadUnderBudget(p, ratio) + 100*burst/got.Requests
 				assert.LessOrEqual(t, got.Load, most)
 				if p == 1 {
 					assert.Equal(t, 5.0, got.MostRetries, "nothing but what was there at the start")

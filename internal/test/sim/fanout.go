@@ -11,22 +11,25 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Fanout is one process that makes many requests at once, at the beginning of an outage, and
-// no more after that. When the service is back, only retries can show it.
+// A Fanout is one fresh process that makes many requests at once, at the beginning of an outage,
+// and no more after that. When the service is back, only retries can show it.
 //
 // The experiment is this project's own.
 type Fanout struct {
 	Policy   func() retryhttp.Policy // of the process
 	Requests int
 	For      time.Duration // the length of the outage
+	Part     float64       // of the attempts fail in the outage. 0: all
 	Seeds    int
 }
 
 // FanoutResult is how the requests ended.
 type FanoutResult struct {
-	Lost Mean            // the part that ended in a failure
-	Took []time.Duration // how long each of the others took, in order, over all runs
-	Peak float64         // the most attempts in a bin of OutageBin after the outage, in any run
+	Hit       Mean            // requests whose first attempt failed, in a run
+	LostOfHit Mean            // the part of them that ended in a failure
+	Lost      Mean            // the part of all requests that ended in a failure
+	Took      []time.Duration // how long each of the others took, in order, over all runs
+	Peak      float64         // the most attempts in a bin of OutageBin after the outage, in any run
 }
 
 // Quantile returns how long a part of the requests that succeeded took at most.
@@ -36,18 +39,20 @@ func (r FanoutResult) Quantile(part float64) time.Duration { return quantile(r.T
 func (f Fanout) Run(t *testing.T) FanoutResult {
 	t.Helper()
 	type run struct {
-		lost, peak float64
-		took       []time.Duration
+		hit, lost, peak float64
+		took            []time.Duration
 	}
 	runs := Runs(t, f.Seeds, func(t *testing.T, rng *rand.Rand) run {
 		dice, start, after := newDice(rng), time.Now(), Series{Width: OutageBin}
 		client := retryhttp.New(server(func(req *http.Request) (*http.Response, error) {
 			at := time.Since(start)
-			time.Sleep(dice.exponential(outageLatency))
-			if at < f.For {
+			if at < f.For && (f.Part == 0 || dice.float64() < f.Part) {
 				return answer(req, http.StatusServiceUnavailable)
 			}
-			after.Add(at-f.For, 1)
+			time.Sleep(dice.exponential(outageLatency))
+			if at >= f.For {
+				after.Add(at-f.For, 1)
+			}
 			return answer(req, http.StatusOK)
 		}), f.Policy())
 		var r run
@@ -56,13 +61,17 @@ func (f Fanout) Run(t *testing.T) FanoutResult {
 		req := get(t)
 		for range f.Requests {
 			ended.Go(func() {
-				ok := succeeded(client.RoundTrip(req))
+				resp, err := client.RoundTrip(req)
+				ok := succeeded(resp, err)
 				mu.Lock()
 				defer mu.Unlock()
+				if !ok || retryhttp.OutcomeOf(resp).Attempts > 1 {
+					r.hit++
+				}
 				if ok {
 					r.took = append(r.took, time.Since(start))
 				} else {
-					r.lost += 1 / float64(f.Requests)
+					r.lost++
 				}
 			})
 		}
@@ -72,7 +81,11 @@ func (f Fanout) Run(t *testing.T) FanoutResult {
 		}
 		return r
 	})
-	result := FanoutResult{Lost: MeanOf(runs, func(r run) float64 { return r.lost })}
+	result := FanoutResult{
+		Hit:       MeanOf(runs, func(r run) float64 { return r.hit }),
+		LostOfHit: MeanOf(runs, func(r run) float64 { return r.lost / max(r.hit, 1) }),
+		Lost:      MeanOf(runs, func(r run) float64 { return r.lost / float64(f.Requests) }),
+	}
 	for _, r := range runs {
 		result.Took = append(result.Took, r.took...)
 		result.Peak = max(result.Peak, r.peak)

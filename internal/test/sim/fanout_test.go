@@ -27,3 +27,29 @@ func TestGateReleasesAFanoutSoonAfterItsOutage(t *testing.T) {
 		})
 	}
 }
+
+// A fresh process has Burst tokens. Its first attempts fail before any has succeeded.
+func TestManyRequestsAtOnceInAFreshProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		outage time.Duration
+		part   float64
+		hit    float64
+		lost   float64
+	}{
+		"1 % fail":                          {Never, 0.01, 100, 0.01},
+		"a fifth fails in the first 100 ms": {100 * time.Millisecond, 0.2, 2000, 0.05},
+		"down for the first 200 ms":         {200 * time.Millisecond, 0, 10_000, 0.20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Fanout{Policy: defaults, Requests: 10_000 / fewer, For: c.outage, Part: c.part, Seeds: 2 / min(fewer, 2)}
+			r := f.Run(t)
+			t.Logf("hit %v, lost %v, p50 %v, peak %v", r.Hit, r.LostOfHit, r.Quantile(0.5), r.Peak)
+			assert.InEpsilon(t, c.hit/fewer, r.Hit.Value, 0.3)
+			assert.LessOrEqual(t, r.LostOfHit.Value, c.lost)
+			f.Policy, f.Seeds = ungated(tenth), 1
+			assert.GreaterOrEqual(t, f.Run(t).LostOfHit.Value, 0.7, "a tenth for each success, and no line")
+			f.Policy = ungated(unlimited)
+			assert.LessOrEqual(t, f.Run(t).LostOfHit.Value, 0.02, "no budget")
+		})
+	}
+}

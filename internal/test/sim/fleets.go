@@ -47,7 +47,7 @@ type FleetResult struct {
 
 	// Spent is how much of what the budgets had at the start and earned was
 	// spent: the retries from the start of a run to its end, divided by 5 for
-	// each process and 0.1 for each success, as the default has it. It is the
+	// each process and 0.5 for each success, as the default has it. It is the
 	// highest among the runs, and never more than 1.
 	Spent float64
 }
@@ -91,7 +91,7 @@ func (f Fleet) Run(t *testing.T) FleetResult {
 				good.Add(at-f.WarmUp, 1)
 			}
 		})
-		const burst, ratio = 5, 0.1 // the defaults
+		const burst, ratio = 5, 0.5 // the defaults
 		return run{
 			upTo(&offered, f.For), upTo(&load, f.For), upTo(&good, f.For),
 			float64(attempts.Load()-requests.Load()) / (float64(burst*f.Processes) + ratio*float64(successes.Load())),

@@ -20,7 +20,9 @@ func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 	for _, got := range Cascade(t, 3, chain, ungated(defaults)) {
 		require.Equal(t, 1.0, got.Load(0, 20), "in health")
 		for i, retries := range got.Retries {
-			assert.LessOrEqual(t, retries, got.Reserves[i], "of Transport %d: no more than its budget held", i)
+			// A budget may be overdrawn by the successes in the time of an attempt. Below, the attempt
+			// has waited between retries of its own.
+			assert.LessOrEqual(t, retries, got.Reserves[i]+chain.PerSecond, "of Transport %d: no more than its budget held", i)
 			// 0.1 · 20 s · 100/s, of which a mean over 20 s knows 1-e^-1 after 20 s.
 			assert.InDelta(t, 126.4, got.Reserves[i], 6*3.2)
 		}
@@ -31,16 +33,17 @@ func TestAChainWithBudgetsSpendsItsReservesAndThenNothing(t *testing.T) {
 	}
 }
 
-// A Gate holds retries for 5 s. If the outage outlasts that, they are sent all the same.
+// A Gate holds retries for 5 s. If the outage outlasts that, they are sent all the same. An attempt
+// that a Gate below has held for 5 s allows an overdraft of 5 s of successes.
 func TestAChainWithGatesSpendsItsReservesLater(t *testing.T) {
 	chain := Chain{Transports: 3, PerSecond: 100, Up: 20 * time.Second, Down: 40 * time.Second, After: 10 * time.Second}
 	for _, got := range Cascade(t, 3, chain, defaults) {
 		assert.LessOrEqual(t, got.Load(20, 24), 1.1)
 		assert.LessOrEqual(t, got.Load(25, 30), 2.2)
-		assert.Equal(t, 1.0, got.Load(32, 60), "and then nothing")
-		assert.Equal(t, between(got.Offered, 62, 70), between(got.Served, 62, 70), "all are served again")
+		assert.LessOrEqual(t, got.Load(32, 60), 1.4, "the overdrafts")
+		assert.GreaterOrEqual(t, between(got.Served, 62, 70), between(got.Offered, 62, 70), "all are served again")
 		for i, retries := range got.Retries {
-			assert.LessOrEqual(t, retries, got.Reserves[i], "of Transport %d", i)
+			assert.LessOrEqual(t, retries, got.Reserves[i]+5*chain.PerSecond, "of Transport %d", i)
 		}
 	}
 }

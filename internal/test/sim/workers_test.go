@@ -55,9 +55,12 @@ func TestGateNeverDelaysALoneClient(t *testing.T) {
 		"through a black hole": {
 			Policy: withTimeout(persistent, time.Second), For: 20 * time.Second, Hang: true,
 		},
-		"request after request": {
+		"request after request, with five retries": {
 			Policy: func() retryhttp.Policy {
-				return retryhttp.Policy{Backoff: retryhttp.Exponential(250*time.Millisecond, 2*time.Second)}
+				return retryhttp.Policy{
+					Backoff: retryhttp.Exponential(250*time.Millisecond, 2*time.Second),
+					Budget:  &retryhttp.TokenBucket{Ratio: -1},
+				}
 			},
 			For: 20 * time.Second,
 		},

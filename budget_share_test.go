@@ -1,0 +1,146 @@
+package retryhttp_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+func failedWith(status int, took time.Duration, header ...string) retryhttp.Attempt {
+	resp := &http.Response{StatusCode: status, Header: http.Header{}}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	return retryhttp.Attempt{Number: 1, Response: resp, Elapsed: took}
+}
+
+// earned returns how many tokens the next ten successes earn.
+func earned(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) float64 {
+	t.Helper()
+	drawAll(t, b, req)
+	before := b.Tokens(req)
+	deposit(b, req, 10)
+	return b.Tokens(req) - before
+}
+
+// tenths are tenths of a second with results each.
+func tenths(b *retryhttp.TokenBucket, req *http.Request, n, failures, successes int, a retryhttp.Attempt) {
+	for range n {
+		for range failures {
+			b.Failed(req, a)
+		}
+		deposit(b, req, successes)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func TestBudgetEarnsMostWhileMostResultsAreSuccesses(t *testing.T) {
+	for name, c := range map[string]struct {
+		failures, successes int
+		attempt             retryhttp.Attempt
+		earned              float64 // by ten successes
+	}{
+		"a third fails":             {1, 2, failedWith(503, time.Millisecond), 5},
+		"two thirds fail":           {2, 1, failedWith(503, time.Millisecond), 1},
+		"two thirds are errors":     {2, 1, retryhttp.Attempt{Err: io.ErrUnexpectedEOF}, 1},
+		"two thirds are 429":        {2, 1, failedWith(429, time.Millisecond), 5},
+		"two thirds are 408":        {2, 1, failedWith(408, time.Millisecond), 5},
+		"two thirds ask for a wait": {2, 1, failedWith(503, time.Millisecond, "Retry-After", "1"), 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
+				tenths(b, req, 100, c.failures, c.successes, c.attempt)
+				assert.InDelta(t, c.earned, earned(t, b, req), 1e-9)
+			})
+		})
+	}
+}
+
+// The share is lost below a half, and comes back only a little above.
+func TestBudgetEarnsMostAgainWhenALittleMoreThanHalfSucceed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
+		failed := failedWith(503, time.Millisecond)
+		tenths(b, req, 200, 5, 5, failed)
+		require.InDelta(t, 5, earned(t, b, req), 1e-9, "half")
+		tenths(b, req, 200, 6, 4, failed)
+		require.InDelta(t, 1, earned(t, b, req), 1e-9, "less than half")
+		tenths(b, req, 200, 48, 52, failed)
+		require.InDelta(t, 1, earned(t, b, req), 1e-9, "hardly more")
+		tenths(b, req, 200, 4, 6, failed)
+		require.InDelta(t, 5, earned(t, b, req), 1e-9, "a little more")
+	})
+}
+
+func TestBudgetCountsATenthOfASecondAsOneEvent(t *testing.T) {
+	for events, want := range map[int]float64{5: 5, 6: 1} { // (7/8)^6 is less than a half
+		synctest.Test(t, func(t *testing.T) {
+			b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
+			tenths(b, req, events, 1000, 0, failedWith(503, time.Millisecond))
+			b.Tokens(req) // weighs the newest
+			assert.InDelta(t, want, earned(t, b, req), 1e-9, "%d events", events)
+		})
+	}
+}
+
+func TestBudgetMayBeOverdrawnByTheTimeOfTheFailedAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, req := &retryhttp.TokenBucket{Burst: -1}, requestTo("a")
+		for range 1200 { // 10 a second, for six Windows
+			deposit(b, req, 1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		drawAll(t, b, req)
+		granted := 0
+		for range 1000 {
+			b.Failed(req, retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: 15 * time.Second})
+			if b.Withdraw(req) {
+				granted++
+			}
+		}
+		assert.InDelta(t, 150, granted, 3, "10/s · 15 s")
+		assert.Zero(t, b.Tokens(req))
+		assert.False(t, b.Withdraw(req), "the overdraft belongs to the retry of a slow failure")
+		deposit(b, req, 200)
+		assert.False(t, b.Withdraw(req), "later successes pay: 200 · 0.5 are less than 150")
+		deposit(b, req, 110)
+		assert.True(t, b.Withdraw(req))
+	})
+}
+
+func TestBudgetChargesAThirdForAnInvitedRetry(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempt retryhttp.Attempt
+		granted int
+	}{
+		"a 429 with a Retry-After":       {failedWith(429, 0, "Retry-After", "1"), 15},
+		"a 429 without":                  {failedWith(429, 0), 5},
+		"a 429 with a Retry-After of 0":  {failedWith(429, 0, "Retry-After", "0"), 5},
+		"a 503 with a Retry-After":       {failedWith(503, 0, "Retry-After", "1"), 5},
+		"a connection that was not made": {retryhttp.Attempt{Err: io.ErrUnexpectedEOF}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, req := new(retryhttp.TokenBucket), requestTo("a")
+				granted := 0
+				for range 100 {
+					b.Failed(req, c.attempt)
+					if b.Withdraw(req) {
+						granted++
+					}
+				}
+				assert.Equal(t, c.granted, granted)
+				b.Refund(req)
+				assert.InDelta(t, 5.0/float64(c.granted), b.Tokens(req), 1e-9, "a Refund gives back what was paid")
+			})
+		})
+	}
+}

@@ -1,0 +1,341 @@
+package retryhttp_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// lining is a Transport for one host. The path of a request lists the statuses of its attempts.
+type lining struct {
+	t        *testing.T
+	rt       *retryhttp.Transport
+	gate     *retryhttp.Gate
+	start    time.Time
+	body     func() io.ReadCloser // of a failed response
+	attempts sync.Map             // maps a path to *atomic.Int64
+	sent     atomic.Int64
+	others   sync.WaitGroup
+}
+
+func newLining(t *testing.T, edit func(*retryhttp.Policy)) *lining {
+	l := &lining{t: t, gate: new(retryhttp.Gate), start: time.Now()}
+	l.body = func() io.ReadCloser { return io.NopCloser(strings.NewReader("sorry")) }
+	spent := &retryhttp.TokenBucket{Burst: 1}
+	require.True(t, spent.Withdraw(l.request("/")))
+	p := retryhttp.Policy{Backoff: retryhttp.Constant(100 * ms), Gate: l.gate, Budget: spent}
+	if edit != nil {
+		edit(&p)
+	}
+	l.rt = retryhttp.New(script.Step(l.answer), p)
+	t.Cleanup(func() { assert.Zero(t, l.gate.Held(l.request("/")), "held in the end") })
+	return l
+}
+
+func (l *lining) request(path string) *http.Request {
+	req, err := http.NewRequest(http.MethodGet, "http://host"+path, nil)
+	require.NoError(l.t, err)
+	return req
+}
+
+func (l *lining) answer(req *http.Request) (*http.Response, error) {
+	l.sent.Add(1)
+	n, _ := l.attempts.LoadOrStore(req.URL.Path, new(atomic.Int64))
+	statuses := strings.Split(strings.TrimPrefix(req.URL.Path, "/"), ",")
+	i := min(int(n.(*atomic.Int64).Add(1)), len(statuses)) - 1
+	resp := &http.Response{StatusCode: 200, Body: http.NoBody, ContentLength: -1, Header: http.Header{}}
+	if statuses[i] != "200" {
+		resp.StatusCode, resp.Body = 503, l.body()
+	}
+	return resp, nil
+}
+
+// ask sends a request, and returns its response, how it ended, and how long it took.
+func (l *lining) ask(path string) (*http.Response, retryhttp.Outcome, time.Duration) {
+	began := time.Now()
+	resp, err := l.rt.RoundTrip(l.request(path))
+	require.NoError(l.t, err)
+	return resp, retryhttp.OutcomeOf(resp), time.Since(began)
+}
+
+// at sends a request of its own at a time since the start.
+func (l *lining) at(d time.Duration, path string) {
+	l.others.Go(func() {
+		time.Sleep(d - time.Since(l.start))
+		resp, err := l.rt.RoundTrip(l.request(path))
+		if assert.NoError(l.t, err) {
+			assert.NoError(l.t, resp.Body.Close())
+		}
+	})
+}
+
+func TestRefusedRetryIsSentWhenASuccessHasEarnedIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		successes []time.Duration
+		took      time.Duration
+		held      time.Duration
+	}{
+		"during its backoff":  {[]time.Duration{40 * ms, 60 * ms}, 100 * ms, 0},
+		"while it is in line": {[]time.Duration{40 * ms, 340 * ms}, 340 * ms, 240 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var heard []string
+				l := newLining(t, func(p *retryhttp.Policy) {
+					p.OnRetry = func(a retryhttp.Attempt) {
+						text, err := io.ReadAll(a.Response.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, c.took, a.Wait)
+						heard = append(heard, string(text))
+					}
+				})
+				for _, d := range c.successes {
+					l.at(d, "/200,"+d.String())
+				}
+				resp, o, took := l.ask("/503,200")
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, c.took, took)
+				assert.Equal(t, retryhttp.Outcome{
+					Attempts: 2, Elapsed: c.took, Waited: c.took, Held: c.held, Stop: retryhttp.StopFinal,
+				}, o)
+				assert.Equal(t, []string{"sorry"}, heard, "OnRetry reads what was kept")
+				l.others.Wait()
+			})
+		})
+	}
+}
+
+func TestRefusedRetryReturnsTheResponseThatItKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.OnRetry = func(retryhttp.Attempt) { assert.Fail(t, "no retry is sent") }
+		})
+		l.at(50*ms, "/200")
+		resp, o, took := l.ask("/503,200")
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "sorry", string(text))
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, retryhttp.Outcome{
+			Attempts: 1, Elapsed: took, Waited: took, Held: 5 * time.Second, Stop: retryhttp.StopBudget,
+		}, o)
+		assert.Equal(t, 5100*ms, took, "the backoff, and then Hold")
+		l.others.Wait()
+	})
+}
+
+// A request waits in line for at most Hold in all of its retries.
+func TestRefusedRetryEndsWithItsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &grudging{from: 4 * time.Second, start: time.Now(), grants: 1}
+		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
+		for d := 25 * ms; d < 8*time.Second; d += 50 * ms {
+			l.at(d, "/200")
+		}
+		_, o, took := l.ask("/503,503,200")
+		assert.Equal(t, 2, o.Attempts)
+		assert.Equal(t, retryhttp.StopBudget, o.Stop)
+		assert.Equal(t, 5*time.Second, o.Held)
+		assert.Equal(t, 5200*ms, took)
+		assert.Equal(t, []int{1, 2}, b.told, "each failure is reported once")
+		l.others.Wait()
+	})
+}
+
+// grudging is a Budget that grants a number of retries, from a time on.
+type grudging struct {
+	retryhttp.Unlimited
+	from   time.Duration
+	start  time.Time
+	grants int
+	asked  int
+	told   []int // the numbers of the failed attempts
+	panics bool  // when it is asked again
+}
+
+func (b *grudging) Failed(_ *http.Request, a retryhttp.Attempt) { b.told = append(b.told, a.Number) }
+
+func (b *grudging) Withdraw(*http.Request) bool {
+	b.asked++
+	if b.panics && b.asked > 1 {
+		panic("asked again")
+	}
+	if time.Since(b.start) < b.from || b.grants == 0 {
+		return false
+	}
+	b.grants--
+	return true
+}
+
+func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		size   int
+		stalls bool
+		took   time.Duration
+	}{
+		"16 KiB":              {16 << 10, false, 5100 * ms},
+		"a byte more":         {16<<10 + 1, false, 0},
+		"a body that is slow": {100, true, 250 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLining(t, nil)
+				l.body = func() io.ReadCloser {
+					r, w := io.Pipe()
+					go func() {
+						_, _ = w.Write([]byte(strings.Repeat("x", c.size-1)))
+						if c.stalls {
+							time.Sleep(time.Second)
+						}
+						_, _ = w.Write([]byte("x"))
+						_ = w.Close()
+					}()
+					return r
+				}
+				l.at(50*ms, "/200")
+				resp, o, took := l.ask("/503,200")
+				assert.Equal(t, c.took, took)
+				assert.Equal(t, retryhttp.StopBudget, o.Stop)
+				text, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Len(t, text, c.size, "what was read, and the rest")
+				require.NoError(t, resp.Body.Close())
+				l.others.Wait()
+			})
+		})
+	}
+}
+
+func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget retryhttp.Budget
+		asked  int
+		took   time.Duration
+	}{
+		"a budget that hears of failures": {new(grudging), 2, 100 * ms},
+		"another budget":                  {struct{ retryhttp.Budget }{new(grudging)}, 1, 0},
+		"a bucket that earns nothing":     {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLining(t, func(p *retryhttp.Policy) { p.Budget = c.budget })
+				_, o, took := l.ask("/503,200")
+				assert.Equal(t, c.took, took)
+				assert.Equal(t, retryhttp.StopBudget, o.Stop)
+				b, ok := c.budget.(*grudging)
+				if wrapped, is := c.budget.(struct{ retryhttp.Budget }); is {
+					b, ok = wrapped.Budget.(*grudging)
+				}
+				if ok {
+					assert.Equal(t, c.asked, b.asked)
+				}
+			})
+		})
+	}
+}
+
+func TestRefusedRetryOfAGateWithoutHoldFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) { p.Gate = &retryhttp.Gate{Hold: -1} })
+		l.at(50*ms, "/200")
+		_, o, took := l.ask("/503,200")
+		assert.Zero(t, took)
+		assert.Equal(t, retryhttp.StopBudget, o.Stop)
+		l.others.Wait()
+	})
+}
+
+func TestInLastingTroubleRefusedRetriesFailAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		var early, late, waited atomic.Int64
+		for d := time.Duration(0); d < 30*time.Second; d += 100 * ms {
+			time.Sleep(d - time.Since(l.start))
+			l.others.Go(func() {
+				_, _, took := l.ask("/503")
+				switch {
+				case d < 5*time.Second && took >= time.Second:
+					early.Add(1)
+				case d > 11*time.Second:
+					late.Add(1)
+					if took > 0 {
+						waited.Add(1)
+					}
+				}
+			})
+		}
+		l.others.Wait()
+		assert.GreaterOrEqual(t, early.Load(), int64(30), "at first all wait")
+		assert.LessOrEqual(t, waited.Load(), late.Load()/10, "later, one at a time")
+		assert.NotZero(t, waited.Load())
+	})
+}
+
+func TestRefusedRetryIsCanceledInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		l.at(50*ms, "/200")
+		cause := io.ErrClosedPipe
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		_, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
+		var e *retryhttp.Error
+		require.ErrorAs(t, err, &e)
+		require.ErrorIs(t, err, cause)
+		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
+		assert.Equal(t, time.Second, e.Elapsed)
+		assert.Equal(t, 900*ms, e.Held)
+		l.others.Wait()
+	})
+}
+
+func TestRefusedRetryWaitsForHalfOfTheTimeThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		l.at(50*ms, "/200")
+		ctx, cancel := context.WithTimeout(t.Context(), 2100*ms)
+		defer cancel()
+		resp, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
+		assert.InDelta(t, time.Second, retryhttp.OutcomeOf(resp).Held, float64(ms))
+		l.others.Wait()
+	})
+}
+
+func TestProbeOfALongLineNeedsNoToken(t *testing.T) {
+	for waiting, sent := range map[int]int64{7: 0, 8: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLining(t, nil)
+			for i := range waiting {
+				l.at(time.Duration(i)*ms, "/503")
+			}
+			time.Sleep(355 * ms) // the newest failure's 250 ms are over at 257 ms
+			synctest.Wait()
+			assert.Equal(t, sent, l.sent.Load()-int64(waiting), "%d wait", waiting)
+			l.others.Wait()
+		})
+	}
+}
+
+func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = &grudging{panics: true} })
+		l.at(50*ms, "/200")
+		assert.PanicsWithValue(t, "asked again", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
+		assert.Zero(t, retryhttp.InTrouble(l.gate, "host"))
+		l.others.Wait()
+	})
+}

@@ -1,0 +1,209 @@
+package outage
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/retryhttp/retryhttp/internal/timer"
+)
+
+// line holds the retries that the budget has refused. They wait for a token, behind the retries that
+// have one. The fate's mu guards all fields.
+//
+// For a while, every refused retry may join: the trouble may be short. In lasting trouble most would
+// wait for nothing, so that no more may wait than the line has lately served.
+type line struct {
+	waiters
+	places   int       // number of retries in the line, or on their way to it
+	trouble  time.Time // the first refusal of the trouble
+	refusal  time.Time // the newest refusal
+	served   float64   // number of retries that got a token, with an exponential decay
+	servedAt time.Time
+}
+
+// admit counts a refusal, and reports whether the retry may join the line. A trouble ends after
+// window without a refusal.
+func (l *line) admit(now time.Time, window time.Duration) bool {
+	if since := now.Sub(l.refusal); since < 0 || since >= window {
+		l.trouble = now
+	}
+	l.refusal = now
+	if now.Sub(l.trouble) >= window && float64(l.places) >= l.servedWithin(window, now)+1 {
+		return false
+	}
+	l.places++
+	return true
+}
+
+// serve counts a retry that got a token.
+func (l *line) serve(now time.Time, window time.Duration) {
+	l.served = l.servedWithin(window, now) + 1
+	l.servedAt = now
+}
+
+func (l *line) servedWithin(window time.Duration, now time.Time) float64 {
+	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/window.Seconds())
+}
+
+// busy reports whether the line is in use, or remembers a trouble.
+func (l *line) busy(now time.Time) bool {
+	return l.places > 0 || now.Sub(l.refusal) < idleAfter
+}
+
+// Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
+// caller calls Leave when the retry no longer waits. window is the longest time that a retry is
+// held.
+func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
+	w.update(key, func(f *fate, now time.Time) { admitted = f.line.admit(now, window) })
+	return admitted
+}
+
+// Leave gives up the place in the line that Admit gave.
+func (w *Watch) Leave(key string) {
+	w.update(key, func(f *fate, _ time.Time) { f.line.places-- })
+}
+
+// Line is what a retry in the line waits with.
+type Line struct {
+	Mark   uint32        // from the End of the previous attempt
+	Limit  time.Duration // the longest wait
+	Window time.Duration // as for Admit
+	Heed   bool          // closures hold the retry as well
+	Asked  bool          // the server has asked for the retry's wait: the retry is not lone
+	Ask    func() bool   // asks the budget for a token
+}
+
+// Queue holds a retry in the line until Ask grants a token, or until a probe needs none. It reports
+// false if there is no token at the end of the wait, or the request's context has ended.
+func (w *Watch) Queue(req *http.Request, key string, t *timer.Timer, l Line) (p Pass, granted bool) {
+	f := w.fates.Find(key)
+	if f == nil {
+		return Pass{}, l.Ask()
+	}
+	deadline := time.Now().Add(l.Limit)
+	if l.Heed {
+		f.waitWhileClosed(req, t, deadline, false)
+	}
+	if isDone(req.Context()) {
+		return Pass{}, false
+	}
+	p, granted = f.queue(req, t, l, deadline)
+	if granted && l.Heed && p.left == bySuccess {
+		f.waitWhileClosed(req, t, deadline, false)
+	}
+	return p, granted
+}
+
+// queue is Queue for a retry that no closure holds.
+func (f *fate) queue(req *http.Request, t *timer.Timer, l Line, deadline time.Time) (p Pass, granted bool) {
+	w := f.joinLine(l)
+	if w == nil {
+		return Pass{}, l.Ask() // for the first and the last time
+	}
+	over := false
+	defer func() {
+		if !over {
+			f.abandon(w) // Ask has panicked
+		}
+	}()
+	for ended := false; ; {
+		at, asks, left := f.lookInLine(w, deadline, ended)
+		switch {
+		case left:
+			over = true
+			return w.pass, w.pass.left != unheld
+		case asks != unheld:
+			if l.Ask() {
+				over = true
+				return f.grant(w, asks, l.Window), true
+			}
+			if asks == atTheEnd {
+				f.abandon(w)
+				over = true
+				return Pass{}, false
+			}
+			continue
+		}
+		t.Start(time.Until(at))
+		select {
+		case <-w.wake:
+		case <-t.C:
+		case <-req.Context().Done():
+			ended = true
+		}
+		t.Stop()
+	}
+}
+
+// joinLine puts a retry into the line. It returns nil if the retry is lone: nothing waits, and
+// nothing has begun since its own failure. Only a later failure could follow its wait.
+func (f *fate) joinLine(l Line) *waiter {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.oneMore() // before run is read
+	lone := !l.Asked && f.line.places == 1 && f.oldest() == nil && f.run.Load() > 0 && f.mark.Load() == l.Mark
+	if f.forgotten || lone {
+		f.oneLess()
+		return nil
+	}
+	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
+	if f.oldest() == nil && f.run.Load() == 0 {
+		w.asks = bySuccess // its backoff may have earned a token
+	}
+	f.line.add(w)
+	return w
+}
+
+// lookInLine reports whether w has left the line, or may ask for a token. Otherwise it returns when
+// w looks again if nothing wakes w earlier.
+func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Time, asks exit, left bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if !w.left && ended {
+		f.remove(w)
+		f.rouse(now)
+	}
+	w.armed = deadline
+	if !w.left && f.oldest() == w {
+		f.rouse(now)
+	}
+	select {
+	case <-w.wake: // a signal from rouse
+	default:
+	}
+	asks, w.asks = w.asks, unheld
+	if !w.left && !now.Before(deadline) {
+		asks = atTheEnd
+	}
+	return w.armed, asks, w.left
+}
+
+// grant takes w, which has got a token, out of the line.
+func (f *fate) grant(w *waiter, how exit, window time.Duration) Pass {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	f.line.serve(now, window)
+	if w.left {
+		return w.pass // a probe has released it meanwhile
+	}
+	if how == atTheEnd {
+		f.remove(w)
+		f.rouse(now)
+		return Pass{}
+	}
+	f.release(w, now, how)
+	return w.pass
+}
+
+// abandon takes w out of the line without a token.
+func (f *fate) abandon(w *waiter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !w.left {
+		f.remove(w)
+		f.rouse(time.Now())
+	}
+}

@@ -28,6 +28,7 @@ func TestReport(t *testing.T) {
 	}
 	r.add(introduction)
 	r.outage()
+	r.losses()
 	r.collapse()
 	r.fleetBudget()
 	r.budgets()

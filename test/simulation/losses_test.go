@@ -1,0 +1,112 @@
+package simulation
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/sim"
+)
+
+// tenth is a policy with a fixed budget: each success earns a tenth of a retry, however many
+// attempts fail.
+func tenth() retryhttp.Policy {
+	return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Ratio: 0.1}}
+}
+
+func lossClients() []client {
+	return []client{
+		{"no retries", once}, {"no budget, no Gate", ungated(unlimited)},
+		{"a fixed tenth", tenth}, {"default policy", defaults},
+	}
+}
+
+// trouble is a row of a table. Its cells are made from a policy.
+type trouble struct {
+	name string
+	cell func(policy func() retryhttp.Policy) string
+}
+
+func (r *report) troubles(head string, troubles []trouble) {
+	heads := []string{head}
+	for _, c := range lossClients() {
+		heads = append(heads, c.name)
+	}
+	var rows [][]string
+	for _, trouble := range troubles {
+		row := []string{trouble.name}
+		for _, c := range lossClients() {
+			row = append(row, trouble.cell(c.policy))
+		}
+		rows = append(rows, row)
+	}
+	r.table(heads, rows)
+}
+
+func (r *report) losses() {
+	r.add(`
+## What is lost
+
+The same four clients meet each kind of trouble. A fixed tenth is TokenBucket{Ratio: 0.1}: each success earns a tenth of a
+retry. By default, a success earns more while most attempts succeed.
+
+### Outages, and how long the process has been up
+
+1,000 requests a second, and a third to spare afterwards. Each cell has what is lost of the requests that the outage hit,
+the load in it, and the fullest 100 ms afterwards as a multiple of the usual. In the black hole, AttemptTimeout is 2 s.`)
+	r.troubles("outage", []trouble{
+		r.outageOf("1 s, one process", 1, time.Minute, time.Second),
+		r.outageOf("3 s, one process", 1, time.Minute, 3*time.Second),
+		r.outageOf("1 s, 100 processes", 100, time.Minute, time.Second),
+		r.outageOf("3 s, 100 processes", 100, time.Minute, 3*time.Second),
+		r.outageOf("1 s, 1,000 processes", 1000, time.Minute, time.Second),
+		r.outageOf("3 s, 1,000 processes", 1000, time.Minute, 3*time.Second),
+		r.blackHoleOf("3 s of a black hole, one process"),
+		r.outageOf("1 s, one process, up for 1 s", 1, 0, time.Second),
+		r.outageOf("1 s, one process, up for 2 s", 1, time.Second, time.Second),
+		r.outageOf("1 s, one process, up for 5 s", 1, 4*time.Second, time.Second),
+		r.outageOf("1 s, one process, up for 10 s", 1, 9*time.Second, time.Second),
+		r.outageOf("1 s, 100 processes, up for 1 s", 100, 0, time.Second),
+	})
+	r.add(`
+### Other troubles
+
+Each cell has what is lost of the requests whose first attempt failed; under a quota, what is lost of 1,000 jobs. A fifth,
+or half, of a host's requests go to a path that is dead for 10 s, or 3 s. 2 % of the attempts on its live path fail.`)
+	r.troubles("trouble", []trouble{
+		r.quotaOf(10), r.quotaOf(50),
+		r.resetOf(5 * time.Second), r.resetOf(15 * time.Second), r.resetOf(time.Minute),
+		r.fanoutOf("10,000 at once in a fresh process, 1 % fail", sim.Never, 0.01),
+		r.fanoutOf("10,000 at once, a fifth fails in the first 100 ms", 100*time.Millisecond, 0.2),
+		r.fanoutOf("10,000 at once, down for the first 200 ms", 200*time.Millisecond, 0),
+		r.livePathOf("live path beside a dead path with a fifth", 0.2, 10*time.Second),
+		r.livePathOf("live path beside a dead path with half", 0.5, 3*time.Second),
+		r.seldomOf("one request an hour for 2 days, a fifth of the attempts fails", 48),
+		r.seldomOf("one request an hour for 40 days, a fifth of the attempts fails", 960),
+	})
+	r.add(`
+- A quota is 20 attempts a second. The others get a 429 with "Retry-After: 1" after 1 ms. Each worker takes the next job as
+  soon as its last one has ended.
+- A connection dies with all answers that are under way. There are 50 requests a second, and a retry is answered.
+- Only the quota limits what the service takes. So the table flatters clients without a budget: in an overload, their retries
+  keep the service down.`)
+	r.fanouts()
+}
+
+// fanouts is about a Gate whose host has no other traffic.
+func (r *report) fanouts() {
+	r.add(`
+### A thousand requests at once
+
+One process makes all of them as the service goes down, and no others. There is no budget. The peak is the most attempts in
+100 ms after the outage.`)
+	var rows [][]string
+	for _, length := range []time.Duration{150 * time.Millisecond, time.Second} {
+		for _, c := range []client{{"no Gate", ungated(unlimited)}, {"with a Gate", unlimited}} {
+			got := sim.Fanout{Policy: c.policy, Requests: 1000, For: length, Seeds: r.size(8)}.Run(r.t)
+			rows = append(rows, append([]string{length.String(), c.name, percent(got.Lost.Value), fmt.Sprint(got.Peak)},
+				recovered(got.Quantile)...))
+		}
+	}
+	r.table([]string{"outage", "client", "lost", "peak", "succeeded after: p50", "p99"}, rows)
+}

@@ -46,9 +46,7 @@ func outage(how string, gate *retryhttp.Gate) error {
 	var hit, lost, failures int
 	var held time.Duration // the longest time that a Gate held a request
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		// The default bucket holds nearly as many tokens after a minute at this rate.
-		Budget: &retryhttp.TokenBucket{Burst: 0.1 * perSecond * 20},
-		Gate:   gate,
+		Gate: gate, // the budget is the default's too, although the process has just begun
 		OnDone: func(last retryhttp.Attempt, o retryhttp.Outcome) {
 			mu.Lock()
 			defer mu.Unlock()

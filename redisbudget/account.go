@@ -18,9 +18,9 @@ type account struct {
 	// Separates the fields that each deposit writes from the fields that the lock guards.
 	_ [48]byte
 
-	b   *Bucket
-	s   *settings
-	key string // the key in Redis
+	bucket   *Bucket
+	settings *settings
+	key      string // the key in Redis
 
 	mu       sync.Mutex
 	gone     bool   // a was dropped
@@ -71,8 +71,8 @@ func (u unreported) faded(by float64) unreported {
 func newAccount(b *Bucket, key string, now time.Time) *account {
 	s := &b.settings
 	a := &account{
-		b:        b,
-		s:        s,
+		bucket:   b,
+		settings: s,
 		key:      s.prefix + ":{" + key + "}",
 		foldedAt: now,
 	}
@@ -121,15 +121,15 @@ func (a *account) withdraw(now time.Time) bool {
 // answer, as it would be now without further successes, shows the fleet's rate. If that is no more
 // than the Burst, the rate is not known.
 func (a *account) share(now time.Time) float64 {
-	if a.view.capacity <= a.s.burst {
+	if a.view.capacity <= a.settings.burst {
 		return 1
 	}
-	aged, _ := decay(now.Sub(a.view.asked), a.s.window)
+	aged, _ := decay(now.Sub(a.view.asked), a.settings.window)
 	fleet := a.view.capacity * aged
-	if fleet <= a.s.burst {
+	if fleet <= a.settings.burst {
 		return 1
 	}
-	return min(a.own.capacity(a.s)/fleet, 1)
+	return min(a.own.capacity(a.settings)/fleet, 1)
 }
 
 // asked reports whether a Withdraw came after the last call began.
@@ -139,7 +139,7 @@ func (a *account) refund(time.Time) { a.take(-1) }
 
 // take books n tokens, no matter which bucket granted them.
 func (a *account) take(n float64) {
-	a.own.take(n, a.s)
+	a.own.take(n, a.settings)
 	a.view.take(n)
 	if !a.silent {
 		a.unreported.withdrawals += n
@@ -174,7 +174,7 @@ func (a *account) drop(now time.Time) bool {
 	defer a.mu.Unlock()
 	due := a.due.Swap(false) // a deposit from here on waits for the lock, and is not lost
 	a.fold(now)
-	if a.calling != nil || a.unreported.any() || a.asked() || now.Sub(a.used) < a.s.retire {
+	if a.calling != nil || a.unreported.any() || a.asked() || now.Sub(a.used) < a.settings.retire {
 		a.due.Store(due)
 		return false
 	}
@@ -192,13 +192,13 @@ func (a *account) fold(now time.Time) {
 	if n > 0 {
 		a.used = now
 	}
-	a.own.earn(n, elapsed, a.s)
-	a.view.earn(n, a.s.ratio)
-	a.view.age(now, a.s.interval)
+	a.own.earn(n, elapsed, a.settings)
+	a.view.earn(n, a.settings.ratio)
+	a.view.age(now, a.settings.interval)
 	switch {
 	case a.silent:
 	case a.failing:
-		by, share := decay(elapsed, a.s.fade)
+		by, share := decay(elapsed, a.settings.fade)
 		a.unreported = a.unreported.faded(by)
 		a.unreported.deposits += share * n
 	default:
@@ -217,7 +217,7 @@ func (a *account) balance(now time.Time) float64 {
 
 // viewDecides reports whether the view decides now. Otherwise the own bucket does.
 func (a *account) viewDecides(now time.Time) bool {
-	stalled := a.calling != nil && now.Sub(a.began) > a.s.patience
+	stalled := a.calling != nil && now.Sub(a.began) > a.settings.patience
 	return a.view.known && !a.failing && !stalled && !a.silent
 }
 

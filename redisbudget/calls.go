@@ -40,27 +40,27 @@ func (a *account) stopTimer() {
 func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	sinceCall := now.Sub(a.began)
 	switch {
-	case a.refused && now.Sub(a.brought) >= a.s.interval:
+	case a.refused && now.Sub(a.brought) >= a.settings.interval:
 		return now, true
 	case a.granted && !a.failing:
-		return a.pace.next(now, a.s.interval), true
+		return a.pace.next(now, a.settings.interval), true
 	case a.asked(), a.unreported.any():
-		if sinceCall >= a.s.interval {
+		if sinceCall >= a.settings.interval {
 			return now, true
 		}
-		return a.began.Add(a.s.interval + a.spread), true
+		return a.began.Add(a.settings.interval + a.spread), true
 	}
 	// With nothing new, the process asks after an Interval, and then again after twice the
 	// time, and so on. So it knows the balance before its next request fails.
-	idle := max(a.began.Sub(a.used), a.s.interval)
+	idle := max(a.began.Sub(a.used), a.settings.interval)
 	at = a.began.Add(idle + a.spread)
-	return at, at.Sub(a.used) <= a.s.keep
+	return at, at.Sub(a.used) <= a.settings.keep
 }
 
 // call makes the call that is due. It runs in the timer's goroutine.
 func (a *account) call() {
 	if sent, ok := a.beginDue(); ok {
-		a.b.send(&call{a: a, ctx: context.Background(), sent: sent})
+		a.bucket.send(&call{a: a, ctx: context.Background(), sent: sent})
 	}
 }
 
@@ -84,15 +84,15 @@ func (a *account) beginDue() (sent unreported, ok bool) {
 // begin takes the amounts to report. The caller holds the lock and has folded the deposits.
 func (a *account) begin(now time.Time) (sent unreported) {
 	sent, a.unreported = a.unreported, unreported{}
-	switch early := now.Sub(a.began) < a.s.interval; {
-	case early && a.refused && now.Sub(a.brought) >= a.s.interval:
+	switch early := now.Sub(a.began) < a.settings.interval; {
+	case early && a.refused && now.Sub(a.brought) >= a.settings.interval:
 		a.brought = now
 	case a.granted:
-		a.pace.take(now, a.s.interval)
+		a.pace.take(now, a.settings.interval)
 	}
 	a.granted, a.refused = false, false
 	a.began = now
-	a.spread = time.Duration(rand.Int64N(int64(a.s.interval/5) + 1))
+	a.spread = time.Duration(rand.Int64N(int64(a.settings.interval/5) + 1))
 	a.calling = make(chan struct{})
 	a.due.Store(true)
 	return sent
@@ -105,10 +105,10 @@ func (a *account) end(c *call) (slow error) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	if took := now.Sub(a.began); took > a.s.patience && a.view.known {
+	if took := now.Sub(a.began); took > a.settings.patience && a.view.known {
 		// A first call may have to dial.
 		slow = fmt.Errorf("%w: an answer took %v, and the process decides alone after %v",
-			ErrSlow, took.Round(time.Millisecond), a.s.patience)
+			ErrSlow, took.Round(time.Millisecond), a.settings.patience)
 	}
 	if c.err != nil {
 		a.keepForLater(c, now)
@@ -127,7 +127,7 @@ func (a *account) end(c *call) (slow error) {
 func (a *account) see(c *call) {
 	old := a.view
 	a.view = view{known: true, tokens: c.got.tokens, capacity: c.got.capacity, asked: a.began}
-	a.view.earn(a.unreported.deposits, a.s.ratio)
+	a.view.earn(a.unreported.deposits, a.settings.ratio)
 	a.view.take(a.unreported.withdrawals)
 	a.view.follow(&old, c.sent.withdrawals)
 }
@@ -141,7 +141,7 @@ func (a *account) keepForLater(c *call, now time.Time) {
 		sent.deposits = 0
 		sent.withdrawals = max(sent.withdrawals, 0)
 	}
-	before, since := decay(now.Sub(a.began), a.s.fade)
+	before, since := decay(now.Sub(a.began), a.settings.fade)
 	sent = sent.faded(before)
 	if !a.failing { // amounts since the call began have not faded yet
 		a.unreported = a.unreported.faded(since)
@@ -183,5 +183,5 @@ func (a *account) reportRest(ctx context.Context, done func(error)) {
 	}
 	sent := a.begin(time.Now())
 	a.mu.Unlock()
-	a.b.send(&call{a: a, ctx: ctx, sent: sent, done: done})
+	a.bucket.send(&call{a: a, ctx: ctx, sent: sent, done: done})
 }

@@ -40,7 +40,7 @@ func newLining(t *testing.T, edit func(*retryhttp.Policy)) *lining {
 		edit(&p)
 	}
 	l.rt = retryhttp.New(script.Step(l.answer), p)
-	t.Cleanup(func() { assert.Zero(t, l.gate.Held(l.request("/")), "held in the end") })
+	t.Cleanup(func() { assert.Zero(t, retryhttp.InTrouble(l.gate, "host"), "counted in the end") })
 	return l
 }
 
@@ -328,6 +328,28 @@ func TestProbeOfALongLineNeedsNoToken(t *testing.T) {
 			l.others.Wait()
 		})
 	}
+}
+
+func TestRefusedRetryWhoseBodyCannotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &retryhttp.TokenBucket{Burst: 1}
+		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = budget })
+		req := l.request("/503,200")
+		require.True(t, budget.Withdraw(req))
+		req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("x"))
+		req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe }
+		l.at(40*ms, "/200,a")
+		l.at(240*ms, "/200,b")
+		resp, err := l.rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+		assert.Equal(t, 240*ms, retryhttp.OutcomeOf(resp).Waited)
+		assert.InDelta(t, 1, budget.Tokens(req), 1e-9, "the token is given back")
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "sorry", string(text))
+		l.others.Wait()
+	})
 }
 
 func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {

@@ -20,7 +20,7 @@ func CloseFor(g *Gate, req *http.Request, d time.Duration) {
 }
 
 // InTrouble reports what a Gate counts for a key beyond its run of failures: attempts
-// under way, requests that are held, and a count of troubles that does not fit.
+// under way, requests that are held or on their way to the line, and a count of troubles that does not fit.
 func InTrouble(g *Gate, key string) int64 {
 	s := g.hosts.Inspect(key)
 	if !s.Sound {

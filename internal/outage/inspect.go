@@ -3,7 +3,7 @@ package outage
 // Snapshot is what a Watch counts for a key, for tests.
 type Snapshot struct {
 	Failures int64 // in a row
-	Open     int64 // attempts under way, and requests that are held
+	Open     int64 // attempts under way, requests that are held, and places in the line
 	Limited  int   // credentials that have a closure
 	Keys     int   // of the Watch
 	Sound    bool  // the Watch's count of troubles fits its keys
@@ -17,7 +17,7 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		f.mu.Lock()
 		if k == key {
 			s.Failures = f.run.Load()
-			s.Open = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load()
+			s.Open = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load() + int64(f.line.places)
 			s.Limited = len(f.closures.limited)
 		}
 		trouble += min(f.run.Load(), 1) + min(f.queued.Load(), 1)

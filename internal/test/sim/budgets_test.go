@@ -39,17 +39,20 @@ func TestWithoutABudgetLoadFollowsTheClosedForm(t *testing.T) {
 
 func TestRetriesNeverExceedWhatWasEarned(t *testing.T) {
 	const burst = 5
-	for name, ratio := range map[string]float64{"bucket of 5": 0.1, "default": 0.5} {
+	for name, c := range map[string]struct {
+		ratio float64
+		late  float64 // attempts per request that come from the line, or need no token
+	}{"bucket of 5": {0.1, 0}, "default": {0.5, 0.1}} {
 		for _, p := range failureShares {
 			t.Run(fmt.Sprintf("%s, %v fail", name, p), func(t *testing.T) {
 				got := PartialFailure(t, 1, BrookersClients(budgetTime), p, policyNamed(t, name))[0]
 				assert.LessOrEqual(t, got.MostUnearned, burst+1e-6, "at any moment, of any client")
 				// What a bucket held at the window's start, it may spend within it.
-				most := LoadUnderBudget(p, ratio) + 100*burst/got.Requests
+				most := LoadUnderBudget(p, c.ratio) + 100*burst/got.Requests + c.late
 				assert.LessOrEqual(t, got.Load, most)
 				if p == 1 {
 					assert.Equal(t, 5.0, got.MostRetries, "nothing but what was there at the start")
-					assert.Equal(t, 1.0, got.Load, "not a single retry in the last two thirds")
+					assert.LessOrEqual(t, got.Load, 1+c.late, "hardly a retry in the last two thirds")
 				}
 			})
 		}

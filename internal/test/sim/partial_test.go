@@ -33,9 +33,12 @@ func TestPartialFailureIsRetried(t *testing.T) {
 		{"90 % fail", 100, 1000, 0.9, 0.1, 1.2},
 	} {
 		t.Run(fmt.Sprintf("%s, %d processes, %v/s", c.name, c.processes, c.rate), func(t *testing.T) {
+			if fewer > 1 && c.processes > 1 {
+				t.Skip("the race detector finds no more in many processes")
+			}
 			o := Outage{
 				Policy: defaults, Processes: c.processes, Rate: c.rate, WarmUp: steady,
-				For: length, After: time.Second, Part: c.part, Seeds: 2,
+				For: length, After: time.Second, Part: c.part, Seeds: 2 / min(fewer, 2),
 			}
 			succeed := func(r OutageResult) float64 {
 				return 1 - r.Lost.Value*r.Hit.Value/(c.rate*length.Seconds())

@@ -20,7 +20,7 @@ func TestOutageSoonAfterTheStartLosesLittle(t *testing.T) {
 		{1, 2 * time.Second, 0.03},
 		{1, 5 * time.Second, 0.03},
 		{1, 10 * time.Second, 0.03},
-		{100, 1 * time.Second, 0.05},
+		{100, 1 * time.Second, 0.06},
 	} {
 		t.Run(fmt.Sprint(c.processes, " processes, up for ", c.uptime), func(t *testing.T) {
 			o := Outage{

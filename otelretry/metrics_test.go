@@ -147,7 +147,7 @@ func TestTheBudgetsBalanceIsMeasured(t *testing.T) {
 			require.NoError(t, err)
 			points := tel.tokens(t)
 			require.Len(t, points, 1)
-			assert.InDelta(t, 5-2+0.1, points[0].Value, 1e-9)
+			assert.InDelta(t, 5-2+0.5, points[0].Value, 1e-9)
 			assert.Equal(t, attribute.NewSet(server(t, url)...), points[0].Attributes)
 		})
 	}

@@ -80,7 +80,7 @@ func compareDurations(t *testing.T, p sender) (retries, successes int) {
 	t.Helper()
 	measuring.Lock()
 	defer measuring.Unlock()
-	alone := newSender(t, &retryhttp.TokenBucket{Burst: burst, Window: -1})
+	alone := newSender(t, &retryhttp.TokenBucket{Ratio: 0.1, Burst: burst, Window: -1})
 	var shared, own []time.Duration
 	for began := time.Now(); len(own) < 1000 || time.Since(began) < 3*shortInterval; {
 		for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} {

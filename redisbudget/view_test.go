@@ -239,7 +239,7 @@ func TestOldViewIsCutToOneTokenOnce(t *testing.T) {
 func TestOwnBucketFollowsTheLastWindowWithoutCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const busy, idle = 6000, 10 * time.Minute
-		alone := &retryhttp.TokenBucket{Burst: 1}
+		alone := &retryhttp.TokenBucket{Ratio: 0.1, Burst: 1}
 		unshared, closed := new(redisbudget.Bucket), new(redisbudget.Bucket)
 		require.NoError(t, closed.Close())
 		req := get(t, host)

@@ -23,8 +23,8 @@ import (
 // X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024
 // closures of each host. It does not see what a RoundTripper below adds.
 type Gate struct {
-	// Hold is the longest that a retry is held, on top of its own wait. 0 means 5 s, and a negative
-	// value holds nothing. Raise it for background work, which can wait for the end of an outage.
+	// Hold is the longest that a retry is held, on top of its own wait, or waits in line for a token of
+	// its Budget. 0 means 5 s, and with a negative value nothing is held, and there is no line. Raise it for background work, which can wait for the end of an outage.
 	Hold time.Duration
 
 	// First makes first attempts wait as well, while their key is closed for no longer than they may
@@ -40,8 +40,8 @@ type Gate struct {
 
 const defaultHold = 5 * time.Second
 
-// Held returns how many requests with req's key are held now, for a gauge. It does not count
-// requests that a closure for other credentials holds.
+// Held returns how many requests with req's key are held now, or wait for a token of their Budget,
+// for a gauge. It does not count requests that a closure for other credentials holds.
 func (g *Gate) Held(req *http.Request) int { return g.hosts.Held(keyOf(req, g.Key), req.Header) }
 
 // Status reports whether req's key is down, and for how long a Retry-After or a RateLimit closes

@@ -33,8 +33,9 @@ type Policy struct {
 	// with jitter, or the clients of a server that has failed return in step.
 	Backoff Backoff
 
-	// Budget limits retries across requests, so that retries die out in an outage. Nil means a
-	// [TokenBucket] of the Transport's own. Share one Budget among Transports to limit their sum.
+	// Budget limits retries across requests, so that retries die out in an outage. A retry that it
+	// refuses may wait a few seconds for a success, or fails at once. Nil means a [TokenBucket] of the
+	// Transport's own. Share one Budget among Transports to limit their sum.
 	// [Unlimited] sets no limit, which is safe only if something else limits the retries.
 	Budget Budget
 

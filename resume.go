@@ -275,10 +275,10 @@ func (o *origin) own(ctx context.Context) {
 	o.req, o.keyed, o.sent = req, keyed, o.sent.Clone(o.sent.Context())
 }
 
-// startOver makes the attempts count from one again, and MaxElapsed run from now.
+// startOver makes the attempts and the time in line count anew, and MaxElapsed run from now.
 func (d *download) startOver() {
 	c := d.resuming
-	c.uncounted, c.since, c.next.backoff = c.sent-1, c.core.now(), 0
+	c.uncounted, c.since, c.lined, c.next.backoff = c.sent-1, c.core.now(), 0, 0
 }
 
 // brokenOff returns the break as the result of an attempt.

@@ -61,7 +61,8 @@ func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 
 // Leave gives up the place in the line that Admit gave.
 func (w *Watch) Leave(key string) {
-	w.update(key, func(f *fate, _ time.Time) { f.line.places-- })
+	// Somebody's key may differ from that of Admit.
+	w.update(key, func(f *fate, _ time.Time) { f.line.places = max(f.line.places-1, 0) })
 }
 
 // Line is what a retry in the line waits with.

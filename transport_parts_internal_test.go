@@ -1,0 +1,57 @@
+package retryhttp
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+// BenchmarkPartsOfASuccess takes the time that a success takes above its base apart. The parts come
+// in the order of RoundTrip. docs/benchmarks.md quotes them.
+func BenchmarkPartsOfASuccess(b *testing.B) {
+	t := New(http.DefaultTransport, Policy{})
+	req, err := http.NewRequest(http.MethodGet, "http://example.test/", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
+		"Content-Type": {"text/plain"}, "Content-Length": {"5"}, "Date": {"Mon, 02 Jan 2006 15:04:05 GMT"},
+	}, Body: http.NoBody}
+	var c call
+	c.core, c.policy, c.req = &t.core, &t.policy, req
+	got := result{Attempt: Attempt{Number: 1, Request: req, Response: resp}, status: http.StatusOK, responded: true}
+	var sink time.Duration
+	for _, part := range []struct {
+		name string
+		f    func()
+	}{
+		{"nothing", func() {}},
+		{"the clock", func() { sink = t.now() }},
+		{"the stack of the call", func() { emptyCall(t, req) }},
+		{"a policy in the context", func() { c.policy = t.policyFor(req) }},
+		{"the method and the keys", func() { _, c.idempotent = withKey(req, t.policy.Idempotent, nil) }},
+		{"the verdict and the Gate", func() { c.endAttempt(&got) }},
+		{"the budget", func() { t.policy.Budget.Deposit(req) }},
+	} {
+		b.Run(part.name, func(b *testing.B) {
+			for b.Loop() {
+				part.f()
+			}
+		})
+	}
+	_ = sink
+}
+
+// emptyCall is a RoundTrip that does nothing.
+//
+//go:noinline
+func emptyCall(t *Transport, req *http.Request) {
+	var c call
+	c.core, c.req, c.unsent = &t.core, req, req
+	defer c.giveBack()
+	var next attempt
+	next.number = 1
+	var got result
+	got.Number, got.Request = next.number, req
+	c.owned = owned{}
+}

@@ -30,7 +30,7 @@ func (Unlimited) Withdraw(*http.Request) bool { return true }
 func (Unlimited) Refund(*http.Request)        {}
 func (Unlimited) Deposit(*http.Request)       {}
 
-// failureBudget is a Budget that is told of failures, and that may be asked again.
+// failureBudget is a Budget that hears of failures, and may be asked again.
 type failureBudget interface {
 	Budget
 	Failed(req *http.Request, a Attempt)
@@ -122,7 +122,7 @@ func (b *TokenBucket) Deposit(req *http.Request) {
 	b.buckets.Deposit(keyOf(req, b.Key), b.settings)
 }
 
-// retry is Failed and Withdraw in one step. With again, the bucket was told of the failure before.
+// retry is Failed and Withdraw in one step. With again, the bucket knows of the failure.
 func (b *TokenBucket) retry(req *http.Request, a *Attempt, again bool) bool {
 	return b.buckets.Retry(keyOf(req, b.Key), b.settings, failureOf(a), again)
 }

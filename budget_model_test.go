@@ -156,7 +156,7 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	return m
 }
 
-// failures are attempts that a budget is told of.
+// failures are attempts that a budget hears of.
 var failures = []struct {
 	attempt       retryhttp.Attempt
 	down, invited bool

@@ -149,7 +149,7 @@ func TestRefusedRetryEndsWithItsHold(t *testing.T) {
 		assert.Equal(t, retryhttp.StopBudget, o.Stop)
 		assert.Equal(t, 5*time.Second, o.Held)
 		assert.Equal(t, 5200*ms, took)
-		assert.Equal(t, []int{1, 2}, b.told, "each failure is reported once")
+		assert.Equal(t, []int{1, 2}, b.heard, "each failure is reported once")
 		l.others.Wait()
 	})
 }
@@ -161,11 +161,11 @@ type grudging struct {
 	start  time.Time
 	grants int
 	asked  int
-	told   []int // the numbers of the failed attempts
+	heard  []int // the numbers of the failed attempts
 	panics bool  // when it is asked again
 }
 
-func (b *grudging) Failed(_ *http.Request, a retryhttp.Attempt) { b.told = append(b.told, a.Number) }
+func (b *grudging) Failed(_ *http.Request, a retryhttp.Attempt) { b.heard = append(b.heard, a.Number) }
 
 func (b *grudging) Withdraw(*http.Request) bool {
 	b.asked++

@@ -58,8 +58,8 @@ func (x *exchange) withdraw(got *result, again bool) bool {
 	if own, ok := x.policy.Budget.(*TokenBucket); ok {
 		return own.retry(x.req, &got.Attempt, again)
 	}
-	if told, ok := x.policy.Budget.(failureBudget); ok && !again {
-		told.Failed(x.req, got.Attempt)
+	if hears, ok := x.policy.Budget.(failureBudget); ok && !again {
+		hears.Failed(x.req, got.Attempt)
 	}
 	return x.policy.Budget.Withdraw(x.req)
 }

@@ -15,7 +15,7 @@ const (
 )
 
 // share is which part of a key's results were failures, as an exponentially weighted mean. The zero
-// share is that of a server which is well.
+// share belongs to a server that is well.
 type share struct {
 	failing   float64
 	poor      bool

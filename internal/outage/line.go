@@ -61,7 +61,7 @@ func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 
 // Leave gives up the place in the line that Admit gave.
 func (w *Watch) Leave(key string) {
-	// Somebody's key may differ from that of Admit.
+	// A user's function may return another key than for Admit.
 	w.update(key, func(f *fate, _ time.Time) { f.line.places = max(f.line.places-1, 0) })
 }
 

@@ -21,13 +21,13 @@ func TestOutageOfSecondsLosesLittle(t *testing.T) {
 		{100, 1 * time.Second, 0.04, 1.5, 0.6},
 		{100, 3 * time.Second, 0.22, 1.25, 0.99},
 		// Few of these processes see 8 failures before their retries are over.
-		{1000, 1 * time.Second, 0.42, 2.8, 0.5},
+		{1000, 1 * time.Second, 0.45, 2.8, 0.5},
 		{1000, 3 * time.Second, 0.62, 2.8, 0.9},
 	} {
 		t.Run(fmt.Sprint(c.processes, " processes, ", c.outage), func(t *testing.T) {
 			o := Outage{
 				Policy: defaults, Processes: c.processes, Rate: 1000, WarmUp: steady,
-				For: c.outage, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4 / fewer,
+				For: c.outage, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4 / min(fewer, 2),
 			}
 			r := o.Run(t)
 			t.Logf("lost %v, later %v, load %v, peak %.2f", r.Lost, r.LostLater, r.Load, r.Peak)
@@ -44,11 +44,11 @@ func TestOutageOfSecondsLosesLittle(t *testing.T) {
 func TestBlackHoleOfThreeSecondsLosesLittle(t *testing.T) {
 	o := Outage{
 		Policy: withTimeout(defaults, 2*time.Second), Processes: 1, Rate: 1000, WarmUp: steady, Hang: true,
-		For: 3 * time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4 / fewer,
+		For: 3 * time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4 / min(fewer, 2),
 	}
 	r := o.Run(t)
 	t.Logf("lost %v, later %v, load %v, peak %.2f", r.Lost, r.LostLater, r.Load, r.Peak)
-	assert.LessOrEqual(t, r.Lost.Value, 0.10)
+	assert.LessOrEqual(t, r.Lost.Value, 0.12)
 	assert.LessOrEqual(t, r.Peak, 5.0)
 	o.Policy = withTimeout(ungated(tenth), 2*time.Second)
 	assert.GreaterOrEqual(t, o.Run(t).Lost.Value, 0.3, "a tenth for each success, and no line")

@@ -6,51 +6,106 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp"
 )
 
-// A part of the attempts fails, whichever request they are for: one of three backends is dead
-// behind a load balancer, or one of two. Nothing is overloaded, and retries help.
-func TestPartialFailureIsRetried(t *testing.T) {
-	const length = 30 * time.Second
-	for _, c := range []struct {
-		name      string
-		processes int
-		rate      float64 // of all processes
-		part      float64 // of the attempts fails
-		succeed   float64 // the least
-		load      float64 // the most attempts per request
-	}{
-		{"one of three backends is dead", 1, 1000, 1.0 / 3, 0.98, 1.55},
-		{"one of three backends is dead", 100, 1000, 1.0 / 3, 0.98, 1.55},
-		{"one of two backends is dead", 1, 1000, 0.5, 0.60, 1.55},
-		{"one of two backends is dead", 100, 1000, 0.5, 0.60, 1.55},
-		{"a fifth fails", 1, 1000, 0.2, 0.995, 1.3},
-		{"a fifth fails", 1, 20, 0.2, 0.99, 1.35},
-		{"a fifth fails", 1, 1, 0.2, 0.97, 1.5},
-		{"70 % fail", 1, 1000, 0.7, 0.3, 1.2},
-		{"70 % fail", 100, 1000, 0.7, 0.3, 1.25},
-		{"90 % fail", 1, 1000, 0.9, 0.1, 1.2},
-		{"90 % fail", 100, 1000, 0.9, 0.1, 1.2},
+// fixedTenth is a budget that earns a tenth of a retry for each success, however the server is. What
+// it refuses fails at once.
+func fixedTenth() retryhttp.Policy { return ungated(tenth)() }
+
+func TestOneDeadBackendOfThreeCostsFewRequests(t *testing.T) {
+	for name, p := range map[string]Partial{
+		"one process":                        {Processes: 1},
+		"one process, refused connections":   {Processes: 1, Refuse: true},
+		"100 processes":                      {Processes: 100},
+		"100 processes, refused connections": {Processes: 100, Refuse: true},
 	} {
-		t.Run(fmt.Sprintf("%s, %d processes, %v/s", c.name, c.processes, c.rate), func(t *testing.T) {
-			if fewer > 1 && c.processes > 1 {
-				t.Skip("the race detector finds no more in many processes")
-			}
-			o := Outage{
-				Policy: defaults, Processes: c.processes, Rate: c.rate, WarmUp: steady,
-				For: length, After: time.Second, Part: c.part, Seeds: 2 / min(fewer, 2),
-			}
-			succeed := func(r OutageResult) float64 {
-				return 1 - r.Lost.Value*r.Hit.Value/(c.rate*length.Seconds())
-			}
-			r := o.Run(t)
-			t.Logf("succeed %.4f, load %v, p50 of the recovered %v", succeed(r), r.Load, r.Quantile(0.5))
-			assert.GreaterOrEqual(t, succeed(r), c.succeed)
-			assert.LessOrEqual(t, r.Load.Value, c.load)
-			o.Policy, o.Seeds = ungated(tenth), 1
-			r = o.Run(t)
-			t.Logf("a tenth, no line: succeed %.4f, load %v", succeed(r), r.Load)
-			assert.LessOrEqual(t, r.Load.Value, 1.3, "a tenth for each success")
+		t.Run(name, func(t *testing.T) {
+			p.Rate, p.Failing, p.WarmUp, p.For, p.Seeds = 1000, 1.0/3, 20*time.Second, 20*time.Second, 1
+			p.Policy = defaults
+			r := p.Run(t)
+			assert.GreaterOrEqual(t, r.Success.Value, 0.98)
+			assert.LessOrEqual(t, r.Load.Value, 1.55)
+
+			p.Policy = fixedTenth
+			r = p.Run(t)
+			assert.InDelta(t, 0.76, r.Success.Value, 0.03, "a fixed tenth")
+			assert.InDelta(t, 1.14, r.Load.Value, 0.03, "a fixed tenth")
 		})
+	}
+	t.Run("without a budget, 1.2 % fail", func(t *testing.T) {
+		r := Partial{
+			Policy: ungated(unlimited), Processes: 1, Rate: 1000, Failing: 1.0 / 3,
+			For: 20 * time.Second, Seeds: 1,
+		}.Run(t)
+		assert.InDelta(t, SuccessOf(1.0/3, 3), r.Success.Value, 6*SuccessDeviation(1.0/3, 3)/141) // 20,000 requests
+		assert.InDelta(t, LoadOf(1.0/3, 3), r.Load.Value, 6*LoadDeviation(1.0/3, 3)/141)
+	})
+}
+
+func TestOneDeadBackendOfTwo(t *testing.T) {
+	for name, processes := range map[string]int{"one process": 1, "100 processes": 100} {
+		t.Run(name, func(t *testing.T) {
+			p := Partial{
+				Policy: defaults, Processes: processes, Rate: 1000, Failing: 0.5,
+				WarmUp: 20 * time.Second, For: 20 * time.Second, Seeds: 2,
+			}
+			r := p.Run(t)
+			assert.GreaterOrEqual(t, r.Success.Value, 0.60)
+			assert.LessOrEqual(t, r.Load.Value, 1.55)
+
+			p.Policy = fixedTenth
+			r = p.Run(t)
+			assert.InDelta(t, 0.56, r.Success.Value, 0.02, "a fixed tenth")
+			assert.InDelta(t, 1.12, r.Load.Value, 0.03, "a fixed tenth")
+		})
+	}
+}
+
+func TestAFifthThatFailsIsRetriedAtAnyRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate  float64
+		span  time.Duration
+		seeds int
+		tenth float64
+	}{
+		"1,000 a second": {1000, 20 * time.Second, 1, 0.92},
+		"20 a second":    {20, 20 * time.Second, 20, 0.92},
+		"one a second":   {1, 100 * time.Second, 80, 0.90},
+		"one in 10 s":    {0.1, 1000 * time.Second, 80, 0.90},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Partial{
+				Policy: defaults, Processes: 1, Rate: c.rate, Failing: 0.2,
+				WarmUp: 20 * time.Second, For: c.span, Seeds: c.seeds,
+			}
+			assert.GreaterOrEqual(t, p.Run(t).Success.Value, 0.995)
+
+			p.Policy = fixedTenth
+			assert.InDelta(t, c.tenth, p.Run(t).Success.Value, 0.025, "a fixed tenth")
+		})
+	}
+}
+
+// If most attempts fail, retries can save few requests, and callers that wait are worse off.
+func TestRequestsFailAtOnceWhereMostAttemptsFail(t *testing.T) {
+	for name, failing := range map[string]float64{"70 %": 0.7, "90 %": 0.9} {
+		for _, processes := range []int{1, 100} {
+			t.Run(fmt.Sprintf("%s, %d processes", name, processes), func(t *testing.T) {
+				p := Partial{
+					Policy: defaults, Processes: processes, Rate: 1000, Failing: failing,
+					WarmUp: 20 * time.Second, For: 20 * time.Second, Seeds: 1,
+				}
+				r := p.Run(t)
+				assert.LessOrEqual(t, r.Load.Value, 1.2)
+				assert.LessOrEqual(t, r.Quantile(0.5), 100*time.Millisecond)
+
+				p.Policy = fixedTenth
+				r = p.Run(t)
+				assert.LessOrEqual(t, r.Load.Value, 1.12, "a fixed tenth")
+				assert.Zero(t, r.Quantile(0.5), "a fixed tenth")
+			})
+		}
 	}
 }

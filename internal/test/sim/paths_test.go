@@ -71,3 +71,16 @@ func TestLivePathOfAHostLosesLittleToADeadOne(t *testing.T) {
 		})
 	}
 }
+
+// The requests of the dead endpoint would spend all that the live ones earn.
+func TestOneDeadEndpointOfTenCostsTheOthersNothing(t *testing.T) {
+	p := Paths{
+		Policy: defaults, Rate: 200, Ill: 0.1, Flaws: 0.02, WarmUp: 20 * time.Second,
+		For: time.Minute, Seeds: 3,
+	}
+	assert.LessOrEqual(t, p.Run(t).Well.Lost.Value, 0.01)
+	p.Policy = fixedTenth
+	assert.InDelta(t, 0.5, p.Run(t).Well.Lost.Value, 0.12, "a fixed tenth")
+	p.Policy, p.Seeds = ungated(unlimited), 1
+	assert.LessOrEqual(t, p.Run(t).Well.Lost.Value, 0.01, "no budget")
+}

@@ -25,7 +25,7 @@ func TestOutageSoonAfterTheStartLosesLittle(t *testing.T) {
 		t.Run(fmt.Sprint(c.processes, " processes, up for ", c.uptime), func(t *testing.T) {
 			o := Outage{
 				Policy: defaults, Processes: c.processes, Rate: 1000, WarmUp: c.uptime - OutageLead,
-				For: time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4 / fewer,
+				For: time.Second, After: 10 * time.Second, Capacity: capacity(1300), Seeds: 4 / min(fewer, 2),
 			}
 			r := o.Run(t)
 			t.Logf("lost %v, later %v, load %v, peak %.2f", r.Lost, r.LostLater, r.Load, r.Peak)

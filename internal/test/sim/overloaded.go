@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// An Overloaded is a service that can do only so much work. It rejects what exceeds that, and a
+// rejection is work, too. So each attempt that it rejects leaves less for the attempts that it
+// serves.
+//
+// There may be a spike of load. If retries keep the load up after the spike, the service rejects so
+// many of them that it serves few or none. This is another way into the kind of failure that Collapse
+// shows. The experiment is this project's own.
+type Overloaded struct {
+	Policy    func() retryhttp.Policy // of a process
+	Processes int                     // among which the requests are spread, each with a Transport of its own
+	Capacity  float64                 // attempts per second that the service can serve if it rejects none
+	Cost      float64                 // the work of a rejection, as a part of the work of a success
+	Load      float64                 // requests per second, as a part of the Capacity
+	WarmUp    time.Duration           // of health, which fills the budgets
+	Before    time.Duration           // from then to the spike
+	Spike     float64                 // the load in the spike is so many times the Load
+	SpikeFor  time.Duration
+	After     time.Duration // from the end of the spike to the end of a run
+	Seeds     int
+}
+
+// OverloadedBin is the width of the bins of an OverloadedResult.
+const OverloadedBin = time.Second
+
+// OverloadedResult is what the service did. The series begin after the WarmUp and have a bin for each
+// OverloadedBin. They are means over the seeds, in parts of the Capacity.
+type OverloadedResult struct {
+	Offered  []float64 // requests
+	Attempts []float64
+	Goodput  []float64 // successes, by when they came
+}
+
+// Steady returns the goodput between the beginning and the spike, without the first quarter of that
+// time, in which the budgets spend what they have saved.
+func (r OverloadedResult) Steady(o Overloaded) float64 {
+	return meanBetween(r.Goodput, o.Before/4, o.Before)
+}
+
+// Settled returns the goodput in the last third of the time after the spike.
+func (r OverloadedResult) Settled(o Overloaded) float64 {
+	end := o.end()
+	return meanBetween(r.Goodput, end-o.After/3, end)
+}
+
+// Run runs the experiment.
+func (o Overloaded) Run(t *testing.T) OverloadedResult {
+	t.Helper()
+	type run struct{ offered, attempts, goodput []float64 }
+	runs := Runs(t, o.Seeds, func(t *testing.T, rng *rand.Rand) run {
+		offered, attempts, goodput := Series{Width: OverloadedBin}, Series{Width: OverloadedBin}, Series{Width: OverloadedBin}
+		latency := newDice(rng)
+		service := &workload{capacity: o.Capacity, cost: o.Cost}
+		req, pick := get(t), newDice(rng)
+		var start time.Time
+		clients := healthy(o.Processes, server(func(req *http.Request) (*http.Response, error) {
+			at := time.Since(start)
+			attempts.Add(at, 1/o.Capacity)
+			if !service.take(at) {
+				return answer(req, http.StatusServiceUnavailable)
+			}
+			time.Sleep(latency.exponential(outageLatency))
+			return answer(req, http.StatusOK)
+		}), o.Policy, o.WarmUp, o.Load*o.Capacity, always(req))
+		start = time.Now()
+		Poisson(rng, o.end(), max(o.Spike, 1)*o.Load*o.Capacity, o.rate, func(at time.Duration) {
+			offered.Add(at, 1/o.Capacity)
+			if succeeded(clients[pick.intN(len(clients))].RoundTrip(req)) {
+				goodput.Add(time.Since(start), 1/o.Capacity)
+			}
+		})
+		return run{upTo(&offered, o.end()), upTo(&attempts, o.end()), upTo(&goodput, o.end())}
+	})
+	var offered, attempts, goodput [][]float64
+	for _, r := range runs {
+		offered, attempts, goodput = append(offered, r.offered), append(attempts, r.attempts), append(goodput, r.goodput)
+	}
+	return OverloadedResult{meanBins(offered), meanBins(attempts), meanBins(goodput)}
+}
+
+func (o Overloaded) end() time.Duration { return o.Before + o.SpikeFor + o.After }
+
+func (o Overloaded) rate(at time.Duration) float64 {
+	if at >= o.Before && at < o.Before+o.SpikeFor {
+		return o.Spike * o.Load * o.Capacity
+	}
+	return o.Load * o.Capacity
+}
+
+// meanBetween is the mean of the bins of OverloadedBin between two times.
+func meanBetween(bins []float64, from, to time.Duration) float64 {
+	between := bins[from/OverloadedBin : to/OverloadedBin]
+	return total(between) / float64(len(between))
+}
+
+// workload is the work of a service that can do so much of it per second. The work that it could
+// have done in the last tenth of a second, it can do at once. It falls behind by as much at most:
+// attempts beyond that are not even looked at, and are no work.
+type workload struct {
+	capacity, cost float64
+
+	mu   sync.Mutex
+	room float64
+	at   time.Duration // of the last attempt
+}
+
+// take reports whether the service serves an attempt at a time.
+func (w *workload) take(at time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room = min(w.room+w.capacity*(at-w.at).Seconds(), w.capacity/10)
+	w.at = at
+	if w.room < 1 {
+		w.room = max(w.room-w.cost, -w.capacity/10)
+		return false
+	}
+	w.room--
+	return true
+}

@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// Tiers are services in a row, each of which calls the next through a Transport of its own. All of
+// them are well, except the lowest: it fails a part of its attempts, or has too little capacity. Every
+// Transport above it sees what the retries of the Transports below have left.
+//
+// The experiment is this project's own.
+type Tiers struct {
+	Policy     func() retryhttp.Policy // of a Transport
+	Transports int
+	Rate       float64       // requests per second that the client of the uppermost makes
+	Failing    float64       // the part of its attempts that the lowest service fails
+	Capacity   float64       // attempts per second that the lowest service can serve if it rejects none. 0: any number
+	Cost       float64       // the work of a rejection, as a part of the work of a success
+	WarmUp     time.Duration // of health, which fills the budgets
+	For        time.Duration // from then to the last request
+	Seeds      int
+}
+
+// TiersResult is what the client had, and what the lowest service got.
+type TiersResult struct {
+	Success Mean // the part of the client's requests that succeeded
+	Load    Mean // attempts at the lowest service per request of the client
+}
+
+// Run runs the experiment.
+func (c Tiers) Run(t *testing.T) TiersResult {
+	t.Helper()
+	type run struct{ requests, attempts, successes float64 }
+	runs := Runs(t, c.Seeds, func(t *testing.T, rng *rand.Rand) run {
+		var mu sync.Mutex
+		var r run
+		var start time.Time
+		chance := newDice(rng)
+		work := &workload{capacity: c.Capacity, cost: c.Cost}
+		lowest := server(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			r.attempts++
+			mu.Unlock()
+			if chance.float64() < c.Failing || c.Capacity > 0 && !work.take(time.Since(start)) {
+				return answer(req, http.StatusServiceUnavailable)
+			}
+			time.Sleep(chance.exponential(outageLatency))
+			return answer(req, http.StatusOK)
+		})
+		req := get(t)
+		client := c.stack(lowest, req)
+		start = time.Now()
+		Poisson(rng, c.For, c.Rate, Constantly(c.Rate), func(time.Duration) {
+			ok := succeeded(client.RoundTrip(req))
+			mu.Lock()
+			defer mu.Unlock()
+			r.requests++
+			if ok {
+				r.successes++
+			}
+		})
+		return r
+	})
+	return TiersResult{
+		Success: MeanOf(runs, func(r run) float64 { return r.successes / r.requests }),
+		Load:    MeanOf(runs, func(r run) float64 { return r.attempts / r.requests }),
+	}
+}
+
+// stack returns the uppermost Transport. Each of them has been well for the WarmUp.
+func (c Tiers) stack(lowest http.RoundTripper, req *http.Request) http.RoundTripper {
+	next := lowest
+	for i := range c.Transports {
+		if i > 0 {
+			next = &service{next}
+		}
+		next = healthy(1, next, c.Policy, c.WarmUp, c.Rate, always(req))[0]
+	}
+	return next
+}

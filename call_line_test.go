@@ -56,8 +56,12 @@ func (l *lining) answer(req *http.Request) (*http.Response, error) {
 	statuses := strings.Split(strings.TrimPrefix(req.URL.Path, "/"), ",")
 	i := min(int(n.(*atomic.Int64).Add(1)), len(statuses)) - 1
 	resp := &http.Response{StatusCode: 200, Body: http.NoBody, ContentLength: -1, Header: http.Header{}}
-	if statuses[i] != "200" {
+	switch statuses[i] {
+	case "503":
 		resp.StatusCode, resp.Body = 503, l.body()
+	case "503 closes", "429 closes":
+		resp.StatusCode = map[string]int{"503 closes": 503, "429 closes": 429}[statuses[i]]
+		resp.Header.Set("Retry-After", "2")
 	}
 	return resp, nil
 }
@@ -281,6 +285,40 @@ func TestInLastingTroubleRefusedRetriesFailAtOnce(t *testing.T) {
 		assert.LessOrEqual(t, waited.Load(), late.Load()/10, "later, one at a time")
 		assert.NotZero(t, waited.Load())
 	})
+}
+
+// A host that asks its clients to stay away closes the line, too: before the retry is in line, and
+// after it has got its token.
+func TestRefusedRetryHeedsARetryAfter(t *testing.T) {
+	for name, c := range map[string]struct {
+		closes    string
+		at        time.Duration
+		successes []time.Duration
+	}{
+		"before the line": {"503 closes", 50 * ms, []time.Duration{20 * ms, 40 * ms}},
+		"in the line":     {"429 closes", 200 * ms, []time.Duration{20 * ms, 250 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLining(t, nil)
+				for _, d := range c.successes {
+					l.at(d, "/200,"+d.String())
+				}
+				l.others.Go(func() {
+					time.Sleep(c.at)
+					once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
+					_, err := l.rt.RoundTrip(l.request("/" + c.closes).WithContext(once))
+					assert.NoError(t, err)
+				})
+				resp, o, took := l.ask("/503,200")
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, 2, o.Attempts)
+				assert.GreaterOrEqual(t, took, c.at+2*time.Second)
+				assert.LessOrEqual(t, took, c.at+3*time.Second, "and half of that, at random")
+				l.others.Wait()
+			})
+		})
+	}
 }
 
 func TestRefusedRetryIsCanceledInLine(t *testing.T) {

@@ -1,0 +1,40 @@
+package outage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// In lasting trouble, as many may wait as the line has served within the last window, and one.
+func TestLineAdmitsWhatItHasServed(t *testing.T) {
+	const window = 5 * time.Second
+	var l line
+	now := time.Now()
+	admitted := func() (n int) {
+		for l.admit(now, window) {
+			n++
+		}
+		l.places -= n // they leave
+		return n
+	}
+	for range 100 {
+		assert.True(t, l.admit(now, window), "at first all may wait")
+	}
+	l.places = 0
+	for range 6 { // the trouble lasts
+		now = now.Add(time.Second)
+		l.refusal = now
+	}
+	assert.Equal(t, 1, admitted(), "the line has served nothing")
+	for range 10 {
+		l.serve(now, window)
+	}
+	assert.Equal(t, 11, admitted())
+	now = now.Add(window - 1)
+	assert.Equal(t, 5, admitted(), "what it has served fades: 10/e, and one")
+	now = now.Add(window)
+	assert.True(t, l.admit(now, window))
+	assert.True(t, l.admit(now, window), "another trouble")
+}

@@ -102,26 +102,17 @@ func (f *fate) queue(req *http.Request, t *timer.Timer, l Line, deadline time.Ti
 	if w == nil {
 		return Pass{}, l.Ask() // for the first and the last time
 	}
-	over := false
-	defer func() {
-		if !over {
-			f.abandon(w) // Ask has panicked
-		}
-	}()
+	defer f.abandon(w) // even if Ask panics
 	for ended := false; ; {
 		at, asks, left := f.lookInLine(w, deadline, ended)
 		switch {
 		case left:
-			over = true
 			return w.pass, w.pass.left != unheld
 		case asks != unheld:
 			if l.Ask() {
-				over = true
 				return f.grant(w, asks, l.Window), true
 			}
 			if asks == atTheEnd {
-				f.abandon(w)
-				over = true
 				return Pass{}, false
 			}
 			continue
@@ -199,7 +190,7 @@ func (f *fate) grant(w *waiter, how exit, window time.Duration) Pass {
 	return w.pass
 }
 
-// abandon takes w out of the line without a token.
+// abandon takes w out of the line, unless it has left.
 func (f *fate) abandon(w *waiter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

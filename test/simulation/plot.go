@@ -84,6 +84,11 @@ func (f figure) draw(dir string) error {
 	for i, row := range plot.Align(column, draw.Tiles{Rows: len(column), Cols: 1, PadY: vg.Points(14)}, inner) {
 		column[i][0].Draw(row[0])
 	}
+	return save(svg, filepath.Join(dir, f.file))
+}
+
+// save writes an SVG into a file.
+func save(svg *vgsvg.Canvas, file string) error {
 	var buf bytes.Buffer
 	if _, err := svg.WriteTo(&buf); err != nil {
 		return err
@@ -91,7 +96,20 @@ func (f figure) draw(dir string) error {
 	// Where the font is not installed, one of the same widths.
 	text := bytes.ReplaceAll(buf.Bytes(),
 		[]byte("Liberation Sans"), []byte("Liberation Sans, Arial, Helvetica, sans-serif"))
-	return os.WriteFile(filepath.Join(dir, f.file), text, 0o644)
+	return os.WriteFile(file, text, 0o644)
+}
+
+// typeset sets the fonts of a plot. The title is a little larger than the rest.
+func typeset(p *plot.Plot, size vg.Length) {
+	sans := font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+	for _, s := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+	} {
+		*s = sans
+	}
+	p.Title.TextStyle.Font.Size = size + 2
+	p.Title.Padding = vg.Points(8)
 }
 
 // plot returns f with its axes, its legend, and all that is in it.
@@ -100,16 +118,7 @@ func (f figure) plot() (*plot.Plot, error) {
 	p.BackgroundColor = color.White
 	p.Title.Text = f.title
 	p.X.Label.Text, p.Y.Label.Text = f.xLabel, f.yLabel
-	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
-	for _, s := range []*font.Font{
-		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
-		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
-	} {
-		sans.Size = 15
-		*s = sans
-	}
-	p.Title.TextStyle.Font.Size = 17
-	p.Title.Padding = vg.Points(8)
+	typeset(p, 15)
 	p.Legend.Top, p.Legend.Left = true, true // the text may grow to the right
 	p.Legend.XOffs = max(vg.Points(8), f.legendAt)
 	p.Legend.ThumbnailWidth = vg.Points(34)

@@ -29,6 +29,9 @@ func TestReport(t *testing.T) {
 	r.add(introduction)
 	r.outage()
 	r.losses()
+	r.partial()
+	r.overloaded()
+	r.escape()
 	r.collapse()
 	r.fleetBudget()
 	r.budgets()
@@ -70,7 +73,7 @@ func (r *report) table(head []string, rows [][]string) {
 }
 
 // draw draws f where the report's links lead.
-func (r *report) draw(f figure) {
+func (r *report) draw(f interface{ draw(directory string) error }) {
 	images := filepath.Join(r.dir, "img")
 	require.NoError(r.t, os.MkdirAll(images, 0o755))
 	require.NoError(r.t, f.draw(images))

@@ -45,6 +45,8 @@ func (c cells) Dims() (columns, rows int) { return len(c.xs), len(c.ys) }
 func (c cells) Z(column, row int) float64 { return float64(c.classes[row][column]) }
 func (c cells) X(column int) float64      { return c.xs[column] }
 func (c cells) Y(row int) float64         { return c.ys[row] }
+
+// Colors makes m a palette for the plotter.
 func (m heatMap) Colors() (all []color.Color) {
 	for _, c := range m.classes {
 		all = append(all, c.color)

@@ -8,19 +8,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/sim"
 )
 
-// tenth is a policy with a fixed budget: each success earns a tenth of a retry, however many
-// attempts fail.
-func tenth() retryhttp.Policy {
-	return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Ratio: 0.1}}
-}
-
-func lossClients() []client {
-	return []client{
-		{"no retries", once}, {"no budget, no Gate", ungated(unlimited)},
-		{"a fixed tenth", tenth}, {"default policy", defaults},
-	}
-}
-
 // trouble is a row of a table. Its cells are made from a policy.
 type trouble struct {
 	name string
@@ -29,13 +16,13 @@ type trouble struct {
 
 func (r *report) troubles(head string, troubles []trouble) {
 	heads := []string{head}
-	for _, c := range lossClients() {
+	for _, c := range budgeting {
 		heads = append(heads, c.name)
 	}
 	var rows [][]string
 	for _, trouble := range troubles {
 		row := []string{trouble.name}
-		for _, c := range lossClients() {
+		for _, c := range budgeting {
 			row = append(row, trouble.cell(c.policy))
 		}
 		rows = append(rows, row)
@@ -47,8 +34,7 @@ func (r *report) losses() {
 	r.add(`
 ## What is lost
 
-The same four clients meet each kind of trouble. A fixed tenth is TokenBucket{Ratio: 0.1}: each success earns a tenth of a
-retry. By default, a success earns more while most attempts succeed.
+The same four clients meet the troubles that clients meet most.
 
 ### Outages, and how long the process has been up
 

@@ -8,6 +8,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/sim"
 )
 
+// fixedTenth is a policy with a fixed budget: each success earns a tenth of a retry, however many
+// attempts fail.
 func fixedTenth() retryhttp.Policy {
 	return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Ratio: 0.1}}
 }

@@ -23,8 +23,9 @@ keeps a part of its goodput.`)
 		file: "escape.svg", xLabel: "cost of a rejection, of a success", yLabel: "load, of capacity",
 		xs: tenths(0, 10), ys: tenths(5, 13), classes: escapeClasses,
 	}
+	capacity := 200.0
 	if !r.full {
-		m.xs, m.ys = tenths(5, 6), tenths(5, 6)
+		m.xs, m.ys, capacity = tenths(5, 6), tenths(5, 6), 50
 	}
 	names := map[int]string{1: "1 process", 100: "100 processes"}
 	none := map[int][][]sim.EscapeCell{}
@@ -32,7 +33,7 @@ keeps a part of its goodput.`)
 		var row []panel
 		for _, processes := range []int{1, 100} {
 			got := sim.Escape{
-				Policy: c.policy, Processes: processes, Capacity: 200, Loads: m.ys, Costs: m.xs, Seeds: 1,
+				Policy: c.policy, Processes: processes, Capacity: capacity, Loads: m.ys, Costs: m.xs, Seeds: 1,
 			}.Run(r.t)
 			if none[processes] == nil {
 				none[processes] = got

@@ -51,8 +51,10 @@ func mayBeAskedAgain(b Budget) bool {
 // copied after first use.
 //
 // While at least half of the results of a host are successes, each success earns Most of a retry:
-// enough for the failures of a server that is partly broken. When most are failures, a success
-// earns Ratio, so that retries die out in an outage and do not keep up an overload. A retry takes
+// enough for the failures of a server that is partly broken. When most are failures, and until
+// three in five are successes again, a success earns Ratio, so that retries die out in an outage and
+// do not keep up an overload. If fewer succeed again within 15 s, the retries themselves may be what
+// the server cannot bear: a success then earns Ratio for at least 10 s. A retry takes
 // one token, or a third if a 429 has said when to retry. If an attempt has taken long, its retry may
 // overdraw the bucket by one for each success that is usual in that time. A retry that is refused
 // may wait until a success earns it, for as long as the [Gate] may hold it: at first any retry,
@@ -68,7 +70,7 @@ type TokenBucket struct {
 	// share of the successes at all times: Most is then the same, unless it is set too.
 	Ratio float64
 
-	// Most is how many retries each success earns while at least half of the attempts succeed. 0 means
+	// Most is how many retries each success earns while most attempts succeed. 0 means
 	// 0.5, or Ratio if that is set. Less than Ratio, or NaN, means Ratio. A larger Most helps more
 	// requests when half of the backends are gone, and adds load when the servers reject because they
 	// are full.

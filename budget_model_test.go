@@ -22,18 +22,20 @@ import (
 type budgetModel struct {
 	ratio, most, burst, window, perSecond float64
 
-	now                 float64 // seconds, as everywhere here
-	settled             float64 // up to when rate and earned are right
-	pending             int     // successes since
-	total               int     // successes ever
-	rate                float64
-	earned              float64
-	floor               float64
-	failing, ups, downs float64 // the share of failures, and the results of the present tenth
-	tenth               float64 // when the tenth began
-	poor                bool
-	price, overdraft    float64 // of the next withdrawal
-	paid                float64 // by the newest withdrawal
+	now                   float64 // seconds, as everywhere here
+	settled               float64 // up to when rate and earned are right
+	pending               int     // successes since
+	total                 int     // successes ever
+	rate                  float64
+	earned                float64
+	floor                 float64
+	failing, ups, downs   float64 // the share of failures, and the results of the present tenth
+	rested                bool    // the server has been given a rest since it was poor
+	restUntil, trialUntil float64
+	tenth                 float64 // when the tenth began
+	poor                  bool
+	price, overdraft      float64 // of the next withdrawal
+	paid                  float64 // by the newest withdrawal
 
 	unsure bool // an amount was so close to one that rounding decides
 }
@@ -69,8 +71,8 @@ func (m *budgetModel) settle() {
 	m.ups += float64(m.pending)
 	if n := m.ups + m.downs; n > 0 && m.now-m.tenth >= 0.1 {
 		m.failing += (m.downs/n - m.failing) * min(n, 8) / 64
-		m.poor = m.failing > 0.5 || m.poor && m.failing > 0.45
 		m.ups, m.downs, m.tenth = 0, 0, m.now
+		m.judge()
 	}
 	earns := m.most
 	if m.poor {
@@ -78,6 +80,27 @@ func (m *budgetModel) settle() {
 	}
 	m.earned = min(m.earned+earns*float64(m.pending), m.room())
 	m.settled, m.pending = m.now, 0
+}
+
+// judge decides whether the server is poor: from the time when more than a half fails, or more than
+// two fifths in the 15 s of a trial, until only two fifths fail and a rest of 10 s is over.
+func (m *budgetModel) judge() {
+	limit, trial := 0.5, m.now < m.trialUntil
+	if trial {
+		limit = 0.4
+	}
+	switch {
+	case m.poor && m.failing <= 0.4 && m.now >= m.restUntil:
+		m.poor = false
+		if m.failing <= 0.3 || !m.rested {
+			m.trialUntil = m.now + 15
+		}
+	case !m.poor && m.failing > limit:
+		m.poor, m.rested, m.trialUntil = true, trial, 0
+		if trial {
+			m.restUntil = m.now + 10
+		}
+	}
 }
 
 func (m *budgetModel) deposit() {

@@ -38,6 +38,7 @@ func tenths(b *retryhttp.TokenBucket, req *http.Request, n, failures, successes 
 		}
 		deposit(b, req, successes)
 		time.Sleep(100 * time.Millisecond)
+		b.Tokens(req) // weighs them
 	}
 }
 
@@ -64,8 +65,7 @@ func TestBudgetEarnsMostWhileMostResultsAreSuccesses(t *testing.T) {
 	}
 }
 
-// The share is lost below a half, and comes back only a little above.
-func TestBudgetEarnsMostAgainWhenALittleMoreThanHalfSucceed(t *testing.T) {
+func TestBudgetEarnsMostAgainWhenThreeInFiveSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
 		failed := failedWith(503, time.Millisecond)
@@ -73,10 +73,72 @@ func TestBudgetEarnsMostAgainWhenALittleMoreThanHalfSucceed(t *testing.T) {
 		require.InDelta(t, 5, earned(t, b, req), 1e-9, "half")
 		tenths(b, req, 200, 6, 4, failed)
 		require.InDelta(t, 1, earned(t, b, req), 1e-9, "less than half")
-		tenths(b, req, 200, 48, 52, failed)
-		require.InDelta(t, 1, earned(t, b, req), 1e-9, "hardly more")
-		tenths(b, req, 200, 4, 6, failed)
-		require.InDelta(t, 5, earned(t, b, req), 1e-9, "a little more")
+		tenths(b, req, 200, 41, 59, failed)
+		require.InDelta(t, 1, earned(t, b, req), 1e-9, "more than half")
+		tenths(b, req, 200, 39, 61, failed)
+		require.InDelta(t, 5, earned(t, b, req), 1e-9, "three in five")
+	})
+}
+
+// If a server gets worse soon after it has become well, the retries may be the cause: a success earns
+// less for ten seconds.
+func TestBudgetEarnsLessForAWhileWhenAServerGetsWorseAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		after   time.Duration // from the time at which the server is well
+		failing int           // of a hundred results, in the rest
+		rested  float64       // earned by ten successes, when nearly half fail
+		later   float64       // likewise, some seconds after the rest
+	}{
+		"soon":                               {0, 0, 1, 1},
+		"soon, and it is partly broken":      {0, 35, 1, 5},
+		"in the trial":                       {13 * time.Second, 0, 1, 1},
+		"after the trial":                    {14 * time.Second, 0, 5, 5},
+		"after the trial, and partly broken": {14 * time.Second, 35, 5, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
+				failed := failedWith(503, time.Millisecond)
+				tenths(b, req, 20, 100, 0, failed)
+				require.InDelta(t, 1, earned(t, b, req), 1e-9, "poor")
+				tenths(b, req, 5, 0, 100, failed)
+				require.InDelta(t, 1, earned(t, b, req), 1e-9, "not yet well")
+				tenths(b, req, 5, 0, 100, failed)
+				require.InDelta(t, 5, earned(t, b, req), 1e-9, "well")
+				time.Sleep(c.after)
+
+				tenths(b, req, 20, 45, 55, failed)
+				assert.InDelta(t, c.rested, earned(t, b, req), 1e-9, "worse")
+				tenths(b, req, 84, c.failing, 100-c.failing, failed)
+				assert.InDelta(t, c.rested, earned(t, b, req), 1e-9, "before the end of the rest")
+				tenths(b, req, 16, c.failing, 100-c.failing, failed)
+				assert.InDelta(t, 5, earned(t, b, req), 1e-9, "after the rest")
+				tenths(b, req, 30, 45, 55, failed)
+				assert.InDelta(t, c.later, earned(t, b, req), 1e-9, "worse again")
+			})
+		})
+	}
+}
+
+// A server that was blameless once is on trial like any other when it has been poor again.
+func TestBudgetTriesAServerThatWasPoorAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
+		failed := failedWith(503, time.Millisecond)
+		poorAndWell := func() {
+			tenths(b, req, 20, 100, 0, failed)
+			tenths(b, req, 30, 35, 65, failed)
+		}
+		poorAndWell()
+		tenths(b, req, 30, 45, 55, failed)
+		require.InDelta(t, 1, earned(t, b, req), 1e-9, "rests")
+		tenths(b, req, 100, 35, 65, failed)
+		tenths(b, req, 100, 45, 55, failed)
+		require.InDelta(t, 5, earned(t, b, req), 1e-9, "no better after the rest")
+		poorAndWell()
+		require.InDelta(t, 5, earned(t, b, req), 1e-9, "well")
+		tenths(b, req, 30, 45, 55, failed)
+		assert.InDelta(t, 1, earned(t, b, req), 1e-9, "rests again")
 	})
 }
 
@@ -85,7 +147,6 @@ func TestBudgetCountsATenthOfASecondAsOneEvent(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b, req := &retryhttp.TokenBucket{Burst: 20, Window: -1}, requestTo("a")
 			tenths(b, req, events, 1000, 0, failedWith(503, time.Millisecond))
-			b.Tokens(req) // weighs the newest
 			assert.InDelta(t, want, earned(t, b, req), 1e-9, "%d events", events)
 		})
 	}

@@ -9,9 +9,16 @@ const (
 	mostOfATenth = 8
 	shareOf      = 64
 	// A server is poor when less than half of its results are successes. It is well again only when
-	// a little more than half are. Otherwise a server at the edge would change with every tenth.
+	// three in five are. Otherwise a server at the edge would change with every tenth.
 	poorAbove = 0.5
-	wellBelow = 0.45
+	wellBelow = 0.4
+	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
+	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a server
+	// is given a rest. A server that is hardly better at the end of the rest is partly broken, however
+	// few the retries are, and is not on trial again.
+	trial       = 15 * time.Second
+	rest        = 10 * time.Second
+	betterBelow = 0.3
 )
 
 // share is which part of a key's results were failures, as an exponentially weighted mean. The zero
@@ -19,6 +26,8 @@ const (
 type share struct {
 	failing   float64
 	poor      bool
+	rests     time.Time // a poor server is not well before; zero if it was not on trial
+	trialEnds time.Time
 	ups       float64 // the results of the present tenth
 	downs     float64
 	tenthFrom time.Time
@@ -27,15 +36,31 @@ type share struct {
 // weigh adds the results of the tenth that is over to the mean.
 func (s *share) weigh(now time.Time) {
 	results := s.ups + s.downs
-	if elapsed := now.Sub(s.tenthFrom); results == 0 || elapsed >= 0 && elapsed < tenth {
+	if results == 0 || now.Sub(s.tenthFrom) < tenth {
 		return
 	}
 	s.failing += (s.downs/results - s.failing) * min(results, mostOfATenth) / shareOf
 	s.ups, s.downs, s.tenthFrom = 0, 0, now
 	switch {
-	case s.failing > poorAbove:
-		s.poor = true
-	case s.failing <= wellBelow:
-		s.poor = false
+	case s.poor && s.failing <= wellBelow && !now.Before(s.rests):
+		s.improve(now)
+	case !s.poor:
+		s.worsen(now)
+	}
+}
+
+func (s *share) improve(now time.Time) {
+	s.poor = false
+	if rested := !s.rests.IsZero(); !rested || s.failing <= betterBelow {
+		s.trialEnds = now.Add(trial)
+	}
+}
+
+func (s *share) worsen(now time.Time) {
+	onTrial := now.Before(s.trialEnds)
+	s.poor = s.failing > poorAbove || onTrial && s.failing > wellBelow
+	s.rests = time.Time{}
+	if onTrial && s.poor {
+		s.rests, s.trialEnds = now.Add(rest), time.Time{}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 func TestOverloadCostsLittleGoodput(t *testing.T) {
 	for _, c := range []struct{ cost, least, tenth float64 }{
-		{0, 0.97, 1}, {0.1, 0.93, 0.99}, {0.3, 0.85, 0.96}, {0.5, 0.75, 0.90},
+		{0, 0.97, 1}, {0.1, 0.95, 0.99}, {0.3, 0.90, 0.96}, {0.5, 0.85, 0.90},
 	} {
 		t.Run(fmt.Sprintf("a rejection costs %v of a success", c.cost), func(t *testing.T) {
 			o := Overloaded{
@@ -43,14 +43,14 @@ func spiked(processes int, room, cost float64, spike time.Duration) Overloaded {
 	}
 }
 
-// comesBack asserts that o has at least a part of the goodput that it has without retries, from 16 to
-// 24 s after the spike.
-func comesBack(t *testing.T, o Overloaded, least float64) {
+// comesBack asserts that o has the goodput that it has without retries, from 16 to 24 s after the
+// spike.
+func comesBack(t *testing.T, o Overloaded) {
 	t.Helper()
 	o.Policy = once
 	none := o.Run(t).Settled(o)
 	o.Policy = defaults
-	assert.GreaterOrEqual(t, o.Run(t).Settled(o)/none, least)
+	assert.GreaterOrEqual(t, o.Run(t).Settled(o)/none, 0.97)
 	o.Policy = fixedTenth
 	assert.GreaterOrEqual(t, o.Run(t).Settled(o)/none, 0.97, "a fixed tenth")
 }
@@ -59,17 +59,16 @@ func TestServiceThatRejectsAtACostRecoversFromSpike(t *testing.T) {
 	for _, c := range []struct {
 		processes  int
 		room, cost float64
-		least      float64
 	}{
-		// The worst case: more than half of the attempts succeed, so the retries go on, and with them
-		// the rejections, each of which costs half a success.
-		{1, 0.1, 0.5, 0.75},
-		{1, 0.33, 0.5, 0.97}, {1, 0.1, 0.2, 0.97},
-		{20, 0.1, 0.5, 0.75}, {20, 0.33, 0.5, 0.97},
-		{1000, 0.1, 0.5, 0.97},
+		// The worst case: with half a retry for each success, 57 % of the attempts succeed, so the retries
+		// would go on, and with them the rejections, each of which costs half a success.
+		{1, 0.1, 0.5},
+		{1, 0.33, 0.5}, {1, 0.1, 0.2},
+		{20, 0.1, 0.5}, {20, 0.33, 0.5},
+		{1000, 0.1, 0.5},
 	} {
 		t.Run(fmt.Sprintf("%d processes, room for %v, a rejection costs %v", c.processes, c.room, c.cost), func(t *testing.T) {
-			comesBack(t, spiked(c.processes, c.room, c.cost, 10*time.Second), c.least)
+			comesBack(t, spiked(c.processes, c.room, c.cost, 10*time.Second))
 		})
 	}
 	t.Run("without a budget, never", func(t *testing.T) {
@@ -79,14 +78,12 @@ func TestServiceThatRejectsAtACostRecoversFromSpike(t *testing.T) {
 	})
 }
 
-// After a short spike there is more that still waits for its retry, and the successes are not yet few.
-// So successes go on to earn half a retry, and the service serves a fifth less than without retries for
-// as long as its load stays that near to what it can do. A budget of a tenth lets it recover.
+// After a short spike there is more that still waits for its retry.
 func TestServiceThatRejectsAtACostRecoversFromShortSpike(t *testing.T) {
 	for _, processes := range []int{1, 20} {
 		for _, spike := range []time.Duration{time.Second, 3 * time.Second} {
 			t.Run(fmt.Sprintf("%d processes, %v", processes, spike), func(t *testing.T) {
-				comesBack(t, spiked(processes, 0.1, 0.5, spike), 0.75)
+				comesBack(t, spiked(processes, 0.1, 0.5, spike))
 			})
 		}
 	}

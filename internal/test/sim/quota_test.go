@@ -15,13 +15,15 @@ func TestWorkersUnderAQuotaLoseFewJobs(t *testing.T) {
 		lost    float64
 	}{
 		{10, 0.01},
-		{50, 0.12},
+		{50, 0.12}, // by MaxAttempts
 	} {
 		t.Run(fmt.Sprint(c.workers, " workers"), func(t *testing.T) {
 			q := Quota{Policy: defaults, Allowed: 20, Workers: c.workers, Jobs: 1000, Seeds: 8}
 			r := q.Run(t)
 			t.Logf("lost %v, load %v, took %v s", r.Lost, r.Load, r.Took)
 			assert.LessOrEqual(t, r.Lost.Value, c.lost)
+			q.Policy = unlimited
+			assert.InDelta(t, q.Run(t).Lost.Value, r.Lost.Value, 0.01, "without a budget")
 			q.Policy = ungated(tenth)
 			assert.GreaterOrEqual(t, q.Run(t).Lost.Value, 0.8, "a tenth for each success, and no line")
 			q.Policy = once

@@ -32,6 +32,10 @@ type account struct {
 	own        ownBucket
 	view       view
 	unreported unreported
+	health     health
+	terms      terms   // of the next withdrawal
+	paid       float64 // what the newest withdrawal cost
+	overdrawn  float64 // what overdrafts have granted, and successes have not paid yet
 
 	timer   *time.Timer   // nil before a call was first scheduled
 	calling chan struct{} // closed when the call under way has ended; nil if there is none
@@ -49,6 +53,7 @@ type account struct {
 // fractions of a success.
 type unreported struct {
 	deposits    float64
+	earned      float64 // by the deposits
 	withdrawals float64 // minus refunds
 }
 
@@ -58,9 +63,10 @@ func (u unreported) any() bool { return u.deposits != 0 || u.withdrawals != 0 }
 // so that a process without traffic stops calling.
 func (u unreported) faded(by float64) unreported {
 	u.deposits *= by
+	u.earned *= by
 	u.withdrawals *= by
 	if u.deposits < 0.5 {
-		u.deposits = 0
+		u.deposits, u.earned = 0, 0
 	}
 	if math.Abs(u.withdrawals) < 0.5 {
 		u.withdrawals = 0
@@ -75,6 +81,8 @@ func newAccount(b *Bucket, key string, now time.Time) *account {
 		settings: s,
 		key:      s.prefix + ":{" + key + "}",
 		foldedAt: now,
+		terms:    oneToken,
+		paid:     oneToken.price,
 	}
 	a.own.burst = min(s.burst, 1)
 	a.own.tokens = a.own.burst
@@ -103,12 +111,21 @@ func (a *account) update(f func(*account, time.Time)) bool {
 }
 
 func (a *account) withdraw(now time.Time) bool {
-	granted := a.balance(now) >= 1
-	if granted && a.viewDecides(now) && !a.view.withinShare(a.share(now)) {
+	terms := a.terms
+	a.terms = oneToken
+	tokens := a.balance(now)
+	granted := tokens >= round(terms.price)
+	if granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price) {
 		return false // the withdrawals before it have brought a call forward
 	}
+	if short := terms.price - max(tokens, 0); !granted && round(a.overdrawn+short) <= round(terms.overdraft) {
+		a.overdrawn += short
+		granted = true
+	}
 	if granted {
-		a.take(1)
+		a.paid = terms.price
+		a.own.take(a.paid, a.settings)
+		a.book(a.paid)
 	}
 	if !a.silent {
 		a.granted = a.granted || granted && !a.failing
@@ -135,11 +152,16 @@ func (a *account) share(now time.Time) float64 {
 // asked reports whether a Withdraw came after the last call began.
 func (a *account) asked() bool { return a.granted || a.refused }
 
-func (a *account) refund(time.Time) { a.take(-1) }
+// refund gives back what the newest withdrawal cost. Nothing is recorded for each withdrawal.
+func (a *account) refund(time.Time) {
+	debt := min(a.overdrawn, a.paid)
+	a.overdrawn -= debt
+	a.own.take(debt-a.paid, a.settings)
+	a.book(-a.paid)
+}
 
-// take books n tokens, no matter which bucket granted them.
-func (a *account) take(n float64) {
-	a.own.take(n, a.settings)
+// book takes n tokens from the shared balance, even if the own bucket has granted them.
+func (a *account) book(n float64) {
 	a.view.take(n)
 	if !a.silent {
 		a.unreported.withdrawals += n
@@ -192,8 +214,13 @@ func (a *account) fold(now time.Time) {
 	if n > 0 {
 		a.used = now
 	}
-	a.own.earn(n, elapsed, a.settings)
-	a.view.earn(n, a.settings.ratio)
+	a.health.ups += n
+	a.health.weigh(now)
+	earned := n * a.settings.earns(a.health.poor)
+	debt := min(a.overdrawn, earned)
+	a.overdrawn -= debt
+	a.own.earn(n, earned-debt, elapsed, a.settings)
+	a.view.earn(earned)
 	a.view.age(now, a.settings.interval)
 	switch {
 	case a.silent:
@@ -201,8 +228,10 @@ func (a *account) fold(now time.Time) {
 		by, share := decay(elapsed, a.settings.fade)
 		a.unreported = a.unreported.faded(by)
 		a.unreported.deposits += share * n
+		a.unreported.earned += share * earned
 	default:
 		a.unreported.deposits += n
+		a.unreported.earned += earned
 	}
 }
 

@@ -127,7 +127,7 @@ func (a *account) end(c *call) (slow error) {
 func (a *account) see(c *call) {
 	old := a.view
 	a.view = view{known: true, tokens: c.got.tokens, capacity: c.got.capacity, asked: a.began}
-	a.view.earn(a.unreported.deposits, a.settings.ratio)
+	a.view.earn(a.unreported.earned)
 	a.view.take(a.unreported.withdrawals)
 	a.view.follow(&old, c.sent.withdrawals)
 }
@@ -138,7 +138,7 @@ func (a *account) see(c *call) {
 func (a *account) keepForLater(c *call, now time.Time) {
 	sent := c.sent
 	if !c.unbooked() {
-		sent.deposits = 0
+		sent.deposits, sent.earned = 0, 0
 		sent.withdrawals = max(sent.withdrawals, 0)
 	}
 	before, since := decay(now.Sub(a.began), a.settings.fade)
@@ -147,6 +147,7 @@ func (a *account) keepForLater(c *call, now time.Time) {
 		a.unreported = a.unreported.faded(since)
 	}
 	a.unreported.deposits += sent.deposits
+	a.unreported.earned += sent.earned
 	a.unreported.withdrawals += sent.withdrawals
 }
 

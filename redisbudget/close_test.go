@@ -28,7 +28,7 @@ func TestCloseReportsWhatIsLeftAndEndsTheCalls(t *testing.T) {
 		deposit(b, get(t, "other.example"), 3)
 		require.NoError(t, b.Close())
 		require.Len(t, calls(), 2)
-		assert.ElementsMatch(t, []call{{storedKey, 0, 5, -1}, {"retryhttp:{other.example}", 0, 3, 0}}, calls())
+		assert.ElementsMatch(t, []call{{storedKey, 0, 5, -1, 2.5}, {"retryhttp:{other.example}", 0, 3, 0, 1.5}}, calls())
 
 		deposit(b, req, 9)
 		assert.Equal(t, 1, granted(b, req, 5), "the own bucket decides")

@@ -19,13 +19,13 @@ type fleet struct {
 	req       *http.Request
 }
 
-// startFleet starts processes, whose calls take a roundTrip. A Bucket has the default
-// settings, unless set changes them.
+// startFleet starts processes, whose calls take a roundTrip. Each success earns a tenth of a retry. A
+// Bucket has the default settings otherwise, unless set changes them.
 func startFleet(t *testing.T, n int, set func(i int, b *redisbudget.Bucket)) *fleet {
 	f := &fleet{engine: startEngine(t), req: get(t, host)}
 	f.engine.onCall(func(*server.Peer, []string) bool { time.Sleep(roundTrip); return false })
 	for i := range n {
-		b := &redisbudget.Bucket{Client: f.engine.client(t)}
+		b := &redisbudget.Bucket{Client: f.engine.client(t), Ratio: 0.1}
 		if set != nil {
 			set(i, b)
 		}

@@ -85,6 +85,7 @@ type call struct {
 	key                   string
 	at                    time.Duration
 	deposits, withdrawals float64
+	earned                float64
 }
 
 // record returns what returns the calls since now.
@@ -96,8 +97,9 @@ func (e *engine) record() func() []call {
 		mu.Lock()
 		defer mu.Unlock()
 		deposits, _ := strconv.ParseFloat(args[3], 64)
-		withdrawals, _ := strconv.ParseFloat(args[4], 64)
-		calls = append(calls, call{args[2], time.Since(start), deposits, withdrawals})
+		earned, _ := strconv.ParseFloat(args[4], 64)
+		withdrawals, _ := strconv.ParseFloat(args[5], 64)
+		calls = append(calls, call{args[2], time.Since(start), deposits, withdrawals, earned})
 		return false
 	})
 	return func() []call {

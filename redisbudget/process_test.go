@@ -33,7 +33,7 @@ type process struct {
 
 func newProcess(t *testing.T, client redis.UniversalClient) *process {
 	t.Helper()
-	p := &process{Bucket: &redisbudget.Bucket{Client: client, Burst: burst, Window: -1, Interval: shortInterval}}
+	p := &process{Bucket: &redisbudget.Bucket{Client: client, Ratio: 0.1, Burst: burst, Window: -1, Interval: shortInterval}}
 	p.sender = newSender(t, p.Bucket)
 	client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		mended, ended := p.mended.Load(), p.ended.Load()

@@ -87,9 +87,10 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // Share one Bucket among the Transports of a process. A Bucket must not be changed or copied
 // after first use. Its methods are safe for concurrent use.
 //
-// Ratio, Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole. The
-// balance holds at most max(Burst, Ratio · rate · Window) tokens, where rate is the recent
-// rate of the fleet's successes. Set these fields alike in all processes: each call uses the
+// Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole. Each process
+// judges by its own results whether a success earns Most or Ratio, and overdraws the balance for
+// its own slow attempts. A retry that is refused may wait in line in its process. The balance holds at most max(Burst, Ratio · rate · Window) tokens, where rate is the recent
+// rate of the fleet's successes. Set the fields alike in all processes: each call uses the
 // settings of its process.
 //
 // A process learns of other processes' retries with its next answer. Until then it may spend its
@@ -110,8 +111,15 @@ type Bucket struct {
 	// "retryhttp". Change it to keep several fleets apart.
 	Prefix string
 
-	// Ratio is how many retries each success earns. 0 means 0.1, and negative or NaN means none.
+	// Ratio is how many retries each success earns while most attempts of its process fail. 0 means 0.1.
+	// Negative or NaN means none, ever. Refused retries then wait in line in vain, unless the Gate's
+	// Hold is negative, too. Set Ratio to bound retries to this share of the successes at all times:
+	// Most is then the same, unless it is set too.
 	Ratio float64
+
+	// Most is how many retries each success earns while most attempts of its process succeed. 0 means
+	// 0.5, or Ratio if that is set. Less than Ratio, or NaN, means Ratio.
+	Most float64
 
 	// Burst is the number of tokens at the start, and the least capacity. 0 means 20, and a negative
 	// number means none. It is the reserve of the whole fleet, so it may be larger than a
@@ -153,15 +161,22 @@ type Bucket struct {
 	hook  hook
 }
 
-// Withdraw takes a token, or reports false if there is less than one token.
+// Withdraw takes a token, or reports false if there is less than one token. Without a report of
+// Failed before it, it takes a whole token.
 func (b *Bucket) Withdraw(req *http.Request) (granted bool) {
 	b.update(req, func(a *account, now time.Time) { granted = a.withdraw(now) })
 	return granted
 }
 
-// Refund gives a token back, if there is room.
+// Refund gives back what the newest Withdraw took, if there is room.
 func (b *Bucket) Refund(req *http.Request) {
 	b.update(req, func(a *account, now time.Time) { a.refund(now) })
+}
+
+// Failed records a failed attempt of req. If the next Withdraw is for its retry, the retry has the
+// cost and the overdraft that the attempt allows, as in a [retryhttp.TokenBucket].
+func (b *Bucket) Failed(req *http.Request, failed retryhttp.Attempt) {
+	b.update(req, func(a *account, _ time.Time) { a.fail(&failed) })
 }
 
 // Deposit credits a success.

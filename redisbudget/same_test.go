@@ -35,7 +35,7 @@ func TestOneProcessIsGrantedWhatATokenBucketGrants(t *testing.T) {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("%v %v %v seed %v", s.ratio, s.burst, s.window, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					alone := &retryhttp.TokenBucket{Ratio: cmp.Or(s.ratio, 0.1), Burst: s.burst, Window: s.window}
+					alone := &retryhttp.TokenBucket{Ratio: s.ratio, Burst: cmp.Or(s.burst, 20), Window: s.window}
 					e, req := startEngine(t), get(t, host)
 					// Asked for its tokens, a TokenBucket does the arithmetic that a call does.
 					var want atomic.Value // float64

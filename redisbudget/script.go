@@ -24,8 +24,8 @@ local function finite(s)
 	local x = tonumber(s)
 	if x and x == x and x > -math.huge and x < math.huge then return x end
 end
-local deposits, withdrawals = tonumber(ARGV[1]), tonumber(ARGV[2])
-local ratio, burst, window = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local deposits, earned, withdrawals = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local ratio, burst, window = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 local was = redis.call('HMGET', KEYS[1], 'tokens', 'rate', 'at')
@@ -38,13 +38,13 @@ if window > 0 then
 	rate = math.max(finite(rate * math.exp(-x) + share * deposits / window) or 0, 0)
 	capacity = math.max(finite(ratio * rate * window) or 0, burst)
 end
-tokens = math.min(tokens + ratio * deposits, capacity) - withdrawals
+tokens = math.min(tokens + earned, capacity) - withdrawals
 tokens = math.floor(tokens * 1e9 + 0.5) / 1e9
 tokens = math.min(math.max(tokens, -capacity), capacity)
 
 local text = function(x) return string.format('%.17g', x) end
 redis.call('HSET', KEYS[1], 'tokens', text(tokens), 'rate', text(rate), 'at', text(now))
-local expiry = redis.pcall('PEXPIRE', KEYS[1], ARGV[6])
+local expiry = redis.pcall('PEXPIRE', KEYS[1], ARGV[7])
 return {text(tokens), text(capacity), type(expiry) == 'table' and expiry.err or ''}
 `
 
@@ -80,7 +80,7 @@ func (s *settings) eval(client redis.UniversalClient, command, code string, batc
 	cmds := make([]unrepeated, len(batch))
 	for i, c := range batch {
 		cmds[i] = unrepeated{redis.NewCmd(ctx, command, code, 1, c.a.key,
-			text(c.sent.deposits), text(c.sent.withdrawals),
+			text(c.sent.deposits), text(c.sent.earned), text(c.sent.withdrawals),
 			text(s.ratio), text(s.burst), text(s.window.Seconds()), max(s.keep.Milliseconds(), 1))}
 	}
 	err := process(ctx, client, cmds)

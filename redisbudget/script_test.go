@@ -74,7 +74,7 @@ func TestFieldThatIsNoFiniteNumberCountsAsMissing(t *testing.T) {
 					now := strconv.FormatInt(time.Now().Unix(), 10)
 					e.HSet(storedKey, "tokens", "3", "rate", "100", "at", now)
 					e.HSet(storedKey, field, text)
-					b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+					b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}, get(t, host)
 					b.Deposit(req)
 					synctest.Wait()
 					want := map[string]float64{"tokens": 3.1, "rate": 100.05}
@@ -157,7 +157,7 @@ func TestSettingsOfEachProcessHoldForItsCalls(t *testing.T) {
 // No time of a process is sent: its clock may be wrong.
 func TestCallSendsSettingsAndAmounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
-		b := &redisbudget.Bucket{Client: e.client(t), Ratio: 1.0 / 3, Burst: 7, Window: 1500 * time.Millisecond}
+		b := &redisbudget.Bucket{Client: e.client(t), Ratio: 1.0 / 3, Most: 0.75, Burst: 7, Window: 1500 * time.Millisecond}
 		req := get(t, host)
 		noCallAtOnce(b, req)
 		var args []string
@@ -166,7 +166,7 @@ func TestCallSendsSettingsAndAmounts(t *testing.T) {
 		b.Withdraw(req)
 		time.Sleep(pause)
 		synctest.Wait()
-		require.Len(t, args, 9)
-		assert.Equal(t, []string{"1", storedKey, "2", "1", "0.33333333333333331", "7", "1.5", "15000"}, args[1:])
+		require.Len(t, args, 10)
+		assert.Equal(t, []string{"1", storedKey, "2", "1.5", "1", "0.33333333333333331", "7", "1.5", "15000"}, args[1:])
 	})
 }

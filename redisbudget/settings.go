@@ -11,6 +11,8 @@ const (
 	defaultPrefix   = "retryhttp"
 	defaultInterval = time.Second
 	defaultWindow   = 20 * time.Second
+	defaultRatio    = 0.1
+	defaultMost     = 0.5
 	minPatience     = 50 * time.Millisecond
 	maxInterval     = math.MaxInt64 / 20 // 14 years; sums do not overflow
 )
@@ -18,7 +20,8 @@ const (
 // settings holds a Bucket's settings, with the defaults filled in.
 type settings struct {
 	prefix   string
-	ratio    float64
+	ratio    float64 // tokens earned by each success while most results are failures
+	most     float64 // tokens earned by each success otherwise; at least ratio
 	burst    float64
 	window   time.Duration // 0: no capacity beyond burst
 	interval time.Duration
@@ -31,15 +34,18 @@ type settings struct {
 func (b *Bucket) resolve() settings {
 	s := settings{
 		prefix:   withoutTag(cmp.Or(b.Prefix, defaultPrefix)),
-		ratio:    cmp.Or(b.Ratio, 0.1),
+		ratio:    cmp.Or(b.Ratio, defaultRatio),
 		burst:    float64(max(cmp.Or(b.Burst, 20), 0)),
 		window:   max(cmp.Or(b.Window, defaultWindow), 0),
 		interval: b.Interval,
 	}
-	if !(s.ratio > 0) {
-		s.ratio = 0
+	s.ratio = sensible(s.ratio)
+	switch {
+	case s.ratio == 0 || b.Most == 0 && b.Ratio != 0:
+		s.most = s.ratio
+	default:
+		s.most = max(sensible(cmp.Or(b.Most, defaultMost)), s.ratio)
 	}
-	s.ratio = min(s.ratio, math.MaxInt32) // absurdly large, and far from overflowing
 	if s.interval <= 0 {
 		s.interval = defaultInterval
 	}
@@ -49,6 +55,23 @@ func (b *Bucket) resolve() settings {
 	s.patience = max(minPatience, s.interval/20)
 	s.retire = max(s.fade, times(10, s.interval))
 	return s
+}
+
+// earns returns how many tokens a success earns.
+func (s *settings) earns(poor bool) float64 {
+	if poor {
+		return s.ratio
+	}
+	return s.most
+}
+
+// sensible returns x, or 0 if x is negative or NaN. The result is at most math.MaxInt32, which is
+// absurdly large, and far from overflow.
+func sensible(x float64) float64 {
+	if !(x > 0) {
+		return 0
+	}
+	return min(x, math.MaxInt32)
 }
 
 // withoutTag returns a prefix in which no hash tag begins. A Cluster takes the first tag of a key,

@@ -17,9 +17,9 @@ type view struct {
 // maxViewAge is the age, in Intervals, after which a view is worth at most one token.
 const maxViewAge = 10
 
-// earn adds successes of this process immediately.
-func (v *view) earn(n, ratio float64) {
-	v.tokens = min(v.tokens+ratio*n, v.capacity)
+// earn adds what successes of this process have earned, immediately.
+func (v *view) earn(earned float64) {
+	v.tokens = min(v.tokens+earned, v.capacity)
 }
 
 func (v *view) take(n float64) {
@@ -28,12 +28,12 @@ func (v *view) take(n float64) {
 }
 
 // withinShare reports whether a process with a share of the fleet's successes may withdraw a
-// token of the balance now. Until the next answer, it may spend its share of the balance, and at
+// retry's price from the balance now. Until the next answer, it may spend its share of the balance, and at
 // least one token. So a fleet whose processes all do so spends the balance about once, however
 // long the answers take. After the answer, the process may spend its share of the rest.
-func (v *view) withinShare(share float64) bool {
+func (v *view) withinShare(share, price float64) bool {
 	most := max(share*(v.tokens+v.unheard), 1) * max(v.advance, 1)
-	within := round(v.unheard+1) <= round(most)
+	within := round(v.unheard+price) <= round(most)
 	v.limited = v.limited || !within
 	return within
 }
@@ -68,13 +68,13 @@ type ownBucket struct {
 	rate   float64 // the mean of successes per second
 }
 
-// earn adds successes that were spread evenly over the elapsed time.
-func (o *ownBucket) earn(n float64, elapsed time.Duration, s *settings) {
+// earn adds successes that were spread evenly over the elapsed time, and what they have earned.
+func (o *ownBucket) earn(n, earned float64, elapsed time.Duration, s *settings) {
 	if s.window > 0 {
 		old, recent := decay(elapsed, s.window)
 		o.rate = o.rate*old + recent*n/s.window.Seconds()
 	}
-	o.tokens = min(o.tokens+s.ratio*n, o.capacity(s))
+	o.tokens = min(o.tokens+earned, o.capacity(s))
 }
 
 // take spends tokens, or gives them back if n is negative. Tokens that the shared balance

@@ -211,7 +211,7 @@ func TestConcurrentWithdrawsDuringACallAreGrantedTheBalance(t *testing.T) {
 func TestOldViewIsCutToOneTokenOnce(t *testing.T) {
 	for age, want := range map[time.Duration]int{10 * interval: 20, 10*interval + 1: 1} {
 		inBubble(t, func(t *testing.T, e *engine) {
-			b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+			b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}, get(t, host)
 			times := e.callTimes()
 			start := time.Now()
 			deposit(b, req, 1)

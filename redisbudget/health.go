@@ -1,0 +1,69 @@
+package redisbudget
+
+import "time"
+
+// This file has the arithmetic with which a retryhttp.TokenBucket tells a server that is partly broken
+// from an overload. It is not shared with that module, whose internal packages are its own.
+
+const (
+	// Results are weighed by tenths of a second. Each weighs as much as its results, and at most
+	// mostOfATenth of shareOf, because streams that die with one connection are one event.
+	tenth        = 100 * time.Millisecond
+	mostOfATenth = 8
+	shareOf      = 64
+	// A server is poor when less than half of its results are successes. It is well again only when
+	// three in five are. Otherwise a server at the edge would change with every tenth.
+	poorAbove = 0.5
+	wellBelow = 0.4
+	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
+	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a server
+	// is given a rest. A server that is hardly better at the end of the rest is partly broken, however
+	// few the retries are, and is not on trial again.
+	trial       = 15 * time.Second
+	rest        = 10 * time.Second
+	betterBelow = 0.3
+)
+
+// health is which part of this process's results were failures, as an exponentially weighted mean. The
+// zero health belongs to a server that is well.
+type health struct {
+	failing   float64
+	poor      bool
+	rests     time.Time // a poor server is not well before; zero if it was not on trial
+	trialEnds time.Time
+	ups       float64 // the results of the present tenth
+	downs     float64
+	tenthFrom time.Time
+}
+
+// weigh adds the results of the tenth that is over to the mean.
+func (h *health) weigh(now time.Time) {
+	results := h.ups + h.downs
+	if results == 0 || now.Sub(h.tenthFrom) < tenth {
+		return
+	}
+	h.failing += (h.downs/results - h.failing) * min(results, mostOfATenth) / shareOf
+	h.ups, h.downs, h.tenthFrom = 0, 0, now
+	switch {
+	case h.poor && h.failing <= wellBelow && !now.Before(h.rests):
+		h.improve(now)
+	case !h.poor:
+		h.worsen(now)
+	}
+}
+
+func (h *health) improve(now time.Time) {
+	h.poor = false
+	if rested := !h.rests.IsZero(); !rested || h.failing <= betterBelow {
+		h.trialEnds = now.Add(trial)
+	}
+}
+
+func (h *health) worsen(now time.Time) {
+	onTrial := now.Before(h.trialEnds)
+	h.poor = h.failing > poorAbove || onTrial && h.failing > wellBelow
+	h.rests = time.Time{}
+	if onTrial && h.poor {
+		h.rests, h.trialEnds = now.Add(rest), time.Time{}
+	}
+}

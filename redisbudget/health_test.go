@@ -1,0 +1,133 @@
+package redisbudget_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+func failedWith(status int, took time.Duration, header ...string) retryhttp.Attempt {
+	resp := &http.Response{StatusCode: status, Header: http.Header{}}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	return retryhttp.Attempt{Number: 1, Response: resp, Elapsed: took}
+}
+
+// tenths are tenths of a second with results each.
+func tenths(b *redisbudget.Bucket, req *http.Request, n, failures, successes int, a retryhttp.Attempt) {
+	for range n {
+		for range failures {
+			b.Failed(req, a)
+		}
+		deposit(b, req, successes)
+		time.Sleep(100 * time.Millisecond)
+		b.Tokens(req) // weighs them
+	}
+}
+
+// earned returns how many tokens the next ten successes earn, which Tokens shows at once.
+func earned(t *testing.T, b *redisbudget.Bucket, req *http.Request) float64 {
+	t.Helper()
+	require.Equal(t, 100, granted(b, req, 100), "so that there is room")
+	before := b.Tokens(req)
+	deposit(b, req, 10)
+	return b.Tokens(req) - before
+}
+
+func TestProcessEarnsByItsOwnResults(t *testing.T) {
+	failure := failedWith(503, time.Millisecond)
+	for name, c := range map[string]struct {
+		failures, successes int
+		attempt             retryhttp.Attempt
+		earned              float64 // by ten successes
+	}{
+		"a third fails":             {1, 2, failure, 5},
+		"two thirds fail":           {2, 1, failure, 1},
+		"two thirds are errors":     {2, 1, retryhttp.Attempt{Err: http.ErrServerClosed}, 1},
+		"two thirds are 429":        {2, 1, failedWith(429, time.Millisecond), 5},
+		"two thirds ask for a wait": {2, 1, failedWith(503, time.Millisecond, "Retry-After", "1"), 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				one, req := &redisbudget.Bucket{Client: e.client(t), Burst: 1000}, get(t, host)
+				other := &redisbudget.Bucket{Client: e.client(t), Burst: 1000}
+				tenths(one, req, 100, c.failures, c.successes, c.attempt)
+				require.True(t, other.Withdraw(req))
+				require.Equal(t, 500, granted(one, req, 500))
+				time.Sleep(rest)
+				before := e.stored(t, "tokens")
+				calls := e.record()
+				deposit(one, req, 10)
+				assert.InDelta(t, before+c.earned, one.Tokens(req), 1e-6, "at once")
+				time.Sleep(2 * interval)
+				require.NotEmpty(t, calls())
+				assert.Equal(t, 10.0, calls()[0].deposits, "the rate is of successes")
+				assert.InDelta(t, c.earned, calls()[0].earned, 1e-6)
+				assert.InDelta(t, before+c.earned, e.stored(t, "tokens"), 1e-6)
+				deposit(other, req, 10)
+				time.Sleep(2 * interval)
+				assert.InDelta(t, before+c.earned+5, e.stored(t, "tokens"), 1e-6, "the other process is well")
+			})
+		})
+	}
+}
+
+// A server that fails as soon as there are more retries is given a rest of 10 s. If it is no better
+// afterwards, it is partly broken.
+func TestProcessGivesAServerARest(t *testing.T) {
+	for name, c := range map[string]struct {
+		failing int     // of a hundred results, in the rest
+		later   float64 // earned by ten successes, when nearly half fail again
+	}{
+		"that is better": {0, 1},
+		"that is not":    {35, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *engine) {
+				b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 100_000}, get(t, host)
+				failed := failedWith(503, time.Millisecond)
+				tenths(b, req, 20, 100, 0, failed)
+				require.InDelta(t, 1, earned(t, b, req), 1e-6, "poor")
+				tenths(b, req, 10, 0, 100, failed)
+				require.InDelta(t, 5, earned(t, b, req), 1e-6, "well")
+				tenths(b, req, 20, 45, 55, failed)
+				assert.InDelta(t, 1, earned(t, b, req), 1e-6, "worse")
+				tenths(b, req, 84, c.failing, 100-c.failing, failed)
+				assert.InDelta(t, 1, earned(t, b, req), 1e-6, "before the end of the rest")
+				tenths(b, req, 16, c.failing, 100-c.failing, failed)
+				assert.InDelta(t, 5, earned(t, b, req), 1e-6, "after the rest")
+				tenths(b, req, 30, 45, 55, failed)
+				assert.InDelta(t, c.later, earned(t, b, req), 1e-6, "worse again")
+			})
+		})
+	}
+}
+
+// A server that was blameless once is on trial like any other when it has been poor again.
+func TestProcessTriesAServerThatWasPoorAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 100_000}, get(t, host)
+		failed := failedWith(503, time.Millisecond)
+		poorAndWell := func() {
+			tenths(b, req, 20, 100, 0, failed)
+			tenths(b, req, 30, 35, 65, failed)
+		}
+		poorAndWell()
+		tenths(b, req, 30, 45, 55, failed)
+		require.InDelta(t, 1, earned(t, b, req), 1e-6, "rests")
+		tenths(b, req, 100, 35, 65, failed)
+		tenths(b, req, 100, 45, 55, failed)
+		require.InDelta(t, 5, earned(t, b, req), 1e-6, "no better after the rest")
+		poorAndWell()
+		require.InDelta(t, 5, earned(t, b, req), 1e-6, "well")
+		tenths(b, req, 30, 45, 55, failed)
+		assert.InDelta(t, 1, earned(t, b, req), 1e-6, "rests again")
+	})
+}

@@ -23,8 +23,8 @@
 //
 // # How it works
 //
-// Redis holds one balance per key. A process reports its successes once per Interval and its
-// retries at once, and receives the balance. Until the next answer, the process may spend its
+// Redis holds one balance per key. A process reports its successes and what they have earned once
+// per Interval, and its retries at once, and receives the balance. Until the next answer, the process may spend its
 // share of that balance, and at least one token. Its share is its part of the fleet's recent
 // successes. No request waits for Redis. While Redis does not answer, a bucket in memory with a
 // Burst of 1 decides. The shared balance decides again after the next answer.

@@ -19,13 +19,14 @@ import (
 //
 // The experiment is this project's own.
 type Partial struct {
-	Policy    func() retryhttp.Policy // of a process
-	Processes int                     // among which the requests are spread, each with a Transport of its own
-	Rate      float64                 // requests per second, of all processes
-	Failing   float64                 // the part of the attempts that fail
-	Refuse    bool                    // a failure is a connection that is refused, instead of a 503
-	WarmUp    time.Duration           // of health, which fills the budgets
-	For       time.Duration           // from then to the last request
+	Policy    func() retryhttp.Policy                  // of a process
+	Fleet     func(*testing.T) func() retryhttp.Policy // if not nil, returns the Policy of a run, in its bubble
+	Processes int                                      // among which the requests are spread, each with a Transport of its own
+	Rate      float64                                  // requests per second, of all processes
+	Failing   float64                                  // the part of the attempts that fail
+	Refuse    bool                                     // a failure is a connection that is refused, instead of a 503
+	WarmUp    time.Duration                            // of health, which fills the budgets
+	For       time.Duration                            // from then to the last request
 	Seeds     int
 }
 
@@ -45,8 +46,12 @@ func (p Partial) Run(t *testing.T) PartialResult {
 	t.Helper()
 	runs := Runs(t, p.Seeds, func(t *testing.T, rng *rand.Rand) *partialRun {
 		r := &partialRun{Partial: p, dice: newDice(rng)}
+		policy := p.Policy
+		if p.Fleet != nil {
+			policy = p.Fleet(t)
+		}
 		req, pick := get(t), newDice(rng)
-		clients := healthy(p.Processes, server(r.serve), p.Policy, p.WarmUp, p.Rate, always(req))
+		clients := healthy(p.Processes, server(r.serve), policy, p.WarmUp, p.Rate, always(req))
 		start := time.Now()
 		Poisson(rng, p.For, p.Rate, Constantly(p.Rate), func(at time.Duration) {
 			ok := succeeded(clients[pick.intN(len(clients))].RoundTrip(req))

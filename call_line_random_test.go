@@ -1,0 +1,273 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+)
+
+// crowd is many requests for one host at random times, whose retries wait in line. It is their server,
+// which fails for three seconds, and their Budget.
+type crowd struct {
+	t     *testing.T
+	start time.Time
+	wild  bool // hooks and bodies panic
+	retryhttp.TokenBucket
+
+	mu                    sync.Mutex
+	rng                   *rand.Rand
+	uploads, answers      []*bodies.Tracked
+	resent, retries, done int
+	granted, refunded     int
+	returned, exploded    int
+}
+
+var errWild = errors.New("wild")
+
+func (c *crowd) chance(p float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.Float64() < p
+}
+
+func (c *crowd) below(d time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(c.rng.Int64N(int64(d)))
+}
+
+// count counts, and may panic.
+func (c *crowd) count(n *int) {
+	c.mu.Lock()
+	*n++
+	c.mu.Unlock()
+	if c.wild && c.chance(0.01) {
+		panic(errWild)
+	}
+}
+
+func (c *crowd) Withdraw(req *http.Request) bool {
+	if c.wild && c.chance(0.01) {
+		panic(errWild)
+	}
+	granted := c.TokenBucket.Withdraw(req)
+	if granted {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.granted++
+	}
+	return granted
+}
+
+func (c *crowd) Refund(req *http.Request) {
+	c.TokenBucket.Refund(req)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refunded++
+}
+
+func (c *crowd) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	if retryhttp.AttemptNumber(req.Context()) > 1 {
+		c.count(&c.resent)
+	}
+	time.Sleep(c.below(20 * ms))
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	at := time.Since(c.start)
+	switch failing := 0.3; {
+	case at > 2*time.Second && at < 5*time.Second, c.chance(failing):
+	default:
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+	}
+	if c.chance(0.2) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return c.failure(), nil
+}
+
+func (c *crowd) failure() *http.Response {
+	resp := &http.Response{StatusCode: 503, Header: http.Header{}, ContentLength: -1}
+	if c.chance(0.1) {
+		resp.StatusCode = 429
+		resp.Header.Set("Retry-After", "1")
+	}
+	text := io.Reader(strings.NewReader("sorry"))
+	switch {
+	case c.chance(0.1):
+		text = strings.NewReader(strings.Repeat("x", 20<<10))
+	case c.chance(0.1):
+		text = io.MultiReader(text, slowReader(c.below(time.Second)))
+	case c.chance(0.1):
+		text = io.MultiReader(text, iotest.ErrReader(io.ErrUnexpectedEOF))
+	case c.wild && c.chance(0.05):
+		text = io.MultiReader(text, panicReader{})
+	}
+	body := &bodies.Tracked{Reader: text}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers = append(c.answers, body)
+	resp.Body = body
+	return resp
+}
+
+// policy is a policy with features that a request in line may meet.
+func (c *crowd) policy() retryhttp.Policy {
+	p := retryhttp.Policy{
+		Budget: c, Gate: &retryhttp.Gate{First: c.chance(0.5)},
+		OnRetry: func(retryhttp.Attempt) { c.count(&c.retries) },
+		OnDone:  func(retryhttp.Attempt, retryhttp.Outcome) { c.count(&c.done) },
+	}
+	if c.chance(0.5) {
+		p.BufferBytes = 1 << 10
+	}
+	if c.chance(0.5) {
+		p.AttemptTimeout = 15 * ms
+	}
+	if c.chance(0.5) {
+		p.MaxElapsed = 3 * time.Second
+	}
+	if c.chance(0.3) {
+		p.Hedge = &retryhttp.Hedge{Share: 0.2, After: 10 * ms}
+	}
+	return p
+}
+
+// slowReader takes its time to end.
+type slowReader time.Duration
+
+func (r slowReader) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(r))
+	return 0, io.EOF
+}
+
+type panicReader struct{}
+
+func (panicReader) Read([]byte) (int, error) { panic(errWild) }
+
+// request makes a request, which may have a body and may be canceled.
+func (c *crowd) request() *http.Request {
+	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
+	require.NoError(c.t, err)
+	if c.chance(0.5) {
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
+		c.mu.Lock()
+		c.uploads = append(c.uploads, body)
+		c.mu.Unlock()
+		req.Method, req.Body, req.ContentLength = http.MethodPut, body, 1
+	}
+	ctx, cancel := context.WithCancel(c.t.Context())
+	if c.chance(0.3) {
+		ctx, cancel = context.WithTimeout(ctx, c.below(8*time.Second))
+	}
+	if c.chance(0.3) {
+		time.AfterFunc(c.below(8*time.Second), cancel)
+	}
+	time.AfterFunc(time.Minute, cancel)
+	return req.WithContext(ctx)
+}
+
+// send sends a request, and checks what comes of it.
+func (c *crowd) send(rt http.RoundTripper) {
+	defer func() {
+		if v := recover(); v != nil {
+			assert.Equal(c.t, errWild, v)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.exploded++
+		}
+	}()
+	resp, err := rt.RoundTrip(c.request())
+	c.mu.Lock()
+	c.returned++
+	c.mu.Unlock()
+	o := retryhttp.OutcomeOf(resp)
+	if e, ok := errors.AsType[*retryhttp.Error](err); ok {
+		o = e.Outcome
+	}
+	assert.LessOrEqual(c.t, o.Held, o.Waited)
+	assert.LessOrEqual(c.t, o.Waited, o.Elapsed)
+	assert.LessOrEqual(c.t, o.Attempts, 4)
+	if resp == nil {
+		assert.Error(c.t, err)
+		return
+	}
+	assert.NoError(c.t, err)
+	defer func() {
+		_ = recover() // from the Read of a wild body
+		assert.NoError(c.t, resp.Body.Close())
+	}()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != 200 {
+		assert.Contains(c.t, []int{len("sorry"), 20 << 10}, len(text), "whole")
+	}
+}
+
+// Requests that wait in line are canceled, time out, end and panic. All that they own is given back.
+func TestWhatARequestInLineOwnsIsGivenBack(t *testing.T) {
+	for seed := range uint64(15) {
+		for _, wild := range []bool{false, true} {
+			t.Run(fmt.Sprint("seed ", seed, " wild ", wild), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := &crowd{t: t, start: time.Now(), wild: wild, rng: rand.New(rand.NewPCG(seed, 27))}
+					p := c.policy()
+					rt := retryhttp.New(c, p)
+					var all sync.WaitGroup
+					for range 300 {
+						all.Go(func() {
+							time.Sleep(c.below(8 * time.Second))
+							c.send(rt)
+						})
+					}
+					all.Wait()
+					time.Sleep(time.Minute) // what is drained is closed
+					c.check(p.Gate)
+				})
+			})
+		}
+	}
+}
+
+func (c *crowd) check(gate *retryhttp.Gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, body := range c.uploads {
+		assert.EqualValues(c.t, 1, body.Closes.Load(), "request body %d", i)
+	}
+	for i, body := range c.answers {
+		if c.wild {
+			assert.Positive(c.t, body.Closes.Load(), "response body %d", i)
+		} else {
+			assert.EqualValues(c.t, 1, body.Closes.Load(), "response body %d", i)
+		}
+		assert.Zero(c.t, body.Misuses.Load(), "response body %d is read after its Close", i)
+	}
+	assert.Equal(c.t, 300, c.returned+c.exploded)
+	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
+	require.NoError(c.t, err)
+	assert.Zero(c.t, gate.Held(req))
+	assert.Zero(c.t, retryhttp.InTrouble(gate, "host"))
+	if !c.wild {
+		assert.Equal(c.t, 300, c.done)
+		assert.LessOrEqual(c.t, c.granted-c.refunded, c.resent, "the token of a retry that is not sent is given back")
+	}
+}

@@ -17,7 +17,7 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		f.mu.Lock()
 		if k == key {
 			s.Failures = f.run.Load()
-			s.Open = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load() + int64(f.line.places)
+			s.Open = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load() + f.line.places.Load()
 			s.Limited = len(f.closures.limited)
 		}
 		trouble += min(f.run.Load(), 1) + min(f.queued.Load(), 1)

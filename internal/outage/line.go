@@ -3,22 +3,23 @@ package outage
 import (
 	"math"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // line holds the retries that the budget has refused. They wait for a token, behind the retries that
-// have one. The fate's mu guards all fields.
+// have one. The fate's mu guards all fields but places.
 //
 // For a while, every refused retry may join: the trouble may be short. In lasting trouble most would
 // wait for nothing, so that no more may wait than the line has lately served.
 type line struct {
 	waiters
-	places   int       // number of retries in the line, or on their way to it
-	trouble  time.Time // the first refusal of the trouble
-	refusal  time.Time // the newest refusal
-	served   float64   // number of retries that got a token, with an exponential decay
+	places   atomic.Int64 // number of retries in the line, or on their way to it; rises with mu held
+	trouble  time.Time    // the first refusal of the trouble
+	refusal  time.Time    // the newest refusal
+	served   float64      // number of retries that got a token, with an exponential decay
 	servedAt time.Time
 }
 
@@ -29,10 +30,10 @@ func (l *line) admit(now time.Time, window time.Duration) bool {
 		l.trouble = now
 	}
 	l.refusal = now
-	if now.Sub(l.trouble) >= window && float64(l.places) >= l.servedWithin(window, now)+1 {
+	if now.Sub(l.trouble) >= window && float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
 		return false
 	}
-	l.places++
+	l.places.Add(1)
 	return true
 }
 
@@ -46,9 +47,16 @@ func (l *line) servedWithin(window time.Duration, now time.Time) float64 {
 	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/window.Seconds())
 }
 
+// leave gives up a place, without the lock: many may leave at one moment. There may be none, because
+// a user's function may return another key than for Admit.
+func (l *line) leave() {
+	for n := l.places.Load(); n > 0 && !l.places.CompareAndSwap(n, n-1); n = l.places.Load() {
+	}
+}
+
 // busy reports whether the line is in use, or remembers a trouble.
 func (l *line) busy(now time.Time) bool {
-	return l.places > 0 || now.Sub(l.refusal) < idleAfter
+	return l.places.Load() > 0 || now.Sub(l.refusal) < idleAfter
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
@@ -61,8 +69,9 @@ func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 
 // Leave gives up the place in the line that Admit gave.
 func (w *Watch) Leave(key string) {
-	// A user's function may return another key than for Admit.
-	w.update(key, func(f *fate, _ time.Time) { f.line.places = max(f.line.places-1, 0) })
+	if f := w.fates.Find(key); f != nil {
+		f.line.leave()
+	}
 }
 
 // Line is what a retry in the line waits with.
@@ -102,11 +111,17 @@ func (f *fate) queue(req *http.Request, t *timer.Timer, l Line, deadline time.Ti
 	if w == nil {
 		return Pass{}, l.Ask() // for the first and the last time
 	}
-	defer f.abandon(w) // even if Ask panics
+	out := false
+	defer func() {
+		if !out { // even if Ask panics
+			f.abandon(w)
+		}
+	}()
 	for ended := false; ; {
 		at, asks, left := f.lookInLine(w, deadline, ended)
 		switch {
 		case left:
+			out = true
 			return w.pass, w.pass.left != unheld
 		case asks != unheld:
 			if l.Ask() {
@@ -134,7 +149,7 @@ func (f *fate) joinLine(l Line) *waiter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.oneMore() // before run is read
-	lone := !l.Asked && f.line.places == 1 && f.oldest() == nil && f.run.Load() > 0 && f.mark.Load() == l.Mark
+	lone := !l.Asked && f.line.places.Load() == 1 && f.oldest() == nil && f.run.Load() > 0 && f.mark.Load() == l.Mark
 	if f.forgotten || lone {
 		f.oneLess()
 		return nil

@@ -16,13 +16,13 @@ func TestLineAdmitsWhatItHasServed(t *testing.T) {
 		for l.admit(now, window) {
 			n++
 		}
-		l.places -= n // they leave
+		l.places.Add(int64(-n)) // they leave
 		return n
 	}
 	for range 100 {
 		assert.True(t, l.admit(now, window), "at first all may wait")
 	}
-	l.places = 0
+	l.places.Store(0)
 	for range 6 { // the trouble lasts
 		now = now.Add(time.Second)
 		l.refusal = now

@@ -34,7 +34,8 @@ func TestOverloadCostsLittleGoodput(t *testing.T) {
 	})
 }
 
-// spiked is a service with room for some more than its load, and a spike of three times the load.
+// spiked is a service with room for a little more than its load, and a spike of three times the
+// load.
 func spiked(processes int, room, cost float64, spike time.Duration) Overloaded {
 	return Overloaded{
 		Processes: processes, Capacity: 500, Cost: cost, Load: 1 / (1 + room),
@@ -79,9 +80,10 @@ func TestServiceThatRejectsAtACostRecoversFromSpike(t *testing.T) {
 	})
 }
 
-// After a short spike there is more that still waits for its retry, and the successes are not yet few.
-// So successes go on to earn half a retry, and the service serves a fifth less than without retries for
-// as long as its load stays that near to what it can do. A budget of a tenth lets it recover.
+// After a short spike, more requests still wait for their retries, and the successes are not yet
+// few. So successes go on to earn half a retry. The service serves a fifth less than without
+// retries, for as long as its load stays that near to its limit. A budget of a tenth lets it
+// recover.
 func TestServiceThatRejectsAtACostRecoversFromShortSpike(t *testing.T) {
 	for _, processes := range []int{1, 20} {
 		for _, spike := range []time.Duration{time.Second, 3 * time.Second} {

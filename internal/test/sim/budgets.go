@@ -24,12 +24,12 @@ func BrookersClients(d time.Duration) OpenLoop { return OpenLoop{Clients: 100, P
 
 // Budgeted is what all requests cost the server and came to.
 type Budgeted struct {
-	// Of the requests made in the last two thirds of the time, when what the
-	// buckets held at the start has been spent.
+	// About the requests made in the last two thirds of the time, when the buckets have spent what
+	// they held at the start.
 	Requests      float64
 	Load, Success float64 // per request
 
-	// Of single clients, over all the time.
+	// About single clients, over all the time.
 	MostRetries float64 // by any one
 	// MostUnearned is by how much, at any moment, any one client's retries
 	// exceeded Ratio times its successes until then.

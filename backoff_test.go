@@ -18,7 +18,7 @@ const (
 	minWait = time.Duration(math.MinInt64)
 )
 
-// waits lists what b gives for retries 1 to count, each fed the one before.
+// waits lists what b gives for retries 1 to count. Each call gets the previous wait.
 func waits(b retryhttp.Backoff, count int) []time.Duration {
 	var list []time.Duration
 	prev := time.Duration(0)
@@ -170,8 +170,7 @@ func TestBackoffAtExtremeRetryNumbers(t *testing.T) {
 	}
 }
 
-// If the limit is no multiple of three, prev at a third of it has a ceiling of its
-// own.
+// If limit is no multiple of three, the ceiling after a wait of limit/3 is below limit.
 func TestBackoffDecorrelatedJitterStaysWithinThreeTimesThePreviousWait(t *testing.T) {
 	decorrelated := retryhttp.DecorrelatedJitter(1, 5)
 	for range 100 {
@@ -343,7 +342,7 @@ func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duratio
 		sum += share
 		quarters[min(int(4*share), 3)]++
 	}
-	// That none of the samples is within 0.2 % of an end has odds of e^-40.
+	// The odds that no sample is within 0.2 % of an end are e^-40.
 	require.Less(t, float64(least)-float64(lo), width*0.002, "the low end is never drawn")
 	require.Less(t, float64(hi)-float64(greatest), width*0.002, "the high end is never drawn")
 	require.InDelta(t, 0.5, sum/samples, 7/math.Sqrt(12*samples), "mean, as a share of the range")

@@ -149,7 +149,7 @@ func TestBufferedBodyThatBreaksOffGivesWhatCameFirst(t *testing.T) {
 	assert.Equal(t, object[:9], got)
 }
 
-// Of these, nothing is read before the caller does.
+// Nothing of a stream is read before the caller reads it.
 func TestBufferLeavesStreamsAlone(t *testing.T) {
 	ok := func(header ...string) script.Step { return sends(200, object[:9], errLost, header...) }
 	of := func(media string) script.Step { return ok("Content-Type", media) }
@@ -206,7 +206,7 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 	}
 }
 
-// These are like streams, or like a redirect, and are neither.
+// These responses resemble a stream or a redirect, and are neither.
 func TestBufferReadsWhatOnlyResemblesAStream(t *testing.T) {
 	for name, answer := range map[string]script.Step{
 		"JSON":                         sends(200, object, io.EOF, "Content-Type", "application/json"),
@@ -258,7 +258,7 @@ func TestBufferedBodyOfNoBytesIsNotNil(t *testing.T) {
 	}
 }
 
-// What is longer than BufferBytes is handed on: what was read, then the rest as it comes.
+// The caller of a longer body gets the bytes that were read, then the rest as it comes.
 func TestBufferHandsALongerBodyOn(t *testing.T) {
 	for _, more := range []int{1, 2, 100_000} {
 		text := strings.Repeat("x", len(object)+more)
@@ -428,8 +428,8 @@ type closable struct{ piece }
 
 func (*closable) ClosableWhileRead() bool { return true }
 
-// A body that has broken off is closed before the next attempt. One that came whole is
-// closed at once if that cannot take long, and otherwise by the drain or the caller.
+// A body that has broken off is closed before the next attempt. A body that came whole is closed
+// at once if that cannot take long, and otherwise by the drain or the caller.
 func TestBufferedBodyIsClosed(t *testing.T) {
 	whole, foreign := &closable{piece{text: "busy", err: io.EOF}}, &piece{text: "busy", err: io.EOF}
 	broken := &piece{text: "half", err: errLost}
@@ -532,7 +532,7 @@ func TestAttemptTimeoutDoesNotCutWhatIsNotBuffered(t *testing.T) {
 	})
 }
 
-// The first bytes of what may not be buffered, or is too long, come at once.
+// The first bytes of a body that may not be buffered, or is too long, come at once.
 func TestBufferHoldsNothingBack(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){
 		"an event": func(w http.ResponseWriter) {
@@ -613,7 +613,8 @@ func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
 	}
 }
 
-// A failure of a nested Transport that has retried, and breaks off only above it.
+// A nested Transport has retried, and its response breaks off while the outer Transport buffers
+// it.
 func TestBufferDoesNotMultiplyRetries(t *testing.T) {
 	base := script.New(script.Status(503), sends(200, object[:9], errLost))
 	outer := retryhttp.New(retryhttp.New(base, noWait), buffers)
@@ -728,7 +729,7 @@ func TestBufferedBeginningIsResumed(t *testing.T) {
 	assert.Equal(t, []string{"", ""}, ranges(base), "a short one is sent again")
 }
 
-// What a resumption has brought is not lost if it breaks off.
+// The bytes that a resumption has brought are not lost if it breaks off.
 func TestResumptionIsNotBuffered(t *testing.T) {
 	p := resumes
 	p.BufferBytes = 30

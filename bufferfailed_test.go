@@ -65,7 +65,8 @@ func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
 	}
 }
 
-// The moment is over when the retry's wait begins, and a shorter wait has no second one.
+// The moment is over when the retry's wait begins. A wait that is shorter than the moment does not
+// begin another moment.
 func TestFailedResponseThatStallsIsWaitedForOnce(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,7 +122,6 @@ func TestTrailerOfAFailedResponseComesWithTheEndThatTheCallerReads(t *testing.T)
 	}
 }
 
-// Other responses are read to their end, however long that takes.
 func TestOtherResponsesAreBufferedToTheirEnd(t *testing.T) {
 	for _, code := range []int{200, 300, 404, 600} {
 		synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,8 @@ func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
 	}
 }
 
-// What comes after the moment counts no more for the attempt.
+// The caller's Read gets the bytes and the end that come after the moment. The attempt's result
+// does not change.
 func TestEndOfAFailedResponseAfterTheMomentIsItsReaders(t *testing.T) {
 	for name, tc := range map[string]struct {
 		n    int
@@ -280,7 +281,6 @@ type mayClose struct {
 
 func (b *mayClose) ClosableWhileRead() bool { return b.closable }
 
-// A failed response that is retried is closed once, when its Read has ended.
 func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,6 @@ func (l *lining) answer(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// ask sends a request, and returns its response, how it ended, and how long it took.
 func (l *lining) ask(path string) (*http.Response, retryhttp.Outcome, time.Duration) {
 	began := time.Now()
 	resp, err := l.rt.RoundTrip(l.request(path))

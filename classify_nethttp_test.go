@@ -28,8 +28,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// classOf sends req through base once, and returns its error and the error's
-// class.
 func classOf(t *testing.T, base http.RoundTripper, req *http.Request) (retryhttp.Class, error) {
 	t.Helper()
 	resp, err := base.RoundTrip(req)

@@ -139,7 +139,6 @@ func TestClassifyErrors(t *testing.T) {
 	}
 }
 
-// resetStream is an HTTP/2 error of that code.
 func resetStream(code uint32) error { return httperr.HTTP2{StreamID: 1, Code: code} }
 
 // hiding has another error's As, like the error chains of some packages.

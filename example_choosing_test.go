@@ -276,7 +276,6 @@ func ExamplePolicy_commandLine() {
 	// Output: 200 OK
 }
 
-// show prints what came of a request.
 func show(resp *http.Response, err error) {
 	if err != nil {
 		fmt.Println(err)
@@ -296,8 +295,8 @@ func showLength(resp *http.Response, err error) {
 	fmt.Println(n, "bytes,", err)
 }
 
-// serverLimiting starts a server that answers a first request with this credential, and
-// has then nothing left for the credential for a second. It refuses what comes sooner.
+// serverLimiting starts a server that answers a request with this credential, and refuses further
+// requests with the credential for a second.
 func serverLimiting(credential string) *httptest.Server {
 	var until atomic.Pointer[time.Time]
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -290,7 +290,7 @@ func TestGateIsNotClosedAfterTheClockWentBack(t *testing.T) {
 	})
 }
 
-// A closure is no queue: what waits for its own Retry-After is not held on top of it.
+// A closure is no queue. A retry that waits for its own Retry-After is not held after that wait.
 func TestGateDoesNotHoldWhoWasToldToWait(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		v := g.at(0, "/429?Retry-After=2")

@@ -16,10 +16,8 @@ import (
 
 const exhausted = "RateLimit=%22p%22%3Br%3D0%3Bt%3D2"
 
-// bearer is the header of a tenant's requests.
 func bearer(tenant string) http.Header { return http.Header{"Authorization": {"Bearer " + tenant}} }
 
-// as returns a request of a tenant.
 func as(header http.Header) *http.Request {
 	req := requestTo("host")
 	req.Header = header
@@ -127,8 +125,8 @@ func TestGateHoldsFirstAttemptsOfTheSameCredentials(t *testing.T) {
 	})
 }
 
-// The queue has no closures but the host's. A retry that is released from it all the same gives
-// its turn back.
+// A host's queue knows only the host's closures. A retry that it releases while the retry's
+// credentials are limited gives its turn back.
 func TestGateKeepsWhatIsQueuedWhileItsCredentialsAreLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		successes int
@@ -453,7 +451,6 @@ func TestHedgeIsNotSentWhileItsCredentialsAreLimited(t *testing.T) {
 	}
 }
 
-// A Gate is used by many tenants at once.
 func TestGateOfManyTenantsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated(t, first(new(retryhttp.Gate)))

@@ -134,8 +134,8 @@ func (g *gated) every(first, interval time.Duration, n int, path string) (visits
 	return visits
 }
 
-// down has the host be down from 100 ms on: eight requests fail, the first at 0, the
-// last at 100 ms.
+// down makes eight requests fail, the first at 0, the last at 100 ms. So the host is down from 100
+// ms on.
 func (g *gated) down() {
 	g.every(0, 100*time.Millisecond/7, 7, "/503")
 	g.at(100*time.Millisecond, "/503", once)
@@ -152,7 +152,6 @@ func (g *gated) held() int {
 	return g.gate.Held(requestTo("host"))
 }
 
-// inMillis makes durations, as seconds does.
 func inMillis(list ...float64) (durations []time.Duration) {
 	for _, ms := range list {
 		durations = append(durations, time.Duration(ms*float64(time.Millisecond)))
@@ -160,7 +159,6 @@ func inMillis(list ...float64) (durations []time.Duration) {
 	return durations
 }
 
-// onRecord is a slog.Handler.
 type onRecord func(slog.Record)
 
 func (f onRecord) Enabled(context.Context, slog.Level) bool      { return true }

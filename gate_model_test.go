@@ -209,7 +209,7 @@ func (m *gateModel) endRun() {
 		m.run = 0
 		m.begun++
 		m.underWay = 0
-		clear(m.counted) // what began in this run is under way no longer
+		clear(m.counted) // what began in this run is no longer under way
 	}
 }
 
@@ -301,8 +301,8 @@ func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
 	})
 }
 
-// gateSteps makes requests of random data. No two things happen at the same moment, in
-// which either may be the first.
+// gateSteps makes requests of random data. No two things happen at the same moment, because either
+// could then be the first.
 func gateSteps(data []byte) (hold time.Duration, steps []gateStep) {
 	next := func() (b byte) {
 		if len(data) > 0 {

@@ -23,7 +23,7 @@ import (
 
 const ms = time.Millisecond
 
-// inGate runs f in a bubble, and looks that nothing is held in the end.
+// inGate runs f in a bubble, and checks that nothing is held in the end.
 func inGate(t *testing.T, gate *retryhttp.Gate, f func(t *testing.T, g *gated)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 				fail = append(fail, g.at(111*ms+time.Duration(i)*ms, "/503,503@20ms"))
 			}
 			g.ended.Wait()
-			// Some are released by the successes before.
+			// Earlier successes release some of them.
 			assert.Equal(t, 2*(5*time.Second+20*ms), fail[19].sent[1]-fail[17].sent[1])
 		})
 	})
@@ -399,7 +399,7 @@ func TestGateForgetsAFailureOfLongAgo(t *testing.T) {
 	})
 }
 
-// What was sent since a 429 counts, although a 429 says nothing.
+// Attempts that were sent since a 429 count, although a 429 says nothing.
 func TestGateHoldsARetryOfA429IfOthersCameBetween(t *testing.T) {
 	for name, known := range map[string]bool{"a host that nobody knows": false, "a host that is well": true} {
 		t.Run(name, func(t *testing.T) {
@@ -418,7 +418,7 @@ func TestGateHoldsARetryOfA429IfOthersCameBetween(t *testing.T) {
 	}
 }
 
-// doneWithoutErr is somebody's context.
+// doneWithoutErr is a context of user code. Its Err is nil after Done is closed.
 type doneWithoutErr struct {
 	context.Context
 	done chan struct{}
@@ -618,8 +618,8 @@ func TestGateOfCanceledRequest(t *testing.T) {
 	})
 }
 
-// A request that is canceled when it was released already passes its turn on. The Logger
-// is what runs in between.
+// A request that is canceled just after its release passes its turn on. The Logger runs between
+// the release and the attempt.
 func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		successes int

@@ -106,7 +106,6 @@ func (l lap) run(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// attempts returns what the track saw until now.
 func (r *track) attempts() []*sending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +172,6 @@ func (r *track) through(t *testing.T, base http.RoundTripper, p retryhttp.Policy
 	return f
 }
 
-// read reads the response's body, if there is one.
 func (f *finish) read(t *testing.T) {
 	t.Helper()
 	if f.resp == nil {

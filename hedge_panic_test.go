@@ -78,7 +78,7 @@ func TestPanicOfAHedgeLeavesNothingUnderWay(t *testing.T) {
 	})
 }
 
-// The panic of a hedge that has lost, or of an attempt that has been superseded, is nobody's.
+// Nobody receives the panic of a hedge that has lost, or of an attempt that has been superseded.
 func TestPanicOfALoserIsDropped(t *testing.T) {
 	boom := func() { panic("boom") }
 	for name, laps := range map[string][]lap{
@@ -110,7 +110,6 @@ func TestPanicOfALosersLoggerGivesNoTokenBackTwice(t *testing.T) {
 	})
 }
 
-// A first attempt that panics ends the hedge.
 func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTrack(panickingLap(60*ms, func() { panic("boom") }), lap{after: time.Hour, code: 200})
@@ -120,7 +119,7 @@ func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
 	})
 }
 
-// A test that fails in a base ends its goroutine. The caller's must not wait for ever.
+// A test that fails in a base ends its goroutine. The caller's goroutine must not wait forever.
 func TestGoexitOfAHedgeEndsTheCaller(t *testing.T) {
 	for name, first := range map[string]lap{"is under way": {}, "has failed": {after: 55 * ms, code: 503}} {
 		t.Run(name, func(t *testing.T) {

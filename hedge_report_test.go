@@ -114,7 +114,7 @@ func TestClassifyDoesNotRunAfterRoundTrip(t *testing.T) {
 	})
 }
 
-// If a Transport below has given up on either attempt, the one above does not retry.
+// If a Transport below has given up on either attempt, the Transport above does not retry.
 func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 	for name, nested := range map[string]int{"the first attempt": 1, "the hedge": 2} {
 		for _, later := range []int{1, 2} {
@@ -237,7 +237,8 @@ func TestHedgeOfABufferedBody(t *testing.T) {
 	}
 }
 
-// The response of a hedge is resumed like any other, and attempts count on.
+// The response of a hedge is resumed like any other, and the resumption has the next attempt
+// number.
 func TestBodyOfAHedgeIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -201,7 +201,6 @@ func TestHedgeIsForSafeMethods(t *testing.T) {
 	}
 }
 
-// Both attempts have the whole body.
 func TestHedgeSendsTheWholeBodyOrNothing(t *testing.T) {
 	content := []byte(strings.Repeat("content ", 10_000))
 	for kind, request := range bodies.Kinds(t) {
@@ -581,7 +580,6 @@ func TestHedgeThatHasLostMayTakeAMoment(t *testing.T) {
 	}
 }
 
-// Latencies decide when a hedge is sent.
 func TestHedgeIsSentAtTheQuantile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()

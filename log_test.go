@@ -121,7 +121,6 @@ func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
 	})
 }
 
-// logOf returns what is logged about one request.
 func logOf(t *testing.T, ctx context.Context, p retryhttp.Policy, steps ...script.Step) string {
 	t.Helper()
 	var buf bytes.Buffer

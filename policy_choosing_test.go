@@ -135,7 +135,6 @@ func TestPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
 	}
 }
 
-// pay makes a payment, and returns the status and the Outcome that it ends with.
 func pay(t *testing.T, rt http.RoundTripper, key string) (int, retryhttp.Outcome) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("{}"))
 	if !assert.NoError(t, err) {

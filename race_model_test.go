@@ -457,8 +457,8 @@ var endings = []ending{
 	missing, permanent, unavailable, hangs, throttled, succeeds, breaks, unavailable,
 }
 
-// hedgedRequests makes requests of random data, and what they share. No two things happen at
-// the same moment, in which either may be the first.
+// hedgedRequests makes requests of random data, and what they share. No two things happen at the
+// same moment, because either could then be the first.
 func hedgedRequests(data []byte) (hedge *retryhttp.Hedge, requests []hedgedRequest) {
 	next := func() (b byte) {
 		if len(data) > 0 {

@@ -190,7 +190,6 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits for the last bytes.
 func (b *timedBody) wait() error {
 	if err := b.ctx.Err(); err != nil {
 		return err
@@ -225,7 +224,7 @@ type grantingBudget struct {
 	grants int
 }
 
-// grant has so many be left.
+// grant sets how many withdrawals are left.
 func (b *grantingBudget) grant(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

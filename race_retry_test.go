@@ -123,7 +123,6 @@ func TestHedgeThatPanicsDuringTheWaitForARetry(t *testing.T) {
 	}
 }
 
-// The caller may go at any time.
 func TestCancelAtAnyTimeBesideAHedge(t *testing.T) {
 	for _, hedge := range []lap{{}, {after: 500 * ms, code: 200}, {after: 500 * ms, code: 503}, {after: 500 * ms, err: retryhttp.Permanent(errBroken)}} {
 		for at := 40 * ms; at < 1200*ms; at += 5 * ms {
@@ -302,7 +301,7 @@ func TestRetryIsHeldBesideAHedge(t *testing.T) {
 	}
 }
 
-// What lies below sees which attempt is a hedge, also through contexts of its own.
+// A RoundTripper below sees which attempt is a hedge, also through contexts of its own.
 func TestAttemptHedgeIsSeenBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

@@ -147,7 +147,7 @@ func TestResumptionThatBringsAMebibyteGivesItsTokenBack(t *testing.T) {
 	}
 }
 
-// A caller that has enough before the end has it back as well.
+// A caller that stops before the end gets the token back, too.
 func TestResumptionGivesItsTokenBackThoughItIsClosedEarly(t *testing.T) {
 	budget := &countingBudget{}
 	p := resumes

@@ -60,7 +60,6 @@ func TestCloseEndsAResumptionThatIsUnderWay(t *testing.T) {
 	})
 }
 
-// anyKey is the key of a value in a context.
 type anyKey struct{}
 
 // net/http lets a caller use its request again once the body is closed. A base, such as one that
@@ -193,7 +192,7 @@ func TestResumptionLeavesAConnectionThatServesAgain(t *testing.T) {
 	})
 }
 
-// Each response's body is closed once it has broken off, and the last by the caller.
+// Each response's body is closed once it has broken off. The caller closes the last body.
 func TestResumeClosesWhatItHasRead(t *testing.T) {
 	var pieces []*piece
 	kept := func(step script.Step) script.Step {
@@ -264,7 +263,8 @@ func TestPanicOfAHookDuringAResumptionSurfaces(t *testing.T) {
 	})
 }
 
-// A Transport above neither resumes what one below has given up, nor what it has retried.
+// A Transport above resumes neither a body that the Transport below has given up, nor the response
+// of a retry below.
 func TestNestedTransportsResumeOnce(t *testing.T) {
 	outer := resumes
 	outer.OnRetry = func(retryhttp.Attempt) { t.Error("the outer Transport has retried") }

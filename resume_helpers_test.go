@@ -120,7 +120,6 @@ func (w *stalledWriter) Write(p []byte) (int, error) {
 // resumes is a Policy that resumes without waiting, as often as it can.
 var resumes = retryhttp.Policy{Resume: true, Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
 
-// download sends a GET, and reads what it brings.
 func download(t *testing.T, base http.RoundTripper, p retryhttp.Policy) (string, error) {
 	t.Helper()
 	return readAll(t, base, p, get(t, t.Context()))

@@ -428,7 +428,6 @@ func TestErrorOfAVerifierIsNotTheEnd(t *testing.T) {
 	assert.Len(t, base.Requests(), 2)
 }
 
-// A limit below is not evaded.
 func TestResumeRespectsALimitBelow(t *testing.T) {
 	limited := script.Step(func(req *http.Request) (*http.Response, error) {
 		resp, err := cutAfter(36)(req)
@@ -755,7 +754,7 @@ func TestResumeAtTheDeadlineIsATimeout(t *testing.T) {
 	})
 }
 
-// What ends a Read that is under way is no break.
+// A break is not resumed after the caller's context has ended.
 func TestResumeLeavesTheEndOfTheContextAlone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	base := script.New(cutAfter(10))

@@ -80,7 +80,6 @@ func TestStallEndsARead(t *testing.T) {
 	}
 }
 
-// A byte now and then is no stall.
 func TestTrickleIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +232,7 @@ func endsCleanly(req *http.Request) (*http.Response, error) {
 	return script.Respond(200, pr)(req)
 }
 
-// What the Transport itself has ended is not whole, however it ends.
+// A body that the Transport itself has ended is not whole, however it ends.
 func TestCleanEndAfterATimeLimitIsNoEnd(t *testing.T) {
 	for name, p := range map[string]retryhttp.Policy{
 		"stall":                      {StallTimeout: time.Second},

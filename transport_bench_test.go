@@ -147,7 +147,6 @@ func BenchmarkDownload(b *testing.B) {
 	}
 }
 
-// readDownload GETs url and reads the whole download, a buffer at a time.
 func readDownload(b *testing.B, rt http.RoundTripper, url string, buf []byte) {
 	req, err := http.NewRequest("GET", url, nil)
 	if err != nil {

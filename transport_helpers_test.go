@@ -114,13 +114,11 @@ func status(code int, header ...string) http.HandlerFunc {
 	}
 }
 
-// hangUp reads the request and closes the connection without an answer.
+// hangUp closes the connection without an answer.
 func hangUp(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
 
-// hang never answers.
 func hang(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// seconds makes durations, for the waits between attempts.
 func seconds(list ...float64) (durations []time.Duration) {
 	for _, s := range list {
 		durations = append(durations, time.Duration(s*float64(time.Second)))

@@ -477,8 +477,7 @@ func TestTransportServesSeveralBubbles(t *testing.T) {
 	}
 }
 
-// What the base was given is the base's to close, and a token that was spent on an
-// attempt stays spent.
+// The base closes what it was given. A token that was spent on an attempt stays spent.
 func TestBasePanicGivesBackNothingThatWasSent(t *testing.T) {
 	body := &bodies.Tracked{Reader: strings.NewReader("x")}
 	budget := &countingBudget{}

@@ -50,9 +50,9 @@ func TestEveryExamplePrintsItsOutput(t *testing.T) {
 	assert.NotZero(t, found)
 }
 
-// lookAtSources has go test run this test again, instead of taking its result
-// from the cache, when a source file has changed. What the compiler that is run
-// here reads, go test does not know; what is listed here, it does.
+// lookAtSources makes go test run this test again, instead of taking its result from the cache,
+// when a source file has changed. go test does not see which files the compiler reads here. It
+// sees the files that are listed here.
 func lookAtSources(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {

@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/otelretry"
 )
 
-// What a success costs, beside what otelhttp alone costs.
+// The cost of a success, beside the cost of a success through otelhttp alone.
 func BenchmarkSuccess(b *testing.B) {
 	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil

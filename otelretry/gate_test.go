@@ -134,7 +134,7 @@ func (tel *telemetry) waitingForOne(t *testing.T) int {
 	return int(points[0].Value)
 }
 
-// No request ends while the server is down: the gauge must show the held ones before.
+// No request ends while the server is down. The gauge must show the held requests all the same.
 func TestRequestsThatAreHeldAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()

@@ -35,7 +35,7 @@ func newTelemetry() *telemetry {
 	return tel
 }
 
-// options are those that have telemetry go here; more is for otelhttp.
+// options send telemetry to tel; more is for otelhttp.
 func (tel *telemetry) options(more ...otelhttp.Option) []otelretry.Option {
 	return []otelretry.Option{
 		otelretry.WithMeterProvider(tel.meters),
@@ -79,7 +79,6 @@ func resends(spans []tracetest.SpanStub) []int64 {
 	return counts
 }
 
-// metric returns what was measured under a name.
 func (tel *telemetry) metric(t *testing.T, name string) metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -96,8 +95,8 @@ func (tel *telemetry) metric(t *testing.T, name string) metricdata.Metrics {
 	return metricdata.Metrics{}
 }
 
-// answering starts a server that answers with statuses, one each, and then with the
-// last of them. Its spans' contexts are those that came with the requests.
+// answering starts a server that answers with statuses, one each, and then with the last of them.
+// traceparents returns the traceparent of each request.
 func answering(t *testing.T, statuses ...int) (url string, traceparents func() []string) {
 	t.Helper()
 	var n atomic.Int32

@@ -79,7 +79,7 @@ func TestHedgesOfANestedTransportAreCounted(t *testing.T) {
 	})
 }
 
-// requireCount says that a counter of hedges of GETs to the shop has a value.
+// requireCount requires that a counter of hedges of GETs to the shop has a value.
 func (tel *telemetry) requireCount(t *testing.T, want int64, name string) {
 	t.Helper()
 	m := tel.metric(t, name)

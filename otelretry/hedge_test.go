@@ -36,11 +36,11 @@ func hedging() retryhttp.Policy {
 	return policy
 }
 
-// answer is what comes of an attempt, and when.
+// answer is the result of an attempt, and when it comes.
 type answer struct {
 	after  time.Duration
 	status int   // 0: err
-	err    error // nil: none comes, and the attempt ends with its context
+	err    error // nil: no error comes, and the attempt ends with its context
 }
 
 // never is an answer that does not come.
@@ -176,7 +176,7 @@ func TestEachOfTwoAttemptsAtOnceHasASpan(t *testing.T) {
 	}
 }
 
-// requireOneParent says that the parent of all spans is the caller's, or the first of them.
+// requireOneParent requires that the parent of all spans is the caller's, or the first of them.
 func requireOneParent(t *testing.T, tel *telemetry, spans []tracetest.SpanStub) {
 	t.Helper()
 	var parent tracetest.SpanStub
@@ -228,7 +228,7 @@ func TestTheSpanOfAHedgeThatHasLostEndsWithIt(t *testing.T) {
 	}
 }
 
-// No attempt has won then.
+// No attempt has won when the caller cancels.
 func TestTheSpansOfAttemptsThatTheCallerCancelsAreErrors(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestTheSpanOfAHedgeThatHasLostAndPanicsEnds(t *testing.T) {
 	})
 }
 
-// A drain closes it.
+// A drain closes the large body.
 func TestTheSpanOfAHedgeThatHasLostEndsWithALargeBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()

@@ -19,7 +19,6 @@ import (
 	"github.com/retryhttp/retryhttp/otelretry"
 )
 
-// server returns the attributes that describe a server.
 func server(t *testing.T, rawURL string) []attribute.KeyValue {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -29,7 +28,6 @@ func server(t *testing.T, rawURL string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("server.address", u.Hostname()), attribute.Int("server.port", port)}
 }
 
-// call returns the attributes of a request.
 func call(t *testing.T, method, rawURL string, more ...attribute.KeyValue) attribute.Set {
 	t.Helper()
 	attrs := append(server(t, rawURL), attribute.String("http.request.method", method))
@@ -82,7 +80,7 @@ func TestMetricsOfRequests(t *testing.T) {
 
 	retries := tel.metric(t, "retryhttp.client.call.retries")
 	assert.Equal(t, "{retry}", retries.Unit)
-	equal(histogram(counts(get, 1, 1)), retries.Data) // none of what was sent once
+	equal(histogram(counts(get, 1, 1)), retries.Data) // a request that was sent once is no retry
 
 	stops := tel.metric(t, "retryhttp.client.call.stops")
 	assert.Equal(t, "{call}", stops.Unit)

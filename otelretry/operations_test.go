@@ -100,13 +100,13 @@ func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
 	}
 	assert.Equal(t, []int64{-1, 1, -1, -1}, resends(tel.named("HTTP GET")))
 	byHand := resp.Request.Clone(t.Context())
-	byHand.Response = &http.Response{} // which comes from nowhere
+	byHand.Response = &http.Response{} // its Request is nil
 	resp, err = client.Do(byHand)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 }
 
-// Something between copies the response, as to wrap its body.
+// A RoundTripper between copies the response, for example to wrap its body.
 func TestACopyOfAResponseRedirectsAsItDoes(t *testing.T) {
 	tel := newTelemetry()
 	statuses := []int{503, 302, 200}
@@ -131,8 +131,8 @@ func TestACopyOfAResponseRedirectsAsItDoes(t *testing.T) {
 	requireLinked(t, spans)
 }
 
-// The context of a redirect that was not followed is used for something else, through
-// what replaces a Response.Request, as a cache does.
+// The context of a redirect that was not followed is used for another request. It gets there
+// through a RoundTripper that replaces Response.Request, as a cache does.
 func TestARedirectIsFollowedByItsOwnRequestOnly(t *testing.T) {
 	tel := newTelemetry()
 	server := redirecting(302)

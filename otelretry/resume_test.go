@@ -38,7 +38,7 @@ func serving(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// breaking is a base whose first bodies break off after so many bytes.
+// breaking is a base whose first bodies break off, each after a number of bytes.
 func breaking(after ...int64) roundTripperFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		resp, err := serving(req)
@@ -50,7 +50,7 @@ func breaking(after ...int64) roundTripperFunc {
 	}
 }
 
-// failingFirst is a base that answers with status to the first request, and then is next.
+// failingFirst is a base that answers the first request with status, and all others as next does.
 func failingFirst(status int, next http.RoundTripper) roundTripperFunc {
 	first := true
 	return func(req *http.Request) (*http.Response, error) {
@@ -69,7 +69,6 @@ func resuming() retryhttp.Policy {
 	return policy
 }
 
-// read sends a request and reads the response's body.
 func read(t *testing.T, ctx context.Context, rt http.RoundTripper) (string, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, shop, nil)
@@ -191,7 +190,7 @@ func TestABodyIsResumedWhileOthersUseItsRequest(t *testing.T) {
 	wg.Wait()
 	counts := resends(tel.named("HTTP GET"))
 	slices.Sort(counts)
-	// The one among the four that counts as following a redirect follows attempt 2.
+	// One of the four follows a redirect. It counts as following attempt 2.
 	assert.Equal(t, []int64{-1, -1, -1, -1, 1, 2, 2, 3, 4}, counts)
 }
 

@@ -92,7 +92,7 @@ func testTrailers(t *testing.T, announced http.Header) {
 	})
 }
 
-// A proxy hands on that one side has said all, and the other still speaks.
+// A proxy passes on that one side is done, while the other side still sends.
 func TestAConnectionCanBeClosedByHalves(t *testing.T) {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, in, err := http.NewResponseController(w).Hijack()
@@ -129,7 +129,7 @@ func TestAConnectionCanBeClosedByHalves(t *testing.T) {
 	})
 }
 
-// Each page is asked for with the context of the page before.
+// Each page is requested with the context of the previous page.
 func TestAChainOfRequestsKeepsNoResponseAlive(t *testing.T) {
 	for name, statuses := range map[string][]int{"at once": {200}, "retried": {503, 200}, "redirected": {302}} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func noBudget() retryhttp.Policy {
 	return policy
 }
 
-// An edit that asks for the default gets the budget that all the others draw on.
+// An edit that asks for the default gets the budget that all other requests use.
 func TestThereIsOneBudget(t *testing.T) {
 	forBoth(t, func(t *testing.T, build builder) {
 		attempts := 0
@@ -277,7 +277,7 @@ func TestRequestsBesideAnAttemptMayOutliveIt(t *testing.T) {
 	})
 }
 
-// largeBody is one whose release can be observed.
+// largeBody is a body whose release can be observed.
 type largeBody struct {
 	io.Reader
 	_ [1 << 10]byte

@@ -49,7 +49,7 @@ func TestAttemptsWithinASpanAreItsChildren(t *testing.T) {
 	assert.Empty(t, caller.Attributes, "the caller's span is left alone")
 }
 
-// requireLinked says that each span has a link to the one before, and no other.
+// requireLinked requires that each span has a link to the previous span, and no other link.
 func requireLinked(t *testing.T, spans []tracetest.SpanStub) {
 	t.Helper()
 	for i, s := range spans {
@@ -200,7 +200,7 @@ func TestARequestThatIsNotRepeatedIsNoResend(t *testing.T) {
 	assert.Equal(t, []int64{-1}, resends(tel.named("HTTP POST")))
 }
 
-// Where otelhttp is set to make no span, the one that is found is the caller's.
+// If otelhttp makes no span, the current span is the caller's.
 func TestAFilteredRequestLeavesTheCallersSpanAlone(t *testing.T) {
 	tel := newTelemetry()
 	url, _ := answering(t, 503, 200)
@@ -212,7 +212,7 @@ func TestAFilteredRequestLeavesTheCallersSpanAlone(t *testing.T) {
 	assert.Empty(t, tel.named("HTTP GET"))
 	assert.Empty(t, caller.Attributes)
 	assert.Empty(t, caller.Links)
-	_, err := send(t, t.Context(), rt, "GET", url) // and where there is none either
+	_, err := send(t, t.Context(), rt, "GET", url) // the same without a caller's span
 	require.NoError(t, err)
 }
 
@@ -259,7 +259,7 @@ func TestATransportThatWasNotMadeByNewFailsClearly(t *testing.T) {
 	}
 }
 
-// Something below asks for a token, with the context of the retry it is for.
+// A RoundTripper below asks for a token, with the context of the retry that needs the token.
 func TestARequestOnTheWayOfARetryIsNoResendItself(t *testing.T) {
 	tel := newTelemetry()
 	url, _ := answering(t, 503, 200)
@@ -282,7 +282,7 @@ func TestARequestOnTheWayOfARetryIsNoResendItself(t *testing.T) {
 	}
 }
 
-// Where the sampler drops the first attempt it drops the others too.
+// If the sampler drops the first attempt, it drops the others too.
 func TestATraceIsSampledAsAWhole(t *testing.T) {
 	tel := newTelemetry()
 	tel.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(tel.spans),
@@ -328,7 +328,7 @@ func TestFailedResponseThatStallsFreesItsConnection(t *testing.T) {
 	}
 }
 
-// brokenConn is a connection whose errors quote what is nobody's business.
+// brokenConn is a connection whose errors quote secrets.
 type brokenConn struct{ err error }
 
 func (c brokenConn) Read([]byte) (int, error)  { return 0, c.err }

@@ -154,7 +154,7 @@ func TestDepositLeavesAnEvictedBucketAlone(t *testing.T) {
 	assert.EqualValues(t, 1, b.total())
 }
 
-// A full Table gives a bucket to those that deposit most.
+// One deposit in 64 asks a full Table for a bucket. So the keys that deposit most get one.
 func TestFullTableMakesRoomForOneDepositInMany(t *testing.T) {
 	for name, busy := range map[string]bool{"in lanes": true, "without lanes": false} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,8 @@ func TestLatenciesBeyondTheLastBucketCountAsTheLast(t *testing.T) {
 	assert.Less(t, r.Quantile(0, 0.1), time.Microsecond)
 }
 
-// What is older than the window does not count, and what is newer than half of it does.
+// A record that is older than the window does not count. A record that is newer than half of the
+// window does.
 func TestOnlyTheWindowCounts(t *testing.T) {
 	const window = 10 * time.Second
 	for at := time.Duration(0); at < 2*window; at += window / 8 {
@@ -109,7 +110,7 @@ func TestAnswersAreCountedApart(t *testing.T) {
 	assert.Greater(t, r.Quantile(0, 1), 50*time.Minute)
 }
 
-// A record that comes a little late belongs to the generation before.
+// A record that comes a little late belongs to the previous generation.
 func TestLateRecordCounts(t *testing.T) {
 	r := latency.New(10 * time.Second)
 	r.Record(5*time.Second, time.Second, true)

@@ -100,7 +100,7 @@ func TestTransportKeepsIdleConnectionsForEachHost(t *testing.T) {
 	})
 }
 
-// fetch sends a GET through rt, and returns its response, whose body is closed.
+// fetch sends a GET through rt, closes the response's body, and returns the response.
 func fetch(t *testing.T, rt http.RoundTripper, url string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)

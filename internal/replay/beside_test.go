@@ -44,7 +44,7 @@ func TestAttemptsSideBySideReadTheWholeBody(t *testing.T) {
 	}
 }
 
-// Whichever of the two reads past the limit, the elder attempt goes on and has every byte.
+// Either attempt may read past the limit. The elder attempt goes on and has every byte.
 func TestYoungerAttemptGivesWayWhenTheRecordIsOutgrown(t *testing.T) {
 	for _, who := range []string{"elder", "younger"} {
 		t.Run(who, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestYoungerAttemptIsOnItsOwnWhenTheElderNeedsNoMore(t *testing.T) {
 	}
 }
 
-// It may not have begun to read, nor even have opened a reader.
+// The elder attempt may not have begun to read, nor even have opened a reader.
 func TestElderAttemptThatHasReadNothingIsNotPassed(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		s, _ := streamOf(text, 8)
@@ -140,7 +140,6 @@ func TestElderAttemptThatWasCutBeforeItOpenedABodyDoesNotCount(t *testing.T) {
 	assert.Equal(t, text, readAll(t, r))
 }
 
-// A chain of attempts gives way to the eldest.
 func TestYoungestOfThreeGivesWayToTheEldest(t *testing.T) {
 	s, _ := streamOf(text, 8)
 	elder := lease(t, s, nil)

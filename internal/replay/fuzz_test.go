@@ -109,7 +109,7 @@ type fuzzDevice struct {
 
 func (d *fuzzDevice) Close() error { return d.closes.Close() }
 
-// The model: what a Source promises, for one goroutine.
+// The model has the promises of a Source, for one goroutine.
 type (
 	model struct {
 		t       *testing.T
@@ -124,7 +124,7 @@ type (
 
 		leases     []*modelLease
 		readers    []*modelReader
-		generation int   // of the newest lease
+		generation int   // the generation of the newest lease
 		taken      int64 // from a stream
 		spent      bool
 		ended      bool // the stream's end was met
@@ -138,8 +138,8 @@ type (
 		over       bool
 		opened     bool
 		newest     *modelReader
-		met        bool // the end, by a reader
-		told       bool // of it
+		met        bool // a reader has met the end
+		told       bool // the lease was told of the end
 	}
 	modelReader struct {
 		reader io.ReadCloser
@@ -171,7 +171,7 @@ func (m *model) younger(l *modelLease) bool {
 	return needs || m.younger(e)
 }
 
-// outgrow is the Read of r that has taken more than is kept.
+// outgrow is called when a Read of r has taken more than is kept.
 func (m *model) outgrow(r *modelReader) {
 	if r.lease.generation < m.generation || m.younger(r.lease) {
 		r.lease.over = true
@@ -355,7 +355,7 @@ func FuzzReplay(f *testing.F) {
 		step(stepDrain, 1, 1), step(stepReplace, 0, 0), step(stepOpen, 2, 0), step(stepRead, 0, 9),
 		step(stepDrain, 2, 7), step(stepSeal, 0, 0), step(stepClose, 2, 0), step(stepClose, 1, 0), step(stepOpen, 1, 0),
 	}, nil)
-	// The one of a pair that reads first outgrows the record, and a retry may follow.
+	// The reader of a pair that reads first outgrows the record, and a retry may follow.
 	pair := func(first, second byte, then ...[]byte) []byte {
 		return bytes.Join(append([][]byte{
 			step(stepOpen, 0, 0), step(stepBeside, 0, 0), step(stepOpen, 1, 0), step(stepRead, 0, 1), step(stepRead, 1, 2),
@@ -469,11 +469,10 @@ func drain(r io.Reader, random *rand.Rand) ([]byte, error) {
 	}
 }
 
-// FuzzReplayConcurrent reads a source from several goroutines, and now and then
-// puts a new lease in the place of one whose readers are at work. What an
-// attempt gets must be a beginning of the body, and all of it unless another
-// reader took the bytes first; to the attempt that is left alone by all others
-// a grant is a promise.
+// FuzzReplayConcurrent reads a source from several goroutines. Now and then it puts a new lease in
+// the place of a lease whose readers are at work. An attempt must get a beginning of the body, and
+// all of it unless another reader took the bytes first. An attempt that all others leave alone can
+// rely on a grant.
 func FuzzReplayConcurrent(f *testing.F) {
 	big := make([]byte, 30_000)
 	rot(0).Read(big)
@@ -568,8 +567,8 @@ func FuzzReplayConcurrent(f *testing.F) {
 	})
 }
 
-// Of readers that start together on a stream that is too long to keep, one gets
-// it all, and the others fail; of a body that can be repeated all of them get it.
+// Several readers start together. If the stream is too long to keep, one reader gets it all, and
+// the others fail. If the body can be repeated, all readers get it.
 func TestConcurrentReadersGetTheExactBody(t *testing.T) {
 	content := make([]byte, 20_000)
 	rot(0).Read(content)
@@ -617,8 +616,8 @@ func TestConcurrentReadersGetTheExactBody(t *testing.T) {
 	}
 }
 
-// The attempt before is still reading its body, slowly, when the next one
-// begins: the commonest way to corrupt a retry.
+// The previous attempt is still reading its body, slowly, when the next attempt begins: the
+// commonest way to corrupt a retry.
 func TestAttemptGetsTheExactBodyWhileTheOneBeforeIsStillReading(t *testing.T) {
 	content := make([]byte, 200_000)
 	rot(3).Read(content)

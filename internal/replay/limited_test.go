@@ -55,8 +55,8 @@ var shapes = map[string]func(*ownRead) io.ReadCloser{
 	},
 }
 
-// Whatever the first attempt has read when a retry begins, the retry sends what the first
-// attempt sent or would have sent, or fails.
+// A retry begins after any number of reads by the first attempt. It sends what the first attempt
+// sent or would have sent, or it fails.
 func TestBodyWhoseReadLimitsItselfIsSentWholeOrFails(t *testing.T) {
 	for name, own := range ownReads {
 		for shape, show := range shapes {

@@ -204,7 +204,7 @@ func TestReopenerClosesWhatALoserHasOpenWhenItIsCut(t *testing.T) {
 	})
 }
 
-// The retry after both have failed pauses either.
+// The retry after both have failed pauses both attempts.
 func TestReopenerPausesBothOlderAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &rewound{Reader: bytes.NewReader([]byte(text)), pause: 100 * time.Millisecond}
@@ -295,7 +295,7 @@ func TestReopenerWaitsForTheReadOfAnAttemptOnce(t *testing.T) {
 	})
 }
 
-// The body of the attempt that goes on may be the one that the older attempt would read.
+// The older attempt might read the body of the attempt that goes on.
 func TestReopenerLetsNoOlderAttemptGoOnIfGetBodyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken error

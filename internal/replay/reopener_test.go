@@ -42,7 +42,6 @@ func reopen(t *testing.T, previous *Reopening) *Reopening {
 	return next
 }
 
-// begin returns a Reopener, and its first attempt.
 func begin(body io.ReadCloser, getBody func() (io.ReadCloser, error)) (*Reopener, *Reopening) {
 	r := NewReopener(body, getBody)
 	first, _ := r.First(context.Background(), nil)
@@ -118,7 +117,7 @@ func TestReopenerWaitsForAStalledReadNoLongerThan250ms(t *testing.T) {
 	})
 }
 
-// What ends an attempt frees its reads, also those that are paused.
+// The end of an attempt frees its reads, paused reads included.
 func TestReopenerSealEndsPausedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, first := begin(plainBody{bytes.NewReader([]byte(text)), new(closer)}, func() (io.ReadCloser, error) {
@@ -147,8 +146,8 @@ func TestReopenerClosesOnceWhatTheBaseForgot(t *testing.T) {
 		name  string
 		use   func(r *Reopener, first *Reopening)
 		cut   bool
-		first int32 // closes of the first body after Seal
-		again int32 // and of the other one
+		first int32 // how often the first body was closed after Seal
+		again int32 // how often the other body was closed
 	}{
 		{"closed by the base", func(_ *Reopener, o *Reopening) { o.Body().Close(); o.Body().Close() }, false, 1, 0},
 		{"still to be read", func(*Reopener, *Reopening) {}, false, 0, 0},
@@ -285,8 +284,8 @@ func TestReopenerClosesWhatOpenedTooLate(t *testing.T) {
 	})
 }
 
-// GetBody may return the very same body again. What closes it for an attempt that is
-// over would close it for the one that reads it.
+// GetBody may return the very same body again. An attempt that is over must not close it while
+// another attempt reads it.
 func TestReopenerClosesASharedBodyWithItsLastReader(t *testing.T) {
 	for _, how := range []string{"the base closes late", "the base forgets to close"} {
 		t.Run(how, func(t *testing.T) {
@@ -328,7 +327,7 @@ func TestReopenerTellsOfTheEndOnce(t *testing.T) {
 	assert.Equal(t, 1, ends)
 }
 
-// uncomparable is a body that == would panic at.
+// uncomparable is a body for which == panics.
 type uncomparable struct {
 	io.Reader
 	closes []*closer
@@ -384,8 +383,8 @@ func (s *stuckOnce) Read(p []byte) (int, error) {
 	return s.Reader.Read(p[:min(len(p), 5)])
 }
 
-// A Read that is not waited for reads from behind the rewind. Neither its own attempt
-// nor the next one may take the result for a whole body.
+// A Read that is not waited for reads from behind the rewind. Neither its own attempt nor the next
+// attempt may take the result for a whole body.
 func TestReopenerPassesAStuckRead(t *testing.T) {
 	for _, wrapped := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// as returns a reading as the type that it has.
 func as[R Reading](r Reading, err error) (R, error) {
 	if err != nil {
 		var none R
@@ -19,7 +18,7 @@ func as[R Reading](r Reading, err error) (R, error) {
 	return r.(R), nil
 }
 
-// requestOf returns a request whose body nothing but a Read can tell anything about.
+// requestOf returns a request whose body has no method but Read and Close.
 func requestOf(length int64) *http.Request {
 	return &http.Request{Body: plainBody{bytes.NewReader([]byte(text)), new(closer)}, ContentLength: length}
 }

@@ -21,7 +21,6 @@ import (
 
 const text = "one body, sent as often as it takes"
 
-// closer counts how often it is closed.
 type closer struct {
 	closes atomic.Int32
 	done   chan struct{} // closed by the first Close, unless it is nil
@@ -90,8 +89,8 @@ var kinds = []struct {
 	{"stream", func(content []byte, c *closer) io.ReadCloser { return plainBody{bytes.NewReader(content), c} }},
 }
 
-// device is like /dev/zero: it has random access and can be told to seek, but
-// has no size, and its position means nothing.
+// device is like /dev/zero: it has random access and accepts a Seek, but has no size, and its
+// position means nothing.
 type device struct {
 	io.Reader
 	closer
@@ -132,7 +131,6 @@ func open(t *testing.T, l *Lease) *Reader {
 	return r.(*Reader)
 }
 
-// read reads exactly n bytes.
 func read(t *testing.T, r io.Reader, n int) string {
 	t.Helper()
 	p := make([]byte, n)
@@ -148,7 +146,6 @@ func readAll(t *testing.T, r io.Reader) string {
 	return string(p)
 }
 
-// failsWith is what a Read returns that gives no byte.
 func failsWith(t *testing.T, r io.Reader, want error) {
 	t.Helper()
 	n, err := r.Read(make([]byte, 8))
@@ -327,8 +324,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// What was read to find the size cannot be taken back if seeking back fails.
-// An empty body must not be sent in its place.
+// The bytes that were read to find the size are lost if seeking back fails. An empty body must not
+// be sent in their place.
 func TestFileThatCannotSeekBackFailsInsteadOfSendingNothing(t *testing.T) {
 	broken := errors.New("stuck at the end")
 	s := New(&device{Reader: strings.NewReader(""), seekSet: broken}, 1000)
@@ -827,8 +824,7 @@ func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
 	}
 }
 
-// leaseInstead returns a new lease, and cuts off the one that it replaces, if
-// any.
+// leaseInstead returns a new lease, and cuts off the lease that it replaces, if there is one.
 func leaseInstead(s *Source, ctx context.Context, old *Lease, atEOF func()) (*Lease, error) {
 	if old == nil {
 		return as[*Lease](s.First(ctx, atEOF))

@@ -207,7 +207,7 @@ func TestBytesOfAReadUnderWayReachTheAttemptThatFollows(t *testing.T) {
 	}
 }
 
-// A Read that was left behind has no claim on the buffer of who called it.
+// A Read that was left behind must not write to the buffer of its caller, which may use it again.
 func TestReadLeftBehindDoesNotWriteToItsCallersBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		content, body := chanBody()
@@ -230,7 +230,8 @@ func TestReadLeftBehindDoesNotWriteToItsCallersBuffer(t *testing.T) {
 	})
 }
 
-// Its bytes are not lost either, to a reader that tries again and to others.
+// The bytes of a Read that was ended are not lost, neither to a reader that tries again nor to
+// others.
 func TestReadThatItsContextEndedLeavesItsBytesOnRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		content, body := chanBody()
@@ -270,7 +271,7 @@ func TestEndMetByAReadUnderWayReachesTheAttemptThatFollows(t *testing.T) {
 	})
 }
 
-// A reader that had no turn goes on from what the other one has brought.
+// A reader that had no turn goes on from the bytes that the other reader has brought.
 func TestReadersWaitingForAStreamGetItsBytesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		content, body := chanBody()

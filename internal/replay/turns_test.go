@@ -22,8 +22,8 @@ var turnTakers = map[string]func(read readerFunc) io.ReadCloser{
 	"stream": func(read readerFunc) io.ReadCloser { return plainBody{read, new(closer)} },
 }
 
-// However long the body takes, a Read returns when nobody needs its bytes: one
-// that is in the body's own Read, and one that waits for it.
+// A body may take any time. A Read returns when nobody needs its bytes, whether it is in the
+// body's own Read or waits for it.
 func TestReadOfABodyThatStallsGivesUp(t *testing.T) {
 	broken := errors.New("the body is broken")
 	for kind, body := range turnTakers {
@@ -102,7 +102,7 @@ func TestReaderGetsItsTurnWhenTheReadBeforeItReturns(t *testing.T) {
 				a := open(t, old)
 				go a.Read(make([]byte, 9))
 				synctest.Wait()
-				r := open(t, lease(t, s, old)) // the read of the attempt before is still under way
+				r := open(t, lease(t, s, old)) // the previous attempt's read is still under way
 				start := time.Now()
 				assert.Equal(t, text[:9], read(t, r, 9))
 				assert.GreaterOrEqual(t, time.Since(start), time.Second)
@@ -112,8 +112,7 @@ func TestReaderGetsItsTurnWhenTheReadBeforeItReturns(t *testing.T) {
 	}
 }
 
-// Whether a Read brought bytes or failed, and whether or not its reader was
-// there to see it, the next one has its turn.
+// A Read may have brought bytes or failed, and its reader may be gone. The next Read has its turn.
 func TestTurnIsGivenBackByEveryRead(t *testing.T) {
 	broken := errors.New("the body is broken")
 	for kind, body := range turnTakers {

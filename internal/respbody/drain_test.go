@@ -56,7 +56,8 @@ func TestDrainAbandonsABodyThatHangs(t *testing.T) {
 	})
 }
 
-// Whoever clears away a body whose Close panics learns of it, and the next body is cleared away.
+// The caller that clears away a body gets the panic of its Close, and the next body is cleared
+// away.
 func TestDrainPassesOnThePanicOfAClose(t *testing.T) {
 	var drains respbody.Drains
 	var timer timer.Timer

@@ -65,7 +65,7 @@ var mangling = peer{
 	},
 }
 
-// cutting has the bodies that broke off end as if they were whole.
+// cutting ends bodies that broke off as if they were whole.
 var cutting = peer{
 	name: "cutting",
 	build: func(base http.RoundTripper, _ settings) doer {

@@ -53,7 +53,7 @@ func (h *hedged) measureSteps(rounds int) func(*testing.T) {
 		t.Log("\n" + h.stepTable())
 		for _, s := range h.steps[:2] {
 			requests := float64(crowd * rounds)
-			// A busy machine may have spent what was saved before the step.
+			// A busy machine may have spent the saved hedges before the step.
 			hedges := math.Round(requests*mean(s.got) - requests)
 			assert.LessOrEqual(t, hedges, 0.05*requests+10, "%s: Share, and 10 that were saved", s.name)
 		}
@@ -79,8 +79,8 @@ func runProbes(t *testing.T, probes []probe, p peer) (verdicts []verdict) {
 	return verdicts
 }
 
-// naiveHedger sends two attempts, and returns the first result. end ends their contexts, of
-// which the winner's comes first.
+// naiveHedger sends two attempts, and returns the first result. end ends their contexts, the
+// winner's first.
 func naiveHedger(end func(winner, loser context.CancelFunc)) peer {
 	type result struct {
 		resp *http.Response

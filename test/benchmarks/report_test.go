@@ -16,9 +16,9 @@ var (
 	rounds = flag.Int("rounds", 3, "how often each measurement is made")
 )
 
-// TestReport measures everything and writes the report. Without a directory it
-// does so at the smallest size, to see that it works. Of what it finds it
-// asserts what this library promises and a busy machine cannot spoil.
+// TestReport measures everything and writes the report. Without a directory it measures at the
+// smallest size, to see that it works. It asserts only results that this library promises and a
+// busy machine cannot spoil.
 func TestReport(t *testing.T) {
 	r := &report{rounds: *rounds, sizes: smallSize}
 	dir := *directory
@@ -65,7 +65,8 @@ func (r *report) measureRequests(t *testing.T) {
 	r.costs, err = requests(r.rounds, r.sizes.Full)
 	require.NoError(t, err)
 	if raceDetector || !r.sizes.Full {
-		return // the one makes a sync.Pool forget, the other is too short for its first Get not to count
+		// The race detector makes a sync.Pool forget. In a short run, its first Get counts.
+		return
 	}
 	for _, results := range [][]result{r.costs.get, r.costs.parallel, r.costs.post} {
 		assert.InDelta(t, 0, results[ours].above.allocs, 0.01, "allocations above the base")
@@ -96,7 +97,7 @@ func (r *report) measureEarly(t *testing.T) {
 	require.NoError(t, err)
 	for _, p := range retriers() {
 		if raceDetector && p.name != peers[ours].name {
-			continue // the races that the experiment looks for are not ours to report
+			continue // other libraries may have races, which are not ours to report
 		}
 		got := row[[]early]{name: p.name}
 		for _, u := range []upload{body.getBody(), body.file(), body.seeker(), body.stream()} {
@@ -134,9 +135,10 @@ func (r *report) measureAsleep(t *testing.T) {
 	r.measureAsleepAmong(t, withFloor("a wait and nothing else", sleepOnly))
 }
 
-// measureAsleepAmong measures peers, of which the first is the floor.
+// measureAsleepAmong measures peers. The first is the floor.
 func (r *report) measureAsleepAmong(t *testing.T, among []peer) {
-	sleepers(t, among[floor], r.sizes.Sleepers) // what the runtime keeps of so many goroutines is nobody's
+	// The runtime keeps memory of so many goroutines, which counts for no peer.
+	sleepers(t, among[floor], r.sizes.Sleepers)
 	for _, p := range among {
 		r.asleep = append(r.asleep, row[asleep]{p.name, sleepers(t, p, r.sizes.Sleepers)})
 	}

@@ -17,7 +17,7 @@ func serviceUnavailable(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "down", http.StatusServiceUnavailable)
 }
 
-// failingInMemory is failing on a network in memory, for bubbles.
+// failingInMemory is like failing, on a network in memory, for bubbles.
 func failingInMemory(answer http.HandlerFunc, statuses ...int) (base http.RoundTripper, stop func()) {
 	var n atomic.Int32
 	_, transport, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,15 +8,15 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// threeAttempts returns policy with a number of attempts that is none that a client
-// makes by itself, and without waits between them.
+// threeAttempts returns policy with three attempts, a number that no client makes by itself, and
+// without waits.
 func threeAttempts(policy retryhttp.Policy) retryhttp.Policy {
 	policy.MaxAttempts, policy.Backoff = 3, retryhttp.Constant(0)
 	return policy
 }
 
-// requireRepeats demands that s got one request n times: the same method, URL,
-// header and body. It returns it.
+// requireRepeats requires that s got one request n times: the same method, URL, header and body.
+// It returns the request.
 func requireRepeats(t *testing.T, s *server, n int) request {
 	t.Helper()
 	got := s.got()

@@ -25,7 +25,7 @@ func azureDownload(t *testing.T, client *azblob.Client, within azblob.HTTPRange)
 	return io.ReadAll(body)
 }
 
-// azureServer heeds X-Ms-Range, which goes before Range.
+// azureServer heeds X-Ms-Range, which takes precedence over Range.
 func azureServer(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if asked := r.Header.Get("X-Ms-Range"); asked != "" {
@@ -35,9 +35,9 @@ func azureServer(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// The RetryReader asks again at every error of a body, up to three times for each Read, in
-// a header of Azure's own. The Transport does not know that header, and leaves the answers
-// to it alone: the two do not multiply.
+// The RetryReader asks again at every error of a body, up to three times for each Read, in a
+// header of Azure's own. The Transport does not know that header, and leaves the answers to the
+// RetryReader: the two do not multiply.
 func TestAzureDownloadsAreResumedByOneLayer(t *testing.T) {
 	nothing := []int{100, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	for name, tt := range map[string]struct {
@@ -94,8 +94,8 @@ func TestAzureDownloadsAreResumedByOneLayer(t *testing.T) {
 	}
 }
 
-// A shared key signs Range and If-Match, above the Transport: a resumption is refused. The
-// RetryReader asks by itself, and without it the caller gets the error of the break.
+// A shared key signs Range and If-Match, above the Transport, so the server refuses a resumption.
+// The RetryReader asks by itself. Without it, the caller gets the error of the break.
 func TestAzureSharedKeyRefusesResumptions(t *testing.T) {
 	key := []byte("secret")
 	for _, retries := range []bool{true, false} {

@@ -88,7 +88,7 @@ func TestAzureLeavesRetriesToTheTransport(t *testing.T) {
 	require.Equal(t, 3, failure.Attempts)
 }
 
-// The client's bodies have Seek, so that none is too large.
+// The client's bodies have Seek, so no body is too large.
 func TestAzureRepeatsLargeUploads(t *testing.T) {
 	server := failing(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201) }, 503, 503)
 	defer server.Close()
@@ -127,7 +127,7 @@ func atStart() *appendblob.AppendPositionAccessConditions {
 	return &appendblob.AppendPositionAccessConditions{AppendPosition: new(int64)}
 }
 
-// readSeekNopCloser is a body as the client wants it.
+// readSeekNopCloser is a body with the methods that the client needs.
 type readSeekNopCloser struct{ io.ReadSeeker }
 
 func (readSeekNopCloser) Close() error { return nil }

@@ -34,7 +34,7 @@ func TestConnectBodyIsSentWholeAfterAnEarlyAnswer(t *testing.T) {
 	client := connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](
 		&http.Client{Transport: retryhttp.New(nil, policy)},
 		server.URL+sayProcedure,
-		connect.WithAcceptCompression("gzip", nil, nil), // which takes long, and is not what this is about
+		connect.WithAcceptCompression("gzip", nil, nil), // gzip takes long
 	)
 	large := strings.Repeat("0123456789abcdef", 1<<19)
 	resp, err := client.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(large)))

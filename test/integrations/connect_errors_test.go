@@ -34,7 +34,7 @@ func TestConnectErrorHoldsTheOutcome(t *testing.T) {
 	}
 }
 
-// Its errors then have a code, and nothing of what there was before.
+// The client's errors then have a code, and nothing of the earlier attempts.
 func TestConnectTellsOnlyOnDoneOfABrokenConnectionAndTheContextsEnd(t *testing.T) {
 	breaks := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }

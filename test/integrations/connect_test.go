@@ -133,7 +133,7 @@ func TestConnectCodesThatAreRetried(t *testing.T) {
 	}
 }
 
-// These protocols put the code where no RoundTripper looks, and say 200.
+// These protocols put the code where no RoundTripper looks, and answer with status 200.
 func TestConnectWithGRPCWebCodesAreNotSeen(t *testing.T) {
 	server := failing(sayHandler(connect.NewError(connect.CodeUnavailable, nil)))
 	defer server.Close()

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each client of the table has an Example here, and each Example a client in the
-// table.
+// Each client of the table has an Example here, and each Example has a client in the table.
 func TestTheTableOfClientsIsThatOfTheExamples(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)

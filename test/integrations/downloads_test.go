@@ -11,18 +11,18 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// resuming also has downloads continued. Nothing here stalls.
+// resuming resumes downloads. Nothing here stalls.
 var resuming = retryhttp.Policy{Resume: true, StallTimeout: time.Minute}
 
-// blob is what downloads are made of: no part of it is like another.
+// blob is the content of downloads. No part of it is like another.
 var blob = func() []byte {
 	content := make([]byte, 300<<10)
 	rand.NewChaCha8([32]byte{}).Read(content)
 	return content
 }()
 
-// breakingOff serves blob and its ranges, with a strong ETag. It breaks off its first
-// answers, each after a number of bytes of the body.
+// breakingOff serves blob and its ranges, with a strong ETag. Each of its first answers breaks off
+// after a number of bytes of the body.
 func breakingOff(cuts ...int) http.HandlerFunc {
 	var answers atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,7 @@ func breakingOff(cuts ...int) http.HandlerFunc {
 	}
 }
 
-// breaking ends its connection once some bytes of a body have been sent.
+// breaking ends its connection after some bytes of a body.
 type breaking struct {
 	http.ResponseWriter
 	left int
@@ -50,8 +50,8 @@ func (w *breaking) Write(p []byte) (int, error) {
 	panic(http.ErrAbortHandler)
 }
 
-// parts returns who asked for which part, in the order in which the requests came: the
-// Transport, which alone sends If-Range, or the client.
+// parts returns which part each request asked for, in the order of the requests, and who sent it:
+// the Transport, which alone sends If-Range, or the client.
 func parts(s *server) (all []string) {
 	for _, r := range s.got() {
 		who := "client "
@@ -63,12 +63,12 @@ func parts(s *server) (all []string) {
 	return all
 }
 
-// from returns what parts has for a request by who for all that begins at offset.
+// from returns the entry in parts for a request by who for everything from offset on.
 func from(who string, offset int) string {
 	return who + " bytes=" + strconv.Itoa(offset) + "-"
 }
 
-// to returns from, with the end of blob.
+// to returns the same entry, with the end of blob.
 func to(who string, offset int) string {
 	return from(who, offset) + strconv.Itoa(len(blob)-1)
 }

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// answeringEarly answers the first request with a 503 while its client is still
-// sending, and reads on. All others it leaves to handler.
+// answeringEarly answers the first request with a 503 while its client is still sending, and reads
+// on. It leaves all other requests to handler.
 func answeringEarly(handler http.HandlerFunc) http.HandlerFunc {
 	var requests atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -19,8 +19,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// seeRefusals has a 200 retried that holds a refusal: of one search of an _msearch, or of
-// one item of a _bulk.
+// seeRefusals makes p retry a 200 that holds a refusal: of one search of an _msearch, or of one
+// item of a _bulk.
 func seeRefusals(p *retryhttp.Policy) {
 	p.BufferBytes = 1 << 20
 	p.Classify = classifyElastic
@@ -32,7 +32,7 @@ func classifyElastic(a retryhttp.Attempt) retryhttp.Class {
 		Responses []result            // of an _msearch
 		Items     []map[string]result // of a _bulk, by action
 	}
-	_ = json.Unmarshal(a.Body, &answer) // what else there is, it leaves alone
+	_ = json.Unmarshal(a.Body, &answer) // it ignores everything else
 	for _, item := range answer.Items {
 		for _, r := range item {
 			answer.Responses = append(answer.Responses, r)
@@ -61,8 +61,8 @@ const (
 	itemInvalid   = `{"errors": true, "items": [{"index": {"status": 200}}, {"index": {"status": 400}}]}`
 )
 
-// A search only reads. A _bulk is sent again as a whole, with what had been taken: that is
-// for its author to allow.
+// A search only reads. A _bulk is sent again as a whole, with the items that had succeeded. Its
+// author must allow that.
 func TestElasticsearchRefusalsWithin200AreRetried(t *testing.T) {
 	vouched := func(p *retryhttp.Policy) {
 		seeRefusals(p)

@@ -55,9 +55,9 @@ func newElasticsearch(url string, policy retryhttp.Policy) (*elasticsearch.Clien
 // go-elasticsearch searches with POST, which onlyReads lets be repeated.
 var elasticsearchPolicy = retryhttp.Policy{Idempotent: onlyReads}
 
-// onlyReads reports whether a request may be repeated, knowing also the POSTs that
-// search: /_search and /index/_search, but not /index/_update/_search, which is about
-// a document of that name.
+// onlyReads reports whether a request may be repeated. It knows also the POSTs that search:
+// /_search and /index/_search. It excludes /index/_update/_search, which is about a document of
+// that name.
 func onlyReads(req *http.Request) bool {
 	path := strings.Split(req.URL.Path, "/")
 	if len(path) <= 3 {
@@ -131,8 +131,8 @@ func TestElasticsearchRepeatsLargeSearches(t *testing.T) {
 	}
 }
 
-// Whether a _bulk may be repeated stands in its body, so only who writes it can
-// say. Here it is that a document that is there already is not created again.
+// Only its body says whether a _bulk may be repeated, so its author must decide. Here a document
+// that is there already is not created again.
 func TestElasticsearchRepeatsABulkThatIsVouchedFor(t *testing.T) {
 	server := failing(elastic, 503)
 	defer server.Close()

@@ -20,7 +20,7 @@ import (
 
 const fileSize = 8 << 20
 
-// file is a large one in a directory of its own, which was written an hour ago.
+// file is a large file in a directory of its own, which was written an hour ago.
 type file struct {
 	dir     string
 	content []byte
@@ -32,8 +32,8 @@ func newFile(t *testing.T) *file {
 	return f
 }
 
-// write replaces the file by another one of the same size: as text, of which half is left
-// when it is compressed.
+// write replaces the file by another file of the same size. It is text, which compresses to half
+// its size.
 func (f *file) write(t *testing.T, seed byte, modified time.Time) {
 	random := make([]byte, fileSize/2)
 	rand.NewChaCha8([32]byte{seed}).Read(random)
@@ -44,7 +44,7 @@ func (f *file) write(t *testing.T, seed byte, modified time.Time) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// cuts says after how many bytes the connections end, and how, in their order.
+// cuts lists after how many bytes the connections end, and how.
 type cuts []fault.Cut
 
 func (c *cuts) Refuse() bool { return false }
@@ -58,11 +58,11 @@ func (c *cuts) Next() *fault.Link {
 	return link
 }
 
-// fetched is how a file arrived, over a network that breaks its connections.
+// fetched is the result of a download over a network that breaks its connections.
 type fetched struct {
 	content []byte
 	err     error
-	offsets []int64 // at which it broke off
+	offsets []int64 // at which the download broke off
 }
 
 // fetch downloads the file from addr. Each connection there meets one of cuts.
@@ -92,8 +92,7 @@ func fetch(t *testing.T, addr string, header http.Header, onBreak func(), cuts c
 
 func nothing() {}
 
-// fileServers are asked for what dir holds. What log returns ends the server, and is the
-// Range of each request.
+// fileServers serve the files in dir. log ends the server, and returns the Range of each request.
 var fileServers = map[string]func(t *testing.T, dir string) (addr string, log func() []string){
 	"net/http": func(t *testing.T, dir string) (string, func() []string) {
 		server := failing(http.FileServer(http.Dir(dir)).ServeHTTP)
@@ -150,8 +149,8 @@ func TestFileServersRefuseTheRestOfAFileThatWasReplaced(t *testing.T) {
 	}
 }
 
-// nginx makes a tag of a file's second and size. Two files of one size and one second have the
-// same tag.
+// nginx makes a tag from a file's second and size. So two files of one size and one second have
+// the same tag.
 func TestNginxDownloadIsNotResumedIfTheFileHasJustChanged(t *testing.T) {
 	file := newFile(t)
 	addr, log := startNginx(t, file.dir, "")

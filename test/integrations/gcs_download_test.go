@@ -11,7 +11,6 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// gcsDownload reads blob through the storage client.
 func gcsDownload(ctx context.Context, t *testing.T, url string, policy retryhttp.Policy) ([]byte, error) {
 	r, err := gcsObject(t, nil, url, policy).NewReader(ctx)
 	require.NoError(t, err)
@@ -19,8 +18,8 @@ func gcsDownload(ctx context.Context, t *testing.T, url string, policy retryhttp
 	return io.ReadAll(r)
 }
 
-// The client's reader asks again at every error of a body. With Resume it sees none, until
-// the Transport has given up.
+// The client's reader asks again at every error of a body. With Resume it sees no error until the
+// Transport has given up.
 func TestGCSDownloadsAreResumedByOneLayer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		policy retryhttp.Policy
@@ -52,7 +51,8 @@ func TestGCSDownloadsAreResumedByOneLayer(t *testing.T) {
 	}
 }
 
-// Its reader counts nothing: it asks for as long as answers begin, with Resume or without.
+// The client's reader counts nothing. It asks for as long as answers begin, with Resume or
+// without.
 func TestGCSDownloadEndsWithItsContext(t *testing.T) {
 	for name, policy := range map[string]retryhttp.Policy{"with Resume": resuming, "without": {}} {
 		t.Run(name, func(t *testing.T) {

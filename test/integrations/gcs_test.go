@@ -43,12 +43,12 @@ func Example_gcs() {
 	// Output: stored 17
 }
 
-// newGCS gives the storage client an http.Client. WithErrorFunc leaves all retries to
-// that, as long as no Writer has a ChunkTransferTimeout; RetryNever does not: chunks of
-// an upload would still be resent, and uploads would lose their idempotency token. With
-// an http.Client of your own, the client adds no credentials: have base do that, made by
-// NewTransport(ctx, http.DefaultTransport, option.WithScopes(storage.ScopeReadWrite)) of
-// google.golang.org/api/transport/http.
+// newGCS gives the storage client an http.Client. WithErrorFunc leaves all retries to the
+// http.Client, unless a Writer has a ChunkTransferTimeout. RetryNever would not be enough: chunks
+// of an upload would still be resent, and uploads would lose their idempotency token. If you give
+// the client an http.Client, the client adds no credentials. Let base add them: NewTransport(ctx,
+// http.DefaultTransport, option.WithScopes(storage.ScopeReadWrite)) of
+// google.golang.org/api/transport/http makes such a base.
 func newGCS(ctx context.Context, base http.RoundTripper, url string, policy retryhttp.Policy) (*storage.Client, error) {
 	client, err := storage.NewClient(ctx,
 		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(base, policy)}),
@@ -67,10 +67,10 @@ func newGCS(ctx context.Context, base http.RoundTripper, url string, policy retr
 
 var gcsPolicy = retryhttp.Policy{Idempotent: takesEffectOnce}
 
-// takesEffectOnce reports whether a request may be repeated, knowing also those that
-// take effect once: a chunk at its place in an upload; a PATCH of a metageneration,
-// which it ends; and what writes an object over a generation, which it ends. The
-// other way round neither does.
+// takesEffectOnce reports whether a request may be repeated. It also knows requests that take
+// effect once: a chunk at its place in an upload; a PATCH of a metageneration, which the PATCH
+// ends; and a write over a generation, which the write ends. A PATCH does not end a generation,
+// and a write does not end a metageneration.
 func takesEffectOnce(req *http.Request) bool {
 	query := req.URL.Query()
 	switch {
@@ -82,8 +82,8 @@ func takesEffectOnce(req *http.Request) bool {
 	return query.Has("ifGenerationMatch") || retryhttp.Idempotent(req)
 }
 
-// bucket stores nothing, and says that it has: a chunk, if there are to be more, and
-// else the object.
+// bucket stores nothing. It answers as if it had stored a chunk, if more chunks are to come, and
+// otherwise the object.
 func bucket(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("uploadType") == "resumable" && r.Header.Get("Content-Range") == "" {
 		w.Header().Set("Location", "http://"+r.Host+r.URL.RequestURI()+"&upload_id=1")

@@ -99,8 +99,8 @@ func TestGCSRetryNeverStillResendsChunks(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Under a ChunkTransferTimeout, the client takes the error of an AttemptTimeout for
-// that of its own, and resends the chunk without asking its error function.
+// Under a ChunkTransferTimeout, the client mistakes the error of an AttemptTimeout for its own
+// timeout. It resends the chunk without asking its error function.
 func TestGCSChunkTransferTimeoutResendsWhatMetAttemptTimeout(t *testing.T) {
 	for own, sent := range map[time.Duration]int32{0: 3, time.Hour: 5} {
 		synctest.Test(t, func(t *testing.T) {

@@ -33,10 +33,10 @@ func Example_github() {
 	// Output: golang/go
 }
 
-// newGitHub gives go-github a RoundTripper. It has no retries of its own to switch off,
-// as long as no context asks it to sleep through rate limits: it only remembers these,
-// and refuses by itself until they are over. Its GETs, PUTs and DELETEs are retried,
-// its POSTs and PATCHes are sent once.
+// newGitHub gives go-github a RoundTripper. go-github has no retries to switch off, unless a
+// context asks it to sleep through rate limits. It only remembers rate limits, and refuses
+// requests by itself until the limits are over. Its GETs, PUTs and DELETEs are retried. Its POSTs
+// and PATCHes are sent once.
 func newGitHub(url string, policy retryhttp.Policy) (*github.Client, error) {
 	return github.NewClient(
 		github.WithTransport(retryhttp.New(nil, policy)),
@@ -81,8 +81,8 @@ func TestGitHubKeepsTheErrorOfTheLastAttempt(t *testing.T) {
 	require.Equal(t, 3, failure.Attempts)
 }
 
-// A secondary rate limit is a 403, which is final, and so go-github sees it at
-// once, and holds back all further requests itself.
+// A secondary rate limit is a 403, which is final. So go-github sees it at once, and holds back
+// all further requests itself.
 func TestGitHubHoldsBackAfterASecondaryRateLimit(t *testing.T) {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "60")
@@ -100,9 +100,8 @@ func TestGitHubHoldsBackAfterASecondaryRateLimit(t *testing.T) {
 	requireRepeats(t, server, 1)
 }
 
-// A 429 is retried before go-github sees it: in vain, where its limit is the
-// hourly one, whose end GitHub reports in X-RateLimit-Reset alone. Such a 429 is
-// best made final.
+// A 429 is retried before go-github sees it. That is in vain if the hourly limit is spent, because
+// GitHub reports its end in X-RateLimit-Reset alone. It is best to make such a 429 final.
 func TestGitHubSpentRateLimitCanBeMadeFinal(t *testing.T) {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(github.HeaderRateRemaining, "0")

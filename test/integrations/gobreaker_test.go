@@ -45,8 +45,8 @@ type breaker struct {
 	circuit *gobreaker.CircuitBreaker[*http.Response]
 }
 
-// A request that its caller canceled says nothing about the server, which is what
-// IsExcluded is set to; by default it counts as a failure.
+// A request that its caller canceled says nothing about the server. So IsExcluded excludes it; by
+// default it counts as a failure.
 func newBreaker(base http.RoundTripper, settings gobreaker.Settings) *breaker {
 	settings.IsExcluded = func(err error) bool { return errors.Is(err, context.Canceled) }
 	return &breaker{base, gobreaker.NewCircuitBreaker[*http.Response](settings)}
@@ -77,10 +77,9 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// canceledBy tells the AttemptTimeout, which is a cause that matches
-// context.DeadlineExceeded, from the caller's cancel, whatever the cause of that.
-// The error of an http.Transport does not: over HTTP/1 it is the cause, and over
-// HTTP/2 always context.Canceled.
+// canceledBy distinguishes the AttemptTimeout, whose cause matches context.DeadlineExceeded, from
+// the caller's cancel with any cause. The error of an http.Transport does not distinguish them:
+// over HTTP/1 it is the cause, and over HTTP/2 always context.Canceled.
 func canceledBy(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -88,7 +87,7 @@ func canceledBy(ctx context.Context) error {
 	return context.Canceled
 }
 
-// trippingAfter opens after that many failures in a row, and closes again after rest.
+// trippingAfter opens after a number of failures in a row, and closes again after rest.
 func trippingAfter(failures uint32, rest time.Duration) *breaker {
 	return newBreaker(http.DefaultTransport, gobreaker.Settings{
 		Timeout:     rest,
@@ -133,7 +132,7 @@ func TestBreakerThatIsOpenIsNotWaitedFor(t *testing.T) {
 	assert.Empty(t, server.got())
 }
 
-// Half-open, it lets one request through and refuses those beside it.
+// A half-open breaker lets one request through and refuses the requests beside it.
 func TestBreakerThatIsHalfOpenRefusesForGoodToo(t *testing.T) {
 	hold, held := make(chan struct{}), make(chan struct{})
 	server := failing(func(http.ResponseWriter, *http.Request) {

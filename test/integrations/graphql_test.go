@@ -33,16 +33,16 @@ func Example_graphQL() {
 	// Output: {"data": {"book": "17"}}
 }
 
-// A GraphQL server answers 200 to what it does not do, and says so in errors. BufferBytes
-// has Classify see them.
+// A GraphQL server answers 200 when it has not done something, and reports it in errors.
+// BufferBytes makes the errors visible to Classify.
 var graphQLPolicy = retryhttp.Policy{
 	BufferBytes:      1 << 20,
 	Classify:         classifyGraphQL,
 	RetryUnprocessed: true, // requests are POSTs, and may be mutations
 }
 
-// classifyGraphQL knows the codes of one server: a request that it throttles it does not
-// begin, while of one that met an error inside it may have done a part.
+// classifyGraphQL knows the codes of one server. The server does not begin a request that it
+// throttles. It may have done a part of a request that met an internal error.
 func classifyGraphQL(a retryhttp.Attempt) retryhttp.Class {
 	var answer struct {
 		Errors []struct{ Extensions struct{ Code string } }
@@ -65,7 +65,7 @@ const (
 	invalid   = `{"errors": [{"extensions": {"code": "GRAPHQL_VALIDATION_FAILED"}}]}`
 )
 
-// A query is not known from a mutation by its method: who sends it says so.
+// A query and a mutation have the same method, so the sender reports which one it is.
 func TestGraphQLErrorsWithin200AreRetriedWhereThatIsSafe(t *testing.T) {
 	reads := func(p *retryhttp.Policy) { p.Idempotent = func(*http.Request) bool { return true } }
 	anything := func(*retryhttp.Policy) {}

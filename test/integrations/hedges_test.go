@@ -16,7 +16,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// read gets blob through a client whose Transport is on base.
+// read gets blob through a client that uses a Transport over base.
 type read func(t *testing.T, base http.RoundTripper, policy retryhttp.Policy) ([]byte, error)
 
 var reads = map[string]read{

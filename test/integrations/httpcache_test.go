@@ -58,8 +58,8 @@ func cached(control string) http.HandlerFunc {
 	}
 }
 
-// OutcomeOf does not know that there was no attempt at all; what the cache marks
-// its responses with does.
+// OutcomeOf does not know that there was no attempt at all. The cache marks its responses, and the
+// mark shows it.
 func TestCachedResponseHasTheOutcomeOfAFirstAttempt(t *testing.T) {
 	server := failing(cached("max-age=60"), 503)
 	defer server.Close()
@@ -75,7 +75,7 @@ func TestCachedResponseHasTheOutcomeOfAFirstAttempt(t *testing.T) {
 	assert.Len(t, server.got(), 2)
 }
 
-// The attempts that failed before it are reported to Policy.OnDone alone.
+// Only Policy.OnDone reports the attempts that failed before the cache answered.
 func TestCacheAnswersWithWhatIsStaleOnceRetriesHaveEnded(t *testing.T) {
 	for name, fail := range map[string]func(*server){
 		"with a 503":    func(*server) {},

@@ -38,11 +38,11 @@ func Example_kubernetes() {
 	// Output: default
 }
 
-// newKubernetes wraps the transport of a rest.Config, or rather of a copy, for it would
-// also go around exec, attach and port-forward; kubernetes.NewForConfig takes the copy
-// as well. client-go sends again by itself, whatever the method and up to ten times,
-// what is answered with 429 or 5xx and a Retry-After: no setting of a typed client ends
-// that, and so the wrapper takes the header off what it returns.
+// newKubernetes wraps the transport of a copy of a rest.Config, which kubernetes.NewForConfig
+// takes as well. In the original, the wrapper would also go around exec, attach and port-forward.
+// client-go itself repeats requests of any method, up to ten times, if the answer is 429 or 5xx
+// with a Retry-After. No setting of a typed client ends that. So the wrapper removes the header
+// from the responses that it returns.
 func newKubernetes(config *rest.Config, policy retryhttp.Policy) (*corev1.CoreV1Client, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
@@ -51,8 +51,8 @@ func newKubernetes(config *rest.Config, policy retryhttp.Policy) (*corev1.CoreV1
 	return corev1.NewForConfig(config)
 }
 
-// withoutRetryAfter hides from client-go what it would send again, except what
-// the Transport does not repeat and client-go may.
+// withoutRetryAfter hides a Retry-After from client-go, which would repeat the request. It leaves
+// the header if only client-go may repeat the request.
 type withoutRetryAfter struct{ base http.RoundTripper }
 
 func (t withoutRetryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -72,7 +72,7 @@ func namespace(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, `{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}`)
 }
 
-// sendEvent is what a watch sends of a namespace that was added.
+// sendEvent sends the event of a namespace that was added, as a watch does.
 func sendEvent(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	io.WriteString(w, `{"type": "ADDED", "object": `)
@@ -166,8 +166,8 @@ func TestKubernetesWatchOutlivesAttemptTimeout(t *testing.T) {
 	})
 }
 
-// What authenticates lies above a wrapper, and below a Transport that is put on
-// top of what rest.TransportFor returns.
+// Authentication lies above a wrapper, and below a Transport around the result of
+// rest.TransportFor.
 func TestKubernetesAuthenticatesAboveWrapAndBelowTransportFor(t *testing.T) {
 	server := failing(namespace, 503, 200, 503)
 	defer server.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A watch of JSON looks like any other JSON: with BufferBytes it is held until it ends.
-// StallTimeout ends one in which nothing happens for longer.
+// A watch of JSON looks like any other JSON. With BufferBytes the Transport holds it until it
+// ends. StallTimeout ends a watch in which nothing happens for longer.
 func TestKubernetesWatchWantsNoBufferAndALongStallTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit          func(*retryhttp.Policy)

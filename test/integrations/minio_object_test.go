@@ -30,8 +30,7 @@ func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Unix(1e9, 0), bytes.NewReader(o.content))
 }
 
-// An Object that is copied elsewhere is fetched once for each attempt. Each ReadAt would be a
-// request of its own.
+// A copy of an Object fetches it once for each attempt. Each ReadAt would be a request of its own.
 func TestMinioObjectIsFetchedOnceForEachAttempt(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
 	for answers, failures := range map[string]int32{"200": 0, "503 and 200": 1, "an early 503 and 200": -1} {

@@ -37,9 +37,9 @@ func Example_minio() {
 	// Output: stored as 17
 }
 
-// newMinio gives minio-go a RoundTripper, which wraps minio's own: that leaves objects
-// that are stored with gzip as they are. MaxRetries counts attempts, so 1 switches its
-// retries off. Without a Region it would ask for that first.
+// newMinio gives minio-go a RoundTripper that wraps minio's own, which leaves objects that are
+// stored with gzip as they are. MaxRetries counts attempts, so 1 switches its retries off. Without
+// a Region it would ask for the Region first.
 func newMinio(endpoint string, policy retryhttp.Policy) (*minio.Client, error) {
 	base, err := minio.DefaultTransport(false) // true for https, as is Secure
 	if err != nil {
@@ -53,10 +53,9 @@ func newMinio(endpoint string, policy retryhttp.Policy) (*minio.Client, error) {
 	})
 }
 
-// minio-go signs above the Transport, so MaxElapsed ends the retries before the
-// signature does, after 15 minutes; and it hides a body's Seek and ReadAt, so
-// MaxBodyBytes must be the size of a part, or large ones are sent once: each upload
-// then holds up to four of them.
+// minio-go signs above the Transport. So MaxElapsed ends the retries before the signature ends,
+// after 15 minutes. minio-go also hides a body's Seek and ReadAt. So MaxBodyBytes must be the size
+// of a part, or large parts are sent once. Each upload then holds up to four of them.
 var minioPolicy = retryhttp.Policy{
 	MaxElapsed:   10 * time.Minute,
 	MaxBodyBytes: 17 << 20, // a part of 16 MiB, which is minio's default, and its signatures
@@ -79,15 +78,15 @@ func TestMinioLeavesRetriesToTheTransport(t *testing.T) {
 
 	client := minioClient(t, server.URL, threeAttempts(minioPolicy))
 	object, err := client.GetObject(t.Context(), "books", "17", minio.GetObjectOptions{})
-	require.NoError(t, err) // it has not asked yet
+	require.NoError(t, err) // no request was sent yet
 	defer object.Close()
 	_, err = io.ReadAll(object)
 	require.Equal(t, http.StatusServiceUnavailable, minio.ToErrorResponse(err).StatusCode)
 	requireSigned(t, server.URL, requireRepeats(t, server, 3))
 }
 
-// Where a connection breaks, minio puts an error of its own in the place of the
-// Transport's. OnDone is called all the same.
+// If a connection breaks, minio replaces the Transport's error with its own. OnDone is called all
+// the same.
 func TestMinioHidesTheErrorOfABrokenConnection(t *testing.T) {
 	server := failing(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	defer server.Close()
@@ -103,7 +102,7 @@ func TestMinioHidesTheErrorOfABrokenConnection(t *testing.T) {
 	require.Equal(t, retryhttp.StopAttempts, outcome.Stop)
 }
 
-// A wait that would outlast the signature is not begun.
+// The Transport does not begin a wait that would outlast the signature.
 func TestMinioEndsItsRetriesBeforeTheSignatureEnds(t *testing.T) {
 	server := failing(serviceUnavailable)
 	defer server.Close()

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The body that is sent over http holds a signature for each 64 KiB of it, made
-// from that of the header. Both are valid again, for they are the same bytes.
+// The body that is sent over http holds a signature for each 64 KiB, made from the signature of
+// the header. Both are valid again, because they are the same bytes.
 func TestMinioRepeatsUploadsThatAreKept(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	for attempts, kept := range map[int]int64{1: 0, 3: minioPolicy.MaxBodyBytes} {
@@ -31,8 +31,8 @@ func TestMinioRepeatsUploadsThatAreKept(t *testing.T) {
 	}
 }
 
-// An upload of two parts, of which the first fails once. Both POSTs fail, or only that
-// which ends it.
+// An upload has two parts. The first part fails once. Both POSTs fail, or only the POST that ends
+// the upload.
 func TestMinioRepeatsPartsAndNotWhatBeginsAndEndsAnUpload(t *testing.T) {
 	content := bytes.NewReader(make([]byte, 16<<20+1))
 	for begun, want := range map[bool]map[string]int{

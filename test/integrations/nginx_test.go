@@ -40,7 +40,7 @@ func startNginx(t *testing.T, dir, options string) (addr string, log func() []st
 	config := filepath.Join(prefix, "nginx.conf")
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(nginxConfig, dir, addr, options)), 0o600))
 	cmd := exec.Command(path, "-p", prefix, "-c", config, "-e", "stderr")
-	cmd.Env = append(os.Environ(), "NGINX=3;") // the socket is there already, and nobody can take its port
+	cmd.Env = append(os.Environ(), "NGINX=3;") // nobody can take the open socket's port
 	cmd.ExtraFiles = []*os.File{socket}
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
@@ -49,7 +49,7 @@ func startNginx(t *testing.T, dir, options string) (addr string, log func() []st
 	end := func() {
 		if !ended {
 			ended = true
-			require.NoError(t, cmd.Process.Signal(syscall.SIGQUIT)) // it ends what it has begun
+			require.NoError(t, cmd.Process.Signal(syscall.SIGQUIT)) // nginx ends what it has begun
 			require.NoError(t, cmd.Wait(), complaints.String())
 		}
 	}
@@ -62,8 +62,8 @@ func startNginx(t *testing.T, dir, options string) (addr string, log func() []st
 	}
 }
 
-// rangesOf reads nginx's log, of requests in the order of their ends. Each has a connection
-// of its own here, and connections are numbered.
+// rangesOf reads nginx's log, which has requests in the order of their ends. Each request has a
+// connection of its own here, and connections are numbered.
 func rangesOf(t *testing.T, log string) (ranges []string) {
 	of := map[int]string{}
 	for line := range strings.Lines(log) {
@@ -71,7 +71,7 @@ func rangesOf(t *testing.T, log string) (ranges []string) {
 		n, err := strconv.Atoi(connection)
 		require.NoError(t, err)
 		require.NotContains(t, of, n)
-		of[n] = strings.TrimPrefix(asked, "-") // nginx has it where there is none
+		of[n] = strings.TrimPrefix(asked, "-") // nginx logs a - if there is no Range
 	}
 	for _, n := range slices.Sorted(maps.Keys(of)) {
 		ranges = append(ranges, of[n])
@@ -101,8 +101,9 @@ http {
 }
 `
 
-// What nginx compresses has a weak ETag, or no length that is known: another time the same
-// file may be compressed into other bytes. As it is, it is resumed from the same server.
+// A response that nginx compresses has a weak ETag, or no known length: the same file may be
+// compressed into other bytes another time. An uncompressed response is resumed from the same
+// server.
 func TestNginxDownloadsAreNotResumedIfTheyAreCompressed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		header  http.Header

@@ -62,8 +62,8 @@ func newOAuth2(base http.RoundTripper, tokenURL string, policy retryhttp.Policy)
 	return &http.Client{Transport: retryhttp.New(&oauth2.Transport{Source: source, Base: base}, policy)}
 }
 
-// hasRetried is a TokenSource whose client retries: when that has given up, or was
-// refused, the Transport above is not to have it all done again.
+// hasRetried is a TokenSource whose client retries. When the client has given up, or was refused,
+// the Transport above must not retry again.
 type hasRetried struct{ oauth2.TokenSource }
 
 func (s hasRetried) Token() (*oauth2.Token, error) {
@@ -71,8 +71,8 @@ func (s hasRetried) Token() (*oauth2.Token, error) {
 	return token, retryhttp.Permanent(err)
 }
 
-// freshToken answers with t1, t2 and so on, each of which has run out by the next
-// attempt: oauth2 drops a token ten seconds before its end.
+// freshToken answers with t1, t2 and so on. Each token has expired by the next attempt, because
+// oauth2 drops a token ten seconds before its end.
 func freshToken() http.HandlerFunc {
 	var n atomic.Int32
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -146,8 +146,8 @@ func TestOAuth2TokenEndpointIsNotAskedByTwoLayers(t *testing.T) {
 	}
 }
 
-// Its client's Timeout ends that, and not the deadline of the request.
-// It cannot be told from the error of a Transport below, for the same request.
+// The error of the token's client cannot be distinguished from the error of a Transport below, for
+// the same request.
 func TestOAuth2AttemptsForATokenAreTakenForThoseOfTheRequest(t *testing.T) {
 	tokens := failing(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	defer tokens.Close()
@@ -164,6 +164,7 @@ func TestOAuth2AttemptsForATokenAreTakenForThoseOfTheRequest(t *testing.T) {
 	assert.Empty(t, api.got())
 }
 
+// The Timeout of the token's client ends the wait, and not the deadline of the request.
 func TestOAuth2TokenEndpointThatIsSilentIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, stop := failingInMemory(func(_ http.ResponseWriter, r *http.Request) {

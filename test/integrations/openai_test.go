@@ -37,8 +37,8 @@ func Example_openai() {
 	// Output: Hello.
 }
 
-// newOpenAI gives openai-go an http.Client, and WithMaxRetries(0) leaves retries to it.
-// The API key is that of the environment.
+// newOpenAI gives openai-go an http.Client, and WithMaxRetries(0) leaves retries to it. The API
+// key comes from the environment.
 func newOpenAI(url string, policy retryhttp.Policy) openai.Client {
 	return openai.NewClient(
 		option.WithHTTPClient(&http.Client{Transport: retryhttp.New(nil, policy)}),
@@ -47,14 +47,14 @@ func newOpenAI(url string, policy retryhttp.Policy) openai.Client {
 	)
 }
 
-// The POSTs of openai-go carry no idempotency key, and to make one that nobody promises
-// to heed would only hide that; onlyPaidFor says instead which may be repeated. What is
-// at risk is that the same answer is made, and paid for, twice. RetryUnprocessed risks
-// nothing: it has the other POSTs repeated where they were never sent.
+// The POSTs of openai-go carry no idempotency key, and a key that nobody promises to heed would
+// hide that. onlyPaidFor decides instead which requests may be repeated. The risk is that the same
+// answer is made, and paid for, twice. RetryUnprocessed has no risk: it repeats the other POSTs
+// only if they were never sent.
 var openaiPolicy = retryhttp.Policy{Idempotent: onlyPaidFor, RetryUnprocessed: true}
 
-// onlyPaidFor reports whether a request may be repeated, knowing also the POSTs
-// that change nothing but the bill, as long as completions are not stored.
+// onlyPaidFor reports whether a request may be repeated. It also knows the POSTs that change
+// nothing except the bill, as long as completions are not stored.
 func onlyPaidFor(req *http.Request) bool {
 	return strings.HasSuffix(req.URL.Path, "/chat/completions") ||
 		strings.HasSuffix(req.URL.Path, "/embeddings") ||
@@ -95,7 +95,7 @@ func TestOpenAIRepeatsAPostOnlyIfThePolicySaysSo(t *testing.T) {
 		require.Equal(t, attempts, retryhttp.OutcomeOf(answer.Response).Attempts)
 		got := requireRepeats(t, server, attempts)
 		require.Empty(t, got.Header.Values("Idempotency-Key"))
-		require.Equal(t, "0", got.Header.Get("X-Stainless-Retry-Count")) // of its own retries
+		require.Equal(t, "0", got.Header.Get("X-Stainless-Retry-Count")) // its own retries
 	}
 }
 
@@ -106,7 +106,7 @@ func TestOpenAIKnowsWhatIsOnlyPaidFor(t *testing.T) {
 	}{
 		{"POST", "/v1/chat/completions", true},
 		{"POST", "/v1/embeddings", true},
-		{"POST", "/v1/chat/completions/17", false}, // of one that is stored
+		{"POST", "/v1/chat/completions/17", false}, // the completion is stored
 		{"POST", "/v1/responses", false},
 		{"POST", "/v1/images/generations", false},
 		{"GET", "/v1/responses/17", true},

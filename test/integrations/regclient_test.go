@@ -88,9 +88,8 @@ func TestRegclientLeavesRetriesToTheTransport(t *testing.T) {
 	require.Equal(t, 3, failure.Attempts)
 }
 
-// regclient asks again where a body ends with io.ErrUnexpectedEOF itself. The error of a
-// Transport that has given up wraps that: regclient leaves it at that, and nothing
-// multiplies.
+// regclient asks again if a body ends with io.ErrUnexpectedEOF itself. The error of a Transport
+// that has given up wraps it, so regclient does not ask again, and nothing multiplies.
 func TestRegclientDownloadsAreResumedByOneLayer(t *testing.T) {
 	retries := []reg.Opts{reg.WithRetryLimit(4), reg.WithDelay(time.Nanosecond, time.Nanosecond)}
 	own := func(offset int) string { return fmt.Sprintf("client bytes=%d-%d", offset, len(blob)) } // one too many

@@ -139,8 +139,8 @@ func TestProxyPassesTheLastResponseOn(t *testing.T) {
 	}
 }
 
-// net/http resends what has a key, if it could: on a connection that was used
-// before and is dead.
+// net/http would resend a request with a key, if it could: on a connection that was used before
+// and is dead.
 func TestProxyPostWithABodyIsNotResentBelowIt(t *testing.T) {
 	var used atomic.Bool
 	backend := failing(func(http.ResponseWriter, *http.Request) {

@@ -76,7 +76,7 @@ func TestProxyAttemptTimeoutWouldEndASlowClientsUpload(t *testing.T) {
 	})
 }
 
-// slowReader takes its time for each byte.
+// slowReader waits before each byte.
 type slowReader struct {
 	io.Reader
 	pause time.Duration
@@ -105,7 +105,7 @@ func TestProxyRepeatsABodyOfOneMiB(t *testing.T) {
 	assert.Len(t, backend.got(), 2)
 }
 
-// The requests of its clients have no deadline.
+// The requests of a proxy's clients have no deadline.
 func TestProxyEndsItsRetriesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -119,7 +119,7 @@ func TestProxyEndsItsRetriesInTime(t *testing.T) {
 	})
 }
 
-// A backend that falls silent in a body is left, and its client sees that the answer is not
+// A proxy leaves a backend that falls silent in a body, and its client sees that the answer is not
 // whole.
 func TestProxyEndsABodyThatStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestProxyEndsABodyThatStalls(t *testing.T) {
 		policy := proxyPolicy
 		policy.StallTimeout = time.Minute
 		proxy := newProxy(&url.URL{Scheme: "http", Host: "backend.example"}, base, policy)
-		proxy.FlushInterval = -1 // what came arrives
+		proxy.FlushInterval = -1 // each byte is sent at once
 		proxy.ErrorLog = log.New(io.Discard, "", 0)
 		defer proxy.Transport.(*retryhttp.Transport).CloseIdleConnections()
 		_, front, stopProxy := memnet.Serve(proxy)

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Over http the SDK sends the body as it is, with its hash signed; over https in
-// an encoding that ends in a checksum, with only the header signed.
+// Over http the SDK sends the body as it is, and signs its hash. Over https it uses an encoding
+// that ends in a checksum, and signs only the header.
 func TestS3RepeatsSmallBodiesUnderOneSignature(t *testing.T) {
 	for _, start := range []func(http.Handler) *httptest.Server{httptest.NewServer, httptest.NewTLSServer} {
 		records := failing(func(http.ResponseWriter, *http.Request) {}, 503, 503)
@@ -44,8 +44,8 @@ func crc(s string) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
 }
 
-// 1 MiB is more than is kept of a body that the SDK hides: it arrives once, and
-// whole. With inPlace every attempt reads it anew, from where the file stood.
+// The SDK hides the body, and 1 MiB is more than the Transport keeps. So the body arrives once,
+// and whole. With inPlace every attempt reads the file anew, from its first position.
 func TestS3RepeatsLargeFilesInPlaceOnly(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	for name, tt := range map[string]struct {
@@ -71,13 +71,13 @@ func TestS3RepeatsLargeFilesInPlaceOnly(t *testing.T) {
 	}
 }
 
-// hidden takes back what newS3 does for bodies.
+// hidden undoes what newS3 does for bodies.
 func hidden(o *s3.Options) {
 	o.APIOptions = nil
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenSupported
 }
 
-// fileFrom is a file with that content, which stands at offset.
+// fileFrom is a file with the content, whose position is offset.
 func fileFrom(t *testing.T, content []byte, offset int64) *os.File {
 	path := filepath.Join(t.TempDir(), "17")
 	require.NoError(t, os.WriteFile(path, content, 0o600))

@@ -83,7 +83,7 @@ func TestS3HasTheBucketInThePathOfAServerOfYourOwn(t *testing.T) {
 	require.True(t, strings.HasPrefix(req.URL, "http://minio.example:9000/books/17?"), req.URL)
 }
 
-// What the Transport sees is a success: only the SDK's own retries know better.
+// The Transport sees a success. Only the SDK's own retries look into the body.
 func TestS3ErrorWithin200IsRetriedByTheSDKAloneUnlessItIsBuffered(t *testing.T) {
 	var n atomic.Int32
 	server := failing(func(w http.ResponseWriter, _ *http.Request) {

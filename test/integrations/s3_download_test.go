@@ -17,7 +17,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// verified refuses a request that is not signed as it came.
+// verified refuses a request whose signature does not match.
 func verified(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		got := request{Method: r.Method, URI: r.URL.RequestURI(), Header: r.Header}
@@ -29,7 +29,7 @@ func verified(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// download reads blob, or a range of it that is not "".
+// download reads blob, or a range of it if within is not "".
 type download func(t *testing.T, url string, policy retryhttp.Policy, within string) ([]byte, error)
 
 // downloads are by clients that sign above the Transport, and resume nothing themselves.
@@ -56,8 +56,8 @@ var downloads = map[string]download{
 	},
 }
 
-// A signature covers host, what begins with x-amz-, and whatever else its headers list. A
-// resumption adds others.
+// A signature covers host, the headers that begin with x-amz-, and all other headers that it
+// lists. A resumption adds other headers.
 func TestS3DownloadsAreResumedUnderTheFirstSignature(t *testing.T) {
 	for name, get := range downloads {
 		t.Run(name, func(t *testing.T) {
@@ -80,14 +80,14 @@ func TestS3DownloadsAreResumedUnderTheFirstSignature(t *testing.T) {
 
 func s3Object(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		// minio asks for it, and a file that has just changed is not resumed.
+		// minio asks for it. A file that has just changed is not resumed.
 		w.Header().Set("Last-Modified", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
 		answer(w, r)
 	}
 }
 
-// A Range that the client has set is signed: the rest of it is refused, and the caller gets
-// the error with which the body broke off.
+// The signature covers a Range that the client has set. So the server refuses the resumption, and
+// the caller gets the error with which the body broke off.
 func TestS3RefusesToResumeARangeThatIsSignedAbove(t *testing.T) {
 	for name, get := range downloads {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestS3RefusesToResumeARangeThatIsSignedAbove(t *testing.T) {
 	}
 }
 
-// signedBelow signs each attempt, and so also what a resumption adds.
+// signedBelow signs each attempt, and so signs the headers that a resumption adds.
 type signedBelow struct{ base http.RoundTripper }
 
 func (s signedBelow) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -157,8 +157,8 @@ func TestS3DownloadThatStallsIsResumed(t *testing.T) {
 	})
 }
 
-// stalling sends nothing more, and waits for its client to go, where breaking would end the
-// connection.
+// stalling sends nothing more, and waits for its client to go. breaking ends the connection at
+// this point.
 type stalling struct {
 	breaking
 	r *http.Request

@@ -36,8 +36,8 @@ func classifyS3(a retryhttp.Attempt) retryhttp.Class {
 	return retryhttp.Classify(a)
 }
 
-// takesEffectOnceInS3 knows two POSTs that may be repeated: the deletion of many objects,
-// and the end of a multipart upload, which a second one does not find any more.
+// takesEffectOnceInS3 knows two POSTs that may be repeated: the deletion of many objects, and the
+// end of a multipart upload. A second request does not find the upload any more.
 func takesEffectOnceInS3(req *http.Request) bool {
 	query := req.URL.Query()
 	return query.Has("delete") || query.Has("uploadId") || retryhttp.Idempotent(req)
@@ -49,7 +49,7 @@ const (
 	allRemain = `<DeleteResult><Error><Key>17</Key><Code>AccessDenied</Code></Error></DeleteResult>`
 )
 
-// answering answers 200 each time, with the next of bodies, and at last with the last.
+// answering answers 200 each time, with the next of bodies, and then repeats the last one.
 func answering(bodies ...string) *server {
 	next := make(chan string, len(bodies))
 	for _, body := range bodies[:len(bodies)-1] {
@@ -65,7 +65,7 @@ func answering(bodies ...string) *server {
 	})
 }
 
-// s3Calls may be answered with a 200 that holds an error, or with done.
+// s3Calls may be answered with a 200 that holds an error. done is a good answer.
 var s3Calls = map[string]struct {
 	call func(t *testing.T, url string, policy retryhttp.Policy) error
 	done string
@@ -123,7 +123,7 @@ func TestS3ErrorsWithin200AreRetried(t *testing.T) {
 	}
 }
 
-// All the objects are deleted again, for the sake of those that were not.
+// All objects are deleted again, because some were not deleted.
 func TestMinioRemovesAgainWhatWasNotRemoved(t *testing.T) {
 	remove := s3Calls["minio RemoveObjects"]
 	server := answering(someFail, remove.done)

@@ -55,8 +55,8 @@ func Example_s3() {
 
 var s3Policy = retryhttp.Policy{MaxElapsed: 10 * time.Minute}
 
-// newS3 replaces config.HTTPClient. Where AWS_CA_BUNDLE is set, that one knows it: have
-// its GetTransport be base.
+// newS3 replaces config.HTTPClient. If AWS_CA_BUNDLE is set, config.HTTPClient knows it. Use its
+// GetTransport as base.
 func newS3(config aws.Config, base http.RoundTripper, policy retryhttp.Policy) *s3.Client {
 	return s3.NewFromConfig(config, func(o *s3.Options) {
 		o.HTTPClient = &http.Client{
@@ -70,8 +70,8 @@ func newS3(config aws.Config, base http.RoundTripper, policy retryhttp.Policy) *
 	})
 }
 
-// inPlace gives a request whose body is a file, or anything else that has ReadAt
-// and Seek, a GetBody: every attempt then reads from a position of its own.
+// inPlace gives a GetBody to a request whose body is a file, or anything else that has ReadAt and
+// Seek. Every attempt then reads from a position of its own.
 func inPlace(stack *middleware.Stack) error {
 	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("inPlace", func(
 		ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
@@ -94,7 +94,7 @@ func inPlace(stack *middleware.Stack) error {
 	}), middleware.After)
 }
 
-// s3Config is as config.LoadDefaultConfig returns it.
+// s3Config is like the result of config.LoadDefaultConfig.
 func s3Config(url string) aws.Config {
 	return aws.Config{
 		Region:                     region,

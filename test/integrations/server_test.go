@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// server is a local one that fails first, and remembers what it was sent.
+// server is a local server that fails first, and keeps the requests that it got.
 type server struct {
 	*httptest.Server
 
@@ -23,8 +23,8 @@ type request struct {
 	Body   []byte
 }
 
-// failing starts a server that answers the first requests with statuses, one
-// each, and all others with answer, which gets the request with its body.
+// failing starts a server that answers the first requests with statuses, one each, and all others
+// with answer. answer gets the request with its body.
 func failing(answer http.HandlerFunc, statuses ...int) *server {
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func failing(answer http.HandlerFunc, statuses ...int) *server {
 	return s
 }
 
-// record returns how many requests there have been.
+// record keeps a request, and returns how many requests there have been.
 func (s *server) record(r *http.Request, body []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,6 @@ func (s *server) record(r *http.Request, body []byte) int {
 	return len(s.requests)
 }
 
-// got returns the requests so far, in the order in which they came.
 func (s *server) got() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	region    = "eu-central-1"
 )
 
-// requireSigned demands the signature that a server at url finds which verifies what it
-// got; and the hash of the body that came, if that is signed as well.
+// requireSigned requires the signature that a server at url computes from the request that it got.
+// If the hash of the body is signed as well, it requires that too.
 func requireSigned(t *testing.T, url string, got request) {
 	t.Helper()
 	want, err := signedAnew(url, got)
@@ -34,7 +34,7 @@ func requireSigned(t *testing.T, url string, got request) {
 	}
 }
 
-// signedAnew signs what the server at url got, as a server does that verifies it, and
+// signedAnew signs the request that the server at url got, as a server does to verify it. It
 // returns the signature.
 func signedAnew(url string, got request) (string, error) {
 	req, err := http.NewRequest(got.Method, url+got.URI, bytes.NewReader(got.Body))
@@ -46,7 +46,7 @@ func signedAnew(url string, got request) (string, error) {
 	signed, _, _ = strings.Cut(signed, ",")
 	for name := range strings.SplitSeq(signed, ";") {
 		switch name {
-		case "host": // that of url
+		case "host": // the host is in url
 		case "content-length":
 			req.ContentLength = int64(len(got.Body))
 		default:
@@ -61,13 +61,13 @@ func signedAnew(url string, got request) (string, error) {
 	hash := got.Header.Get("X-Amz-Content-Sha256")
 	keys := aws.Credentials{AccessKeyID: accessKey, SecretAccessKey: secretKey}
 	err = v4.NewSigner().SignHTTP(context.Background(), keys, req, hash, "s3", region, at, func(o *v4.SignerOptions) {
-		o.DisableURIPathEscaping = true // as S3 has it
+		o.DisableURIPathEscaping = true // S3 does so
 	})
 	return signature(req.Header.Get("Authorization")), err
 }
 
-// signature is the part of an Authorization header that no two writers of it put
-// differently.
+// signature is the part of an Authorization header that does not depend on how its writer formats
+// it.
 func signature(authorization string) string {
 	_, s, _ := strings.Cut(authorization, "Signature=")
 	return s

@@ -33,10 +33,10 @@ func Example_stripe() {
 	// Output: pi_17
 }
 
-// newStripeBackends leaves retries to the Transport: stripe-go's own must be off, with
-// a pointer to 0, since nil means 2. A stripe.Client sends an Idempotency-Key with
-// every POST and DELETE, and makes it once per call: so they are retried as they are,
-// and Stripe acts on them once.
+// newStripeBackends leaves retries to the Transport. stripe-go's own retries must be off, with a
+// pointer to 0, since nil means 2. A stripe.Client sends an Idempotency-Key with every POST and
+// DELETE, and makes it once per call. So these requests are retried as they are, and Stripe acts
+// on them once.
 func newStripeBackends(url string, policy retryhttp.Policy) *stripe.Backends {
 	return stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		HTTPClient:        &http.Client{Transport: retryhttp.New(nil, policy), Timeout: 80 * time.Second}, // as in its own
@@ -47,8 +47,8 @@ func newStripeBackends(url string, policy retryhttp.Policy) *stripe.Backends {
 
 var stripePolicy = retryhttp.Policy{Classify: classifyStripe}
 
-// classifyStripe heeds what Stripe itself says about trying again: that a 409 will
-// pass, for one, where the attempt before is still being worked on.
+// classifyStripe heeds what Stripe itself says about a retry. For example, Stripe says that a 409
+// will pass while it still works on the previous attempt.
 func classifyStripe(a retryhttp.Attempt) retryhttp.Class {
 	if a.Response != nil {
 		switch a.Response.Header.Get("Stripe-Should-Retry") {
@@ -71,8 +71,8 @@ func createPayment(t *testing.T, backends *stripe.Backends) error {
 	return err
 }
 
-// The server makes a payment and loses the answer: the key shows it that the
-// second attempt is no second payment.
+// The server makes a payment and loses the answer. The key shows the server that the second
+// attempt is no second payment.
 func TestStripePaymentIsRepeatedUnderOneKey(t *testing.T) {
 	var server *server
 	server = failing(func(w http.ResponseWriter, r *http.Request) {
@@ -137,9 +137,9 @@ func TestStripeSaysWhetherToTryAgain(t *testing.T) {
 	}
 }
 
-// With its own retries left on, each of them is all attempts of the policy. Its own
-// are for errors without a response, and for responses that do not read as an error
-// of Stripe's, such as those of a proxy between.
+// If stripe-go's own retries stay on, each of them makes all attempts of the policy. Its own
+// retries are for errors without a response, and for responses that do not read as an error of
+// Stripe, such as the responses of a proxy between.
 func TestStripeOwnRetriesMultiply(t *testing.T) {
 	for own, attempts := range []int{3, 6} {
 		server := failing(stripePayment, 503, 503, 503, 503, 503, 503, 503)

@@ -65,8 +65,8 @@ func say(ctx context.Context, conn *websocket.Conn, message string) (string, err
 	return string(answer), err
 }
 
-// Dial makes Client.Timeout the deadline of its context, which it cancels when
-// it returns: neither that nor the AttemptTimeout may end the connection.
+// Dial makes Client.Timeout the deadline of its context, which it cancels when it returns. Neither
+// the deadline nor the AttemptTimeout may end the connection.
 func TestWebSocketOutlivesTheTimeoutsOfItsHandshake(t *testing.T) {
 	const timeout = time.Second
 	for name, policy := range map[string]retryhttp.Policy{

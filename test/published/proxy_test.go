@@ -31,7 +31,7 @@ func (p proxy) publish(t *testing.T, m module.Version, dir string) {
 	p.write(t, m, goMod, func(w io.Writer) error { return modzip.CreateFromDir(w, m, dir) })
 }
 
-// publishMoved makes to of what from is, with each internal package under another path.
+// publishMoved publishes the content of from as to, with each internal package under another path.
 func (p proxy) publishMoved(t *testing.T, from, to module.Version) {
 	t.Helper()
 	goMod, err := os.ReadFile(p.file(from, ".mod"))

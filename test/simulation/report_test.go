@@ -19,8 +19,8 @@ import (
 var directory = flag.String("report", "",
 	"directory to write the report into, from runs of full size; none: a small one, thrown away")
 
-// TestReport runs every experiment and writes what comes of it. Without a
-// directory it does so at the smallest size, to see that it works.
+// TestReport runs every experiment and writes the results. Without a directory it runs at the
+// smallest size, to see that it works.
 func TestReport(t *testing.T) {
 	r := &report{t: t, dir: *directory, full: *directory != "", spikes: map[string]sim.CollapseResult{}}
 	if !r.full {
@@ -72,7 +72,7 @@ func (r *report) table(head []string, rows [][]string) {
 	r.text.WriteString("\n")
 }
 
-// draw draws f where the report's links lead.
+// draw draws f into the file that the report links to.
 func (r *report) draw(f interface{ draw(directory string) error }) {
 	images := filepath.Join(r.dir, "img")
 	require.NoError(r.t, os.MkdirAll(images, 0o755))

@@ -57,7 +57,7 @@ var animals = []animal{
 		reads: true, // it sends copies side by side, which share one body, whatever the method
 	},
 	{name: "hedgedhttp above", wrap: hedged, above: true,
-		reads: true, // as below
+		reads: true, // like hedgedhttp below a Transport
 	},
 	{name: "gzhttp gzip", wrap: func(next http.RoundTripper, _ *url.URL) http.RoundTripper {
 		return gzhttp.Transport(next, gzhttp.TransportEnableZstd(false))
@@ -67,7 +67,7 @@ var animals = []animal{
 	{name: "gzhttp zstd", wrap: func(next http.RoundTripper, _ *url.URL) http.RoundTripper {
 		return gzhttp.Transport(next, gzhttp.TransportEnableGzip(false))
 	},
-		wraps: true, // as gzip
+		wraps: true, // like gzip
 	},
 	{name: "gzhttp above", above: true, wrap: func(next http.RoundTripper, _ *url.URL) http.RoundTripper {
 		return gzhttp.Transport(next)
@@ -78,8 +78,8 @@ var animals = []animal{
 	},
 	{name: "digest above", wrap: digested, above: true,
 		challenged:   true,
-		forgetsFirst: true,        // as below
-		keeps:        math.MaxInt, // it buffers what has no GetBody, and gives it one
+		forgetsFirst: true,        // like digest below a Transport
+		keeps:        math.MaxInt, // it buffers a body without a GetBody, and gives it one
 	},
 	{name: "otelhttp", wrap: traced,
 		wraps: true, // nothing promises that its body may be closed beside a Read
@@ -93,23 +93,23 @@ var animals = []animal{
 		readsAhead: true, // for the hash that it signs
 	},
 	{name: "httpcache", wrap: cached,
-		wraps: true, // as otelhttp
+		wraps: true, // like otelhttp
 	},
 	{name: "httpcache above", wrap: cached, above: true},
 	{name: "ReverseProxy", wrap: proxied, above: true,
-		hides:    true, // what came over a connection can be read only once
+		hides:    true, // a body that came over a connection can be read only once
 		keeps:    proxyKeeps,
 		byMethod: true, // a proxy must not repeat a POST, whatever key it has
 	},
 	{name: "HTTP/2", http2: true, wrap: func(next http.RoundTripper, _ *url.URL) http.RoundTripper { return next },
-		forgetsMore: true, // it forgets what it opened to resend, if it then has no connection
+		forgetsMore: true, // it forgets a body to resend if it then has no connection
 	},
 	{name: "buffers", wrap: written(buffers)},
 	{name: "clones", wrap: written(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 		return next.RoundTrip(req.Clone(req.Context()))
 	})},
 	{name: "sets a header", wrap: written(setsHeader),
-		wraps:   true, // as gzhttp
+		wraps:   true, // like gzhttp
 		encodes: true, // a retry comes with the header that the first attempt was given, so it does not decode
 	},
 	{name: "sets a header above", wrap: written(setsHeader), above: true},
@@ -201,7 +201,7 @@ func proxied(next http.RoundTripper, target *url.URL) http.RoundTripper {
 	return p
 }
 
-// proxy is a client of a reverse proxy, which ends with it.
+// proxy is a client of a reverse proxy. The proxy ends with it.
 type proxy struct {
 	client *base
 	server *httptest.Server

@@ -13,7 +13,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// writeBuffer makes a connection hold so little that a large upload does not fit.
+// writeBuffer is so small that a connection cannot hold a large upload.
 const writeBuffer = 16 << 10
 
 // base is a net/http transport that knows how many connections it has open.

@@ -39,7 +39,7 @@ type kind struct {
 	size    int // an upload that a fault meets is large instead of medium
 	form    form
 	unknown bool // nobody knows its length
-	shared  bool // GetBody returns one reader, rewound
+	shared  bool // GetBody returns the same reader, rewound
 	beside  bool // two attempts can read it at once
 	open    func(u *upload, t *testing.T) io.Reader
 	again   func(u *upload) (io.ReadCloser, error) // GetBody; nil: as http.NewRequest makes it
@@ -122,7 +122,6 @@ func (u *upload) closed(all bool) bool {
 	return true
 }
 
-// closes is how often each body was closed.
 func (u *upload) closes() []int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -164,7 +163,7 @@ func (u *upload) rewind() (io.ReadCloser, error) {
 	return u.shared, err
 }
 
-// countedBody counts how often it is closed, and cannot be read any more then.
+// countedBody counts how often it is closed. It cannot be read after that.
 type countedBody struct {
 	reader *bytes.Reader
 	closes atomic.Int32

@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// digest sends copies from GetBody where there is one, and closes none but those.
+// digest sends copies from GetBody if there is one, and closes only the copies.
 func TestDigestUploadOfAFileClosesIt(t *testing.T) {
 	file := &kind{size: medium, form: inPlace, open: (*upload).open}
 	r := putThrough(t, &animal{wrap: digested, challenged: true}, file)

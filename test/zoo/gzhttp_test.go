@@ -27,7 +27,7 @@ func TestGzhttpDrainOfAStalledBodySpoilsNothing(t *testing.T) {
 	}
 }
 
-// spoilsNothing has some requests meet a response that stalls, while others succeed.
+// spoilsNothing sends some requests whose response stalls, while others succeed.
 func spoilsNothing(t *testing.T, coding string, timeout time.Duration) {
 	t.Helper()
 	srv, b := newServer(t), newBase(false)

@@ -17,7 +17,7 @@ type account struct {
 	want       []byte  // SHA-256 of the body
 	repeatable bool    // the server may read it whole more than once
 	fault      *mishap // for the first arrival
-	challenges bool    // the server answers only what has digest credentials
+	challenges bool    // the server answers only requests with digest credentials
 
 	mu       sync.Mutex
 	arrivals []*arrival
@@ -28,7 +28,7 @@ type account struct {
 // arrival is one time that a request reached the server.
 type arrival struct {
 	keys   []string
-	sum    []byte // of what was read; nil: its end did not come
+	sum    []byte // of the bytes that were read; nil: the end did not come
 	status int    // of the answer
 }
 

@@ -41,7 +41,7 @@ func (s scene) String() string {
 	return fmt.Sprintf("%s/%s/%v/%s", s.animal.name, s.kind.name, s.method, s.fault.name)
 }
 
-// scenes crosses all that there is with methods.
+// scenes crosses all animals, kinds of bodies and faults with methods.
 func scenes(methods []method) []scene {
 	var all []scene
 	for a := range animals {

@@ -131,7 +131,7 @@ type exchange struct {
 	arrival *arrival
 }
 
-// serve does what a server should.
+// serve answers as a server should.
 func (x *exchange) serve() {
 	if !x.receive() {
 		panic(http.ErrAbortHandler)
@@ -189,8 +189,8 @@ func (x *exchange) head(status int, body []byte) {
 	_ = http.NewResponseController(x.w).Flush()
 }
 
-// reset ends the connection as the kernel does for a process that has died, or over
-// HTTP/2 the stream.
+// reset ends the connection as the kernel does for a process that has died. Over HTTP/2 it ends
+// the stream.
 func (x *exchange) reset() {
 	if x.r.ProtoMajor == 2 {
 		panic(http.ErrAbortHandler)

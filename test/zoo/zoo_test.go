@@ -28,7 +28,7 @@ const (
 
 func TestZoo(t *testing.T) { visit(t, scenes(methods)) }
 
-// What is buffered, and may be resumed, must be no worse either.
+// A response that is buffered, or may be resumed, must be no worse either.
 func TestZooWithResponseBodiesRead(t *testing.T) {
 	all := scenes(methods)
 	for i := range all {
@@ -106,7 +106,7 @@ func (r *result) String() string {
 		r.status, r.err, len(r.body), r.outcome, r.account)
 }
 
-// success reports whether the whole good answer came; as encoded, if that may be.
+// success reports whether the whole good answer came. It may be encoded if encoded is set.
 func (r *result) success(encoded bool) bool {
 	if r.status != http.StatusOK || r.err != nil {
 		return false

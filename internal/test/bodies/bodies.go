@@ -1,5 +1,5 @@
-// Package bodies has bodies of requests and responses: those that programs send, and those
-// that note what is done to them.
+// Package bodies has bodies of requests and responses: bodies that programs send, and bodies that
+// record what is done to them.
 package bodies
 
 import (

@@ -118,8 +118,7 @@ func (c *backoffCase) sequence() []time.Duration {
 	return list
 }
 
-// draws are random waits that must lie within a range, and come near both of its
-// ends.
+// draws are random waits. All must lie within a range, and some must come near each end of it.
 type draws struct {
 	low, high       time.Duration
 	tolerance       time.Duration

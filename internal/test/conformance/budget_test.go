@@ -73,7 +73,6 @@ func (c *budgetCase) run(t *testing.T, exact float64) {
 	}
 }
 
-// do returns how many withdrawals were granted.
 func (s *budgetStep) do(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) (granted int) {
 	t.Helper()
 	times := 1

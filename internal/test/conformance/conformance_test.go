@@ -56,7 +56,7 @@ func TestConformanceFilesAreSound(t *testing.T) {
 		var file suite[map[string]any]
 		require.NoError(t, json.Unmarshal(data, &file))
 		assert.NotEmpty(t, file.About, path)
-		names, inputs := map[any]bool{}, map[string]any{} // by what is put in
+		names, inputs := map[any]bool{}, map[string]any{} // names by the input of their case
 		for _, c := range file.Cases {
 			name := c["name"]
 			assert.False(t, names[name], "%s: the name %q is not unique", path, name)
@@ -97,7 +97,7 @@ type vector struct {
 	Because string `json:"because"`
 }
 
-// vectors reads a file and insists on knowing all its fields.
+// vectors reads a file, and fails if the file has an unknown field.
 func vectors[C any](t *testing.T, name string) suite[C] {
 	t.Helper()
 	f, err := os.Open(filepath.Join(vectorsDir, name))

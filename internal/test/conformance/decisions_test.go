@@ -73,7 +73,7 @@ func testDecisionVectors(t *testing.T) {
 	}
 }
 
-// check runs the case once, or as often as it takes to see a range of waits.
+// check runs the case once, or a number of times if its waits are a range.
 func (c *decisionCase) check(t *testing.T, times int, gapShare float64) {
 	ranges, drawn := make([]draws, len(c.Expect.Waits)), false
 	for i, w := range c.Expect.Waits {

@@ -59,7 +59,7 @@ func (c *gateCase) run(t *testing.T) {
 		for n := range max(r.Repeat, 1) {
 			v := &visit{gateRequest: r, t: t, began: began, due: millis(r.AtMs + int64(n)*r.EveryMs)}
 			ended.Go(func() { v.make(gate) })
-			visits[i] = v // the last of those that repeat it
+			visits[i] = v // the last visit of a repeated request
 		}
 	}
 	ended.Wait()
@@ -81,7 +81,7 @@ type visit struct {
 	t     *testing.T
 	began time.Time // the case
 	due   time.Duration
-	sent  []time.Duration // its attempts
+	sent  []time.Duration // when its attempts were sent
 }
 
 // make makes the request when it is due.

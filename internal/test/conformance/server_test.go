@@ -13,7 +13,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// scriptedServer answers attempts as a case's results say, and notes what came.
+// scriptedServer answers attempts as a case's results say, and records the requests.
 type scriptedServer struct {
 	script *script.Transport
 	starts []time.Time
@@ -43,7 +43,7 @@ func newScriptedServer(t *testing.T, results []resultSpec, content string) *scri
 	return s
 }
 
-// answer reads the body, if it answers with a status, and takes its time.
+// answer reads the body, if it answers with a status, and waits as long as the result says.
 func (r *resultSpec) answer(t *testing.T, req *http.Request, content string) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()

@@ -34,7 +34,7 @@ func TestAPIIsAsListed(t *testing.T) {
 	assert.True(t, slices.Equal(api, listed), "go test ./internal/test/docs -run TestAPI -update writes the file anew")
 }
 
-// without returns those lines that others do not have.
+// without returns the lines that others do not have.
 func without(lines, others []string) (rest []string) {
 	for _, line := range lines {
 		if !slices.Contains(others, line) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A comment behind code is short. A longer one stands above the code, where it has room.
+// A comment behind code is short. A longer comment stands above the code, where it has room.
 func TestTrailingCommentsEndBeforeColumn100(t *testing.T) {
 	for _, pattern := range []string{"*.go", "internal/*/*.go", "otelretry/*.go", "redisbudget/*.go"} {
 		paths, err := filepath.Glob(pattern)

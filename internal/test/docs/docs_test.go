@@ -15,7 +15,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/snippets"
 )
 
-// TestMain goes to the root of the module. The tests name files as from there, as documents do.
+// TestMain goes to the root of the module. The tests name files relative to the root, as documents
+// do.
 func TestMain(m *testing.M) {
 	if err := os.Chdir("../../.."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -43,7 +44,6 @@ func leftOut(t *testing.T, path string) bool {
 	return true
 }
 
-// read returns a file's text.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)

@@ -166,8 +166,7 @@ var WireAnswers = []*Fault{
 	}},
 }
 
-// wire is a server that says text, having read the request, and closes the
-// connection.
+// wire is a server that reads the request, sends text, and closes the connection.
 func wire(name string, e Effect, text string) *Fault {
 	return &Fault{Name: name, Effect: e, Wire: true, Answer: func(x *Exchange) {
 		whole := x.Receive()

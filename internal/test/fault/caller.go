@@ -9,8 +9,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// Patience is how long what hangs is waited for. Where nothing hangs, the limits
-// are there, and are so long that a busy machine does not run into them.
+// Patience is how long a test waits for something that hangs. If nothing hangs, the limits apply
+// all the same, and are so long that a busy machine does not reach them.
 const (
 	Patience = time.Second
 	Ample    = time.Minute
@@ -23,25 +23,26 @@ func (c Case) Limited(ctx context.Context) (context.Context, context.CancelFunc,
 	case c.Fault.Effect == Hangs:
 		limit = Patience
 	case c.Fault.Effect == SpoilHangs && c.Limit == Deadline:
-		limit = 15 * Patience // for the response header must come before it, on a busy machine too
+		limit = 15 * Patience // the response header must come sooner, on a busy machine too
 	}
 	if c.Limit == Deadline {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		return ctx, cancel, retryhttp.Policy{}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	if c.Limit == PerAttempt { // as often as it takes, for the machine may hang as well
+	if c.Limit == PerAttempt { // any number of attempts: the machine may hang as well
 		return ctx, cancel, retryhttp.Policy{
 			AttemptTimeout: limit, MaxAttempts: -1, Budget: retryhttp.Unlimited{},
-			Backoff: retryhttp.FullJitter(250*time.Millisecond, Patience), // not to miss by much when the server is back
+			// The cap is low, so that an attempt comes soon after the server is back.
+			Backoff: retryhttp.FullJitter(250*time.Millisecond, Patience),
 		}
 	}
 	return ctx, cancel, retryhttp.Policy{}
 }
 
-// Leaving returns an rt whose caller goes, with cancel, if nothing else ends the
-// case's request. The caller goes when one of two places reports that it hangs; the
-// second may be nil.
+// Leaving returns an rt whose caller goes, with cancel, if nothing else ends the case's request.
+// The caller goes when one of two channels reports that the request hangs. The second channel may
+// be nil.
 func (c Case) Leaving(
 	ctx context.Context, cancel context.CancelFunc, rt http.RoundTripper, hung, orHung <-chan struct{},
 ) http.RoundTripper {
@@ -75,7 +76,7 @@ func (a *afterwards) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// SideBySide does something for each of all, and for so many at a time.
+// SideBySide calls do for each of all, a number of them at a time.
 func SideBySide[T any](at int, all []T, do func(n int, one T)) {
 	queue := make(chan int)
 	var wg sync.WaitGroup

@@ -12,14 +12,14 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// Method is a request's method, and what lets it be repeated.
+// Method is a request's method, and says whether the request may be repeated.
 type Method struct {
 	Name       string
-	Key        string // of idempotency
+	Key        string // an idempotency key
 	Repeatable bool
 }
 
-// Methods are those that the faults are crossed with.
+// Methods are the methods that the faults are crossed with.
 var Methods = []Method{
 	{Name: "GET", Repeatable: true},
 	{Name: "PUT", Repeatable: true},
@@ -38,7 +38,7 @@ func (m Method) String() string {
 type Limit int
 
 const (
-	Unlimited  Limit = iota // nothing, but that its caller goes when it hangs
+	Unlimited  Limit = iota // nothing, except that the caller goes when the request hangs
 	PerAttempt              // Policy.AttemptTimeout
 	Deadline                // the deadline of its context
 )
@@ -59,7 +59,7 @@ func (c Case) String() string {
 	return fmt.Sprintf("%s/%v/%s/%v", c.Fault.Name, c.Method, c.Kind.Name, c.Limit)
 }
 
-// Cases crosses faults with all that there is.
+// Cases crosses faults with all methods, kinds of bodies and limits.
 func Cases(faults []*Fault) []Case { return casesOf(faults, Methods) }
 
 func casesOf(faults []*Fault, methods []Method) []Case {
@@ -79,7 +79,7 @@ func casesOf(faults []*Fault, methods []Method) []Case {
 	return cases
 }
 
-// HangsForEver reports whether the request's caller must go for it to end.
+// HangsForEver reports whether the request ends only if its caller goes.
 func (c Case) HangsForEver() bool {
 	switch c.Limit {
 	case PerAttempt:
@@ -144,8 +144,7 @@ func Send(ctx context.Context, rt http.RoundTripper, l *Ledger, url, id string, 
 	return r
 }
 
-// Judge says what is wrong with what the caller saw, where only the first
-// attempt met the fault.
+// Judge returns what is wrong with what the caller saw, if only the first attempt met the fault.
 func (c Case) Judge(r Result) error {
 	ends := c.ends()
 	switch {
@@ -157,7 +156,6 @@ func (c Case) Judge(r Result) error {
 	return nil
 }
 
-// end is one way in which a request ends for its caller.
 type end struct {
 	stop  retryhttp.Stop
 	shape shape
@@ -184,7 +182,6 @@ func (r Result) end() end {
 	return end{r.Outcome.Stop, failure}
 }
 
-// ends are the ways in which the case may end.
 func (c Case) ends() []end {
 	switch c.Fault.Effect {
 	case Harmless:
@@ -199,7 +196,7 @@ func (c Case) ends() []end {
 		}
 	}
 	var ends []end
-	if c.Method.Repeatable || c.Fault.Reused { // which net/http may send again, if nothing of it was sent
+	if c.Method.Repeatable || c.Fault.Reused { // net/http may resend it if nothing was sent
 		ends = append(ends, end{retryhttp.StopFinal, success})
 	}
 	if !c.Method.Repeatable {

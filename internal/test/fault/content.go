@@ -13,9 +13,9 @@ var contentBlock = sync.OnceValue(func() []byte {
 	return block
 })
 
-// Content returns size bytes for the n-th request, other ones than for those
-// before and after it, so that bodies that were mixed show. It is a part of a
-// block that all share, and must not be changed.
+// Content returns size bytes for the n-th request. The previous and the next request have other
+// bytes, so that bodies that were mixed show. The bytes are a part of a block that all requests
+// share, and must not be changed.
 func Content(n uint64, size int) []byte {
 	const stride = 4093 // a prime
 	offset := int(n * stride % uint64(contentRoom-size))

@@ -58,7 +58,7 @@ func (o *Object) Fetch(ctx context.Context, rt http.RoundTripper, l *Ledger, url
 	return d
 }
 
-// good reports whether the response is the Object, or the part of it.
+// good reports whether the response has the Object, or a part of it.
 func (d *Delivery) good() bool {
 	return d.Status == http.StatusOK || d.Status == http.StatusPartialContent
 }
@@ -69,7 +69,8 @@ func (o *Object) wanted(version int) []byte {
 	return content[from:to]
 }
 
-// bounds returns a version as it is sent to the caller, and which part of it is wanted.
+// bounds returns a version as it is sent to the caller, and which part of the version the caller
+// wants.
 func (o *Object) bounds(version int) (content []byte, from, to int) {
 	if version == 0 {
 		return nil, 0, 0
@@ -84,7 +85,6 @@ func (o *Object) bounds(version int) (content []byte, from, to int) {
 	return content, 0, len(content)
 }
 
-// Shape returns how the download has ended.
 func (d *Delivery) Shape() DownloadShape {
 	switch {
 	case d.Err != nil || d.BodyErr != nil:
@@ -95,10 +95,9 @@ func (d *Delivery) Shape() DownloadShape {
 	return CutShort
 }
 
-// Check is the ledger of bytes. It says what is wrong with a Delivery, whatever has
-// happened to it: the bytes have to be the ones of the version that the header states. If
-// there is no error, they have to be all of them, unless no client can see that a body was
-// cut.
+// Check is the ledger of bytes. It returns what is wrong with a Delivery, whatever has happened to
+// it. The bytes must belong to the version that the header states. If there is no error, the bytes
+// must be complete, unless no client can see that a body was cut.
 func (o *Object) Check(d Delivery, major int) error {
 	switch want := o.wanted(d.Version); {
 	case d.Version == 0: // not a response of o's
@@ -113,8 +112,8 @@ func (o *Object) Check(d Delivery, major int) error {
 	return nil
 }
 
-// Compare says what is wrong with a Delivery, and with the requests for it, in a test in
-// which nothing else goes wrong.
+// Compare returns what is wrong with a Delivery, and with the requests for it, in a test in which
+// nothing else goes wrong.
 func (o *Object) Compare(d Delivery, major int) error {
 	end, asked := o.Download.End(major), len(o.Asked())
 	err := errors.Join(o.Check(d, major), o.CheckAsked(d))
@@ -135,7 +134,7 @@ func (d Delivery) String() string {
 		d.Status, d.Err, d.Shape(), len(d.Bytes), d.Version, d.BodyErr, d.Outcome)
 }
 
-// CheckAsked says what is wrong with the requests that have come for a Delivery.
+// CheckAsked returns what is wrong with the requests that have come for a Delivery.
 func (o *Object) CheckAsked(d Delivery) error {
 	for _, h := range o.Asked() {
 		if err := o.checkAsked(h, d.Version); err != nil {

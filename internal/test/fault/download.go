@@ -45,7 +45,6 @@ func (f Framing) String() string {
 	return [...]string{"Content-Length", "chunked", "close-delimited", "gzip", "gzip for the caller"}[f]
 }
 
-// hasLength reports whether an answer has a Content-Length.
 func (f Framing) hasLength() bool { return f == Length || f == GzipWanted }
 
 // Where is a position in an answer.
@@ -82,7 +81,7 @@ func (w Where) in(n int) int {
 	return 0
 }
 
-// What may happen to a body, besides what happens to any connection. Over HTTP/2 and
+// These Hows happen to a body, besides all that may happen to a connection. Over HTTP/2 and
 // HTTP/3, Reset and Close are about one stream.
 const (
 	Trickle How = Stall + 1 + iota // all of it comes, with pauses
@@ -93,7 +92,7 @@ func (h How) String() string {
 	return [...]string{"never", "reset", "closed", "stalled", "trickling", "dropped"}[h]
 }
 
-// Validator is by what an answer says which version it has.
+// Validator is how an answer says which version it has.
 type Validator int
 
 const (

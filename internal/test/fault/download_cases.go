@@ -2,8 +2,8 @@ package fault
 
 import "slices"
 
-// Downloads are what the matrix of downloads consists of, over a version of HTTP. A
-// soak meets what they leave out.
+// Downloads are the matrix of downloads over a version of HTTP. A soak also meets Downloads that
+// are not in the matrix.
 func Downloads(major int) []Download {
 	all := append(cuts(), answers()...)
 	all = append(all, validators()...)
@@ -49,7 +49,6 @@ func cuts() (all []Download) {
 	return all
 }
 
-// answers are all answers to a resumption.
 func answers() (all []Download) {
 	for _, resumed := range Resumptions {
 		for where := AfterHeader; where <= BeforeLastByte; where++ {
@@ -64,8 +63,8 @@ func answers() (all []Download) {
 	return all
 }
 
-// variants are what a resumption can be a part of. A policy that does not resume is there
-// with one answer, which nobody should ask for.
+// variants are the downloads that a resumption can be a part of. A policy that does not resume is
+// there with one answer, which nobody should ask for.
 func (d Download) variants() (all []Download) {
 	for policy := Plain; policy <= Both; policy++ {
 		if !policy.resumes() && d.Resumed != Resumptions[len(Resumptions)-1] {

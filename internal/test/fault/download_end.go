@@ -17,7 +17,7 @@ type DownloadEnd struct {
 	Waits    bool // a resumption was asked to come later
 }
 
-// DownloadShape is what the caller has, and whether there is an error.
+// DownloadShape is whether the caller has all bytes, and whether there is an error.
 type DownloadShape int
 
 const (
@@ -30,7 +30,7 @@ func (s DownloadShape) String() string {
 	return [...]string{"whole", "broken", "cut short"}[s]
 }
 
-// End returns how the Download has to end over this version of HTTP.
+// End returns how the Download must end over this version of HTTP.
 func (d Download) End(major int) DownloadEnd {
 	first := func(s DownloadShape) DownloadEnd { return DownloadEnd{Shape: s, Version: 1, Requests: 1} }
 	switch {
@@ -61,8 +61,8 @@ func (d Download) Unresumable() bool {
 	return d.Policy.resumes() && !d.resumable() && !d.breaksAttempt() && d.Where != BeforeHeader
 }
 
-// Original returns what the error of a broken body has to match, or nil if no error stands
-// for how it was broken.
+// Original returns the error that a broken body's error must match, or nil if no error stands for
+// how it was broken.
 func (d Download) Original(major int) error {
 	switch {
 	case d.How == Close, d.Resumed.piece && !d.Replaced && d.resumable():
@@ -98,9 +98,9 @@ func (d Download) breaks(major int) bool {
 	return false
 }
 
-// maySeemWhole reports whether the Download may end without an error and without all of its
-// bytes, whatever happens to its connections. A body that is longer than the buffer may also be
-// cut where it is no longer measured.
+// maySeemWhole reports whether the Download may end without an error and without all of its bytes,
+// whatever happens to its connections. A body that is longer than the buffer may also be cut in a
+// part that is no longer measured.
 func (d Download) maySeemWhole(major int) bool {
 	switch {
 	case d.measured() && (d.Policy != Both || d.resumable()):

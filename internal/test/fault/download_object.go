@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Every Object has this size. A caller that wants less of it asks for the part.
+// Every Object has this size. A caller that wants less asks for PartBegin to PartEnd.
 const (
 	ObjectSize = 10_000
 	PartBegin  = 1000
@@ -21,7 +21,7 @@ const (
 // if it lies in everything else. No client looks at it.
 const VersionField = "Fault-Version"
 
-// Object is what a [Download] is of.
+// Object is the content that a [Download] gets.
 type Object struct {
 	Download Download
 	Pause    time.Duration // that a body makes which trickles, and that precedes a Drop
@@ -82,15 +82,14 @@ func compress(content []byte) []byte {
 	return out.Bytes()
 }
 
-// Asked returns the headers of the requests that have come.
 func (o *Object) Asked() []http.Header {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.asked
 }
 
-// arrive notes a request, and returns how many there were before, and how many of these
-// were resumptions.
+// arrive records a request, and returns how many requests there were before it, and how many of
+// them were resumptions.
 func (o *Object) arrive(h http.Header) (before, resumptions int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,7 +128,7 @@ func (o *Object) serve(x *Exchange) {
 	o.send(x, a, before < o.Download.Cuts)
 }
 
-// answer returns what a server answers that ignores some of what h asks.
+// answer returns the answer of a server that ignores some of what h asks for.
 func (o *Object) answer(h http.Header, v *version, ignored condition) *answer {
 	a := &answer{status: http.StatusOK, header: make(http.Header), whole: v.plain, last: len(v.plain) - 1}
 	encoded := v.gzip != nil && strings.Contains(h.Get("Accept-Encoding"), "gzip")
@@ -192,7 +191,7 @@ func (o *Object) validate(h http.Header, encoded bool, v *version) string {
 	return ""
 }
 
-// send sends a, which meets the Download's fault if it is cut.
+// send sends a. If cut is true, a meets the Download's fault.
 func (o *Object) send(x *Exchange, a *answer, cut bool) {
 	d := &o.Download
 	if cut && d.Where == BeforeHeader {
@@ -220,7 +219,7 @@ func (o *Object) send(x *Exchange, a *answer, cut bool) {
 	o.breakBody(x, a.body[at:])
 }
 
-// breakHeader has the fault happen in the place of a header, or before it.
+// breakHeader makes the fault happen instead of a header, or before it.
 func (o *Object) breakHeader(x *Exchange) {
 	switch o.Download.How {
 	case Trickle:
@@ -236,7 +235,7 @@ func (o *Object) breakHeader(x *Exchange) {
 	x.abort()
 }
 
-// breakBody has the fault happen to what is left of a body.
+// breakBody makes the fault happen to the rest of a body.
 func (o *Object) breakBody(x *Exchange, rest []byte) {
 	switch o.Download.How {
 	case Trickle:

@@ -20,7 +20,7 @@ func (p DownloadPolicy) String() string {
 	return [...]string{"plain", "resume", "buffer", "buffer and resume"}[p]
 }
 
-// An Object lies between these two, whatever the part of it and the encoding.
+// An Object's size lies between these two, for each part of it and each encoding.
 const (
 	longBuffer  = 64 << 10
 	shortBuffer = 1000

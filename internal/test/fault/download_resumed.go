@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// Resumed is how a server answers a request that resumes a download, and how the download
-// then ends if the Object was not replaced. If it was, nothing continues it.
+// Resumed is how a server answers a request that resumes a download, and how the download then
+// ends if the Object was not replaced. Nothing continues the download of an Object that was
+// replaced.
 type Resumed struct {
 	Name string
 
 	ignores condition
 	times   int           // how many resumptions are answered so; 0 is all
-	spoil   func(*answer) // of what a server would have answered otherwise
+	spoil   func(*answer) // changes what a server would have answered otherwise
 
 	whole    bool // the download is continued
 	requests int  // that the download takes, the first included
-	piece    bool // of many bytes only some are sent
+	piece    bool // an answer may have only some of many bytes
 	waits    bool // the answer has a Retry-After
 }
 
@@ -33,14 +34,14 @@ const (
 	bothConditions = ifMatch | ifRange
 )
 
-// RetryAfter is how many seconds a server asks for that answers 429 or 503.
+// RetryAfter is how many seconds a 429 or 503 of the server asks for.
 const RetryAfter = 2
 
 // Honest is a server that does nothing wrong.
 var Honest = &Resumed{Name: "honest", whole: true, requests: 2}
 
-// Resumptions are all the ways in which a server answers. Nothing lets the client know
-// that an answer has another version if its tag says otherwise; there is none of these.
+// Resumptions are all the ways in which a server answers. A client cannot know that an answer has
+// another version if the answer's tag is wrong. No Resumption is such an answer.
 var Resumptions = []*Resumed{
 	Honest,
 	continues("ignores If-Match", ifMatch, nil),
@@ -153,7 +154,7 @@ func (a *answer) part(first, last int) {
 	a.header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(a.whole)))
 }
 
-// refuse makes the answer one without any bytes. It keeps the tag.
+// refuse makes the answer an answer without any bytes. It keeps the tag.
 func (a *answer) refuse(code int) {
 	a.status, a.body = code, nil
 	a.header.Del("Content-Range")

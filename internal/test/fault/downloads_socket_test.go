@@ -39,8 +39,8 @@ func downloadOverSocket(t *testing.T, n uint64, d fault.Download, major int) {
 	checkDownload(t, o, got, s.server.Ledger, major)
 }
 
-// The server is well, and the network is not. Over HTTP/2 a connection that stalls is for
-// the base to notice.
+// The server is well, and the network is not. Over HTTP/2 the base must notice a connection that
+// stalls.
 func TestDownloadIsResumedIfAConnectionBreaks(t *testing.T) {
 	for major := 1; major <= 2; major++ {
 		for n, f := range fault.Links {

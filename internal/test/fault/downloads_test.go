@@ -54,8 +54,8 @@ func newMemory(major int) *memory {
 	return m
 }
 
-// download makes a Download, and holds what came of it against what should. The bubble
-// ends in a panic if a goroutine is left.
+// download makes a Download, and compares its result with its End. The bubble ends in a panic if a
+// goroutine is left.
 func download(t *testing.T, n uint64, d fault.Download, major int) {
 	t.Helper()
 	m := newMemory(major)
@@ -109,10 +109,10 @@ func (b *countedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ClosableWhileRead reports what holds for the body that b wraps, which is net/http's.
+// ClosableWhileRead is true, because b wraps a body of net/http.
 func (*countedBody) ClosableWhileRead() bool { return true }
 
-// checkDownload holds what came of a Download, called "object", against what should.
+// checkDownload compares a Download, called "object", with its End.
 func checkDownload(t *testing.T, o *fault.Object, got fault.Delivery, l *fault.Ledger, major int) {
 	t.Helper()
 	assert.NoError(t, o.Compare(got, major), "%v", got)
@@ -122,8 +122,8 @@ func checkDownload(t *testing.T, o *fault.Object, got fault.Delivery, l *fault.L
 	}
 }
 
-// checkError holds the error with which a body ends against how it was broken. If
-// somebody has tried to resume it, the error says so.
+// checkError compares the error with which a body ends with how the body was broken. If somebody
+// has tried to resume it, the error says so.
 func checkError(t *testing.T, d fault.Download, got fault.Delivery, major int) {
 	t.Helper()
 	if d.End(major).Shape != fault.Broken {

@@ -23,7 +23,7 @@ const (
 	SpoilHangs               // its response is a success whose body never ends
 )
 
-// Hangs reports whether it is up to the client to end it.
+// Hangs reports whether the client must end the attempt.
 func (e Effect) Hangs() bool { return e == Hangs || e == SpoilHangs }
 
 // A Fault is one way to misbehave. It belongs to the server if it has an
@@ -32,7 +32,7 @@ type Fault struct {
 	Name   string
 	Effect Effect
 
-	// Answer is what the server does instead of what it should.
+	// Answer is what the server does instead of a good answer.
 	Answer func(*Exchange)
 	// Wire means that the Answer takes over an HTTP/1 connection.
 	Wire bool

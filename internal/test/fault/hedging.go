@@ -8,7 +8,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// HedgeAfter is how slow an attempt is that gets a hedge.
+// HedgeAfter is how long an attempt takes before it gets a hedge.
 const HedgeAfter = 10 * time.Millisecond
 
 // Hedging is a Case whose request is hedged if it may be.
@@ -56,7 +56,7 @@ func Hedgings(faults []*Fault, major int) []Hedging {
 	return all
 }
 
-// matters reports whether the kind of body is of interest. A write has the body that a hedge
+// matters reports whether a hedge's test needs the kind of body. A write has the body that a hedge
 // could read.
 func (c Case) matters() bool {
 	switch c.Kind.Name {
@@ -70,7 +70,6 @@ func (c Case) matters() bool {
 	return false
 }
 
-// Policy has requests hedged.
 func (h Hedging) Policy(p retryhttp.Policy) retryhttp.Policy {
 	p.Hedge = &retryhttp.Hedge{Share: 1, After: HedgeAfter}
 	return p
@@ -116,8 +115,8 @@ func (h Hedging) hedged() bool {
 	return false
 }
 
-// decides reports whether what the fault makes of the hedge is what the caller gets, although
-// there is another attempt beside it.
+// decides reports whether the caller gets what the fault makes of the hedge, although there is
+// another attempt beside it.
 func (h Hedging) decides() bool {
 	switch h.Fault.Effect {
 	case Fails, Hangs, Fatal:
@@ -139,10 +138,10 @@ func (h Hedging) unhurt() bool {
 	return h.Meets == HedgeMeets // which there is not
 }
 
-// HangsForEver reports whether the request's caller must go for it to end.
+// HangsForEver reports whether the request ends only if its caller goes.
 func (h Hedging) HangsForEver() bool { return !h.unhurt() && h.Case.HangsForEver() }
 
-// Judge says what is wrong with what the caller saw.
+// Judge returns what is wrong with what the caller saw.
 func (h Hedging) Judge(r Result) error {
 	if err := h.judgeHedges(r.Outcome); err != nil {
 		return err

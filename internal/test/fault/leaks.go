@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Eventually waits, for no longer than within, for what happens in its own time, at
-// sockets and in goroutines.
+// Eventually waits, for no longer than within, for events at sockets and in goroutines.
 func Eventually(within time.Duration, is func() bool) bool {
 	for end := time.Now().Add(within); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -30,11 +29,11 @@ func TakeInventory() Inventory {
 	return Inventory{runtime.NumGoroutine(), openFiles()}
 }
 
-// Leaked returns what there still is, beyond the inventory, when what was begun since
-// has had this long to end.
+// Leaked returns what is left beyond the inventory. Everything that was begun since the inventory
+// has the time within to end.
 //
-// The files are waited for, too. Goroutines of the inventory may have ended, and one of the
-// new ones may be left in their place: a handler that has hijacked its connection, say.
+// Leaked waits for the files, too. Goroutines of the inventory may have ended, and a new goroutine
+// may be left in their place: a handler that has hijacked its connection, say.
 func (i Inventory) Leaked(within time.Duration) error {
 	end := time.Now().Add(within)
 	if !Eventually(within, func() bool { return runtime.NumGoroutine() <= i.goroutines }) {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWhatIsLeftIsFound(t *testing.T) {
-	const many = 1000 // far more than may end meanwhile of what other tests have begun
+	const many = 1000 // far more than the goroutines of other tests that may end meanwhile
 	before := fault.TakeInventory()
 	done := make(chan struct{})
 	for range many {

@@ -26,10 +26,10 @@ type Arrival struct {
 	method  string
 	key     []string
 	read    int
-	whole   bool // its end was met, as its framing says
-	exact   bool // what was read is what was wanted, so far
+	whole   bool // its end was met, by its framing
+	exact   bool // the bytes read so far are the wanted bytes
 	trailer string
-	status  int // of an answer that was given in full knowledge of the request; 0 is none
+	status  int // of an answer by a server that knew the whole request; 0 is none
 }
 
 func (a *Arrival) String() string {
@@ -50,7 +50,6 @@ type account struct {
 	atOnce   int // were under way, at most
 }
 
-// NewLedger returns an empty Ledger.
 func NewLedger() *Ledger {
 	return &Ledger{requests: make(map[string]*account)}
 }
@@ -62,7 +61,7 @@ func (l *Ledger) Expect(id string, w Want) {
 	l.requests[id] = &account{want: w}
 }
 
-// arrive notes that a handler was reached, and returns how often it was before.
+// arrive records that a handler was reached, and returns how often it was reached before.
 func (l *Ledger) arrive(id string, r *http.Request) (a *Arrival, want Want, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +116,6 @@ func (l *Ledger) answered(a *Arrival, status int) {
 	a.status = status
 }
 
-// Arrivals is how often the request reached a handler.
 func (l *Ledger) Arrivals(id string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +125,8 @@ func (l *Ledger) Arrivals(id string) int {
 	return 0
 }
 
-// Check says what is wrong with how the request came to the server, given
-// whether its client saw a success.
+// Check returns what is wrong with how the request came to the server, given whether its client
+// saw a success.
 func (l *Ledger) Check(id string, succeeded bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +137,8 @@ func (l *Ledger) Check(id string, succeeded bool) error {
 	return acc.check(succeeded)
 }
 
-// CheckAll checks every request for what must hold whatever its client saw,
-// and returns how many there are.
+// CheckAll checks every request for what must hold whatever its client saw. It returns the number
+// of requests.
 func (l *Ledger) CheckAll() (requests int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

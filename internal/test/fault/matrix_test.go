@@ -21,7 +21,7 @@ import (
 // atRest is how long it may take at most until all has ended.
 const atRest = 20 * time.Second
 
-// once has the proxy treat one connection as ordered.
+// once orders a fault for one connection.
 type once struct{ link *fault.Link }
 
 func (o *once) Refuse() bool {
@@ -87,7 +87,7 @@ func (s *stage) close() {
 	s.http.Close()
 }
 
-// run makes the case's request, and holds what came of it against what should.
+// run makes the case's request, and judges its result.
 func run(t *testing.T, n uint64, c fault.Case, http2 bool) {
 	t.Helper()
 	s := newStage(t, c.Fault, http2)

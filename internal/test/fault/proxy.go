@@ -12,7 +12,7 @@ import (
 // Link is what happens to one connection through a [Proxy].
 type Link struct {
 	Refused bool // it cannot be made
-	Up      Cut  // of what the client sends; After < 0: before anything is
+	Up      Cut  // of what the client sends; After < 0: nothing goes through
 	Down    Cut  // of what the server sends
 	Reused  bool // Up begins with what comes after an answer
 	Trickle bool // an answer goes through a few bytes at a time
@@ -170,9 +170,8 @@ type tunnel struct {
 	ended chan struct{}
 }
 
-// up hands on what the client sends. What the server does not take any more is
-// still taken from the client, which otherwise might not see the answer for the
-// reset.
+// up hands on what the client sends. If the server does not take any more, up still reads it:
+// otherwise a reset could hide the answer from the client.
 func (t *tunnel) up() {
 	if t.link.Up.After < 0 {
 		t.cut(t.link.Up.How)
@@ -195,7 +194,7 @@ func (t *tunnel) down() {
 	_ = t.client.CloseWrite() // what it still sends will be taken
 }
 
-// closed hands on that one side is gone, and how.
+// closed hands on that one side is gone, and whether it ended properly.
 func (t *tunnel) closed(err error) {
 	if err == nil || err == io.EOF {
 		t.end(Close)

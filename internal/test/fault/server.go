@@ -41,8 +41,8 @@ func NewServer(l *Ledger) *Server {
 	}
 }
 
-// Order has the first arrivals of the request meet faults, one each. Without any,
-// it is treated well from now on.
+// Order makes the first arrivals of the request meet faults, one each. Without faults, the request
+// is treated well from now on.
 func (s *Server) Order(id string, faults ...*Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +53,7 @@ func (s *Server) Order(id string, faults ...*Fault) {
 	s.orders[id] = faults
 }
 
-// Offer has the request answered with an Object, where it meets no fault. Without an
-// Object, there is none any more.
+// Offer answers the request with an Object if it meets no fault. A nil Object ends the offer.
 func (s *Server) Offer(id string, o *Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,9 +93,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.Answer(x)
 	if r.ProtoMajor == 1 && !f.Wire {
-		// What is left of the request is read here. Net/http would read it after the
-		// handler, and then take the connection for one that is still being read, which
-		// in full duplex breaks the next request on it: golang/go#68560.
+		// The handler reads the rest of the request here. Otherwise net/http would read it after
+		// the handler, and then take the connection for one that is still being read. In full
+		// duplex that breaks the next request on the connection: golang/go#68560.
 		_ = r.Body.Close()
 	}
 }
@@ -134,7 +133,7 @@ func (x *Exchange) Glance() {
 	x.server.Ledger.receive(x.arrival, x.want, x.r, 1000)
 }
 
-// Succeed does what a server should. What did not come whole is not answered.
+// Succeed answers as a server should. A request that did not come whole gets no answer.
 func (x *Exchange) Succeed() {
 	if !x.Receive() {
 		x.abort()
@@ -189,7 +188,7 @@ func WithConn(ctx context.Context, c net.Conn) context.Context {
 // drop resets the request's connection.
 func (x *Exchange) drop() { x.r.Context().Value(dropKey{}).(func())() }
 
-// reset has abort end an HTTP/1 connection with a reset, as it ends a stream.
+// reset makes abort end an HTTP/1 connection with a reset, as it ends a stream.
 func (x *Exchange) reset() {
 	if x.r.ProtoMajor == 1 {
 		x.drop()
@@ -212,8 +211,8 @@ func (x *Exchange) stalls() {
 	}
 }
 
-// Hang waits until the client has gone, or the server goes. Over HTTP/1 net/http
-// does not notice the former before the request has been read.
+// Hang waits until the client has gone, or the server goes. Over HTTP/1 net/http does not notice
+// that the client has gone before the request has been read.
 func (x *Exchange) Hang() {
 	x.hangs()
 	select {
@@ -223,7 +222,7 @@ func (x *Exchange) Hang() {
 	}
 }
 
-// hangs says that there will be no more, or no end of it.
+// hangs reports that nothing more will come, or that there will be no end.
 func (x *Exchange) hangs() {
 	x.server.hangs.Do(func() { close(x.server.hung) })
 }
@@ -235,7 +234,7 @@ func (x *Exchange) patience() <-chan time.Time {
 	return time.After(x.server.Patience)
 }
 
-// Write has what is written leave at once.
+// Write sends p at once.
 func (x *Exchange) Write(p []byte) (int, error) {
 	n, err := x.w.Write(p)
 	_ = http.NewResponseController(x.w).Flush()
@@ -262,8 +261,8 @@ func (x *Exchange) pour(w io.Writer, p []byte, pause time.Duration) {
 	}
 }
 
-// conn takes over the connection of an HTTP/1 request, and says text on it.
-// net/http closes it no more.
+// conn takes over the connection of an HTTP/1 request, and sends text on it. net/http no longer
+// closes it.
 func (x *Exchange) conn(text string) net.Conn {
 	c, _, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {

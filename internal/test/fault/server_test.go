@@ -16,8 +16,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// A client that has its answer may send the next request before the server's handler
-// has returned. What the handler did not read of the first must not be in its way.
+// A client that has its answer may send the next request before the server's handler has returned.
+// The unread rest of the first request must not be in the way.
 func TestAnAnswerBeforeTheRequestIsReadLeavesTheConnection(t *testing.T) {
 	before := fault.Answers[1]
 	require.Equal(t, "503 before it reads the request", before.Name)

@@ -31,10 +31,10 @@ type Protocol int
 const (
 	HTTP1 Protocol = iota
 	HTTP2          // without GOAWAYs
-	// HTTP2GoAway is HTTP/2 with GOAWAYs, and with nobody who gives up an upload. Where
-	// both meet, net/http looks at whether the body was read while it may still be
-	// reading it: in the RoundTrip that resends the request, and in the stream's own
-	// goroutine. That is harmless, but is a data race, and not this package's.
+	// HTTP2GoAway is HTTP/2 with GOAWAYs, and with no caller that gives up an upload. If both met,
+	// net/http would look at whether the body was read while it may still be reading it: in the
+	// RoundTrip that resends the request, and in the stream's own goroutine. That is harmless, but
+	// it is a data race, and not one of this package's.
 	HTTP2GoAway
 )
 
@@ -90,8 +90,8 @@ const (
 	deadline       = 3 * time.Second
 )
 
-// patience is how long something hangs at most: for longer than anybody waits, unless
-// it is up to what hangs to end it.
+// patience is how long something hangs at most: for longer than anybody waits. With GOAWAYs nobody
+// gives up an upload, and so the hang ends by itself.
 func (p Protocol) patience() time.Duration {
 	if p == HTTP2GoAway {
 		return attemptTimeout
@@ -99,8 +99,7 @@ func (p Protocol) patience() time.Duration {
 	return 5 * time.Second
 }
 
-// Run soaks until stop is closed, reports from time to time how it goes, and returns
-// what was wrong.
+// Run soaks until stop is closed, reports progress from time to time, and returns what was wrong.
 func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 	// net/http logs answers that nobody asked for.
 	log.SetOutput(io.Discard)
@@ -254,7 +253,7 @@ func (s *soaking) send(ctx context.Context, random *rand.Rand, id string, n uint
 	return Send(ctx, s.rt, s.server.Ledger, s.http.URL, id, n, m, k)
 }
 
-// note takes down what came of a request, when its body has been closed.
+// note records a request's result, after its body has been closed.
 func (s *soaking) note(r Result, wrong error, id string, m Method, k Kind) {
 	for end := time.Now().Add(20 * time.Second); r.Upload.Closed(s.over != HTTP1) != nil && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -274,8 +273,8 @@ func (s *soaking) sofar() Tally {
 	return s.tally
 }
 
-// end waits until all has come to rest, and looks at everything once more: what
-// came to the server late is seen now.
+// end waits until everything has ended, and checks all of it again: requests that came late to the
+// server are seen now.
 func (s *soaking) end() error {
 	for end := time.Now().Add(20 * time.Second); s.proxy.Conns() > 0; time.Sleep(time.Millisecond) {
 		s.rt.CloseIdleConnections()

@@ -70,7 +70,7 @@ func failures(faults []*Fault) (failing []*Fault) {
 	return failing
 }
 
-// noteDownload takes down what came of a download.
+// noteDownload records a download's result.
 func (s *soaking) noteDownload(o *Object, d Delivery, wrong error) {
 	major := 2
 	if s.over == HTTP1 {

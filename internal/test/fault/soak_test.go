@@ -9,7 +9,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// A few seconds of what the command soak does for minutes.
+// The command soak does the same for minutes.
 func TestSoak(t *testing.T) {
 	for _, over := range []fault.Protocol{fault.HTTP1, fault.HTTP2, fault.HTTP2GoAway} {
 		t.Run(over.String(), func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Watch returns a base that notes in l how many attempts of a request are under way at once.
-// An attempt is under way until its response header or its error comes.
+// Watch returns a base that records in l how many attempts of a request are under way at once. An
+// attempt is under way until its response header or its error comes.
 func (l *Ledger) Watch(base http.RoundTripper) http.RoundTripper {
 	return &watched{l, base}
 }
@@ -24,7 +24,6 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.base.RoundTrip(req)
 }
 
-// CloseIdleConnections forwards to the base.
 func (w *watched) CloseIdleConnections() {
 	w.base.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 }
@@ -38,7 +37,7 @@ func (l *Ledger) underWay(id string, change int) {
 	}
 }
 
-// checkUnderWay says whether too many attempts were under way at once: two of a write, or
+// checkUnderWay returns an error if too many attempts were under way at once: two of a write, or
 // three of any other request.
 func (acc *account) checkUnderWay() error {
 	most := 1

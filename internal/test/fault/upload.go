@@ -24,15 +24,14 @@ type Kind struct {
 	open func(u *Upload) (io.ReadCloser, error)
 }
 
-// The default of Policy.MaxBodyBytes lies between the first two. The last is more
-// than the kernel and the proxy hold of what a server does not read.
+// The default of Policy.MaxBodyBytes lies between the first two sizes. The kernel and the proxy
+// cannot hold the last size for a server that does not read.
 const (
 	small  = 48 << 10
 	medium = 100 << 10
 	large  = 400 << 10
 )
 
-// Kinds are all the kinds of bodies.
 var Kinds = []Kind{
 	{Name: "none"},
 	{Name: "bytes.Reader", Size: medium, open: (*Upload).reader},
@@ -73,9 +72,8 @@ func NewUpload(req *http.Request, k Kind, n uint64) (*Upload, error) {
 	return u, err
 }
 
-// Closed says what is wrong with how the bodies were closed. Over HTTP/2 net/http
-// forgets a body that GetBody gave it for a resend, if it then has no connection
-// to send it on.
+// Closed returns what is wrong with how the bodies were closed. Over HTTP/2 net/http may ask
+// GetBody for a body to resend, have no connection to send it on, and forget the body.
 func (u *Upload) Closed(http2 bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,8 +121,8 @@ func (u *Upload) trailing() (io.ReadCloser, error) {
 	return &trailerBody{streamBody{bytes.NewReader(u.Content), u.newCloser()}, u}, nil
 }
 
-// file is a new one, that goes when it is closed. It is no type of this package's, because only
-// an *os.File is read at offsets.
+// file is a new file that disappears when it is closed. Its type is not this package's own,
+// because only an *os.File is read at offsets.
 func (u *Upload) file() (io.ReadCloser, error) {
 	f, err := os.CreateTemp("", "upload")
 	if err != nil {
@@ -183,8 +181,7 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	return b.reader.Read(p)
 }
 
-// trailerBody sets the request's trailer when it has been read, as net/http
-// wants it.
+// trailerBody sets the request's trailer when it has been read, as net/http requires.
 type trailerBody struct {
 	streamBody
 	upload *Upload
@@ -198,8 +195,8 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Unclosed is how many of the bodies were never closed. It is for a base that
-// closes twice what [Upload.Closed] counts.
+// Unclosed returns how many bodies were never closed. It is for a base that closes twice what
+// [Upload.Closed] counts.
 func (u *Upload) Unclosed() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

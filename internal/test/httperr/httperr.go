@@ -48,7 +48,6 @@ func (e HTTP2) Error() string {
 	return fmt.Sprintf("stream error: stream ID %d; code %d", e.StreamID, e.Code)
 }
 
-// As is what [errors.As] calls.
 func (e HTTP2) As(target any) bool {
 	dst, src := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
 	if dst.Kind() != reflect.Struct || !src.CanConvert(dst.Type()) {

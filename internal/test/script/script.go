@@ -27,7 +27,6 @@ type Transport struct {
 	times    []time.Time
 }
 
-// New returns a Transport that plays steps.
 func New(steps ...Step) *Transport { return &Transport{Steps: steps} }
 
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -39,7 +38,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return step(req)
 }
 
-// Requests returns the requests that were sent.
 func (t *Transport) Requests() []*http.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()

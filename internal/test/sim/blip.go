@@ -29,8 +29,8 @@ type Blip struct {
 // means over the seeds.
 type BlipResult struct {
 	Failed   Mean    // requests whose first attempt failed, in a run
-	Lost     Mean    // those of them that ended in a failure
-	LostPart float64 // the lost among the failed of all runs
+	Lost     Mean    // requests of Failed that ended in a failure
+	LostPart float64 // the part of Failed that was lost, over all runs
 
 	Offered []float64 // requests per second
 	Load    []float64 // attempts per second
@@ -39,7 +39,6 @@ type BlipResult struct {
 // Relative returns the load as a multiple of what was offered, bin by bin.
 func (r BlipResult) Relative() []float64 { return ratios(r.Load, r.Offered) }
 
-// Run runs the experiment.
 func (b Blip) Run(t *testing.T) BlipResult {
 	t.Helper()
 	type run struct{ failed, lost, offered, load []float64 }

@@ -24,12 +24,12 @@ func BrookersClients(d time.Duration) OpenLoop { return OpenLoop{Clients: 100, P
 
 // Budgeted is what all requests cost the server and came to.
 type Budgeted struct {
-	// Of the requests made in the last two thirds of the time, when what the
-	// buckets held at the start has been spent.
+	// About the requests made in the last two thirds of the time, when the buckets have spent what
+	// they held at the start.
 	Requests      float64
 	Load, Success float64 // per request
 
-	// Of single clients, over all the time.
+	// About single clients, over all the time.
 	MostRetries float64 // by any one
 	// MostUnearned is by how much, at any moment, any one client's retries
 	// exceeded Ratio times its successes until then.
@@ -66,14 +66,14 @@ func Budgets() []struct {
 	}
 }
 
-// noGate is for a policy from a publication, which knows of no Gate.
+// noGate is for a policy from a publication that knows no Gate.
 func noGate() *retryhttp.Gate { return &retryhttp.Gate{Hold: -1} }
 
 // BrookersWait is between the attempts of the comparison.
 func BrookersWait(int, time.Duration) time.Duration { return 50 * time.Millisecond }
 
-// PartialFailure has the clients send to a server that fails each attempt with
-// probability p, after a time with a mean of 10 ms.
+// PartialFailure sends the clients' requests to a server that fails each attempt with probability
+// p, after a time with a mean of 10 ms.
 func PartialFailure(
 	t *testing.T, seeds int, load OpenLoop, p float64, policy func() (retryhttp.Policy, float64),
 ) []Budgeted {
@@ -119,8 +119,7 @@ func PartialFailure(
 	})
 }
 
-// ledger passes through to a Budget, and checks what it grants against what was
-// paid in.
+// ledger is a Budget that compares what it grants with what was paid in.
 type ledger struct {
 	retryhttp.Budget
 	ratio float64
@@ -153,8 +152,8 @@ func (l *ledger) Deposit(req *http.Request) {
 	l.Budget.Deposit(req)
 }
 
-// LoadUnderBudget is the load when all that is earned is spent, and the attempts
-// per request do not end the retries before that: successes are (1-p) of the
-// attempts, and retries Ratio of the successes, hence 1/(1-ratio·(1-p)). It is
-// also the most that a budget allows in the long run.
+// LoadUnderBudget is the load when all that is earned is spent, and the attempts per request do
+// not end the retries before that. Successes are (1-p) of the attempts, and retries are Ratio of
+// the successes: hence 1/(1-ratio·(1-p)). This load is also the most that a budget allows in the
+// long run.
 func LoadUnderBudget(p, ratio float64) float64 { return 1 / (1 - ratio*(1-p)) }

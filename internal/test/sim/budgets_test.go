@@ -47,7 +47,7 @@ func TestRetriesNeverExceedWhatWasEarned(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %v fail", name, p), func(t *testing.T) {
 				got := PartialFailure(t, 1, BrookersClients(budgetTime), p, policyNamed(t, name))[0]
 				assert.LessOrEqual(t, got.MostUnearned, burst+1e-6, "at any moment, of any client")
-				// What a bucket held at the window's start, it may spend within it.
+				// A bucket may spend within the window what it held at the window's start.
 				most := LoadUnderBudget(p, c.ratio) + 100*burst/got.Requests + c.late
 				assert.LessOrEqual(t, got.Load, most)
 				if p == 1 {
@@ -59,14 +59,13 @@ func TestRetriesNeverExceedWhatWasEarned(t *testing.T) {
 	}
 }
 
-// "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022, as
-// its text has it, with successes and not attempts to fill the bucket; the post
-// has plots only. 3 attempts, 50 ms apart, one minute, of which the last two
-// thirds count.
+// "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022, as its text has
+// it: successes, and not attempts, fill the bucket. The post has plots only. There are 3 attempts,
+// 50 ms apart, in one minute, of which the last two thirds count.
 //
-// The bounds are six times what twelve runs of this size deviated from each
-// other: 0.0009 in load, 0.0026 in success; times root 2, because the model's
-// figures are of such runs too.
+// The bounds are six times the deviation of twelve runs of this size from each other: 0.0009 in
+// load, 0.0026 in success. They are times root 2, because the model's figures come from such runs,
+// too.
 func TestABucketOfFiveDoesWhatTheModelSays(t *testing.T) {
 	for _, row := range []struct{ p, load, success float64 }{
 		{0.1, 1.092, 0.980},

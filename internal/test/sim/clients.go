@@ -18,8 +18,7 @@ type dice struct {
 	rng *rand.Rand
 }
 
-// newDice takes a seed from rng, so that a caller that goes on using rng alone
-// needs no lock.
+// newDice takes a seed from rng, so that its caller can go on using rng without a lock.
 func newDice(rng *rand.Rand) *dice {
 	return &dice{rng: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))}
 }
@@ -51,8 +50,8 @@ func answer(req *http.Request, status int) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, nil
 }
 
-// processes are n clients with a Transport each, and so, unless the policy
-// names one Budget for all, with a budget each.
+// processes are n clients with a Transport each. Each has a budget of its own, unless the policy
+// names one Budget for all.
 func processes(n int, base http.RoundTripper, policy func() retryhttp.Policy) []*retryhttp.Transport {
 	transports := make([]*retryhttp.Transport, n)
 	for i := range transports {
@@ -61,9 +60,9 @@ func processes(n int, base http.RoundTripper, policy func() retryhttp.Policy) []
 	return transports
 }
 
-// healthy are processes that have been well for so long, at so many requests per second of
-// all together. Their budgets have it as deposits, at the cost of no RoundTrip. A Gate
-// keeps nothing of successes.
+// healthy are processes that have been well for a time, at a number of requests per second of all
+// together. Their budgets have this time as deposits, at the cost of no RoundTrip. A Gate keeps
+// nothing of successes.
 func healthy(
 	n int, base http.RoundTripper, policy func() retryhttp.Policy,
 	d time.Duration, perSecond float64, next func() *http.Request,
@@ -94,8 +93,7 @@ func always(req *http.Request) func() *http.Request { return func() *http.Reques
 
 const serviceURL = "http://service.test/"
 
-// get makes a request. One serves any number of RoundTrips at the same time,
-// having no body.
+// get makes a request. It has no body, so any number of RoundTrips can share it.
 func get(t *testing.T) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, serviceURL, nil)
@@ -103,13 +101,12 @@ func get(t *testing.T) *http.Request {
 	return req
 }
 
-// succeeded returns whether a RoundTrip succeeded.
 func succeeded(resp *http.Response, err error) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
 
-// upTo returns the first bins of s that end by a time, in events per second,
-// with zeros for those in which nothing happened at the end.
+// upTo returns the first bins of s that end by a time, in events per second. Bins in which nothing
+// happened at the end are zeros.
 func upTo(s *Series, end time.Duration) []float64 {
 	rates := s.PerSecond()
 	bins := make([]float64, end/s.Width)
@@ -117,8 +114,7 @@ func upTo(s *Series, end time.Duration) []float64 {
 	return bins
 }
 
-// meanBins returns the mean of the runs' series, which are equally long, bin by
-// bin.
+// meanBins returns the mean of the runs' series, bin by bin. The series are equally long.
 func meanBins(runs [][]float64) []float64 {
 	mean := make([]float64, len(runs[0]))
 	for _, bins := range runs {
@@ -137,8 +133,7 @@ func total(bins []float64) float64 {
 	return sum
 }
 
-// ratios divides bin by bin. Where there is nothing to divide by, the ratio is
-// 0.
+// ratios divides bin by bin. If the divisor is 0, the ratio is 0.
 func ratios(a, b []float64) []float64 {
 	r := make([]float64, len(a))
 	for i := range a {

@@ -25,8 +25,8 @@ func LoadOf(p float64, retries int) float64 {
 	return load
 }
 
-// SuccessOf is the share of requests that succeed, 1-p^(retries+1). The post
-// has p^retries for those that fail, which leaves out the first attempt.
+// SuccessOf is the share of requests that succeed, 1-p^(retries+1). The post's share of failures,
+// p^retries, leaves out the first attempt.
 func SuccessOf(p float64, retries int) float64 {
 	return 1 - math.Pow(p, float64(retries+1))
 }
@@ -52,8 +52,8 @@ type Bounded struct {
 	Load, Success float64
 }
 
-// BoundedRetries sends requests, one after the other and each with so many
-// retries, to a server that fails each attempt with probability p.
+// BoundedRetries sends requests, one after the other and each with a number of retries, to a
+// server that fails each attempt with probability p.
 func BoundedRetries(t *testing.T, seeds, requests, retries int, p float64) []Bounded {
 	t.Helper()
 	return Runs(t, seeds, func(t *testing.T, rng *rand.Rand) Bounded {
@@ -73,13 +73,12 @@ func BoundedRetries(t *testing.T, seeds, requests, retries int, p float64) []Bou
 	})
 }
 
-// Overload returns the attempts that a server with room for capacity a second
-// sees in each second, when offered new requests come in each, and those that
-// found no room return a second later, for ever.
+// Overload returns the attempts in each second at a server with room for capacity a second. In
+// each second, offered new requests come. Requests that found no room return a second later,
+// forever.
 //
-// It is the example of "Site Reliability Engineering", Beyer et al., 2016,
-// chapter 22: capacity 10,000, offered 10,100, and the load grows by 100 every
-// second.
+// The example is from "Site Reliability Engineering", Beyer et al., 2016, chapter 22: capacity
+// 10,000, offered 10,100, and the load grows by 100 every second.
 func Overload(t *testing.T, capacity, offered, seconds int) []int {
 	t.Helper()
 	full := &limited{capacity: capacity, attempts: make([]int, seconds)}
@@ -104,7 +103,7 @@ func Overload(t *testing.T, capacity, offered, seconds int) []int {
 			}
 			time.Sleep(time.Second)
 		}
-		cancel() // of those that would go on
+		cancel() // ends the requests that would go on
 		wg.Wait()
 	})
 	return full.attempts

@@ -15,15 +15,13 @@ import (
 // Never is a time that has not come.
 const Never = time.Duration(math.MaxInt64)
 
-// A Collapse is a spike of load on a service that slows down under load, whose
-// clients lose patience and try again, while the service goes on working on
-// what they no longer wait for. If retries keep the load up after the spike,
-// the service never recovers.
+// A Collapse is a spike of load on a service that slows down under load. The clients lose patience
+// and try again, while the service goes on working on requests that no client waits for. If
+// retries keep the load up after the spike, the service never recovers.
 //
-// The model and its numbers are from simple_collapse_sim in the repository
-// simulator_example, Marc Brooker, 2023. The kind of failure is described in
-// "Metastable Failures in Distributed Systems", Nathan Bronson, Abutalib
-// Aghayev, Aleksey Charapko and Timothy Zhu, HotOS 2021.
+// The model and its numbers are from simple_collapse_sim in the repository simulator_example, Marc
+// Brooker, 2023. The kind of failure is described in "Metastable Failures in Distributed Systems",
+// Nathan Bronson, Abutalib Aghayev, Aleksey Charapko and Timothy Zhu, HotOS 2021.
 type Collapse struct {
 	Policy    func() retryhttp.Policy                  // of a process; AttemptTimeout is set to CollapsePatience
 	Fleet     func(*testing.T) func() retryhttp.Policy // if not nil, returns the Policy of a run, in its bubble
@@ -74,7 +72,6 @@ func (r CollapseResult) Recovered(within time.Duration) int {
 	return n
 }
 
-// Slowest is the longest Recovery.
 func (r CollapseResult) Slowest() time.Duration {
 	var slowest time.Duration
 	for _, d := range r.Recovery {
@@ -83,7 +80,6 @@ func (r CollapseResult) Slowest() time.Duration {
 	return slowest
 }
 
-// Run runs the experiment.
 func (c Collapse) Run(t *testing.T) CollapseResult {
 	t.Helper()
 	type run struct{ offered, load, goodput []float64 }
@@ -139,9 +135,9 @@ func (c Collapse) rate(at time.Duration) float64 {
 	return CollapseRate
 }
 
-// recovery finds CollapseResult.Recovery in the series of one run. Goodput is
-// held against what was offered in fact and not against the mean rate, from
-// which 10 s of a Poisson process differ by a tenth now and then.
+// recovery finds CollapseResult.Recovery in the series of one run. It compares goodput with the
+// requests that were really offered, and not with the mean rate. Over 10 s, a Poisson process may
+// differ from the mean rate by a tenth.
 func recovery(offered, goodput []float64, from int) time.Duration {
 	const window, lag, share = 10, 2, 0.9
 	recovered := Never
@@ -154,8 +150,8 @@ func recovery(offered, goodput []float64, from int) time.Duration {
 	return recovered
 }
 
-// congested is a service that takes the longer for a request the more it is
-// working on. It does not notice when a client has gone.
+// congested is a service that needs more time for a request the more it is working on. It does not
+// notice when a client has gone.
 type congested struct {
 	dice    *dice
 	working atomic.Int64

@@ -11,32 +11,30 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// Contended is one race for the row: when the last client knew that its write
-// had succeeded, and how many writes were sent for that.
+// Contended is one race for the row: when the last client knew that its write had succeeded, and
+// how many writes were sent.
 type Contended struct {
 	Time  time.Duration
 	Calls float64
 }
 
-// Contender is a Backoff of "Exponential Backoff And Jitter", Marc Brooker, AWS
-// Architecture Blog, 2015, with what the post's model gives for it, by the
-// number of clients.
+// Contender is a Backoff of "Exponential Backoff And Jitter", Marc Brooker, AWS Architecture Blog,
+// 2015, with the model's figures by the number of clients.
 //
-// The post shows plots only. The figures are the means of an event loop that was
-// written from the post's simulator (aws-samples/aws-arch-backoff-simulator) and
-// shares nothing with this package: 6,000 seeds or more at 100 clients, 1,500 or
-// more elsewhere, and so within 0.2 % and 2 % at most. Decorrelated jitter is
-// the jitter of this library, U(base, min(cap, 3·prev)). The post's own,
-// min(cap, U(base, 3·prev)), takes as many calls, and at 100 clients 4,594 ms in
-// place of 4,241, at 190 clients 7,921 in place of 6,785.
+// The post shows plots only. The figures are the means of an event loop that was written from the
+// post's simulator (aws-samples/aws-arch-backoff-simulator) and shares nothing with this package.
+// They come from 6,000 seeds or more at 100 clients, and 1,500 or more elsewhere, and so are
+// within 0.2 % and 2 % at most. Decorrelated jitter is the jitter of this library, U(base,
+// min(cap, 3·prev)). The post has min(cap, U(base, 3·prev)). It needs as many calls, but takes
+// 4,594 ms at 100 clients instead of 4,241, and 7,921 ms at 190 clients instead of 6,785.
 type Contender struct {
 	Name    string
 	Backoff retryhttp.Backoff
 	Model   map[int]Contended
 }
 
-// Contenders returns the five of the post: base 5 ms and cap 2 s. It counts
-// retries from 1 in 5·2^n, and so its exponential waits begin with 10 ms.
+// Contenders returns the post's five backoffs: base 5 ms and cap 2 s. The post counts retries from
+// 1 in 5·2^n, and so its exponential waits begin with 10 ms.
 func Contenders() []Contender {
 	const ms, limit = time.Millisecond, 2 * time.Second
 	return []Contender{
@@ -63,9 +61,9 @@ func Contenders() []Contender {
 	}
 }
 
-// Contend has so many clients begin at once to write one row, under optimistic
-// concurrency: each reads the row's version, writes with it, and begins again
-// after backoff if another's write came in between.
+// Contend makes clients begin at once to write one row, under optimistic concurrency. Each reads
+// the row's version and writes with it. If another client wrote in between, it begins again after
+// backoff.
 func Contend(t *testing.T, seeds, clients int, backoff retryhttp.Backoff) []Contended {
 	t.Helper()
 	return Runs(t, seeds, func(t *testing.T, rng *rand.Rand) Contended {
@@ -109,14 +107,14 @@ func (r *row) write(version int) bool {
 	return true
 }
 
-// writer is one client's way to the row. A lost race is a 503, which has the
-// Transport above wait and begin again with the read.
+// writer is one client's way to the row. A lost race is a 503, which makes the Transport above
+// wait and begin again with the read.
 type writer struct {
 	row *row
 	rng *rand.Rand // its client makes one attempt at a time
-	// owed is the time that the last answer, a 503, took on its way. It is waited
-	// for together with the next read: nothing happens between the two but the
-	// backoff, which comes on top either way.
+	// owed is the time that the last answer, a 503, took on its way. It is waited for together
+	// with the next read: nothing happens between the two except the backoff, which is added
+	// either way.
 	owed time.Duration
 }
 

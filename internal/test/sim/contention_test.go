@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The standard deviation of a run's time is 2.2 % of its mean for no backoff, 6 %
-// for exponential, 10.3 % for equal jitter, 10.9 % for full and 12.2 % for
-// decorrelated; for its calls it is at most 3.2 %. With these seeds the mean
-// time's standard error is 0.33 %, a sixth of the slack, of which the model's own
-// error takes a tenth. The library's jitter cannot be seeded.
+// The standard deviation of a run's time is 2.2 % of its mean for no backoff, 6 % for exponential,
+// 10.3 % for equal jitter, 10.9 % for full and 12.2 % for decorrelated jitter. The deviation of
+// its calls is at most 3.2 %. With these seeds the mean time's standard error is 0.33 %, a sixth
+// of the slack. The model's own error takes a tenth of the slack. The library's jitter cannot be
+// seeded.
 var contentionSeeds = map[string]int{
 	"none":                120,
 	"exponential":         350,

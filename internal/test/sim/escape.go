@@ -8,9 +8,9 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// An Escape is a map of Overloaded services. They differ in their load and in what a rejection costs
-// them. Each has a spike of three times the load. The map shows from which of them the clients let
-// the service escape, and what their retries cost before the spike.
+// An Escape is a map of Overloaded services. They differ in their load and in the cost of a
+// rejection. Each has a spike of three times the load. The map shows which services escape from
+// their clients' retries, and what the retries cost before the spike.
 type Escape struct {
 	Policy    func() retryhttp.Policy // of a process
 	Processes int

@@ -26,16 +26,15 @@ type Fanout struct {
 // FanoutResult is how the requests ended.
 type FanoutResult struct {
 	Hit       Mean            // requests whose first attempt failed, in a run
-	LostOfHit Mean            // the part of them that ended in a failure
+	LostOfHit Mean            // the part of Hit that ended in a failure
 	Lost      Mean            // the part of all requests that ended in a failure
-	Took      []time.Duration // how long each of the others took, in order, over all runs
+	Took      []time.Duration // how long each request that succeeded took, in order, over all runs
 	Peak      float64         // the most attempts in a bin of OutageBin after the outage, in any run
 }
 
 // Quantile returns how long a part of the requests that succeeded took at most.
 func (r FanoutResult) Quantile(part float64) time.Duration { return quantile(r.Took, part) }
 
-// Run runs the experiment.
 func (f Fanout) Run(t *testing.T) FanoutResult {
 	t.Helper()
 	type run struct {

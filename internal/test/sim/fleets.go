@@ -10,11 +10,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Fleet is many processes, each with a budget of its own, and a service that
-// fails each attempt with the same probability.
+// A Fleet is many processes, each with a budget of its own, and a service that fails each attempt
+// with the same probability.
 //
-// Brooker asks what becomes of a budget that is kept by each of many clients in
-// "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022.
+// "Fixing retries with token buckets and circuit breakers", Marc Brooker, 2022, asks what becomes
+// of a budget that many clients keep apart.
 type Fleet struct {
 	Policy    func() retryhttp.Policy // of a process
 	Processes int
@@ -45,14 +45,12 @@ type FleetResult struct {
 	LoadSeries    []float64 // attempts per request
 	SuccessSeries []float64 // the share that succeeded of the requests made in that second
 
-	// Spent is how much of what the budgets had at the start and earned was
-	// spent: the retries from the start of a run to its end, divided by 5 for
-	// each process and 0.5 for each success, as the default has it. It is the
-	// highest among the runs, and never more than 1.
+	// Spent is the spent part of what the budgets had at the start and earned: the retries of a
+	// run, divided by 5 for each process and 0.5 for each success, as the default has it. It is
+	// the highest among the runs, and never more than 1.
 	Spent float64
 }
 
-// Run runs the experiment.
 func (f Fleet) Run(t *testing.T) FleetResult {
 	t.Helper()
 	const bin = time.Second

@@ -29,7 +29,7 @@ type Hedging struct {
 	After  time.Duration // from its end to the end of a run
 	Seeds  int
 
-	// What the trouble is. An outage fails the attempts under way as well.
+	// The trouble. An outage fails the attempts under way as well.
 	Slower         float64       // latencies are so many times as long. 0: an outage
 	AttemptTimeout time.Duration // in the outage attempts get no answer, until then. 0: they get a 503
 }
@@ -57,7 +57,6 @@ type hedgingRun struct {
 	reported int               // the same, by the Outcomes
 }
 
-// Run runs the experiment.
 func (h Hedging) Run(t *testing.T) HedgingResult {
 	t.Helper()
 	return HedgingResult{Runs(t, h.Seeds, func(t *testing.T, rng *rand.Rand) *hedgingRun {
@@ -143,7 +142,7 @@ func (r *hedgingRun) done(_ retryhttp.Attempt, o retryhttp.Outcome) {
 	r.reported += o.Hedges
 }
 
-// record takes note of a request that was made at a time since the start, and has ended.
+// record notes how long a request took that was made at a time since the start, and has ended.
 func (r *hedgingRun) record(at time.Duration) {
 	took := time.Since(r.start) - at
 	at -= r.WarmUp

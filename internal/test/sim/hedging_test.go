@@ -63,7 +63,7 @@ func TestHedgesCutTheTailForLittleLoad(t *testing.T) {
 	}
 }
 
-// assertReported asserts that the Outcomes have the hedges that the service has seen.
+// assertReported asserts that the Outcomes and the service have counted the same hedges.
 func assertReported(t *testing.T, r HedgingResult) {
 	t.Helper()
 	for _, run := range r.runs {

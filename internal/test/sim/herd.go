@@ -14,21 +14,19 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Herd is many clients, each in a process of its own, that a service sends
-// away at one and the same moment, with one and the same Retry-After. When they
-// return, the service works again, serves what it can and sends the others away
-// with the same words.
+// A Herd is many clients, each in a process of its own. A service sends them away at the same
+// moment, with the same Retry-After. When they return, the service works again, serves what it can
+// and sends the others away with the same Retry-After.
 //
-// Retry-After is RFC 9110, "HTTP Semantics", Roy Fielding, Mark Nottingham and
-// Julian Reschke, 2022, section 10.2.3. That clients which act at the same time
-// need to be spread is the point of "Exponential Backoff And Jitter", Marc
-// Brooker, 2015. The experiment is this project's own.
+// Retry-After is RFC 9110, "HTTP Semantics", Roy Fielding, Mark Nottingham and Julian Reschke,
+// 2022, section 10.2.3. "Exponential Backoff And Jitter", Marc Brooker, 2015, shows that clients
+// that act at the same time need to be spread. The experiment is this project's own.
 type Herd struct {
 	Policy   func() retryhttp.Policy // of a run
 	Clients  int
 	Asked    time.Duration // in Retry-After; whole seconds
 	Capacity float64       // requests per second that the service is good for
-	Queue    int           // requests that it takes on at once, to work them off at that rate
+	Queue    int           // requests that it takes on at once, and works off at that rate
 	Seeds    int
 }
 
@@ -45,7 +43,6 @@ type HerdResult struct {
 	Arrivals []float64     // per second, in bins of HerdBin from the start; the mean over the seeds
 }
 
-// Run runs the experiment.
 func (h Herd) Run(t *testing.T) HerdResult {
 	t.Helper()
 	type run struct {

@@ -13,15 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Stacked returns the attempts that one request makes in an outage, through so
-// many Transports of so many attempts each and no budget: with all of them on
-// top of each other in one process, or with each in a service apart, which
-// answers with what it got.
+// Stacked returns the attempts that one request makes in an outage, through a number of Transports
+// with a number of attempts each and no budget. All Transports are in one process, one above the
+// other. Or each is in a service apart, which answers with what it got.
 //
-// Four attempts on each of three layers make 64: "Site Reliability Engineering",
-// Beyer et al., 2016, chapter 22. Three tries on each of five make 243:
-// "Timeouts, retries, and backoff with jitter", Marc Brooker, The Amazon
-// Builders' Library, 2019.
+// Four attempts on each of three layers make 64: "Site Reliability Engineering", Beyer et al.,
+// 2016, chapter 22. Three tries on each of five make 243: "Timeouts, retries, and backoff with
+// jitter", Marc Brooker, The Amazon Builders' Library, 2019.
 func Stacked(t *testing.T, layers, attempts int, apart bool) int {
 	t.Helper()
 	dead := new(outage)
@@ -55,8 +53,8 @@ type Chained struct {
 	Deepest []float64 // attempts that reached the server
 	Served  []float64 // requests that succeeded, by when they ended
 
-	// Retries are what each Transport retries from the outage's beginning on, the
-	// client's first, and Reserves what its budget held at that moment.
+	// Retries are what each Transport retries from the outage's beginning on, the client's
+	// Transport first. Reserves are what its budget held at that moment.
 	Retries, Reserves []float64
 }
 
@@ -74,9 +72,8 @@ func between(bins []float64, from, to int) float64 {
 	return sum
 }
 
-// Cascade runs the chain with a Policy for each Transport. A nil Budget is
-// replaced by a new zero TokenBucket, which is what it means, so that its
-// Reserves can be read.
+// Cascade runs the chain with a Policy for each Transport. A nil Budget is replaced by a new zero
+// TokenBucket, which is what nil means, so that its Reserves can be read.
 func Cascade(t *testing.T, seeds int, chain Chain, policy func() retryhttp.Policy) []Chained {
 	t.Helper()
 	return Runs(t, seeds, func(t *testing.T, rng *rand.Rand) Chained {
@@ -136,9 +133,8 @@ func Cascade(t *testing.T, seeds int, chain Chain, policy func() retryhttp.Polic
 	})
 }
 
-// service answers a request with what it gets from the one below it. It is
-// another process, so its answer carries nothing of the Transport it used except
-// the status.
+// service answers a request with the answer of the service below it. It is another process, so its
+// answer carries nothing of the Transport it used except the status.
 type service struct{ next http.RoundTripper }
 
 func (s *service) RoundTrip(req *http.Request) (*http.Response, error) {

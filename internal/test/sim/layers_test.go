@@ -58,8 +58,9 @@ func TestAChainWithoutBudgetsMultiplies(t *testing.T) {
 		chain := Chain{Transports: 3, PerSecond: 10, Up: 5 * time.Second, Down: 60 * time.Second, After: 10 * time.Second}
 		got := Cascade(t, 1, chain, policy)[0]
 		assert.Equal(t, 1.0, got.Load(0, 5))
-		// It takes a request 18 s on average to make its 64. Ten a second for 20 s
-		// are 200, give or take a tenth for each of those that came and those that were served.
+		// A request takes 18 s on average to make its 64 attempts. Ten a second for 20 s are 200.
+		// A tenth more or less is allowed for requests that came, and for requests that were
+		// served.
 		assert.InDelta(t, 64, got.Load(45, 65), 64*0.6)
 	})
 }

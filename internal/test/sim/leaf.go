@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// The distribution of a leaf's latencies. A part of the answers takes longer than a time.
-// Between these points, the logarithm of one is linear in the logarithm of the other. The
+// The distribution of a leaf's latencies. A part of the answers takes longer than a given time.
+// Between the points below, the logarithm of this part is linear in the logarithm of the time. The
 // other 98 % of the answers take 1 to 10 ms.
 //
-// "The Tail at Scale", Dean and Barroso, 2013, has no distribution, but three figures of
-// reads of 100 leaves: p99.9 is 1,800 ms; with hedges after 10 ms it is 74 ms, for 2 % more
-// load. The distribution was fitted to them. So it checks how requests are hedged, and does
-// not confirm the paper.
+// "The Tail at Scale", Dean and Barroso, 2013, has no distribution, but has three figures of reads
+// of 100 leaves: p99.9 is 1,800 ms; with hedges after 10 ms it is 74 ms, for 2 % more load. The
+// distribution was fitted to these figures. So it checks how requests are hedged, and does not
+// confirm the paper.
 const (
 	leafSoonest = time.Millisecond
 

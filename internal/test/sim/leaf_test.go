@@ -30,8 +30,8 @@ func TestSlowestOfAHundredLeavesIsThePapers(t *testing.T) {
 	assert.InEpsilon(t, 1800*time.Millisecond, leafLatency(part), 0.001)
 }
 
-// The p95 lies in a bucket that ends beyond the knee. So it is read as more than it is, and
-// fewer answers exceed it.
+// The p95 lies in a bucket that ends beyond the knee. So the bucket reads it as a larger value,
+// and fewer answers exceed that value.
 func TestP95OfLeavesIsReadAsALittleMore(t *testing.T) {
 	const n = 100_000
 	recent := latency.New(time.Minute)

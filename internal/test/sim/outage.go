@@ -11,13 +11,11 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// An Outage is a service that fails for a while, and afterwards has only so much
-// capacity. Its clients are many or few processes, whose requests come at random
-// times.
+// An Outage is a service that fails for a while, and afterwards has a limited capacity. Its
+// clients are many or few processes, whose requests come at random times.
 //
-// The experiment is this project's own. Its questions: how many of the requests that
-// the outage hits are lost, and what load do retries put on the service meanwhile and
-// afterwards?
+// The experiment is this project's own. Its questions are how many of the requests that the outage
+// hits are lost, and what load retries put on the service during the outage and afterwards.
 type Outage struct {
 	Policy    func() retryhttp.Policy // of a process
 	Processes int                     // among which the requests are spread, each with a Transport of its own
@@ -29,8 +27,8 @@ type Outage struct {
 	Hang      bool                    // in the outage attempts get no answer, instead of a 503
 	Seeds     int
 
-	// Capacity is how many attempts per second the service takes, so long after the
-	// outage. It turns the rest away. nil: any number.
+	// Capacity is how many attempts per second the service takes, at a time after the outage. It
+	// turns the rest away. nil: any number.
 	Capacity func(after time.Duration) float64
 }
 
@@ -75,7 +73,6 @@ type outageRun struct {
 // OutageLead is how much of the time before the outage the series show.
 const OutageLead = time.Second
 
-// Run runs the experiment.
 func (o Outage) Run(t *testing.T) OutageResult {
 	t.Helper()
 	runs := Runs(t, o.Seeds, func(t *testing.T, rng *rand.Rand) *outageRun {
@@ -115,8 +112,8 @@ func (r *outageRun) serve(req *http.Request) (*http.Response, error) {
 	return answer(req, http.StatusOK)
 }
 
-// take reports whether the service can take another attempt, so long after the outage.
-// What it could have taken in the last tenth of a second, it can take at once.
+// take reports whether the service can take another attempt, at a time after the outage. The
+// service can take at once what it could have taken in the last tenth of a second.
 func (r *outageRun) take(after time.Duration) bool {
 	if r.Capacity == nil {
 		return true

@@ -10,13 +10,13 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// An Overloaded is a service that can do only so much work. It rejects what exceeds that, and a
-// rejection is work, too. So each attempt that it rejects leaves less for the attempts that it
-// serves.
+// An Overloaded is a service that can do a limited amount of work. It rejects attempts beyond that
+// limit, and a rejection is work, too. So each attempt that it rejects leaves less for the
+// attempts that it serves.
 //
-// There may be a spike of load. If retries keep the load up after the spike, the service rejects so
-// many of them that it serves few or none. This is another way into the kind of failure that Collapse
-// shows. The experiment is this project's own.
+// There may be a spike of load. If retries keep the load up after the spike, the service rejects
+// so many of them that it serves few or none. This is another way into the kind of failure that
+// Collapse shows. The experiment is this project's own.
 type Overloaded struct {
 	Policy    func() retryhttp.Policy // of a process
 	Processes int                     // among which the requests are spread, each with a Transport of its own
@@ -54,7 +54,6 @@ func (r OverloadedResult) Settled(o Overloaded) float64 {
 	return meanBetween(r.Goodput, end-o.After/3, end)
 }
 
-// Run runs the experiment.
 func (o Overloaded) Run(t *testing.T) OverloadedResult {
 	t.Helper()
 	type run struct{ offered, attempts, goodput []float64 }
@@ -104,9 +103,9 @@ func meanBetween(bins []float64, from, to time.Duration) float64 {
 	return total(between) / float64(len(between))
 }
 
-// workload is the work of a service that can do so much of it per second. The work that it could
-// have done in the last tenth of a second, it can do at once. It falls behind by as much at most:
-// attempts beyond that are not even looked at, and are no work.
+// workload is the work of a service that can do a limited amount of it per second. The service can
+// do at once what it could have done in the last tenth of a second. It falls behind by as much at
+// most: it does not even look at attempts beyond that, and they are no work.
 type workload struct {
 	capacity, cost float64
 

@@ -34,7 +34,8 @@ func TestOverloadCostsLittleGoodput(t *testing.T) {
 	})
 }
 
-// spiked is a service with room for some more than its load, and a spike of three times the load.
+// spiked is a service with room for a little more than its load, and a spike of three times the
+// load.
 func spiked(processes int, room, cost float64, spike time.Duration) Overloaded {
 	return Overloaded{
 		Processes: processes, Capacity: 500, Cost: cost, Load: 1 / (1 + room),
@@ -78,7 +79,7 @@ func TestServiceThatRejectsAtACostRecoversFromSpike(t *testing.T) {
 	})
 }
 
-// After a short spike there is more that still waits for its retry.
+// After a short spike, more requests still wait for their retries.
 func TestServiceThatRejectsAtACostRecoversFromShortSpike(t *testing.T) {
 	for _, processes := range []int{1, 20} {
 		for _, spike := range []time.Duration{time.Second, 3 * time.Second} {

@@ -41,7 +41,6 @@ type PartialResult struct {
 // Quantile returns how long a part of the failed requests took at most.
 func (r PartialResult) Quantile(part float64) time.Duration { return quantile(r.Failed, part) }
 
-// Run runs the experiment.
 func (p Partial) Run(t *testing.T) PartialResult {
 	t.Helper()
 	runs := Runs(t, p.Seeds, func(t *testing.T, rng *rand.Rand) *partialRun {

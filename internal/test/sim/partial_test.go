@@ -10,8 +10,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// fixedTenth is a budget that earns a tenth of a retry for each success, however the server is. What
-// it refuses fails at once.
+// fixedTenth is a budget that earns a tenth of a retry for each success, however the server is. A
+// retry that it refuses fails at once.
 func fixedTenth() retryhttp.Policy { return ungated(tenth)() }
 
 func TestOneDeadBackendOfThreeCostsFewRequests(t *testing.T) {

@@ -43,7 +43,6 @@ type PathResult struct {
 // Quantile returns how long a part of the recovered requests took at most.
 func (r PathResult) Quantile(part float64) time.Duration { return quantile(r.Recovered, part) }
 
-// Run runs the experiment.
 func (p Paths) Run(t *testing.T) PathsResult {
 	t.Helper()
 	runs := Runs(t, p.Seeds, func(t *testing.T, rng *rand.Rand) [2]*pathRun {

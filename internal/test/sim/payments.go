@@ -36,7 +36,6 @@ type PaymentsResult struct {
 // Quantile returns how long a part of the payments that succeeded took at most.
 func (r PaymentsResult) Quantile(part float64) time.Duration { return quantile(r.Took, part) }
 
-// Run runs the experiment.
 func (p Payments) Run(t *testing.T) PaymentsResult {
 	t.Helper()
 	type run struct {

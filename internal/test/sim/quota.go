@@ -11,9 +11,9 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Quota is a service that allows so many attempts in each second. It answers the others
-// with a 429 and a Retry-After of a second. The workers of one process share a list of jobs:
-// each takes the next job as soon as its last one has ended, however that ended.
+// A Quota is a service that allows a number of attempts in each second. It answers the others with
+// a 429 and a Retry-After of a second. The workers of one process share a list of jobs: each takes
+// the next job as soon as its last job has ended, however that ended.
 //
 // The experiment is this project's own.
 type Quota struct {
@@ -34,7 +34,6 @@ type QuotaResult struct {
 	Took Mean // seconds until the last job ended
 }
 
-// Run runs the experiment.
 func (q Quota) Run(t *testing.T) QuotaResult {
 	t.Helper()
 	type run struct{ lost, load, took float64 }

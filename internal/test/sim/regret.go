@@ -13,10 +13,10 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Regret is one stretch of requests to a service with outages, run twice: without a
-// Gate and with one. Both runs have the same arrivals, the same outages, and the same
-// jitter for the same retry of the same request. So a request that only one of them
-// loses is the Gate's doing, by itself or through the requests that it let go first.
+// A Regret is one stretch of requests to a service with outages, run twice: without a Gate and
+// with one. Both runs have the same arrivals, the same outages, and the same jitter for the same
+// retry of the same request. So a request that only one run loses is the Gate's doing, by itself
+// or through the requests that the Gate let go first.
 //
 // The experiment is this project's own.
 type Regret struct {
@@ -36,11 +36,10 @@ type Span struct{ From, To time.Duration }
 // RegretResult counts requests, of all runs.
 type RegretResult struct {
 	Hit           int // by an outage at their first attempt
-	Without, With int // lost without a Gate, and with one
+	Without, With int // lost without a Gate, and with a Gate
 	Only          int // lost with a Gate only
 }
 
-// Run runs the experiment.
 func (r Regret) Run(t *testing.T) RegretResult {
 	t.Helper()
 	type outcome struct{ ok, hit bool }
@@ -120,8 +119,8 @@ func (r Regret) down(at time.Duration) bool {
 	return false
 }
 
-// fullJitterFrom is the default Backoff with jitter from a seed: the same before the same
-// retry, whatever came before it.
+// fullJitterFrom is the default Backoff with jitter from a seed. The same retry always gets the
+// same jitter, whatever came before it.
 func fullJitterFrom(seed uint64) retryhttp.Backoff {
 	limit := retryhttp.Exponential(250*time.Millisecond, 30*time.Second)
 	return func(n int, prev time.Duration) time.Duration {

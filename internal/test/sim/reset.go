@@ -11,8 +11,8 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Reset is a connection that dies once, with all answers that are under way on it. The
-// service is well: what is sent afterwards, on another connection, is answered.
+// A Reset is a connection that dies once, with all answers that are under way on it. The service
+// is well: requests that are sent afterwards, on another connection, are answered.
 //
 // The experiment is this project's own.
 type Reset struct {
@@ -32,7 +32,6 @@ type ResetResult struct {
 	Load      Mean // attempts per request made afterwards, in the time of two answers
 }
 
-// Run runs the experiment.
 func (e Reset) Run(t *testing.T) ResetResult {
 	t.Helper()
 	type run struct{ hit, lost, lostLater, load float64 }

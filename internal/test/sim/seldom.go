@@ -28,7 +28,6 @@ type SeldomResult struct {
 	Load Mean    // attempts per request
 }
 
-// Run runs the experiment.
 func (s Seldom) Run(t *testing.T) SeldomResult {
 	t.Helper()
 	type run struct{ hit, lost, attempts float64 }

@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// Runs calls f in a bubble of its own for each seed from 1 to n, several at a
-// time, and returns the results in the order of the seeds. What f starts must
-// have ended when it returns: a bubble's clock stops with its main goroutine,
-// and one that still sleeps then would be a deadlock.
+// Runs calls f in a bubble of its own for each seed from 1 to n, several at a time, and returns
+// the results in the order of the seeds. Everything that f starts must have ended when f returns:
+// a bubble's clock stops with its main goroutine, and a goroutine that still sleeps would be a
+// deadlock.
 func Runs[R any](t *testing.T, n int, f func(t *testing.T, rng *rand.Rand) R) []R {
 	t.Helper()
 	results := make([]R, n)
@@ -41,9 +41,9 @@ func Runs[R any](t *testing.T, n int, f func(t *testing.T, rng *rand.Rand) R) []
 	return results
 }
 
-// Poisson calls f in a goroutine of its own for each arrival of a Poisson
-// process whose rate per second at a time since the start is given, from now
-// until end, and returns when all of them have. The rate must not exceed most.
+// Poisson calls f in a goroutine of its own for each arrival of a Poisson process, from now until
+// end. It returns when all calls have returned. rate is the rate per second at a time since the
+// start, and must not exceed most.
 func Poisson(
 	rng *rand.Rand, end time.Duration, most float64, rate func(time.Duration) float64, f func(at time.Duration),
 ) {

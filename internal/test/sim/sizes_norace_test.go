@@ -7,6 +7,6 @@ import "time"
 const (
 	contentionShare    = 2 // one in so many of the seeds is run
 	closedFormRequests = 5_000
-	publishedTime      = time.Minute // what a run must last to be compared with the published
+	publishedTime      = time.Minute // a comparison with the published run needs this
 	budgetTime         = 20 * time.Second
 )

@@ -12,12 +12,12 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// A Throttle is a service that sends all requests of one process away for a while, with
-// a Retry-After that names the end. Then it takes what it is good for, and sends away
-// the rest, with a Retry-After of a second.
+// A Throttle is a service that sends all requests of one process away for a while, with a
+// Retry-After that names the end. Then it takes requests up to its capacity, and sends away the
+// rest, with a Retry-After of a second.
 //
-// Retry-After is RFC 9110, "HTTP Semantics", Roy Fielding, Mark Nottingham and Julian
-// Reschke, 2022, section 10.2.3. The experiment is this project's own.
+// Retry-After is RFC 9110, "HTTP Semantics", Roy Fielding, Mark Nottingham and Julian Reschke,
+// 2022, section 10.2.3. The experiment is this project's own.
 type Throttle struct {
 	Policy   func() retryhttp.Policy
 	Rate     float64       // requests per second
@@ -35,7 +35,6 @@ type ThrottleResult struct {
 	Peak    float64 // the most attempts in a bin afterwards, in any run, as a multiple of what is usual
 }
 
-// Run runs the experiment.
 func (c Throttle) Run(t *testing.T) ThrottleResult {
 	t.Helper()
 	type run struct{ ignored, offered, lost, made, peak float64 }

@@ -33,7 +33,6 @@ type TiersResult struct {
 	Load    Mean // attempts at the lowest service per request of the client
 }
 
-// Run runs the experiment.
 func (c Tiers) Run(t *testing.T) TiersResult {
 	t.Helper()
 	type run struct{ requests, attempts, successes float64 }

@@ -39,7 +39,6 @@ type WorkersResult struct {
 	Times [][]time.Duration // of all attempts from the outage's beginning on, of each run
 }
 
-// Run runs the experiment.
 func (w Workers) Run(t *testing.T) WorkersResult {
 	t.Helper()
 	type run struct {

@@ -10,8 +10,8 @@ import (
 
 var block = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// Missing returns the blocks of Go in a document that stand in none of the sources,
-// apart from how they are indented. A document without any is an error.
+// Missing returns the blocks of Go in a document that stand in none of the sources. Indentation
+// does not count. A document without blocks is an error.
 func Missing(document string, sources ...string) (missing []string, err error) {
 	var code strings.Builder
 	for _, name := range sources {
@@ -39,7 +39,7 @@ func Missing(document string, sources ...string) (missing []string, err error) {
 
 var indent = regexp.MustCompile(`(?m)^[ \t]+`)
 
-// WithoutIndent returns a file's text.
+// WithoutIndent returns a file's text, without its indentation.
 func WithoutIndent(name string) (string, error) {
 	content, err := os.ReadFile(name)
 	return indent.ReplaceAllString(string(content), ""), err

@@ -19,7 +19,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// The wrappers hide every method of what they wrap except the ones they name.
+// The wrappers hide every method that they do not name.
 type (
 	onlyReads struct{ io.Reader }
 	onlySeeks struct{ io.ReadSeeker }

@@ -24,7 +24,7 @@ import (
 //go:embed doc.go
 var embedded embed.FS
 
-// file is a body that the standard library opened, and what an upload of it is.
+// file is a body that the standard library opened, and the upload that it should make.
 type file struct {
 	body   io.ReadCloser
 	want   []byte
@@ -46,7 +46,7 @@ func filesOf(t *testing.T, content []byte) map[string]func() file {
 	whole := func(open func() io.ReadCloser) func() file {
 		return func() file { return file{body: open(), want: content} }
 	}
-	special := func(path string) func() file { // or a usual file, where there is no such
+	special := func(path string) func() file { // or a usual file, if there is no special file
 		return func() file {
 			f, err := os.Open(path)
 			if err != nil {
@@ -85,7 +85,7 @@ func filesOf(t *testing.T, content []byte) map[string]func() file {
 	}
 }
 
-// limitedFile reads less than there is, and its Seek does not know.
+// limitedFile reads less than its file has, and its Seek does not know the limit.
 type limitedFile struct {
 	multipart.File
 	r io.Reader
@@ -140,8 +140,8 @@ func (s *fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Whatever opened a file, an attempt sends what one reading of it gives, or does not end its
-// body.
+// An attempt sends what one reading of a file gives, or does not end its body. How the file was
+// opened does not matter.
 func TestFilesAreSentWhole(t *testing.T) {
 	content := make([]byte, 2<<20)
 	for i := range content {
@@ -183,7 +183,7 @@ func TestFilesAreSentWhole(t *testing.T) {
 						case err != nil && known: // the first attempt was reading when the body was to be rewound
 							assert.True(t, server.early, "%v", err)
 							assert.ErrorContains(t, err, "its Read and its Seek have different ends")
-						case err != nil: // how long it was going to be was not known
+						case err != nil: // how long the body was going to be was not known
 							assert.True(t, server.early, "%v", err)
 						}
 					})

@@ -70,7 +70,7 @@ func newHedgedPair(t *testing.T, http2 bool, first, hedge pairHandler) *hedgedPa
 	return p
 }
 
-// event is a channel that is closed when what it names has happened.
+// event is a channel that is closed when the named event has happened.
 func (p *hedgedPair) event(name string) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *hedgedPair) event(name string) chan struct{} {
 
 func (p *hedgedPair) happens(name string) { close(p.event(name)) }
 
-// await waits for an event. It reports whether that comes before the end of the request.
+// await reports whether the event comes before the end of the request.
 func (p *hedgedPair) await(r *http.Request, name string) bool {
 	select {
 	case <-p.event(name):
@@ -92,7 +92,7 @@ func (p *hedgedPair) await(r *http.Request, name string) bool {
 	}
 }
 
-// stalls waits until the request's context ends, which is an event.
+// stalls waits until the request's context ends. The end is an event of its own.
 func stalls(p *hedgedPair, _ http.ResponseWriter, r *http.Request) {
 	p.happens("the loser is there")
 	<-r.Context().Done()
@@ -171,7 +171,7 @@ func answersAfterCaller(p *hedgedPair, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// connect has an HTTP/2 connection be there: net/http may dial twice for the first two
+// connect makes sure that there is an HTTP/2 connection: net/http may dial twice for the first two
 // requests.
 func (p *hedgedPair) connect(t *testing.T) {
 	t.Helper()

@@ -219,7 +219,7 @@ func TestHTTP2RelayOfExpectContinue(t *testing.T) {
 	}
 }
 
-// The server answers before it says that it wants the body, and reads it after that.
+// The server answers before it asks for the body, and reads the body after that.
 func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 	got := make(chan string, 1)
 	url, base := loopback.ServeTLS(t, true, func(w http.ResponseWriter, r *http.Request) {

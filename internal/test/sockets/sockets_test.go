@@ -120,8 +120,8 @@ func TestAttemptTimeoutOverASocket(t *testing.T) {
 	assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 }
 
-// wireServer answers 503, 503, 200 and so on, and keeps each request's header as it
-// came.
+// wireServer answers 503, 503, 200 and so on, and keeps each request's header as it came over the
+// wire.
 func wireServer(t *testing.T) (url string, heads func() []string) {
 	t.Helper()
 	var mu sync.Mutex

@@ -153,8 +153,8 @@ func greet(client *http.Client, url string) (greeting, error) {
 		backoff.WithBackOff(backoff.NewConstantBackOff(50*time.Millisecond)), backoff.WithMaxTries(4))
 }
 
-// failureOf says what a response that is not the greeting means to backoff. A wait
-// of zero is left to the intervals: backoff would repeat the request at once.
+// failureOf returns the error that a response other than the greeting is for backoff. A wait of
+// zero is left to the intervals, because backoff would repeat the request at once.
 func failureOf(resp *http.Response) error {
 	failure := errors.New(resp.Status)
 	if resp.StatusCode < 500 && resp.StatusCode != 408 && resp.StatusCode != 429 {

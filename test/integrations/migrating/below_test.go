@@ -13,7 +13,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// Where retries are above the http.Client, its Jar has what a failed attempt set.
+// If retries are above the http.Client, its Jar has the cookie that a failed attempt set.
 func TestWhetherACookieOfAFailedAttemptIsSentWithTheNext(t *testing.T) {
 	above := func(retry func(*http.Client) doer) func(http.RoundTripper, http.CookieJar) doer {
 		return func(base http.RoundTripper, jar http.CookieJar) doer {

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// written is a file that has just been written, and so stands at its end.
+// written is a file that has just been written, and so its position is at its end.
 func written(t *testing.T, text string) *os.File {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
@@ -155,8 +155,8 @@ func TestWhichRequestsWithABodyFollowA307(t *testing.T) {
 	}
 }
 
-// busy returns whether a response with status 200 says in its body that there was
-// none to be had. The body can be read again afterwards.
+// busy reports whether a response with status 200 has a body that refuses the request. The body
+// can be read again afterwards.
 func busy(resp *http.Response) bool {
 	body, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()

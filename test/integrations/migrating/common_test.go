@@ -35,7 +35,7 @@ func Example_status() {
 type signing struct{ base http.RoundTripper }
 
 func (s signing) RoundTrip(req *http.Request) (*http.Response, error) {
-	signed := req.Clone(req.Context()) // the request is its caller's, and is sent again
+	signed := req.Clone(req.Context()) // the request belongs to its caller, and is sent again
 	signed.Header.Set("Signature", fmt.Sprint("of attempt ", retryhttp.AttemptNumber(req.Context())))
 	return s.base.RoundTrip(signed)
 }

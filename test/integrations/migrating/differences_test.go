@@ -19,7 +19,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// forEach runs test in a bubble for each of the peers that something is wanted of.
+// forEach runs test in a bubble for each peer in wanted.
 func forEach[T any](
 	t *testing.T, wanted map[string]T, test func(t *testing.T, build func(http.RoundTripper) doer, want T),
 ) {

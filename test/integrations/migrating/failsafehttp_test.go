@@ -189,7 +189,7 @@ func TestOfWhichAttemptsOnFailureAndOnRetryTell(t *testing.T) {
 	}
 }
 
-// failsafe has an event for each.
+// failsafe has an event for each of them.
 func TestStopDoesNotTellASuccessFromWhatWasAborted(t *testing.T) {
 	for name, of := range map[string]struct {
 		status int

@@ -110,5 +110,5 @@ func TestHeimdallsErrorIsOnlyAText(t *testing.T) {
 	}
 }
 
-// What takes a heimdall.Doer takes an http.Client.
+// A function that takes a heimdall.Doer takes an http.Client.
 var _ heimdall.Doer = (*http.Client)(nil)

@@ -31,9 +31,9 @@ const (
 	wait     = time.Second
 )
 
-// peers all make four attempts, a second apart, and are otherwise as they come.
-// Of rehttp and resty, where nothing comes, and of backoff, whose operation the
-// caller writes, they have what is common.
+// peers all make four attempts, a second apart, and have their other defaults. rehttp and resty
+// have no defaults, and the caller of backoff writes its operation, so these three do what is
+// common.
 var peers = map[string]func(http.RoundTripper) doer{
 	"go-retryablehttp": func(base http.RoundTripper) doer {
 		return viaRetryable{newRetryable(base)}
@@ -59,8 +59,8 @@ var peers = map[string]func(http.RoundTripper) doer{
 	"retryhttp": retrying(retryhttp.Policy{Backoff: retryhttp.Constant(wait)}),
 }
 
-// retrying builds clients with a policy p, but without a budget: the tests send
-// many requests that fail.
+// retrying builds clients with a policy p, and without a budget: the tests send many requests that
+// fail.
 func retrying(p retryhttp.Policy) func(http.RoundTripper) doer {
 	p.Budget = retryhttp.Unlimited{}
 	return func(base http.RoundTripper) doer {

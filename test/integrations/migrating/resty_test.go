@@ -58,8 +58,7 @@ func Example_restyAfter() {
 	// Output: 200 OK hello after 3 requests
 }
 
-// restyOver is a resty client that sends what it sends through rt, and does not
-// retry.
+// restyOver is a resty client that sends its requests through rt, and does not retry.
 func restyOver(rt http.RoundTripper) *resty.Client {
 	return resty.NewWithClient(&http.Client{Transport: rt}).SetResponseDoNotParse(true)
 }
@@ -207,7 +206,7 @@ func TestWhatRestyTellsOfTheAttempts(t *testing.T) {
 	})
 }
 
-// What resty sets on an http.Transport, it cannot set on one that retries.
+// resty sets options of an http.Transport. It cannot set them on a Transport that retries.
 func TestRestysTransportHasToBeSetUpBeforeItIsWrapped(t *testing.T) {
 	client := resty.New()
 	_, err := client.HTTPTransport()

@@ -119,7 +119,7 @@ func TestWhichLinearBackoffHeedsARetryAfter(t *testing.T) {
 
 var errUnavailable = errors.New("unavailable")
 
-// failing503 lies above a Transport, and makes an error of the 503 with which it ends.
+// failing503 lies above a Transport, and turns a last 503 into an error.
 type failing503 struct {
 	base  http.RoundTripper
 	tries int

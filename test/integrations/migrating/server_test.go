@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// server is a local one that fails first, and counts.
+// server is a local server that fails first, and counts requests.
 type server struct {
 	*httptest.Server
 	requests atomic.Int64
@@ -28,7 +28,6 @@ func failing(statuses ...int) *server {
 	return s
 }
 
-// show prints what came of a request, and after how many.
 func (s *server) show(resp *http.Response, err error) {
 	if err != nil {
 		fmt.Println(err)

@@ -45,8 +45,7 @@ func (s *stub) count() int {
 	return len(s.at)
 }
 
-// answering is a stub that always says the same. The header is of names and
-// values in turn.
+// answering is a stub that always gives the same answer. The header alternates names and values.
 func answering(status int, header ...string) *stub {
 	return &stub{answer: func(_ int, req *http.Request) (*http.Response, error) {
 		return response(req, status, header...), nil
@@ -72,7 +71,7 @@ func refusing(err error) *stub {
 	return &stub{answer: func(int, *http.Request) (*http.Response, error) { return nil, err }}
 }
 
-// newRequest makes a request for stubs, and so for no host that there is.
+// newRequest makes a request for stubs, so its host need not exist.
 func newRequest(t *testing.T, ctx context.Context, method string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://example.com/", nil)
@@ -80,7 +79,7 @@ func newRequest(t *testing.T, ctx context.Context, method string) *http.Request 
 	return req
 }
 
-// get sends a GET, whose response is closed at the end of the test.
+// get sends a GET, and closes its response at the end of the test.
 func get(t *testing.T, ctx context.Context, client doer) (*http.Response, error) {
 	t.Helper()
 	resp, err := client.Do(newRequest(t, ctx, http.MethodGet))
@@ -90,12 +89,12 @@ func get(t *testing.T, ctx context.Context, client doer) (*http.Response, error)
 	return resp, err
 }
 
-// span is from the shortest to the longest time that is waited before a retry.
+// span is the shortest and the longest wait before a retry.
 type span struct{ least, most time.Duration }
 
-// assertWaits asserts that the waits before the retries are drawn from spans, and from
-// the whole of each. The requests meet nothing but 503s. A thousand draws miss the
-// tenth at one end with a chance of 2e-46. It needs a bubble.
+// assertWaits asserts that the waits before the retries are drawn from spans, and from the whole
+// of each span. All responses are 503s. A thousand draws miss the tenth at one end with a chance
+// of 2e-46. It needs a bubble.
 func assertWaits(t *testing.T, build func(http.RoundTripper) doer, spans ...span) {
 	t.Helper()
 	base := answering(http.StatusServiceUnavailable)

@@ -37,7 +37,7 @@ func TestHowLongARetryAfterOfAnHourKeepsTheCaller(t *testing.T) {
 	})
 }
 
-// The deadline comes during the first wait. heimdall does not look at it.
+// The deadline comes during the first wait. heimdall ignores it.
 func TestHowLongAWaitPastTheDeadlineKeepsTheCaller(t *testing.T) {
 	forEach(t, map[string]time.Duration{
 		"go-retryablehttp": wait / 2, "rehttp": wait / 2, "heimdall": 4 * wait, "resty": wait / 2,

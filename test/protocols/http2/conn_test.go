@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// conn is a server's side of a connection. net/http's own server would not say
-// what is not true, which is all that this one is for.
+// conn is a server's side of a connection. It can send false frames, which net/http's own server
+// would not send.
 type conn struct {
 	server *server
 	net    net.Conn
@@ -21,7 +21,7 @@ type conn struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // of all that follows, and of the framer's writing
+	mu      sync.Mutex // guards the fields below, and the framer's writing
 	framer  *http2.Framer
 	encoder *hpack.Encoder
 	block   bytes.Buffer
@@ -51,7 +51,7 @@ func (c *conn) serve() {
 			c.take(f, &wg)
 		}
 	}
-	_, _ = io.Copy(io.Discard, c.net) // the client may not see the answer for the reset otherwise
+	_, _ = io.Copy(io.Discard, c.net) // otherwise a reset may hide the answer
 	c.cancel()
 	c.end()
 	wg.Wait()
@@ -107,7 +107,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame, wg *sync.WaitGroup) {
 		return
 	}
 	if f.StreamID <= c.last {
-		return // of a stream that has ended
+		return // the stream has ended
 	}
 	s := newStream(c, f)
 	if meet := c.server.meet(s.id()); meet != nil {
@@ -126,7 +126,7 @@ func (c *conn) stream(id uint32) *stream {
 	return c.streams[id]
 }
 
-// write has frames written, one after another.
+// write calls frames while no other frames are written.
 func (c *conn) write(frames func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,11 +149,11 @@ func (c *conn) writeHeaders(stream uint32, end bool, h http.Header, pseudo ...hp
 	})
 }
 
-// goAway says which stream was the last that may have been processed, and why
-// there will be no others.
+// goAway reports which stream was the last that may have been processed, and why there will be no
+// others.
 func (c *conn) goAway(last uint32, code http2.ErrCode) {
 	c.write(func() { _ = c.framer.WriteGoAway(last, code, nil) })
 }
 
-// end sends nothing any more. What comes is still read, until the client closes.
+// end sends nothing any more. It still reads, until the client closes.
 func (c *conn) end() { c.out.close() }

@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// download makes a Download, and holds what came of it against what should.
+// download makes a Download, and compares its result with its End.
 func download(t *testing.T, d fault.Download, b base) {
 	t.Helper()
 	s := newStage(t, &frameFault{window: window}, b)

@@ -9,16 +9,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// frameFault is a fault that takes more than a handler.
+// frameFault is a fault that needs more than a handler.
 type frameFault struct {
 	fault.Fault
-	greet  func(*conn)   // in the place of serving the connection
-	meet   func(*stream) // in the place of the handler, which never hears of it
+	greet  func(*conn)   // instead of serving the connection
+	meet   func(*stream) // instead of the handler, which never sees the request
 	window uint32        // of each stream at first
 }
 
 const (
-	window      = 64 << 10 // where nothing stalls
+	window      = 64 << 10 // for faults that do not stall
 	unavailable = http.StatusServiceUnavailable
 )
 
@@ -29,16 +29,16 @@ func handled(name string, e fault.Effect, answer func(*fault.Exchange, *stream))
 	}}}
 }
 
-// unseen is a fault of a server that does not process the request. The base
-// sends such a request again by itself, whatever its method: as where a
-// connection that it used before has died.
+// unseen is a fault of a server that does not process the request. The base sends such a request
+// again by itself, whatever its method, like a request on a connection that was used before and
+// has died.
 func unseen(name string, meet func(*stream)) *frameFault {
 	return &frameFault{window: window, Fault: fault.Fault{Name: name, Effect: fault.Fails, Reused: true}, meet: meet}
 }
 
 func refuse(s *stream) { s.reset(http2.ErrCodeRefusedStream) }
 
-// leave says that the stream was not processed, nor any after it.
+// leave reports that the stream was not processed, nor any later stream.
 func leave(s *stream) {
 	s.conn.goAway(max(s.number, 2)-2, http2.ErrCodeNo)
 	s.conn.end()
@@ -50,7 +50,7 @@ func whole(x *fault.Exchange, then func()) {
 	}
 }
 
-// resetWith has the stream reset: before there is an answer, and in one.
+// resetWith resets the stream: before there is an answer, and in an answer.
 func resetWith(code http2.ErrCode) []*frameFault {
 	return []*frameFault{
 		handled("RST_STREAM "+code.String()+" in the place of an answer", fault.Fails, func(x *fault.Exchange, s *stream) {
@@ -69,8 +69,8 @@ func resetWith(code http2.ErrCode) []*frameFault {
 	}
 }
 
-// goneWith has the server go, having read the request, and say that it may have
-// processed it.
+// goneWith makes the server go after it has read the request, and report that it may have
+// processed the request.
 func goneWith(code http2.ErrCode) *frameFault {
 	return handled("GOAWAY "+code.String()+" that includes the request", fault.Fails, func(x *fault.Exchange, s *stream) {
 		x.Receive()
@@ -98,9 +98,9 @@ func stalls(name string, window uint32) *frameFault {
 	return f
 }
 
-// answerInHTTP1 is what a server says that takes the preface for a request. It first reads
-// the request to its end. A base that still sends may see a closed connection, and not why
-// it was closed: net/http marks the connection as closed before it ends the streams.
+// answerInHTTP1 is the answer of a server that takes the preface for a request. It first reads the
+// request to its end. A base that still sends may see a closed connection, and not why it was
+// closed: net/http marks the connection as closed before it ends the streams.
 func answerInHTTP1(c *conn) {
 	for {
 		f, err := c.framer.ReadFrame()

@@ -84,7 +84,7 @@ type frameCase struct {
 	base   base
 }
 
-// run makes the case's request, and holds what came of it against what should.
+// run makes the case's request, and judges its result.
 func (c frameCase) run(t *testing.T) {
 	t.Helper()
 	s := newStage(t, c.frames, c.base)
@@ -117,9 +117,9 @@ func (c frameCase) run(t *testing.T) {
 	assert.NoError(t, r.Upload.Closed(true), "%v", r)
 }
 
-// frameCases are all cases but some that differ from another in what does not
-// matter much: in the limit where nothing hangs that it could end, and in where a
-// body is read from where the base is the second.
+// frameCases are all cases except some that hardly differ from another case: in the limit, if
+// nothing hangs that the limit could end, and in where a body is read from, if the base is the
+// second.
 func frameCases() []frameCase {
 	var cases []frameCase
 	for _, f := range frameFaults {

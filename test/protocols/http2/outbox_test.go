@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// outbox holds what is to be written, so that who reads never waits for the
-// other side to read.
+// outbox holds what is to be written, so that a reader never waits for the other side to read.
 type outbox struct {
 	to net.Conn
 
@@ -40,7 +39,7 @@ func (o *outbox) close() {
 	o.more.Signal()
 }
 
-// take waits for what there is to write; nil is the end.
+// take waits for bytes to write; nil is the end.
 func (o *outbox) take() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,8 +51,8 @@ func (o *outbox) take() []byte {
 	return p
 }
 
-// flush writes until the outbox is closed, and then ends this direction of the
-// connection, where it has directions.
+// flush writes until the outbox is closed, and then ends this direction of the connection, if the
+// connection has directions.
 func (o *outbox) flush() {
 	for p := o.take(); p != nil; p = o.take() {
 		if _, err := o.to.Write(p); err != nil {

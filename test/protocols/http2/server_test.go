@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// server speaks HTTP/2 without TLS, and departs from it where it is ordered to.
+// server speaks HTTP/2 without TLS, and departs from HTTP/2 when it is ordered to.
 type server struct {
 	handler http.Handler
 	window  uint32 // of each stream at first
@@ -48,7 +48,7 @@ func (s *server) serve() {
 	}
 }
 
-// order has the first arrivals of the request meet something.
+// order sets what the first arrivals of the request meet.
 func (s *server) order(id string, meet ...func(*stream)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,7 @@ func newStream(c *conn, f *http2.MetaHeadersFrame) *stream {
 
 func (s *stream) id() string { return strings.TrimPrefix(s.request.URL.Path, "/") }
 
-// serve has the handler answer, and ends what it left open, as net/http would.
+// serve runs the handler, and ends what it left open, as net/http would.
 func (s *stream) serve() {
 	defer s.close()
 	defer func() {
@@ -117,7 +117,7 @@ func (s *stream) grant(n uint32) {
 	s.conn.write(func() { _ = s.conn.framer.WriteWindowUpdate(s.number, n) })
 }
 
-// inbox is a request's body. A window is granted by reading from it alone.
+// inbox is a request's body. Only a Read of it grants a window.
 type inbox struct {
 	stream *stream
 
@@ -145,7 +145,7 @@ func (in *inbox) put(p []byte, last bool) {
 	in.more.Broadcast()
 }
 
-// cut ends what was not whole.
+// cut ends a body that is not whole.
 func (in *inbox) cut() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -28,7 +28,7 @@ type scene struct {
 	classes []retryhttp.Class
 }
 
-// play has the request made that goes by the policy, once set has given orders.
+// play makes a request with the policy, after set has given orders.
 func play(t *testing.T, b base, p retryhttp.Policy, m fault.Method, k fault.Kind, set func(*scene)) *scene {
 	t.Helper()
 	n := memnet.New()
@@ -52,7 +52,6 @@ func play(t *testing.T, b base, p retryhttp.Policy, m fault.Method, k fault.Kind
 	return s
 }
 
-// kind is the kind of body of that name.
 func kind(t *testing.T, name string) fault.Kind {
 	t.Helper()
 	i := slices.IndexFunc(fault.Kinds, func(k fault.Kind) bool { return k.Name == name })
@@ -72,8 +71,8 @@ func inBubble(t *testing.T, f func(*testing.T, base)) {
 
 var post = fault.Method{Name: http.MethodPost}
 
-// refused has each of the base's tries refused, and one more. Without a GetBody
-// the base does not try again.
+// refused refuses each of the base's tries, and one more. Without a GetBody the base does not try
+// again.
 func refused(k string) func(s *scene) {
 	times := tries + 1
 	if k == "recorded stream" {
@@ -122,7 +121,7 @@ func TestPostThatAGoAwayLeavesOutIsProcessedOnce(t *testing.T) {
 	}
 }
 
-// There is no type for it.
+// x/net has no type for this error.
 func TestGoAwayThatXNetHasGivenUpOnIsNotKnownToBeUnprocessed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := play(t, base{open: xNet}, retryhttp.Policy{RetryUnprocessed: true}, post, kind(t, "none"), leaveAlways(tries))
@@ -131,7 +130,7 @@ func TestGoAwayThatXNetHasGivenUpOnIsNotKnownToBeUnprocessed(t *testing.T) {
 	})
 }
 
-// It does not count them where each costs it the connection, nor wait.
+// net/http does not count the GOAWAYs if each costs it the connection, and does not wait.
 func TestGoAwayIsFollowedByNetHTTPForAsLongAsItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := play(t, base{open: netHTTP}, retryhttp.Policy{}, post, kind(t, "bytes.Reader"), leaveAlways(10*tries))
@@ -145,7 +144,7 @@ func leaveAlways(times int) func(*scene) {
 	return func(s *scene) { s.frames.order("request", slices.Repeat([]func(*stream){leave}, times)...) }
 }
 
-// It is the code that counts: one that came after processing began is no refusal.
+// The code decides: a reset that came after processing began is no refusal.
 func TestResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
 	codes := []http2.ErrCode{
 		http2.ErrCodeNo, http2.ErrCodeInternal, http2.ErrCodeFlowControl, http2.ErrCodeStreamClosed,
@@ -167,8 +166,8 @@ func TestResetWithAnotherCodeIsNotUnprocessed(t *testing.T) {
 	}
 }
 
-// net/http takes this one for a refusal, which it is not: a server that finds
-// fault with a request has looked at it. See golang/go#47635.
+// net/http takes this code for a refusal, which it is not: a server that finds fault with a
+// request has looked at it. See golang/go#47635.
 func TestProtocolErrorIsResentByNetHTTPWhateverTheMethod(t *testing.T) {
 	for _, b := range []struct {
 		base

@@ -14,8 +14,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
-// The caller has read all of the answer, and not closed it, while the request is
-// still being sent: as by a client of a stream in both directions.
+// The caller has read all of the answer, and has not closed it, while the request is still being
+// sent. A client of a stream in both directions does so.
 func TestUploadOutlastsTheAnswer(t *testing.T) {
 	outlasts(t, "all", func(s *stream) {
 		_, _ = io.WriteString(s, "all")
@@ -23,7 +23,7 @@ func TestUploadOutlastsTheAnswer(t *testing.T) {
 	}, func(resp *http.Response) {})
 }
 
-// What is closed of an answer without a body is nothing: it was over with its header.
+// An answer without a body was over with its header. So a Close of its body does nothing.
 func TestUploadOutlastsAnAnswerThatHasNoBodyAndIsClosed(t *testing.T) {
 	outlasts(t, "", func(s *stream) {
 		s.conn.write(func() {

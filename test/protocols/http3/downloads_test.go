@@ -11,10 +11,11 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// stall is how long a Read may take where a body stalls, and a busy machine for an answer.
+// stall is how long a Read of a body that stalls may take. A busy machine may take as long for an
+// answer.
 const stall = 8 * fault.Patience
 
-// download makes a Download, and holds what came of it against what should.
+// download makes a Download, and compares its result with its End.
 func download(t *testing.T, d fault.Download) {
 	t.Helper()
 	s := newStage(t, fault.Ample)

@@ -25,14 +25,14 @@ const tries = 2
 
 var post = fault.Method{Name: http.MethodPost}
 
-// seen is how a request ended, and what its attempts were taken for.
+// seen is how a request ended, and the class of each of its attempts.
 type seen struct {
 	fault.Result
 	classes []retryhttp.Class
 	errs    []error
 }
 
-// send makes a request by the policy, without waiting between the attempts.
+// send makes a request with the policy, without waiting between the attempts.
 func (s *stage) send(p retryhttp.Policy, m fault.Method, k fault.Kind) *seen {
 	s.t.Helper()
 	var w seen
@@ -48,7 +48,6 @@ func (s *stage) send(p retryhttp.Policy, m fault.Method, k fault.Kind) *seen {
 	return &w
 }
 
-// kind is the kind of body of that name.
 func kind(t *testing.T, name string) fault.Kind {
 	t.Helper()
 	i := slices.IndexFunc(fault.Kinds, func(k fault.Kind) bool { return k.Name == name })
@@ -128,7 +127,7 @@ func TestConnectionClosedAsIfARequestHadBeenRejectedIsNotUnprocessed(t *testing.
 	assert.Equal(t, []retryhttp.Class{retryhttp.Retryable}, w.classes, "%v", w)
 }
 
-// What this side says of a stream says nothing of the other.
+// The client's own reset says nothing about the server.
 func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()
@@ -148,8 +147,8 @@ func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
 	assert.NoError(t, conn.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), ""))
 }
 
-// One that is not over in time although the server says something. The network
-// has no part in it, for it would take as long as it takes.
+// The handshake is not over in time although the server answers. The test uses no network, which
+// would take its own time.
 func TestHandshakeTimeoutIsUnprocessed(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()
@@ -169,7 +168,7 @@ func TestPostSucceedsAfterAHandshakeTimeoutIfUnprocessedIsRetried(t *testing.T) 
 	assert.Equal(t, 1, s.handler.Ledger.Arrivals("request"))
 }
 
-// dialAfter is an http3.Transport's Dial that runs into as many timeouts first.
+// dialAfter is an http3.Transport's Dial that first runs into a number of timeouts.
 func (s *stage) dialAfter(timeouts int) func(context.Context, string, *tls.Config, *quic.Config) (*quic.Conn, error) {
 	pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	require.NoError(s.t, err)
@@ -188,7 +187,7 @@ func (s *stage) dialAfter(timeouts int) func(context.Context, string, *tls.Confi
 	}
 }
 
-// quic-go's error is that of any connection on which nothing comes any more.
+// quic-go returns the same error for any connection on which nothing comes any more.
 func TestHandshakeThatNobodyAnswersIsNotKnownToBeUnprocessed(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()
@@ -235,7 +234,7 @@ func TestInvalidResponseIsRetryable(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()
 	s.handler.Order("request", &fault.Fault{Answer: func(x *fault.Exchange) {
-		x.Writer().Header().Set("Connection", "close") // of which HTTP/3 knows nothing
+		x.Writer().Header().Set("Connection", "close") // HTTP/3 does not know this field
 		x.Head(http.StatusServiceUnavailable, 4, "busy")
 	}})
 	w := s.send(retryhttp.Policy{}, fault.Methods[0], kind(t, "none"))

@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// run makes the case's request, and holds what came of it against what should.
+// run makes the case's request, and judges its result.
 func run(t *testing.T, c fault.Case) {
 	t.Helper()
 	s := newStage(t, fault.Ample)
@@ -37,9 +37,8 @@ func run(t *testing.T, c fault.Case) {
 	checkClosed(t, r, !c.Method.Repeatable && c.Limit != fault.PerAttempt)
 }
 
-// checkClosed waits until the request's bodies have been closed: once, except by
-// quic-go, which closes the body of a request that failed a second time. A request
-// that no retry can follow goes to quic-go as it is.
+// checkClosed waits until the request's bodies have been closed once. quic-go closes the body of a
+// request that failed a second time. A request that no retry can follow goes to quic-go as it is.
 func checkClosed(t *testing.T, r fault.Result, asItIs bool) {
 	t.Helper()
 	if asItIs || r.Upload.Kind.Name == "bytes.Reader" {
@@ -50,14 +49,14 @@ func checkClosed(t *testing.T, r fault.Result, asItIs bool) {
 	assert.NoError(t, r.Upload.Closed(false), "%v", r)
 }
 
-// someCases are those of the faults of any server, without those that differ in
-// the limit alone where nothing hangs that it could end, or in the body of a
-// request that is not sent again.
+// someCases are the cases of the faults of any server, without two kinds: cases that differ in the
+// limit alone if nothing hangs that it could end, and cases that differ in the body of a request
+// that is not sent again.
 func someCases() []fault.Case {
 	var cases []fault.Case
 	for _, c := range fault.Cases(fault.Answers) {
 		switch {
-		case c.Fault.Effect == fault.Spoils: // for a reset may overtake the header
+		case c.Fault.Effect == fault.Spoils: // a reset may overtake the header
 		case !c.Method.Repeatable && c.Kind.Size > 0 && c.Kind.Name != "recorded stream":
 		case c.Fault.Effect == fault.Hangs, c.Limit == fault.Unlimited:
 			cases = append(cases, c)

@@ -13,7 +13,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
-// deaths are the ways in which a server goes, and how long its client then waits.
+// deaths are the ways in which a server dies, and how long its client then waits.
 var deaths = []struct {
 	name string
 	idle time.Duration

@@ -28,7 +28,7 @@ import (
 // atRest is how long it may take at most until all has ended.
 const atRest = 20 * time.Second
 
-// identity is a certificate for the loopback address, and who trusts it.
+// identity is a certificate for the loopback address, and a pool that trusts it.
 var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -65,7 +65,7 @@ type stage struct {
 	orders  map[string][]http3.ErrCode // what requests are reset with before there is a handler
 }
 
-// server is one that lives at the stage's address.
+// server is a server at the stage's address.
 type server struct {
 	http   *http3.Server
 	quic   *quic.Transport
@@ -74,7 +74,7 @@ type server struct {
 	conn   atomic.Pointer[quic.Conn] // the newest
 }
 
-// socket may go deaf and dumb.
+// socket can stop receiving and sending.
 type socket struct {
 	net.PacketConn
 	mute atomic.Bool
@@ -96,7 +96,7 @@ func (s *socket) ReadFrom(p []byte) (int, net.Addr, error) {
 	}
 }
 
-// newStage has a client that takes a connection for dead after idle.
+// newStage makes a client that takes a connection for dead after idle.
 func newStage(t *testing.T, idle time.Duration) *stage {
 	t.Helper()
 	_, pool := identity()
@@ -148,8 +148,7 @@ func (s *stage) newest() *server {
 	return s.servers[len(s.servers)-1]
 }
 
-// replace has another server come to the address of one that goes without a
-// word.
+// replace puts another server at the address. The previous server goes without a word.
 func (s *stage) replace() {
 	old := s.newest().socket
 	old.mute.Store(true)
@@ -183,8 +182,7 @@ func reset(w http.ResponseWriter, code http3.ErrCode) {
 	str.CancelWrite(quic.StreamErrorCode(code))
 }
 
-// idle waits until the base's connections have been closed, of which it must not
-// have lost sight.
+// idle waits until the base's connections have been closed. The base must still know all of them.
 func (s *stage) idle() {
 	s.t.Helper()
 	rt := retryhttp.New(s.base, retryhttp.Policy{})
@@ -194,9 +192,8 @@ func (s *stage) idle() {
 	}), "connections are left open")
 }
 
-// close waits until all that belongs to the stage has ended. The base has to be
-// closed for that: a connection on which a request failed is not among its idle
-// ones any more.
+// close waits until everything of the stage has ended. It must close the base: a connection on
+// which a request failed is not among the base's idle connections any more.
 func (s *stage) close() {
 	s.t.Helper()
 	assert.NoError(s.t, s.base.Close())
@@ -216,7 +213,7 @@ func (s *stage) end(v *server) {
 	<-v.done
 }
 
-// leavesNothing holds what is there after the test against what was before.
+// leavesNothing compares what is open after the test with what was open before it.
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	newStage(t, fault.Ample).close() // what the process opens for its first socket stays open

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/bucket"
@@ -125,8 +126,25 @@ func (b *TokenBucket) Deposit(req *http.Request) {
 }
 
 // retry is Failed and Withdraw in one step. With again, the bucket knows of the failure.
-func (b *TokenBucket) retry(req *http.Request, a *Attempt, again bool) bool {
-	return b.buckets.Retry(keyOf(req, b.Key), b.settings, failureOf(a), again)
+func (b *TokenBucket) retry(req *http.Request, f bucket.Failure, again bool) bool {
+	return b.buckets.Retry(keyOf(req, b.Key), b.settings, f, again)
+}
+
+// bucketOf returns what tells the bucket that req draws on from other buckets, as far as a Budget
+// shows it.
+func bucketOf(budget Budget, req *http.Request) any {
+	switch b, own := budget.(*TokenBucket); {
+	case own:
+		return bucketID{b, keyOf(req, b.Key)}
+	case reflect.ValueOf(budget).Comparable():
+		return budget
+	}
+	return nil
+}
+
+type bucketID struct {
+	bucket *TokenBucket
+	key    string
 }
 
 // Tokens returns what req could draw on now, for a gauge. It adds no bucket.

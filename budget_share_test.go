@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func failedWith(status int, took time.Duration, header ...string) retryhttp.Attempt {
@@ -204,4 +207,36 @@ func TestBudgetChargesAThirdForAnInvitedRetry(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRetryThatDoesNotWaitCostsAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent int
+		rt := retryhttp.New(script.Step(func(r *http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: 429, Body: http.NoBody, Header: http.Header{"Retry-After": {"60"}}}, nil
+		}), retryhttp.Policy{MaxRetryAfter: -1, MaxAttempts: -1, Gate: &retryhttp.Gate{Hold: -1}, Backoff: retryhttp.Constant(ms)})
+		_, err := rt.RoundTrip(requestTo("host"))
+		require.NoError(t, err)
+		assert.Equal(t, 1+5, sent, "the server asked for a minute, and nobody listened")
+	})
+}
+
+func TestInvitedRetryCostsAThirdAlthoughItsBodyBrokeOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		b := new(retryhttp.TokenBucket)
+		rt := retryhttp.New(script.Step(func(r *http.Request) (*http.Response, error) {
+			sent++
+			body := &bodies.Hooked{OnRead: func(p []byte) (int, error) { return 0, io.ErrUnexpectedEOF }}
+			return &http.Response{StatusCode: 429, Body: body, ContentLength: 5, Header: http.Header{"Retry-After": {"1"}}}, nil
+		}), retryhttp.Policy{MaxAttempts: 4, BufferBytes: 1 << 10, Budget: b})
+		resp, err := rt.RoundTrip(requestTo("host"))
+		require.True(t, err == nil || errors.Is(err, io.ErrUnexpectedEOF))
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		require.Equal(t, 4, sent)
+		assert.InDelta(t, 4, b.Tokens(requestTo("host")), 1e-9, "three invited retries cost a token")
+	})
 }

@@ -28,6 +28,7 @@ type call struct {
 	lined     time.Duration // the part of held without a token
 	ambiguous bool          // an attempt before the last may have taken effect
 	spare     bool          // the token of the hedge is neither given back nor spent on a retry
+	deposited bool          // the Budget knows of the success
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
@@ -83,7 +84,16 @@ func (c *call) send(next *attempt, got *result) {
 	c.sent = next.number
 	c.transmit(next, got, nil)
 	c.judge(next, got)
+	c.deposit(got) // before the Gate lets a retry in line ask for what the success has earned
 	c.endAttempt(got)
+}
+
+// deposit credits a success, once.
+func (c *call) deposit(got *result) {
+	if got.class == Final && got.Response != nil && !c.deposited {
+		c.deposited = true
+		c.policy.Budget.Deposit(c.req)
+	}
 }
 
 // refusal returns why no attempt follows got. The cheapest checks come first. The empty Stop
@@ -176,7 +186,10 @@ func (c *call) plan(got *result, next *attempt) Stop {
 func (c *call) claim(got *result, next *attempt) Stop {
 	c.token = c.withdraw(got, false) || c.takeSpare()
 	switch {
-	case !c.token && !c.mayQueue(got):
+	case !c.token && !c.mayQueue(got, next):
+		if ended(c.req) {
+			return StopCanceled
+		}
 		return StopBudget
 	case !c.token || c.race != nil:
 		return ""
@@ -289,7 +302,7 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.release(got.Err != nil)
 	success := stop == StopFinal && got.Response != nil
 	if success {
-		c.policy.Budget.Deposit(c.req)
+		c.deposit(got)
 	}
 	// OutcomeOf needs no record of such a call.
 	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0

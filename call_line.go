@@ -1,8 +1,6 @@
 package retryhttp
 
 import (
-	"net/http"
-
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/respbody"
@@ -17,7 +15,7 @@ const mostKept = 16 << 10
 
 // mayQueue reports whether a retry that the Budget has refused may wait in line. The response of got
 // is then in memory.
-func (c *call) mayQueue(got *result) bool {
+func (c *call) mayQueue(got *result, next *attempt) bool {
 	gate := c.policy.Gate
 	if c.race != nil || !c.policy.asksAgain || c.lined >= gate.hold() || !gate.admit(c.req) {
 		return false
@@ -28,19 +26,29 @@ func (c *call) mayQueue(got *result) bool {
 			gate.leave(c.req)
 		}
 	}()
-	admitted = c.keep(got)
+	admitted = c.keep(got, next)
 	return admitted
 }
 
-// keep reads the failed response of got, and reports whether all of it is in memory.
-func (c *call) keep(got *result) bool {
-	resp := got.Response
-	if resp == nil || got.Body != nil || resp.Body == nil || resp.Body == http.NoBody {
+// keep reads the failed response of got, and reports whether all of it is in memory. The request no
+// longer waits if its context has ended meanwhile.
+func (c *call) keep(got *result, next *attempt) bool {
+	resp := got.answer()
+	if resp == nil || resp.Body == nil {
 		return true
 	}
-	kept, _, _ := respbody.Buffer(c.req, resp, mostKept, true)
+	if got.broken != nil {
+		return false // the rest of what broke off comes from nowhere
+	}
+	c.response = nil // a Read that panics has it closed
+	before := c.core.now()
+	kept, whole := respbody.Keep(c.req, resp, mostKept, min(respbody.MaxDrainTime, c.patience(next)))
 	got.Response, c.response = kept, kept
-	return respbody.Whole(kept, mostKept) != nil
+	if !whole || ended(c.req) {
+		c.waited += c.core.now() - before
+		return false
+	}
+	return true
 }
 
 // queue waits out the backoff of a retry that has no token, and then waits in line for one. If the
@@ -48,33 +56,45 @@ func (c *call) keep(got *result) bool {
 func (c *call) queue(got *result, next *attempt) Stop {
 	defer c.policy.Gate.leave(c.req)
 	c.timer.Sleep(c.req.Context(), c.left(next))
-	granted := c.standInLine(got)
+	stop := StopBudget
+	if granted := c.standInLine(got); granted && !ended(c.req) {
+		stop = c.openRetry(got, next)
+	}
+	if stop == "" {
+		got.Wait = c.core.now() - next.decided
+		c.policy.reportRetry(c.req, &got.Attempt)
+	}
 	next.begins = c.core.now()
 	c.waited += next.begins - next.decided
 	switch {
 	case ended(c.req):
-		c.drop(got)
+		c.dropRetry()
+		c.dropResponse(got)
+		if got.responded {
+			got.Err = statusError(got.status)
+		}
 		return StopCanceled
-	case !granted:
-		return StopBudget
-	}
-	if stop := c.openRetry(got, next); stop != "" {
+	case stop != "":
 		c.leaveGate()
 		return stop
 	}
-	got.Wait = next.begins - next.decided
-	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.cut()
 	c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
-	closing.Response(got.answer())
-	c.forget(got)
+	c.dropResponse(got)
 	return ""
+}
+
+// dropResponse closes the failed response, which nobody gets. A Close that panics is not repeated.
+func (c *call) dropResponse(got *result) {
+	resp := got.answer()
+	c.forget(got)
+	closing.Response(resp)
 }
 
 // standInLine waits for a token, and reports whether the retry may be sent.
 func (c *call) standInLine(got *result) (granted bool) {
 	due, gate := c.core.now(), c.policy.Gate
-	c.pass, granted = gate.hosts.Queue(c.req, keyOf(c.req, gate.Key), &c.timer, outage.Line{
+	c.pass, granted = gate.hosts.Queue(c.req, keyOf(c.req, gate.Key), bucketOf(c.policy.Budget, c.req), &c.timer, outage.Line{
 		Mark:   c.mark,
 		Limit:  min(c.room(due)/2, gate.hold()-c.lined),
 		Window: gate.hold(),
@@ -85,14 +105,4 @@ func (c *call) standInLine(got *result) (granted bool) {
 	c.lined += c.core.now() - due
 	c.addHeld(due)
 	return granted
-}
-
-// drop gives up a retry and the response that it follows, because the caller no longer waits.
-func (c *call) drop(got *result) {
-	c.dropRetry()
-	closing.Response(got.answer())
-	c.forget(got)
-	if got.responded {
-		got.Err = statusError(got.status)
-	}
 }

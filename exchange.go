@@ -56,7 +56,7 @@ func (x *exchange) giveBack() {
 // refused the same retry before.
 func (x *exchange) withdraw(got *result, again bool) bool {
 	if own, ok := x.policy.Budget.(*TokenBucket); ok {
-		return own.retry(x.req, &got.Attempt, again)
+		return own.retry(x.req, got.failure(x.req, x.policy.MaxRetryAfter), again)
 	}
 	if hears, ok := x.policy.Budget.(failureBudget); ok && !again {
 		hears.Failed(x.req, got.Attempt)

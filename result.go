@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/bucket"
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
@@ -111,6 +112,16 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 		return outage.Nothing
 	}
 	return outage.Down
+}
+
+// failure returns what the attempt says to its retry's budget, as failureOf does for an Attempt. The
+// result knows more: its body may have broken off, and nobody may listen to a Retry-After.
+func (r *result) failure(req *http.Request, maxRetryAfter time.Duration) bucket.Failure {
+	return bucket.Failure{
+		Down:    r.verdict(req) == outage.Down,
+		Invited: r.status == http.StatusTooManyRequests && r.askedFor(maxRetryAfter) > 0,
+		Took:    r.Elapsed,
+	}
 }
 
 // closes returns how long the response closes its key, or 0. A success costs two lookups of a

@@ -5,6 +5,7 @@ package retryhttp_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -205,9 +206,56 @@ func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 				assert.Equal(t, n, held.Gate.Held(requestTo("host.example")))
 			})
 		})
-		t.Logf("bytes per sleeper: %.0f, if held %.0f", floor, ours)
+		lined := held
+		inLine := leastOfThree(func() float64 {
+			lined.Gate, lined.Budget = &retryhttp.Gate{Hold: time.Hour}, &retryhttp.TokenBucket{Burst: -1}
+			return costOfWaiting(t, retryhttp.New(base, lined), n, func() {
+				wait()
+				assert.InDelta(t, n, lined.Gate.Held(requestTo("host.example")), n/100, "some are probes")
+			})
+		})
+		t.Logf("bytes per sleeper: %.0f, if held %.0f, in line %.0f", floor, ours, inLine)
 		assert.LessOrEqual(t, ours, 1.15*floor)
+		assert.LessOrEqual(t, inLine, 2.1*floor, "the stack doubles where the response is kept")
 	})
+}
+
+func TestCostOfAKeyIsAKibibyteAtMost(t *testing.T) {
+	const n = 4000
+	budget, gate := new(retryhttp.TokenBucket), new(retryhttp.Gate)
+	rt := retryhttp.New(&stub{statuses: []int{503}}, retryhttp.Policy{
+		Gate: gate, Budget: &asking{asked: func(*http.Request) bool { return false }}, Backoff: retryhttp.Constant(0),
+	})
+	reqs := make([]*http.Request, n)
+	for i := range reqs {
+		reqs[i] = requestTo(fmt.Sprint("host", i))
+	}
+	perKey := func(use func(*http.Request)) float64 {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for _, req := range reqs {
+			use(req)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		return float64(after.HeapAlloc-before.HeapAlloc) / n
+	}
+	bucket := perKey(func(req *http.Request) {
+		budget.Failed(req, retryhttp.Attempt{Err: io.ErrUnexpectedEOF})
+		budget.Withdraw(req)
+		budget.Deposit(req)
+	})
+	fate := perKey(func(req *http.Request) {
+		_, err := rt.RoundTrip(req) //nolint:bodyclose // there is none
+		require.NoError(t, err)
+	})
+	t.Logf("bytes of a key: TokenBucket %.0f, Gate %.0f", bucket, fate)
+	assert.LessOrEqual(t, bucket, 1024.0)
+	assert.LessOrEqual(t, fate, 1024.0)
+	runtime.KeepAlive(budget)
+	runtime.KeepAlive(gate)
+	runtime.KeepAlive(reqs)
 }
 
 // BenchmarkCancelHeld cancels 10,000 requests, which a Gate holds, which wait in line for a token, or

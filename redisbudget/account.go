@@ -110,11 +110,11 @@ func (a *account) update(f func(*account, time.Time)) bool {
 	return true
 }
 
-func (a *account) withdraw(now time.Time) bool {
+func (a *account) withdraw(now time.Time) (granted bool) {
 	terms := a.terms
-	a.terms = oneToken
+	defer func() { a.terms = terms.after(granted) }()
 	tokens := a.balance(now)
-	granted := tokens >= round(terms.price)
+	granted = tokens >= round(terms.price)
 	if granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price) {
 		return false // the withdrawals before it have brought a call forward
 	}

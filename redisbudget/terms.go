@@ -13,6 +13,15 @@ type terms struct {
 
 var oneToken = terms{price: 1}
 
+// after returns the terms of the withdrawal that follows one with t, unless a failure is recorded
+// before. A withdrawal that is refused may be asked for again, at the same price.
+func (t terms) after(granted bool) terms {
+	if granted {
+		return oneToken
+	}
+	return terms{price: t.price}
+}
+
 // invitedPrice is the cost of a retry whose moment the server has named.
 const invitedPrice = 1.0 / 3
 

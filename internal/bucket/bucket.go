@@ -75,6 +75,15 @@ type terms struct {
 
 var oneToken = terms{price: 1}
 
+// after returns the terms of the withdrawal that follows one with t, unless a failure is recorded
+// before. A withdrawal that is refused may be asked for again, at the same price.
+func (t terms) after(granted bool) terms {
+	if granted {
+		return oneToken
+	}
+	return terms{price: t.price}
+}
+
 // termsOf returns the terms for the retry of an attempt that failed. Each success in the time
 // that the attempt took allows an overdraft of one: a connection that dies with a minute of slow
 // answers is no storm, and later successes pay.

@@ -38,7 +38,7 @@ func (t *Table) Failed(key string, settings func() Settings, failure Failure) {
 func (t *Table) Withdraw(key string, settings func() Settings) (granted bool) {
 	t.update(key, settings, func(b *bucket, now time.Time) {
 		granted = b.withdraw(now, b.next)
-		b.next = oneToken
+		b.next = b.next.after(granted)
 	})
 	return granted
 }

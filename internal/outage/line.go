@@ -16,7 +16,8 @@ import (
 // wait for nothing, so that no more may wait than the line has lately served.
 type line struct {
 	waiters
-	places   atomic.Int64 // number of retries in the line, or on their way to it; rises with mu held
+	mixed    bool         // the retries may draw on several buckets
+	places   atomic.Int64 // number of retries in the line or on their way; rises with mu held
 	trouble  time.Time    // the first refusal of the trouble
 	refusal  time.Time    // the newest refusal
 	served   float64      // number of retries that got a token, with an exponential decay
@@ -85,36 +86,61 @@ type Line struct {
 }
 
 // Queue holds a retry in the line until Ask grants a token, or until a probe needs none. It reports
-// false if there is no token at the end of the wait, or the request's context has ended.
-func (w *Watch) Queue(req *http.Request, key string, t *timer.Timer, l Line) (p Pass, granted bool) {
+// false if there is no token at the end of the wait, or the request's context has ended. The bucket,
+// which is comparable, tells retries apart that draw on others. It is no field of the Line, because it
+// is kept, and the Line's Ask would escape with it.
+func (w *Watch) Queue(req *http.Request, key string, bucket any, t *timer.Timer, l Line) (p Pass, granted bool) {
 	f := w.fates.Find(key)
 	if f == nil {
 		return Pass{}, l.Ask()
 	}
 	deadline := time.Now().Add(l.Limit)
-	if l.Heed {
-		f.waitWhileClosed(req, t, deadline, false)
+	for {
+		if l.Heed {
+			f.waitWhileClosed(req, t, deadline, false)
+		}
+		if isDone(req.Context()) {
+			return Pass{}, false
+		}
+		p, how := f.queue(req, bucket, t, l, deadline)
+		if how == refused || !l.Heed || !f.closedMeanwhile(req) {
+			return p, how != refused
+		}
+		p.GiveBack()
+		if how == paid {
+			p, _ = w.Wait(req, key, t, l.Mark, time.Until(deadline), true)
+			return p, true
+		}
 	}
-	if isDone(req.Context()) {
-		return Pass{}, false
+}
+
+// admission is how a retry leaves the line.
+type admission uint8
+
+const (
+	refused admission = iota
+	paid              // with a token
+	free              // without, in a long line
+)
+
+func asked(granted bool) admission {
+	if granted {
+		return paid
 	}
-	p, granted = f.queue(req, t, l, deadline)
-	if granted && l.Heed && p.left == bySuccess {
-		f.waitWhileClosed(req, t, deadline, false)
-	}
-	return p, granted
+	return refused
 }
 
 // queue is Queue for a retry that no closure holds.
-func (f *fate) queue(req *http.Request, t *timer.Timer, l Line, deadline time.Time) (p Pass, granted bool) {
-	w := f.joinLine(l)
+func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, deadline time.Time) (Pass, admission) {
+	w := f.joinLine(bucket, l)
 	if w == nil {
-		return Pass{}, l.Ask() // for the first and the last time
+		return Pass{}, asked(l.Ask()) // for the first and the last time
 	}
 	out := false
 	defer func() {
-		if !out { // even if Ask panics
-			f.abandon(w)
+		if !out { // Ask has panicked
+			p, _ := f.giveUp(w)
+			p.GiveBack()
 		}
 	}()
 	for ended := false; ; {
@@ -122,14 +148,17 @@ func (f *fate) queue(req *http.Request, t *timer.Timer, l Line, deadline time.Ti
 		switch {
 		case left:
 			out = true
-			return w.pass, w.pass.left != unheld
+			return w.pass, w.admission()
 		case asks != unheld:
-			if l.Ask() {
-				return f.grant(w, asks, l.Window), true
+			switch {
+			case l.Ask():
+				out = true
+				return f.grant(w, asks, l.Window), paid
+			case asks == atTheEnd:
+				out = true
+				return f.giveUp(w)
 			}
-			if asks == atTheEnd {
-				return Pass{}, false
-			}
+			f.passAsk(w, asks)
 			continue
 		}
 		t.Start(time.Until(at))
@@ -145,7 +174,7 @@ func (f *fate) queue(req *http.Request, t *timer.Timer, l Line, deadline time.Ti
 
 // joinLine puts a retry into the line. It returns nil if the retry is lone: nothing waits, and
 // nothing has begun since its own failure. Only a later failure could follow its wait.
-func (f *fate) joinLine(l Line) *waiter {
+func (f *fate) joinLine(bucket any, l Line) *waiter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.oneMore() // before run is read
@@ -154,10 +183,11 @@ func (f *fate) joinLine(l Line) *waiter {
 		f.oneLess()
 		return nil
 	}
-	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
+	w := &waiter{wake: make(chan struct{}, 1), unpaid: true, bucket: bucket}
 	if f.oldest() == nil && f.run.Load() == 0 {
 		w.asks = bySuccess // its backoff may have earned a token
 	}
+	f.line.mixed = f.line.first != nil && (f.line.mixed || f.line.first.bucket != bucket)
 	f.line.add(w)
 	return w
 }
@@ -168,12 +198,17 @@ func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Ti
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
+	over := !now.Before(deadline)
 	if !w.left && ended {
 		f.remove(w)
+		if w.asks == bySuccess { // the next one has its turn
+			f.credit += successesPerRelease
+			f.spend(now)
+		}
 		f.rouse(now)
 	}
 	w.armed = deadline
-	if !w.left && f.oldest() == w {
+	if !w.left && !over && f.oldest() == w {
 		f.rouse(now)
 	}
 	select {
@@ -181,7 +216,7 @@ func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Ti
 	default:
 	}
 	asks, w.asks = w.asks, unheld
-	if !w.left && !now.Before(deadline) {
+	if !w.left && over {
 		asks = atTheEnd
 	}
 	return w.armed, asks, w.left
@@ -202,15 +237,41 @@ func (f *fate) grant(w *waiter, how exit, window time.Duration) Pass {
 		return Pass{}
 	}
 	f.release(w, now, how)
+	f.rouse(now)
 	return w.pass
 }
 
-// abandon takes w out of the line, unless it has left.
-func (f *fate) abandon(w *waiter) {
+// giveUp takes w out of the line, unless a probe has released it meanwhile.
+func (f *fate) giveUp(w *waiter) (Pass, admission) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !w.left {
 		f.remove(w)
 		f.rouse(time.Now())
+	}
+	return w.pass, w.admission()
+}
+
+// admission returns how w has left the line without asking.
+func (w *waiter) admission() admission {
+	if w.pass.left == unheld {
+		return refused
+	}
+	return free
+}
+
+// passAsk lets the next retry ask that draws on another bucket than w, which was refused. A bucket
+// that is spent would otherwise keep the others' retries waiting.
+func (f *fate) passAsk(w *waiter, how exit) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.left || !f.line.mixed {
+		return
+	}
+	for next := w.next; next != nil; next = next.next {
+		if next.bucket != w.bucket {
+			next.ask(how)
+			return
+		}
 	}
 }

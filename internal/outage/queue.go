@@ -18,6 +18,7 @@ type waiter struct {
 
 	unpaid bool // it has no token, and is in the line
 	asks   exit // why it may ask for a token now, or unheld
+	bucket any  // which it draws on
 }
 
 // waiters is a list of waiters, oldest first.

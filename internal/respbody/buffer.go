@@ -4,7 +4,9 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/field"
@@ -30,16 +32,51 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 		return resp, nil, nil
 	}
 	b := &Buffered{rest: resp.Body}
+	patience := forEver
+	if failed {
+		patience = MaxDrainTime
+	}
+	resp, err := b.take(req, resp, limit, patience, nil)
+	return resp, b, err
+}
+
+// Keep is Buffer for a failed response that the caller may get later, of any kind. It waits for at
+// most patience, or until req's context ends, and reports whether all of the body is in memory. If the
+// response has been buffered, Keep waits no longer.
+func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Duration) (kept *http.Response, whole bool) {
+	switch b, buffered := resp.Body.(*Buffered); {
+	case buffered:
+		return resp, b.whole && int64(len(b.data)) <= limit
+	case IsEmpty(resp.Body):
+		return resp, true
+	case resp.ContentLength > limit:
+		return resp, false
+	}
+	b := &Buffered{rest: resp.Body}
+	kept, _ = b.take(req, resp, limit, patience, req.Context().Done())
+	if b.whole {
+		b.data = slices.Clone(b.data) // without the room for more
+	}
+	return kept, b.whole
+}
+
+// forEver is the patience of who needs the body.
+const forEver = time.Duration(math.MaxInt64)
+
+// take reads the beginning of resp's body, and makes b the body of the response that it returns.
+func (b *Buffered) take(
+	req *http.Request, resp *http.Response, limit int64, patience time.Duration, done <-chan struct{},
+) (*http.Response, error) {
 	declared := declaredLength(resp)
-	resp = b.begin(resp, declared, limit, failed)
+	resp = b.begin(resp, declared, limit, patience, done)
 	resp.Body = b
 	if b.err == nil {
-		return resp, b, nil // the caller reads the rest from the server
+		return resp, nil // the caller reads the rest from the server
 	}
 	b.judgeEnd(declared, resp.ContentLength < 0)
 	if b.err != io.EOF {
 		b.BreakOff(b.err)
-		return resp, b, b.err
+		return resp, b.err
 	}
 	b.whole = int64(len(b.data)) <= limit
 	if closing.WhileRead(b.rest) && !uploads(req) {
@@ -47,7 +84,7 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 		_ = b.rest.Close()
 		b.rest = nil
 	}
-	return resp, b, nil
+	return resp, nil
 }
 
 // Whole returns resp's body if Buffer has read all of it, or nil. A nested Transport may have
@@ -84,15 +121,17 @@ type Buffered struct {
 }
 
 // begin reads the beginning of resp's body, and returns the response that the caller gets.
-func (b *Buffered) begin(resp *http.Response, declared, limit int64, failed bool) *http.Response {
+func (b *Buffered) begin(
+	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
+) *http.Response {
 	returned := false
 	defer func() {
 		if !returned {
 			closing.Soon(b.rest) // a Read panicked
 		}
 	}()
-	if failed {
-		resp = b.fillForAMoment(resp, declared, limit)
+	if patience < forEver {
+		resp = b.fillForAMoment(resp, declared, limit, patience, done)
 	} else {
 		b.fill(declared, limit, nil)
 	}

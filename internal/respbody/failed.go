@@ -26,10 +26,12 @@ type failedFill struct {
 	closes bool       // the goroutine closes the body when its Read has ended
 }
 
-// fillForAMoment is fill for a failed response. After MaxDrainTime, the rest of the body begins
-// with what the Read that is under way brings. This Read may set the Trailer of resp, so the
+// fillForAMoment is fill for a failed response. After patience, or when done is closed, the rest of the
+// body begins with what the Read that is under way brings. This Read may set the Trailer of resp, so the
 // response that is returned is a copy then.
-func (b *Buffered) fillForAMoment(resp *http.Response, declared, limit int64) *http.Response {
+func (b *Buffered) fillForAMoment(
+	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
+) *http.Response {
 	if isInMemory(b.rest) {
 		b.fill(declared, limit, nil)
 		return resp
@@ -38,7 +40,7 @@ func (b *Buffered) fillForAMoment(resp *http.Response, declared, limit int64) *h
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
 	go f.run(declared, limit)
-	timer := time.NewTimer(MaxDrainTime)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-f.over:
@@ -46,9 +48,10 @@ func (b *Buffered) fillForAMoment(resp *http.Response, declared, limit int64) *h
 		b.data, b.err = f.data, f.err
 		return resp
 	case <-timer.C:
-		b.data, b.rest = f.leave(resp, &own)
-		return &own
+	case <-done:
 	}
+	b.data, b.rest = f.leave(resp, &own)
+	return &own
 }
 
 func (f *failedFill) run(declared, limit int64) {

@@ -94,7 +94,7 @@ func TestFreeReadEndsAReadThatHangs(t *testing.T) {
 		time.AfterFunc(time.Minute, b.FreeRead)
 		_, err := resp.Body.Read(make([]byte, 1))
 		assert.Equal(t, io.ErrClosedPipe, err)
-		time.Sleep(time.Second)
+		synctest.Wait() // orders the Close before what follows, which a Sleep does not
 		require.Equal(t, 1, base.closes)
 		b.FreeRead()
 		assert.Equal(t, 1, base.closes, "the response is over")

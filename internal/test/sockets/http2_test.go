@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -247,4 +248,37 @@ func TestHTTP2BodyOfAnExpectationIsSentAfterTheResponse(t *testing.T) {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, "content<nil>", <-got)
+}
+
+// refusesOnce is a Budget that hears of failures, and refuses the first retry once.
+type refusesOnce struct {
+	retryhttp.Unlimited
+	asked atomic.Bool
+}
+
+func (*refusesOnce) Failed(*http.Request, retryhttp.Attempt) {}
+func (b *refusesOnce) Withdraw(*http.Request) bool           { return b.asked.Swap(true) }
+
+// The response to a HEAD has no body, so there is nothing to keep while its retry waits in line.
+func TestRefusedRetryOfAHEADAsksAgain(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			var attempts atomic.Int64
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if attempts.Add(1) == 1 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			}))
+			s.EnableHTTP2 = http2
+			s.StartTLS()
+			defer s.Close()
+			c := s.Client()
+			c.Transport = retryhttp.New(c.Transport, retryhttp.Policy{
+				Budget: new(refusesOnce), Backoff: retryhttp.Constant(time.Millisecond),
+			})
+			resp, err := c.Head(s.URL)
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusOK, resp.StatusCode)
+		})
+	}
 }

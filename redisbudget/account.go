@@ -59,8 +59,8 @@ type unreported struct {
 
 func (u unreported) any() bool { return u.deposits != 0 || u.withdrawals != 0 }
 
-// faded returns u with its amounts multiplied by a factor. Amounts below one half are dropped,
-// so that a process without traffic stops calling.
+// faded returns u with its amounts multiplied by a factor. Less than half of a success, or of the
+// cheapest retry, is dropped, so that a process without traffic stops calling.
 func (u unreported) faded(by float64) unreported {
 	u.deposits *= by
 	u.earned *= by
@@ -68,7 +68,7 @@ func (u unreported) faded(by float64) unreported {
 	if u.deposits < 0.5 {
 		u.deposits, u.earned = 0, 0
 	}
-	if math.Abs(u.withdrawals) < 0.5 {
+	if math.Abs(u.withdrawals) < invitedPrice/2 {
 		u.withdrawals = 0
 	}
 	return u

@@ -115,8 +115,9 @@ func (a *account) withdraw(now time.Time) bool {
 	a.terms = oneToken
 	tokens := a.balance(now)
 	granted := tokens >= round(terms.price)
-	if granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price) {
-		return false // the withdrawals before it have brought a call forward
+	limited := granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price)
+	if limited {
+		granted, tokens = false, 0 // the rest is for the others, until the next answer
 	}
 	if short := terms.price - max(tokens, 0); !granted && round(a.overdrawn+short) <= round(terms.overdraft) {
 		a.overdrawn += short
@@ -129,7 +130,8 @@ func (a *account) withdraw(now time.Time) bool {
 	}
 	if !a.silent {
 		a.granted = a.granted || granted && !a.failing
-		a.refused = a.refused || !granted || a.failing
+		// The withdrawals before a limited one have brought a call forward.
+		a.refused = a.refused || !granted && !limited || a.failing
 	}
 	return granted
 }

@@ -136,6 +136,54 @@ func TestInvitedRetryIsReportedAgainAfterAFailedCall(t *testing.T) {
 	})
 }
 
+// busyFleet returns a process with ten of a fleet's thousand successes a second, and a full balance.
+func busyFleet(t *testing.T, e *engine, req *http.Request) *redisbudget.Bucket {
+	t.Helper()
+	one := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}
+	others := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}
+	for range 1200 { // six Windows
+		one.Deposit(req)
+		deposit(others, req, 100)
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.Greater(t, one.Tokens(req), 1900.0)
+	return one
+}
+
+// The share of the balance that a process may spend does not bound its overdraft. Otherwise it would
+// be refused more while the fleet has tokens than while it has none.
+func TestProcessThatHasSpentItsShareMayStillOverdraw(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		req := get(t, host)
+		one := busyFleet(t, e, req)
+		calls := e.record()
+		share := granted(one, req, 1000)
+		require.InDelta(t, 20, share, 2)
+		slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 10 * time.Second}
+		assert.InDelta(t, 100, retries(one, req, 1000, slow), 2)
+		assert.False(t, one.Withdraw(req))
+		booked := 0.0
+		for _, c := range calls() {
+			booked += c.withdrawals
+		}
+		assert.InDelta(t, share+100, booked, 2)
+	})
+}
+
+// The withdrawals before it have brought a call forward.
+func TestProcessThatHasSpentItsShareBringsNoCallForward(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		req := get(t, host)
+		one := busyFleet(t, e, req)
+		noCallAtOnce(one, req)
+		calls := e.callTimes()
+		require.InDelta(t, 20, granted(one, req, 1000), 2)
+		assert.Empty(t, calls())
+		time.Sleep(pause)
+		assert.Equal(t, []time.Duration{pause}, calls())
+	})
+}
+
 // A retry that the balance refuses waits in line until a success of its process has earned it.
 func TestRefusedRetryWaitsForASuccess(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {

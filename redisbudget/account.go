@@ -33,6 +33,7 @@ type account struct {
 	view       view
 	unreported unreported
 	health     health
+	weighed    uint64  // deposits that the health includes
 	terms      terms   // of the next withdrawal
 	paid       float64 // what the newest withdrawal cost
 	overdrawn  float64 // what overdrafts have granted, and successes have not paid yet
@@ -59,8 +60,8 @@ type unreported struct {
 
 func (u unreported) any() bool { return u.deposits != 0 || u.withdrawals != 0 }
 
-// faded returns u with its amounts multiplied by a factor. Amounts below one half are dropped,
-// so that a process without traffic stops calling.
+// faded returns u with its amounts multiplied by a factor. Less than half of a success, or of the
+// cheapest retry, is dropped, so that a process without traffic stops calling.
 func (u unreported) faded(by float64) unreported {
 	u.deposits *= by
 	u.earned *= by
@@ -68,7 +69,7 @@ func (u unreported) faded(by float64) unreported {
 	if u.deposits < 0.5 {
 		u.deposits, u.earned = 0, 0
 	}
-	if math.Abs(u.withdrawals) < 0.5 {
+	if math.Abs(u.withdrawals) < invitedPrice/2 {
 		u.withdrawals = 0
 	}
 	return u
@@ -115,8 +116,9 @@ func (a *account) withdraw(now time.Time) (granted bool) {
 	defer func() { a.terms = terms.after(granted) }()
 	tokens := a.balance(now)
 	granted = tokens >= round(terms.price)
-	if granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price) {
-		return false // the withdrawals before it have brought a call forward
+	limited := granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price)
+	if limited {
+		granted, tokens = false, 0 // the rest is for the others, until the next answer
 	}
 	if short := terms.price - max(tokens, 0); !granted && round(a.overdrawn+short) <= round(terms.overdraft) {
 		a.overdrawn += short
@@ -129,7 +131,8 @@ func (a *account) withdraw(now time.Time) (granted bool) {
 	}
 	if !a.silent {
 		a.granted = a.granted || granted && !a.failing
-		a.refused = a.refused || !granted || a.failing
+		// The withdrawals before a limited one have brought a call forward.
+		a.refused = a.refused || !granted && !limited || a.failing
 	}
 	return granted
 }
@@ -174,20 +177,29 @@ func (a *account) noteDeposit() bool {
 	return a.update(func(*account, time.Time) {})
 }
 
-// foldEvery is the number of deposits after which one of them folds them all, if no call does.
+// foldEvery is the number of deposits after which one of them folds them all.
 const foldEvery = 64
 
-// foldUnlessReported makes the own bucket's rate follow the last Window, even while no call
-// folds the deposits. Each fold assumes that the deposits since the previous fold were spread
-// evenly.
-func (a *account) foldUnlessReported() {
+// tryFold has the health follow the last tenths of a second. It also makes the own bucket's rate
+// follow the last Window while no call folds the deposits. Each fold assumes that the deposits since
+// the previous fold were spread evenly.
+func (a *account) tryFold() {
 	if !a.mu.TryLock() {
 		return
 	}
 	defer a.mu.Unlock()
-	if a.silent || a.calling != nil {
-		a.fold(time.Now())
+	if now := time.Now(); a.silent || a.calling != nil {
+		a.fold(now)
+	} else {
+		a.weigh(a.deposits.Load(), now)
 	}
+}
+
+// weigh reports successes to the health.
+func (a *account) weigh(total uint64, now time.Time) {
+	a.health.ups += float64(total - a.weighed)
+	a.weighed = total
+	a.health.weigh(now)
 }
 
 // drop drops a and reports true, unless a has something to report or was used recently.
@@ -214,8 +226,7 @@ func (a *account) fold(now time.Time) {
 	if n > 0 {
 		a.used = now
 	}
-	a.health.ups += n
-	a.health.weigh(now)
+	a.weigh(total, now)
 	earned := n * a.settings.earns(a.health.poor)
 	debt := min(a.overdrawn, earned)
 	a.overdrawn -= debt

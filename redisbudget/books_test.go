@@ -128,6 +128,25 @@ func TestWhatIsDoneDuringALongCallFadesWhenTheCallFails(t *testing.T) {
 	})
 }
 
+// A success that is no longer reported has earned nothing either.
+func TestWhatFadedSuccessesHaveEarnedIsDroppedWithThem(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		e.refuse.Store(true)
+		for range 10 {
+			b.Deposit(req)
+			time.Sleep(2 * window)
+		}
+		e.refuse.Store(false)
+		calls := e.record()
+		deposit(b, req, 4)
+		time.Sleep(2 * interval)
+		require.NotEmpty(t, calls())
+		assert.Positive(t, calls()[0].deposits)
+		assert.InEpsilon(t, calls()[0].deposits/2, calls()[0].earned, 1e-9)
+	})
+}
+
 // When there is nothing left to report, the process goes on asking as an idle one does.
 func TestServerIsAskedAgainAfterAllHasFaded(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -24,11 +25,13 @@ func TestBudgetAllocatesNothingOnTheRequestPath(t *testing.T) {
 	b, req := &redisbudget.Bucket{Client: client}, get(t, host)
 	b.Deposit(req)
 	<-called // nothing else runs from here on
+	failed := failedWith(429, time.Second, "Retry-After", "1")
 	for name, use := range map[string]func(){
 		"Deposit":  func() { b.Deposit(req) },
 		"Withdraw": func() { b.Withdraw(req) },
 		"Refund":   func() { b.Refund(req) },
 		"Tokens":   func() { b.Tokens(req) },
+		"Failed":   func() { b.Failed(req, failed) },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(1000, use), name)
 	}

@@ -19,8 +19,8 @@ type fleet struct {
 	req       *http.Request
 }
 
-// startFleet starts processes, whose calls take a roundTrip. Each success earns a tenth of a retry. A
-// Bucket has the default settings otherwise, unless set changes them.
+// startFleet starts processes, whose calls take a roundTrip. Each success earns a tenth of a retry.
+// A Bucket has the default settings otherwise, unless set changes them.
 func startFleet(t *testing.T, n int, set func(i int, b *redisbudget.Bucket)) *fleet {
 	f := &fleet{engine: startEngine(t), req: get(t, host)}
 	f.engine.onCall(func(*server.Peer, []string) bool { time.Sleep(roundTrip); return false })

@@ -2,8 +2,9 @@ package redisbudget
 
 import "time"
 
-// This file has the arithmetic with which a retryhttp.TokenBucket tells a server that is partly broken
-// from an overload. It is not shared with that module, whose internal packages are its own.
+// This file has the arithmetic with which a retryhttp.TokenBucket distinguishes a server that is
+// partly broken from an overload. The code is a copy, because the other module's internal packages
+// are its own.
 
 const (
 	// Results are weighed by tenths of a second. Each weighs as much as its results, and at most
@@ -16,16 +17,16 @@ const (
 	poorAbove = 0.5
 	wellBelow = 0.4
 	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
-	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a server
-	// is given a rest. A server that is hardly better at the end of the rest is partly broken, however
-	// few the retries are, and is not on trial again.
+	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a
+	// server is given a rest. A server that is hardly better at the end of the rest is partly broken,
+	// however few the retries are, and is not on trial again.
 	trial       = 15 * time.Second
 	rest        = 10 * time.Second
 	betterBelow = 0.3
 )
 
-// health is which part of this process's results were failures, as an exponentially weighted mean. The
-// zero health belongs to a server that is well.
+// health is which part of this process's results were failures, as an exponentially weighted mean.
+// The zero health belongs to a server that is well.
 type health struct {
 	failing   float64
 	poor      bool

@@ -131,3 +131,17 @@ func TestProcessTriesAServerThatWasPoorAgain(t *testing.T) {
 		assert.InDelta(t, 1, earned(t, b, req), 1e-6, "rests again")
 	})
 }
+
+// A busy process need not wait for its next call to see that the server is well.
+func TestBusyProcessSeesSoonThatItsServerIsWell(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 100_000, Interval: time.Minute}, get(t, host)
+		tenths(b, req, 20, 100, 0, failedWith(503, time.Millisecond))
+		require.InDelta(t, 1, earned(t, b, req), 1e-6, "poor")
+		for range 1000 { // 1,000 a second
+			b.Deposit(req)
+			time.Sleep(time.Millisecond)
+		}
+		assert.InDelta(t, 5, earned(t, b, req), 1e-6, "a second later")
+	})
+}

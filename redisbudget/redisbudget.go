@@ -24,10 +24,10 @@
 // # How it works
 //
 // Redis holds one balance per key. A process reports its successes and what they have earned once
-// per Interval, and its retries at once, and receives the balance. Until the next answer, the process may spend its
-// share of that balance, and at least one token. Its share is its part of the fleet's recent
-// successes. No request waits for Redis. While Redis does not answer, a bucket in memory with a
-// Burst of 1 decides. The shared balance decides again after the next answer.
+// per Interval, and its retries at once, and receives the balance. Until the next answer, the
+// process may spend its share of that balance, and at least one token. Its share is its part of the
+// fleet's recent successes. No request waits for Redis. While Redis does not answer, a bucket in
+// memory with a Burst of 1 decides. The shared balance decides again after the next answer.
 //
 // For each key, a process makes at most two calls in an Interval, and one more for each retry
 // that the balance grants: four at once, and then 20 in an Interval. An idle process asks less
@@ -87,17 +87,20 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // Share one Bucket among the Transports of a process. A Bucket must not be changed or copied
 // after first use. Its methods are safe for concurrent use.
 //
-// Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole. Each process
-// judges by its own results whether a success earns Most or Ratio, and overdraws the balance for
-// its own slow attempts. A retry that is refused may wait in line in its process. The balance holds at most max(Burst, Ratio · rate · Window) tokens, where rate is the recent
-// rate of the fleet's successes. Set the fields alike in all processes: each call uses the
-// settings of its process.
+// Burst and Window work as in a [retryhttp.TokenBucket], for the fleet as a whole. The balance holds
+// at most max(Burst, Ratio · rate · Window) tokens, where rate is the recent rate of the fleet's
+// successes. Set the fields alike in all processes: each call uses the settings of its process.
+//
+// Each process judges by its own results whether a success earns Most or Ratio. It may overdraw the
+// balance for its own slow attempts, even if it has spent its share. A retry that is refused may
+// wait until a success of its own process earns it.
 //
 // A process learns of other processes' retries with its next answer. Until then it may spend its
 // share of the balance that it last knew, and at least one token. So a fleet in a storm spends at
-// most twice its balance, and one more retry for each process. While the capacity is the Burst,
-// the shares are not known, and a process may spend all that it last knew. The debt is booked, up
-// to the capacity, and the fleet must earn it before its next retry.
+// most twice its balance, and one more retry for each process, beside what its processes overdraw.
+// While the capacity is the Burst, the shares are not known, and a process may spend all that it
+// last knew. The debt is booked, up to the capacity, and the fleet must earn it before its next
+// retry.
 //
 // The price is paid by a process whose requests fail while the others' succeed, or that has just
 // started. After each answer it may spend its share again, so it can have the whole balance, but
@@ -111,10 +114,10 @@ type Bucket struct {
 	// "retryhttp". Change it to keep several fleets apart.
 	Prefix string
 
-	// Ratio is how many retries each success earns while most attempts of its process fail. 0 means 0.1.
-	// Negative or NaN means none, ever. Refused retries then wait in line in vain, unless the Gate's
-	// Hold is negative, too. Set Ratio to bound retries to this share of the successes at all times:
-	// Most is then the same, unless it is set too.
+	// Ratio is how many retries each success earns while most attempts of its process fail. 0 means
+	// 0.1. Negative or NaN means none, ever. Refused retries then wait in line in vain, unless the
+	// Gate's Hold is negative, too. Set Ratio to bound retries to this share of the successes at all
+	// times: Most is then the same, unless it is set too.
 	Ratio float64
 
 	// Most is how many retries each success earns while most attempts of its process succeed. 0 means
@@ -138,10 +141,10 @@ type Bucket struct {
 	Key func(*http.Request) string
 
 	// OnError, if not nil, is called after a call that failed, that could not set the expiry, or
-	// whose answer came late, see ErrSlow.
-	// It is called at most once per Interval and never concurrently. It runs in the background,
-	// so it may block. Its panic is dropped. The error wraps the Client's error, if there is one.
-	// Its text contains neither a password nor a key, unless a hook of the Client adds one.
+	// whose answer came late, see ErrSlow. It is called at most once per Interval and never
+	// concurrently. It runs in the background, so it may block. Its panic is dropped. The error wraps
+	// the Client's error, if there is one. Its text contains neither a password nor a key, unless a
+	// hook of the Client adds one.
 	OnError func(error)
 
 	once     sync.Once
@@ -186,7 +189,7 @@ func (b *Bucket) Deposit(req *http.Request) {
 		a := b.account(key)
 		n := a.deposits.Add(1)
 		if n%foldEvery == 0 {
-			a.foldUnlessReported()
+			a.tryFold()
 		}
 		if a.due.Load() || a.noteDeposit() {
 			return

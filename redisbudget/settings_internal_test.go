@@ -18,7 +18,7 @@ func TestSettingsOfABucket(t *testing.T) {
 			prefix: "retryhttp", ratio: 0.1, most: 0.5, burst: 20, window: 20 * time.Second, interval: time.Second,
 			fade: 20 * time.Second, keep: 200 * time.Second, patience: 50 * time.Millisecond, retire: 20 * time.Second,
 		}},
-		"none": {&Bucket{Ratio: -1, Burst: -1, Window: -1, Interval: -1}, settings{
+		"none": {&Bucket{Ratio: -1, Most: 0.7, Burst: -1, Window: -1, Interval: -1}, settings{
 			prefix: "retryhttp", interval: time.Second,
 			fade: 20 * time.Second, keep: 200 * time.Second, patience: 50 * time.Millisecond, retire: 20 * time.Second,
 		}},
@@ -35,6 +35,10 @@ func TestSettingsOfABucket(t *testing.T) {
 			fade: 20 * time.Second, keep: 200 * time.Second, patience: 50 * time.Millisecond, retire: 20 * time.Second,
 		}},
 		"Most below the Ratio": {&Bucket{Most: 0.05}, settings{
+			prefix: "retryhttp", ratio: 0.1, most: 0.1, burst: 20, window: 20 * time.Second, interval: time.Second,
+			fade: 20 * time.Second, keep: 200 * time.Second, patience: 50 * time.Millisecond, retire: 20 * time.Second,
+		}},
+		"Most is no number": {&Bucket{Most: math.NaN()}, settings{
 			prefix: "retryhttp", ratio: 0.1, most: 0.1, burst: 20, window: 20 * time.Second, interval: time.Second,
 			fade: 20 * time.Second, keep: 200 * time.Second, patience: 50 * time.Millisecond, retire: 20 * time.Second,
 		}},

@@ -25,11 +25,11 @@ func (t terms) after(granted bool) terms {
 // invitedPrice is the cost of a retry whose moment the server has named.
 const invitedPrice = 1.0 / 3
 
-// fail records a failed attempt of this process, and the terms of its retry. The overdraft is one for
-// each success of this process that is usual in the time that the attempt took. Other processes have
-// overdrafts of their own.
+// fail records a failed attempt of this process, and the terms of its retry. The overdraft is one
+// for each success of this process that is usual in the time that the attempt took. Other processes
+// have overdrafts of their own.
 func (a *account) fail(failed *retryhttp.Attempt) {
-	a.terms = terms{price: 1, overdraft: a.own.rate * max(failed.Elapsed, 0).Seconds()}
+	a.terms = terms{price: 1, overdraft: a.own.rate * failed.Elapsed.Seconds()}
 	if failed.Response == nil {
 		a.health.downs++
 		return

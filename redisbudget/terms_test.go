@@ -30,7 +30,7 @@ func retries(b failing, req *http.Request, n int, a retryhttp.Attempt) int {
 	return granted
 }
 
-// What a process may overdraw is what a TokenBucket allows, and the answers to calls add nothing to
+// A process may overdraw as much as a TokenBucket allows, and the answers to calls add nothing to
 // it. But the engine forgives the debt that is larger than the capacity, which is 20 here.
 func TestProcessMayOverdrawTheBalanceByTheTimeOfTheFailedAttempt(t *testing.T) {
 	for name, away := range map[string]bool{"the shared balance": false, "the own bucket": true} {
@@ -113,6 +113,75 @@ func TestInvitedRetryCostsAThirdOfTheFleetsToken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Invited retries are booked one by one, and each is less than a half of a token.
+func TestInvitedRetryIsReportedAgainAfterAFailedCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Window: 1000 * time.Hour, Burst: 100}, get(t, host)
+		invited := failedWith(429, 0, "Retry-After", "1")
+		noCallAtOnce(b, req)
+		e.refuse.Store(true)
+		calls := e.record()
+		require.Equal(t, 1, retries(b, req, 1, invited))
+		time.Sleep(pause)
+		require.Len(t, calls(), 1)
+		require.InDelta(t, 1.0/3, calls()[0].withdrawals, 1e-9)
+		deposit(b, req, 4) // of which the own bucket grants retries while calls fail
+		require.Equal(t, 3, retries(b, req, 3, invited))
+		e.refuse.Store(false)
+		time.Sleep(interval + spread)
+		require.Greater(t, len(calls()), 1)
+		assert.InDelta(t, 4.0/3, calls()[1].withdrawals, 1e-5)
+	})
+}
+
+// busyFleet returns a process with ten of a fleet's thousand successes a second, and a full balance.
+func busyFleet(t *testing.T, e *engine, req *http.Request) *redisbudget.Bucket {
+	t.Helper()
+	one := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}
+	others := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}
+	for range 1200 { // six Windows
+		one.Deposit(req)
+		deposit(others, req, 100)
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.Greater(t, one.Tokens(req), 1900.0)
+	return one
+}
+
+// The share of the balance that a process may spend does not bound its overdraft. Otherwise it would
+// be refused more while the fleet has tokens than while it has none.
+func TestProcessThatHasSpentItsShareMayStillOverdraw(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		req := get(t, host)
+		one := busyFleet(t, e, req)
+		calls := e.record()
+		share := granted(one, req, 1000)
+		require.InDelta(t, 20, share, 2)
+		slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 10 * time.Second}
+		assert.InDelta(t, 100, retries(one, req, 1000, slow), 2)
+		assert.False(t, one.Withdraw(req))
+		booked := 0.0
+		for _, c := range calls() {
+			booked += c.withdrawals
+		}
+		assert.InDelta(t, share+100, booked, 2)
+	})
+}
+
+// The withdrawals before it have brought a call forward.
+func TestProcessThatHasSpentItsShareBringsNoCallForward(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		req := get(t, host)
+		one := busyFleet(t, e, req)
+		noCallAtOnce(one, req)
+		calls := e.callTimes()
+		require.InDelta(t, 20, granted(one, req, 1000), 2)
+		assert.Empty(t, calls())
+		time.Sleep(pause)
+		assert.Equal(t, []time.Duration{pause}, calls())
+	})
 }
 
 // A retry that the balance refuses waits in line until a success of its process has earned it.

@@ -28,9 +28,9 @@ func (v *view) take(n float64) {
 }
 
 // withinShare reports whether a process with a share of the fleet's successes may withdraw a
-// retry's price from the balance now. Until the next answer, it may spend its share of the balance, and at
-// least one token. So a fleet whose processes all do so spends the balance about once, however
-// long the answers take. After the answer, the process may spend its share of the rest.
+// retry's price from the balance now. Until the next answer, it may spend its share of the balance,
+// and at least one token. So a fleet whose processes all do so spends the balance about once,
+// however long the answers take. After the answer, the process may spend its share of the rest.
 func (v *view) withinShare(share, price float64) bool {
 	most := max(share*(v.tokens+v.unheard), 1) * max(v.advance, 1)
 	within := round(v.unheard+price) <= round(most)

@@ -86,6 +86,21 @@ func TestRefundGivesATokenBackUpToTheCapacity(t *testing.T) {
 	})
 }
 
+// The account that granted the token may have been dropped.
+func TestRefundToANewAccountGivesAWholeTokenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		one := &redisbudget.Bucket{Client: e.client(t)}
+		two := &redisbudget.Bucket{Client: e.client(t)}
+		req := get(t, host)
+		require.True(t, one.Withdraw(req))
+		time.Sleep(rest)
+		require.Equal(t, 19.0, e.stored(t, "tokens"))
+		two.Refund(req)
+		time.Sleep(rest)
+		assert.Equal(t, 20.0, e.stored(t, "tokens"))
+	})
+}
+
 // A token that the own bucket grants comes out of the view too.
 func TestAnswerIsAddedToWhatWasDoneSinceItsCallBegan(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {

@@ -19,14 +19,17 @@ import (
 //
 // The experiment is this project's own.
 type Partial struct {
-	Policy    func() retryhttp.Policy                  // of a process
-	Fleet     func(*testing.T) func() retryhttp.Policy // if not nil, returns the Policy of a run, in its bubble
-	Processes int                                      // among which the requests are spread, each with a Transport of its own
-	Rate      float64                                  // requests per second, of all processes
-	Failing   float64                                  // the part of the attempts that fail
-	Refuse    bool                                     // a failure is a connection that is refused, instead of a 503
-	WarmUp    time.Duration                            // of health, which fills the budgets
-	For       time.Duration                            // from then to the last request
+	Policy func() retryhttp.Policy // of a process
+
+	// Fleet, if not nil, takes the place of Policy. It returns the Policy of a run, in its bubble.
+	Fleet func(*testing.T) func() retryhttp.Policy
+
+	Processes int           // share the requests, each with a Transport of its own
+	Rate      float64       // requests per second, of all processes
+	Failing   float64       // the part of the attempts that fail
+	Refuse    bool          // a failure is a connection that is refused, instead of a 503
+	WarmUp    time.Duration // of health, which fills the budgets
+	For       time.Duration // from then to the last request
 	Seeds     int
 }
 

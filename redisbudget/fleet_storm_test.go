@@ -62,7 +62,8 @@ func TestFleetInAStormIsGrantedAtMostAMultipleOfItsBalance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			balance, granted, calls := c.run(t)
 			t.Logf("granted %.0f of %.0f: %.2f times, %d calls", granted, balance, granted/balance, calls)
-			faded := (*engine)(nil).decayed(c.lasts()) // the capacity, while the balance is spent
+			// The capacity, since the call that stored the balance, and while the balance is spent.
+			faded := (*engine)(nil).decayed(interval + spread + c.lasts())
 			assert.GreaterOrEqual(t, granted, balance*faded-1)
 			assert.LessOrEqual(t, granted, c.most*balance)
 			regular := 2 * (1 + int(c.lasts()/interval)) * c.processes

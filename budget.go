@@ -17,7 +17,9 @@ import (
 //
 // A Budget may also have a method Failed(*http.Request, Attempt). It is called with the failed
 // attempt right before the first Withdraw of its retry. A retry that such a Budget refuses may wait
-// for a success of its host, and Withdraw is then asked again for it.
+// for a success of its host, and Withdraw is then asked again for it. While eight or more wait, the
+// [Gate] sends some without asking, to find out whether the host is back, and after that if no first
+// attempt succeeds.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of a retry, or reports false; never blocks
 	Refund(req *http.Request)        // gives back a Withdraw

@@ -55,8 +55,7 @@ var payment = retryhttp.Policy{
 	AttemptTimeout: 30 * time.Second, // finds a lost answer, and is longer than a slow answer
 	BufferBytes:    1 << 20,          // a receipt that breaks off is requested again
 	Backoff:        retryhttp.EqualJitter(2*time.Second, 30*time.Second),
-	// Enough for ten payments at once. Once it is spent, one retry a second is left.
-	Budget: &retryhttp.TokenBucket{Burst: 50, MinPerSecond: 1},
+	Budget:         &retryhttp.TokenBucket{Burst: 50}, // enough for ten payments at once
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.StatusCode == http.StatusConflict {
 			return retryhttp.Retryable // an earlier attempt is being worked on
@@ -185,7 +184,7 @@ var byTenant = retryhttp.Policy{
 		Hold:  2 * time.Minute,
 		Key:   tenant,
 	},
-	Budget: &retryhttp.TokenBucket{Window: time.Minute, Key: tenant},
+	Budget: &retryhttp.TokenBucket{Key: tenant},
 }
 
 // tenant is whom the server counts requests for.
@@ -241,8 +240,8 @@ var crawl = retryhttp.Policy{
 	StallTimeout:   20 * time.Second, // for pages above BufferBytes
 	MaxRetryAfter:  5 * time.Second,  // a longer wait is for the crawler's own queue
 	BufferBytes:    4 << 20,          // longer pages are not retried when they break off
-	Budget:         &retryhttp.TokenBucket{Burst: 20},
-	Gate:           &retryhttp.Gate{Hold: time.Second}, // a held retry keeps a worker waiting
+	// A held retry keeps a worker waiting.
+	Gate: &retryhttp.Gate{Hold: time.Second},
 }
 
 // It fetches pages from many hosts. Some are dead, and some limit rates.

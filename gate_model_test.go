@@ -22,6 +22,7 @@ type gateStep struct {
 	backoff  time.Duration
 	canceled time.Duration // after the start; 0: never
 	deadline time.Duration // after the start; 0: none
+	refused  int           // how often the Budget refuses the retry
 }
 
 const (
@@ -31,7 +32,7 @@ const (
 )
 
 // gateModel is the rules of a Gate, for one key, in one goroutine, with a list in the
-// place of a clock. It has no closures.
+// place of a clock. It has no closures. Its line is modeled in gate_line_model_test.go.
 type gateModel struct {
 	now    time.Duration
 	hold   time.Duration
@@ -43,6 +44,7 @@ type gateModel struct {
 	firstUp                      time.Duration
 	probing                      bool
 	queue                        []int // of steps, the oldest first
+	line                         lineModel
 	mark                         map[int]int
 	counted, probe, freed, over  map[int]bool
 	due                          map[int]time.Duration
@@ -71,9 +73,9 @@ func (m *gateModel) play() {
 			m.at(s.start+s.deadline, func() { m.cancel(i) })
 		}
 	}
-	for len(m.events) > 0 || len(m.queue) > 0 {
+	for len(m.events) > 0 || m.waiting() > 0 {
 		next := m.next()
-		if len(m.queue) > 0 && m.underWay == 0 {
+		if m.waiting() > 0 && m.underWay == 0 {
 			pause := m.pause
 			if m.probing {
 				pause = 250 * time.Millisecond
@@ -103,7 +105,17 @@ func (m *gateModel) next() int {
 }
 
 func (m *gateModel) sendProbe() {
-	i := m.leaveQueue(0)
+	if len(m.queue) == 0 && m.waiting() < 8 {
+		m.newest, m.probing = m.now, false
+		m.ask(m.line.steps[0], asProbe)
+		return
+	}
+	m.releaseProbe(m.oldest())
+}
+
+func (m *gateModel) releaseProbe(i int) {
+	m.leave(i)
+	m.leavePlace(i)
 	m.probe[i], m.freed[i] = true, true
 	if m.run == 0 {
 		m.newest, m.probing = m.now, true
@@ -142,7 +154,7 @@ func (m *gateModel) send(i int) {
 func (m *gateModel) end(i int, answer string) {
 	switch answer {
 	case fails:
-		if len(m.queue) == 0 && m.now-m.newest >= 10*time.Second {
+		if m.waiting() == 0 && m.now-m.newest >= 10*time.Second {
 			m.endRun()
 		}
 		if m.run++; m.run == 1 {
@@ -170,15 +182,24 @@ func (m *gateModel) end(i int, answer string) {
 		m.over[i] = true
 		return
 	}
+	comesDue := m.comesDue
+	if !m.withdraw(i) {
+		if !m.admit(i) {
+			m.over[i] = true
+			return
+		}
+		comesDue = m.comesDueInLine
+	}
 	m.at(m.now+m.steps[i].backoff, func() {
 		if !m.over[i] {
-			m.comesDue(i)
+			comesDue(i)
 		}
 	})
 }
 
 func (m *gateModel) success(i int) {
-	if len(m.queue) > 0 {
+	queued := m.waiting() > 0
+	if queued {
 		if m.isDown() {
 			m.behind = max(m.behind, m.now+min(5*(m.now-m.since), m.hold))
 		}
@@ -191,17 +212,18 @@ func (m *gateModel) success(i int) {
 			m.firstUp = m.now
 		}
 		m.credit++
-		if m.freed[i] && m.now-max(m.since, m.firstUp) >= 400*time.Millisecond {
+		if m.freed[i] && m.withoutFirsts() {
 			m.credit += 8
 		}
 	}
 	m.endRun()
-	for m.credit >= 4 {
-		m.credit -= 4
-		released := m.leaveQueue(0)
-		m.freed[released] = true
-		m.begin(released)
+	if queued {
+		m.spend()
 	}
+}
+
+func (m *gateModel) withoutFirsts() bool {
+	return m.now-max(m.since, m.firstUp) >= 400*time.Millisecond
 }
 
 func (m *gateModel) endRun() {
@@ -222,7 +244,7 @@ func (m *gateModel) room(i int) time.Duration {
 
 func (m *gateModel) comesDue(i int) {
 	limit := min(m.hold, m.room(i)/2)
-	lone := len(m.queue) == 0 && m.begun == m.mark[i]
+	lone := m.waiting() == 0 && m.begun == m.mark[i]
 	switch {
 	case limit <= 0, !m.isDown() && (len(m.queue) == 0 || m.now >= m.behind):
 		m.begin(i)
@@ -233,22 +255,25 @@ func (m *gateModel) comesDue(i int) {
 		m.queue = append(m.queue, i)
 		m.due[i] = m.now
 		m.at(m.now+limit, func() {
-			if at := slices.Index(m.queue, i); at >= 0 {
-				m.leaveQueue(at)
+			if slices.Contains(m.queue, i) {
+				m.leave(i)
 				m.begin(i)
 			}
 		})
 	}
 }
 
-func (m *gateModel) leaveQueue(at int) (i int) {
-	i = m.queue[at]
-	m.queue = slices.Delete(m.queue, at, at+1)
+// leave takes a step out of the queue or the line, if it is there.
+func (m *gateModel) leave(i int) {
+	is := func(j int) bool { return i == j }
+	if !slices.ContainsFunc(m.queue, is) && !slices.ContainsFunc(m.line.steps, is) {
+		return
+	}
+	m.queue, m.line.steps = slices.DeleteFunc(m.queue, is), slices.DeleteFunc(m.line.steps, is)
 	m.held[i] = m.now - m.due[i]
-	if len(m.queue) == 0 {
+	if m.waiting() == 0 {
 		m.pause, m.credit = 250*time.Millisecond, 0
 	}
-	return i
 }
 
 func (m *gateModel) cancel(i int) {
@@ -256,9 +281,8 @@ func (m *gateModel) cancel(i int) {
 		return
 	}
 	m.over[i] = true
-	if at := slices.Index(m.queue, i); at >= 0 {
-		m.leaveQueue(at)
-	}
+	m.leave(i)
+	m.leavePlace(i)
 	if m.counted[i] {
 		m.newest, m.probing = m.now, false
 		m.underWay--
@@ -272,10 +296,11 @@ func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
 		hold: hold, steps: steps, mark: map[int]int{}, counted: map[int]bool{}, probe: map[int]bool{}, over: map[int]bool{},
 		freed: map[int]bool{}, due: map[int]time.Duration{},
 		sent: map[int][]time.Duration{}, held: map[int]time.Duration{},
+		line: lineModel{places: map[int]bool{}, refused: map[int]int{}, trouble: -time.Hour, refusal: -time.Hour},
 	}
 	m.play()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t, &retryhttp.Gate{Hold: hold})
+		g, budget := newGated(t, &retryhttp.Gate{Hold: hold}), &refusing{left: map[string]int{}}
 		var visits []*visit
 		for _, s := range steps {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -288,8 +313,9 @@ func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
 				time.AfterFunc(s.start+s.canceled, cancel)
 			}
 			path := fmt.Sprintf("/%s@%v,%s@%v", s.answer[0], s.latency[0], s.answer[1], s.latency[1])
+			budget.left[path] = s.refused
 			visits = append(visits, g.with(ctx, s.start, path, func(p *retryhttp.Policy) {
-				p.Backoff = retryhttp.Constant(s.backoff)
+				p.Backoff, p.Budget = retryhttp.Constant(s.backoff), budget
 			}))
 		}
 		g.ended.Wait()
@@ -332,6 +358,9 @@ func gateSteps(data []byte) (hold time.Duration, steps []gateStep) {
 			s.canceled = duration(5 * time.Millisecond)
 		} else if limits%16 == 1 {
 			s.deadline = duration(20 * time.Millisecond)
+		}
+		if refused := next(); refused%4 == 0 {
+			s.refused = 1 + int(refused/4)%5
 		}
 		steps = append(steps, s)
 	}

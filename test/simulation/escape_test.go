@@ -16,9 +16,9 @@ later it has less than half of the goodput that it had before. A dot means that 
 
 ![Goodput, and what becomes of a service after a spike, by load and cost of a rejection](img/escape.svg)
 
-Without a budget, retries keep down services that have room for two thirds more than their load. With one, no service
-stays down that comes back without retries. A service with little room that spends much on what it rejects
-keeps a part of its goodput.`)
+Without a budget, retries keep down even services that can do twice their load. With the default policy, no service stays down
+that comes back without retries. A service with room for a tenth, which spends two fifths of a success or more on each
+rejection, keeps a part of its goodput.`)
 	m := heatMap{
 		file: "escape.svg", xLabel: "cost of a rejection, of a success", yLabel: "load, of capacity",
 		xs: tenths(0, 10), ys: tenths(5, 13), classes: escapeClasses,

@@ -181,7 +181,8 @@ more each second, up to 1,300. For 2.7 s it has to turn away requests that the o
 	}
 	r.table(append([]string{"outage, and then", "client"}, outageHead...), rows)
 	r.add(`
-The budget has 2,000 tokens at most. An outage of 3 s hits 3,000 requests, so that a third of them must be lost.`)
+The budget has 2,000 tokens at most, and an outage of 3 s hits 3,000 requests. The others wait in line, until later successes
+have earned their tokens.`)
 }
 
 func (r *report) blackHole(clients []client) {
@@ -262,8 +263,8 @@ A part of the attempts fails for 20 s. 1,000 requests a second.`)
 	}
 	r.table([]string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows)
 	r.add(`
-The budget causes the losses, so they are the same. If nine in ten fail, a small process often sees 8 failures in a row,
-and its retries are held for some seconds.`)
+The budget causes the losses. With a Gate, a part of what it refuses succeeds later, from the line. If nine in ten fail, a
+small process often sees 8 failures in a row, and its retries are held for some seconds.`)
 }
 
 func (r *report) paths() {
@@ -333,7 +334,8 @@ func (r *report) payments() {
 ### Ten slow payments
 
 Ten POSTs with an Idempotency-Key are made at the same moment, by a process without other traffic. A payment takes
-two seconds. The bucket has 30 tokens; with the 5 of the default, half of the payments have no retry.`)
+two seconds. The bucket has 30 tokens. With the 5 of the default, half of the payments are not made: ten payments earn too
+little for the retries of ten.`)
 	enough := func() retryhttp.Policy { return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: 30}} }
 	var rows [][]string
 	for _, length := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {

@@ -233,8 +233,8 @@ func (r *report) budgets() {
 success are of the last 40 s of a minute. From p = 0.2 on, the buckets have then spent what they held at first.
 
 Without a budget, n retries give a load of (1-p^(n+1))/(1-p) and a success of 1-p^(n+1), which the tests check. "Bucket of
-5" is the rule of the post below: 0.1 tokens for each success, at most 5, and 3 attempts, 50 ms apart. In the plot it
-coincides with the default.
+5" is the rule of the post below: 0.1 tokens for each success, at most 5, and 3 attempts, 50 ms apart. By default, a success
+earns half a retry while most attempts succeed, and a tenth otherwise.
 
 ![Attempts per request against the probability of failure](img/budgets.svg)
 
@@ -271,8 +271,8 @@ func (r *report) blip() {
 
 A process makes 1,000 requests a second. After 20 s of health, everything fails for a moment. Lost is a share of the
 requests whose first attempt failed. The capacity of the default bucket follows the rate of successes. A bucket of a fixed
-size that suits a small client is far too small for a busy client. In a longer outage, a Gate delays the retries by its Hold
-of 5 s.`)
+size does as well with a Gate: what it refuses waits in line, until the successes after the blip have earned it. In a longer
+outage, a Gate delays the retries by its Hold of 5 s.`)
 	cases := []struct {
 		name   string
 		policy func() retryhttp.Policy
@@ -323,8 +323,9 @@ func (r *report) fleets() {
 The same 1,000 requests a second, from few or many processes, each with a default budget. Load and success are of the last
 of three minutes, in one run.
 
-With any number of processes, load settles near 1.1 at worst, and at 1.00 in an outage. The first retries of very many, very
-small processes are nearly unbounded, until each has spent its Burst of 5. A Gate delays the retries of the larger processes
+With any number of processes, load settles below 1.5 at worst, and at 1.00 in an outage. A process with few requests sees the
+server by chance: it often takes one half of failures for health. The first retries of very many, very small processes are
+nearly unbounded, until each has spent its Burst of 5. A Gate delays the retries of the larger processes
 by its Hold of 5 s, so their worst second comes later.`)
 	var rows [][]string
 	for _, n := range []int{10, 100, 1000, 10000} {

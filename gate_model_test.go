@@ -63,7 +63,7 @@ func (m *gateModel) at(at time.Duration, do func()) {
 }
 
 func (m *gateModel) play() {
-	m.pause = 250 * time.Millisecond
+	m.pause, m.newest = 250*time.Millisecond, -time.Hour
 	for i, s := range m.steps {
 		m.at(s.start, func() { m.begin(i) })
 		if s.canceled > 0 {

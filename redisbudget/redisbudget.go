@@ -12,9 +12,9 @@
 // collapse, in 20 simulations (median to longest; see docs/simulation.md):
 //
 //	                               100 processes   1,000 processes
-//	TokenBucket                    17 to 19 s      97 to 101 s
-//	TokenBucket with Burst 1       9 to 11 s       24 to 27 s
-//	redisbudget.Bucket             10 to 12 s      17 to 19 s
+//	TokenBucket                    18 to 20 s      97 to 101 s
+//	TokenBucket with Burst 1       10 to 11 s      24 to 27 s
+//	redisbudget.Bucket             10 to 12 s      17 to 20 s
 //
 // # When not to use it
 //

@@ -88,7 +88,9 @@ func (c *call) queue(got *result, next *attempt) Stop {
 func (c *call) dropResponse(got *result) {
 	resp := got.answer()
 	c.forget(got)
-	closing.Response(resp)
+	if resp != nil && !respbody.Closed(resp.Body) {
+		closing.Response(resp)
+	}
 }
 
 // standInLine waits for a token, and reports whether the retry may be sent.

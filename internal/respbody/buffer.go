@@ -56,8 +56,25 @@ func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Dur
 	kept, _ = b.take(req, resp, limit, patience, req.Context().Done())
 	if b.whole {
 		b.data = slices.Clone(b.data) // without the room for more
+		b.closeEarly(req)
 	}
 	return kept, b.whole
+}
+
+// closeEarly closes the rest of a body that was read to its end. Close waits for an upload, and ends
+// it over HTTP/2, so a body beside an upload is left to its reader.
+func (b *Buffered) closeEarly(req *http.Request) {
+	if b.rest != nil && !uploads(req) {
+		rest := b.rest
+		b.rest = nil
+		closing.Soon(rest)
+	}
+}
+
+// Closed reports whether body's Close has nothing to do.
+func Closed(body io.ReadCloser) bool {
+	b, ok := body.(*Buffered)
+	return ok && b.rest == nil
 }
 
 // forEver is the patience of who needs the body.

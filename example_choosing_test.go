@@ -55,7 +55,8 @@ var payment = retryhttp.Policy{
 	AttemptTimeout: 30 * time.Second, // finds a lost answer, and is longer than a slow answer
 	BufferBytes:    1 << 20,          // a receipt that breaks off is requested again
 	Backoff:        retryhttp.EqualJitter(2*time.Second, 30*time.Second),
-	Budget:         &retryhttp.TokenBucket{Burst: 50}, // enough for ten payments at once
+	// Enough for ten payments at once. After an outage, one retry a second is left.
+	Budget: &retryhttp.TokenBucket{Burst: 50, MinPerSecond: 1},
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if a.Response != nil && a.Response.StatusCode == http.StatusConflict {
 			return retryhttp.Retryable // an earlier attempt is being worked on

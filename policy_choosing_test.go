@@ -385,10 +385,9 @@ func TestLargeDownloadIsGivenUpAfterEightAttempts(t *testing.T) {
 	})
 }
 
-// unusedCrawl returns the policy with a bucket and a Gate that no other test has used.
+// unusedCrawl returns the policy with a Gate that no other test has used.
 func unusedCrawl() retryhttp.Policy {
 	policy := crawl
-	policy.Budget = unused(crawl)
 	policy.Gate = &retryhttp.Gate{Hold: crawl.Gate.Hold}
 	return policy
 }

@@ -59,6 +59,8 @@ func (l *lining) answer(req *http.Request) (*http.Response, error) {
 	switch statuses[i] {
 	case "503":
 		resp.StatusCode, resp.Body = 503, l.body()
+	case "409":
+		resp.StatusCode = 409
 	case "503 closes", "429 closes":
 		resp.StatusCode = map[string]int{"503 closes": 503, "429 closes": 429}[statuses[i]]
 		resp.Header.Set("Retry-After", "2")
@@ -331,6 +333,7 @@ func TestRefusedRetryIsCanceledInLine(t *testing.T) {
 		var e *retryhttp.Error
 		require.ErrorAs(t, err, &e)
 		require.ErrorIs(t, err, cause)
+		assert.ErrorContains(t, err, "503", "the last result")
 		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 		assert.Equal(t, time.Second, e.Elapsed)
 		assert.Equal(t, 900*ms, e.Held)
@@ -385,6 +388,53 @@ func TestRefusedRetryWhoseBodyCannotBeOpened(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, "sorry", string(text))
+		l.others.Wait()
+	})
+}
+
+func TestRefusedRetryKnowsThatItsFirstAttemptMayHaveTakenEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		l.at(40*ms, "/200,a")
+		l.at(240*ms, "/200,b")
+		req := l.request("/503,409")
+		req.Method, req.Header = http.MethodPost, http.Header{"Idempotency-Key": {"k"}}
+		resp, err := l.rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 409, resp.StatusCode)
+		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+		l.others.Wait()
+	})
+}
+
+// An attempt may go on reading its body after its response. It must not read on beside the retry.
+func TestRetryFromTheLineCutsThePreviousAttemptsReaderOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bodies []io.ReadCloser
+		l := newLining(t, nil)
+		keeping := script.Step(func(req *http.Request) (*http.Response, error) {
+			if req.Body != nil {
+				bodies = append(bodies, req.Body)
+			}
+			return l.answer(req)
+		})
+		spent := &retryhttp.TokenBucket{Burst: 1}
+		require.True(t, spent.Withdraw(l.request("/")))
+		l.rt = retryhttp.New(keeping, retryhttp.Policy{Gate: l.gate, Budget: spent, Backoff: retryhttp.Constant(100 * ms)})
+		l.at(40*ms, "/200,a")
+		l.at(240*ms, "/200,b")
+		req := l.request("/503,200")
+		req.Method, req.Body, req.ContentLength = http.MethodPut, io.NopCloser(strings.NewReader("body")), 4
+		resp, err := l.rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		require.Len(t, bodies, 2)
+		text, err := io.ReadAll(bodies[0])
+		assert.Error(t, err)
+		assert.Empty(t, text)
+		for _, body := range bodies {
+			assert.NoError(t, body.Close())
+		}
 		l.others.Wait()
 	})
 }

@@ -15,7 +15,7 @@ type Class int
 const (
 	Final       Class = iota // the result stands: a success, or a failure that a retry cannot mend
 	Retryable                // another attempt may succeed
-	Unprocessed              // like Retryable, and the server provably did not process this attempt
+	Unprocessed              // like Retryable, and the server provably did not process it
 )
 
 // String returns "final", "retryable" or "unprocessed".

@@ -27,7 +27,7 @@ const (
 	StopCanceled      Stop = "canceled"       // the context ended, or the request's Cancel did
 	StopFinal         Stop = "final"          // the last result was classified as Final
 	StopNested        Stop = "nested"         // a nested Transport had retried, or given up
-	StopNotIdempotent Stop = "not-idempotent" // it may have taken effect, and is not safe to repeat
+	StopNotIdempotent Stop = "not-idempotent" // it may have taken effect, and is unsafe to repeat
 	StopAttempts      Stop = "attempts"       // MaxAttempts were made
 	StopBody          Stop = "body"           // the body could not be sent again
 	StopRetryAfter    Stop = "retry-after"    // the server asked for more than MaxRetryAfter

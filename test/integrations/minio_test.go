@@ -140,7 +140,7 @@ func TestMinioLeavesStoredGzipAsItIs(t *testing.T) {
 }
 
 // minio's own retries would have seen it.
-func TestMinioErrorWithinA200IsNotRetriedUnlessItIsBuffered(t *testing.T) {
+func TestMinioErrorWithinA200IsNotRetried(t *testing.T) {
 	server := failing(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `<Error><Code>InternalError</Code></Error>`)
 	})

@@ -84,7 +84,7 @@ func TestS3HasTheBucketInThePathOfAServerOfYourOwn(t *testing.T) {
 }
 
 // The Transport sees a success. Only the SDK's own retries look into the body.
-func TestS3ErrorWithin200IsRetriedByTheSDKAloneUnlessItIsBuffered(t *testing.T) {
+func TestS3ErrorWithin200IsRetriedByTheSDKAlone(t *testing.T) {
 	var n atomic.Int32
 	server := failing(func(w http.ResponseWriter, _ *http.Request) {
 		if n.Add(1) <= 2 {

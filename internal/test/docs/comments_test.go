@@ -22,7 +22,7 @@ func TestTrailingCommentsEndBeforeColumn100(t *testing.T) {
 			}
 			for line, text := range trailingComments(t, path) {
 				width := len([]rune(strings.ReplaceAll(text, "\t", "    ")))
-				assert.LessOrEqual(t, width, 100, "%s:%d", path, line)
+				assert.Less(t, width, 100, "%s:%d", path, line)
 			}
 		}
 	}

@@ -251,6 +251,22 @@ func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
 	}
 }
 
+// A server that names the time of a retry is well enough to answer, though others have failed.
+func TestRefusedRetryThatTheServerHasInvitedIsNotLone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
+		_, err := l.rt.RoundTrip(l.request("/503").WithContext(once))
+		require.NoError(t, err)
+		l.at(5*time.Second, "/200")
+		resp, o, took := l.ask("/429 closes,200")
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, o.Attempts)
+		assert.Equal(t, 5*time.Second, took)
+		l.others.Wait()
+	})
+}
+
 func TestRefusedRetryOfAGateWithoutHoldFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.Gate = &retryhttp.Gate{Hold: -1} })

@@ -48,6 +48,7 @@ type animal struct {
 	forgets      bool // it never closes it
 	forgetsFirst bool // it never closes it, if there is a GetBody
 	forgetsMore  bool // it does not close all that GetBody returned
+	rewinds      bool // it calls GetBody after a response, although net/http may still look for the end of the first body
 	readsAhead   bool // it reads what GetBody returns, then sends the first: if both are one reader, nothing is left
 }
 
@@ -75,10 +76,12 @@ var animals = []animal{
 	{name: "digest", wrap: digested,
 		challenged:   true,
 		forgetsFirst: true, // it sends copies from GetBody alone
+		rewinds:      true, // after a 401
 	},
 	{name: "digest above", wrap: digested, above: true,
 		challenged:   true,
 		forgetsFirst: true,        // like digest below a Transport
+		rewinds:      true,        // like digest below a Transport
 		keeps:        math.MaxInt, // it buffers a body without a GetBody, and gives it one
 	},
 	{name: "otelhttp", wrap: traced,

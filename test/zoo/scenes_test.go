@@ -65,6 +65,8 @@ func (s scene) possible() bool {
 		return false
 	case s.fault.needsBody && s.kind.size == 0:
 		return false
+	case s.animal.rewinds && s.kind.shared:
+		return false // the look for the end may take all that was rewound, without the Transport as well
 	}
 	return s.method.name == http.MethodGet || !s.animal.reads
 }

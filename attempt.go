@@ -14,9 +14,10 @@ type Attempt struct {
 	Request  *http.Request  // as it was sent, but with the caller's context
 	Response *http.Response // nil if Err is not; only OnRetry may read from its body
 	Err      error          // nil if Response is not
-	Elapsed  time.Duration  // until the response header, the end of a buffered body, or the error
+	Elapsed  time.Duration  // until the response header, what is read of the body, or the error
 	Wait     time.Duration  // before the next attempt; 0 in Classify
 	Body     []byte         // the whole response body if [Policy.BufferBytes] had it read, or nil
+	Peek     []byte         // the first bytes of another body if [Policy.PeekBytes] is set, or nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
 	Offset   int64          // position in the file at which [Policy.Resume] continues; otherwise 0
 }

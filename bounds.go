@@ -16,15 +16,15 @@ import (
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// limits are what a Policy says about one attempt. 0 or less is no limit, and no buffer.
+// limits are what a Policy says about one attempt. 0 or less is no limit, and reads nothing.
 type limits struct {
 	attempt, stall time.Duration // AttemptTimeout and StallTimeout
-	buffer         int64         // BufferBytes
+	buffer, peek   int64         // BufferBytes and PeekBytes
 }
 
-// roundTrip sends req through base within the limits, and buffers the response's body if they
-// require it. It returns either a response or an error, even if base breaks that rule. It
-// returns both if the body broke off while it was buffered. body is the reading of the
+// roundTrip sends req through base within the limits, and reads of the response's body what
+// they require. It returns either a response or an error, even if base breaks that rule. It
+// returns both if the body broke off meanwhile. body is the reading of the
 // request's body. b is nil unless another attempt may end this attempt.
 func roundTrip(
 	base http.RoundTripper, req *http.Request, l limits, body reading, b *bounds,
@@ -39,16 +39,27 @@ func roundTrip(
 	if err != nil || resp == nil {
 		return nil, failure(resp, err)
 	}
-	if l.buffer > 0 {
-		resp, _, err = buffer(req, resp, l.buffer)
+	if l.reads() {
+		resp, _, err = readBody(req, resp, l)
 	}
 	return resp, err
 }
 
-// buffer reads resp's body as a part of its attempt. Policy.Classify may want to see the body, so
-// the status alone says here whether the response has failed.
-func buffer(req *http.Request, resp *http.Response, limit int64) (*http.Response, *respbody.Buffered, error) {
-	return respbody.Buffer(req, resp, limit, classifyStatus(resp.StatusCode) == Retryable)
+// reads reports whether something of the response's body is read within the attempt.
+func (l limits) reads() bool { return l.buffer > 0 || l.peek > 0 }
+
+// readBody reads resp's body, or the first bytes of a body that is not read whole, as a part of its
+// attempt. Policy.Classify may want to see them, so the status alone says here whether the response
+// has failed.
+func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Response, read *respbody.Buffered, err error) {
+	failed := classifyStatus(resp.StatusCode) == Retryable
+	if l.buffer > 0 {
+		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
+	}
+	if read == nil && l.peek > 0 {
+		resp, read, err = respbody.Peek(req, resp, l.peek, failed)
+	}
+	return resp, read, err
 }
 
 // failure returns the error for a base that returned anything other than a response alone.
@@ -130,8 +141,8 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 		defer b.cancel(nil)
 	default:
 		b.body.Wrap(resp, l.stall, newStallError)
-		if l.buffer > 0 && b.demand.startBuffering() {
-			resp, read, err = buffer(req, resp, l.buffer)
+		if l.reads() && b.demand.startBuffering() {
+			resp, read, err = readBody(req, resp, l)
 		}
 	}
 	returned = true
@@ -223,6 +234,7 @@ func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
 type attemptTimeoutError struct {
 	after time.Duration
 	body  bool   // the header arrived in time
+	peek  bool   // only the first bytes of the body were awaited
 	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
 }
 
@@ -237,6 +249,7 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, 
 	// This is a copy, because the base may be reading e, the cause of the attempt's context.
 	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
 	if read != nil {
+		ended.peek = read.Peeked()
 		read.BreakOff(ended)
 		return resp, ended
 	}
@@ -247,6 +260,8 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, 
 func (e *attemptTimeoutError) Error() string {
 	missing := "response header"
 	switch {
+	case e.peek:
+		missing = "first byte of the response body"
 	case e.body:
 		missing = "whole response body"
 	case e.inner != nil:

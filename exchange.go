@@ -116,7 +116,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	}
 	x.unsent, x.token = nil, false
 	p := x.policy
-	l := limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes}
+	l := limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes, p.PeekBytes}
 	resp, err := roundTrip(x.core.pool(x.otherPool), req, l, next.reading, b)
 	x.response = resp
 	got.Number, got.Request, got.Err = next.number, next.request, err
@@ -133,11 +133,14 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	if l.buffer > 0 {
 		got.Body = respbody.Whole(resp, l.buffer)
 	}
+	if l.peek > 0 && got.Body == nil {
+		got.Peek = respbody.First(resp, l.peek)
+	}
 }
 
 // forget lets go of got's response, which must not be retained during a wait.
 func (x *exchange) forget(got *result) {
-	got.Response, got.Body, got.broken, x.response = nil, nil, nil, nil
+	got.Response, got.Body, got.Peek, got.broken, x.response = nil, nil, nil, nil, nil
 }
 
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
@@ -156,7 +159,9 @@ func (x *exchange) endAttempt(got *result) {
 func (x *exchange) judge(made *attempt, got *result) {
 	if x.policy.observed || got.status >= 400 || !got.responded {
 		got.Elapsed = x.core.now() - made.begins
+		respbody.Seal(got.Response, true)
 		got.class = x.policy.Classify(got.Attempt)
+		respbody.Seal(got.Response, false)
 	}
 	switch {
 	case got.class == Unprocessed && got.brokeOff:

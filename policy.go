@@ -90,6 +90,14 @@ type Policy struct {
 	// back.
 	BufferBytes int64
 
+	// PeekBytes makes the first bytes of a response body that is not buffered whole a part of the
+	// attempt, streams included. [Attempt.Peek] has what the first Read brings, up to PeekBytes and 64
+	// KiB. A body that breaks off or ends before its first byte is a failed attempt, and so is silence
+	// for longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller
+	// gets the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096
+	// for example, and let Classify look for an error in the first event.
+	PeekBytes int64
+
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
 	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. If the server does
 	// not let the body be continued, the error matches [ErrChanged] or [ErrNotResumable]. The response

@@ -251,7 +251,7 @@ func (d *download) begin() {
 	ctx, cancel := context.WithCancelCause(o.req.Context())
 	o.own(ctx)
 	policy := *o.policy
-	policy.BufferBytes = 0 // Classify has no use for a part of a body
+	policy.BufferBytes, policy.PeekBytes = 0, 0 // Classify has no use for a part of a body
 	d.cancel = cancel
 	d.resuming = &resuming{
 		call: call{

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -106,6 +107,15 @@ func TestCostOfBuffering2KiBIsThreeObjectsAtMost(t *testing.T) {
 	}
 }
 
+func TestCostOfAPeekIsOneObjectBesideAnAttemptTimeout(t *testing.T) {
+	base := jsonOf(false)
+	limited := allocations(retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}))
+	for peek, objects := range map[int64]float64{1 << 10: 1, 4 << 10: 2} {
+		ours := allocations(retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute, PeekBytes: peek}))
+		assert.Equal(t, objects, ours-limited, "of %d bytes", peek)
+	}
+}
+
 func TestCostOfABodyThatIsTooLongToBufferIsNothing(t *testing.T) {
 	base := jsonOf(true)
 	ours := allocations(retryhttp.New(base, retryhttp.Policy{BufferBytes: 1 << 10}))
@@ -115,7 +125,7 @@ func TestCostOfABodyThatIsTooLongToBufferIsNothing(t *testing.T) {
 func TestCostOfABodyIsNothingIfItsFieldsAreZero(t *testing.T) {
 	for name, p := range map[string]retryhttp.Policy{
 		"zero":     {},
-		"negative": {BufferBytes: -1, StallTimeout: -1},
+		"negative": {BufferBytes: -1, PeekBytes: -1, StallTimeout: -1},
 	} {
 		for kind, base := range map[string]*whole{
 			"download":               downloadOf(1 << 10),

@@ -45,7 +45,7 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 // response has been buffered, Keep waits no longer.
 func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Duration) (kept *http.Response, whole bool) {
 	switch b, buffered := resp.Body.(*Buffered); {
-	case buffered:
+	case buffered && !b.once:
 		return resp, b.whole && int64(len(b.data)) <= limit
 	case IsEmpty(resp.Body):
 		return resp, true
@@ -131,6 +131,8 @@ type Buffered struct {
 	data     []byte
 	read     int           // number of bytes of data that the caller has read
 	err      error         // the error that follows data; nil if rest follows
+	once     bool          // one Read that brings something is enough
+	sealed   bool          // a Read fails, because a hook must not read
 	whole    bool          // data is the whole body, and is no longer than the limit
 	complete bool          // data has the declared length
 	rest     io.ReadCloser // the body after data; nil if it is closed
@@ -171,13 +173,10 @@ func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
 // fill reads until the body ends, a Read fails, or data is one byte longer than limit. It asks goOn
 // before each Read, unless goOn is nil.
 func (b *Buffered) fill(declared, limit int64, goOn func() bool) {
-	size := int64(firstBuffer)
-	if declared >= 0 {
-		// A Read needs room for one more byte to return the end.
-		size = min(declared+1, firstDeclared)
+	if b.data == nil {
+		b.data = make([]byte, 0, firstSize(declared, limit))
 	}
-	b.data = make([]byte, 0, min(size, limit+1))
-	for empty := 0; b.err == nil && int64(len(b.data)) <= limit && (goOn == nil || goOn()); {
+	for empty := 0; !b.filled(limit) && (goOn == nil || goOn()); {
 		if len(b.data) == cap(b.data) {
 			b.grow(declared, limit)
 		}
@@ -191,6 +190,21 @@ func (b *Buffered) fill(declared, limit int64, goOn func() bool) {
 			b.err = io.ErrNoProgress
 		}
 	}
+}
+
+// firstSize returns how much room a body needs at first. A Read needs room for one more byte to return
+// the end.
+func firstSize(declared, limit int64) int64 {
+	size := int64(firstBuffer)
+	if declared >= 0 {
+		size = min(declared+1, firstDeclared)
+	}
+	return min(size, limit+1)
+}
+
+// filled reports whether nothing else is to be read.
+func (b *Buffered) filled(limit int64) bool {
+	return b.err != nil || int64(len(b.data)) > limit || b.once && len(b.data) > 0
 }
 
 // grow makes room for the declared length and one byte, or doubles the buffer if the body may be
@@ -224,6 +238,8 @@ func (b *Buffered) Read(p []byte) (int, error) {
 	switch {
 	case b.closed.Load():
 		return 0, http.ErrBodyReadAfterClose
+	case b.sealed:
+		return 0, ErrSealed
 	case b.read < len(b.data):
 		n := copy(p, b.data[b.read:])
 		b.read += n

@@ -36,7 +36,7 @@ func (b *Buffered) fillForAMoment(
 		b.fill(declared, limit, nil)
 		return resp
 	}
-	f := &failedFill{Buffered: Buffered{rest: b.rest}, over: make(chan struct{})}
+	f := &failedFill{Buffered: Buffered{rest: b.rest, once: b.once}, over: make(chan struct{})}
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
 	go f.run(declared, limit)

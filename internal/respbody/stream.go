@@ -7,8 +7,13 @@ import (
 	"github.com/retryhttp/retryhttp/internal/field"
 )
 
-// mayBuffer reports whether resp has a body, and its reader does not expect it piece by piece.
+// mayBuffer reports whether resp may have a body that its reader does not expect piece by piece.
 func mayBuffer(req *http.Request, resp *http.Response) bool {
+	return mayHaveBody(req, resp) && !isStream(resp.Header)
+}
+
+// mayHaveBody reports whether resp may have a body that somebody reads.
+func mayHaveBody(req *http.Request, resp *http.Response) bool {
 	switch req.Method {
 	case http.MethodHead, http.MethodConnect:
 		return false
@@ -17,7 +22,7 @@ func mayBuffer(req *http.Request, resp *http.Response) bool {
 	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
 		return false
 	}
-	return !IsRedirect(resp) && !isStream(resp.Header)
+	return !IsRedirect(resp)
 }
 
 // IsRedirect reports whether resp refers to another place. Nobody needs the body of a redirect:

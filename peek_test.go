@@ -1,0 +1,514 @@
+package retryhttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// peeks is a Policy for streams whose first event belongs to the attempt. It retries at once.
+var peeks = retryhttp.Policy{
+	PeekBytes: 4096, AttemptTimeout: time.Second,
+	Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{},
+	Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		if strings.Contains(string(a.Peek), "overloaded_error") {
+			return retryhttp.Retryable
+		}
+		return retryhttp.Classify(a)
+	},
+}
+
+const (
+	errorEvent = "event: error\ndata: {\"type\":\"overloaded_error\"}\n\n"
+	firstEvent = "data: 1\n\n"
+	lastEvent  = "data: 2\n\n"
+)
+
+// event sends some of a stream.
+func event(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// stream sends its events, with a pause before each.
+func stream(pause time.Duration, events ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		event(w, "")
+		for _, text := range events {
+			time.Sleep(pause)
+			event(w, text)
+		}
+	}
+}
+
+func silence(w http.ResponseWriter, r *http.Request) {
+	event(w, "")
+	<-r.Context().Done()
+}
+
+func breakOff(w http.ResponseWriter, _ *http.Request) {
+	event(w, "")
+	panic(http.ErrAbortHandler)
+}
+
+// overBoth runs test in a bubble for each protocol, with a server that plays answers.
+func overBoth(t *testing.T, answers []http.HandlerFunc, test func(t *testing.T, base http.RoundTripper, srv *server)) {
+	t.Helper()
+	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := &server{answers: answers}
+				_, base, stop := memnet.ServeProtocol(srv.ServeHTTP, http2)
+				defer stop()
+				test(t, base, srv)
+			})
+		})
+	}
+}
+
+func TestStreamThatFailsBeforeItsFirstEventIsRetried(t *testing.T) {
+	for name, c := range map[string]struct {
+		first http.HandlerFunc
+		after time.Duration
+	}{
+		"silence":        {silence, time.Second},
+		"a break":        {breakOff, 0},
+		"an end":         {stream(0), 0},
+		"an error event": {stream(0, errorEvent), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, play(c.first, stream(0, firstEvent, lastEvent)), func(t *testing.T, base http.RoundTripper, srv *server) {
+				began := time.Now()
+				resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, c.after, time.Since(began))
+				assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, firstEvent+lastEvent, string(got), "each event once")
+				require.NoError(t, resp.Body.Close())
+				assert.Len(t, srv.got, 2)
+			})
+		})
+	}
+}
+
+func TestLaterEventsComeWhenTheyAreSent(t *testing.T) {
+	answers := play(stream(900*time.Millisecond, firstEvent, lastEvent, "data: 3\n\n"))
+	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
+		began := time.Now()
+		resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		for i, want := range []string{firstEvent, lastEvent, "data: 3\n\n"} {
+			text := make([]byte, 100)
+			n, err := resp.Body.Read(text)
+			require.NoError(t, err)
+			assert.Equal(t, want, string(text[:n]))
+			assert.Equal(t, time.Duration(i+1)*900*time.Millisecond, time.Since(began))
+		}
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestPeekIsWhatOneReadBrings(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	for name, c := range map[string]struct {
+		bytes int64
+		want  string
+	}{
+		"less than PeekBytes":       {4096, long},
+		"more than PeekBytes":       {100, long[:100]},
+		"as much as PeekBytes":      {3000, long},
+		"more than any policy gets": {1 << 40, long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.PeekBytes = c.bytes
+			var peeked []string
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				peeked = append(peeked, string(a.Peek))
+				assert.Nil(t, a.Body)
+				return retryhttp.Classify(a)
+			}
+			reads := []string{long, "the rest"}
+			body := &bodies.Hooked{OnRead: func(b []byte) (int, error) {
+				if len(reads) == 0 {
+					return 0, io.EOF
+				}
+				n := copy(b, reads[0])
+				if reads[0] = reads[0][n:]; reads[0] == "" {
+					reads = reads[1:]
+				}
+				return n, nil
+			}}
+			got, err := download(t, script.New(script.Respond(200, body)), p)
+			require.NoError(t, err)
+			assert.Equal(t, long+"the rest", got)
+			assert.Equal(t, []string{c.want}, peeked)
+		})
+	}
+}
+
+// Without a retry the caller gets as much as without PeekBytes: the response, and then the error.
+func TestStreamThatFailedBeforeItsFirstEventIsHandedOverAtTheEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer  http.HandlerFunc
+		text    string
+		failure error
+	}{
+		"silence":        {silence, "", context.DeadlineExceeded},
+		"a break":        {breakOff, "", io.ErrUnexpectedEOF},
+		"an end":         {stream(0), "", nil},
+		"an error event": {stream(0, errorEvent), errorEvent, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(c.answer)
+				defer stop()
+				budget := &countingBudget{}
+				p := peeks
+				p.MaxAttempts, p.Budget = 2, budget
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, c.text, string(got))
+				assert.ErrorIs(t, err, c.failure)
+				require.NoError(t, resp.Body.Close())
+				assert.Zero(t, budget.deposit)
+			})
+		})
+	}
+}
+
+func TestSilenceNamesWhatIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(silence))
+		defer stop()
+		p := peeks
+		p.MaxAttempts = 1
+		_, err := download(t, base, p)
+		assert.EqualError(t, err, "no first byte of the response body within 1s")
+	})
+}
+
+// The server has answered, so it may have worked on the request.
+func TestStreamThatFailsBeforeItsFirstEventIsNotUnprocessed(t *testing.T) {
+	p := peeks
+	p.RetryUnprocessed = true
+	p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Unprocessed }
+	req := get(t, t.Context())
+	req.Method = http.MethodPost
+	base := script.New(sends(200, "", httperr.HTTP2{StreamID: 1, Code: 7}))
+	resp, err := retryhttp.New(base, p).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, retryhttp.StopNotIdempotent, retryhttp.OutcomeOf(resp).Stop)
+	require.NoError(t, resp.Body.Close())
+}
+
+func TestResponseWithoutABodyIsNotAwaited(t *testing.T) {
+	never := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("a Read") }}
+	for name, c := range map[string]struct {
+		method string
+		code   int
+		length int64
+		body   io.ReadCloser
+		header []string
+	}{
+		"HEAD":               {"HEAD", 200, 9, never, nil},
+		"CONNECT":            {"CONNECT", 200, -1, never, nil},
+		"a 101":              {"GET", 101, -1, never, nil},
+		"a 204":              {"GET", 204, -1, never, nil},
+		"a 304":              {"GET", 304, -1, never, nil},
+		"a redirect":         {"GET", 307, -1, never, []string{"Location", "/there"}},
+		"an empty body":      {"GET", 200, 0, never, nil},
+		"net/http's NoBody":  {"GET", 200, -1, http.NoBody, nil},
+		"a base without one": {"GET", 200, -1, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.AttemptTimeout = 0
+			req := get(t, t.Context())
+			req.Method = c.method
+			resp, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+				resp := script.Response(req, c.code, c.header...)
+				resp.Body, resp.ContentLength = c.body, c.length
+				return resp, nil
+			}), p).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, c.body, resp.Body, "as it came")
+			assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Attempts)
+		})
+	}
+}
+
+func TestPeekTakesWhatBufferBytesLeaves(t *testing.T) {
+	stream := []string{"Content-Type", "text/event-stream"}
+	for name, c := range map[string]struct {
+		text       string
+		header     []string
+		body, peek string
+	}{
+		"a stream":               {"data: 1\n\n", stream, "", "data:"},
+		"a short body":           {"0123456789", nil, "0123456789", ""},
+		"a longer body":          {"0123456789A", nil, "", "01234"},
+		"a longer declared body": {"0123456789A", []string{"Content-Length", "11"}, "", "01234"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.BufferBytes, p.PeekBytes = 10, 5
+			judged := false
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				judged = true
+				assert.Equal(t, c.body, string(a.Body))
+				assert.Equal(t, c.peek, string(a.Peek))
+				return retryhttp.Final
+			}
+			got, err := download(t, script.New(sends(200, c.text, io.EOF, c.header...)), p)
+			require.NoError(t, err)
+			assert.Equal(t, c.text, got)
+			assert.True(t, judged)
+		})
+	}
+}
+
+// A failed response is awaited for a moment: a retry does not need its body.
+func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(503)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+			case <-time.After(10 * time.Second):
+				_, _ = io.WriteString(w, "late")
+			}
+		}))
+		defer stop()
+		p := peeks
+		p.AttemptTimeout, p.MaxAttempts = 0, 1
+		began := time.Now()
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 250*time.Millisecond, time.Since(began))
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "late", string(got))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestPeekOfAFailedResponseIsOneRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(503)
+			event(w, "sorry")
+			<-r.Context().Done()
+		}))
+		defer stop()
+		p := peeks
+		p.MaxAttempts = 1
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.Equal(t, "sorry", string(a.Peek))
+			return retryhttp.Classify(a)
+		}
+		began := time.Now()
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(began))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// A retry may wait for long. It must not retain what was read of the failed response.
+func TestPeekIsForgottenBeforeTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := peeks
+		p.Backoff = retryhttp.Constant(time.Second)
+		p.OnRetry = func(a retryhttp.Attempt) {
+			peeked := weak.Make(&a.Peek[0])
+			time.AfterFunc(p.Backoff(1, 0)/2, func() {
+				runtime.GC()
+				assert.Nil(t, peeked.Value())
+			})
+		}
+		base := script.New(sends(200, errorEvent, io.EOF), sends(200, firstEvent, io.EOF))
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, firstEvent, got)
+	})
+}
+
+func TestStallBeforeTheFirstEventIsAFailure(t *testing.T) {
+	answers := play(silence, stream(0, firstEvent))
+	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
+		p := peeks
+		p.AttemptTimeout, p.StallTimeout = 0, 3*time.Second
+		began := time.Now()
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, firstEvent, got)
+		assert.Equal(t, 3*time.Second, time.Since(began))
+	})
+}
+
+func TestCancelBeforeTheFirstEvent(t *testing.T) {
+	overBoth(t, play(silence), func(t *testing.T, base http.RoundTripper, _ *server) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		time.AfterFunc(500*time.Millisecond, func() { cancel(gone) })
+		began := time.Now()
+		resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, ctx))
+		assert.Equal(t, 500*time.Millisecond, time.Since(began))
+		require.NoError(t, err, "there is a response")
+		assert.Equal(t, retryhttp.StopCanceled, retryhttp.OutcomeOf(resp).Stop)
+		_, err = io.ReadAll(resp.Body)
+		assert.Error(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestNestedTransportsAwaitTheFirstEventOnce(t *testing.T) {
+	overBoth(t, play(breakOff), func(t *testing.T, base http.RoundTripper, srv *server) {
+		inner := retryhttp.New(base, peeks)
+		resp, err := retryhttp.New(inner, peeks).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
+		assert.Len(t, srv.got, 4)
+		_, err = io.ReadAll(resp.Body)
+		assert.Error(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestPeekedBeginningIsResumed(t *testing.T) {
+	p := peeks
+	p.Resume = true
+	var peeked []string
+	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		peeked = append(peeked, string(a.Peek))
+		return retryhttp.Classify(a)
+	}
+	base := script.New(cutAfter(9), rest(9))
+	got, err := download(t, base, p)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Equal(t, []string{"", "bytes=9-35"}, ranges(base))
+	assert.Equal(t, []string{object[:9], ""}, peeked, "a resumption does not begin with a first event")
+}
+
+func TestResumptionIsNotPeekedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := peeks
+		p.Resume = true
+		slow := func(req *http.Request) (*http.Response, error) {
+			resp, err := rest(9)(req)
+			body := resp.Body
+			resp.Body = &bodies.Hooked{OnRead: func(b []byte) (int, error) {
+				time.Sleep(2 * p.AttemptTimeout)
+				return body.Read(b)
+			}}
+			return resp, err
+		}
+		base := script.New(cutAfter(9), slow)
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		assert.Len(t, base.Requests(), 2)
+	})
+}
+
+func TestHedgeWinsWithItsFirstEvent(t *testing.T) {
+	overBoth(t, play(silence, stream(0, firstEvent)), func(t *testing.T, base http.RoundTripper, _ *server) {
+		p := peeks
+		p.Hedge = &retryhttp.Hedge{After: 100 * time.Millisecond, Share: 1}
+		began := time.Now()
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 100*time.Millisecond, time.Since(began))
+		assert.True(t, retryhttp.OutcomeOf(resp).HedgeWon)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, firstEvent, string(got))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// A hook that reads would take the bytes away from the caller.
+func TestClassifyCannotReadWhatWasRead(t *testing.T) {
+	for name, edit := range map[string]func(*retryhttp.Policy){
+		"peeked":   func(*retryhttp.Policy) {},
+		"buffered": func(p *retryhttp.Policy) { p.BufferBytes = 100 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			edit(&p)
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				text, err := io.ReadAll(a.Response.Body)
+				assert.Empty(t, text)
+				assert.EqualError(t, err, "Classify must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
+				return retryhttp.Classify(a)
+			}
+			got, err := download(t, script.New(sends(200, firstEvent, io.EOF)), p)
+			require.NoError(t, err)
+			assert.Equal(t, firstEvent, got)
+		})
+	}
+}
+
+func TestPeekGivesUpOnABodyOfEmptyReads(t *testing.T) {
+	empty := 0
+	body := &bodies.Hooked{OnRead: func([]byte) (int, error) { empty++; return 0, nil }}
+	p := peeks
+	p.MaxAttempts = 1
+	got, err := download(t, script.New(script.Respond(200, body)), p)
+	assert.Empty(t, got)
+	assert.Equal(t, io.ErrNoProgress, err)
+	assert.Equal(t, 100, empty)
+	assert.EqualValues(t, 1, body.Closes.Load())
+}
+
+func TestPanicOfAPeekedBodySurfaces(t *testing.T) {
+	for _, code := range []int{200, 503} {
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("no") }}
+		assert.PanicsWithValue(t, "no", func() {
+			_, _ = retryhttp.New(script.New(script.Respond(code, body)), peeks).RoundTrip(get(t, t.Context()))
+		})
+		assert.EqualValues(t, 1, body.Closes.Load())
+	}
+}
+
+// A retry that waits in line keeps the whole response, of which the first event has been read.
+func TestStreamThatBeganWithAnErrorWaitsInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.PeekBytes = 2
+			p.Classify = peeks.Classify
+		})
+		l.at(40*ms, "/200,a")
+		l.at(240*ms, "/200,b")
+		resp, o, took := l.ask("/503,200")
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, o.Attempts)
+		assert.Equal(t, 240*ms, took)
+		l.others.Wait()
+	})
+}

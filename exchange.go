@@ -159,9 +159,8 @@ func (x *exchange) endAttempt(got *result) {
 func (x *exchange) judge(made *attempt, got *result) {
 	if x.policy.observed || got.status >= 400 || !got.responded {
 		got.Elapsed = x.core.now() - made.begins
-		respbody.Seal(got.Response, true)
+		respbody.Seal(got.answer(), true)
 		got.class = x.policy.Classify(got.Attempt)
-		respbody.Seal(got.Response, false)
 	}
 	switch {
 	case got.class == Unprocessed && got.brokeOff:
@@ -172,6 +171,8 @@ func (x *exchange) judge(made *attempt, got *result) {
 	if got.inner = innerOutcome(&got.Attempt); got.inner == nil && got.broken != nil {
 		got.inner = innerOutcomeOf(got.broken)
 	}
+	got.hear(x.policy.RetryAfter)
+	respbody.Seal(got.answer(), false)
 }
 
 // room returns the longest wait from now after which another attempt still starts in time.

@@ -34,17 +34,18 @@ func afterClosed(t *testing.T, gate *retryhttp.Gate, path string, edits ...func(
 
 func TestGateIsClosedByRetryAfter(t *testing.T) {
 	for path, closes := range map[string]bool{
-		"/429?Retry-After=2":       true,
-		"/503?Retry-After=2":       true,
-		"/503?Retry-After-Ms=2000": true,
-		"/429?Retry-After=60":      true,
-		"/429?Retry-After=61":      true, // above MaxRetryAfter
-		"/503?Retry-After=9999999": true,
-		"/429?Retry-After=0":       false,
-		"/429":                     false,
-		"/500?Retry-After=2":       false,
-		"/200?Retry-After=2":       false,
-		"/301?Retry-After=2":       false,
+		"/429?Retry-After=2":                         true,
+		"/503?Retry-After=2":                         true,
+		"/503?Retry-After-Ms=2000":                   true,
+		"/429?Retry-After=60":                        true,
+		"/429?Retry-After=61":                        true, // above MaxRetryAfter
+		"/503?Retry-After=9999999":                   true,
+		"/429?Retry-After=0":                         false,
+		"/429":                                       false,
+		"/500?Retry-After=2":                         false,
+		"/500?Retry-After=2&X-RateLimit-Remaining=5": false,
+		"/200?Retry-After=2":                         false,
+		"/301?Retry-After=2":                         false,
 	} {
 		t.Run(path, func(t *testing.T) {
 			sent, held := afterClosed(t, new(retryhttp.Gate), path)

@@ -464,7 +464,7 @@ func TestClassifyCannotReadWhatWasRead(t *testing.T) {
 			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 				text, err := io.ReadAll(a.Response.Body)
 				assert.Empty(t, text)
-				assert.EqualError(t, err, "Classify must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
+				assert.EqualError(t, err, "Classify and RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
 				return retryhttp.Classify(a)
 			}
 			got, err := download(t, script.New(sends(200, firstEvent, io.EOF)), p)

@@ -57,6 +57,13 @@ type Policy struct {
 	// because failing fast beats succeeding late.
 	MaxRetryAfter time.Duration
 
+	// RetryAfter returns how long the server asks the client to wait, and whether it asks, about a
+	// failed attempt or a limit that is exhausted. It is called at most once for an attempt, and must
+	// not read Response.Body, which a broken body's Attempt has beside its Err. A negative wait is no
+	// wait. Nil means the function [RetryAfter] of the header, which your own function can call first.
+	// Set it where a server says it elsewhere: in its JSON, or in a field of its own.
+	RetryAfter func(Attempt) (time.Duration, bool)
+
 	// Classify decides what a result means. Nil means the function [Classify], which your own function
 	// can call for the cases that it leaves alone. It must not read Response.Body, but may look at
 	// [Attempt.Body].
@@ -140,13 +147,16 @@ type shared struct {
 }
 
 func (p Policy) resolve(own *shared) resolved {
-	observed := p.Classify != nil || p.OnDone != nil || p.Hedge != nil
+	observed := p.Classify != nil || p.RetryAfter != nil || p.OnDone != nil || p.Hedge != nil
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, defaultMaxAttempts)
 	p.Backoff = p.Backoff.orDefault()
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
 	p.MaxBodyBytes = cmp.Or(p.MaxBodyBytes, defaultMaxBodyBytes)
 	if p.Classify == nil {
 		p.Classify = Classify
+	}
+	if p.RetryAfter == nil {
+		p.RetryAfter = headersRetryAfter
 	}
 	if p.Idempotent == nil {
 		p.Idempotent = Idempotent

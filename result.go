@@ -21,11 +21,10 @@ type result struct {
 	responded bool
 	status    int
 
-	written  bool // the request header is known to have been written
-	brokeOff bool // the body broke off, while it was buffered or after RoundTrip returned
-	asks     bool // the response has a valid Retry-After; see retryAfter, like the next two
-	read     bool
-	asked    time.Duration
+	written  bool          // the request header is known to have been written
+	brokeOff bool          // the body broke off, while it was buffered or after RoundTrip returned
+	asks     bool          // the server asked the client to wait, perhaps for no time
+	asked    time.Duration // 0 or less: for no time
 
 	// notBefore is the time until which the server asked a parallel attempt to wait, by core.now. 0 if
 	// it did not ask.
@@ -40,14 +39,17 @@ func (r *result) answer() *http.Response {
 	return r.Response
 }
 
-// retryAfter returns what RetryAfter returns for the attempt's response. Several decisions need
-// it, and the header is read once: a hostile header takes time to read.
-func (r *result) retryAfter() (time.Duration, bool) {
-	if resp := r.answer(); resp != nil && !r.read {
-		r.read = true
-		r.asked, r.asks = RetryAfter(resp.Header)
+// hear records how long the server asks the client to wait. Several decisions need it, and read is
+// called once: a hostile header takes time to read, and the caller's own function may count. Nobody
+// needs it after most successes, which cost two lookups of a header, and nothing else.
+func (r *result) hear(read func(Attempt) (time.Duration, bool)) {
+	resp := r.answer()
+	if resp == nil || r.class == Final && !mayClose(resp) {
+		return
 	}
-	return r.asked, r.asks
+	a := r.Attempt
+	a.Response = resp
+	r.asked, r.asks = read(a)
 }
 
 // askedFor returns how long the server asked the client to wait, or 0 if it did not ask. With a
@@ -56,8 +58,7 @@ func (r *result) askedFor(maxRetryAfter time.Duration) time.Duration {
 	if maxRetryAfter < 0 {
 		return 0
 	}
-	asked, _ := r.retryAfter()
-	return asked
+	return r.asked
 }
 
 // unprocessed reports whether the server provably did not process the attempt. If so, a
@@ -108,7 +109,7 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
 		return outage.Nothing
 	}
-	if _, ok := r.retryAfter(); ok {
+	if r.asks {
 		return outage.Nothing
 	}
 	return outage.Down
@@ -124,26 +125,30 @@ func (r *result) failure(req *http.Request, maxRetryAfter time.Duration) bucket.
 	}
 }
 
-// closes returns how long the response closes its key, or 0. A success costs two lookups of a
-// header, and nothing else.
+// closesByStatus reports whether a Retry-After on a response with this status closes its key.
+func closesByStatus(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// mayClose reports whether resp may close its key.
+func mayClose(resp *http.Response) bool {
+	return closesByStatus(resp.StatusCode) || len(resp.Header["Ratelimit"]) > 0 || len(resp.Header["X-Ratelimit-Remaining"]) > 0
+}
+
+// closes returns how long the response closes its key, or 0.
 func (r *result) closes(maxRetryAfter time.Duration) time.Duration {
 	resp := r.answer()
-	if resp == nil || maxRetryAfter < 0 {
+	if resp == nil || maxRetryAfter < 0 || !mayClose(resp) {
 		return 0
 	}
-	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable
-	if !refused && len(resp.Header["Ratelimit"]) == 0 && len(resp.Header["X-Ratelimit-Remaining"]) == 0 {
-		return 0
-	}
-	asked, _ := r.retryAfter()
-	if refused && asked > 0 {
-		return min(asked, maxRetryAfter)
+	if closesByStatus(resp.StatusCode) && r.asked > 0 {
+		return min(r.asked, maxRetryAfter)
 	}
 	switch reset, ok := exhausted(resp.Header); {
 	case !ok:
 		return 0
-	case asked > 0:
-		return min(asked, maxRetryAfter)
+	case r.asked > 0:
+		return min(r.asked, maxRetryAfter)
 	case reset > maxRetryAfter:
 		return 0 // a quota of a day may be of one kind of request only
 	default:

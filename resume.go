@@ -312,6 +312,7 @@ func (d *download) ask(c *resuming, got *result) (how representation.Continuatio
 		got.Elapsed = c.core.now() - c.next.begins
 		got.class = classifyStatus(got.status)
 		got.inner = innerOutcome(&got.Attempt)
+		got.hear(c.policy.RetryAfter)
 		how, why = d.continuedBy(got)
 	}
 	c.endAttempt(got)

@@ -36,6 +36,11 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 	})
 }
 
+// headersRetryAfter is the default for Policy.RetryAfter.
+func headersRetryAfter(a Attempt) (time.Duration, bool) {
+	return RetryAfter(a.Response.Header)
+}
+
 // longest returns the greatest valid value among a field's lines. RFC 9110 allows only one line,
 // and does not say what several lines mean. The longest delay never brings a client back too
 // soon.

@@ -255,6 +255,37 @@ func ExamplePolicy_crawler() {
 	// Output: 1000000 bytes, <nil>
 }
 
+var webhooks = retryhttp.Policy{
+	MaxAttempts:    2, // further attempts come from the queue
+	AttemptTimeout: 10 * time.Second,
+	MaxElapsed:     2 * time.Second, // what failed slowly goes back to the queue, too
+	MaxRetryAfter:  time.Hour,       // for Gate.Status; no worker waits for longer than MaxElapsed
+	Gate:           new(retryhttp.Gate),
+}
+
+// It sends events to many hosts of other people, at least once each, with a queue for each host.
+func ExampleGate_Status() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, webhooks)}
+	req, err := http.NewRequest("POST", server.URL, strings.NewReader(`{"event": "paid"}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req.Header.Set("Idempotency-Key", "delivery-4711") // the same however often it is sent
+	show(client.Do(req))
+	down, closed := webhooks.Gate.Status(req)
+	fmt.Println("down:", down, "closed for", closed.Round(time.Minute))
+	// Output:
+	// 429 Too Many Requests
+	// down: false closed for 10m0s
+}
+
 var command = retryhttp.Policy{
 	MaxAttempts:    3,
 	MaxElapsed:     10 * time.Second,

@@ -41,14 +41,24 @@ type Gate struct {
 const defaultHold = 5 * time.Second
 
 // Held returns how many requests with req's key are held now, or wait for a token of their Budget,
-// for a gauge. It does not count requests that a closure for other credentials holds.
-func (g *Gate) Held(req *http.Request) int { return g.hosts.Held(keyOf(req, g.Key), req.Header) }
+// for a gauge. It does not count requests that a closure for other credentials holds. A nil req, or
+// one without a URL, has the key "".
+func (g *Gate) Held(req *http.Request) int { return g.hosts.Held(keyOf(req, g.Key), headerOf(req)) }
 
 // Status reports whether req's key is down, and for how long a Retry-After or a RateLimit closes
 // it for req. It is for schedulers, which had better send something else meanwhile. Without
 // results, a key is down for 10 s at most, since only new results can show that its host is well.
+// Requests that wait in line for a token of their Budget do not make a key down. A nil req, or one
+// without a URL, has the key "". If Key panics, the panic is the caller's.
 func (g *Gate) Status(req *http.Request) (down bool, closed time.Duration) {
-	return g.hosts.Status(keyOf(req, g.Key), req.Header)
+	return g.hosts.Status(keyOf(req, g.Key), headerOf(req))
+}
+
+func headerOf(req *http.Request) http.Header {
+	if req == nil {
+		return nil
+	}
+	return req.Header
 }
 
 // evidence is what an attempt says about its key.

@@ -64,10 +64,10 @@ const (
 )
 
 // Delay returns how long after its start an attempt of req would be hedged now, for a gauge.
-// It returns false if it would not be.
+// It returns false if it would not be, and for a nil req.
 func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	switch {
-	case h.share() == 0 || !safeMethod(req.Method):
+	case req == nil || h.share() == 0 || !safeMethod(req.Method):
 		return 0, false
 	case h.After > 0:
 		return h.least(h.After), true

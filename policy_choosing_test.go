@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -421,6 +423,117 @@ func TestCrawlerIsSoonDoneWithADeadHost(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// unusedWebhooks returns the policy with a Gate that no other test has used.
+func unusedWebhooks() retryhttp.Policy {
+	policy := webhooks
+	policy.Gate = new(retryhttp.Gate)
+	return policy
+}
+
+// deliver returns how the delivery ended and how long its worker was busy. status is 0 for an error.
+func deliver(t *testing.T, rt http.RoundTripper, id string) (status int, stop retryhttp.Stop, took time.Duration) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("{}"))
+	require.NoError(t, err)
+	req.Header.Set("Idempotency-Key", id)
+	start := time.Now()
+	resp, err := rt.RoundTrip(req)
+	took = time.Since(start)
+	if err != nil {
+		return 0, errorOf(t, err).Stop, took
+	}
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode, retryhttp.OutcomeOf(resp).Stop, took
+}
+
+func TestWebhookWorkerIsSoonFree(t *testing.T) {
+	silent := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see that the client goes away
+		hang(w, r)
+	}
+	for name, c := range map[string]struct {
+		host   http.HandlerFunc
+		status int
+		stop   retryhttp.Stop
+		took   time.Duration
+		closed time.Duration
+	}{
+		"a silent host":           {silent, 0, retryhttp.StopDeadline, 10 * time.Second, 0},
+		"a limit of 30 minutes":   {status(429, "Retry-After", "1800"), 429, retryhttp.StopDeadline, 0, 30 * time.Minute},
+		"a closure of 30 minutes": {status(503, "Retry-After", "1800"), 503, retryhttp.StopDeadline, 0, 30 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serving(t, c.host, func(t *testing.T, base http.RoundTripper) {
+				policy := unusedWebhooks()
+				status, stop, took := deliver(t, retryhttp.New(base, policy), "1")
+				assert.Equal(t, c.status, status)
+				assert.Equal(t, c.stop, stop)
+				assert.Equal(t, c.took, took)
+				_, closed := policy.Gate.Status(requestTo("host.example"))
+				assert.Equal(t, c.closed, closed)
+			})
+		})
+	}
+}
+
+func TestWebhookWhoseAnswerIsLostIsRepeatedAtOnceWithItsKey(t *testing.T) {
+	var keys []string
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 {
+			hangUp(w, r)
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		status, _, took := deliver(t, retryhttp.New(base, unusedWebhooks()), "1")
+		assert.Equal(t, http.StatusOK, status)
+		assert.Equal(t, []string{"1", "1"}, keys)
+		assert.LessOrEqual(t, took, webhooks.MaxElapsed)
+	})
+}
+
+// Many workers send to a host that goes down. Then its Status says so, until the host is up again.
+func TestWebhookHostThatRefusesKeepsNoWorkerAndIsReportedAsDown(t *testing.T) {
+	var up atomic.Bool
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			hangUp(w, r)
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		policy := unusedWebhooks()
+		rt := retryhttp.New(base, policy)
+		var working sync.WaitGroup
+		for i := range 20 {
+			working.Go(func() {
+				time.Sleep(time.Duration(i) * 20 * ms)
+				status, _, took := deliver(t, rt, strconv.Itoa(i))
+				assert.Zero(t, status)
+				assert.LessOrEqual(t, took, webhooks.MaxElapsed)
+			})
+		}
+		working.Wait()
+		down, _ := policy.Gate.Status(requestTo("host.example"))
+		assert.True(t, down)
+		up.Store(true)
+		status, _, _ := deliver(t, rt, "20")
+		assert.Equal(t, http.StatusOK, status)
+		down, _ = policy.Gate.Status(requestTo("host.example"))
+		assert.False(t, down)
+	})
+}
+
+// The receiver has chosen the address, which leads into the sender's own network.
+func TestWebhookToAnAddressThatTheDialerRefusesIsFinal(t *testing.T) {
+	dialer := &net.Dialer{ControlContext: func(context.Context, string, string, syscall.RawConn) error {
+		return retryhttp.Permanent(errBroken)
+	}}
+	base := &http.Transport{DialContext: dialer.DialContext}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:9/", strings.NewReader("{}"))
+	require.NoError(t, err)
+	req.Header.Set("Idempotency-Key", "1")
+	_, err = retryhttp.New(base, unusedWebhooks()).RoundTrip(req)
+	assert.ErrorIs(t, err, errBroken)
+	assert.Equal(t, 1, errorOf(t, err).Attempts)
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 }
 
 func TestSmallAnswerIsWholeInTime(t *testing.T) {

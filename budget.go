@@ -107,7 +107,8 @@ const (
 )
 
 // Failed records a failed attempt of req. If the next Withdraw is for its retry, the retry has the
-// cost and the overdraft that the attempt allows.
+// cost and the overdraft that the attempt allows. Failed is for a Budget that wraps this bucket, and
+// knows of a wait only what the header says. A Transport reports Policy.RetryAfter to its bucket.
 func (b *TokenBucket) Failed(req *http.Request, a Attempt) {
 	b.buckets.Failed(keyOf(req, b.Key), b.settings, failureOf(&a))
 }

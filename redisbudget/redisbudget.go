@@ -177,7 +177,8 @@ func (b *Bucket) Refund(req *http.Request) {
 }
 
 // Failed records a failed attempt of req. If the next Withdraw is for its retry, the retry has the
-// cost and the overdraft that the attempt allows, as in a [retryhttp.TokenBucket].
+// cost and the overdraft that the attempt allows, as in a [retryhttp.TokenBucket]. Failed knows of a
+// wait what the header says, and not what a Policy.RetryAfter has read elsewhere.
 func (b *Bucket) Failed(req *http.Request, failed retryhttp.Attempt) {
 	b.update(req, func(a *account, _ time.Time) { a.fail(&failed) })
 }

@@ -157,9 +157,10 @@ func (x *exchange) endAttempt(got *result) {
 // judge sets the result's class, and records a nested Transport's Outcome. A success that no
 // hook observes is Final, and needs neither the clock nor a copy of the Attempt.
 func (x *exchange) judge(made *attempt, got *result) {
+	resp := got.answer()
+	defer respbody.Seal(resp).Unseal(resp) // Classify and RetryAfter may panic
 	if x.policy.observed || got.status >= 400 || !got.responded {
 		got.Elapsed = x.core.now() - made.begins
-		respbody.Seal(got.answer(), true)
 		got.class = x.policy.Classify(got.Attempt)
 	}
 	switch {
@@ -172,7 +173,6 @@ func (x *exchange) judge(made *attempt, got *result) {
 		got.inner = innerOutcomeOf(got.broken)
 	}
 	got.hear(x.policy.RetryAfter)
-	respbody.Seal(got.answer(), false)
 }
 
 // room returns the longest wait from now after which another attempt still starts in time.

@@ -452,24 +452,66 @@ func TestHedgeWinsWithItsFirstEvent(t *testing.T) {
 	})
 }
 
-// A hook that reads would take the bytes away from the caller.
-func TestClassifyCannotReadWhatWasRead(t *testing.T) {
+// A hook that reads would take the bytes away from the caller. Many such hooks close the body, too, and
+// put what they have read in its place.
+func TestHookThatReadsGetsAnErrorAndTheCallerEveryByte(t *testing.T) {
+	reads := func(t *testing.T, resp *http.Response) {
+		text, err := io.ReadAll(resp.Body)
+		assert.Empty(t, text)
+		assert.EqualError(t, err, "Classify and RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
+		assert.NoError(t, resp.Body.Close())
+		resp.Body = io.NopCloser(strings.NewReader(string(text)))
+	}
+	classify := func(t *testing.T, p *retryhttp.Policy) {
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			reads(t, a.Response)
+			return retryhttp.Final
+		}
+	}
+	retryAfter := func(t *testing.T, p *retryhttp.Policy) {
+		p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable }
+		p.RetryAfter = func(a retryhttp.Attempt) (time.Duration, bool) {
+			reads(t, a.Response)
+			return 0, false
+		}
+	}
+	for name, c := range map[string]struct {
+		buffer int64
+		hook   func(*testing.T, *retryhttp.Policy)
+	}{
+		"Classify, peeked":     {0, classify},
+		"Classify, buffered":   {100, classify},
+		"RetryAfter, peeked":   {0, retryAfter},
+		"RetryAfter, buffered": {100, retryAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.MaxAttempts, p.BufferBytes = 1, c.buffer
+			c.hook(t, &p)
+			body := &piece{text: firstEvent, err: io.EOF}
+			got, err := download(t, script.New(script.Respond(200, body)), p)
+			require.NoError(t, err)
+			assert.Equal(t, firstEvent, got)
+			assert.EqualValues(t, 1, body.closes.Load())
+		})
+	}
+}
+
+func TestPanicOfAHookClosesAPeekedBody(t *testing.T) {
 	for name, edit := range map[string]func(*retryhttp.Policy){
-		"peeked":   func(*retryhttp.Policy) {},
-		"buffered": func(p *retryhttp.Policy) { p.BufferBytes = 100 },
+		"Classify": func(p *retryhttp.Policy) { p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("no") } },
+		"RetryAfter": func(p *retryhttp.Policy) {
+			p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { panic("no") }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := peeks
 			edit(&p)
-			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-				text, err := io.ReadAll(a.Response.Body)
-				assert.Empty(t, text)
-				assert.EqualError(t, err, "Classify and RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
-				return retryhttp.Classify(a)
-			}
-			got, err := download(t, script.New(sends(200, firstEvent, io.EOF)), p)
-			require.NoError(t, err)
-			assert.Equal(t, firstEvent, got)
+			body := &piece{text: errorEvent, err: io.EOF}
+			assert.PanicsWithValue(t, "no", func() {
+				_, _ = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
+			})
+			assert.EqualValues(t, 1, body.closes.Load())
 		})
 	}
 }

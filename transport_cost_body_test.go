@@ -110,7 +110,7 @@ func TestCostOfBuffering2KiBIsThreeObjectsAtMost(t *testing.T) {
 func TestCostOfAPeekIsOneObjectBesideAnAttemptTimeout(t *testing.T) {
 	base := jsonOf(false)
 	limited := allocations(retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}))
-	for peek, objects := range map[int64]float64{1 << 10: 1, 4 << 10: 2} {
+	for peek, objects := range map[int64]float64{1: 1, 1 << 10: 1, 1<<10 + 1: 1, 4 << 10: 1, 4<<10 + 1: 2} {
 		ours := allocations(retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute, PeekBytes: peek}))
 		assert.Equal(t, objects, ours-limited, "of %d bytes", peek)
 	}

@@ -132,7 +132,7 @@ type Buffered struct {
 	read     int           // number of bytes of data that the caller has read
 	err      error         // the error that follows data; nil if rest follows
 	once     bool          // one Read that brings something is enough
-	sealed   bool          // a Read fails, because a hook must not read
+	sealed   bool          // a hook that must not read is running: see Seal
 	whole    bool          // data is the whole body, and is no longer than the limit
 	complete bool          // data has the declared length
 	rest     io.ReadCloser // the body after data; nil if it is closed
@@ -251,6 +251,9 @@ func (b *Buffered) Read(p []byte) (int, error) {
 }
 
 func (b *Buffered) Close() error {
+	if b.sealed {
+		return nil
+	}
 	b.closed.Store(true)
 	if b.rest == nil {
 		return nil

@@ -4,22 +4,25 @@ import (
 	"errors"
 	"io"
 	"net/http"
+
+	"github.com/retryhttp/retryhttp/internal/field"
 )
 
 // ErrSealed is the error of a Read by a hook that must not read.
 var ErrSealed = errors.New("Classify and RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
 
-// These are sizes of a peek. A short peek is one object. A long peek, which few policies ask for, is
-// two, and a policy may ask for any number of bytes.
+// These are sizes of a peek. A peek of up to longPeek is one object. A longer peek, which few
+// policies ask for, is two, and a policy may ask for any number of bytes.
 const (
 	shortPeek = 1 << 10
+	longPeek  = 4 << 10
 	mostPeek  = 64 << 10
 )
 
 // Peek waits for the first bytes of resp's body, and returns the response that counts afterward. Its
 // new body begins with these bytes: up to limit, and what one Read brings. The Buffered is nil if the
-// body is left as it is. The error is not nil if the body ends or breaks off before its first byte. A
-// body of a failed response is awaited no longer than MaxDrainTime.
+// body is left as it is. The error is not nil if the body breaks off before its first byte, or ends
+// there although bytes are owed. A body of a failed response is awaited no longer than MaxDrainTime.
 func Peek(req *http.Request, resp *http.Response, limit int64, failed bool) (*http.Response, *Buffered, error) {
 	if resp.Body == nil || resp.ContentLength == 0 || IsEmpty(resp.Body) || !mayHaveBody(req, resp) {
 		return resp, nil, nil
@@ -32,50 +35,95 @@ func Peek(req *http.Request, resp *http.Response, limit int64, failed bool) (*ht
 	}
 	resp = b.begin(resp, -1, limit, patience, nil)
 	resp.Body = b
-	switch {
-	case len(b.data) > 0:
+	if len(b.data) > 0 || b.err == nil {
 		return resp, b, nil
-	case b.err == io.EOF:
-		return resp, b, io.ErrUnexpectedEOF // for the attempt; the caller finds an empty body
 	}
-	return resp, b, b.err
+	return resp, b, b.judgeEmpty(resp)
+}
+
+// judgeEmpty returns the attempt's error for a body of resp that has ended before its first byte.
+// Without a retry, the caller finds the end that the body itself has had.
+func (b *Buffered) judgeEmpty(resp *http.Response) error {
+	b.judgeEnd(declaredLength(resp), resp.ContentLength < 0)
+	if b.err == io.EOF && !owesBytes(resp) {
+		return nil
+	}
+	b.BreakOff(b.err)
+	if b.err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return b.err
+}
+
+// owesBytes reports whether resp promises at least one event. A client that listens to events
+// connects again after their end, and 204 asks it not to. Bodies of other types may be empty: a query
+// that finds nothing, a log without lines, a call without messages.
+func owesBytes(resp *http.Response) bool {
+	if resp.StatusCode != http.StatusOK {
+		return false
+	}
+	switch field.MediaType(resp.Header) {
+	case "text/event-stream", "application/vnd.amazon.eventstream":
+		return true
+	}
+	return false
 }
 
 func newPeek(body io.ReadCloser, limit int64) *Buffered {
-	if limit <= shortPeek {
-		p := new(peek)
-		p.Buffered = Buffered{rest: body, once: true, data: p.space[:0:limit]}
-		return &p.Buffered
+	var b *Buffered
+	var space []byte
+	switch {
+	case limit <= shortPeek:
+		p := new(struct {
+			Buffered
+			space [shortPeek]byte
+		})
+		b, space = &p.Buffered, p.space[:0:limit]
+	case limit <= longPeek:
+		p := new(struct {
+			Buffered
+			space [longPeek]byte
+		})
+		b, space = &p.Buffered, p.space[:0:limit]
+	default:
+		b, space = new(Buffered), make([]byte, 0, limit)
 	}
-	return &Buffered{rest: body, once: true, data: make([]byte, 0, limit)}
-}
-
-// peek is a Buffered with room for its bytes.
-type peek struct {
-	Buffered
-	space [shortPeek]byte
+	b.rest, b.once, b.data = body, true, space
+	return b
 }
 
 // Peeked reports whether b began with a Peek.
 func (b *Buffered) Peeked() bool { return b.once }
 
-// First returns the first bytes of resp's body, up to limit, or nil if they have not been read.
+// First returns the first bytes of resp's body, up to limit, or nil if none have been read. It is
+// empty, and not nil, if the body is known to be empty.
 func First(resp *http.Response, limit int64) []byte {
-	if b, ok := resp.Body.(*Buffered); ok && len(b.data) > 0 {
+	if b, ok := resp.Body.(*Buffered); ok && (len(b.data) > 0 || b.err == io.EOF) {
 		n := min(int64(len(b.data)), limit)
 		return b.data[:n:n]
 	}
 	return nil
 }
 
-// Seal makes a Read of resp's body fail until the seal is taken off again. Without it, a hook that
-// reads would take bytes away from the caller, unseen. A body that was not read within the attempt is
-// left alone.
-func Seal(resp *http.Response, sealed bool) {
+// Seal keeps a hook from resp's body until the seal is taken off: a Read fails, and a Close does
+// nothing. Without it, a hook that reads would take bytes away from the caller, unseen. A body that
+// was not read within the attempt is left alone.
+func Seal(resp *http.Response) *Buffered {
 	if resp == nil {
-		return
+		return nil
 	}
-	if b, ok := resp.Body.(*Buffered); ok {
-		b.sealed = sealed
+	b, ok := resp.Body.(*Buffered)
+	if ok {
+		b.sealed = true
+	}
+	return b
+}
+
+// Unseal takes the seal off, and makes b the body of resp again: a hook that reads often puts a copy
+// in its place, which would be empty here. A nil Buffered was not sealed.
+func (b *Buffered) Unseal(resp *http.Response) {
+	if b != nil {
+		b.sealed = false
+		resp.Body = b
 	}
 }

@@ -1,0 +1,132 @@
+package retryhttp_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+// An empty body is an answer, unless the response has promised an event or a number of bytes.
+func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   int
+		header []string
+		err    error // of the attempt
+		caller error // of the body that the caller gets
+	}{
+		"events":                       {200, []string{"Content-Type", "text/event-stream; charset=utf-8"}, io.ErrUnexpectedEOF, nil},
+		"events of AWS":                {200, []string{"Content-Type", "application/vnd.amazon.eventstream"}, io.ErrUnexpectedEOF, nil},
+		"a part":                       {206, []string{"Content-Range", "bytes 0-9/10"}, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
+		"no type":                      {200, nil, nil, nil},
+		"JSON":                         {200, []string{"Content-Type", "application/json"}, nil, nil},
+		"rows, and there are none":     {200, []string{"Content-Type", "application/x-ndjson"}, nil, nil},
+		"messages, and there are none": {200, []string{"Content-Type", "application/grpc"}, nil, nil},
+		"events, refused":              {404, []string{"Content-Type", "text/event-stream"}, nil, nil},
+		"a failure":                    {503, nil, nil, nil},
+		"a failure of events":          {503, []string{"Content-Type", "text/event-stream"}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.MaxAttempts = 1
+			var judged []retryhttp.Attempt
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				judged = append(judged, a)
+				return retryhttp.Classify(a)
+			}
+			got, err := download(t, script.New(sends(c.code, "", io.EOF, c.header...)), p)
+			assert.Equal(t, c.caller, err, "no less than without PeekBytes")
+			assert.Empty(t, got)
+			require.Len(t, judged, 1)
+			assert.Equal(t, c.err, judged[0].Err)
+			if c.err != nil {
+				assert.Nil(t, judged[0].Response)
+				assert.Nil(t, judged[0].Peek)
+				return
+			}
+			assert.Equal(t, c.code, judged[0].Response.StatusCode)
+			assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
+		})
+	}
+}
+
+// For a server whose answers are never empty.
+func TestClassifyMayRetryAnEmptyBody(t *testing.T) {
+	p := peeks
+	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		if a.Response != nil && a.Peek != nil && len(a.Peek) == 0 {
+			return retryhttp.Retryable
+		}
+		return retryhttp.Classify(a)
+	}
+	got, err := download(t, script.New(sends(200, "", io.EOF), sends(200, "x", io.EOF)), p)
+	require.NoError(t, err)
+	assert.Equal(t, "x", got)
+}
+
+func TestBodyOfAFailedPeekIsClosed(t *testing.T) {
+	for name, end := range map[string]error{"a break": errLost, "an end": io.EOF} {
+		t.Run(name, func(t *testing.T) {
+			var first *piece
+			base := script.New(func(req *http.Request) (*http.Response, error) {
+				resp, err := sends(200, "", end, "Content-Type", "text/event-stream")(req)
+				first = resp.Body.(*piece)
+				return resp, err
+			}, sends(200, firstEvent, io.EOF))
+			got, err := download(t, base, peeks)
+			require.NoError(t, err)
+			assert.Equal(t, firstEvent, got)
+			assert.EqualValues(t, 1, first.closes.Load())
+		})
+	}
+}
+
+func TestPeekedSuccessIsDepositedOnceItsFirstBytesAreThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := []string{"Content-Type", "text/event-stream"}
+		for name, c := range map[string]struct {
+			steps    []script.Step
+			deposits int
+		}{
+			"an event":              {[]script.Step{sends(200, firstEvent, io.EOF, events...)}, 1},
+			"an event, and a break": {[]script.Step{sends(200, firstEvent, errLost, events...)}, 1},
+			"a break":               {[]script.Step{sends(200, "", errLost, events...)}, 0},
+			"an end":                {[]script.Step{sends(200, "", io.EOF, events...)}, 0},
+			"a break, and an event": {[]script.Step{sends(200, "", errLost, events...), sends(200, firstEvent, io.EOF, events...)}, 1},
+		} {
+			budget := &countingBudget{}
+			p := peeks
+			p.Budget, p.MaxAttempts = budget, 2
+			_, _ = download(t, script.New(c.steps...), p)
+			assert.Equal(t, c.deposits, budget.deposit, name)
+		}
+	})
+}
+
+// After a failed peek, a host counts as failing, as after a failure to buffer its body.
+func TestStreamsThatFailBeforeTheirFirstEventMarkAHostAsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := new(retryhttp.Gate)
+		p := peeks
+		p.Gate, p.MaxAttempts = gate, 1
+		p.Classify = nil
+		base := script.New(sends(200, "", errors.New("reset")))
+		rt := retryhttp.New(base, p)
+		for range 8 {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			time.Sleep(20 * ms)
+		}
+		down, _ := gate.Status(get(t, t.Context()))
+		assert.True(t, down)
+	})
+}

@@ -36,7 +36,7 @@ func cuts() (all []Download) {
 	for framing := Length; framing <= GzipWanted; framing++ {
 		for where := BeforeHeader; where <= AfterLastByte; where++ {
 			for how := Reset; how <= Drop; how++ {
-				for policy := Plain; policy <= Both; policy++ {
+				for policy := Plain; policy <= lastPolicy; policy++ {
 					for _, partial := range []bool{false, true} {
 						all = append(all, Download{
 							Framing: framing, Where: where, How: how, Policy: policy, Partial: partial, Cuts: 1, Resumed: Honest,
@@ -66,7 +66,7 @@ func answers() (all []Download) {
 // variants are the downloads that a resumption can be a part of. A policy that does not resume is
 // there with one answer, which nobody should ask for.
 func (d Download) variants() (all []Download) {
-	for policy := Plain; policy <= Both; policy++ {
+	for policy := Plain; policy <= lastPolicy; policy++ {
 		if !policy.resumes() && d.Resumed != Resumptions[len(Resumptions)-1] {
 			continue
 		}
@@ -108,7 +108,7 @@ func validators() (all []Download) {
 func repeated() (all []Download) {
 	for where := BeforeHeader; where <= BeforeLastByte; where++ {
 		for how := Reset; how <= Stall; how++ {
-			for _, policy := range []DownloadPolicy{Resuming, Buffering, Both} {
+			for _, policy := range []DownloadPolicy{Resuming, Buffering, Both, Peeking, PeekingResuming} {
 				for cuts := 2; cuts <= 5; cuts++ {
 					for _, framing := range []Framing{Length, GzipWanted} {
 						all = append(all, Download{

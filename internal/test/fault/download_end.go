@@ -99,11 +99,11 @@ func (d Download) breaks(major int) bool {
 }
 
 // maySeemWhole reports whether the Download may end without an error and without all of its bytes,
-// whatever happens to its connections. A body that is longer than the buffer may also be cut in a
-// part that is no longer measured.
+// whatever happens to its connections. A body that is longer than the buffer, or than the peek, may
+// also be cut in a part that is no longer measured.
 func (d Download) maySeemWhole(major int) bool {
 	switch {
-	case d.measured() && (d.Policy != Both || d.resumable()):
+	case d.measured() && (d.Policy == Buffering || d.resumable()):
 		return false
 	case major == 1:
 		return d.Framing == Delimited
@@ -117,13 +117,15 @@ func (d Download) measured() bool {
 	return (d.Partial || d.Framing.hasLength()) && (d.resumable() || d.breaksAttempt())
 }
 
-// breaksAttempt reports whether a body breaks off while it is buffered.
+// breaksAttempt reports whether a body breaks off while the attempt reads it.
 func (d Download) breaksAttempt() bool {
 	switch d.Policy {
 	case Buffering:
 		return true
 	case Both: // a length would have kept it from being buffered
 		return !d.Framing.hasLength() && d.Where <= AfterFirstByte
+	case Peeking, PeekingResuming:
+		return d.Where == AfterHeader || d.Where == AfterFirstByte && d.Framing == Gzip // whose header is longer
 	}
 	return false
 }

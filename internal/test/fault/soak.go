@@ -248,7 +248,8 @@ func (s *soaking) send(ctx context.Context, random *rand.Rand, id string, n uint
 	case 0: // its caller goes at any moment
 		time.AfterFunc(time.Duration(random.ExpFloat64()*float64(100*time.Millisecond)), cancel)
 	case 1, 2, 3, 4:
-		ctx = retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.AttemptTimeout = attemptTimeout })
+		peeked := random.Int64N(2) * peek
+		ctx = retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.AttemptTimeout, p.PeekBytes = attemptTimeout, peeked })
 	}
 	return Send(ctx, s.rt, s.server.Ledger, s.http.URL, id, n, m, k)
 }

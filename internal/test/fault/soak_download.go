@@ -26,7 +26,7 @@ func randomDownload(random *rand.Rand) Download {
 		Resumed:  Honest,
 	}
 	if random.IntN(2) == 0 {
-		d.Policy = DownloadPolicy(random.IntN(int(Both) + 1))
+		d.Policy = DownloadPolicy(random.IntN(int(lastPolicy) + 1))
 	}
 	if random.IntN(2) == 0 {
 		d.Framing = Framing(random.IntN(int(GzipWanted) + 1))

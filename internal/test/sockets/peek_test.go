@@ -1,0 +1,103 @@
+package sockets_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/fault"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
+)
+
+// streamed is a Policy for streams whose first event belongs to the attempt. It makes any number of
+// attempts, because a busy machine may be silent, too.
+func streamed() retryhttp.Policy {
+	return retryhttp.Policy{
+		PeekBytes: 4096, AttemptTimeout: fault.Patience, MaxAttempts: -1,
+		Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{},
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			if strings.HasPrefix(string(a.Peek), "event: error") {
+				return retryhttp.Retryable
+			}
+			return retryhttp.Classify(a)
+		},
+	}
+}
+
+// sendEvent sends some of a stream at once.
+func sendEvent(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
+func TestStreamThatFailsBeforeItsFirstEventIsSentAgain(t *testing.T) {
+	overBothProtocols(t, func(t *testing.T, http2 bool) {
+		for name, fail := range map[string]func(http.ResponseWriter, *http.Request){
+			"silence":        func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			"a break":        func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			"an end":         func(http.ResponseWriter, *http.Request) {},
+			"an error event": func(w http.ResponseWriter, _ *http.Request) { sendEvent(w, "event: error\n\n") },
+		} {
+			t.Run(name, func(t *testing.T) {
+				var requests atomic.Int32
+				url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
+					sendEvent(w, "")
+					if requests.Add(1) == 1 {
+						fail(w, r)
+						return
+					}
+					sendEvent(w, "data: 1\n\n")
+				})
+				resp, err := retryhttp.New(base, streamed()).RoundTrip(get(t, url))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, "data: 1\n\n", string(got))
+				assert.GreaterOrEqual(t, retryhttp.OutcomeOf(resp).Attempts, 2)
+				base.CloseIdleConnections()
+			})
+		}
+	})
+}
+
+// The server sends an event after the previous one has been read. If anything waited for more than
+// the event that is there, the test would hang.
+func TestEventsAreReadAsTheyAreSent(t *testing.T) {
+	overBothProtocols(t, func(t *testing.T, http2 bool) {
+		events := []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}
+		read := make(chan struct{})
+		url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
+			for _, text := range events {
+				sendEvent(w, text)
+				select {
+				case <-read:
+				case <-r.Context().Done():
+				}
+			}
+		})
+		p := streamed()
+		p.AttemptTimeout = 0
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, url))
+		require.NoError(t, err)
+		for _, text := range events {
+			got := make([]byte, len(text))
+			_, err := io.ReadFull(resp.Body, got)
+			require.NoError(t, err)
+			assert.Equal(t, text, string(got))
+			read <- struct{}{}
+		}
+		n, err := resp.Body.Read(make([]byte, 1))
+		assert.Zero(t, n)
+		assert.Equal(t, io.EOF, err)
+		require.NoError(t, resp.Body.Close())
+		base.CloseIdleConnections()
+	})
+}

@@ -1,6 +1,8 @@
 package retryhttp_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -157,6 +159,44 @@ func ExamplePolicy_classifyBulk() {
 	// Output: attempt 2: {"items": [{"index": {"_id": "1", "status": 200}}, {"index": {"_id": "2", "status": 201}}]}
 }
 
+// A language model answers at once with a 200, and may then find that it is overloaded. Its first event
+// says so. The caller sees only the stream that begins well.
+func ExamplePolicy_firstEvent() {
+	server := serverStreaming(
+		"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n",
+		"event: message_start\ndata: {\"type\": \"message_start\"}\n\n",
+	)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		PeekBytes:  4096,
+		Backoff:    retryhttp.Constant(10 * time.Millisecond),
+		Idempotent: func(*http.Request) bool { return true }, // a completion changes nothing
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			if bytes.Contains(a.Peek, []byte(`"overloaded_error"`)) {
+				return retryhttp.Retryable
+			}
+			return retryhttp.Classify(a)
+		},
+	})}
+	question := strings.NewReader(`{"stream": true}`)
+	resp, err := client.Post(server.URL+"/v1/messages", "application/json", question)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println("attempt", retryhttp.OutcomeOf(resp).Attempts)
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			fmt.Println(event)
+		}
+	}
+	// Output:
+	// attempt 2
+	// message_start
+}
+
 // The caller reads one body, whichever responses it comes from. The server must serve
 // ranges, and send a strong ETag or an old Last-Modified.
 func ExamplePolicy_resume() {
@@ -218,6 +258,15 @@ func serverSending(bodies ...string) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		io.WriteString(w, bodies[requests.Add(1)-1])
+	}))
+}
+
+// serverStreaming starts a server that answers with these streams of events in turn.
+func serverStreaming(streams ...string) *httptest.Server {
+	var requests atomic.Int64
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, streams[requests.Add(1)-1])
 	}))
 }
 

@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"log"
@@ -176,6 +177,32 @@ func ExamplePolicy_rateLimits() {
 	client := &http.Client{Transport: retryhttp.New(nil, limited)}
 	show(client.Get(server.URL))
 	// Output: 200 OK
+}
+
+var languageModel = retryhttp.Policy{
+	PeekBytes:      4096,             // the first event is part of the attempt
+	AttemptTimeout: 30 * time.Second, // to the first event
+	StallTimeout:   30 * time.Second, // between two events
+	MaxElapsed:     2 * time.Minute,
+	// A completion changes nothing at the server.
+	Idempotent: func(*http.Request) bool { return true },
+	Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		if bytes.Contains(a.Peek, []byte(`"overloaded_error"`)) {
+			return retryhttp.Retryable
+		}
+		return retryhttp.Classify(a)
+	},
+}
+
+// It answers with a 200, and then fails or falls silent.
+func ExamplePolicy_languageModel() {
+	server := serverStreaming("", "data: {\"text\": \"to be\"}\n\n")
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, languageModel)}
+	question := strings.NewReader(`{"stream": true}`)
+	showBody(client.Post(server.URL, "application/json", question))
+	// Output: attempt 2: data: {"text": "to be"}
 }
 
 var byTenant = retryhttp.Policy{

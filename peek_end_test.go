@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,26 @@ func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 			assert.Equal(t, c.code, judged[0].Response.StatusCode)
 			assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
 		})
+	}
+}
+
+// HTTP/2 can end a stream in its header, and a server can declare a length of 0.
+func TestEventsWithoutABodyAreAFailure(t *testing.T) {
+	for name, body := range map[string]io.ReadCloser{"no body": http.NoBody, "a length of 0": io.NopCloser(strings.NewReader(""))} {
+		for kind, attempts := range map[string]int{"text/event-stream": 2, "application/json": 1} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				p := peeks
+				p.MaxAttempts = 2
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					resp, err := sends(200, "", io.EOF, "Content-Type", kind)(req)
+					resp.Body, resp.ContentLength = body, 0
+					return resp, err
+				}, sends(200, "data: x\n\n", io.EOF, "Content-Type", kind))
+				_, err := download(t, base, p)
+				require.NoError(t, err)
+				assert.Len(t, base.Requests(), attempts)
+			})
+		}
 	}
 }
 

@@ -99,10 +99,11 @@ type Policy struct {
 
 	// PeekBytes makes the first bytes of a response body that is not buffered whole a part of the
 	// attempt, streams included. [Attempt.Peek] has what the first Read brings, up to PeekBytes and 64
-	// KiB. A body that breaks off or ends before its first byte is a failed attempt, and so is silence
-	// for longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller
-	// gets the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096
-	// for example, and let Classify look for an error in the first event.
+	// KiB. A body that breaks off before its first byte is a failed attempt. So are a stream of events
+	// that ends there, and silence for longer than AttemptTimeout. Later bytes are not delayed. After
+	// the last attempt, the caller gets the body as it came. 0 or less awaits nothing. Set it for a
+	// language model's stream, to 4096 for example, and let Classify look for an error in the first
+	// event.
 	PeekBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and

@@ -24,7 +24,13 @@ const (
 // body is left as it is. The error is not nil if the body breaks off before its first byte, or ends
 // there although bytes are owed. A body of a failed response is awaited no longer than MaxDrainTime.
 func Peek(req *http.Request, resp *http.Response, limit int64, failed bool) (*http.Response, *Buffered, error) {
-	if resp.Body == nil || resp.ContentLength == 0 || IsEmpty(resp.Body) || !mayHaveBody(req, resp) {
+	if resp.Body == nil || !mayHaveBody(req, resp) {
+		return resp, nil, nil
+	}
+	if resp.ContentLength == 0 || IsEmpty(resp.Body) {
+		if owesBytes(resp) {
+			return resp, nil, io.ErrUnexpectedEOF
+		}
 		return resp, nil, nil
 	}
 	limit = min(limit, mostPeek)

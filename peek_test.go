@@ -458,7 +458,7 @@ func TestHookThatReadsGetsAnErrorAndTheCallerEveryByte(t *testing.T) {
 	reads := func(t *testing.T, resp *http.Response) {
 		text, err := io.ReadAll(resp.Body)
 		assert.Empty(t, text)
-		assert.EqualError(t, err, "Classify and RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
+		assert.EqualError(t, err, "a Classify or RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
 		assert.NoError(t, resp.Body.Close())
 		resp.Body = io.NopCloser(strings.NewReader(string(text)))
 	}

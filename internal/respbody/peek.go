@@ -9,7 +9,7 @@ import (
 )
 
 // ErrSealed is the error of a Read by a hook that must not read.
-var ErrSealed = errors.New("Classify and RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
+var ErrSealed = errors.New("a Classify or RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
 
 // These are sizes of a peek. A peek of up to longPeek is one object. A longer peek, which few
 // policies ask for, is two, and a policy may ask for any number of bytes.

@@ -20,7 +20,7 @@ type DeadBackend struct {
 
 	Backends int           // 0: 3
 	Dead     int           // 0: 1
-	Refuse   bool          // a dead backend refuses connections, instead of a 503 of the load balancer
+	Refuse   bool          // connections are refused, instead of a 503 of the load balancer
 	For      time.Duration // from the backend's death to the last request. 0: 20 s
 }
 

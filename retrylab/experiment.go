@@ -78,7 +78,6 @@ func (p plan) compare(t *testing.T, policies []Policy) Result {
 	result := Result{
 		Experiment: p.name, Reading: p.reading, Settings: append(p.more, p.settings(p.unused)...), Columns: p.columns,
 		SeriesFrom: -p.trouble.from, TroubleFor: min(p.trouble.to, p.end) - p.trouble.from,
-		TroubleOutlastsTheRun: p.trouble.to >= p.end,
 	}
 	for i, policy := range policies {
 		var good []*trial

@@ -47,7 +47,7 @@ func (l LatencyStep) plan() (plan, error) {
 		reading: "The usual p99 is what a Hedge improves while latencies are steady. In the step every request is slow at first: " +
 			"attempts show whether hedges double the load just then, and success p50 and p99 are of the step.",
 		more:     []Setting{{"Slower", fmt.Sprint(l.Slower)}, {"For", l.For.String()}, {"After", l.After.String()}},
-		columns:  []Column{colUsual99, colLost, colLoad, colP50, colP99, colPeakAfter},
+		columns:  []Column{colUsual99, colLost, colLoad, colP50, colP99, colPeak},
 		trouble:  span{l.Uptime, l.Uptime + l.For},
 		measured: span{l.Uptime, l.Uptime + l.For},
 		end:      l.Uptime + l.For + l.After,

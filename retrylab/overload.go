@@ -20,8 +20,11 @@ type Overload struct {
 	// means 1/1.2: it gets a fifth more than it can do.
 	Room float64
 
-	Cost float64       // the work of a rejection, as a part of the work of a success. 0: 0.3; negative: none
-	For  time.Duration // from the beginning of the overload to the last request. 0: 30 s
+	// Cost is the work of a rejection, as a part of the work of a success. 0 means 0.3, and a negative
+	// value means none.
+	Cost float64
+
+	For time.Duration // from the beginning of the overload to the last request. 0: 30 s
 }
 
 // Name returns "overload".

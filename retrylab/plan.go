@@ -31,16 +31,18 @@ type plan struct {
 	columns []Column
 
 	trouble  span // requests made in it may be hit
-	measured span // in which attempts per request are counted; if it ends with the run, with all that follow
+	measured span // in which attempts per request are counted; see trial.load
 	peaks    span // in which the fullest bin is looked for
 	settled  span // in which goodput is counted
 	end      time.Duration
 
-	everyone bool                                    // each request of the trouble is hit
-	most     float64                                 // the highest rate; 0: Rate
-	rate     func(at time.Duration) float64          // nil: Rate
-	before   time.Duration                           // of health, which fills the budgets and is not run
-	edit     func(retryhttp.Policy) retryhttp.Policy // of every policy; nil: none
+	everyone bool                           // each request of the trouble is hit
+	most     float64                        // the highest rate; 0: Rate
+	rate     func(at time.Duration) float64 // nil: Rate
+	before   time.Duration                  // of health, which fills the budgets and is not run
+
+	// edit changes every policy. nil: none
+	edit func(retryhttp.Policy) retryhttp.Policy
 
 	// service makes the service of a run. It draws from t.dice alone.
 	service func(t *trial) http.RoundTripper
@@ -51,7 +53,8 @@ type plan struct {
 	// traffic makes the requests of a run. nil: arrivals at random times until the end.
 	traffic func(t *trial, rng *rand.Rand)
 
-	variants func(*testing.T, []Policy) []Policy // adds policies; nil: none
+	// variants adds policies. nil: none
+	variants func(*testing.T, []Policy) []Policy
 }
 
 // lead is how much of the health before the trouble is run, and shown by the series.

@@ -13,7 +13,7 @@ type Policy struct {
 // The names of the rows that every Result has.
 const (
 	TheirPolicy = "policy"                   // the policy that Run was given
-	Unbounded   = "retries without a budget" // 4 attempts with full jitter, without a Budget and a Gate
+	Unbounded   = "retries without a budget" // the default policy without a Budget and a Gate
 	NoRetries   = "no retries"
 )
 

@@ -21,7 +21,7 @@ type Times []time.Duration
 // from 0 to 1.
 func (t Times) Quantile(part float64) time.Duration { return engine.Quantile(t, part) }
 
-// Row is what a policy came to in an experiment. Times are counted from the beginning of the trouble.
+// Row is what a policy came to in an experiment. Figures that no run has are NaN.
 type Row struct {
 	Name string // of the policy
 
@@ -31,13 +31,18 @@ type Row struct {
 	LostLater Number // the part of the requests made after the trouble that failed in the end
 
 	Load    Number // attempts at the service per request, in the trouble
-	Peak    Number // the fullest 100 ms after the trouble, or in a trouble that does not end, as a multiple of the mean
 	Goodput Number // successes per request made, in the settled part of the run
 
-	Success, SuccessP99 Number // seconds that requests of Hit took until they succeeded: p50 and p99 of each run
-	Failure, FailureP99 Number // seconds that they took until they failed
-	UsualP99            Number // seconds that requests made before the trouble took until they succeeded
-	Took                Number // seconds until the last request ended
+	// Peak is the fullest 100 ms after the trouble, as a multiple of the mean. In a trouble that lasts to
+	// the end, and in LatencyStep, it is the fullest of the trouble.
+	Peak Number
+
+	// Seconds that requests of Hit took until they succeeded or failed, which are the median and the 99th
+	// percentile of each run.
+	Success, SuccessP99, Failure, FailureP99 Number
+
+	UsualP99 Number // seconds that requests made before the trouble took until they succeeded
+	Took     Number // seconds from the trouble's beginning until the last request ended
 
 	SuccessTimes, FailureTimes, UsualTimes Times // the same times, of all runs together
 
@@ -69,13 +74,12 @@ type Result struct {
 	Experiment string    // its name
 	Reading    string    // what to read from it, in a sentence or two
 	Settings   []Setting // with the defaults filled in
-	Rows       []Row     // the policy that was given, others in their order, retries without a budget, no retries
+	Rows       []Row     // the given policies in their order, then Unbounded and NoRetries
 	Failures   []Failure
 	Columns    []Column // the figures that matter in this experiment
 
-	SeriesFrom            time.Duration // the beginning of the series; it is 0 or negative
-	TroubleFor            time.Duration // the length of the trouble, which begins at 0
-	TroubleOutlastsTheRun bool
+	SeriesFrom time.Duration // the beginning of the series; it is 0 or negative
+	TroubleFor time.Duration // the length of the trouble, which begins at 0
 }
 
 // Policy returns the row of the policy that Run was given.

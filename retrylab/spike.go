@@ -65,7 +65,8 @@ func (s Spike) plan() (plan, error) {
 			return p
 		},
 	}
-	const ahead = 20 * time.Second // of health, which is run: the service needs a while to be as busy as usual
+	// The service needs a while to be as busy as usual, so more of the health is run than usual.
+	const ahead = 20 * time.Second
 	p.before = max(s.Uptime-ahead, 0)
 	from := min(s.Uptime, ahead)
 	p.trouble = span{from, from + s.For}

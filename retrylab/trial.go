@@ -43,7 +43,7 @@ type trial struct {
 	underWay                               int
 	made, good                             float64 // requests and successes
 	hit, lost, later, lostLater            float64
-	asked, attemptsFor                     float64 // requests made from measured.from on, and attempts from then on
+	asked, attemptsFor                     float64 // requests and attempts from measured.from on
 	settledMade, settledGood               float64
 	ended                                  time.Duration
 	successTimes, failureTimes, usualTimes []time.Duration

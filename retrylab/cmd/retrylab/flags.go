@@ -99,7 +99,7 @@ func noZeros(f *flag.FlagSet) (err error) {
 	f.Visit(func(given *flag.Flag) {
 		value := given.Value.String()
 		if err == nil && (value == "0" || value == "0s") && !slices.Contains(optional, given.Name) {
-			err = fmt.Errorf("retrylab: -%s is 0, and must be above 0, or negative for none where that makes sense", given.Name)
+			err = fmt.Errorf("retrylab: -%s is %s, and must be above 0, or negative for none where that makes sense", given.Name, value)
 		}
 	})
 	return err

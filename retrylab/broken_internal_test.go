@@ -24,7 +24,7 @@ func compared(t *testing.T, e Experiment, policy func() retryhttp.Policy) Result
 	t.Helper()
 	p, err := checked(e)
 	require.NoError(t, err)
-	return p.compare(t, []Policy{{"broken", policy}, {"sound", Default}})
+	return p.compare(t, []Policy{{Name: "broken", New: policy}, {Name: "sound", New: Default}}, false)
 }
 
 // hook calls f before each retry.
@@ -113,7 +113,7 @@ func TestOfAUser(t *testing.T) {
 		Outage{For: -1}.Run(t, Default)
 		t.Log("went on")
 	case "compares":
-		Comparison{Experiments: []Experiment{allDead()}, Policies: []Policy{{"p", hook(func() { panic("so what") })}}}.Run(t)
+		Comparison{Experiments: []Experiment{allDead()}, Policies: []Policy{{Name: "p", New: hook(func() { panic("so what") })}}}.Run(t)
 		t.Log("went on")
 	}
 }

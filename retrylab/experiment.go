@@ -37,7 +37,7 @@ func run(t *testing.T, e Experiment, policy func() retryhttp.Policy, others []Po
 	if policy == nil {
 		t.Fatal("retrylab: the policy is nil; retrylab.Default is the default policy")
 	}
-	result := p.compare(t, append([]Policy{{TheirPolicy, policy}}, others...))
+	result := p.compare(t, append([]Policy{{Name: TheirPolicy, New: policy}}, others...), false)
 	for _, f := range result.Failures {
 		t.Errorf("retrylab: %v", f)
 	}
@@ -59,21 +59,24 @@ func validate(e Experiment) error {
 	return err
 }
 
-// compare runs the plan with each policy and with the baselines, for each seed.
-func (p plan) compare(t *testing.T, policies []Policy) Result {
+// compare runs the plan with each policy, and with the baselines unless the policies are alone, for each
+// seed.
+func (p plan) compare(t *testing.T, policies []Policy, alone bool) Result {
 	t.Helper()
-	base := policies[0].New
-	if p.variants != nil {
+	first := policies[0]
+	if p.variants != nil && !alone {
 		policies = p.variants(t, policies)
 	}
-	policies = append(policies[:len(policies):len(policies)], baselines(base)...)
+	if !alone {
+		policies = append(policies[:len(policies):len(policies)], baselines(first)...)
+	}
 	trials := make([]*trial, len(policies)*p.Seeds)
 	for i := range trials {
-		trials[i] = newTrial(p, policies[i/p.Seeds].New)
+		trials[i] = newTrial(p, policies[i/p.Seeds].fleet())
 	}
 	ends := engine.Bubbles(t, len(trials),
 		func(i int) int64 { return trials[i].progress.Load() },
-		func(_ *testing.T, i int) { trials[i].run(engine.Seeded(i%p.Seeds + 1)) },
+		func(t *testing.T, i int) { trials[i].run(t, engine.Seeded(i%p.Seeds+1)) },
 	)
 	result := Result{
 		Experiment: p.name, Reading: p.reading, Settings: append(p.more, p.settings(p.unused)...), Columns: p.columns,

@@ -58,7 +58,7 @@ func TestComparisonNamesBadPolicies(t *testing.T) {
 	ok := retrylab.Policy{Name: "a", New: retrylab.Default}
 	assert.NoError(t, retrylab.Comparison{Policies: []retrylab.Policy{ok}}.Validate())
 	assert.ErrorContains(t, retrylab.Comparison{Policies: []retrylab.Policy{ok, ok}}.Validate(), `two policies are named "a"`)
-	assert.ErrorContains(t, retrylab.Comparison{Policies: []retrylab.Policy{{Name: "b"}}}.Validate(), `"b" is nil`)
+	assert.ErrorContains(t, retrylab.Comparison{Policies: []retrylab.Policy{{Name: "b"}}}.Validate(), `"b" are nil`)
 	baseline := retrylab.Policy{Name: retrylab.NoRetries, New: retrylab.Default}
 	assert.Error(t, retrylab.Comparison{Policies: []retrylab.Policy{baseline}}.Validate())
 }

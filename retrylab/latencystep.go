@@ -75,33 +75,27 @@ func withAndWithoutHedge(t *testing.T, policies []Policy) []Policy {
 	t.Helper()
 	var all []Policy
 	for _, p := range policies {
+		other := p.edited(p.Name+", with a Hedge", func(p retryhttp.Policy) retryhttp.Policy {
+			p.Hedge = new(retryhttp.Hedge)
+			return p
+		})
 		if hedges(t, p) {
-			all = append(all, p, hedged(p, p.Name+", without a Hedge", nil))
-		} else {
-			all = append(all, p, hedged(p, p.Name+", with a Hedge", func() *retryhttp.Hedge { return new(retryhttp.Hedge) }))
+			other = p.edited(p.Name+", without a Hedge", func(p retryhttp.Policy) retryhttp.Policy {
+				p.Hedge = nil
+				return p
+			})
 		}
+		all = append(all, p, other)
 	}
 	return all
 }
 
-// hedged returns p with another Hedge. nil: none.
-func hedged(p Policy, name string, hedge func() *retryhttp.Hedge) Policy {
-	return Policy{name, func() retryhttp.Policy {
-		policy := p.New()
-		policy.Hedge = nil
-		if hedge != nil {
-			policy.Hedge = hedge()
-		}
-		return policy
-	}}
-}
-
-// hedges reports whether p has a Hedge. If New panics, it panics again in each run, which reports it.
+// hedges reports whether p has a Hedge. If it panics, it panics again in each run, which reports it.
 func hedges(t *testing.T, p Policy) (has bool) {
 	t.Helper()
-	engine.Bubbles(t, 1, nil, func(*testing.T, int) {
+	engine.Bubbles(t, 1, nil, func(t *testing.T, _ int) {
 		defer func() { _ = recover() }()
-		has = p.New().Hedge != nil
+		has = p.fleet()(t)().Hedge != nil
 	})
 	return has
 }

@@ -1,13 +1,40 @@
 package retrylab
 
-import "github.com/retryhttp/retryhttp"
+import (
+	"testing"
 
-// Policy is a retryhttp.Policy with a name. New is called once for each process of each run, inside its
-// bubble, because a Budget, a Gate and a Hedge have a state. A New that returns the same Budget each
-// time would share it among bubbles, and is no experiment.
+	"github.com/retryhttp/retryhttp"
+)
+
+// Policy is a retryhttp.Policy with a name.
 type Policy struct {
 	Name string
-	New  func() retryhttp.Policy
+
+	// New is called once for each process of each run, inside its bubble, because a Budget, a Gate and a
+	// Hedge have a state.
+	New func() retryhttp.Policy
+
+	// Fleet, if not nil, takes the place of New. It is called once for each run, inside its bubble, and
+	// returns the New of this run. Set it if the processes of a run share something, such as a Budget. What
+	// it starts ends by t.Cleanup.
+	Fleet func(t *testing.T) func() retryhttp.Policy
+}
+
+// fleet returns p.Fleet, or what is the same without one.
+func (p Policy) fleet() func(*testing.T) func() retryhttp.Policy {
+	if p.Fleet != nil {
+		return p.Fleet
+	}
+	return func(*testing.T) func() retryhttp.Policy { return p.New }
+}
+
+// edited returns a Policy like p with another name, whose policies are edited.
+func (p Policy) edited(name string, edit func(retryhttp.Policy) retryhttp.Policy) Policy {
+	fleet := p.fleet()
+	return Policy{Name: name, Fleet: func(t *testing.T) func() retryhttp.Policy {
+		policy := fleet(t)
+		return func() retryhttp.Policy { return edit(policy()) }
+	}}
 }
 
 // The names of the rows that every Result has.
@@ -20,18 +47,18 @@ const (
 // Default is the zero Policy.
 func Default() retryhttp.Policy { return retryhttp.Policy{} }
 
-// baselines are what stands beside every policy. They wait for answers as long as the policy does.
-func baselines(policy func() retryhttp.Policy) []Policy {
+// baselines are what stands beside the first of the policies. They wait for answers as long as it does.
+func baselines(first Policy) []Policy {
 	return []Policy{
-		{Unbounded, func() retryhttp.Policy {
+		first.edited(Unbounded, func(p retryhttp.Policy) retryhttp.Policy {
 			return retryhttp.Policy{
-				AttemptTimeout: policy().AttemptTimeout,
+				AttemptTimeout: p.AttemptTimeout,
 				Budget:         retryhttp.Unlimited{},
 				Gate:           &retryhttp.Gate{Hold: -1},
 			}
-		}},
-		{NoRetries, func() retryhttp.Policy {
-			return retryhttp.Policy{MaxAttempts: 1, AttemptTimeout: policy().AttemptTimeout}
-		}},
+		}),
+		first.edited(NoRetries, func(p retryhttp.Policy) retryhttp.Policy {
+			return retryhttp.Policy{MaxAttempts: 1, AttemptTimeout: p.AttemptTimeout}
+		}),
 	}
 }

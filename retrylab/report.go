@@ -21,6 +21,7 @@ func All(load Load) []Experiment {
 type Comparison struct {
 	Experiments []Experiment // nil: All(Load{})
 	Policies    []Policy     // nil: the default policy, named "policy"
+	Alone       bool         // without retries without a budget, no retries, and a Hedge
 	Progress    io.Writer    // gets a line for each experiment; nil: none
 }
 
@@ -32,8 +33,8 @@ func (c Comparison) Validate() error {
 	}
 	names := map[string]bool{Unbounded: true, NoRetries: true}
 	for _, p := range c.Policies {
-		if p.New == nil {
-			errs = append(errs, fmt.Errorf("retrylab: New of the policy %q is nil", p.Name))
+		if p.New == nil && p.Fleet == nil {
+			errs = append(errs, fmt.Errorf("retrylab: New and Fleet of the policy %q are nil", p.Name))
 		}
 		if names[p.Name] {
 			errs = append(errs, fmt.Errorf("retrylab: two policies are named %q", p.Name))
@@ -51,7 +52,7 @@ func (c Comparison) Run(t *testing.T) Report {
 		c.Experiments = All(Load{})
 	}
 	if c.Policies == nil {
-		c.Policies = []Policy{{TheirPolicy, Default}}
+		c.Policies = []Policy{{Name: TheirPolicy, New: Default}}
 	}
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func (c Comparison) Run(t *testing.T) Report {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result := p.compare(t, c.Policies)
+		result := p.compare(t, c.Policies, c.Alone)
 		for _, f := range result.Failures {
 			t.Errorf("retrylab: %v", f)
 		}

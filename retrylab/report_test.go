@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
 )
 
@@ -78,4 +79,30 @@ func TestEachExperimentHasAReadingAndColumnsWithAMeaning(t *testing.T) {
 			assert.NotEmpty(t, c.Meaning, c.Name)
 		}
 	}
+}
+
+func TestFleetSharesABudgetInARun(t *testing.T) {
+	run := func(policy retrylab.Policy) retrylab.Row {
+		report := retrylab.Comparison{
+			Experiments: []retrylab.Experiment{retrylab.DeadBackend{
+				Load: retrylab.Load{Rate: 20, Processes: 20, Uptime: time.Second, Seeds: 2}, Backends: 1, For: 10 * time.Second,
+			}},
+			Policies: []retrylab.Policy{policy}, Alone: true,
+		}.Run(t)
+		require.Len(t, report.Results[0].Rows, 1, "alone")
+		return report.Results[0].Rows[0]
+	}
+	with := func(b retryhttp.Budget) retryhttp.Policy {
+		return retryhttp.Policy{Budget: b, Gate: &retryhttp.Gate{Hold: -1}}
+	}
+	each := run(retrylab.Policy{Name: "each", New: func() retryhttp.Policy {
+		return with(&retryhttp.TokenBucket{Ratio: -1})
+	}})
+	shared := run(retrylab.Policy{Name: "shared", Fleet: func(*testing.T) func() retryhttp.Policy {
+		budget := &retryhttp.TokenBucket{Ratio: -1}
+		return func() retryhttp.Policy { return with(budget) }
+	}})
+	retries := func(r retrylab.Row) float64 { return (r.Load.Mean - 1) * r.Hit.Mean }
+	assert.InDelta(t, 5, retries(shared), 0.01, "a Burst for all, in each run")
+	assert.InDelta(t, 100, retries(each), 10, "a Burst for each")
 }

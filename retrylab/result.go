@@ -28,7 +28,8 @@ type Row struct {
 	Succeeded Number // the part of the requests that succeeded, of the whole run
 	Hit       Number // requests made in the trouble whose first attempt failed, in a run
 	Lost      Number // the part of them that failed in the end
-	LostLater Number // the part of the requests made after the trouble that failed in the end
+	Later     Number // requests made after the trouble, in a run
+	LostLater Number // the part of them that failed in the end
 
 	Load    Number // attempts at the service per request, in the trouble
 	Goodput Number // successes per request made, in the settled part of the run
@@ -115,6 +116,7 @@ func (p plan) row(name string, trials []*trial) Row {
 		Succeeded:  of((*trial).succeeded),
 		Hit:        of(func(t *trial) float64 { return t.hit }),
 		Lost:       of(func(t *trial) float64 { return t.lost / cmp.Or(t.hit, nan) }),
+		Later:      of(func(t *trial) float64 { return t.later }),
 		LostLater:  of(func(t *trial) float64 { return t.lostLater / cmp.Or(t.later, nan) }),
 		Load:       of((*trial).load),
 		Peak:       of((*trial).peak),

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
@@ -25,7 +26,8 @@ const (
 // trial is one run of a plan: with one policy, and one seed.
 type trial struct {
 	plan
-	policy func() retryhttp.Policy
+	fleet  func(*testing.T) func() retryhttp.Policy
+	policy func() retryhttp.Policy // of a process
 
 	ctx      context.Context // of all requests; canceled if something fails
 	cancel   context.CancelFunc
@@ -49,25 +51,24 @@ type trial struct {
 	successTimes, failureTimes, usualTimes []time.Duration
 }
 
-func newTrial(p plan, policy func() retryhttp.Policy) *trial {
-	t := &trial{plan: p, policy: policy}
-	if p.edit != nil {
-		t.policy = func() retryhttp.Policy { return p.edit(policy()) }
-	}
+func newTrial(p plan, fleet func(*testing.T) func() retryhttp.Policy) *trial {
+	t := &trial{plan: p, fleet: fleet}
 	for _, s := range []*engine.Series{&t.offered, &t.attempts, &t.successes} {
 		s.Width = Bin
 	}
 	return t
 }
 
-// run runs the trial in a bubble. It returns when all requests have ended, or when the trial has failed.
-func (t *trial) run(rng *rand.Rand) {
+// run runs the trial in a bubble, in which tb is its test. It returns when all requests have ended, or
+// when the trial has failed.
+func (t *trial) run(tb *testing.T, rng *rand.Rand) {
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer t.rescue()
 		t.dice = engine.NewDice(rng)
+		t.policy = t.policies(tb)
 		service := t.service(t)
 		t.pick = engine.NewDice(rng)
 		t.to = t.makeClients(t, service)
@@ -93,6 +94,15 @@ func (t *trial) run(rng *rand.Rand) {
 	case <-time.After(time.Second):
 	}
 	time.Sleep(time.Minute)
+}
+
+// policies returns what makes the policy of each process.
+func (t *trial) policies(tb *testing.T) func() retryhttp.Policy {
+	policy := t.fleet(tb)
+	if t.edit == nil {
+		return policy
+	}
+	return func() retryhttp.Policy { return t.edit(policy()) }
 }
 
 // rescue records a panic.

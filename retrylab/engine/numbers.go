@@ -39,6 +39,14 @@ func (s *Series) UpTo(end time.Duration) []float64 {
 	return rates
 }
 
+// PerSecond returns the rate in each bin, up to the last bin with an event.
+func (s *Series) PerSecond() []float64 {
+	s.mu.Lock()
+	end := time.Duration(len(s.bins)) * s.Width
+	s.mu.Unlock()
+	return s.UpTo(end)
+}
+
 // Between returns the mean rate from one time to another.
 func (s *Series) Between(from, to time.Duration) float64 {
 	s.mu.Lock()

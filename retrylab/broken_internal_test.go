@@ -81,7 +81,7 @@ func TestBrokenPolicyIsReported(t *testing.T) {
 
 func TestPolicyThatIsStuckInRealTimeIsReported(t *testing.T) {
 	usual := engine.StuckAfter
-	engine.StuckAfter = 500 * time.Millisecond
+	engine.StuckAfter = 2 * time.Second
 	t.Cleanup(func() { engine.StuckAfter = usual })
 	var locked sync.Mutex
 	locked.Lock()

@@ -81,6 +81,18 @@ func TestEachExperimentHasAReadingAndColumnsWithAMeaning(t *testing.T) {
 	}
 }
 
+// In a trouble that lasts to the end, retries of its requests are counted after the last request, too.
+func TestLoadHasRetriesThatComeLater(t *testing.T) {
+	d := retrylab.DeadBackend{Load: small(), Backends: 1, For: time.Second}
+	r := d.Run(t, func() retryhttp.Policy {
+		return retryhttp.Policy{
+			MaxAttempts: 2, Backoff: retryhttp.Constant(5 * time.Second),
+			Budget: retryhttp.Unlimited{}, Gate: &retryhttp.Gate{Hold: -1},
+		}
+	})
+	assert.Equal(t, 2.0, r.Policy().Load.Mean)
+}
+
 func TestFleetSharesABudgetInARun(t *testing.T) {
 	run := func(policy retrylab.Policy) retrylab.Row {
 		report := retrylab.Comparison{

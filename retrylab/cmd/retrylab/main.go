@@ -33,15 +33,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	bubble.Main(func(t *testing.T, stdout *os.File) int { return run(t, comparison, stdout) })
+	bubble.Main(func(t *testing.T) int { return run(t, comparison) })
 }
 
-func run(t *testing.T, c retrylab.Comparison, stdout *os.File) int {
+func run(t *testing.T, c retrylab.Comparison) int {
 	began := time.Now()
 	c.Progress = os.Stderr
 	report := c.Run(t)
 	fmt.Fprintf(os.Stderr, "done in %v\n\n", time.Since(began).Round(100*time.Millisecond))
-	if err := report.WriteTable(stdout); err != nil {
+	if err := report.WriteTable(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,42 +256,4 @@ func (t *trial) recordHit(ok bool, took time.Duration) {
 	}
 	t.lost++
 	t.failureTimes = append(t.failureTimes, took)
-}
-
-// sort puts the times in order.
-func (t *trial) sort() {
-	for _, times := range [][]time.Duration{t.successTimes, t.failureTimes, t.usualTimes} {
-		slices.Sort(times)
-	}
-}
-
-func (t *trial) success() []time.Duration { return t.successTimes }
-func (t *trial) failure() []time.Duration { return t.failureTimes }
-func (t *trial) usual() []time.Duration   { return t.usualTimes }
-func (t *trial) succeeded() float64       { return ratio(t.good, t.made) }
-
-// load is attempts per request. Those of a measured time that lasts to the end include what follows.
-func (t *trial) load() float64 {
-	if t.measured.to >= t.end {
-		return ratio(t.attemptsFor, t.asked)
-	}
-	made := t.offered.Between(t.measured.from, t.measured.to)
-	return ratio(t.attempts.Between(t.measured.from, t.measured.to), made)
-}
-
-func (t *trial) peak() float64 {
-	bins := t.attempts.UpTo(t.peaks.to)[t.peaks.from/Bin:]
-	if len(bins) == 0 {
-		return nan
-	}
-	return slices.Max(bins) / t.Rate
-}
-
-func (t *trial) goodput() float64 { return ratio(t.settledGood, t.settledMade) }
-
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return nan
-	}
-	return a / b
 }

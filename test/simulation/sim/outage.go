@@ -65,14 +65,14 @@ func (o Outage) Run(t *testing.T) OutageResult {
 	if o.Capacity > 0 {
 		room = o.Capacity / o.Rate
 	}
-	row := Client{Policy: o.Policy}.in(t, retrylab.Outage{
+	got := row(t, retrylab.Outage{
 		Load: retrylab.Load{
 			Rate: o.Rate, Processes: o.Processes, Latency: outageLatency, Uptime: o.WarmUp + OutageLead, Seeds: o.Seeds,
 		},
 		For: o.For, Part: o.Part, Silent: o.Hang, Room: room, Slowly: o.Slowly, After: o.After,
-	})
+	}, retrylab.Policy{New: o.Policy})
 	return OutageResult{
-		Hit: row.Hit, Lost: row.Lost, LostLater: row.LostLater.Mean * row.Later.Mean, Load: row.Load, Peak: row.Peak.Most,
-		Recovered: row.SuccessTimes, Offered: row.Offered, Attempts: row.Attempts, Successes: row.Successes,
+		Hit: got.Hit, Lost: got.Lost, LostLater: got.LostLater.Mean * got.Later.Mean, Load: got.Load, Peak: got.Peak.Most,
+		Recovered: got.SuccessTimes, Offered: got.Offered, Attempts: got.Attempts, Successes: got.Successes,
 	}
 }

@@ -43,11 +43,11 @@ func (r PartialResult) Quantile(part float64) time.Duration { return r.Failed.Qu
 // Run runs the experiment.
 func (p Partial) Run(t *testing.T) PartialResult {
 	t.Helper()
-	row := Client{p.Policy, p.Fleet}.in(t, retrylab.DeadBackend{
+	got := row(t, retrylab.DeadBackend{
 		Load: retrylab.Load{
 			Rate: p.Rate, Processes: p.Processes, Latency: outageLatency, Uptime: max(p.WarmUp, 1), Seeds: p.Seeds,
 		},
 		Backends: p.Backends, Dead: p.Dead, Refuse: p.Refuse, For: p.For,
-	})
-	return PartialResult{row.Succeeded, row.Load, row.FailureTimes}
+	}, retrylab.Policy{New: p.Policy, Fleet: p.Fleet})
+	return PartialResult{got.Succeeded, got.Load, got.FailureTimes}
 }

@@ -31,9 +31,9 @@ type QuotaResult struct {
 // Run runs the experiment.
 func (q Quota) Run(t *testing.T) QuotaResult {
 	t.Helper()
-	row := Client{Policy: q.Policy}.in(t, retrylab.RateLimit{
+	got := row(t, retrylab.RateLimit{
 		Load:    retrylab.Load{Latency: outageLatency, Seeds: q.Seeds},
 		Allowed: q.Allowed, Workers: q.Workers, Jobs: q.Jobs,
-	})
-	return QuotaResult{row.Lost, row.Load, row.Took}
+	}, retrylab.Policy{New: q.Policy})
+	return QuotaResult{got.Lost, got.Load, got.Took}
 }

@@ -34,9 +34,9 @@ type ResetResult struct {
 // Run runs the experiment.
 func (e Reset) Run(t *testing.T) ResetResult {
 	t.Helper()
-	row := Client{Policy: e.Policy}.in(t, retrylab.Reset{
+	got := row(t, retrylab.Reset{
 		Load:  retrylab.Load{Rate: e.Rate, Uptime: e.WarmUp, Seeds: e.Seeds},
 		Takes: e.Takes,
-	})
-	return ResetResult{row.Hit, row.Lost, row.LostLater, row.Load}
+	}, retrylab.Policy{New: e.Policy})
+	return ResetResult{got.Hit, got.Lost, got.LostLater, got.Load}
 }

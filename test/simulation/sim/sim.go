@@ -20,24 +20,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
 )
 
-// Client is how an experiment of package retrylab gets its policies.
-type Client struct {
-	Policy func() retryhttp.Policy                  // of a process
-	Fleet  func(*testing.T) func() retryhttp.Policy // if not nil, returns the Policy of a run, in its bubble
-}
-
-// in runs an experiment with the client alone.
-func (c Client) in(t *testing.T, e retrylab.Experiment) retrylab.Row {
+// row runs an experiment of package retrylab with one policy alone.
+func row(t *testing.T, e retrylab.Experiment, policy retrylab.Policy) retrylab.Row {
 	t.Helper()
-	return retrylab.Comparison{
-		Experiments: []retrylab.Experiment{e},
-		Policies:    []retrylab.Policy{{Name: "the client", New: c.Policy, Fleet: c.Fleet}},
-		Alone:       true,
-	}.Run(t).Results[0].Rows[0]
+	c := retrylab.Comparison{Experiments: []retrylab.Experiment{e}, Policies: []retrylab.Policy{policy}, Alone: true}
+	return c.Run(t).Results[0].Rows[0]
 }
 
 // always returns the same request.

@@ -65,7 +65,7 @@ func (o Outage) Run(t *testing.T) OutageResult {
 	if o.Capacity > 0 {
 		room = o.Capacity / o.Rate
 	}
-	got := row(t, retrylab.Outage{
+	got := alone(t, retrylab.Outage{
 		Load: retrylab.Load{
 			Rate: o.Rate, Processes: o.Processes, Latency: outageLatency, Uptime: o.WarmUp + OutageLead, Seeds: o.Seeds,
 		},

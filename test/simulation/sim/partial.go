@@ -43,7 +43,7 @@ func (r PartialResult) Quantile(part float64) time.Duration { return r.Failed.Qu
 // Run runs the experiment.
 func (p Partial) Run(t *testing.T) PartialResult {
 	t.Helper()
-	got := row(t, retrylab.DeadBackend{
+	got := alone(t, retrylab.DeadBackend{
 		Load: retrylab.Load{
 			Rate: p.Rate, Processes: p.Processes, Latency: outageLatency, Uptime: max(p.WarmUp, 1), Seeds: p.Seeds,
 		},

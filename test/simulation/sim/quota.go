@@ -31,7 +31,7 @@ type QuotaResult struct {
 // Run runs the experiment.
 func (q Quota) Run(t *testing.T) QuotaResult {
 	t.Helper()
-	got := row(t, retrylab.RateLimit{
+	got := alone(t, retrylab.RateLimit{
 		Load:    retrylab.Load{Latency: outageLatency, Seeds: q.Seeds},
 		Allowed: q.Allowed, Workers: q.Workers, Jobs: q.Jobs,
 	}, retrylab.Policy{New: q.Policy})

@@ -34,7 +34,7 @@ type ResetResult struct {
 // Run runs the experiment.
 func (e Reset) Run(t *testing.T) ResetResult {
 	t.Helper()
-	got := row(t, retrylab.Reset{
+	got := alone(t, retrylab.Reset{
 		Load:  retrylab.Load{Rate: e.Rate, Uptime: e.WarmUp, Seeds: e.Seeds},
 		Takes: e.Takes,
 	}, retrylab.Policy{New: e.Policy})

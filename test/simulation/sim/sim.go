@@ -23,8 +23,8 @@ import (
 	"github.com/retryhttp/retryhttp/retrylab"
 )
 
-// row runs an experiment of package retrylab with one policy alone.
-func row(t *testing.T, e retrylab.Experiment, policy retrylab.Policy) retrylab.Row {
+// alone runs an experiment of package retrylab with one policy alone.
+func alone(t *testing.T, e retrylab.Experiment, policy retrylab.Policy) retrylab.Row {
 	t.Helper()
 	c := retrylab.Comparison{Experiments: []retrylab.Experiment{e}, Policies: []retrylab.Policy{policy}, Alone: true}
 	return c.Run(t).Results[0].Rows[0]

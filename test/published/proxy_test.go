@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	modzip "golang.org/x/mod/zip"
 )
@@ -23,12 +25,35 @@ func (p proxy) file(m module.Version, extension string) string {
 	return filepath.Join(string(p), filepath.FromSlash(m.Path), "@v", m.Version+extension)
 }
 
-// publish makes m of the module in dir. Like a release, it leaves out nested modules.
+// publish makes m of the module in dir. Like a release, it leaves out nested modules, and each replace.
 func (p proxy) publish(t *testing.T, m module.Version, dir string) {
 	t.Helper()
+	dir = withoutReplace(t, dir)
 	goMod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
 	p.write(t, m, goMod, func(w io.Writer) error { return modzip.CreateFromDir(w, m, dir) })
+}
+
+// withoutReplace returns a copy of a module whose go.mod replaces nothing.
+func withoutReplace(t *testing.T, dir string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	file, err := modfile.Parse("go.mod", content, nil)
+	require.NoError(t, err)
+	if len(file.Replace) == 0 {
+		return dir
+	}
+	for _, r := range slices.Clone(file.Replace) {
+		require.NoError(t, file.DropReplace(r.Old.Path, r.Old.Version))
+	}
+	file.Cleanup()
+	content, err = file.Format()
+	require.NoError(t, err)
+	tmp := t.TempDir()
+	require.NoError(t, os.CopyFS(tmp, os.DirFS(dir)))
+	require.NoError(t, os.WriteFile(filepath.Join(tmp, "go.mod"), content, 0o644))
+	return tmp
 }
 
 // publishMoved publishes the content of from as to, with each internal package under another path.
@@ -86,10 +111,22 @@ func (p proxy) write(t *testing.T, m module.Version, goMod []byte, archive func(
 	require.NoError(t, os.WriteFile(p.file(m, ".mod"), goMod, 0o644))
 	info := fmt.Sprintf(`{"Version":%q,"Time":"2006-01-02T15:04:05Z"}`, m.Version)
 	require.NoError(t, os.WriteFile(p.file(m, ".info"), []byte(info), 0o644))
+	p.list(t, m)
 	f, err := os.Create(p.file(m, ".zip"))
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, archive(f))
+}
+
+// list adds m's version to the versions of its module.
+func (p proxy) list(t *testing.T, m module.Version) {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(p.file(m, "")), "list")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	require.NoError(t, err)
+	_, err = fmt.Fprintln(f, m.Version)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
 }
 
 // fileURL returns the URL of an absolute path, for GOPROXY.

@@ -21,7 +21,7 @@ const (
 )
 
 // nested are the modules that users can import besides the root, by their directories.
-var nested = []string{"otelretry", "redisbudget"}
+var nested = []string{"otelretry", "redisbudget", "retrylab"}
 
 // release is a proxy with the modules of this tree.
 type release struct {
@@ -119,6 +119,20 @@ func TestStrangersUseEachModule(t *testing.T) {
 		use(t, r, r.version, r.module(name))
 		use(t, r, r.later.Version, r.module(name), r.later)
 	}
+}
+
+// The go command runs no command of a module with a replace by its version. So the release leaves out
+// the replace, as publish does.
+func TestStrangersRunTheLabByItsVersion(t *testing.T) {
+	r := newRelease(t)
+	lab := r.module("retrylab")
+	// There is no go.sum whose checksums are known.
+	env := append(r.env, "GOSUMDB=off")
+	output, err := command(t.TempDir(), env, "run", lab.Path+"/cmd/retrylab@"+lab.Version,
+		"-rate", "10", "-uptime", "1s", "-outage", "1s", "-seeds", "1", "-experiments", "outage")
+	require.NoError(t, err, output)
+	assert.True(t, strings.HasPrefix(output, "OUTAGE\n"), output)
+	assert.Contains(t, output, "\nno retries ")
 }
 
 // The root's module has neither the nested modules nor the history of its repository.

@@ -1,5 +1,5 @@
-// Package simulation writes the report about the experiments of internal/test/sim,
-// and draws their plots. It is a module of its own so that the plotting library
+// Package simulation writes the report about the experiments of its package sim, and draws their
+// plots. It is a module of its own so that the plotting library
 // stays out of the main one, and a test because the experiments run in
 // testing/synctest bubbles, which need one:
 //

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/sim"
 	"github.com/retryhttp/retryhttp/redisbudget"
+	lab "github.com/retryhttp/retryhttp/retrylab/engine"
 )
 
 // sharing counts the calls of fleets whose processes share a budget.
@@ -28,7 +28,7 @@ type sharing struct {
 // fleetCalls are the calls of one run.
 type fleetCalls struct {
 	start     time.Time
-	perSecond sim.Series
+	perSecond lab.Series
 	processes []*processCalls
 }
 
@@ -99,7 +99,7 @@ func (s *sharing) fleet(t *testing.T) func() retryhttp.Policy {
 	engine := miniredis.NewMiniRedis()
 	engine.ClockTTL(true)
 	t.Cleanup(engine.Close)
-	run := &fleetCalls{start: time.Now(), perSecond: sim.Series{Width: time.Second}}
+	run := &fleetCalls{start: time.Now(), perSecond: lab.Series{Width: time.Second}}
 	s.mu.Lock()
 	s.runs = append(s.runs, run)
 	s.mu.Unlock()

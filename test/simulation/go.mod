@@ -6,12 +6,16 @@ replace github.com/retryhttp/retryhttp => ../../
 
 replace github.com/retryhttp/retryhttp/redisbudget => ../../redisbudget
 
+replace github.com/retryhttp/retryhttp/retrylab => ../../retrylab
+
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/retryhttp/retryhttp v0.1.0
 	github.com/retryhttp/retryhttp/redisbudget v0.1.0
+	github.com/retryhttp/retryhttp/retrylab v0.1.0
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/time v0.16.0
 	gonum.org/v1/plot v0.17.0
 )
 
@@ -30,5 +34,4 @@ require (
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.28.0 // indirect
-	golang.org/x/time v0.16.0 // indirect
 )

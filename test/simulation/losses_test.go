@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/sim"
+	"github.com/retryhttp/retryhttp/test/simulation/sim"
 )
 
 // trouble is a row of a table. Its cells are made from a policy.
@@ -90,7 +90,7 @@ One process makes all of them as the service goes down, and no others. There is 
 	for _, length := range []time.Duration{150 * time.Millisecond, time.Second} {
 		for _, c := range []client{{"no Gate", ungated(unlimited)}, {"with a Gate", unlimited}} {
 			got := sim.Fanout{Policy: c.policy, Requests: 1000, For: length, Seeds: r.size(8)}.Run(r.t)
-			rows = append(rows, append([]string{length.String(), c.name, percent(got.Lost.Value), fmt.Sprint(got.Peak)},
+			rows = append(rows, append([]string{length.String(), c.name, percent(got.Lost.Mean), fmt.Sprint(got.Peak)},
 				recovered(got.Quantile)...))
 		}
 	}

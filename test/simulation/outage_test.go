@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/sim"
+	"github.com/retryhttp/retryhttp/test/simulation/sim"
 )
 
 // client is a policy with the name that the tables have for it.
@@ -37,7 +37,7 @@ First attempts go on, and find out when it is back. Then each success releases a
 	}
 	outage := sim.Outage{
 		Processes: 1, Rate: r.rate(), WarmUp: time.Minute, For: time.Second, After: 10 * time.Second,
-		Capacity: perSecond(1300), Seeds: r.size(10),
+		Capacity: 1300, Seeds: r.size(10),
 	}
 	f := figure{
 		file: "outage.svg", title: "A service is down for one second",
@@ -57,7 +57,7 @@ First attempts go on, and find out when it is back. Then each success releases a
 			x = append(x, (float64(i)+0.5)*sim.OutageBin.Seconds()-sim.OutageLead.Seconds())
 			y = append(y, result.Attempts[i])
 		}
-		f.curves = append(f.curves, curve{fmt.Sprintf("%s: %.0f %% lost", c.name, 100*result.Lost.Value), x, y})
+		f.curves = append(f.curves, curve{fmt.Sprintf("%s: %.0f %% lost", c.name, 100*result.Lost.Mean), x, y})
 	}
 	r.draw(f)
 	r.table(append([]string{"1 s, a third to spare"}, outageHead...), rows)
@@ -100,8 +100,8 @@ var outageHead = []string{"lost", "later", "load", "peak", "recovered: p50", "p9
 
 func outageCells(o sim.OutageResult) []string {
 	return append([]string{
-		fmt.Sprintf("%.1f %%", 100*o.Lost.Value), fmt.Sprintf("%.2f", o.LostLater.Value/max(o.Hit.Value, 1)),
-		fmt.Sprintf("%.2f", o.Load.Value), fmt.Sprintf("%.1f", o.Peak),
+		fmt.Sprintf("%.1f %%", 100*o.Lost.Mean), fmt.Sprintf("%.2f", o.LostLater/max(o.Hit.Mean, 1)),
+		fmt.Sprintf("%.2f", o.Load.Mean), fmt.Sprintf("%.1f", o.Peak),
 	}, recovered(o.Quantile)...)
 }
 
@@ -114,10 +114,6 @@ func recovered(quantile func(float64) time.Duration) []string {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-func perSecond(n float64) func(time.Duration) float64 {
-	return func(time.Duration) float64 { return n }
-}
 
 func (r *report) outageLengths(clients []client) {
 	r.add(`
@@ -141,9 +137,9 @@ The same 1,000 requests a second, and a third to spare afterwards. Each cell has
 				}
 				got := sim.Outage{
 					Policy: c.policy, Processes: n, Rate: r.rate(), WarmUp: time.Minute, For: d, After: 8 * time.Second,
-					Capacity: perSecond(1300), Seeds: r.size(4),
+					Capacity: 1300, Seeds: r.size(4),
 				}.Run(r.t)
-				row = append(row, fmt.Sprintf("%.1f %% / %.2f", 100*got.Lost.Value, got.Load.Value))
+				row = append(row, fmt.Sprintf("%.1f %% / %.2f", 100*got.Lost.Mean, got.Load.Mean))
 			}
 			rows = append(rows, row)
 		}
@@ -164,17 +160,18 @@ more each second, up to 1,300. For 2.7 s it has to turn away requests that the o
 	for _, after := range []struct {
 		name     string
 		length   time.Duration
-		capacity func(time.Duration) float64
+		capacity float64
+		slowly   time.Duration
 	}{
-		{"1 s, double", time.Second, perSecond(2000)},
-		{"1 s, slowly", time.Second, func(d time.Duration) float64 { return min(1300, 650+130*d.Seconds()) }},
-		{"3 s, a third to spare", 3 * time.Second, perSecond(1300)},
-		{"3 s, double", 3 * time.Second, perSecond(2000)},
+		{"1 s, double", time.Second, 2000, 0},
+		{"1 s, slowly", time.Second, 1300, 5 * time.Second},
+		{"3 s, a third to spare", 3 * time.Second, 1300, 0},
+		{"3 s, double", 3 * time.Second, 2000, 0},
 	} {
 		for _, c := range clients {
 			got := sim.Outage{
 				Policy: c.policy, Processes: 1, Rate: r.rate(), WarmUp: time.Minute, For: after.length, After: 15 * time.Second,
-				Capacity: after.capacity, Seeds: r.size(6),
+				Capacity: after.capacity, Slowly: after.slowly, Seeds: r.size(6),
 			}.Run(r.t)
 			rows = append(rows, append([]string{after.name, c.name}, outageCells(got)...))
 		}
@@ -202,7 +199,7 @@ Attempts get no answer in the outage, until their AttemptTimeout. A third to spa
 			}
 			got := sim.Outage{
 				Policy: policy, Processes: 1, Rate: r.rate(), WarmUp: time.Minute, For: c.length, After: 10 * time.Second,
-				Hang: true, Capacity: perSecond(1300), Seeds: r.size(4),
+				Hang: true, Capacity: 1300, Seeds: r.size(4),
 			}.Run(r.t)
 			name := fmt.Sprintf("%v, AttemptTimeout %v", c.length, c.timeout)
 			rows = append(rows, append([]string{name, client.name}, outageCells(got)...))
@@ -226,8 +223,8 @@ end, at worst.`)
 				got := sim.Workers{
 					Policy: policy, Workers: n, WarmUp: time.Minute, For: length, After: 10 * time.Second, Seeds: r.size(8),
 				}.Run(r.t)
-				row = append(row, fmt.Sprintf("%.0f of %.0f", got.Lost.Value*got.Hit.Value, got.Hit.Value),
-					fmt.Sprintf("%.0f", got.Load.Value), seconds(got.Back))
+				row = append(row, fmt.Sprintf("%.0f of %.0f", got.Lost.Mean*got.Hit.Mean, got.Hit.Mean),
+					fmt.Sprintf("%.0f", got.Load.Mean), seconds(got.Back))
 			}
 			rows = append(rows, row)
 		}
@@ -256,7 +253,7 @@ A part of the attempts fails for 20 s. 1,000 requests a second.`)
 				}.Run(r.t)
 				rows = append(rows, append([]string{
 					fmt.Sprintf("%d at %v/s", n, 1000/n), fmt.Sprintf("%.0f %%", 100*part), c.name,
-					fmt.Sprintf("%.1f %%", 100*got.Lost.Value), fmt.Sprintf("%.3f", got.Load.Value),
+					fmt.Sprintf("%.1f %%", 100*got.Lost.Mean), fmt.Sprintf("%.3f", got.Load.Mean),
 				}, recovered(got.Quantile)...))
 			}
 		}
@@ -287,7 +284,7 @@ fail. All columns are about requests whose first attempt failed.`)
 			For: 3 * time.Second, After: 10 * time.Second, Seeds: r.size(10),
 		}.Run(r.t)
 		path := func(p sim.PathResult) []string {
-			return append([]string{fmt.Sprintf("%.1f %%", 100*p.Lost.Value), fmt.Sprintf("%.2f", p.Load.Value)},
+			return append([]string{fmt.Sprintf("%.1f %%", 100*p.Lost.Mean), fmt.Sprintf("%.2f", p.Load.Mean)},
 				recovered(p.Quantile)...)
 		}
 		rows = append(rows, append(append([]string{c.name}, path(got.Ill)...), path(got.Well)...))
@@ -316,7 +313,7 @@ the 2 s. Lost is the part of all requests of 12 s, from the beginning.`)
 				Policy: c.policy, Rate: r.rate(), WarmUp: time.Minute, Closed: 2 * time.Second, After: 10 * time.Second,
 				Capacity: capacity, Seeds: r.size(6),
 			}.Run(r.t)
-			row = append(row, fmt.Sprintf("%.2f", got.Ignored.Value), fmt.Sprintf("%.1f %%", 100*got.Lost.Value),
+			row = append(row, fmt.Sprintf("%.2f", got.Ignored.Mean), fmt.Sprintf("%.1f %%", 100*got.Lost.Mean),
 				fmt.Sprintf("%.1f", got.Peak))
 		}
 		rows = append(rows, row)
@@ -344,7 +341,7 @@ little for the retries of ten.`)
 				Policy: c.policy, Number: 10, For: length, Takes: 2 * time.Second, Seeds: r.size(100),
 			}.Run(r.t)
 			row := []string{
-				length.String(), c.name, fmt.Sprintf("%.1f %%", 100*got.Paid.Value), fmt.Sprintf("%.2f", got.Calls.Value),
+				length.String(), c.name, fmt.Sprintf("%.1f %%", 100*got.Paid.Mean), fmt.Sprintf("%.2f", got.Calls.Mean),
 			}
 			rows = append(rows, append(row, recovered(got.Quantile)...))
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/sim"
+	"github.com/retryhttp/retryhttp/test/simulation/sim"
 )
 
 // fixedTenth is a policy with a fixed budget: each success earns a tenth of a retry, however many
@@ -41,32 +41,33 @@ Each cell has how many of the requests succeed, the attempts per request, and ho
 		processes int
 		rate      float64
 		name      string
-		failing   float64
+		backends  int
+		dead      int
 		refuse    bool
 		span      time.Duration
 		seeds     int
 	}{
-		{1, r.rate(), "one of three backends", 1.0 / 3, true, 20 * time.Second, 3},
-		{100, r.rate(), "one of three backends", 1.0 / 3, true, 20 * time.Second, 3},
-		{1, r.rate(), "one of two backends", 0.5, true, 20 * time.Second, 3},
-		{100, r.rate(), "one of two backends", 0.5, true, 20 * time.Second, 3},
-		{1, r.rate(), "20 % of the attempts", 0.2, false, 20 * time.Second, 3},
-		{1, 20, "20 % of the attempts", 0.2, false, 20 * time.Second, 100},
-		{1, 1, "20 % of the attempts", 0.2, false, 100 * time.Second, 200},
-		{1, 0.1, "20 % of the attempts", 0.2, false, 1000 * time.Second, 200},
-		{1, r.rate(), "70 % of the attempts", 0.7, false, 20 * time.Second, 3},
-		{100, r.rate(), "70 % of the attempts", 0.7, false, 20 * time.Second, 3},
-		{1, r.rate(), "90 % of the attempts", 0.9, false, 20 * time.Second, 3},
-		{100, r.rate(), "90 % of the attempts", 0.9, false, 20 * time.Second, 3},
+		{1, r.rate(), "one of three backends", 3, 1, true, 20 * time.Second, 3},
+		{100, r.rate(), "one of three backends", 3, 1, true, 20 * time.Second, 3},
+		{1, r.rate(), "one of two backends", 2, 1, true, 20 * time.Second, 3},
+		{100, r.rate(), "one of two backends", 2, 1, true, 20 * time.Second, 3},
+		{1, r.rate(), "20 % of the attempts", 5, 1, false, 20 * time.Second, 3},
+		{1, 20, "20 % of the attempts", 5, 1, false, 20 * time.Second, 100},
+		{1, 1, "20 % of the attempts", 5, 1, false, 100 * time.Second, 200},
+		{1, 0.1, "20 % of the attempts", 5, 1, false, 1000 * time.Second, 200},
+		{1, r.rate(), "70 % of the attempts", 10, 7, false, 20 * time.Second, 3},
+		{100, r.rate(), "70 % of the attempts", 10, 7, false, 20 * time.Second, 3},
+		{1, r.rate(), "90 % of the attempts", 10, 9, false, 20 * time.Second, 3},
+		{100, r.rate(), "90 % of the attempts", 10, 9, false, 20 * time.Second, 3},
 	} {
 		row := []string{fmt.Sprintf("%d at %v/s", c.processes, c.rate/float64(c.processes)), c.name}
 		for _, client := range budgeting {
 			got := sim.Partial{
-				Policy: client.policy, Processes: c.processes, Rate: c.rate, Failing: c.failing, Refuse: c.refuse,
+				Policy: client.policy, Processes: c.processes, Rate: c.rate, Backends: c.backends, Dead: c.dead, Refuse: c.refuse,
 				WarmUp: 20 * time.Second, For: c.span, Seeds: r.size(c.seeds),
 			}.Run(r.t)
 			row = append(row, fmt.Sprintf("%s / %.2f / %s",
-				percent(got.Success.Value), got.Load.Value, seconds(got.Quantile(0.5))))
+				percent(got.Success.Mean), got.Load.Mean, seconds(got.Quantile(0.5))))
 		}
 		rows = append(rows, row)
 	}
@@ -90,7 +91,7 @@ failed.`)
 			Policy: c.policy, Rate: 200, Ill: 0.1, Flaws: 0.02, WarmUp: 20 * time.Second,
 			For: time.Duration(r.size(60)) * time.Second, Seeds: r.size(10),
 		}.Run(r.t)
-		rows = append(rows, []string{c.name, percent(got.Well.Lost.Value), fmt.Sprintf("%.2f", got.Ill.Load.Value)})
+		rows = append(rows, []string{c.name, percent(got.Well.Lost.Mean), fmt.Sprintf("%.2f", got.Ill.Load.Mean)})
 	}
 	r.table([]string{"client", "live endpoints: lost", "dead endpoint: attempts per request"}, rows)
 }
@@ -113,11 +114,11 @@ costs it a tenth of a success. Load is attempts at the server per request at the
 		flaky.Policy, full.Policy = c.policy, c.policy
 		a, b := flaky.Run(r.t), full.Run(r.t)
 		if none == 0 {
-			none = b.Success.Value
+			none = b.Success.Mean
 		}
 		rows = append(rows, []string{
-			c.name, percent(a.Success.Value), fmt.Sprintf("%.2f", a.Load.Value),
-			fmt.Sprintf("%.3f", b.Success.Value/none), fmt.Sprintf("%.2f", b.Load.Value),
+			c.name, percent(a.Success.Mean), fmt.Sprintf("%.2f", a.Load.Mean),
+			fmt.Sprintf("%.3f", b.Success.Mean/none), fmt.Sprintf("%.2f", b.Load.Mean),
 		})
 	}
 	r.table([]string{

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/sim"
+	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/test/simulation/sim"
 )
 
 var directory = flag.String("report", "",
@@ -86,8 +87,10 @@ These experiments run the real Transport, TokenBucket, Gate, Hedge and Backoff f
 (testing/synctest). The servers have a capacity and a latency. Arrivals and latencies come from seeds; the library's own
 jitter does not. Figures are means over seeds, unless the text names one run. Their last digit changes between reports.
 
-` + "`make sim`" + ` writes this report anew. The tests of internal/test/sim and test/simulation assert the claims of the text, at a
-smaller size. Further rows of the tables are measurements.
+[lab.md](lab.md) shows how to run the experiments with a policy of your own, at your own rate.
+
+` + "`make sim`" + ` writes this report anew. The tests of test/simulation assert the claims of the text, at a smaller size.
+Further rows of the tables are measurements.
 `
 
 func defaults() retryhttp.Policy  { return retryhttp.Policy{} }
@@ -164,7 +167,7 @@ The spike of that model is smaller, 80 a second for 5 s. Its clients recover.`)
 	for _, c := range cases {
 		got := r.spiked(c.name, c.policy, c.processes, c.until)
 		row := append([]string{c.name}, recoveries(got)...)
-		rows = append(rows, append(row, fmt.Sprintf("%.1f", got.Settled.Value)))
+		rows = append(rows, append(row, fmt.Sprintf("%.1f", got.Settled.Mean)))
 		if c.curve {
 			f.curves = append(f.curves, successes(c.name, got, 100))
 		}
@@ -256,8 +259,8 @@ earns half a retry while most attempts succeed, and a tenth otherwise.
 		c := curve{name: b.Name, x: ps}
 		for i, p := range ps {
 			runs := sim.PartialFailure(r.t, r.size(3), sim.BrookersClients(time.Duration(r.size(60))*time.Second), p, b.Policy)
-			load := sim.MeanOf(runs, func(b sim.Budgeted) float64 { return b.Load }).Value
-			success := sim.MeanOf(runs, func(b sim.Budgeted) float64 { return b.Success }).Value
+			load := engine.NumberOf(runs, func(b sim.Budgeted) float64 { return b.Load }).Mean
+			success := engine.NumberOf(runs, func(b sim.Budgeted) float64 { return b.Success }).Mean
 			c.y = append(c.y, load)
 			rows[i] = append(rows[i], fmt.Sprintf("%.3f / %.1f %%", load, 100*success))
 		}
@@ -295,7 +298,7 @@ outage, a Gate delays the retries by its Hold of 5 s.`)
 				Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: d, After: 3 * time.Second,
 				Bin: 100 * time.Millisecond, Seeds: r.size(10),
 			}.Run(r.t)
-			row = append(row, fmt.Sprintf("%.2f %% of %.0f", 100*got.LostPart, got.Failed.Value))
+			row = append(row, fmt.Sprintf("%.2f %% of %.0f", 100*got.LostPart, got.Failed.Mean))
 		}
 		got := sim.Blip{
 			Policy: c.policy, Rate: 1000, WarmUp: 20 * time.Second, For: 35 * time.Second,
@@ -341,7 +344,7 @@ by its Hold of 5 s, so their worst second comes later.`)
 				Policy: defaults, Processes: n, Rate: 1000, WarmUp: 20 * time.Second,
 				Failing: p, For: 3 * time.Minute, Seeds: 1,
 			}.Run(r.t)
-			row = append(row, fmt.Sprintf("%.3f / %.1f %%", got.SettledLoad.Value, 100*got.SettledSuccess.Value))
+			row = append(row, fmt.Sprintf("%.3f / %.1f %%", got.SettledLoad.Mean, 100*got.SettledSuccess.Mean))
 			if p == 1 {
 				row = append(row, fmt.Sprintf("%.2f", slices.Max(got.LoadSeries)), fmt.Sprintf("%.0f s", got.Calm.Seconds()))
 			}
@@ -382,8 +385,8 @@ sooner. This library adds up to half of the delay, so that they return over 2.5 
 			Policy: c.policy, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 100, Seeds: r.size(20),
 		}.Run(r.t)
 		rows = append(rows, []string{
-			c.name, fmt.Sprintf("%.3f s", got.Soonest.Seconds()), fmt.Sprintf("%.0f", got.Peak.Value),
-			fmt.Sprintf("%.0f", got.Served.Value), fmt.Sprintf("%.0f", got.Attempts.Value),
+			c.name, fmt.Sprintf("%.3f s", got.Soonest.Seconds()), fmt.Sprintf("%.0f", got.Peak.Mean),
+			fmt.Sprintf("%.0f", got.Served.Mean), fmt.Sprintf("%.0f", got.Attempts.Mean),
 		})
 		line := curve{name: c.name}
 		arrivals := append(got.Arrivals, make([]float64, 1600)...) // nothing comes after the last
@@ -425,8 +428,8 @@ draw.`)
 				continue
 			}
 			got := sim.Contend(r.t, r.size(200), n, c.Backoff)
-			ms := sim.MeanOf(got, func(c sim.Contended) float64 { return float64(c.Time.Milliseconds()) }).Value
-			calls := sim.MeanOf(got, func(c sim.Contended) float64 { return c.Calls }).Value
+			ms := engine.NumberOf(got, func(c sim.Contended) float64 { return float64(c.Time.Milliseconds()) }).Mean
+			calls := engine.NumberOf(got, func(c sim.Contended) float64 { return c.Calls }).Mean
 			row = append(row, fmt.Sprintf("%.0f / %.0f (%d / %.0f)",
 				ms, calls, c.Model[n].Time.Milliseconds(), c.Model[n].Calls))
 		}
@@ -457,7 +460,7 @@ retries by its Hold of 5 s.`,
 			Transports: 3, PerSecond: c.rate, Up: 20 * time.Second, Down: 60 * time.Second, After: 10 * time.Second,
 		}, c.policy)
 		load := func(from, to int) string {
-			return fmt.Sprintf("%.2f", sim.MeanOf(got, func(c sim.Chained) float64 { return c.Load(20+from, 20+to) }).Value)
+			return fmt.Sprintf("%.2f", engine.NumberOf(got, func(c sim.Chained) float64 { return c.Load(20+from, 20+to) }).Mean)
 		}
 		rows = append(rows, []string{c.name, load(0, 1), load(0, 5), load(5, 10), load(20, 60)})
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/sim"
+	"github.com/retryhttp/retryhttp/test/simulation/sim"
 )
 
 // outageOf is an outage after a second of traffic, and after a time of health before that.
@@ -29,16 +29,16 @@ func (r *report) blackHoleOf(name string) trouble {
 }
 
 func (r *report) lostAndLoad(o sim.Outage) string {
-	o.Rate, o.After, o.Capacity, o.Seeds = r.rate(), 10*time.Second, perSecond(1300), r.size(4)
+	o.Rate, o.After, o.Capacity, o.Seeds = r.rate(), 10*time.Second, 1300, r.size(4)
 	got := o.Run(r.t)
-	return fmt.Sprintf("%.1f %% / %.2f / %.1f", 100*got.Lost.Value, got.Load.Value, got.Peak)
+	return fmt.Sprintf("%.1f %% / %.2f / %.1f", 100*got.Lost.Mean, got.Load.Mean, got.Peak)
 }
 
 func (r *report) quotaOf(workers int) trouble {
 	name := fmt.Sprintf("a quota, %d workers", workers)
 	return trouble{name, func(policy func() retryhttp.Policy) string {
 		got := sim.Quota{Policy: policy, Allowed: 20, Workers: workers, Jobs: 1000, Seeds: r.size(8)}.Run(r.t)
-		return percent(got.Lost.Value)
+		return percent(got.Lost.Mean)
 	}}
 }
 
@@ -46,7 +46,7 @@ func (r *report) resetOf(takes time.Duration) trouble {
 	name := fmt.Sprintf("a connection dies, answers of %.0f s", takes.Seconds())
 	return trouble{name, func(policy func() retryhttp.Policy) string {
 		got := sim.Reset{Policy: policy, Rate: 50, Takes: takes, WarmUp: time.Minute, Seeds: r.size(8)}.Run(r.t)
-		return percent(got.Lost.Value)
+		return percent(got.Lost.Mean)
 	}}
 }
 
@@ -55,7 +55,7 @@ func (r *report) fanoutOf(name string, length time.Duration, part float64) troub
 		got := sim.Fanout{
 			Policy: policy, Requests: int(10 * r.rate()), For: length, Part: part, Seeds: r.size(8),
 		}.Run(r.t)
-		return percent(got.LostOfHit.Value)
+		return percent(got.LostOfHit.Mean)
 	}}
 }
 
@@ -65,7 +65,7 @@ func (r *report) livePathOf(name string, ill float64, length time.Duration) trou
 			Policy: policy, Rate: r.rate(), Ill: ill, Flaws: 0.02, WarmUp: time.Minute,
 			For: length, After: 8 * time.Second, Seeds: r.size(10),
 		}.Run(r.t)
-		return percent(got.Well.Lost.Value)
+		return percent(got.Well.Lost.Mean)
 	}}
 }
 

@@ -23,7 +23,7 @@ func TestDocsHaveShortSentences(t *testing.T) {
 }
 
 func TestDocCommentsHaveShortSentences(t *testing.T) {
-	for _, directory := range []string{".", "otelretry", "redisbudget"} {
+	for _, directory := range []string{".", "otelretry", "redisbudget", "retrylab"} {
 		if leftOut(t, directory) {
 			continue
 		}

@@ -1,0 +1,52 @@
+// Command retrylab says what a retry policy does to a service: at your rate, with your number of
+// processes. It runs the real Transport in virtual time.
+//
+//	go run github.com/retryhttp/retryhttp/retrylab/cmd/retrylab@latest -rate 50 -processes 20 -uptime 5s -outage 3s
+//
+// In a clone of the repository:
+//
+//	cd retrylab && go run ./cmd/retrylab -rate 50 -processes 20 -uptime 5s -outage 3s
+//
+// A flag that is not given leaves the default. The tables go to the standard output, and progress to the
+// standard error. The exit status is 1 if the policy panicked or a request never ended, and 2 for flags
+// that make no sense.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/retryhttp/retryhttp/retrylab"
+	"github.com/retryhttp/retryhttp/retrylab/internal/bubble"
+)
+
+func main() {
+	comparison, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	bubble.Main(func(t *testing.T) int { return run(t, comparison) })
+}
+
+func run(t *testing.T, c retrylab.Comparison) int {
+	began := time.Now()
+	c.Progress = os.Stderr
+	report := c.Run(t)
+	fmt.Fprintf(os.Stderr, "done in %v\n\n", time.Since(began).Round(100*time.Millisecond))
+	if err := report.WriteTable(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if len(report.Failures()) > 0 {
+		return 1
+	}
+	return 0
+}

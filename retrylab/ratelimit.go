@@ -14,8 +14,8 @@ import (
 	"github.com/retryhttp/retryhttp/retrylab/engine"
 )
 
-// RateLimit is a service that allows so many attempts in each second, and answers the others with 429 and
-// "Retry-After: 1". Workers share a list of jobs: each takes the next job as soon as its last job has
+// RateLimit is a service that allows so many attempts in each second, and answers the others with 429, and
+// mostly with "Retry-After: 1". Workers share a list of jobs: each takes the next job as soon as its last job has
 // ended, however that ended. Each job is one request. The Rate and the Uptime of the Load are not used,
 // except for Allowed: the processes have just started.
 type RateLimit struct {
@@ -24,6 +24,9 @@ type RateLimit struct {
 	Allowed int // attempts in each second. 0: a fifth of the Rate, and at least 1
 	Workers int // spread over the Processes. 0: 10
 	Jobs    int // 0: 500
+
+	// Bare leaves the Retry-After out.
+	Bare bool
 }
 
 // refusalTakes is how long a refusal takes. It is quick to make.
@@ -52,9 +55,9 @@ func (r RateLimit) plan() (plan, error) {
 	p := plan{
 		Load: r.Load,
 		reading: "Workers without retries run through their jobs in a moment and lose most. A retry that waits as long as the " +
-			"service asks slows its worker down to the allowed rate. Lost should be small, and took near jobs divided by the allowed rate.",
+			"service asks slows its worker down to the allowed rate. Without a Retry-After it waits too short at first. Lost should be small, and took near jobs divided by the allowed rate.",
 		more: []Setting{
-			{"Allowed", fmt.Sprintf("%d/s", r.Allowed)}, {"Workers", fmt.Sprint(r.Workers)}, {"Jobs", fmt.Sprint(r.Jobs)},
+			{"Allowed", fmt.Sprintf("%d/s", r.Allowed)}, {"Workers", fmt.Sprint(r.Workers)}, {"Jobs", fmt.Sprint(r.Jobs)}, {"Bare", fmt.Sprint(r.Bare)},
 		},
 		unused:   []string{"Rate", "Uptime"},
 		columns:  []Column{colLost, colLoad, colTook, colPeak, colP50, colP99, colFail50, colFail99},
@@ -73,7 +76,7 @@ func (r RateLimit) plan() (plan, error) {
 				return t.usually(req)
 			}
 			resp, err := engine.AnswerAfter(refusalTakes, req, http.StatusTooManyRequests)
-			if err == nil {
+			if err == nil && !r.Bare {
 				resp.Header.Set("Retry-After", "1")
 			}
 			return resp, err

@@ -80,6 +80,7 @@ func (s *settings) declare(f *flag.FlagSet) {
 	f.DurationVar(&s.deploy.Down, "down", 0, "deploy: the `time` that each backend is down (default 2s)")
 	f.IntVar(&s.rateLimit.Allowed, "allowed", 0, "rate-limit: `attempts` in each second (default a fifth of the rate)")
 	f.IntVar(&s.rateLimit.Workers, "workers", 0, "rate-limit: `number` of workers (default 10)")
+	f.BoolVar(&s.rateLimit.Bare, "bare", false, "rate-limit: 429 without a Retry-After")
 	f.IntVar(&s.rateLimit.Jobs, "jobs", 0, "rate-limit: `number` of jobs (default 500)")
 	f.DurationVar(&s.reset.Takes, "takes", 0, "reset: `time` that each answer takes (default 5s)")
 	f.Float64Var(&s.step.Slower, "slower", 0, "latency-step: so many `times` as slow (default 10)")

@@ -9,7 +9,7 @@ import (
 )
 
 // A Quota is a service that allows a number of attempts in each second. It answers the others with
-// a 429 and a Retry-After of a second. The workers of one process share a list of jobs: each takes
+// a 429, and mostly a Retry-After of a second. The workers of one process share a list of jobs: each takes
 // the next job as soon as its last job has ended, however that ended. It is a retrylab.RateLimit.
 //
 // The experiment is this project's own.
@@ -19,6 +19,7 @@ type Quota struct {
 	Workers int
 	Jobs    int
 	Seeds   int
+	Bare    bool // the 429 has no Retry-After
 }
 
 // QuotaResult is what became of the jobs.
@@ -33,7 +34,7 @@ func (q Quota) Run(t *testing.T) QuotaResult {
 	t.Helper()
 	got := alone(t, retrylab.RateLimit{
 		Load:    retrylab.Load{Latency: outageLatency, Seeds: q.Seeds},
-		Allowed: q.Allowed, Workers: q.Workers, Jobs: q.Jobs,
+		Allowed: q.Allowed, Workers: q.Workers, Jobs: q.Jobs, Bare: q.Bare,
 	}, retrylab.Policy{New: q.Policy})
 	return QuotaResult{got.Lost, got.Load, got.Took}
 }

@@ -122,7 +122,7 @@ func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() b
 // body, does not arrive in time. It also ends the attempt if the response body stalls.
 func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) (*http.Response, error) {
 	b.request = *req.WithContext(&b.ctx)
-	limit := startAttemptLimit(l.attempt, b)
+	limit := startAttemptLimit(l, b)
 	returned := false
 	defer func() {
 		if !returned {
@@ -197,13 +197,14 @@ type attemptLimit struct {
 	err   *attemptTimeoutError
 }
 
-func startAttemptLimit(after time.Duration, b *bounds) *attemptLimit {
+func startAttemptLimit(bound limits, b *bounds) *attemptLimit {
+	after := bound.attempt
 	if after <= 0 {
 		return nil
 	}
 	b.ctx.until = time.Now().Add(after)
 	b.ctx.limited.Store(true)
-	l := &attemptLimit{err: &attemptTimeoutError{after: after}}
+	l := &attemptLimit{err: &attemptTimeoutError{after: after, peek: bound.buffer <= 0}}
 	l.timer = time.AfterFunc(after, func() {
 		l.err.body = b.demand.buffering()
 		b.end(l.err)
@@ -234,7 +235,7 @@ func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
 type attemptTimeoutError struct {
 	after time.Duration
 	body  bool   // the header arrived in time
-	peek  bool   // only the first bytes of the body were awaited
+	peek  bool   // of a body, only the first bytes were awaited
 	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
 }
 
@@ -260,7 +261,7 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, 
 func (e *attemptTimeoutError) Error() string {
 	missing := "response header"
 	switch {
-	case e.peek:
+	case e.body && e.peek:
 		missing = "first byte of the response body"
 	case e.body:
 		missing = "whole response body"

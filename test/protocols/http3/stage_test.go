@@ -63,6 +63,7 @@ type stage struct {
 	mu      sync.Mutex
 	servers []*server
 	orders  map[string][]http3.ErrCode // what requests are reset with before there is a handler
+	serving http.HandlerFunc           // in place of handler, if it is not nil
 }
 
 // server is a server at the stage's address.
@@ -160,7 +161,7 @@ func (s *stage) replace() {
 func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.URL.Path, "/")
 	s.mu.Lock()
-	left := s.orders[id]
+	left, serve := s.orders[id], s.serving
 	if len(left) > 0 {
 		s.orders[id] = left[1:]
 	}
@@ -169,7 +170,18 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reset(w, left[0])
 		return
 	}
+	if serve != nil {
+		serve(w, r)
+		return
+	}
 	s.handler.ServeHTTP(w, r)
+}
+
+// serve has f answer in place of the handler.
+func (s *stage) serve(f http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = f
 }
 
 // reset ends both directions of the request's stream.

@@ -22,7 +22,7 @@
 // read in place, and any other body that can seek is rewound. Other bodies are recorded while
 // they are sent, up to [Policy.MaxBodyBytes]. An io.NopCloser hides a file: set Request.Body to
 // the file itself. A response body is handed over unread, unless the Policy has BufferBytes,
-// Resume or StallTimeout.
+// PeekBytes, Resume or StallTimeout.
 //
 // # Chains of RoundTrippers
 //

@@ -23,6 +23,7 @@ const (
 	openaiSDK      = "https://github.com/openai/openai-go/blob/main/internal/requestconfig/requestconfig.go"
 	anthropicDocs  = "https://platform.claude.com/docs/en/api/rate-limits"
 	googleDocs     = "https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto"
+	rateLimitDraft = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11"
 	githubDocs     = "https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api"
 	azureSDK       = "https://github.com/Azure/azure-sdk-for-go/blob/main/sdk/azcore/internal/shared/shared.go"
 	awsSDK         = "https://github.com/aws/aws-sdk-go-v2/blob/main/aws/retry/retry2026_test.go"
@@ -45,20 +46,17 @@ var recipes = map[string]recipe{
 	"OpenAI":    requestsReset,
 	"Anthropic": limitsReset,
 	"Google":    retryInfo,
+	"draft -11": limitReset,
 	"GitHub":    resetOrAMinute,
 	"Jira":      resetInMinutes,
 	"Discord":   retryAfterInSeconds,
 }
 
 // resetOrAMinute is for GitHub. It asks for a minute after a refusal that names no wait, which is
-// its secondary limit. A moment is measured by the server's clock.
+// its secondary limit.
 func resetOrAMinute(a retryhttp.Attempt) (time.Duration, bool) {
-	h := a.Response.Header
-	if wait, ok := retryhttp.RetryAfter(h); ok {
+	if wait, ok := limitReset(a); ok {
 		return wait, true
-	}
-	if left, reset, ok := retryhttp.RateLimit(h); ok && left == 0 {
-		return reset, true
 	}
 	return time.Minute, a.Response.StatusCode == http.StatusTooManyRequests
 }
@@ -150,11 +148,14 @@ var vendorCases = []vendorCase{
 	},
 	{
 		"Anthropic", "the longest reset", anthropicDocs,
-		append(anthropicIn("requests", "2000-01-01T00:00:20Z"), anthropicIn("output-tokens", "2000-01-01T00:00:05Z")...), "", 20 * time.Second,
+		append(anthropicIn("requests", "2000-01-01T00:00:20Z"), anthropicIn("output-tokens", "2000-01-01T00:00:05Z")...),
+		"", 20 * time.Second,
 	},
 	{
 		"Anthropic", "tokens left", anthropicDocs,
-		[]string{"anthropic-ratelimit-input-tokens-remaining", "1000", "anthropic-ratelimit-input-tokens-reset", "2000-01-01T00:00:30Z"}, "", notAsked,
+		[]string{"anthropic-ratelimit-input-tokens-remaining", "1000",
+			"anthropic-ratelimit-input-tokens-reset", "2000-01-01T00:00:30Z"},
+		"", notAsked,
 	},
 	{
 		"Anthropic", "a server whose clock is behind", "",
@@ -186,9 +187,18 @@ var vendorCases = []vendorCase{
 	{"Google", "an array", "", nil, "[" + googleError("30s") + "]", notAsked},
 	{"Google", "no JSON", "", []string{"Retry-After", "5"}, "<html>", 5 * time.Second},
 
+	{"draft -11", "exhausted", rateLimitDraft, []string{"RateLimit", `"dynamic";r=0;t=20`}, "", 20 * time.Second},
+	{"draft -11", "slowed down", rateLimitDraft, []string{"RateLimit", `"dynamic";r=9;t=50`}, "", notAsked},
+	{
+		"draft -11", "beside Retry-After", rateLimitDraft,
+		[]string{"Retry-After", "20", "RateLimit", `"dynamic";r=0;t=40`}, "", 20 * time.Second,
+	},
+	{"draft -11", "from a cache", rateLimitDraft, []string{"RateLimit", `"dynamic";r=0;t=20`, "Age", "5"}, "", notAsked},
+
 	{
 		"GitHub", "primary limit", githubDocs,
-		[]string{"x-ratelimit-remaining", "0", "x-ratelimit-reset", "1785585630", "Date", "Sat, 01 Aug 2026 12:00:00 GMT"}, "", 30 * time.Second,
+		[]string{"x-ratelimit-remaining", "0", "x-ratelimit-reset", "1785585630", "Date", "Sat, 01 Aug 2026 12:00:00 GMT"},
+		"", 30 * time.Second,
 	},
 	{
 		"GitHub", "secondary limit", githubDocs,
@@ -290,6 +300,21 @@ func (c vendorCase) run(t *testing.T) {
 func TestPolicyRetryAfterReadsWhatVendorsSend(t *testing.T) {
 	for _, c := range vendorCases {
 		t.Run(c.vendor+"/"+c.name, func(t *testing.T) { synctest.Test(t, c.run) })
+	}
+}
+
+// A RateLimit is no Retry-After, so the Gate alone does not wait for the end of a long window.
+func TestExhaustedLimitAloneHoldsItsRetryForHold(t *testing.T) {
+	for hold, read := range map[time.Duration]recipe{5 * time.Second: nil, 30 * time.Second: limitReset} {
+		synctest.Test(t, func(t *testing.T) {
+			p := retryhttp.Policy{RetryAfter: read, Backoff: retryhttp.Constant(time.Millisecond)}
+			base := script.New(script.Status(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"), script.Status(200))
+			began := time.Now()
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			requireAsked(t, hold, time.Since(began))
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	stripeSDK      = "https://github.com/stripe/stripe-python/pull/621"
 	slackDocs      = "https://docs.slack.dev/apis/web-api/rate-limits"
 	shopifyDocs    = "https://shopify.dev/docs/api/admin-rest/usage/rate-limits"
-	jiraDocs       = "https://developer.atlassian.com/cloud/jira/platform/rate-limiting"
+	jiraDocs       = "https://jira.atlassian.com/browse/JRACLOUD-69262"
 	discordDocs    = "https://github.com/discord/discord-api-docs/blob/main/docs/topics/rate-limits.md"
 	twilioDocs     = "https://www.twilio.com/docs/api/errors/20429"
 	cloudflareDocs = "https://developers.cloudflare.com/fundamentals/api/reference/limits"

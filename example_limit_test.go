@@ -26,9 +26,6 @@ func ExamplePolicy_limitWithoutRetryAfter() {
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		Backoff: retryhttp.Constant(0), // a wait is added to what RetryAfter asks for
 		RetryAfter: func(a retryhttp.Attempt) (time.Duration, bool) {
-			if a.Response == nil {
-				return 0, false
-			}
 			wait, ok := retryhttp.RetryAfter(a.Response.Header)
 			if !ok && a.Response.StatusCode == http.StatusTooManyRequests {
 				return window, true

@@ -61,6 +61,23 @@ func TestPolicyRetryAfterSaysHowLongTheServerAsks(t *testing.T) {
 	}
 }
 
+func TestPolicyRetryAfterThatIsNotAskedCountsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := heeds()
+		p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { return time.Hour, false }
+		p.Gate = &retryhttp.Gate{}
+		p.OnRetry = func(retryhttp.Attempt) {
+			_, closed := p.Gate.Status(get(t, t.Context()))
+			assert.Zero(t, closed)
+		}
+		began := time.Now()
+		resp, err := retryhttp.New(script.New(script.Status(429), script.Status(200)), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, time.Millisecond, time.Since(began))
+	})
+}
+
 // Google's APIs name the wait in the details of an error.
 func TestPolicyRetryAfterReadsABufferedBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

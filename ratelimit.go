@@ -11,9 +11,9 @@ import (
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
-// RateLimit returns what remains of a quota, the time until there is more, and whether h has a
-// valid limit. reset is 0 if its moment is unknown or past. It reads the RateLimit field
-// (draft-ietf-httpapi-ratelimit-headers-10; the least remaining counts), or else
+// RateLimit returns how much of a quota is left, how long it must last, and whether h has a valid
+// limit. reset is 0 if that time is unknown or over; the quota need not be full then. It reads the
+// RateLimit field (draft-ietf-httpapi-ratelimit-headers-11; the least remaining counts), or else
 // X-RateLimit-*, and the first 8 lines of each. With an Age, there is none.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	// Most responses have neither field, and should pay only for these look-ups.

@@ -49,7 +49,9 @@ func (r *result) hear(read func(Attempt) (time.Duration, bool)) {
 	}
 	a := r.Attempt
 	a.Response = resp
-	r.asked, r.asks = read(a)
+	if asked, asks := read(a); asks {
+		r.asked, r.asks = asked, true
+	}
 }
 
 // askedFor returns how long the server asked the client to wait, or 0 if it did not ask. With a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,19 +16,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/retrytest"
 )
 
 func Example_anthropic() {
-	server := streaming("text/event-stream", sending(overloadedAnthropic), sending(answerOfAnthropic...))
+	server := streaming(stream("text/event-stream", overloadedAnthropic), stream("text/event-stream", answerOfAnthropic))
 	defer server.Close()
 
 	client := newAnthropic(server.URL, anthropicPolicy)
-	stream := client.Messages.NewStreaming(context.Background(), questionToAnthropic)
-	defer stream.Close()
-	for stream.Next() {
-		fmt.Print(stream.Current().Delta.Text)
+	events := client.Messages.NewStreaming(context.Background(), questionToAnthropic)
+	defer events.Close()
+	for events.Next() {
+		fmt.Print(events.Current().Delta.Text)
 	}
-	fmt.Println(stream.Err())
+	fmt.Println(events.Err())
 	// Output: to be, or not to be<nil>
 }
 
@@ -64,15 +66,18 @@ func onlyMessages(req *http.Request) bool {
 const overloadedAnthropic = "event: error\n" +
 	`data: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}` + "\n\n"
 
-var answerOfAnthropic = []string{
-	"event: message_start\n" + `data: {"type": "message_start", "message": {"id": "msg_17"}}` + "\n\n",
-	"event: ping\n" + `data: {"type": "ping"}` + "\n\n",
+const startOfAnthropic = "event: message_start\n" +
+	`data: {"type": "message_start", "message": {"id": "msg_17"}}` + "\n\n"
+
+const answerOfAnthropic = startOfAnthropic +
+	"event: ping\n" +
+	`data: {"type": "ping"}` + "\n\n" +
 	"event: content_block_delta\n" +
-		`data: {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "to be, "}}` + "\n\n",
+	`data: {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "to be, "}}` + "\n\n" +
 	"event: content_block_delta\n" +
-		`data: {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "or not to be"}}` + "\n\n",
-	"event: message_stop\n" + `data: {"type": "message_stop"}` + "\n\n",
-}
+	`data: {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "or not to be"}}` + "\n\n" +
+	"event: message_stop\n" +
+	`data: {"type": "message_stop"}` + "\n\n"
 
 var questionToAnthropic = anthropic.MessageNewParams{
 	Model: "claude-17", MaxTokens: 100,
@@ -80,61 +85,52 @@ var questionToAnthropic = anthropic.MessageNewParams{
 }
 
 func TestAnthropicStreamThatFailsAtOnceIsSentAgain(t *testing.T) {
-	requireOneRetry(t, "text/event-stream", sending(answerOfAnthropic...), overloadedAnthropic, func(t *testing.T, url string) {
+	requireOneRetry(t, "text/event-stream", answerOfAnthropic, overloadedAnthropic, func(t *testing.T, url string) {
 		client := newAnthropic(url, soon(anthropicPolicy))
-		stream := client.Messages.NewStreaming(t.Context(), questionToAnthropic)
+		events := client.Messages.NewStreaming(t.Context(), questionToAnthropic)
 		var types []string
-		for stream.Next() {
-			types = append(types, stream.Current().Type)
+		for events.Next() {
+			types = append(types, events.Current().Type)
 		}
-		require.NoError(t, stream.Err())
-		require.NoError(t, stream.Close())
+		require.NoError(t, events.Err())
+		require.NoError(t, events.Close())
 		require.Equal(t, []string{"message_start", "content_block_delta", "content_block_delta", "message_stop"}, types)
 	})
 }
 
 // What has been delivered is the caller's, and nothing is repeated.
 func TestAnthropicStreamThatBreaksLaterIsTheCallers(t *testing.T) {
-	server := streaming("text/event-stream", func(w http.ResponseWriter, r *http.Request) {
-		send(w, answerOfAnthropic[0])
-		panic(http.ErrAbortHandler)
-	}, sending(answerOfAnthropic...))
+	h := retrytest.NewHandler(t, nil, stream("text/event-stream", answerOfAnthropic).Cut(int64(len(startOfAnthropic))).Always())
+	server := httptest.NewServer(h)
 	defer server.Close()
 
 	client := newAnthropic(server.URL, anthropicPolicy)
-	stream := client.Messages.NewStreaming(t.Context(), questionToAnthropic)
-	require.True(t, stream.Next())
-	require.False(t, stream.Next())
-	require.ErrorIs(t, stream.Err(), io.ErrUnexpectedEOF)
-	require.Len(t, server.got(), 1)
+	events := client.Messages.NewStreaming(t.Context(), questionToAnthropic)
+	require.True(t, events.Next())
+	require.False(t, events.Next())
+	require.ErrorIs(t, events.Err(), io.ErrUnexpectedEOF)
+	require.Len(t, h.Records(), 1)
 }
 
 func TestAnthropicIsAskedAgainWhenItIsOverloaded(t *testing.T) {
-	for name, answers := range map[string]func(http.ResponseWriter){
-		"529": func(w http.ResponseWriter) { w.WriteHeader(529) },
-		"429 with a wait": func(w http.ResponseWriter) {
-			w.Header().Set("Retry-After", "0")
-			w.WriteHeader(http.StatusTooManyRequests)
-		},
-	} {
+	for name, first := range map[string]retrytest.Step{"529": retrytest.Status(529), "429 with a wait": retrytest.RetryAfter(429, 0)} {
 		t.Run(name, func(t *testing.T) {
-			var server *server
-			server = failing(func(w http.ResponseWriter, _ *http.Request) {
-				if len(server.got()) == 1 {
-					answers(w)
-					return
-				}
-				w.Header().Set("Content-Type", "application/json")
-				send(w, `{"id": "msg_17", "content": [{"type": "text", "text": "to be"}]}`)
-			})
+			answer := retrytest.Status(http.StatusOK, "Content-Type", "application/json").
+				Body(`{"id": "msg_17", "content": [{"type": "text", "text": "to be"}]}`)
+			h := retrytest.NewHandler(t, nil, first.Nth(1), answer.Always())
+			server := httptest.NewServer(h)
 			defer server.Close()
+
 			client := newAnthropic(server.URL, soon(anthropicPolicy))
 			message, err := client.Messages.New(t.Context(), questionToAnthropic)
 			require.NoError(t, err)
 			require.Equal(t, "to be", message.Content[0].Text)
-			got := requireRepeats(t, server, 2)
-			require.Empty(t, got.Header.Values("Idempotency-Key"))
-			require.Equal(t, "0", got.Header.Get("X-Stainless-Retry-Count")) // its own retries
+			got := h.Records()
+			require.Len(t, got, 2)
+			require.Equal(t, got[0].Header, got[1].Header)
+			require.Equal(t, got[0].Body, got[1].Body)
+			require.Empty(t, got[1].Header.Values("Idempotency-Key"))
+			require.Equal(t, "0", got[1].Header.Get("X-Stainless-Retry-Count")) // its own retries
 		})
 	}
 }

@@ -22,7 +22,7 @@ import (
 const eventStreamOfAWS = "application/vnd.amazon.eventstream"
 
 func Example_bedrock() {
-	server := streaming(eventStreamOfAWS, sending(throttledBedrock), sending(answerOfBedrock...))
+	server := streaming(stream(eventStreamOfAWS, throttledBedrock), stream(eventStreamOfAWS, answerOfBedrock))
 	defer server.Close()
 
 	client := newBedrock(s3Config(server.URL), bedrockPolicy)
@@ -31,14 +31,14 @@ func Example_bedrock() {
 		fmt.Println(err)
 		return
 	}
-	stream := output.GetStream()
-	defer stream.Close()
-	for event := range stream.Events() {
+	events := output.GetStream()
+	defer events.Close()
+	for event := range events.Events() {
 		if delta, ok := event.(*types.ConverseStreamOutputMemberContentBlockDelta); ok {
 			fmt.Print(delta.Value.Delta.(*types.ContentBlockDeltaMemberText).Value)
 		}
 	}
-	fmt.Println(stream.Err())
+	fmt.Println(events.Err())
 	// Output: to be, or not to be<nil>
 }
 
@@ -84,14 +84,14 @@ var questionToBedrock = &bedrockruntime.ConverseStreamInput{
 var (
 	throttledBedrock = awsEvent(eventstreamapi.ExceptionMessageType, eventstreamapi.ExceptionTypeHeader,
 		"throttlingException", `{"message": "Too many requests"}`)
-	answerOfBedrock = []string{
+	answerOfBedrock = strings.Join([]string{
 		awsEvent(eventstreamapi.EventMessageType, eventstreamapi.EventTypeHeader, "messageStart", `{"role": "assistant"}`),
 		awsEvent(eventstreamapi.EventMessageType, eventstreamapi.EventTypeHeader, "contentBlockDelta",
 			`{"contentBlockIndex": 0, "delta": {"text": "to be, "}}`),
 		awsEvent(eventstreamapi.EventMessageType, eventstreamapi.EventTypeHeader, "contentBlockDelta",
 			`{"contentBlockIndex": 0, "delta": {"text": "or not to be"}}`),
 		awsEvent(eventstreamapi.EventMessageType, eventstreamapi.EventTypeHeader, "messageStop", `{"stopReason": "end_turn"}`),
-	}
+	}, "")
 )
 
 // awsEvent returns a message of AWS's event streams.
@@ -108,16 +108,16 @@ func awsEvent(messageType, typeHeader, name, payload string) string {
 }
 
 func TestBedrockStreamThatFailsAtOnceIsSentAgain(t *testing.T) {
-	requireOneRetry(t, eventStreamOfAWS, sending(answerOfBedrock...), throttledBedrock, func(t *testing.T, url string) {
+	requireOneRetry(t, eventStreamOfAWS, answerOfBedrock, throttledBedrock, func(t *testing.T, url string) {
 		output, err := newBedrock(s3Config(url), soon(bedrockPolicy)).ConverseStream(t.Context(), questionToBedrock)
 		require.NoError(t, err)
-		stream := output.GetStream()
+		events := output.GetStream()
 		var seen []string
-		for event := range stream.Events() {
+		for event := range events.Events() {
 			seen = append(seen, strings.TrimPrefix(fmt.Sprintf("%T", event), "*types.ConverseStreamOutputMember"))
 		}
-		require.NoError(t, stream.Err())
-		require.NoError(t, stream.Close())
+		require.NoError(t, events.Err())
+		require.NoError(t, events.Close())
 		require.Equal(t, []string{"MessageStart", "ContentBlockDelta", "ContentBlockDelta", "MessageStop"}, seen)
 	})
 }

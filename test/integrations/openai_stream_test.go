@@ -28,11 +28,9 @@ var openaiStreamPolicy = retryhttp.Policy{
 
 func TestOpenAIStreamThatFailsAtOnceIsSentAgain(t *testing.T) {
 	const failure = `data: {"error": {"type": "server_error", "message": "overloaded"}}` + "\n\n"
-	answer := sending(
-		`data: {"choices": [{"delta": {"content": "to be, "}}]}`+"\n\n",
-		`data: {"choices": [{"delta": {"content": "or not to be"}}]}`+"\n\n",
-		"data: [DONE]\n\n",
-	)
+	const answer = `data: {"choices": [{"delta": {"content": "to be, "}}]}` + "\n\n" +
+		`data: {"choices": [{"delta": {"content": "or not to be"}}]}` + "\n\n" +
+		"data: [DONE]\n\n"
 	requireOneRetry(t, "text/event-stream", answer, failure, func(t *testing.T, url string) {
 		client := newOpenAI(url, soon(openaiStreamPolicy))
 		stream := client.Chat.Completions.NewStreaming(t.Context(), openai.ChatCompletionNewParams{Model: "gpt-17"})

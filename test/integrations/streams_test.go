@@ -1,69 +1,44 @@
 package integrations_test
 
 import (
-	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/retrytest"
 )
 
-// failedStreams are the ways in which a stream fails after its header and before its first event, except
-// for events that say so.
-var failedStreams = map[string]http.HandlerFunc{
-	"silence":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-	"a break":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-	"no event": func(http.ResponseWriter, *http.Request) {},
+// stream is an answer that is sent as it is made.
+func stream(contentType, content string) retrytest.Step {
+	return retrytest.Status(http.StatusOK, "Content-Type", contentType).Body(content).Unsized()
 }
 
-// streaming starts a server that sends the header of a stream at once. Its first answer then goes on as fail
-// does, and all others as good does.
-func streaming(contentType string, fail, good http.HandlerFunc) *server {
-	var s *server
-	s = failing(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		send(w, "")
-		if len(s.got()) == 1 {
-			fail(w, r)
-			return
-		}
-		good(w, r)
-	})
-	return s
+// streaming starts a server whose first stream is first, and whose others are good.
+func streaming(first, good retrytest.Step) *httptest.Server {
+	return httptest.NewServer(retrytest.NewHandler(nil, nil, first.Nth(1), good.Always()))
 }
 
-// send sends some of a stream at once.
-func send(w http.ResponseWriter, text string) {
-	_, _ = io.WriteString(w, text)
-	_ = http.NewResponseController(w).Flush()
-}
-
-// sending returns a handler that sends events, one after the other.
-func sending(events ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		for _, e := range events {
-			send(w, e)
-		}
-	}
-}
-
-// requireOneRetry calls read with a server whose first stream fails in each of the ways, and requires that
-// read has made one retry.
-func requireOneRetry(t *testing.T, contentType string, good http.HandlerFunc, errorEvent string, read func(*testing.T, string)) {
-	ways := map[string]http.HandlerFunc{"an error event": sending(errorEvent)}
-	for name, fail := range failedStreams {
-		ways[name] = fail
-	}
-	for name, fail := range ways {
+// requireOneRetry calls read with a server whose first stream fails before its first event, or begins with
+// an error, and requires that read has made one retry.
+func requireOneRetry(t *testing.T, contentType, good, errorEvent string, read func(*testing.T, string)) {
+	for name, first := range map[string]retrytest.Step{
+		"silence":        stream(contentType, good).Stall(0),
+		"a break":        stream(contentType, good).Cut(0),
+		"no event":       stream(contentType, ""),
+		"an error event": stream(contentType, errorEvent),
+	} {
 		t.Run(name, func(t *testing.T) {
-			server := streaming(contentType, fail, good)
+			h := retrytest.NewHandler(t, nil, first.Nth(1), stream(contentType, good).Always())
+			server := httptest.NewServer(h)
 			defer server.Close()
 			read(t, server.URL)
-			require.Len(t, server.got(), 2)
-			require.Equal(t, server.got()[0].Body, server.got()[1].Body)
+			got := h.Records()
+			require.Len(t, got, 2)
+			require.Equal(t, got[0].Body, got[1].Body)
 		})
 	}
 }

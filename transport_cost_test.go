@@ -161,7 +161,9 @@ func costOfWaiting(tb testing.TB, rt http.RoundTripper, n int, wait func()) floa
 func leastOfThree(measure func() float64) float64 { return min(measure(), measure(), measure()) }
 
 // leastOfSix is for what takes longer, and so is preempted more often.
-func leastOfSix(measure func() float64) float64 { return min(leastOfThree(measure), leastOfThree(measure)) }
+func leastOfSix(measure func() float64) float64 {
+	return min(leastOfThree(measure), leastOfThree(measure))
+}
 
 // sleepers returns the bytes that each of many sleeping requests costs, in a
 // RoundTripper that only sleeps, and in ours.

@@ -107,10 +107,11 @@ func TestCommandHelps(t *testing.T) {
 }
 
 func TestFlagsReachThePolicy(t *testing.T) {
-	c, err := parse(strings.Fields("-max-attempts 7 -max-elapsed 9s -attempt-timeout 1s -max-retry-after 2s -backoff-base 5s -backoff-limit 5s "+
+	c, html, err := parse(strings.Fields("-html report.html -max-attempts 7 -max-elapsed 9s -attempt-timeout 1s -max-retry-after 2s -backoff-base 5s -backoff-limit 5s "+
 		"-budget-ratio .2 -budget-most .3 -burst 4 -budget-window 3s -min-per-second 6 -hold 8s -first "+
 		"-hedge .03 -hedge-after 11ms -hedge-min 12ms"), nil)
 	require.NoError(t, err)
+	assert.Equal(t, "report.html", html)
 	p := c.Policies[0].New()
 	assert.Equal(t, 7, p.MaxAttempts)
 	assert.Equal(t, "9s 1s 2s", strings.Join([]string{p.MaxElapsed.String(), p.AttemptTimeout.String(), p.MaxRetryAfter.String()}, " "))
@@ -121,7 +122,7 @@ func TestFlagsReachThePolicy(t *testing.T) {
 	assert.Equal(t, []any{.03, 11 * time.Millisecond, 12 * time.Millisecond}, []any{p.Hedge.Share, p.Hedge.After, p.Hedge.Min})
 	assert.NotSame(t, p.Budget, c.Policies[0].New().Budget, "each process has its own")
 
-	c, err = parse([]string{"-no-budget", "-no-gate"}, nil)
+	c, _, err = parse([]string{"-no-budget", "-no-gate"}, nil)
 	require.NoError(t, err)
 	p = c.Policies[0].New()
 	assert.Equal(t, retryhttp.Unlimited{}, p.Budget)
@@ -130,7 +131,7 @@ func TestFlagsReachThePolicy(t *testing.T) {
 }
 
 func TestFlagsReachTheExperiments(t *testing.T) {
-	c, err := parse(strings.Fields("-rate 7 -latency 20ms -deadline 3s -part .5 -silent -room 2 -slowly 4s -backends 6 -dead 2 -cost .1 "+
+	c, _, err := parse(strings.Fields("-rate 7 -latency 20ms -deadline 3s -part .5 -silent -room 2 -slowly 4s -backends 6 -dead 2 -cost .1 "+
 		"-spike 3 -spike-for 5s -down 1s -allowed 9 -workers 8 -jobs 70 -takes 6s -slower 4 -services 2 -attempt-timeout 600ms"), nil)
 	require.NoError(t, err)
 	load := retrylab.Load{Rate: 7, Latency: 20 * time.Millisecond, Deadline: 3 * time.Second}
@@ -145,4 +146,20 @@ func TestFlagsReachTheExperiments(t *testing.T) {
 		retrylab.LatencyStep{Load: load, Slower: 4},
 		retrylab.Layers{Load: load, Services: 2},
 	}, c.Experiments)
+}
+
+func TestCommandWritesAPage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.html")
+	args := []string{"-rate", "10", "-uptime", "1s", "-seeds", "1", "-experiments", "outage", "-html"}
+	stdout, _, status := runCommand(t, append(args, file)...)
+	assert.Zero(t, status)
+	assert.True(t, strings.HasPrefix(stdout, "OUTAGE\n"), "the tables come as well")
+	page, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.True(t, bytes.HasPrefix(page, []byte("<!DOCTYPE html>")))
+	assert.True(t, bytes.HasSuffix(bytes.TrimSpace(page), []byte("</html>")))
+
+	_, stderr, status := runCommand(t, append(args, filepath.Join(file, "below"))...)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, stderr, "below: not a directory")
 }

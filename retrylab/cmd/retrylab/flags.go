@@ -16,6 +16,7 @@ import (
 type settings struct {
 	load   retrylab.Load
 	only   string
+	html   string
 	policy policy
 
 	outage      retrylab.Outage
@@ -29,9 +30,9 @@ type settings struct {
 	layers      retrylab.Layers
 }
 
-// parse returns what the flags ask for, or an error of one line or more for the user. It writes the usage
-// to usage if it is asked for.
-func parse(args []string, usage io.Writer) (retrylab.Comparison, error) {
+// parse returns what the flags ask for, and the file of the HTML report, or an error of one line or more for
+// the user. It writes the usage to usage if it is asked for.
+func parse(args []string, usage io.Writer) (c retrylab.Comparison, html string, err error) {
 	var s settings
 	flags := flag.NewFlagSet("retrylab", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -42,20 +43,20 @@ func parse(args []string, usage io.Writer) (retrylab.Comparison, error) {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return retrylab.Comparison{}, err
+		return c, "", err
 	}
 	if flags.NArg() > 0 {
-		return retrylab.Comparison{}, fmt.Errorf("retrylab: %q is not a flag", flags.Arg(0))
+		return c, "", fmt.Errorf("retrylab: %q is not a flag", flags.Arg(0))
 	}
 	if err := noZeros(flags); err != nil {
-		return retrylab.Comparison{}, err
+		return c, "", err
 	}
-	experiments, err := s.experiments()
+	c.Experiments, err = s.experiments()
 	if err != nil {
-		return retrylab.Comparison{}, err
+		return c, "", err
 	}
-	c := retrylab.Comparison{Experiments: experiments, Policies: []retrylab.Policy{{Name: retrylab.TheirPolicy, New: s.policy.make}}}
-	return c, c.Validate()
+	c.Policies = []retrylab.Policy{{Name: retrylab.TheirPolicy, New: s.policy.make}}
+	return c, s.html, c.Validate()
 }
 
 func (s *settings) declare(f *flag.FlagSet) {
@@ -65,6 +66,7 @@ func (s *settings) declare(f *flag.FlagSet) {
 	f.DurationVar(&s.load.Deadline, "deadline", 0, "`time` that a request has (default none)")
 	f.DurationVar(&s.load.Uptime, "uptime", 0, "`time` that the processes have been up when the trouble begins (default 1m)")
 	f.IntVar(&s.load.Seeds, "seeds", 0, "`number` of runs with each policy (default 3)")
+	f.StringVar(&s.html, "html", "", "`file` for a page with plots (default none)")
 	f.StringVar(&s.only, "experiments", "", "`names` separated by commas, of "+strings.Join(names(), ", ")+" (default all)")
 
 	f.DurationVar(&s.outage.For, "outage", 0, "outage: its `length` (default 3s)")

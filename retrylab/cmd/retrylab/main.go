@@ -8,7 +8,7 @@
 //	cd retrylab && go run ./cmd/retrylab -rate 50 -processes 20 -uptime 5s -outage 3s
 //
 // A flag that is not given leaves the default. The tables go to the standard output, and progress to the
-// standard error. The exit status is 1 if the policy panicked or a request never ended, and 2 for flags
+// standard error. With -html, a page with plots goes to a file, too. The exit status is 1 if the policy panicked or a request never ended, and 2 for flags
 // that make no sense.
 package main
 
@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	comparison, err := parse(os.Args[1:], os.Stderr)
+	comparison, html, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -33,10 +33,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	bubble.Main(func(t *testing.T) int { return run(t, comparison) })
+	bubble.Main(func(t *testing.T) int { return run(t, comparison, html) })
 }
 
-func run(t *testing.T, c retrylab.Comparison) int {
+func run(t *testing.T, c retrylab.Comparison, html string) int {
 	began := time.Now()
 	c.Progress = os.Stderr
 	report := c.Run(t)
@@ -45,8 +45,22 @@ func run(t *testing.T, c retrylab.Comparison) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if html != "" {
+		if err := writeHTML(report, html); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	if len(report.Failures()) > 0 {
 		return 1
 	}
 	return 0
+}
+
+func writeHTML(report retrylab.Report, name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.WriteHTML(f), f.Close())
 }

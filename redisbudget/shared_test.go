@@ -53,6 +53,8 @@ func TestSparingIsWhileAProcessEarnsRatio(t *testing.T) {
 		inBubble(t, func(t *testing.T, e *engine) {
 			b, req := &redisbudget.Bucket{Client: e.client(t), Most: c.most}, get(t, host)
 			assert.False(t, b.Sparing(req))
+			deposit(b, req, 1)
+			assert.False(t, b.Sparing(req))
 			for range 100 {
 				b.Failed(req, retryhttp.Attempt{Err: errors.New("broken")})
 				b.Withdraw(req)

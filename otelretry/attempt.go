@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -81,6 +82,7 @@ func (a *attempt) describe(span trace.Span) {
 	if previous.IsValid() {
 		span.AddLink(trace.Link{SpanContext: previous})
 	}
+	a.op.sayHeld(span, retryhttp.AttemptHeld(a))
 }
 
 // superseded reports whether another attempt has won. A hedge that has lost may be left to
@@ -104,7 +106,7 @@ func (a *attempt) fail(err error) {
 		return
 	}
 	if a.over(); !a.superseded() {
-		a.span.SetAttributes(errorType(err))
+		a.span.SetAttributes(errorType(a.labeled(err)))
 		a.span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
 	}
 	a.span.End()
@@ -119,8 +121,29 @@ func (a *attempt) timeLimit() error {
 	return nil
 }
 
-// These attributes of spans are this package's own.
+// labeled returns the error that otelhttp shows in its metric for err. If another attempt has won,
+// or the caller has canceled the request, this is one label, whatever the base has returned.
+func (a *attempt) labeled(err error) error {
+	switch {
+	case errors.Is(context.Cause(a), retryhttp.ErrSuperseded):
+		return retryhttp.ErrSuperseded
+	case a.op.Err() != nil:
+		return cancellation(a.op)
+	}
+	return err
+}
+
+// sayHeld adds an event to span if a Gate has held the request since the previous event.
+func (op *operation) sayHeld(span trace.Span, total time.Duration) {
+	if held := total - op.told; held > 0 {
+		op.told = total
+		span.AddEvent("retryhttp.held", trace.WithAttributes(heldKey.Float64(held.Seconds())))
+	}
+}
+
+// These attributes of spans and their events are this package's own.
 const (
+	heldKey       = attribute.Key("retryhttp.held.duration") // in seconds
 	hedgeKey      = attribute.Key("retryhttp.hedge")
 	supersededKey = attribute.Key("retryhttp.superseded")
 )
@@ -138,7 +161,9 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		op.resumed = true
 		b.metrics.recordResumption(&op.request)
 	}
+	made.op.waits.beginAttempt()
 	resp, err := b.next.RoundTrip(&made.request)
+	made.op.waits.endAttempt(resp, err)
 	if err != nil {
 		made.noteTimeLimit()
 	}
@@ -206,10 +231,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		made.fail(err)
 		made.err = err
-		if errors.Is(context.Cause(made), retryhttp.ErrSuperseded) {
-			// One label in otelhttp's metric, whatever the base has returned.
-			err = retryhttp.ErrSuperseded
-		}
+		err = made.labeled(err)
 	}
 	if err != nil || resp == nil || resp.Body == nil {
 		return resp, err

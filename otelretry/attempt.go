@@ -192,6 +192,14 @@ type body struct {
 	attempt *attempt
 }
 
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.attempt.op.waits.breakOff()
+	}
+	return n, err
+}
+
 // Close may be called by a stall, to end a Read. Then the stall ends the span, whether Close
 // or the Read gets there first.
 func (b *body) Close() error {

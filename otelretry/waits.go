@@ -13,8 +13,9 @@ type waits struct {
 
 	mu       sync.Mutex
 	underWay int  // attempts
-	returned bool // RoundTrip has returned
-	waiting  bool
+	returned  bool // RoundTrip has returned
+	resumable bool // a Read of the caller's may resume the body
+	waiting   bool
 }
 
 // beginAttempt ends the wait for an attempt.
@@ -43,6 +44,22 @@ func (w *waits) begin(resumption bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if resumption || w.underWay == 0 && !w.returned {
+		w.set(true)
+	}
+}
+
+// mayResume has the break of a body begin a wait. The Read in which a body breaks off ends the wait.
+func (w *waits) mayResume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resumable = true
+}
+
+// breakOff begins the wait for an attempt that resumes a body.
+func (w *waits) breakOff() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resumable {
 		w.set(true)
 	}
 }

@@ -144,6 +144,30 @@ func TestAFailureBesideAnAttemptIsNoWait(t *testing.T) {
 	})
 }
 
+// OnRetry is called when the wait in line is over.
+func TestAWaitOfAResumptionInLineIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		policy := resuming()
+		policy.Backoff, policy.Budget = retryhttp.Constant(time.Second), &retryhttp.TokenBucket{Burst: 1, Ratio: 0.001}
+		require.True(t, policy.Budget.Withdraw(asked(t)))
+		rt := otelretry.New(breaking(5, 5), policy, tel.options()...)
+		var readers sync.WaitGroup
+		for range 2 { // a lone one would not wait in line
+			readers.Go(func() {
+				_, err := read(t, t.Context(), rt)
+				assert.Error(t, err)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		assert.Equal(t, 2, tel.waitingCalls(t))
+		time.Sleep(2 * time.Second)
+		assert.NotZero(t, tel.waitingCalls(t))
+		readers.Wait()
+		assert.Zero(t, tel.waitingCalls(t))
+	})
+}
+
 func TestAWaitOfAResumptionIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()

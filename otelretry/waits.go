@@ -11,8 +11,8 @@ type waits struct {
 	metrics *metrics
 	req     *http.Request
 
-	mu       sync.Mutex
-	underWay int  // attempts
+	mu        sync.Mutex
+	underWay  int  // attempts
 	returned  bool // RoundTrip has returned
 	resumable bool // a Read of the caller's may resume the body
 	waiting   bool

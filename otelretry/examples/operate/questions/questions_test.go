@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -98,9 +100,27 @@ func TestPrometheusAnswersTheQuestionsAboutAProgramInTrouble(t *testing.T) {
 	value, _ := valueOf(since, "stock")
 	assert.InDelta(t, float64(begun.Unix()), value, 15, "a host fails since the trouble began")
 
+	for name := range namesInAlerts(t) {
+		got, err := asked.Ask(t.Context(), "count("+name+")")
+		require.NoError(t, err)
+		assert.Len(t, got, 1, "%s, which an alert is about", name)
+	}
+
 	exemplars, err := asked.Exemplars(t.Context(), "retryhttp_client_call_attempts_bucket", started)
 	require.NoError(t, err)
 	assert.NotZero(t, exemplars)
+}
+
+// namesInAlerts returns the names of the metrics that alerts are about.
+func namesInAlerts(t *testing.T) map[string]bool {
+	text, err := os.ReadFile("../prometheus/alerts.yml")
+	require.NoError(t, err)
+	names := make(map[string]bool)
+	for _, found := range regexp.MustCompile(`(retryhttp_client_\w+)[){\[ ]`).FindAllStringSubmatch(string(text), -1) {
+		names[found[1]] = true
+	}
+	require.Len(t, names, 5)
+	return names
 }
 
 // isHeldUp reports whether a busy machine may give this question an answer in calm.

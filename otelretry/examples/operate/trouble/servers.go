@@ -19,6 +19,7 @@ type servers struct {
 	trouble atomic.Bool
 	changed atomic.Bool // the file has changed
 	n       atomic.Int64
+	served  struct{ moment, count atomic.Int64 } // requests of the overloaded server
 
 	http  *httptest.Server
 	redis *miniredis.Miniredis
@@ -29,6 +30,8 @@ const (
 	shop     = "shop.example"     // is down
 	stock    = "stock.example"    // is down, and its client has no budget
 	basket   = "basket.example"   // fails half of the time, and its client has a small budget
+	accounts = "accounts.example" // is deployed: it is away for a second in ten
+	reports  = "reports.example"  // is overloaded: it rejects what exceeds half of its requests
 	payments = "payments.example" // does what it is asked, and breaks off its response
 	limited  = "limited.example"  // limits its clients
 	search   = "search.example"   // is slow now and then, with and without trouble
@@ -46,6 +49,8 @@ func startServers() (*servers, error) {
 	mux.HandleFunc(shop+"/", s.down)
 	mux.HandleFunc(stock+"/", s.down)
 	mux.HandleFunc(basket+"/", s.half)
+	mux.HandleFunc(accounts+"/", s.deploy)
+	mux.HandleFunc(reports+"/", s.overload)
 	mux.HandleFunc(payments+"/", s.breakOff)
 	mux.HandleFunc(limited+"/", s.limit)
 	mux.HandleFunc(search+"/", s.slow)
@@ -85,6 +90,23 @@ func (s *servers) down(w http.ResponseWriter, _ *http.Request) {
 func (s *servers) half(w http.ResponseWriter, _ *http.Request) {
 	if s.trouble.Load() && s.n.Add(1)%2 == 0 {
 		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+func (s *servers) deploy(http.ResponseWriter, *http.Request) {
+	if s.trouble.Load() && time.Now().Unix()%10 == 0 {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (s *servers) overload(w http.ResponseWriter, _ *http.Request) {
+	const each = 200 * time.Millisecond
+	now := time.Now().UnixNano() / int64(each)
+	if s.served.moment.Swap(now) != now {
+		s.served.count.Store(0)
+	}
+	if s.trouble.Load() && s.served.count.Add(1) > 5 {
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 

@@ -93,6 +93,8 @@ func (p *Program) send(ctx context.Context, meters *metric.MeterProvider, tracer
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, shop)
 	p.steadily(ctx, often, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodGet, stock)
 	p.steadily(ctx, often, client(retryhttp.Policy{Budget: &retryhttp.TokenBucket{Ratio: 0.01, Burst: 1}}), http.MethodGet, basket)
+	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, accounts)
+	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, reports)
 	p.steadily(ctx, seldom, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodPut, payments)
 	p.steadily(ctx, seldom, client(retryhttp.Policy{}), http.MethodGet, limited)
 	p.steadily(ctx, often, client(retryhttp.Policy{Hedge: new(retryhttp.Hedge)}), http.MethodGet, search)

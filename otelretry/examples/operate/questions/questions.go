@@ -129,12 +129,12 @@ var All = []Question{
 	{
 		ID: "waited", Group: Waits, Unit: "s",
 		Title: "Wait of a retried request, 95th percentile",
-		Query: "histogram_quantile(0.95, sum by (le, server_address, server_port) (rate(retryhttp_client_call_retry_delay_seconds_bucket[$window])))",
+		Query: "histogram_quantile(0.95, sum by (le, server_address, server_port) (rate(retryhttp_client_call_retry_delay_seconds_bucket[$window]))) >= 0",
 	},
 	{
 		ID: "held", Group: Waits, Unit: "s",
 		Title: "Hold of a held request, 95th percentile",
-		Query: "histogram_quantile(0.95, sum by (le, server_address, server_port) (rate(retryhttp_client_call_held_seconds_bucket[$window])))",
+		Query: "histogram_quantile(0.95, sum by (le, server_address, server_port) (rate(retryhttp_client_call_held_seconds_bucket[$window]))) >= 0",
 	},
 	{
 		ID: "ambiguous", Group: Writes, Unit: "short",
@@ -156,7 +156,7 @@ var All = []Question{
 		ID: "won", Group: Hedges, Unit: "percentunit",
 		Title: "Win of hedges: share of hedges that had the response",
 		Query: "sum" + server + "(rate(retryhttp_client_call_hedge_wins_total[$window])) / sum" + server +
-			"(rate(retryhttp_client_call_hedges_total[$window]))",
+			"(rate(retryhttp_client_call_hedges_total[$window])) >= 0",
 	},
 	{
 		ID: "resumed", Group: Downloads, Unit: "short",

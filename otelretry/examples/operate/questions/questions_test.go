@@ -22,19 +22,19 @@ import (
 // answers maps the ID of a question to hosts in its answer in trouble, each with the least and the
 // greatest value. The answer may contain more hosts. A reason or a method may follow the host.
 var answers = map[string]map[string][2]float64{
-	"failing":   {"shop": {0.5, 1}, "stock": {0.5, 1}, "basket": {0.3, 0.7}, "payments": {0.3, 0.8}},
+	"failing":   {"shop": {0.5, 1}, "stock": {0.5, 1}, "basket": {0.2, 0.5}, "payments": {0.3, 0.8}},
 	"since":     {"shop": {1, 1e12}, "stock": {1, 1e12}}, // compared with the begin below
-	"failed":    {"shop budget 503": {1, 1e6}, "basket budget 500": {1, 1e6}, "limited budget 429": {1, 1e6}},
+	"failed":    {"shop budget 503": {1, 1e6}, "reports budget 503": {1, 1e6}, "limited budget 429": {1, 1e6}},
 	"closed":    {"limited": {0.1, 3}},
 	"attempts":  {"payments": {1.2, 4}, "fleet": {1, 1}},
-	"spent":     {"shop": {0, 1}, "basket": {0, 1}},
+	"spent":     {"shop": {0, 1}},
 	"sparing":   {"shop": {1, 1}},
 	"away":      {"fleet": {1, 1}},
 	"view":      {"fleet": {3, 1e3}},
 	"waiting":   {"shop": {1, 1e4}, "stock": {1, 1e4}, "files": {1, 1e4}},
 	"backoff":   {"payments": {1, 1e4}},
 	"gate":      {"stock": {1, 1e4}},
-	"line":      {"basket": {1, 1e4}},
+	"line":      {"reports": {1, 1e4}},
 	"waited":    {"stock": {0.1, 1e3}, "payments": {0.1, 1e3}},
 	"held":      {"stock": {0.1, 1e3}},
 	"ambiguous": {"payments PUT": {1, 1e6}},

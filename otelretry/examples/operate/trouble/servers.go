@@ -16,10 +16,11 @@ import (
 
 // servers are the hosts that the program calls. Each has a trouble of its own.
 type servers struct {
-	trouble atomic.Bool
-	changed atomic.Bool // the file has changed
-	n       atomic.Int64
-	served  struct{ moment, count atomic.Int64 } // requests of the overloaded server
+	trouble  atomic.Bool
+	changed  atomic.Bool // the file has changed
+	n        atomic.Int64
+	balanced atomic.Int64                         // requests of the server with three backends
+	served   struct{ moment, count atomic.Int64 } // requests of the overloaded server
 
 	http  *httptest.Server
 	redis *miniredis.Miniredis
@@ -29,7 +30,7 @@ type servers struct {
 const (
 	shop     = "shop.example"     // is down
 	stock    = "stock.example"    // is down, and its client has no budget
-	basket   = "basket.example"   // fails half of the time, and its client has a small budget
+	basket   = "basket.example"   // has three backends, of which one is dead
 	accounts = "accounts.example" // is deployed: it is away for a second in ten
 	reports  = "reports.example"  // is overloaded: it rejects what exceeds half of its requests
 	payments = "payments.example" // does what it is asked, and breaks off its response
@@ -48,7 +49,7 @@ func startServers() (*servers, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc(shop+"/", s.down)
 	mux.HandleFunc(stock+"/", s.down)
-	mux.HandleFunc(basket+"/", s.half)
+	mux.HandleFunc(basket+"/", s.third)
 	mux.HandleFunc(accounts+"/", s.deploy)
 	mux.HandleFunc(reports+"/", s.overload)
 	mux.HandleFunc(payments+"/", s.breakOff)
@@ -87,8 +88,8 @@ func (s *servers) down(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func (s *servers) half(w http.ResponseWriter, _ *http.Request) {
-	if s.trouble.Load() && s.n.Add(1)%2 == 0 {
+func (s *servers) third(w http.ResponseWriter, _ *http.Request) {
+	if s.trouble.Load() && s.balanced.Add(1)%3 == 0 {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 }

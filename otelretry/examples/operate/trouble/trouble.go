@@ -92,7 +92,7 @@ func (p *Program) send(ctx context.Context, meters *metric.MeterProvider, tracer
 	often, seldom := 20*time.Millisecond, 200*time.Millisecond
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, shop)
 	p.steadily(ctx, often, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodGet, stock)
-	p.steadily(ctx, often, client(retryhttp.Policy{Budget: &retryhttp.TokenBucket{Ratio: 0.01, Burst: 1}}), http.MethodGet, basket)
+	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, basket)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, accounts)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, reports)
 	p.steadily(ctx, seldom, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodPut, payments)

@@ -3,8 +3,8 @@ package questions
 
 import "strings"
 
-// Question is answered by a query. The names of its metrics are those that OpenTelemetry's exporter
-// for Prometheus makes of the names in package otelretry.
+// Question is answered by a query. OpenTelemetry's exporter for Prometheus makes the names of its
+// metrics out of the names in package otelretry.
 type Question struct {
 	ID    string
 	Title string

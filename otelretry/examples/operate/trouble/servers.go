@@ -77,7 +77,7 @@ func (s *servers) end() {
 	s.redis.SetError("")
 }
 
-// dial connects to the one server, whatever the name is.
+// dial connects to the server, whatever the name is.
 func (s *servers) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, s.http.Listener.Addr().String())
 }

@@ -19,15 +19,19 @@ import (
 // labels are the attributes of requests that differ in nothing which metrics show. They are made
 // once for many requests, because making a set of attributes costs more than a measurement.
 type labels struct {
-	gauge   []metric.RecordOption // server.address, server.port and retryhttp.key
+	*gauges
 	measure []metric.RecordOption // server.address, server.port and http.request.method
 	count   []metric.AddOption    // the same
 	call    []attribute.KeyValue  // the same
 
-	inLine, sparing last
-
 	mu   sync.Mutex
 	ends map[end][]metric.AddOption
+}
+
+// gauges are what requests to one server share, whatever their methods.
+type gauges struct {
+	gauge           []metric.RecordOption // server.address, server.port and retryhttp.key
+	inLine, sparing last
 }
 
 // last is what a gauge that is seldom above 0 last showed.
@@ -45,6 +49,16 @@ type labelSets struct {
 	mu   sync.RWMutex
 	sets map[labelKey]*labels
 	keys map[string]struct{}
+
+	gauges map[attribute.Distinct]*gauges
+}
+
+func newLabelSets() *labelSets {
+	return &labelSets{
+		sets:   make(map[labelKey]*labels),
+		keys:   make(map[string]struct{}),
+		gauges: make(map[attribute.Distinct]*gauges),
+	}
 }
 
 type labelKey struct{ scheme, host, method, key string }
@@ -88,11 +102,22 @@ func (s *labelSets) newLabels(req *http.Request, key string, keyed bool) *labels
 	if keyed {
 		server = append(server, keyKey.String(s.bounded(key)))
 	}
-	set := metric.WithAttributeSet(attribute.NewSet(server...))
-	l.gauge = []metric.RecordOption{set}
-	set = metric.WithAttributeSet(attribute.NewSet(slices.Clone(l.call)...))
+	l.gauges = s.gaugesOf(attribute.NewSet(server...))
+	set := metric.WithAttributeSet(attribute.NewSet(slices.Clone(l.call)...))
 	l.measure, l.count = []metric.RecordOption{set}, []metric.AddOption{set}
 	return l
+}
+
+// gaugesOf returns the gauges with a set of attributes. The caller holds mu.
+func (s *labelSets) gaugesOf(set attribute.Set) *gauges {
+	g := s.gauges[set.Equivalent()]
+	if g == nil {
+		g = &gauges{gauge: []metric.RecordOption{metric.WithAttributeSet(set)}}
+		if len(s.gauges) < maxLabels {
+			s.gauges[set.Equivalent()] = g
+		}
+	}
+	return g
 }
 
 // bounded returns key, or otherKey if there are too many keys. The caller holds mu.

@@ -23,14 +23,14 @@ const (
 type metrics struct {
 	instruments
 	shared
-	labels labelSets
+	labels *labelSets
 	key    func(*http.Request) string // nil if gauges have no key
 }
 
 func newMetrics(m metric.Meter, key func(*http.Request) string) *metrics {
 	return &metrics{
 		instruments: newInstruments(m),
-		labels:      labelSets{sets: make(map[labelKey]*labels), keys: make(map[string]struct{})},
+		labels:      newLabelSets(),
 		key:         key,
 	}
 }

@@ -116,7 +116,8 @@ func (m *metrics) recordHeld(req *http.Request, l *labels) {
 func (g *last) record(ctx context.Context, gauge metric.Int64Gauge, opts []metric.RecordOption, read func() int) {
 	for recorded := -1; recorded != 0; {
 		now := read()
-		if now == recorded || now == 0 && !g.aboveZero.Load() && g.recorded.Load() {
+		known := recorded < 0 && now == 0 && g.recorded.Load() && !g.aboveZero.Load()
+		if now == recorded || known {
 			return
 		}
 		g.aboveZero.Store(now > 0)

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/otelretry"
@@ -534,4 +535,29 @@ func TestTheBodyOfAHedgedRequestIsResumed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hedge without a parent is sampled as its trace is.
+func TestAHedgeIsSampledWithItsTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		tel.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(tel.spans),
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.5))))
+		const requests = 40
+		for range requests {
+			rt := otelretry.New(attempts(answer{2 * hedgeAfter, 200, nil}, answer{0, 200, nil}), hedging(), tel.options()...)
+			_, err := send(t, t.Context(), rt, "GET", shop)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		spans := make(map[trace.TraceID]int)
+		for _, s := range tel.named("HTTP GET") {
+			spans[s.SpanContext.TraceID()]++
+		}
+		assert.NotEmpty(t, spans)
+		assert.Less(t, len(spans), requests)
+		for _, n := range spans {
+			assert.Equal(t, 2, n)
+		}
+	})
 }

@@ -37,13 +37,13 @@ func AttemptHedge(ctx context.Context) bool {
 }
 
 // AttemptHeld returns how long a Gate has held the request of the attempt that ctx belongs to, up
-// to the attempt, for RoundTrippers below a Transport. It includes the time in which the request
-// waited for a token of its Budget. For a hedge, and for any other context, it is 0.
-func AttemptHeld(ctx context.Context) time.Duration {
+// to the attempt, for RoundTrippers below a Transport. The part inLine is the time in which the
+// request waited for a token of its Budget. For a hedge, and for any other context, both are 0.
+func AttemptHeld(ctx context.Context) (held, inLine time.Duration) {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		return n.held
+		return n.held, n.lined
 	}
-	return 0
+	return 0, 0
 }
 
 type hedgeKey struct{}
@@ -54,6 +54,7 @@ type numbered struct {
 	context.Context
 	number  int
 	held    time.Duration
+	lined   time.Duration // the part of held without a token
 	request http.Request
 }
 

@@ -16,12 +16,12 @@ import (
 func TestAttemptHeldIsHowLongTheGateHeldTheRequest(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
-		var before, after time.Duration
+		var before, after, inLine time.Duration
 		g.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			if retryhttp.AttemptNumber(req.Context()) == 1 {
-				before = retryhttp.AttemptHeld(req.Context())
+				before, _ = retryhttp.AttemptHeld(req.Context())
 			} else {
-				after = retryhttp.AttemptHeld(req.Context())
+				after, inLine = retryhttp.AttemptHeld(req.Context())
 			}
 			return g.answer(req)
 		}), g.policy)
@@ -29,6 +29,7 @@ func TestAttemptHeldIsHowLongTheGateHeldTheRequest(t *testing.T) {
 		g.ended.Wait()
 		assert.Zero(t, before)
 		assert.NotZero(t, after)
+		assert.Zero(t, inLine, "it had a token")
 		assert.Equal(t, held.outcome.Held, after)
 	})
 }
@@ -39,7 +40,8 @@ func TestAttemptHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
 		var numbers []int
 		answers := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
 		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			held = append(held, retryhttp.AttemptHeld(req.Context()))
+			total, _ := retryhttp.AttemptHeld(req.Context())
+			held = append(held, total)
 			numbers = append(numbers, retryhttp.AttemptNumber(req.Context()))
 			return answers.RoundTrip(req)
 		}), retryhttp.Policy{Gate: &retryhttp.Gate{First: true}, MaxAttempts: 1})
@@ -74,9 +76,32 @@ func TestAttemptHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 		}
-		assert.NotZero(t, retryhttp.AttemptHeld(held.Context()))
+		total, _ := retryhttp.AttemptHeld(held.Context())
+		assert.NotZero(t, total)
 		assert.Equal(t, 2, retryhttp.AttemptNumber(held.Context()))
-		assert.Zero(t, retryhttp.AttemptHeld(retry.Context()))
+		total, _ = retryhttp.AttemptHeld(retry.Context())
+		assert.Zero(t, total)
+	})
+}
+
+func TestAttemptHeldTellsTheLineApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held, inLine time.Duration
+		var policy retryhttp.Policy
+		l := newLining(t, func(p *retryhttp.Policy) { policy = *p })
+		l.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptNumber(req.Context()) > 1 {
+				held, inLine = retryhttp.AttemptHeld(req.Context())
+			}
+			return l.answer(req)
+		}), policy)
+		l.at(40*ms, "/200,40")
+		l.at(340*ms, "/200,340")
+		_, o, _ := l.ask("/503,200")
+		assert.Equal(t, 240*ms, o.Held)
+		assert.Equal(t, 240*ms, held)
+		assert.Equal(t, 240*ms, inLine)
+		l.others.Wait()
 	})
 }
 

@@ -103,7 +103,7 @@ func (c *call) noteHeld(next *attempt) {
 		n = newNumbered(next.request, AttemptNumber(next.request.Context()))
 		next.request, c.unsent = &n.request, &n.request
 	}
-	n.held = c.held
+	n.held, n.lined = c.held, c.lined
 }
 
 // deposit credits a success, once.

@@ -82,7 +82,8 @@ func (a *attempt) describe(span trace.Span) {
 	if previous.IsValid() {
 		span.AddLink(trace.Link{SpanContext: previous})
 	}
-	a.op.sayHeld(span, retryhttp.AttemptHeld(a))
+	held, inLine := retryhttp.AttemptHeld(a)
+	a.op.sayHeld(span, held, inLine)
 }
 
 // superseded reports whether another attempt has won. A hedge that has lost may be left to
@@ -133,17 +134,28 @@ func (a *attempt) labeled(err error) error {
 	return err
 }
 
-// sayHeld adds an event to span if a Gate has held the request since the previous event.
-func (op *operation) sayHeld(span trace.Span, total time.Duration) {
-	if held := total - op.told; held > 0 {
-		op.told = total
-		span.AddEvent("retryhttp.held", trace.WithAttributes(heldKey.Float64(held.Seconds())))
+// sayHeld adds an event to span if a Gate has held the request since the previous event. The part
+// in line is known only if an attempt followed.
+func (op *operation) sayHeld(span trace.Span, total, inLine time.Duration) {
+	held := total - op.toldHeld
+	if held <= 0 {
+		return
 	}
+	if inLine < op.toldInLine {
+		op.toldInLine = 0 // a body is resumed, for which the time in line counts anew
+	}
+	attrs := []attribute.KeyValue{heldKey.Float64(held.Seconds())}
+	if lined := inLine - op.toldInLine; lined > 0 {
+		attrs = append(attrs, inLineKey.Float64(lined.Seconds()))
+	}
+	op.toldHeld, op.toldInLine = total, inLine
+	span.AddEvent("retryhttp.held", trace.WithAttributes(attrs...))
 }
 
 // These attributes of spans and their events are this package's own.
 const (
 	heldKey       = attribute.Key("retryhttp.held.duration") // in seconds
+	inLineKey     = attribute.Key("retryhttp.held.in_line")  // the part of it without a token, in seconds
 	hedgeKey      = attribute.Key("retryhttp.hedge")
 	supersededKey = attribute.Key("retryhttp.superseded")
 )

@@ -22,7 +22,6 @@ func holds(t *testing.T, spans []tracetest.SpanStub) []float64 {
 	for _, s := range spans {
 		for _, e := range s.Events {
 			require.Equal(t, "retryhttp.held", e.Name)
-			require.Len(t, e.Attributes, 1)
 			require.EqualValues(t, "retryhttp.held.duration", e.Attributes[0].Key)
 			held = append(held, e.Attributes[0].Value.AsFloat64())
 		}
@@ -58,6 +57,28 @@ func TestAHeldRequestSaysSoInTheSpanOfItsNextAttempt(t *testing.T) {
 				assert.NotEqual(t, []int64{-1}, resends([]tracetest.SpanStub{s}), "only a resend was held")
 			}
 		}
+	})
+}
+
+func TestAWaitInLineIsToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		spent := &retryhttp.TokenBucket{Burst: 1}
+		require.True(t, spent.Withdraw(asked(t)))
+		policy := retryhttp.Policy{Budget: spent, Backoff: retryhttp.Constant(100 * time.Millisecond)}
+		rt := otelretry.New(failingFor(time.Second), policy, tel.options()...)
+		sendSteadily(t, rt, 200)()
+		inLine := 0
+		for _, s := range tel.named("HTTP GET") {
+			for _, e := range s.Events {
+				if len(e.Attributes) == 2 {
+					inLine++
+					require.EqualValues(t, "retryhttp.held.in_line", e.Attributes[1].Key)
+					assert.LessOrEqual(t, e.Attributes[1].Value.AsFloat64(), e.Attributes[0].Value.AsFloat64())
+				}
+			}
+		}
+		assert.NotZero(t, inLine)
 	})
 }
 

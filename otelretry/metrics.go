@@ -99,7 +99,7 @@ func (m *metrics) recordEnd(a retryhttp.Attempt, o retryhttp.Outcome) {
 	}
 	m.stops.Add(ctx, 1, l.ended(a, o)...)
 	if op := operationOf(ctx); op != nil { // it may have been held without another attempt
-		op.sayHeld(trace.SpanFromContext(op.Context), o.Held)
+		op.sayHeld(trace.SpanFromContext(op.Context), o.Held, 0)
 	}
 }
 

@@ -37,7 +37,8 @@ type operation struct {
 
 	spans spans
 	waits waits
-	told  time.Duration // how long the request was held, as the events of its spans say
+
+	toldHeld, toldInLine time.Duration // how long it was held, as the events of its spans say
 }
 
 // handover is the end of an operation. A request to which the operation redirects continues

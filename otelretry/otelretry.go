@@ -18,8 +18,9 @@
 //     attempt. The redirects that an http.Client follows are resends too, unless a layer in
 //     between replaces Response.Request, as another retryhttp.Transport does.
 //   - A request that a Gate has held, or that has waited for a token, says so in the span of its
-//     next attempt: the event retryhttp.held has retryhttp.held.duration, in seconds. If there is
-//     no next attempt, the event is in the span around the request.
+//     next attempt: the event retryhttp.held has retryhttp.held.duration, in seconds, and
+//     retryhttp.held.in_line, the part of it without a token. If there is no next attempt, the
+//     event is in the span around the request, without that part.
 //   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too, and
 //     has the attribute retryhttp.hedge, which is true. Without a span around the request, a hedge
 //     has no parent, because it overlaps the first attempt: it has the same trace, and the link.

@@ -152,10 +152,10 @@ func (op *operation) sayHeld(span trace.Span, total, inLine time.Duration) {
 	span.AddEvent("retryhttp.held", trace.WithAttributes(attrs...))
 }
 
-// These attributes of spans and their events are this package's own.
+// These attributes of spans and their events are this package's own. Durations are in seconds.
 const (
-	heldKey       = attribute.Key("retryhttp.held.duration") // in seconds
-	inLineKey     = attribute.Key("retryhttp.held.in_line")  // the part of it without a token, in seconds
+	heldKey       = attribute.Key("retryhttp.held.duration")
+	inLineKey     = attribute.Key("retryhttp.held.in_line")
 	hedgeKey      = attribute.Key("retryhttp.hedge")
 	supersededKey = attribute.Key("retryhttp.superseded")
 )

@@ -36,13 +36,25 @@ func AttemptHedge(ctx context.Context) bool {
 	return ctx.Value(hedgeKey{}) != nil
 }
 
+// AttemptHeld returns how long a Gate has held the request of the attempt that ctx belongs to, up
+// to the attempt, for RoundTrippers below a Transport. The part inLine is the time in which the
+// request waited for a token of its Budget. For a hedge, and for any other context, both are 0.
+func AttemptHeld(ctx context.Context) (held, inLine time.Duration) {
+	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
+		return n.held, n.lined
+	}
+	return 0, 0
+}
+
 type hedgeKey struct{}
 
 // numbered is both the context of an attempt and the copy of the request that carries it: one
-// object instead of two. A first attempt needs no such object.
+// object instead of two. A first attempt needs no such object, unless it was held.
 type numbered struct {
 	context.Context
 	number  int
+	held    time.Duration
+	lined   time.Duration // the part of held without a token
 	request http.Request
 }
 
@@ -66,9 +78,13 @@ func copyForAttempt(req *http.Request, number int) *http.Request {
 	if number == 1 {
 		return req.WithContext(ctx)
 	}
-	n := &numbered{Context: ctx, number: AttemptNumber(ctx) + number - 1}
+	return &newNumbered(req, AttemptNumber(ctx)+number-1).request
+}
+
+func newNumbered(req *http.Request, number int) *numbered {
+	n := &numbered{Context: req.Context(), number: number}
 	n.request = *req.WithContext(n)
-	return &n.request
+	return n
 }
 
 // attemptContext is the context of an attempt. It has the deadline of the caller's context, which

@@ -155,6 +155,12 @@ func (b *TokenBucket) Tokens(req *http.Request) float64 {
 	return b.buckets.Tokens(keyOf(req, b.Key), b.settings)
 }
 
+// Sparing reports, for a gauge, whether a success earns req's bucket only Ratio now, because most
+// results were failures. It is never true if Most and Ratio are equal. It adds no bucket.
+func (b *TokenBucket) Sparing(req *http.Request) bool {
+	return b.most() > b.ratio() && b.buckets.Poor(keyOf(req, b.Key))
+}
+
 // settings returns b's settings with the defaults filled in. Without a Window, a bucket counts as
 // in use for the default Window after each retry.
 func (b *TokenBucket) settings() bucket.Settings {

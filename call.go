@@ -77,6 +77,7 @@ func (c *call) prepare(first *attempt) {
 
 // send makes and judges an attempt. With a Hedge, send may make two attempts.
 func (c *call) send(next *attempt, got *result) {
+	c.noteHeld(next)
 	if c.policy.Hedge != nil {
 		c.sendTimed(next, got)
 		return
@@ -86,6 +87,23 @@ func (c *call) send(next *attempt, got *result) {
 	c.judge(next, got)
 	c.deposit(got) // before the Gate lets a retry in line ask for what the success has earned
 	c.endAttempt(got)
+}
+
+// noteHeld records in the context of next how long the request was held before. The base has not
+// seen that context yet.
+func (c *call) noteHeld(next *attempt) {
+	if c.held == 0 {
+		return
+	}
+	if next.request == nil {
+		_ = c.open(next) // open cannot fail without a body
+	}
+	n, ok := next.request.Context().(*numbered)
+	if !ok || next.number == 1 { // a caller's context may be the context of another attempt
+		n = newNumbered(next.request, AttemptNumber(next.request.Context()))
+		next.request, c.unsent = &n.request, &n.request
+	}
+	n.held, n.lined = c.held, c.lined
 }
 
 // deposit credits a success, once.

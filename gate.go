@@ -45,6 +45,9 @@ const defaultHold = 5 * time.Second
 // one without a URL, has the key "".
 func (g *Gate) Held(req *http.Request) int { return g.hosts.Held(keyOf(req, g.Key), headerOf(req)) }
 
+// InLine returns how many of the requests that Held counts wait for a token of their Budget.
+func (g *Gate) InLine(req *http.Request) int { return g.hosts.InLine(keyOf(req, g.Key)) }
+
 // Status reports whether req's key is down, and for how long a Retry-After or a RateLimit closes
 // it for req. It is for schedulers, which had better send something else meanwhile. Without
 // results, a key is down for 10 s at most, since only new results can show that its host is well.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -81,6 +82,8 @@ func (a *attempt) describe(span trace.Span) {
 	if previous.IsValid() {
 		span.AddLink(trace.Link{SpanContext: previous})
 	}
+	held, inLine := retryhttp.AttemptHeld(a)
+	a.op.sayHeld(span, held, inLine)
 }
 
 // superseded reports whether another attempt has won. A hedge that has lost may be left to
@@ -104,7 +107,7 @@ func (a *attempt) fail(err error) {
 		return
 	}
 	if a.over(); !a.superseded() {
-		a.span.SetAttributes(errorType(err))
+		a.span.SetAttributes(errorType(a.labeled(err)))
 		a.span.SetStatus(codes.Error, (&retryhttp.Error{Err: err}).Error())
 	}
 	a.span.End()
@@ -119,8 +122,40 @@ func (a *attempt) timeLimit() error {
 	return nil
 }
 
-// These attributes of spans are this package's own.
+// labeled returns the error that otelhttp shows in its metric for err. If another attempt has won,
+// or the caller has canceled the request, this is one label, whatever the base has returned.
+func (a *attempt) labeled(err error) error {
+	switch {
+	case errors.Is(context.Cause(a), retryhttp.ErrSuperseded):
+		return retryhttp.ErrSuperseded
+	case a.op.Err() != nil:
+		return cancellation(a.op)
+	}
+	return err
+}
+
+// sayHeld adds an event to span if a Gate has held the request since the previous event. The part
+// in line is known only if an attempt followed.
+func (op *operation) sayHeld(span trace.Span, total, inLine time.Duration) {
+	held := total - op.toldHeld
+	if held <= 0 {
+		return
+	}
+	if inLine < op.toldInLine {
+		op.toldInLine = 0 // a body is resumed, for which the time in line counts anew
+	}
+	attrs := []attribute.KeyValue{heldKey.Float64(held.Seconds())}
+	if lined := inLine - op.toldInLine; lined > 0 {
+		attrs = append(attrs, inLineKey.Float64(lined.Seconds()))
+	}
+	op.toldHeld, op.toldInLine = total, inLine
+	span.AddEvent("retryhttp.held", trace.WithAttributes(attrs...))
+}
+
+// These attributes of spans and their events are this package's own. Durations are in seconds.
 const (
+	heldKey       = attribute.Key("retryhttp.held.duration")
+	inLineKey     = attribute.Key("retryhttp.held.in_line")
 	hedgeKey      = attribute.Key("retryhttp.hedge")
 	supersededKey = attribute.Key("retryhttp.superseded")
 )
@@ -138,7 +173,9 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		op.resumed = true
 		b.metrics.recordResumption(&op.request)
 	}
+	made.op.waits.beginAttempt()
 	resp, err := b.next.RoundTrip(&made.request)
+	made.op.waits.endAttempt(resp, err)
 	if err != nil {
 		made.noteTimeLimit()
 	}
@@ -165,6 +202,14 @@ func isConn(body io.ReadCloser) bool {
 type body struct {
 	io.ReadCloser
 	attempt *attempt
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.attempt.op.waits.breakOff()
+	}
+	return n, err
 }
 
 // Close may be called by a stall, to end a Read. Then the stall ends the span, whether Close
@@ -206,10 +251,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		made.fail(err)
 		made.err = err
-		if errors.Is(context.Cause(made), retryhttp.ErrSuperseded) {
-			// One label in otelhttp's metric, whatever the base has returned.
-			err = retryhttp.ErrSuperseded
-		}
+		err = made.labeled(err)
 	}
 	if err != nil || resp == nil || resp.Body == nil {
 		return resp, err

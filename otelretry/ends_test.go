@@ -32,7 +32,6 @@ func failing(err error) roundTripperFunc {
 
 func TestStopsTellHowRequestsEnded(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	ambiguous := attribute.Bool("retryhttp.ambiguous", true)
 	buffering := atOnce
 	buffering.BufferBytes = 1 << 10
 	broken := func(*http.Request) (*http.Response, error) {
@@ -46,14 +45,15 @@ func TestStopsTellHowRequestsEnded(t *testing.T) {
 		want   []attribute.KeyValue
 	}{
 		"a success":             {"GET", atOnce, playing(200), []attribute.KeyValue{stop("final"), status(200)}},
-		"a refusal":             {"GET", atOnce, playing(404), []attribute.KeyValue{stop("final"), status(404)}},
+		"a refusal":             {"GET", atOnce, playing(404), []attribute.KeyValue{stop("final"), status(404), errorOf("404")}},
 		"a success in the end":  {"GET", atOnce, playing(503, 200), []attribute.KeyValue{stop("final"), status(200)}},
-		"the last response":     {"GET", atOnce, playing(503), []attribute.KeyValue{stop("attempts"), status(503)}},
+		"the last response":     {"GET", atOnce, playing(503), []attribute.KeyValue{stop("attempts"), status(503), errorOf("503")}},
 		"an error":              {"GET", atOnce, failing(refused), []attribute.KeyValue{stop("attempts"), errorOf("net.OpError")}},
 		"an error of no retry":  {"GET", atOnce, failing(retryhttp.Permanent(refused)), []attribute.KeyValue{stop("final"), errorOf("github.com/retryhttp/retryhttp.permanentError")}},
 		"a body that broke off": {"GET", buffering, roundTripperFunc(broken), []attribute.KeyValue{stop("attempts"), errorOf("errors.errorString")}},
-		"a write that failed":   {"PUT", atOnce, failing(io.ErrUnexpectedEOF), []attribute.KeyValue{stop("attempts"), errorOf("errors.errorString"), ambiguous}},
-		"an echo of a write":    {"DELETE", atOnce, playing(503, 404), []attribute.KeyValue{stop("final"), status(404), ambiguous}},
+		"a write that failed":   {"PUT", atOnce, failing(io.ErrUnexpectedEOF), []attribute.KeyValue{stop("attempts"), errorOf("errors.errorString"), ambiguous, repeated}},
+		"an echo of a write":    {"DELETE", atOnce, playing(503, 404), []attribute.KeyValue{stop("final"), status(404), errorOf("404"), ambiguous, repeated}},
+		"one write that failed": {"POST", atOnce, failing(io.ErrUnexpectedEOF), []attribute.KeyValue{stop("not-idempotent"), errorOf("errors.errorString"), ambiguous}},
 		"a write that was done": {"PUT", atOnce, playing(200), []attribute.KeyValue{stop("final"), status(200)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,14 +71,40 @@ func TestStopsTellHowRequestsEnded(t *testing.T) {
 	}
 }
 
+// canceledType is one name for whatever a base returns when its caller cancels.
+const canceledType = "github.com/retryhttp/retryhttp/otelretry.canceledError"
+
 func TestARequestThatWasNotSentHasTheErrorOfItsContext(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for want, ctx := range map[string]context.Context{
+		canceledType:                    canceled,
+		"context.deadlineExceededError": late,
+	} {
+		tel := newTelemetry()
+		_, err := send(t, ctx, otelretry.New(playing(200), atOnce, tel.options()...), "GET", shop)
+		require.Error(t, err)
+		assert.Equal(t, []metricdata.DataPoint[int64]{
+			{Attributes: call(t, "GET", shop, stop("canceled"), errorOf(want)), Value: 1},
+		}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
+	}
+}
+
+func TestACanceledAttemptHasOneErrorType(t *testing.T) {
 	tel := newTelemetry()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := send(t, ctx, otelretry.New(playing(200), atOnce, tel.options()...), "GET", shop)
-	require.Error(t, err)
+	base := roundTripperFunc(func(*http.Request) (*http.Response, error) {
+		cancel()
+		return nil, errors.New("stream closed")
+	})
+	_, err := send(t, ctx, otelretry.New(base, atOnce, tel.options()...), "GET", shop)
+	require.ErrorContains(t, err, "stream closed")
+	assert.Equal(t, []string{canceledType}, tel.errorTypes(t))
+	assert.Contains(t, tel.named("HTTP GET")[0].Attributes, errorOf(canceledType))
 	assert.Equal(t, []metricdata.DataPoint[int64]{
-		{Attributes: call(t, "GET", shop, stop("canceled"), errorOf("errors.errorString")), Value: 1},
+		{Attributes: call(t, "GET", shop, stop("canceled"), errorOf(canceledType)), Value: 1},
 	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
 }
 

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/otelretry"
@@ -166,7 +167,7 @@ func TestEachOfTwoAttemptsAtOnceHasASpan(t *testing.T) {
 					assert.Equal(t, tt.lost, with(superseded, spans))
 					assert.Equal(t, tt.statuses, statuses(spans))
 					requireLinked(t, spans)
-					requireOneParent(t, tel, spans)
+					requireOneTrace(t, tel, spans)
 					for i, s := range spans {
 						assert.Equal(t, tt.statuses[i].Description != "", hasErrorType(s), i)
 					}
@@ -176,19 +177,25 @@ func TestEachOfTwoAttemptsAtOnceHasASpan(t *testing.T) {
 	}
 }
 
-// requireOneParent requires that the parent of all spans is the caller's, or the first of them.
-func requireOneParent(t *testing.T, tel *telemetry, spans []tracetest.SpanStub) {
+// requireOneTrace requires that the parent of all spans is the caller's. Without a caller's span, it
+// is the first of them, except for a hedge: a hedge overlaps that span, and has no parent.
+func requireOneTrace(t *testing.T, tel *telemetry, spans []tracetest.SpanStub) {
 	t.Helper()
 	var parent tracetest.SpanStub
-	if callers := tel.named("caller"); len(callers) > 0 {
+	callers := tel.named("caller")
+	if len(callers) > 0 {
 		parent = callers[0]
 	} else {
 		parent, spans = spans[0], spans[1:]
 		assert.False(t, parent.Parent.IsValid())
 	}
 	for _, s := range spans {
-		assert.Equal(t, parent.SpanContext.SpanID(), s.Parent.SpanID())
 		assert.Equal(t, parent.SpanContext.TraceID(), s.SpanContext.TraceID())
+		if len(callers) == 0 && with("retryhttp.hedge", []tracetest.SpanStub{s})[0] {
+			assert.False(t, s.Parent.HasSpanID())
+		} else {
+			assert.Equal(t, parent.SpanContext.SpanID(), s.Parent.SpanID())
+		}
 	}
 }
 
@@ -346,7 +353,7 @@ func TestAHedgeIsNoTraceOfItsOwn(t *testing.T) {
 		spans := tel.inOrder()
 		require.Len(t, spans, 2)
 		requireLinked(t, spans)
-		requireOneParent(t, tel, spans)
+		requireOneTrace(t, tel, spans)
 	})
 }
 
@@ -483,7 +490,7 @@ func TestAnAttemptAfterTheWinnersIsLinkedToTheWinner(t *testing.T) {
 				assert.Equal(t, []int64{-1, 1, 2}, resends(spans))
 				require.Len(t, spans[2].Links, 1)
 				assert.Equal(t, spans[tt.winner].SpanContext.SpanID(), spans[2].Links[0].SpanContext.SpanID())
-				requireOneParent(t, tel, spans)
+				requireOneTrace(t, tel, spans)
 			})
 		})
 	}
@@ -521,11 +528,36 @@ func TestTheBodyOfAHedgedRequestIsResumed(t *testing.T) {
 				assert.Equal(t, []bool{tt.winner == 1, tt.winner == 0, false}, with(superseded, spans))
 				require.Len(t, spans[2].Links, 1)
 				assert.Equal(t, spans[tt.winner].SpanContext.SpanID(), spans[2].Links[0].SpanContext.SpanID())
-				requireOneParent(t, tel, spans)
+				requireOneTrace(t, tel, spans)
 				resumptions := withoutTimes(tel.metric(t, "retryhttp.client.body.resumptions"))
 				require.Len(t, resumptions, 1)
 				assert.EqualValues(t, 1, resumptions[0].Value)
 			})
 		})
 	}
+}
+
+// A hedge without a parent is sampled as its trace is.
+func TestAHedgeIsSampledWithItsTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		tel.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(tel.spans),
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0.5))))
+		const requests = 40
+		for range requests {
+			rt := otelretry.New(attempts(answer{2 * hedgeAfter, 200, nil}, answer{0, 200, nil}), hedging(), tel.options()...)
+			_, err := send(t, t.Context(), rt, "GET", shop)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		spans := make(map[trace.TraceID]int)
+		for _, s := range tel.named("HTTP GET") {
+			spans[s.SpanContext.TraceID()]++
+		}
+		assert.NotEmpty(t, spans)
+		assert.Less(t, len(spans), requests)
+		for _, n := range spans {
+			assert.Equal(t, 2, n)
+		}
+	})
 }

@@ -38,6 +38,11 @@ func stop(s retryhttp.Stop) attribute.KeyValue { return attribute.String("retryh
 
 func status(code int) attribute.KeyValue { return attribute.Int("http.response.status_code", code) }
 
+var (
+	ambiguous = attribute.Bool("retryhttp.ambiguous", true)
+	repeated  = attribute.Bool("retryhttp.repeated", true)
+)
+
 func TestMetricsOfRequests(t *testing.T) {
 	tel := newTelemetry()
 	rt := otelretry.New(nil, atOnce, tel.options()...)
@@ -89,7 +94,7 @@ func TestMetricsOfRequests(t *testing.T) {
 		IsMonotonic: true,
 		DataPoints: []metricdata.DataPoint[int64]{
 			{Attributes: call(t, "GET", url, stop(retryhttp.StopFinal), status(200)), Value: 3},
-			{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent), status(503)), Value: 1},
+			{Attributes: call(t, "POST", url, stop(retryhttp.StopNotIdempotent), status(503), errorOf("503")), Value: 1},
 		},
 	}, stops.Data)
 }

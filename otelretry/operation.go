@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -35,6 +36,9 @@ type operation struct {
 	otherPool atomic.Bool // attempts use the second pool of a nil base
 
 	spans spans
+	waits waits
+
+	toldHeld, toldInLine time.Duration // how long it was held, as the events of its spans say
 }
 
 // handover is the end of an operation. A request to which the operation redirects continues
@@ -62,13 +66,14 @@ func operationOf(ctx context.Context) *operation {
 	return op
 }
 
-func begin(req *http.Request) *operation {
+func begin(req *http.Request, m *metrics) *operation {
 	ctx := req.Context()
 	if before := operationOf(ctx); before != nil && before.handedOver(ctx) {
 		ctx = before.Context // otherwise a chain of requests would keep every response alive
 	}
 	op := &operation{Context: ctx, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
 	op.request = *req.WithContext(op)
+	op.waits.metrics, op.waits.req = m, &op.request
 	if req.Header == nil {
 		op.request.Header = make(http.Header) // otelhttp would write to nil
 	}

@@ -12,13 +12,19 @@
 // quotes no header, query or userinfo. The spans of one request read as one operation:
 //
 //   - If the request is made within a span, all of its attempts are children of that span. If
-//     not, the first attempt is the parent of the others. There is no span around them, as the
+//     not, the first attempt is the parent of its retries. There is no span around them, as the
 //     semantic conventions for HTTP ask.
 //   - A resend has the attribute http.request.resend_count, from 1, and a link to the previous
 //     attempt. The redirects that an http.Client follows are resends too, unless a layer in
 //     between replaces Response.Request, as another retryhttp.Transport does.
+//   - A request that a Gate has held, or that has waited for a token, says so in the span of its
+//     next attempt: the event retryhttp.held has retryhttp.held.duration, in seconds, and
+//     retryhttp.held.in_line, the part of it without a token. If there is no next attempt, the
+//     event is in the span around the request, without that part.
 //   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too, and
-//     has the attribute retryhttp.hedge, which is true. If another attempt wins before a span
+//     has the attribute retryhttp.hedge, which is true. Without a span around the request, a hedge
+//     has no parent, because it overlaps the first attempt: it has the same trace, and the link.
+//     If another attempt wins before a span
 //     ends, the span gets the attribute retryhttp.superseded, which is true, and no error. A
 //     hedge that has lost may end later than the span around the request.
 //   - A body that breaks off or stalls ends its attempt's span with that error. With
@@ -38,11 +44,18 @@
 //	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
 //	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
 //	retryhttp.client.call.stops        counter, {call}       requests, by how they ended
+//	retryhttp.client.call.waiting      up-down, {call}       requests that wait between two attempts
 //	retryhttp.client.call.hedges       counter, {hedge}      attempts that were sent beside another attempt
 //	retryhttp.client.call.hedge_wins   counter, {hedge}      hedges whose response the caller got
 //	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
+//	retryhttp.client.body.given_up     counter, {body}       bodies that Policy.Resume did not continue, by the reason
 //	retryhttp.client.budget.tokens     gauge, {token}        tokens in the budget when a request had ended
+//	retryhttp.client.budget.sparing    gauge, {budget}       1 if a success earned only Ratio, 0 if it earned Most
+//	retryhttp.client.budget.shared     gauge, {budget}       1 if a fleet's balance decided, 0 if the process was alone
+//	retryhttp.client.budget.view_time  gauge, s              Unix time of the process's view of a fleet's balance
 //	retryhttp.client.gate.held         gauge, {request}      requests that the Gate held, after each attempt
+//	retryhttp.client.gate.in_line      gauge, {request}      the part of gate.held that waited for a token
+//	retryhttp.client.gate.closed_until gauge, s              Unix time until which a Retry-After or a limit closed the server
 //	retryhttp.client.hedge.delay       gauge, s              Hedge.Delay when a request had ended; not reported if there is none
 //
 // All metrics have the attribute server.address. They have server.port for http and https, or
@@ -50,22 +63,36 @@
 //
 //	retryhttp.stop             why no other attempt was made, a retryhttp.Stop
 //	http.response.status_code  the status of the last attempt's response
-//	error.type                 the type of the last attempt's error, if there is no status
+//	error.type                 that status from 400 on, or the type of the last attempt's error
 //	retryhttp.ambiguous        true if Outcome.Ambiguous is, otherwise absent
+//	retryhttp.repeated         true if such a request was sent more than once, otherwise absent
 //
-// So the requests that failed in the end have an error.type, or a status that means failure.
-// retryhttp.ambiguous marks the writes that may have taken effect unnoticed.
+// So the requests that failed in the end have an error.type. retryhttp.ambiguous marks the writes
+// that may have taken effect unnoticed, and retryhttp.repeated the writes that may have taken
+// effect twice, unless the server knows their idempotency keys.
+//
+// body.given_up has retryhttp.reason: "changed" for retryhttp.ErrChanged, "not-resumable" for
+// retryhttp.ErrNotResumable, or the Stop that ended the resumptions. The reason of a caller that
+// closes or cancels is "canceled".
 //
 // error.type is the full name of the error's Go type, without a pointer. An attempt that got no
 // response has one in its span and in otelhttp's metrics, with the same spelling:
 //
-//	net.OpError, for example                        the attempt failed
-//	github.com/retryhttp/retryhttp.supersededError  another attempt won; only in the metrics
+//	net.OpError, for example                                 the attempt failed
+//	github.com/retryhttp/retryhttp/otelretry.canceledError   the caller canceled the request
+//	context.deadlineExceededError                            the caller's deadline passed
+//	github.com/retryhttp/retryhttp.supersededError           another attempt won; only in the metrics
 //
 // The gauges show the Policy's Budget, Gate and Hedge, even if retryhttp.WithPolicy has
-// replaced them. A gauge has one value for each server. The last value counts if the requests
-// to one server have several keys. It also counts if Transports share a MeterProvider, but not
-// a Budget, a Gate or a Hedge.
+// replaced them. A gauge has one value for each server. With [WithKey] it has one for each key of a
+// server. Otherwise the last value counts if the requests to one server have several keys. It also
+// counts if Transports share a MeterProvider, but not a Budget, a Gate or a Hedge. Some gauges are
+// seldom above 0: in_line and sparing report a 0 only once, or after another value.
+//
+// call.waiting counts backoffs, holds and waits in line. A first attempt that waits is in gate.held
+// alone. A retry that has no token after a success whose body broke off counts from its token on.
+//
+// Exemplars name the span around the request, or else the span of its first attempt.
 //
 // The metrics of call are recorded once, when the response's header or the error arrives. They
 // do not include what Policy.Resume does later. The gauges are recorded again when a Read that
@@ -115,8 +142,9 @@ type Transport struct {
 // at the end of that request. If it replaces OnRetry, gate.held is recorded only at the end of
 // that request.
 //
-// budget.tokens needs a Budget that has TokenBucket's method Tokens. gate.held needs a Gate
-// whose Hold is not negative. hedge.delay needs a Hedge.
+// budget.tokens and budget.sparing need a Budget that has TokenBucket's methods Tokens and Sparing.
+// budget.shared and budget.view_time need one with the method Shared, as package redisbudget has.
+// The gauges of gate need a Gate whose Hold is not negative. hedge.delay needs a Hedge.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
 	// By default otelhttp uses the tracer of the span around a request. A span that came from
 	// another process has no tracer.
@@ -132,7 +160,7 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...), m}
 	t := &Transport{retryhttp.New(attempts, m.observe(p)), base, m}
-	m.share(t.retry)
+	m.shared = sharedBy(t.retry)
 	return t
 }
 
@@ -142,12 +170,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil {
 		t = new(Transport) // retryhttp returns an error for it
 	}
-	op := begin(req)
+	op := begin(req, t.metrics)
+	defer op.waits.end()
 	resp, err := t.retry.RoundTrip(&op.request)
 	if err == nil {
 		op.end(resp, req)
 		if mayResume(&op.request, resp) {
-			resp.Body = &resumable{resp.Body, op, t.metrics}
+			op.waits.mayResume()
+			resp.Body = &resumable{ReadCloser: resp.Body, op: op, metrics: t.metrics}
 		}
 	}
 	return resp, err
@@ -166,7 +196,19 @@ type Option func(*config)
 
 type config struct {
 	meter metric.MeterProvider
+	key   func(*http.Request) string
 	http  []otelhttp.Option
+}
+
+// WithKey adds the attribute retryhttp.key to the gauges of the Budget, the Gate and the Hedge.
+// key is usually their Key, if they have one. The first 100 keys of the Transport keep their names,
+// which must be no secrets, and all others are called _OTHER. A nil key changes nothing.
+func WithKey(key func(*http.Request) string) Option {
+	return func(c *config) {
+		if key != nil {
+			c.key = key
+		}
+	}
 }
 
 // WithMeterProvider sends the metrics of requests and of attempts to mp. A nil mp changes
@@ -200,5 +242,5 @@ func (c *config) newMetrics() *metrics {
 	}
 	return newMetrics(mp.Meter(ScopeName,
 		metric.WithInstrumentationVersion(version()),
-		metric.WithSchemaURL(semconv.SchemaURL)))
+		metric.WithSchemaURL(semconv.SchemaURL)), c.key)
 }

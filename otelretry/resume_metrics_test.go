@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/retryhttp/retryhttp"
@@ -218,4 +219,58 @@ func TestABodyThatIsNotResumableIsNotWrapped(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Body.Close())
 	assert.IsType(t, other.Body, get.Body)
+}
+
+func TestABodyThatIsGivenUpIsCountedWithItsReason(t *testing.T) {
+	never := resuming()
+	never.MaxAttempts = 2
+	changing := func() roundTripperFunc {
+		broken, n := breaking(5), 0
+		return func(req *http.Request) (*http.Response, error) {
+			resp, err := broken(req)
+			if n++; n > 1 {
+				resp.Header.Set("ETag", `"v2"`)
+			}
+			return resp, err
+		}
+	}
+	withoutTag := func(req *http.Request) (*http.Response, error) {
+		resp, err := breaking(5)(req)
+		resp.Header.Del("ETag")
+		return resp, err
+	}
+	for reason, tt := range map[string]struct {
+		base   http.RoundTripper
+		policy retryhttp.Policy
+	}{
+		"changed":       {changing(), resuming()},
+		"not-resumable": {roundTripperFunc(withoutTag), resuming()},
+		"attempts":      {breaking(5, 5, 5, 5, 5, 5), never},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			tel := newTelemetry()
+			resp, err := otelretry.New(tt.base, tt.policy, tel.options()...).RoundTrip(asked(t))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.Error(t, err)
+			_, err = resp.Body.Read(make([]byte, 1))
+			require.Error(t, err)
+			require.NoError(t, resp.Body.Close())
+			givenUp := tel.metric(t, "retryhttp.client.body.given_up")
+			assert.Equal(t, "{body}", givenUp.Unit)
+			assert.Equal(t, []metricdata.DataPoint[int64]{
+				{Attributes: call(t, "GET", shop, attribute.String("retryhttp.reason", reason)), Value: 1},
+			}, withoutTimes(givenUp))
+		})
+	}
+}
+
+// A body that is not resumed by this package's Transport is not given up by it.
+func TestABodyThatMayNotBeResumedIsNotGivenUp(t *testing.T) {
+	tel := newTelemetry()
+	policy := atOnce
+	policy.StallTimeout = time.Minute // which wraps the body
+	_, err := read(t, t.Context(), otelretry.New(breaking(5), policy, tel.options()...))
+	require.Error(t, err)
+	assert.Nil(t, tel.metric(t, "retryhttp.client.body.given_up").Data)
 }

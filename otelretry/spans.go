@@ -31,7 +31,23 @@ func (op *operation) surround(ctx context.Context, a *attempt) context.Context {
 	if !op.spans.first.IsValid() {
 		return ctx
 	}
-	return trace.ContextWithSpanContext(ctx, op.spans.first)
+	parent := op.spans.first
+	if a.hedge {
+		// A hedge overlaps the attempt that would be its parent, and may end after it. It has a link
+		// to that attempt. The trace is the same, for which the trace's ID is enough.
+		parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: parent.TraceFlags()})
+	}
+	return trace.ContextWithSpanContext(ctx, parent)
+}
+
+// withFirst returns ctx with the first span, if that is sampled.
+func (s *spans) withFirst(ctx context.Context) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.first.IsSampled() {
+		return ctx
+	}
+	return trace.ContextWithSpanContext(ctx, s.first)
 }
 
 // add records the span of an attempt, if it has one, and returns the previous span.

@@ -213,6 +213,37 @@ func (b *Bucket) Tokens(req *http.Request) float64 {
 	return max(a.balance(now), 0)
 }
 
+// Shared reports, for gauges, whether the shared balance decides for req now, and how old this
+// process's view of it is. If shared is false, the process decides alone: the last call has failed
+// or takes too long, no answer has come yet, or the Bucket is closed. If no answer has come yet,
+// age is 0. An unused Bucket makes no calls, so its view grows old. Shared makes no call.
+func (b *Bucket) Shared(req *http.Request) (age time.Duration, shared bool) {
+	a, ok := b.find(b.key(req))
+	if !ok {
+		return 0, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if a.view.known {
+		age = now.Sub(a.view.asked)
+	}
+	return age, a.viewDecides(now)
+}
+
+// Sparing reports, for a gauge, whether a success of this process earns only Ratio for req now,
+// because most of its results were failures. It is never true if Most and Ratio are equal.
+func (b *Bucket) Sparing(req *http.Request) bool {
+	a, ok := b.find(b.key(req))
+	if !ok {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fold(time.Now())
+	return a.health.poor && a.settings.earns(true) < a.settings.earns(false)
+}
+
 // Close sends unreported amounts to Redis, and waits at most a second. If that fails, the
 // error matches go-redis's error, if there is one, or context.DeadlineExceeded. After Close,
 // the process decides alone, and makes no call. A second Close returns nil. Close does not

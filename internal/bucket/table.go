@@ -72,6 +72,18 @@ func (t *Table) Tokens(key string, settings func() Settings) float64 {
 	return b.balance(now)
 }
 
+// Poor reports whether a deposit to key's bucket earns only the Ratio now. It adds no bucket.
+func (t *Table) Poor(key string) bool {
+	b := t.find(key)
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fold(time.Now())
+	return b.share.poor
+}
+
 // update runs f on key's bucket, with the bucket's lock held. A bucket that was evicted
 // meanwhile no longer counts: its successor would grant a token taken from it a second time.
 func (t *Table) update(key string, settings func() Settings, f func(*bucket, time.Time)) {

@@ -52,6 +52,7 @@ type fate struct {
 	underWay underWay
 	mark     atomic.Uint32 // changes when an attempt or a run begins, or a run ends; never 0
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
+	unpaid   atomic.Int64  // number of queued retries that are in the line; written with mu held
 	waiting  atomic.Int64  // number of requests held until a closure ends
 	closed   atomic.Bool   // a closure may last; written with mu held
 

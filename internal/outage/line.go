@@ -189,6 +189,7 @@ func (f *fate) joinLine(bucket any, l Line) *waiter {
 	}
 	f.line.mixed = f.line.first != nil && (f.line.mixed || f.line.first.bucket != bucket)
 	f.line.add(w)
+	f.unpaid.Add(1)
 	return w
 }
 

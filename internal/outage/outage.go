@@ -113,6 +113,15 @@ func (w *Watch) Held(key string, header http.Header) int {
 	return int(f.queued.Load() + f.closures.held(header))
 }
 
+// InLine returns how many of the held requests with the key have no token.
+func (w *Watch) InLine(key string) int {
+	f := w.fates.Find(key)
+	if f == nil {
+		return 0
+	}
+	return int(f.unpaid.Load())
+}
+
 // Status reports whether the key is down, and for how long it is closed for header's credentials.
 // A key without new results is not reported as down for ever.
 func (w *Watch) Status(key string, header http.Header) (down bool, closed time.Duration) {

@@ -217,6 +217,7 @@ func (f *fate) passOn() {
 func (f *fate) remove(w *waiter) {
 	if w.unpaid {
 		f.line.remove(w)
+		f.unpaid.Add(-1)
 	} else {
 		f.held.remove(w)
 	}

@@ -1,0 +1,121 @@
+package retryhttp_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
+)
+
+func TestAttemptHeldIsHowLongTheGateHeldTheRequest(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		var before, after, inLine time.Duration
+		g.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptNumber(req.Context()) == 1 {
+				before, _ = retryhttp.AttemptHeld(req.Context())
+			} else {
+				after, inLine = retryhttp.AttemptHeld(req.Context())
+			}
+			return g.answer(req)
+		}), g.policy)
+		held := g.at(90*ms, "/503,200")
+		g.ended.Wait()
+		assert.Zero(t, before)
+		assert.NotZero(t, after)
+		assert.Zero(t, inLine, "it had a token")
+		assert.Equal(t, held.outcome.Held, after)
+	})
+}
+
+func TestAttemptHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held []time.Duration
+		var numbers []int
+		answers := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			total, _ := retryhttp.AttemptHeld(req.Context())
+			held = append(held, total)
+			numbers = append(numbers, retryhttp.AttemptNumber(req.Context()))
+			return answers.RoundTrip(req)
+		}), retryhttp.Policy{Gate: &retryhttp.Gate{First: true}, MaxAttempts: 1})
+		for range 2 {
+			resp, err := rt.RoundTrip(requestTo("host"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		require.Len(t, held, 2)
+		assert.Zero(t, held[0])
+		assert.GreaterOrEqual(t, held[1], 2*time.Second)
+		assert.Equal(t, []int{1, 1}, numbers)
+	})
+}
+
+// A request may be made with the context of another's attempt, and says nothing about that attempt.
+func TestAttemptHeldIsNotWrittenIntoACallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var retry, held *http.Request
+		_, err := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			retry = req
+			return nil, errBroken
+		}), retryhttp.Policy{MaxAttempts: 2}).RoundTrip(requestTo("other"))
+		require.Error(t, err)
+		answers := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			held = req
+			return answers.RoundTrip(req)
+		}), retryhttp.Policy{Gate: &retryhttp.Gate{First: true}, MaxAttempts: 1})
+		for range 2 {
+			resp, err := rt.RoundTrip(requestTo("host").WithContext(retry.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		total, _ := retryhttp.AttemptHeld(held.Context())
+		assert.NotZero(t, total)
+		assert.Equal(t, 2, retryhttp.AttemptNumber(held.Context()))
+		total, _ = retryhttp.AttemptHeld(retry.Context())
+		assert.Zero(t, total)
+	})
+}
+
+func TestAttemptHeldTellsTheLineApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held, inLine time.Duration
+		var policy retryhttp.Policy
+		l := newLining(t, func(p *retryhttp.Policy) { policy = *p })
+		l.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptNumber(req.Context()) > 1 {
+				held, inLine = retryhttp.AttemptHeld(req.Context())
+			}
+			return l.answer(req)
+		}), policy)
+		l.at(40*ms, "/200,40")
+		l.at(340*ms, "/200,340")
+		_, o, _ := l.ask("/503,200")
+		assert.Equal(t, 240*ms, o.Held)
+		assert.Equal(t, 240*ms, held)
+		assert.Equal(t, 240*ms, inLine)
+		l.others.Wait()
+	})
+}
+
+func TestInLineCountsWhatWaitsForAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		for _, path := range []string{"/503,200,1", "/503,200,2", "/503,200,3"} {
+			l.at(0, path)
+		}
+		time.Sleep(150 * ms) // their backoff is over
+		assert.Equal(t, 3, l.gate.InLine(l.request("/")))
+		assert.Equal(t, 3, l.gate.Held(l.request("/")))
+		l.others.Wait()
+		assert.Zero(t, l.gate.InLine(l.request("/")))
+		assert.Zero(t, new(retryhttp.Gate).InLine(nil))
+	})
+}

@@ -1,0 +1,63 @@
+package retryhttp_test
+
+import (
+	"expvar"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/retryhttp/retryhttp"
+)
+
+// watch publishes what a person on call asks about the requests to a host. The handler of package
+// expvar shows it under /debug/vars.
+func watch(p retryhttp.Policy, budget *retryhttp.TokenBucket, gate *retryhttp.Gate, host *http.Request) retryhttp.Policy {
+	requests := expvar.NewMap("requests")
+	p.Budget, p.Gate = budget, gate
+	p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
+		requests.Add("attempts", int64(o.Attempts))
+		requests.Add(string(o.Stop), 1) // there are only nine
+		requests.AddFloat("waited", o.Waited.Seconds())
+		requests.AddFloat("held", o.Held.Seconds())
+		if o.Ambiguous {
+			requests.Add("ambiguous", 1)
+		}
+	}
+	expvar.Publish("host", expvar.Func(func() any {
+		down, closed := gate.Status(host)
+		return map[string]any{
+			"down": down, "closed": closed.Seconds(), "held": gate.Held(host),
+			"tokens": budget.Tokens(host), "sparing": budget.Sparing(host),
+		}
+	}))
+	return p
+}
+
+// Without OpenTelemetry, expvar shows the same figures.
+func ExamplePolicy_expvar() {
+	statuses := []int{503, 200}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(statuses[0])
+		statuses = statuses[1:]
+	}))
+	defer server.Close()
+	host, err := http.NewRequest(http.MethodGet, server.URL, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	policy := watch(retryhttp.Policy{Backoff: retryhttp.Constant(0)}, new(retryhttp.TokenBucket), new(retryhttp.Gate), host)
+	resp, err := (&http.Client{Transport: retryhttp.New(nil, policy)}).Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+
+	requests := expvar.Get("requests").(*expvar.Map)
+	fmt.Println("attempts:", requests.Get("attempts"), "final:", requests.Get("final"))
+	fmt.Println("host:", expvar.Get("host"))
+	// Output:
+	// attempts: 2 final: 1
+	// host: {"closed":0,"down":false,"held":0,"sparing":false,"tokens":4.5}
+}

@@ -1,0 +1,106 @@
+package otelretry_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/otelretry"
+)
+
+// holds returns the durations in the events of the spans, in seconds.
+func holds(t *testing.T, spans []tracetest.SpanStub) []float64 {
+	t.Helper()
+	var held []float64
+	for _, s := range spans {
+		for _, e := range s.Events {
+			require.Equal(t, "retryhttp.held", e.Name)
+			require.EqualValues(t, "retryhttp.held.duration", e.Attributes[0].Key)
+			held = append(held, e.Attributes[0].Value.AsFloat64())
+		}
+	}
+	return held
+}
+
+func TestAHeldRequestSaysSoInTheSpanOfItsNextAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		var total atomic.Int64
+		policy := patient()
+		policy.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { total.Add(int64(o.Held)) }
+		rt := otelretry.New(failingFor(time.Second), policy, tel.options()...)
+		wait := sendSteadily(t, rt, 100)
+		time.Sleep(500 * time.Millisecond)
+		caller := tel.inSpan(t, func(ctx context.Context) {
+			before := total.Load()
+			_, err := send(t, ctx, rt, "GET", shop)
+			require.NoError(t, err)
+			require.Greater(t, total.Load(), before, "it was held")
+		})
+		wait()
+		assert.Empty(t, caller.Events)
+		spans := tel.named("HTTP GET")
+		var sum float64
+		for _, held := range holds(t, spans) {
+			sum += held
+		}
+		assert.InDelta(t, time.Duration(total.Load()).Seconds(), sum, 1e-6, "each hold is told once")
+		for _, s := range spans {
+			if len(s.Events) > 0 {
+				assert.NotEqual(t, []int64{-1}, resends([]tracetest.SpanStub{s}), "only a resend was held")
+			}
+		}
+	})
+}
+
+func TestAWaitInLineIsToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		spent := &retryhttp.TokenBucket{Burst: 1}
+		require.True(t, spent.Withdraw(asked(t)))
+		policy := retryhttp.Policy{Budget: spent, Backoff: retryhttp.Constant(100 * time.Millisecond)}
+		rt := otelretry.New(failingFor(time.Second), policy, tel.options()...)
+		sendSteadily(t, rt, 200)()
+		inLine := 0
+		for _, s := range tel.named("HTTP GET") {
+			for _, e := range s.Events {
+				if len(e.Attributes) == 2 {
+					inLine++
+					require.EqualValues(t, "retryhttp.held.in_line", e.Attributes[1].Key)
+					assert.LessOrEqual(t, e.Attributes[1].Value.AsFloat64(), e.Attributes[0].Value.AsFloat64())
+				}
+			}
+		}
+		assert.NotZero(t, inLine)
+	})
+}
+
+// A retry that waits in line in vain has no attempt, and so no span of its own.
+func TestARequestThatWasHeldInVainSaysSoInItsCallersSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		spent := &retryhttp.TokenBucket{Burst: 1}
+		require.True(t, spent.Withdraw(asked(t)))
+		var held atomic.Int64
+		policy := retryhttp.Policy{Budget: spent, OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { held.Store(int64(o.Held)) }}
+		rt := otelretry.New(failingFor(time.Hour), policy, tel.options()...)
+		go func() { // makes the request not a lone one
+			_, _ = send(t, t.Context(), rt, "GET", shop)
+		}()
+		time.Sleep(time.Millisecond / 2)
+		caller := tel.inSpan(t, func(ctx context.Context) {
+			_, err := send(t, ctx, rt, "GET", shop)
+			require.NoError(t, err)
+		})
+		require.NotZero(t, held.Load())
+		assert.Len(t, holds(t, []tracetest.SpanStub{caller}), 1)
+		time.Sleep(time.Minute)
+	})
+}

@@ -26,7 +26,8 @@ func (s Step) end(req *http.Request, resp *http.Response) *http.Response {
 		resp.ContentLength = -1
 		resp.Header.Del("Content-Length")
 	}
-	if s.ending == whole || resp.Body == nil || !hasBody(req.Method, resp.StatusCode) {
+	real := s.status == 0
+	if real && s.ending == whole || resp.Body == nil || !hasBody(req.Method, resp.StatusCode) {
 		return resp
 	}
 	resp.Body = &ended{
@@ -35,12 +36,14 @@ func (s Step) end(req *http.Request, resp *http.Response) *http.Response {
 	return resp
 }
 
-// ended is a response body that is cut, or stalls, unless it ends first.
+// ended is a response body that ends with the request's context, as net/http's does. It may be cut, or
+// stall, unless it ends first.
 type ended struct {
 	io.ReadCloser
 	ctx    context.Context
 	left   int64
 	ending ending
+	err    error // of each further Read
 	once   sync.Once
 	closed chan struct{}
 }
@@ -51,15 +54,28 @@ func (e *ended) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	default:
 	}
-	if len(p) == 0 {
-		return 0, nil
+	if e.err != nil || len(p) == 0 {
+		return 0, e.err
+	}
+	if e.ctx.Err() != nil {
+		e.err = context.Cause(e.ctx)
+		return 0, e.err
+	}
+	var n int
+	n, e.err = e.read(p)
+	return n, e.err
+}
+
+func (e *ended) read(p []byte) (int, error) {
+	if e.ending == whole {
+		return e.ReadCloser.Read(p)
 	}
 	if e.left > 0 {
 		n, err := e.ReadCloser.Read(p[:min(int64(len(p)), e.left)])
 		e.left -= int64(n)
 		return n, err
 	}
-	if n, err := e.ReadCloser.Read(make([]byte, 1)); n == 0 && err != nil {
+	if _, err := io.ReadFull(e.ReadCloser, make([]byte, 1)); err != nil {
 		return 0, err // the body is no longer than that
 	}
 	if e.ending == cut {

@@ -1,6 +1,7 @@
 package retrytest
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,7 +10,10 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"strings"
 	"syscall"
+
+	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
 // failure is an error in place of an answer.
@@ -27,13 +31,14 @@ func Fail(err error) Step {
 		s.mistake("Fail: the error is nil")
 		return s
 	}
-	return failing(failure{name: err.Error(), err: func(*http.Request) error { return err }})
+	name := strings.Join(strings.Fields(redact.Error(err)), " ") // on one line
+	return failing(failure{name: name, err: func(*http.Request) error { return err }})
 }
 
 // Refused is a connection that nobody accepts (ECONNREFUSED). It is for a [Transport] alone.
 func Refused() Step {
 	return failing(failure{name: "connection refused", unread: true, err: func(*http.Request) error {
-		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: address(80), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}})
 }
 
@@ -41,7 +46,10 @@ func Refused() Step {
 // resets the stream.
 func Reset() Step {
 	return failing(failure{name: "connection reset", wire: true, err: func(*http.Request) error {
-		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+		return &net.OpError{
+			Op: "read", Net: "tcp", Source: address(49152), Addr: address(80),
+			Err: os.NewSyscallError("read", syscall.ECONNRESET),
+		}
 	}})
 }
 
@@ -58,7 +66,10 @@ func NoSuchHost() Step {
 // alone.
 func BadCertificate() Step {
 	return failing(failure{name: "bad certificate", unread: true, err: func(*http.Request) error {
-		return &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
+		cert := new(x509.Certificate)
+		return &tls.CertificateVerificationError{
+			UnverifiedCertificates: []*x509.Certificate{cert}, Err: x509.UnknownAuthorityError{Cert: cert},
+		}
 	}})
 }
 
@@ -66,7 +77,7 @@ func BadCertificate() Step {
 // see [Step.Slow], and [Hang] for a server that does not answer.
 func Timeout() Step {
 	return failing(failure{name: "dial timeout", unread: true, err: func(*http.Request) error {
-		return &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: address(80), Err: timeoutError{}}
 	}})
 }
 
@@ -80,8 +91,19 @@ func RefusedStream() Step {
 
 func failing(f failure) Step { return Step{fail: &f} }
 
+// address is for a client that reads the address of an error. No host has it (RFC 5737).
+func address(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: port} }
+
+// timeoutError is like net's own error of a connection that takes too long. That type is not exported.
+type timeoutError struct{}
+
+func (timeoutError) Error() string     { return "i/o timeout" }
+func (timeoutError) Timeout() bool     { return true }
+func (timeoutError) Temporary() bool   { return true }
+func (timeoutError) Is(err error) bool { return err == context.DeadlineExceeded }
+
 // streamError is like net/http's own error of a stream. That type is not exported, but converts itself to
-// any struct with the same fields, and has this text.
+// any struct with fields of the same names, whose types its own convert to, and has this text.
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -94,9 +116,17 @@ func (e streamError) Error() string {
 
 func (e streamError) As(target any) bool {
 	to, from := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
-	if to.Kind() != reflect.Struct || !from.CanConvert(to.Type()) {
+	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
 		return false
 	}
-	to.Set(from.Convert(to.Type()))
+	for i := range from.NumField() {
+		a, b := from.Type().Field(i), to.Type().Field(i)
+		if a.Name != b.Name || !a.Type.ConvertibleTo(b.Type) {
+			return false
+		}
+	}
+	for i := range from.NumField() {
+		to.Field(i).Set(from.Field(i).Convert(to.Field(i).Type()))
+	}
 	return true
 }

@@ -25,28 +25,32 @@ type Handler struct {
 // test fails, its log has [Handler.Table]. A nil tb has no log, and a rule that makes no sense panics.
 func NewHandler(tb testing.TB, next http.Handler, rules ...Rule) *Handler {
 	h := &Handler{next: next}
+	if next == nil {
+		h.next = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	}
 	if tb != nil {
 		tb.Helper()
 		h.done = tb.Context().Done()
 	}
-	h.init(tb, true, rules)
+	h.init(tb, true, next != nil, rules)
 	return h
 }
 
 // ServeHTTP does what the first Rule that applies to r says. It panics with http.ErrAbortHandler where a
 // connection has to break.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	record, step := h.arrive(r)
 	r = r.WithContext(r.Context()) // a copy
-	if r.Body == nil {
-		r.Body = http.NoBody // a request that no server has made
+	if r.Body == nil || r.ProtoMajor > 1 && r.ContentLength == 0 {
+		r.Body = http.NoBody // no server has made the request, or HTTP/2 has another empty body
 	}
-	body := &recorded{r.Body, &h.script, record}
+	record, step := h.arrive(r)
+	upload := r.Body != http.NoBody
+	body := h.recorded(r.Body, record)
 	r.Body = body
 	real := step.answers() && step.status == 0
 	switch {
-	case step.early:
-		_ = http.NewResponseController(w).EnableFullDuplex() // or net/http reads the request first
+	case step.early && upload:
+		early(w, r)
 	case !real || step.slow > 0:
 		r.Body = read(body)
 	}
@@ -90,11 +94,21 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, step Step) {
 // real has the next handler answer.
 func (h *Handler) real(w http.ResponseWriter, r *http.Request, step Step) {
 	out := h.ending(w, r, step)
-	if h.next == nil {
-		out.WriteHeader(http.StatusOK)
-		return
-	}
 	h.next.ServeHTTP(out, r)
+	if step.unsized {
+		_ = http.NewResponseController(out).Flush() // or net/http counts a short body itself
+	}
+	if ended, ok := out.(*endedWriter); ok && ended.over {
+		panic(http.ErrAbortHandler) // the next handler has recovered from it
+	}
+}
+
+// early has net/http send an answer before it has read the request.
+func early(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // net/http's Server panics at the next request of such a connection
+	}
 }
 
 // read reads a whole request body, and returns it once more. Before, net/http does not notice over HTTP/1
@@ -157,7 +171,6 @@ func (h *Handler) ending(w http.ResponseWriter, r *http.Request, step Step) http
 			_, _ = io.Copy(io.Discard, r.Body) // see read
 			h.wait(r.Context())
 		}
-		panic(http.ErrAbortHandler)
 	}, left: step.after, ends: step.ending != whole, unsized: step.unsized}
 }
 
@@ -167,6 +180,7 @@ type endedWriter struct {
 	end     func()
 	left    int64
 	ends    bool
+	over    bool
 	unsized bool
 }
 
@@ -186,9 +200,13 @@ func (w *endedWriter) Write(p []byte) (int, error) {
 		w.left -= int64(n)
 		return n, err
 	}
-	_, _ = w.ResponseWriter.Write(p[:w.left])
-	w.end()
-	return 0, http.ErrAbortHandler // not reached: end panics
+	if !w.over {
+		w.over = true
+		_, _ = w.ResponseWriter.Write(p[:w.left])
+		w.left = 0
+		w.end()
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // Flush is for handlers that ask for an http.Flusher.

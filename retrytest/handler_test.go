@@ -1,14 +1,19 @@
 package retrytest_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -118,14 +123,50 @@ func TestHandlerCutsBodies(t *testing.T) {
 }
 
 func TestHandlerLeavesShortBodiesWhole(t *testing.T) {
-	for _, step := range []retrytest.Step{retrytest.Real().Cut(5), retrytest.Real().Stall(6), retrytest.Real().Unsized()} {
-		url, client := serve(t, retrytest.NewHandler(t, answers, step.Always()), false)
-		resp, err := client.Get(url)
-		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "12345", string(got))
-		require.NoError(t, resp.Body.Close())
+	for _, c := range []struct {
+		step   retrytest.Step
+		length int64
+	}{{retrytest.Real().Cut(5), 5}, {retrytest.Real().Stall(6), 5}, {retrytest.Real().Unsized(), -1}} {
+		overBoth(t, func(t *testing.T, http2 bool) {
+			h := retrytest.NewHandler(t, answers, c.step.Always())
+			url, client := serve(t, h, http2)
+			resp, err := client.Get(url)
+			require.NoError(t, err)
+			assert.Equal(t, c.length, resp.ContentLength)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "12345", string(got))
+			require.NoError(t, resp.Body.Close())
+			assert.True(t, h.Records()[0].Whole, "a request without a body")
+		})
+	}
+}
+
+// Some middleware recovers from each panic, and answers then.
+func TestHandlerCutsBodiesOfHandlersThatRecover(t *testing.T) {
+	recovers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if recover() != nil {
+				defer func() { _ = recover() }()
+				_, _ = io.WriteString(w, "sorry")
+			}
+		}()
+		answers(w, r)
+	})
+	for _, sized := range []bool{true, false} {
+		step := retrytest.Real().Cut(3)
+		if !sized {
+			step = step.Unsized()
+		}
+		overBoth(t, func(t *testing.T, http2 bool) {
+			url, client := serve(t, retrytest.NewHandler(t, recovers, step.Always()), http2)
+			resp, err := client.Get(url)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.Error(t, err)
+			assert.Equal(t, "123", string(got))
+			require.NoError(t, resp.Body.Close())
+		})
 	}
 }
 
@@ -189,6 +230,71 @@ func TestHandlerAnswersEarly(t *testing.T) {
 	})
 }
 
+// The server of net/http panics in its own code if it reads another request after an early answer.
+func TestHandlerAnswersEarlyTimeAndAgain(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		var said strings.Builder
+		server := httptest.NewUnstartedServer(retrytest.NewHandler(t, answers, retrytest.Status(401).Body("no").Early().Always()))
+		server.EnableHTTP2 = http2
+		server.Config.ErrorLog = log.New(&said, "", 0)
+		server.StartTLS()
+		client := server.Client()
+		for range 10 {
+			resp, err := put(t, t.Context(), client, server.URL, strings.NewReader("upload"))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "no", string(got))
+			require.NoError(t, resp.Body.Close())
+		}
+		client.CloseIdleConnections()
+		server.Close()
+		assert.Empty(t, said.String())
+	})
+}
+
+func TestTransportAndHandlerServeManyAtOnce(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h := retrytest.NewHandler(t, answers,
+			retrytest.Reset().Share(0.1, 1),
+			retrytest.Real().Cut(2).Share(0.1, 1),
+			retrytest.Status(503).Body(strings.Repeat("x", 100_000)).Share(0.1, 1),
+			retrytest.Status(401).Early().Share(0.1, 1),
+			retrytest.Hang().Share(0.1, 1),
+			retrytest.Real().Stall(2).Share(0.1, 1),
+			retrytest.Real().Slow(time.Millisecond).Share(0.1, 1),
+		)
+		url, client := serve(t, h, http2)
+		rt := retrytest.NewTransport(t, client.Transport,
+			retrytest.Refused().Share(0.1, 1),
+			retrytest.Real().Cut(3).Share(0.1, 1),
+			retrytest.Real().Stall(1).Share(0.1, 1),
+		)
+		client = &http.Client{Transport: rt}
+		upload := make([]byte, 70_000) // more than the buffers of a connection
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				for range 5 {
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					if resp, err := put(t, ctx, client, url, bytes.NewReader(upload)); err == nil {
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+					_ = h.Table()
+					_ = rt.Records()
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		for _, r := range slices.Concat(h.Records(), rt.Records()) {
+			assert.LessOrEqual(t, len(r.Body), len(upload))
+			assert.False(t, r.Whole && len(r.Body) < len(upload))
+		}
+	})
+}
+
 // A failure of the Transport is of the type, and has the cause, of net/http's own.
 func TestFailuresAreLikeThoseOfNetHTTP(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -201,6 +307,7 @@ func TestFailuresAreLikeThoseOfNetHTTP(t *testing.T) {
 		var op *net.OpError
 		require.ErrorAs(t, err, &op)
 		assert.Equal(t, "dial", op.Op)
+		assert.IsType(t, &net.TCPAddr{}, op.Addr)
 	}
 
 	url, _ := serve(t, retrytest.NewHandler(t, nil, retrytest.Reset().Always()), false)
@@ -213,6 +320,8 @@ func TestFailuresAreLikeThoseOfNetHTTP(t *testing.T) {
 		var op *net.OpError
 		require.ErrorAs(t, err, &op)
 		assert.Equal(t, "read", op.Op)
+		assert.IsType(t, &net.TCPAddr{}, op.Addr)
+		assert.IsType(t, &net.TCPAddr{}, op.Source)
 	}
 
 	_, real = new(http.Transport).RoundTrip(request(t, url))
@@ -220,6 +329,10 @@ func TestFailuresAreLikeThoseOfNetHTTP(t *testing.T) {
 	for _, err := range []error{real, ours} {
 		var verification *tls.CertificateVerificationError
 		require.ErrorAs(t, err, &verification)
+		assert.NotEmpty(t, verification.UnverifiedCertificates)
+		var unknown x509.UnknownAuthorityError
+		require.ErrorAs(t, err, &unknown)
+		assert.NotNil(t, unknown.Cert)
 	}
 
 	_, ours = get(t, retrytest.NewTransport(t, nil, retrytest.NoSuchHost().Always()))
@@ -228,11 +341,42 @@ func TestFailuresAreLikeThoseOfNetHTTP(t *testing.T) {
 	assert.True(t, dns.IsNotFound)
 	assert.Equal(t, "shop.example", dns.Name)
 
+	base = &http.Transport{DialContext: (&net.Dialer{Timeout: time.Nanosecond}).DialContext}
+	_, real = base.RoundTrip(request(t, "http://192.0.2.1/"))
 	_, ours = get(t, retrytest.NewTransport(t, nil, retrytest.Timeout().Always()))
-	var timeout net.Error
-	require.True(t, errors.As(ours, &timeout))
-	assert.True(t, timeout.Timeout())
+	assert.EqualError(t, ours, real.Error())
+	for _, err := range []error{real, ours} {
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		assert.True(t, timeout.Timeout())
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+
+	_, ours = get(t, retrytest.NewTransport(t, nil, retrytest.RefusedStream().Always()))
+	var stream streamError
+	require.ErrorAs(t, ours, &stream)
+	assert.Equal(t, streamError{1, 7, stream.Cause}, stream)
+	var other otherError
+	assert.False(t, errors.As(ours, &other))
 }
+
+// streamError is like golang.org/x/net/http2's. The errors of net/http convert themselves to it.
+type streamError struct {
+	StreamID uint32
+	Code     code
+	Cause    error
+}
+
+type code uint32
+
+func (streamError) Error() string { return "stream error" }
+
+type otherError struct {
+	StreamID, Number uint32
+	Cause            error
+}
+
+func (otherError) Error() string { return "another error" }
 
 func request(t *testing.T, url string) *http.Request {
 	t.Helper()

@@ -20,7 +20,7 @@ type Record struct {
 	URL    string // with the query; a Handler's has no host
 	Host   string
 	Header http.Header // as it arrived
-	Body   []byte      // as much of it as has been read
+	Body   []byte      // as much of it as has been read; if it is opened again, since then
 	Whole  bool        // the body has been read to its end
 	Step   string      // what became of the request
 }
@@ -28,7 +28,8 @@ type Record struct {
 // record is a Record that may still grow. The script's lock guards it.
 type record struct {
 	Record
-	shown string // the URL without secrets
+	shown string    // the URL without secrets
+	body  *recorded // what Body is from
 }
 
 // arrive records a request, and returns what becomes of it.
@@ -52,7 +53,7 @@ func (s *script) arrive(req *http.Request) (*record, Step) {
 	r := &record{Record{
 		Number: a.number, At: a.at, Method: method, URL: req.URL.String(), Host: host,
 		Header: req.Header.Clone(), Whole: req.Body == nil || req.Body == http.NoBody, Step: step.name(),
-	}, redact.URL(req.URL)}
+	}, redact.URL(req.URL), nil}
 	s.records = append(s.records, r)
 	return r, step
 }
@@ -88,26 +89,30 @@ func (s *script) Table() string {
 	return b.String()
 }
 
-// recorded is a request body that is recorded as it is read.
+func (s *script) recorded(body io.ReadCloser, r *record) io.ReadCloser {
+	return &recorded{ReadCloser: body, script: s, record: r}
+}
+
+// recorded is a request body that is recorded as it is read. A RoundTripper may open a body again, to sign
+// the request or to repeat it. The body that a Read has begun last counts.
 type recorded struct {
 	io.ReadCloser
 	script *script
 	record *record
+	begun  bool // the script's lock guards it
 }
 
 func (r *recorded) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.script.mu.Lock()
 	defer r.script.mu.Unlock()
-	r.record.Body = append(r.record.Body, p[:n]...)
-	r.record.Whole = r.record.Whole || err == io.EOF
+	if !r.begun {
+		r.begun = true
+		r.record.body, r.record.Body, r.record.Whole = r, nil, false
+	}
+	if r.record.body == r {
+		r.record.Body = append(r.record.Body, p[:n]...)
+		r.record.Whole = r.record.Whole || err == io.EOF
+	}
 	return n, err
-}
-
-// again records a body that is read from its beginning once more.
-func (s *script) again(r *record, body io.ReadCloser) io.ReadCloser {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.Body, r.Whole = nil, false
-	return &recorded{body, s, r}
 }

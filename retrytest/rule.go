@@ -13,7 +13,7 @@ import (
 // Rule says which requests meet a [Step].
 type Rule struct {
 	step    Step
-	applies func() func(arrival) bool // makes what decides, for one Transport or Handler
+	applies func(place int) func(arrival) bool // makes what decides, for one Transport or Handler
 	err     error
 }
 
@@ -23,13 +23,16 @@ type arrival struct {
 	at     time.Duration // since the first
 }
 
-func (s Step) rule(err error, applies func() func(arrival) bool) Rule {
+func (s Step) rule(err error, applies func(place int) func(arrival) bool) Rule {
+	if s.ending != whole && s.status != 0 && int64(len(s.body)) <= s.after {
+		s.mistake("%s: the body has no more than %d bytes", s.name(), len(s.body))
+	}
 	return Rule{s, applies, errors.Join(s.mistakes, err)}
 }
 
 // Always is for every request.
 func (s Step) Always() Rule {
-	return s.rule(nil, func() func(arrival) bool { return func(arrival) bool { return true } })
+	return s.rule(nil, func(int) func(arrival) bool { return func(arrival) bool { return true } })
 }
 
 // Nth is for the requests with these numbers, in the order in which they arrive. The first is 1.
@@ -39,20 +42,20 @@ func (s Step) Nth(numbers ...int) Rule {
 		err = fmt.Errorf("Nth: the numbers %v are not 1 or more", numbers)
 	}
 	numbers = slices.Clone(numbers)
-	return s.rule(err, func() func(arrival) bool {
+	return s.rule(err, func(int) func(arrival) bool {
 		return func(a arrival) bool { return slices.Contains(numbers, a.number) }
 	})
 }
 
-// Share is for a part of the requests, more than 0 and at most 1, at random. Those with the same seed are the
-// same requests each time, by their order.
+// Share is for a part of the requests, more than 0 and at most 1, at random. With the same seed, and in the
+// same place among the rules, it is for the same numbers each time, whatever other rules do.
 func (s Step) Share(part float64, seed uint64) Rule {
 	var err error
 	if !(part > 0 && part <= 1) {
 		err = fmt.Errorf("Share: the part %v is not above 0 and at most 1", part)
 	}
-	return s.rule(err, func() func(arrival) bool {
-		dice := rand.New(rand.NewPCG(seed, 0))
+	return s.rule(err, func(place int) func(arrival) bool {
+		dice := rand.New(rand.NewPCG(seed, uint64(place)))
 		return func(arrival) bool { return dice.Float64() < part }
 	})
 }
@@ -63,7 +66,7 @@ func (s Step) During(from, to time.Duration) Rule {
 	if from < 0 || to <= from {
 		err = fmt.Errorf("During: there is no time from %v to %v", from, to)
 	}
-	return s.rule(err, func() func(arrival) bool {
+	return s.rule(err, func(int) func(arrival) bool {
 		return func(a arrival) bool { return a.at >= from && a.at < to }
 	})
 }
@@ -77,8 +80,9 @@ type script struct {
 	records []*record
 }
 
-// init takes the rules. A rule that makes no sense ends the test, or panics without one.
-func (s *script) init(tb testing.TB, wire bool, rules []Rule) {
+// init takes the rules, for a Handler if wire is true, and with a real answer that may have a body if real is
+// true. A rule that makes no sense ends the test, or panics without one.
+func (s *script) init(tb testing.TB, wire, real bool, rules []Rule) {
 	var err error
 	for i, r := range rules {
 		if r.applies == nil {
@@ -87,11 +91,14 @@ func (s *script) init(tb testing.TB, wire bool, rules []Rule) {
 		if f := r.step.fail; wire && f != nil && !f.wire {
 			r.err = errors.Join(r.err, fmt.Errorf("no handler can do %q, but a Transport can", f.name))
 		}
+		if r.err == nil && !real && r.step.status == 0 && r.step.ending != whole {
+			r.err = fmt.Errorf("%s: the body is empty, because a nil gives the real answer", r.step.name())
+		}
 		if r.err != nil {
 			err = errors.Join(err, fmt.Errorf("retrytest: rule %d: %w", i+1, r.err))
 			continue
 		}
-		s.rules, s.applies = append(s.rules, r), append(s.applies, r.applies())
+		s.rules, s.applies = append(s.rules, r), append(s.applies, r.applies(i))
 	}
 	if tb == nil {
 		if err != nil {
@@ -112,10 +119,11 @@ func (s *script) init(tb testing.TB, wire bool, rules []Rule) {
 
 // choose returns the Step of a request that arrives.
 func (s *script) choose(a arrival) Step {
+	step, chosen := Real(), false
 	for i, applies := range s.applies {
-		if applies(a) {
-			return s.rules[i].step
+		if applies(a) && !chosen { // each Share draws for each request
+			step, chosen = s.rules[i].step, true
 		}
 	}
-	return Real()
+	return step
 }

@@ -1,6 +1,7 @@
 package retrytest_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -77,6 +78,26 @@ func TestShareIsTheSameForOneSeed(t *testing.T) {
 	})
 }
 
+// A rule that goes by time takes more requests on a slow machine. Share does not depend on it.
+func TestShareIsTheSameWhateverOtherRulesDo(t *testing.T) {
+	after := func(outage time.Duration) (all []int) {
+		synctest.Test(t, func(t *testing.T) {
+			rt := retrytest.NewTransport(t, nil, retrytest.Status(429).During(0, outage), retrytest.Status(503).Share(0.5, 1))
+			all = statuses(t, rt, 60)[10:]
+		})
+		return all
+	}
+	assert.Equal(t, after(3*time.Second), after(8*time.Second))
+}
+
+// Two shares with one seed are not of the same requests.
+func TestSharesAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := retrytest.NewTransport(t, nil, retrytest.Status(503).Share(0.3, 1), retrytest.Status(404).Share(0.3, 1))
+		assert.Contains(t, statuses(t, rt, 50), 404)
+	})
+}
+
 // A Rule belongs to nobody: two Transports with one Rule decide apart.
 func TestRuleMayBeUsedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -88,25 +109,28 @@ func TestRuleMayBeUsedTwice(t *testing.T) {
 
 func TestRulesThatMakeNoSense(t *testing.T) {
 	for want, rule := range map[string]retrytest.Rule{
-		"it is empty":                                             {},
-		"Nth: the numbers [0] are not 1 or more":                  retrytest.Refused().Nth(0),
-		"Nth: the numbers [] are not 1 or more":                   retrytest.Refused().Nth(),
-		"Share: the part 0 is not above 0 and at most 1":          retrytest.Refused().Share(0, 1),
-		"Share: the part 1.5 is not above 0 and at most 1":        retrytest.Refused().Share(1.5, 1),
-		"Share: the part NaN is not above 0 and at most 1":        retrytest.Refused().Share(math.NaN(), 1),
-		"During: there is no time from 2s to 2s":                  retrytest.Refused().During(2*time.Second, 2*time.Second),
-		"During: there is no time from -1s to 2s":                 retrytest.Refused().During(-time.Second, 2*time.Second),
-		"Status: 100 is not between 200 and 999":                  retrytest.Status(100).Always(),
-		`Status: the header "A" has no value`:                     retrytest.Status(200, "A").Always(),
-		"RetryAfter: the wait -1s is negative":                    retrytest.RetryAfter(429, -time.Second).Always(),
-		"Fail: the error is nil":                                  retrytest.Fail(nil).Always(),
-		"Cut: -1 bytes are less than none":                        retrytest.Real().Cut(-1).Always(),
-		"Stall: the body already ends otherwise":                  retrytest.Real().Cut(1).Stall(1).Always(),
-		"Cut: hang has no answer":                                 retrytest.Hang().Cut(1).Always(),
-		"Unsized: connection refused has no answer":               retrytest.Refused().Unsized().Always(),
-		"Slow: the wait -1s is negative":                          retrytest.Real().Slow(-time.Second).Always(),
-		"Body: connection refused has a body of its own, or none": retrytest.Refused().Body("x").Always(),
-		"Early: real answer is not an answer of its own":          retrytest.Real().Early().Always(),
+		"it is empty":                                                                            {},
+		"Nth: the numbers [0] are not 1 or more":                                                 retrytest.Refused().Nth(0),
+		"Nth: the numbers [] are not 1 or more":                                                  retrytest.Refused().Nth(),
+		"Share: the part 0 is not above 0 and at most 1":                                         retrytest.Refused().Share(0, 1),
+		"Share: the part 1.5 is not above 0 and at most 1":                                       retrytest.Refused().Share(1.5, 1),
+		"Share: the part NaN is not above 0 and at most 1":                                       retrytest.Refused().Share(math.NaN(), 1),
+		"During: there is no time from 2s to 2s":                                                 retrytest.Refused().During(2*time.Second, 2*time.Second),
+		"During: there is no time from -1s to 2s":                                                retrytest.Refused().During(-time.Second, 2*time.Second),
+		"Status: 100 is not between 200 and 999":                                                 retrytest.Status(100).Always(),
+		`Status: the header "A" has no value`:                                                    retrytest.Status(200, "A").Always(),
+		"RetryAfter: the wait -1s is negative":                                                   retrytest.RetryAfter(429, -time.Second).Always(),
+		"Fail: the error is nil":                                                                 retrytest.Fail(nil).Always(),
+		"Cut: -1 bytes are less than none":                                                       retrytest.Real().Cut(-1).Always(),
+		"Stall: the body already ends otherwise":                                                 retrytest.Real().Cut(1).Stall(1).Always(),
+		"200, cut after 3 bytes: the body has no more than 3 bytes":                              retrytest.Status(200).Cut(3).Body("123").Always(),
+		"503, stalls after 0 bytes: the body has no more than 0 bytes":                           retrytest.Status(503).Stall(0).Always(),
+		"real answer, cut after 0 bytes: the body is empty, because a nil gives the real answer": retrytest.Real().Cut(0).Always(),
+		"Cut: hang has no answer":                                                                retrytest.Hang().Cut(1).Always(),
+		"Unsized: connection refused has no answer":                                              retrytest.Refused().Unsized().Always(),
+		"Slow: the wait -1s is negative":                                                         retrytest.Real().Slow(-time.Second).Always(),
+		"Body: connection refused has a body of its own, or none":                                retrytest.Refused().Body("x").Always(),
+		"Early: real answer is not an answer of its own":                                         retrytest.Real().Early().Always(),
 	} {
 		assert.PanicsWithError(t, "retrytest: rule 2: "+want, func() {
 			retrytest.NewTransport(nil, nil, retrytest.Refused().Nth(1), rule)
@@ -125,6 +149,7 @@ func TestHandlerCannotDoEverything(t *testing.T) {
 		want := fmt.Sprintf("retrytest: rule 1: no handler can do %q, but a Transport can", name)
 		assert.PanicsWithError(t, want, func() { retrytest.NewHandler(nil, nil, step.Always()) })
 	}
+	assert.Panics(t, func() { retrytest.NewHandler(nil, nil, retrytest.Real().Stall(1).Always()) })
 	retrytest.NewHandler(t, nil, retrytest.Reset().Always(), retrytest.Hang().Always())
 }
 
@@ -164,12 +189,17 @@ func TestTableIsLoggedIfTheTestFails(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tb := &failingTB{failed: failed}
 			tb.run(func() {
-				rt := retrytest.NewTransport(tb, nil, retrytest.RetryAfter(503, 2*time.Second).Nth(1), retrytest.Real().Cut(3).Slow(time.Second).Nth(2))
-				for _, body := range []string{"first", ""} {
+				rt := retrytest.NewTransport(tb, serves("12345"),
+					retrytest.RetryAfter(503, 2*time.Second).Nth(1),
+					retrytest.Real().Cut(3).Slow(time.Second).Nth(2),
+					retrytest.Fail(errors.Join(errors.New(`Get "http://user:password@shop.example/?key=secret": no`), errEnough)).Nth(3),
+				)
+				for _, body := range []string{"first", "", "third"} {
 					req, err := http.NewRequest(http.MethodPut, "http://user:password@shop.example/books?key=secret", strings.NewReader(body))
 					require.NoError(t, err)
-					_, err = rt.RoundTrip(req)
-					require.NoError(t, err)
+					if _, err = rt.RoundTrip(req); body != "third" {
+						require.NoError(t, err)
+					}
 				}
 			})
 			if !failed {
@@ -180,6 +210,7 @@ func TestTableIsLoggedIfTheTestFails(t *testing.T) {
 number  at  request                        body     what became of it
 1       0s  PUT http://shop.example/books  5 bytes  503, Retry-After: 2
 2       0s  PUT http://shop.example/books  0 bytes  real answer, cut after 3 bytes, after 1s
+3       1s  PUT http://shop.example/books  5 bytes  Get "http://shop.example/": no enough
 `, tb.log)
 		})
 	}

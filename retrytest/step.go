@@ -39,8 +39,8 @@ const (
 // [Step.Stall], [Step.Unsized] and [Step.Slow].
 func Real() Step { return Step{} }
 
-// Status is an answer with a status from 200 to 999, and a header that alternates names and values. The
-// request is read first. See [Step.Body].
+// Status is an answer with a status from 200 to 999, and a header that alternates names and values. It has
+// the Content-Length of its body: see [Step.Body] and [Step.Unsized]. The request is read first.
 func Status(code int, header ...string) Step {
 	s := Step{status: code, header: make(http.Header)}
 	if code < 200 || code > 999 {
@@ -60,7 +60,11 @@ func Status(code int, header ...string) Step {
 // RetryAfter is an answer with a status and a Retry-After of a number of seconds. A part of a second is
 // rounded up, because the field has none.
 func RetryAfter(code int, wait time.Duration) Step {
-	s := Status(code, "Retry-After", fmt.Sprint(int64((wait+time.Second-1)/time.Second)))
+	seconds := wait / time.Second
+	if wait%time.Second > 0 {
+		seconds++
+	}
+	s := Status(code, "Retry-After", fmt.Sprint(int64(seconds)))
 	if wait < 0 {
 		s.mistake("RetryAfter: the wait %v is negative", wait)
 	}
@@ -91,12 +95,13 @@ func (s Step) Body(body string) Step {
 }
 
 // Cut breaks the answer's body off after n bytes, as a lost connection does: the client reads
-// io.ErrUnexpectedEOF over HTTP/1, and a stream error over HTTP/2. A body of n bytes or less comes whole. Over
-// HTTP/1, a body with a Content-Length, or in chunks, is known to be cut.
+// io.ErrUnexpectedEOF over HTTP/1, and a stream error over HTTP/2. A real answer of n bytes or less comes
+// whole. An answer that [Status] has made needs a longer body. Over HTTP/1, a body with a Content-Length, or
+// in chunks, is known to be cut.
 func (s Step) Cut(n int64) Step { return s.endAfter(n, cut, "Cut") }
 
 // Stall sends n bytes of the answer's body, and then nothing more, until the client has gone. A body of n
-// bytes or less comes whole.
+// bytes or less comes whole, as with [Step.Cut].
 func (s Step) Stall(n int64) Step { return s.endAfter(n, stall, "Stall") }
 
 func (s Step) endAfter(n int64, end ending, name string) Step {
@@ -122,7 +127,8 @@ func (s Step) Unsized() Step {
 }
 
 // Slow waits before the Step, or until the request's context ends. In a Handler, the request is read before
-// the wait, except for an answer that is [Step.Early].
+// the wait, except for an answer that is [Step.Early]. Over HTTP/1, such an answer waits on when the client has
+// gone during an upload.
 func (s Step) Slow(wait time.Duration) Step {
 	if wait < 0 {
 		s.mistake("Slow: the wait %v is negative", wait)
@@ -132,7 +138,7 @@ func (s Step) Slow(wait time.Duration) Step {
 }
 
 // Early answers before the request body has been read, and does not read it. It is for an answer that
-// [Status], [RetryAfter] or [ErrorEvent] has made.
+// [Status], [RetryAfter] or [ErrorEvent] has made. Over HTTP/1, a Handler closes the connection after it.
 func (s Step) Early() Step {
 	if s.status == 0 {
 		s.mistake("Early: %s is not an answer of its own", s.name())

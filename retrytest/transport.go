@@ -2,10 +2,11 @@ package retrytest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -25,28 +26,27 @@ func NewTransport(tb testing.TB, base http.RoundTripper, rules ...Rule) *Transpo
 		tb.Helper()
 	}
 	t := &Transport{base: base}
-	t.init(tb, false, rules)
+	t.init(tb, false, base != nil, rules)
 	return t
 }
 
-// RoundTrip does what the first Rule that applies to req says. It closes the request body on each path.
+// RoundTrip does what the first Rule that applies to req says. It closes the request body on each path. A
+// request whose context has ended does not arrive.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := unsendable(req); err != nil {
+		closeBody(req)
+		return nil, err
+	}
 	record, step := t.arrive(req)
 	if step.answers() && step.status == 0 && t.base != nil {
 		return t.real(req, record, step)
 	}
-	body := t.owned(req, record)
-	defer body.Close()
-	release := context.AfterFunc(req.Context(), func() { body.Close() }) // frees a Read
-	defer release()
+	defer closeBody(req)
 	if err := sleep(req.Context(), step.slow); err != nil {
 		return nil, err
 	}
 	if !step.early && (step.fail == nil || !step.fail.unread) {
-		if _, err := io.Copy(io.Discard, body); err != nil {
-			if ctx := req.Context(); ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
+		if err := t.upload(req, record); err != nil {
 			return nil, err
 		}
 	}
@@ -63,21 +63,19 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // real gets the answer of the base.
 func (t *Transport) real(req *http.Request, record *record, step Step) (*http.Response, error) {
 	if err := sleep(req.Context(), step.slow); err != nil {
-		if req.Body != nil {
-			req.Body.Close()
-		}
+		closeBody(req)
 		return nil, err
 	}
 	if req.Body != nil && req.Body != http.NoBody {
 		own := *req
-		own.Body = &recorded{req.Body, &t.script, record}
+		own.Body = t.recorded(req.Body, record)
 		if open := req.GetBody; open != nil {
 			own.GetBody = func() (io.ReadCloser, error) {
 				body, err := open()
 				if err != nil {
 					return nil, err
 				}
-				return t.again(record, body), nil
+				return t.recorded(body, record), nil
 			}
 		}
 		req = &own
@@ -96,23 +94,42 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// owned returns the request's body, which is closed once, and recorded.
-func (t *Transport) owned(req *http.Request, record *record) io.ReadCloser {
-	if req.Body == nil {
-		return http.NoBody
+// unsendable is why net/http does not send req, or nil.
+func unsendable(req *http.Request) error {
+	if req.URL == nil {
+		return errors.New("retrytest: the request has no URL")
 	}
-	return &recorded{&closedOnce{ReadCloser: req.Body}, &t.script, record}
+	if ctx := req.Context(); ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
-type closedOnce struct {
-	io.ReadCloser
-	once sync.Once
-	err  error
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
 }
 
-func (c *closedOnce) Close() error {
-	c.once.Do(func() { c.err = c.ReadCloser.Close() })
-	return c.err
+// upload reads the request body. As with net/http, the end of the context does not wait for a Read.
+func (t *Transport) upload(req *http.Request, record *record) error {
+	if req.Body == nil {
+		return nil
+	}
+	ctx, read := req.Context(), make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, t.recorded(req.Body, record))
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // answer makes the response of a Step with a status, and an empty 200 of a Step without one.
@@ -128,7 +145,11 @@ func (s Step) answer(req *http.Request) *http.Response {
 	resp := &http.Response{
 		Status: statusLine(status), StatusCode: status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, Body: http.NoBody, ContentLength: int64(len(s.body)), Request: req,
+		Header: header, Body: http.NoBody, Request: req,
+	}
+	if hasBody(http.MethodGet, status) {
+		resp.ContentLength = int64(len(s.body))
+		header.Set("Content-Length", strconv.Itoa(len(s.body)))
 	}
 	if s.body != "" && hasBody(req.Method, status) {
 		resp.Body = io.NopCloser(strings.NewReader(s.body))

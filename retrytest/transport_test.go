@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestStatusIsAnAnswer(t *testing.T) {
 	resp, err := get(t, rt)
 	require.NoError(t, err)
 	assert.Equal(t, "503 Service Unavailable", resp.Status)
-	assert.Equal(t, http.Header{"Retry-After": {"7"}, "X-Id": {"1"}}, resp.Header)
+	assert.Equal(t, http.Header{"Content-Length": {"4"}, "Retry-After": {"7"}, "X-Id": {"1"}}, resp.Header)
 	assert.Equal(t, int64(4), resp.ContentLength)
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -61,7 +62,7 @@ func TestStatusIsAnAnswer(t *testing.T) {
 }
 
 func TestRetryAfterIsInWholeSeconds(t *testing.T) {
-	for wait, field := range map[time.Duration]string{0: "0", time.Millisecond: "1", 2 * time.Second: "2", 2100 * time.Millisecond: "3"} {
+	for wait, field := range map[time.Duration]string{0: "0", time.Millisecond: "1", 2 * time.Second: "2", 2100 * time.Millisecond: "3", math.MaxInt64: "9223372037"} {
 		resp, err := get(t, retrytest.NewTransport(t, nil, retrytest.RetryAfter(429, wait).Always()))
 		require.NoError(t, err)
 		assert.Equal(t, 429, resp.StatusCode)
@@ -94,6 +95,9 @@ func TestResponsesThatMayHaveNoBodyHaveNone(t *testing.T) {
 			got, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			assert.Empty(t, got)
+			if c.status != 200 {
+				assert.Zero(t, resp.ContentLength)
+			}
 		})
 	}
 }
@@ -104,7 +108,7 @@ func TestBodyIsCut(t *testing.T) {
 		length int64
 		field  string
 	}{
-		"an answer of its own": {retrytest.NewTransport(t, nil, retrytest.Status(200).Body("12345").Cut(2).Always()), 5, ""},
+		"an answer of its own": {retrytest.NewTransport(t, nil, retrytest.Status(200).Body("12345").Cut(2).Always()), 5, "5"},
 		"without a length": {
 			retrytest.NewTransport(t, nil, retrytest.Status(200).Body("12345").Unsized().Cut(2).Always()), -1, "",
 		},
@@ -121,6 +125,10 @@ func TestBodyIsCut(t *testing.T) {
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, io.ErrUnexpectedEOF, err)
 			assert.Equal(t, "12", string(got))
+			for range 5 {
+				_, err = resp.Body.Read(make([]byte, 10))
+				assert.Equal(t, io.ErrUnexpectedEOF, err, "and not io.EOF later")
+			}
 			require.NoError(t, resp.Body.Close())
 			_, err = resp.Body.Read(make([]byte, 1))
 			assert.Equal(t, http.ErrBodyReadAfterClose, err)
@@ -137,6 +145,61 @@ func TestShortBodyIsNotCut(t *testing.T) {
 			require.NoError(t, err, "%s after %d", name, n)
 			assert.Equal(t, "12345", string(got))
 		}
+	}
+}
+
+// Some bodies return no bytes and no error before they end.
+func TestShortBodyThatReadsNothingIsNotCut(t *testing.T) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := serves("12345").RoundTrip(req)
+		resp.Body = io.NopCloser(&pauses{Reader: resp.Body})
+		return resp, err
+	})
+	resp, err := get(t, retrytest.NewTransport(t, base, retrytest.Real().Cut(5).Always()))
+	require.NoError(t, err)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "12345", string(got))
+}
+
+// pauses reads nothing every second time.
+type pauses struct {
+	io.Reader
+	paused bool
+}
+
+func (p *pauses) Read(b []byte) (int, error) {
+	p.paused = !p.paused
+	if !p.paused {
+		return 0, nil
+	}
+	return p.Reader.Read(b)
+}
+
+// A client that cancels its context, or closes a body, before it has read all makes the same mistake with
+// net/http.
+func TestBodyEndsWithItsContextOrWithClose(t *testing.T) {
+	for name, end := range map[string]struct {
+		by   func(cancel context.CancelCauseFunc, body io.Closer)
+		want error
+	}{
+		"the context": {func(cancel context.CancelCauseFunc, _ io.Closer) { cancel(errEnough) }, errEnough},
+		"Close":       {func(_ context.CancelCauseFunc, body io.Closer) { body.Close() }, http.ErrBodyReadAfterClose},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://shop.example/", nil)
+			require.NoError(t, err)
+			resp, err := retrytest.NewTransport(t, nil, retrytest.Status(200).Body("12345").Always()).RoundTrip(req)
+			require.NoError(t, err)
+			_, err = io.ReadFull(resp.Body, make([]byte, 2))
+			require.NoError(t, err)
+			end.by(cancel, resp.Body)
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, end.want, err)
+			assert.Empty(t, got)
+		})
 	}
 }
 
@@ -193,6 +256,28 @@ func TestHangAndSlowEndWithTheContext(t *testing.T) {
 				assert.Positive(t, body.closed)
 			})
 		})
+	}
+}
+
+// As with net/http, such a request does not arrive.
+func TestRequestThatCannotBeSent(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errEnough)
+	for name, step := range map[string]retrytest.Step{
+		"a status": retrytest.Status(200), "an error": retrytest.Refused(), "the real answer": retrytest.Real(),
+	} {
+		rt := retrytest.NewTransport(t, serves("12345"), step.Always())
+		body := &closes{Reader: strings.NewReader("upload")}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://shop.example/", body)
+		require.NoError(t, err)
+		_, err = rt.RoundTrip(req)
+		assert.Equal(t, errEnough, err, name)
+		assert.Equal(t, 1, body.closed, name)
+
+		_, err = rt.RoundTrip(&http.Request{Body: body})
+		assert.EqualError(t, err, "retrytest: the request has no URL", name)
+		assert.Equal(t, 2, body.closed, name)
+		assert.Empty(t, rt.Records(), name)
 	}
 }
 
@@ -261,10 +346,13 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errEnough }
 
-// A Read of the body that is under way ends with the context, as with net/http.
+// A Read of the body that is under way does not keep RoundTrip, even if Close does not free it, as with
+// net/http.
 func TestBodyThatBlocksEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body, _ := io.Pipe()
+		pipe, end := io.Pipe()
+		body := struct{ io.Reader }{pipe}
+		defer end.Close()
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errEnough)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://shop.example/", body)
@@ -272,6 +360,52 @@ func TestBodyThatBlocksEndsWithTheContext(t *testing.T) {
 		_, err = retrytest.NewTransport(t, nil).RoundTrip(req)
 		assert.Equal(t, errEnough, err)
 	})
+}
+
+// A base that reads a copy of the body, to sign the request, sends one body.
+func TestBodyThatIsReadTwiceIsRecordedOnce(t *testing.T) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		_, _ = io.Copy(io.Discard, body)
+		body.Close()
+		return serves("").RoundTrip(req)
+	})
+	rt := retrytest.NewTransport(t, base)
+	req, err := http.NewRequest(http.MethodPut, "http://shop.example/", strings.NewReader("upload"))
+	require.NoError(t, err)
+	_, err = rt.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "upload", string(rt.Records()[0].Body))
+	assert.True(t, rt.Records()[0].Whole)
+}
+
+// The Read of a body that is opened again meanwhile counts no more.
+func TestBodyThatWasGivenUpIsNotRecorded(t *testing.T) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		first := req.Body
+		if _, err := io.ReadFull(first, make([]byte, 3)); err != nil {
+			return nil, err
+		}
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(body, make([]byte, 2)); err != nil {
+			return nil, err
+		}
+		_, _ = io.Copy(io.Discard, first)
+		req.Body = body
+		return serves("").RoundTrip(req)
+	})
+	rt := retrytest.NewTransport(t, base)
+	req, err := http.NewRequest(http.MethodPut, "http://shop.example/", strings.NewReader("upload"))
+	require.NoError(t, err)
+	_, err = rt.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "upload", string(rt.Records()[0].Body))
 }
 
 // A base that opens the body again, as net/http does after a connection was lost, sends one body.

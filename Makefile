@@ -57,8 +57,8 @@ bench-peers: ## measure other libraries beside this one, ROUNDS (21) times, and 
 bench-overhead: ## measure what the library adds to a request, in a minute
 	cd test/benchmarks && $(GO) test -count=1 -run '^TestOverhead$$' -overhead -v .
 
-sim: ## run the simulations at full size, and write docs/simulation.md
-	cd test/simulation && $(GO) test -count=1 -run '^TestReport$$' -timeout 30m -report "$$(cd ../../docs && pwd)" .
+sim: ## run the simulations at full size, and write docs/simulation.md; with SECTION, print that section alone
+	cd test/simulation && $(GO) test -count=1 -v -run '^TestReport$$' -timeout 30m -report "$$(cd ../../docs && pwd)" -section "$(SECTION)" .
 
 suites: ## run the test suites of other modules with the library in their path, for half an hour
 	cd test/suites && $(GO) run .

@@ -8,8 +8,6 @@ import (
 
 func (r *report) escape() {
 	r.add(`
-### The map of escape
-
 Each cell is a service of 200 attempts a second, with a load and with a cost of what it rejects. The color is the goodput
 against no retries. Then there is three times the load for 10 s. A cross means that the service stays down: 20 to 30 s
 later it has less than half of the goodput that it had before. A dot means that it has less than nine tenths.
@@ -19,6 +17,7 @@ later it has less than half of the goodput that it had before. A dot means that 
 Without a budget, retries keep down even services that can do twice their load. With the default policy, no service stays down
 that comes back without retries. A service with room for a tenth, which spends two fifths of a success or more on each
 rejection, keeps a part of its goodput.`)
+	r.madeBy("this map", nil)
 	m := heatMap{
 		file: "escape.svg", xLabel: "cost of a rejection, of a success", yLabel: "load, of capacity",
 		xs: tenths(0, 10), ys: tenths(5, 13), classes: escapeClasses,

@@ -11,8 +11,6 @@ import (
 
 func (r *report) fleetBudget() {
 	r.add(`
-## One budget for a fleet
-
 The same spike, on a fleet whose processes share one balance of tokens in Redis. Each process has a redisbudget.Bucket with
 the default settings, and a client of go-redis. In place of Redis there is a server in memory, in virtual time.
 

@@ -14,7 +14,7 @@ type trouble struct {
 	cell func(policy func() retryhttp.Policy) string
 }
 
-func (r *report) troubles(head string, troubles []trouble) {
+func (r *report) troubles(head string, troubles []trouble, parts ...part) {
 	heads := []string{head}
 	for _, c := range budgeting {
 		heads = append(heads, c.name)
@@ -27,17 +27,15 @@ func (r *report) troubles(head string, troubles []trouble) {
 		}
 		rows = append(rows, row)
 	}
-	r.table(heads, rows)
+	r.table(heads, rows, parts...)
 }
 
 func (r *report) losses() {
+	r.add("The same four clients meet the troubles that clients meet most.")
+}
+
+func (r *report) lostOutages() {
 	r.add(`
-## What is lost
-
-The same four clients meet the troubles that clients meet most.
-
-### Outages, and how long the process has been up
-
 1,000 requests a second, and a third to spare afterwards. Each cell has what is lost of the requests that the outage hit,
 the load in it, and the fullest 100 ms afterwards as a multiple of the usual. In the black hole, AttemptTimeout is 2 s.`)
 	r.troubles("outage", []trouble{
@@ -53,10 +51,12 @@ the load in it, and the fullest 100 ms afterwards as a multiple of the usual. In
 		r.outageOf("1 s, one process, up for 5 s", 1, 4*time.Second, time.Second),
 		r.outageOf("1 s, one process, up for 10 s", 1, 9*time.Second, time.Second),
 		r.outageOf("1 s, 100 processes, up for 1 s", 100, 0, time.Second),
-	})
-	r.add(`
-### Other troubles
+	}, part{"the line of one process that has been up for 2 s, with a fixed tenth",
+		"-experiments outage -rate 1000 -outage 1s -uptime 2s -seeds 4 -budget-ratio 0.1"})
+}
 
+func (r *report) otherTroubles() {
+	r.add(`
 Each cell has what is lost of the requests whose first attempt failed; under a quota, what is lost of 1,000 jobs. A fifth,
 or half, of a host's requests go to a path that is dead for 10 s, or 3 s. 2 % of the attempts on its live path fail.`)
 	r.troubles("trouble", []trouble{
@@ -69,21 +69,21 @@ or half, of a host's requests go to a path that is dead for 10 s, or 3 s. 2 % of
 		r.livePathOf("live path beside a dead path with half", 0.5, 3*time.Second),
 		r.seldomOf("one request an hour for 2 days, a fifth of the attempts fails", 48),
 		r.seldomOf("one request an hour for 40 days, a fifth of the attempts fails", 960),
-	})
+	}, part{"the line of 50 workers, except a fixed tenth",
+		"-experiments rate-limit -allowed 20 -workers 50 -jobs 1000 -seeds 8"},
+		part{"the line of answers of 15 s, with a fixed tenth",
+			"-experiments reset -rate 50 -takes 15s -seeds 8 -budget-ratio 0.1"})
 	r.add(`
 - A quota is 20 attempts a second. The others get a 429 with "Retry-After: 1" after 1 ms. Each worker takes the next job as
   soon as its last one has ended.
 - A connection dies with all answers that are under way. There are 50 requests a second, and a retry is answered.
 - Only the quota limits what the service takes. So the table flatters clients without a budget: in an overload, their retries
   keep the service down.`)
-	r.fanouts()
 }
 
 // fanouts is about a Gate whose host has no other traffic.
 func (r *report) fanouts() {
 	r.add(`
-### A thousand requests at once
-
 One process makes all of them as the service goes down, and no others. There is no budget. The peak is the most attempts in
 100 ms after the outage.`)
 	var rows [][]string

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"gonum.org/v1/plot/vg"
@@ -17,10 +18,15 @@ type client struct {
 	policy func() retryhttp.Policy
 }
 
+// gating are the clients that the sections about outages compare.
+var gating = []client{
+	{"default, with the Gate", defaults},
+	{"the budget alone", ungated(defaults)},
+	{"no budget, no Gate", ungated(unlimited)},
+}
+
 func (r *report) outage() {
 	r.add(`
-## An outage
-
 A service is down for a second. It gets 1,000 requests a second from one process, whose requests have succeeded for a
 minute. When it is back, it has a third to spare: it takes 1,300 attempts a second, and refuses the rest.
 
@@ -29,12 +35,6 @@ minute. When it is back, it has a third to spare: it takes 1,300 attempts a seco
 Retries that are sent into an outage cannot succeed. They spend the budget, and nothing of it is left when the service is
 back. Without a budget, they cause a second outage. A Gate holds the retries back while the host is down, with their tokens.
 First attempts go on, and find out when it is back. Then each success releases a quarter of a retry.`)
-	clients := []client{
-		{"default, with the Gate", defaults},
-		{"the budget alone", ungated(defaults)},
-		{"no budget, no Gate", ungated(unlimited)},
-		{"no retries", once},
-	}
 	outage := sim.Outage{
 		Processes: 1, Rate: r.rate(), WarmUp: time.Minute, For: time.Second, After: 10 * time.Second,
 		Capacity: 1300, Seeds: r.size(10),
@@ -47,7 +47,7 @@ First attempts go on, and find out when it is back. Then each success releases a
 		legendAt: vg.Points(115),
 	}
 	var rows [][]string
-	for _, c := range clients {
+	for _, c := range append(slices.Clone(gating), client{"no retries", once}) {
 		got := outage
 		got.Policy = c.policy
 		result := got.Run(r.t)
@@ -60,24 +60,17 @@ First attempts go on, and find out when it is back. Then each success releases a
 		f.curves = append(f.curves, curve{fmt.Sprintf("%s: %.0f %% lost", c.name, 100*result.Lost.Mean), x, y})
 	}
 	r.draw(f)
-	r.table(append([]string{"1 s, a third to spare"}, outageHead...), rows)
+	r.table(append([]string{"1 s, a third to spare"}, outageHead...), rows,
+		part{"all lines except the second", "-experiments outage -rate 1000 -outage 1s -seeds 10"},
+		part{"the second line", "-experiments outage -rate 1000 -outage 1s -seeds 10 -no-gate"})
 	r.add(`
 Lost are the requests that the outage hit and that failed in the end. Later are requests that came after the outage
 and failed in the end, as a multiple of the requests that it hit. Load is attempts per request in the outage. The peak
 is the fullest 100 ms after it, in any run, as a multiple of the usual.`)
+}
 
-	r.outageLengths(clients[:3])
-	r.outageAfter(clients[:3])
-	r.blackHole(clients[:3])
-	r.workers()
-	r.partialFailure()
-	r.paths()
-	r.throttle()
-	r.payments()
-	r.regret()
+func (r *report) limits() {
 	r.add(`
-### Limits
-
 A Gate does not help with these:
 
 - A thousand processes of one request a second each: few of them see 8 failures before their retries are over.
@@ -115,10 +108,8 @@ func recovered(quantile func(float64) time.Duration) []string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-func (r *report) outageLengths(clients []client) {
+func (r *report) outageLengths() {
 	r.add(`
-### Few processes and many, short outages and long
-
 The same 1,000 requests a second, and a third to spare afterwards. Each cell has what is lost, and the load in the outage.`)
 	lengths := []time.Duration{
 		100 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second,
@@ -129,7 +120,7 @@ The same 1,000 requests a second, and a third to spare afterwards. Each cell has
 	}
 	var rows [][]string
 	for _, n := range []int{1, 100, 1000} {
-		for _, c := range clients {
+		for _, c := range gating {
 			row := []string{fmt.Sprintf("%d at %v/s", n, 1000/n), c.name}
 			for _, d := range lengths {
 				if !r.full && (d > time.Second || n > 100) {
@@ -144,16 +135,15 @@ The same 1,000 requests a second, and a third to spare afterwards. Each cell has
 			rows = append(rows, row)
 		}
 	}
-	r.table(head, rows)
+	r.table(head, rows,
+		part{"two of the cells for 100 processes and 3 s", "-experiments outage -rate 1000 -processes 100 -outage 3s -seeds 4"})
 	r.add(`
 A key is down after 8 failures in a row that took 100 ms. A process of ten requests a second takes half a second to
 see them.`)
 }
 
-func (r *report) outageAfter(clients []client) {
+func (r *report) outageAfter() {
 	r.add(`
-### The service afterwards
-
 One process at 1,000 requests a second. A service that comes back slowly takes 650 attempts a second at first, and 130
 more each second, up to 1,300. For 2.7 s it has to turn away requests that the outage did not hit.`)
 	var rows [][]string
@@ -168,7 +158,7 @@ more each second, up to 1,300. For 2.7 s it has to turn away requests that the o
 		{"3 s, a third to spare", 3 * time.Second, 1300, 0},
 		{"3 s, double", 3 * time.Second, 2000, 0},
 	} {
-		for _, c := range clients {
+		for _, c := range gating {
 			got := sim.Outage{
 				Policy: c.policy, Processes: 1, Rate: r.rate(), WarmUp: time.Minute, For: after.length, After: 15 * time.Second,
 				Capacity: after.capacity, Slowly: after.slowly, Seeds: r.size(6),
@@ -176,22 +166,22 @@ more each second, up to 1,300. For 2.7 s it has to turn away requests that the o
 			rows = append(rows, append([]string{after.name, c.name}, outageCells(got)...))
 		}
 	}
-	r.table(append([]string{"outage, and then", "client"}, outageHead...), rows)
+	r.table(append([]string{"outage, and then", "client"}, outageHead...), rows,
+		part{"two lines of the service that comes back slowly", "-experiments outage -rate 1000 -outage 1s -slowly 5s -seeds 6"},
+		part{"two of the last three lines", "-experiments outage -rate 1000 -outage 3s -room 2 -seeds 6"})
 	r.add(`
 The budget has 2,000 tokens at most, and an outage of 3 s hits 3,000 requests. The others wait in line, until later successes
 have earned their tokens.`)
 }
 
-func (r *report) blackHole(clients []client) {
+func (r *report) blackHole() {
 	r.add(`
-### Black holes
-
 Attempts get no answer in the outage, until their AttemptTimeout. A third to spare afterwards.`)
 	var rows [][]string
 	for _, c := range []struct{ length, timeout time.Duration }{
 		{time.Second, 500 * time.Millisecond}, {3 * time.Second, 2 * time.Second}, {time.Second, 2 * time.Second},
 	} {
-		for _, client := range clients {
+		for _, client := range gating {
 			policy := func() retryhttp.Policy {
 				p := client.policy()
 				p.AttemptTimeout = c.timeout
@@ -205,13 +195,12 @@ Attempts get no answer in the outage, until their AttemptTimeout. A third to spa
 			rows = append(rows, append([]string{name, client.name}, outageCells(got)...))
 		}
 	}
-	r.table(append([]string{"black hole", "client"}, outageHead...), rows)
+	r.table(append([]string{"black hole", "client"}, outageHead...), rows,
+		part{"two of the first three lines", "-experiments outage -rate 1000 -outage 1s -silent -attempt-timeout 500ms -seeds 4"})
 }
 
 func (r *report) workers() {
 	r.add(`
-### Workers
-
 Workers of one process send one request after the other, of 10 ms each. The budget is full. Hit and lost are requests,
 and attempts are in the outage; all are of one run. Back is when the last worker has had a success, from the outage's
 end, at worst.`)
@@ -240,8 +229,6 @@ held: its attempts are made at the same times with a Gate and without.`)
 
 func (r *report) partialFailure() {
 	r.add(`
-### Partial failure
-
 A part of the attempts fails for 20 s. 1,000 requests a second.`)
 	var rows [][]string
 	for _, n := range []int{1, 100} {
@@ -258,7 +245,9 @@ A part of the attempts fails for 20 s. 1,000 requests a second.`)
 			}
 		}
 	}
-	r.table([]string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows)
+	r.table([]string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows,
+		part{"the default policy of 100 processes, while half of the attempts fail",
+			"-experiments outage -rate 1000 -processes 100 -outage 20s -part 0.5 -room -1 -seeds 4"})
 	r.add(`
 The budget causes the losses. With a Gate, a part of what it refuses succeeds later, from the line. If nine in ten fail, a
 small process often sees 8 failures in a row, and its retries are held for some seconds.`)
@@ -270,8 +259,6 @@ func (r *report) paths() {
 		return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Key: key}, Gate: &retryhttp.Gate{Key: key}}
 	}
 	r.add(`
-### A dead path beside a live one
-
 Two paths of one host get 500 requests a second each. One of them is down for 3 s. On the other, 2 % of the attempts
 fail. All columns are about requests whose first attempt failed.`)
 	var rows [][]string
@@ -296,8 +283,6 @@ fail. All columns are about requests whose first attempt failed.`)
 
 func (r *report) throttle() {
 	r.add(`
-### A process that is sent away
-
 For 2 s a service answers each of 1,000 requests a second with 429 and a Retry-After that names the end. Then it takes
 so many attempts a second, and sends away the rest with "Retry-After: 1". Sent meanwhile are attempts per request in
 the 2 s. Lost is the part of all requests of 12 s, from the beginning.`)
@@ -328,8 +313,6 @@ that time: the peak is what First costs.`)
 
 func (r *report) payments() {
 	r.add(`
-### Ten slow payments
-
 Ten POSTs with an Idempotency-Key are made at the same moment, by a process without other traffic. A payment takes
 two seconds. The bucket has 30 tokens. With the 5 of the default, half of the payments are not made: ten payments earn too
 little for the retries of ten.`)
@@ -355,8 +338,6 @@ less than half.`)
 
 func (r *report) regret() {
 	r.add(`
-### Requests that only a Gate loses
-
 Each stretch is run twice, without a Gate and with one, with the same arrivals and the same jitter for the same retry.
 The counts are of requests: 2, 20 and 200 a second in one process, and 200 in 20. "Only" is how many of the lost would
 have succeeded without the Gate.`)

@@ -9,14 +9,8 @@ import (
 
 func (r *report) overloaded() {
 	r.add(`
-## Overload
-
 A service has a capacity of 500 attempts a second, and gets 600 requests a second. It rejects what is too much. A rejection
 is work, too. So each retry takes something from the goodput. The goodput is of 30 s, and stands against no retries.`)
-	head := []string{"a rejection costs of a success"}
-	for _, c := range budgeting[1:] {
-		head = append(head, c.name)
-	}
 	var rows [][]string
 	for _, cost := range []float64{0, 0.1, 0.3, 0.5} {
 		o := sim.Overloaded{
@@ -25,14 +19,16 @@ is work, too. So each retry takes something from the goodput. The goodput is of 
 		}
 		rows = append(rows, append([]string{fmt.Sprint(cost)}, r.against(o, sim.OverloadedResult.Steady)...))
 	}
-	r.table(head, rows)
-	r.add(`
-### A spike where rejections have a cost
+	r.table(append([]string{"a rejection costs of a success"}, retrying()...), rows,
+		part{"the third line, if you divide each goodput by the goodput of no retries",
+			"-experiments overload -rate 600 -cost 0.3 -uptime 20s -seeds 2"})
+}
 
+func (r *report) costlySpike() {
+	r.add(`
 There is room for more than the load. Then there is three times the load for a while. 16 to 24 s after that, this is the
 goodput against no retries.`)
-	head = append([]string{"processes", "room", "a rejection costs", "spike"}, head[1:]...)
-	rows = nil
+	var rows [][]string
 	for _, processes := range []int{1, 20, 1000} {
 		for _, room := range []float64{0.1, 0.33} {
 			for _, cost := range []float64{0.2, 0.5} {
@@ -52,7 +48,15 @@ goodput against no retries.`)
 			}
 		}
 	}
-	r.table(head, rows)
+	r.table(append([]string{"processes", "room", "a rejection costs", "spike"}, retrying()...), rows)
+}
+
+// retrying returns the names of the clients that retry.
+func retrying() (names []string) {
+	for _, c := range budgeting[1:] {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 // against returns a cell for each of the clients that retry: its goodput as a part of the goodput

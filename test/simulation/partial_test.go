@@ -24,8 +24,6 @@ var budgeting = []client{
 
 func (r *report) partial() {
 	r.add(`
-## A part of the service is dead
-
 A load balancer picks one of three backends for each attempt. One of them is dead, and refuses its connections. A retry is
 likely to reach another. Requests come for 20 s, after 20 s of health, at 1,000 a second. In the other rows a part of the
 attempts gets a 503 at once. "A fixed tenth" is TokenBucket{Ratio: 0.1}: each success earns a tenth of a retry, whether the
@@ -71,17 +69,16 @@ Each cell has how many of the requests succeed, the attempts per request, and ho
 		}
 		rows = append(rows, row)
 	}
-	r.table(head, rows)
+	r.table(head, rows,
+		part{"the line of 100 processes and two backends, with a 503 in place of a refused connection",
+			"-experiments dead-backend -rate 1000 -processes 100 -backends 2 -uptime 20s"},
+		part{"the line of 20 requests a second", "-experiments dead-backend -rate 20 -backends 5 -uptime 20s -seeds 100"})
 	r.add(`
 If most attempts fail, retries can save few requests, and would only keep the callers waiting.`)
-	r.endpoints()
-	r.tiers()
 }
 
 func (r *report) endpoints() {
 	r.add(`
-### One dead endpoint of ten
-
 Ten endpoints of one host get 20 requests a second each. One of them is dead for a minute. Of the attempts at the others,
 2 % fail. They share a budget with the dead endpoint. Lost is a part of the live endpoints' requests whose first attempt
 failed.`)
@@ -98,8 +95,6 @@ failed.`)
 
 func (r *report) tiers() {
 	r.add(`
-### Services in layers
-
 Three services call one another in a row, with a Transport each, and the third calls a server. The server fails 30 % of its
 attempts for 20 s. Or it has too little capacity for a minute: there is a fifth more load than it can take, and a rejection
 costs it a tenth of a success. Load is attempts at the server per request at the top.`)

@@ -17,32 +17,50 @@ import (
 	"github.com/retryhttp/retryhttp/test/simulation/sim"
 )
 
-var directory = flag.String("report", "",
-	"directory to write the report into, from runs of full size; none: a small one, thrown away")
+var (
+	directory = flag.String("report", "",
+		"directory to write the report into, from runs of full size; none: a small one, thrown away")
+	only = flag.String("section", "",
+		"with -report: the anchor of a section to run alone; it is printed, and only its plots are written")
+)
 
 // TestReport runs every experiment and writes the results. Without a directory it runs at the
-// smallest size, to see that it works.
+// smallest size, and compares its text with the report's.
 func TestReport(t *testing.T) {
-	r := &report{t: t, dir: *directory, full: *directory != "", spikes: map[string]sim.CollapseResult{}}
-	if !r.full {
-		r.dir = t.TempDir()
+	if *directory == "" {
+		r := newReport(t, t.TempDir(), false)
+		r.write(sections)
+		assertSameProse(t, read(t, "../../docs/simulation.md"), r.text.String())
+		return
 	}
-	r.add(introduction)
-	r.outage()
-	r.losses()
-	r.partial()
-	r.overloaded()
-	r.escape()
-	r.collapse()
-	r.fleetBudget()
-	r.budgets()
-	r.blip()
-	r.fleets()
-	r.herd()
-	r.contention()
-	r.layers()
-	r.hedges()
+	r := newReport(t, *directory, true)
+	if *only != "" {
+		r.write([]section{named(t, *only)})
+		fmt.Print(r.text.String())
+		return
+	}
+	r.write(sections)
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "simulation.md"), []byte(r.text.String()), 0o644))
+}
+
+// assertSameProse asserts that two reports have the same lines, except in tables.
+func assertSameProse(t *testing.T, document, report string) {
+	t.Helper()
+	prose := func(text string) []string {
+		return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.HasPrefix(line, "|") })
+	}
+	documents, reports := prose(document), prose(report)
+	for i := range min(len(documents), len(reports)) {
+		require.Equal(t, reports[i], documents[i], "make sim writes the first line, and the document has the second")
+	}
+	require.Len(t, documents, len(reports))
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
 }
 
 type report struct {
@@ -50,7 +68,12 @@ type report struct {
 	dir    string
 	full   bool
 	text   strings.Builder
+	anchor string                        // of the section that is written
 	spikes map[string]sim.CollapseResult // by the clients' name, for sections that have the same clients
+}
+
+func newReport(t *testing.T, dir string, full bool) *report {
+	return &report{t: t, dir: dir, full: full, spikes: map[string]sim.CollapseResult{}}
 }
 
 // size is n for a report, and a small number otherwise.
@@ -63,7 +86,8 @@ func (r *report) size(n int) int {
 
 func (r *report) add(text string) { r.text.WriteString(strings.TrimSpace(text) + "\n\n") }
 
-func (r *report) table(head []string, rows [][]string) {
+// table adds a table, and the commands that make it.
+func (r *report) table(head []string, rows [][]string, parts ...part) {
 	line := func(cells []string) { fmt.Fprintf(&r.text, "| %s |\n", strings.Join(cells, " | ")) }
 	line(head)
 	line(slices.Repeat([]string{"---"}, len(head)))
@@ -71,6 +95,7 @@ func (r *report) table(head []string, rows [][]string) {
 		line(row)
 	}
 	r.text.WriteString("\n")
+	r.madeBy("this table", parts)
 }
 
 // draw draws f into the file that the report links to.
@@ -79,19 +104,6 @@ func (r *report) draw(f interface{ draw(directory string) error }) {
 	require.NoError(r.t, os.MkdirAll(images, 0o755))
 	require.NoError(r.t, f.draw(images))
 }
-
-const introduction = `
-# What clients do together to a service in trouble
-
-These experiments run the real Transport, TokenBucket, Gate, Hedge and Backoff functions in virtual time
-(testing/synctest). The servers have a capacity and a latency. Arrivals and latencies come from seeds; the library's own
-jitter does not. Figures are means over seeds, unless the text names one run. Their last digit changes between reports.
-
-[lab.md](lab.md) shows how to run the experiments with a policy of your own, at your own rate.
-
-` + "`make sim`" + ` writes this report anew. The tests of test/simulation assert the claims of the text, at a smaller size.
-Further rows of the tables are measurements.
-`
 
 func defaults() retryhttp.Policy  { return retryhttp.Policy{} }
 func once() retryhttp.Policy      { return retryhttp.Policy{MaxAttempts: 1} }
@@ -119,8 +131,6 @@ func burst(n int) func() retryhttp.Policy {
 
 func (r *report) collapse() {
 	r.add(`
-## A spike that outlasts itself
-
 A service takes 1 s for a request, and 10 ms more for each other request that it works on. Its clients make 40 requests a
 second, wait for 3 s, and try again. The service still works on requests that nobody waits for. For 10 s there are 100
 requests a second. Then the load is normal, and the service is healthy. Yet it may never recover: the retries keep it down.
@@ -172,7 +182,10 @@ The spike of that model is smaller, 80 a second for 5 s. Its clients recover.`)
 			f.curves = append(f.curves, successes(c.name, got, 100))
 		}
 	}
-	r.table([]string{"clients", "seeds that recover", "median time to", "longest", "successes/s at the end (of 40)"}, rows)
+	r.table([]string{"clients", "seeds that recover", "median time to", "longest", "successes/s at the end (of 40)"}, rows,
+		part{"the successes at the end, as goodput, of no retries and of the default policy", "-experiments spike -rate 40 -seeds 20"},
+		part{"the successes of the third line",
+			"-experiments spike -rate 40 -seeds 20 -max-attempts 3 -backoff-base 20s -backoff-limit 40s -no-budget -no-gate"})
 	r.add(`
 A Gate changes little here: the service recovers as soon as with the budget alone, to within 2 s. A Gate is no
 substitute for a budget. Without a budget, the service does not recover.
@@ -233,8 +246,6 @@ func steps(n int, width float64) []float64 {
 
 func (r *report) budgets() {
 	r.add(`
-## What a budget costs and saves
-
 100 clients make 10 requests a second each. Each attempt fails with probability p. Load is attempts per request. Load and
 success are of the last 40 s of a minute. From p = 0.2 on, the buckets have then spent what they held at first.
 
@@ -273,8 +284,6 @@ earns half a retry while most attempts succeed, and a tenth otherwise.
 
 func (r *report) blip() {
 	r.add(`
-## A blip
-
 A process makes 1,000 requests a second. After 20 s of health, everything fails for a moment. Lost is a share of the
 requests whose first attempt failed. The capacity of the default bucket follows the rate of successes. A bucket of a fixed
 size does as well with a Gate: what it refuses waits in line, until the successes after the blip have earned it. In a longer
@@ -324,8 +333,6 @@ func mean(values []float64) float64 {
 
 func (r *report) fleets() {
 	r.add(`
-## Fleets
-
 The same 1,000 requests a second, from few or many processes, each with a default budget. Load and success are of the last
 of three minutes, in one run.
 
@@ -356,8 +363,6 @@ by its Hold of 5 s, so their worst second comes later.`)
 
 func (r *report) herd() {
 	r.add(`
-## A herd
-
 A thousand clients get "Retry-After: 5" at the same moment. Their service takes 200 requests a second. No client returns
 sooner. This library adds up to half of the delay, so that they return over 2.5 s.
 
@@ -408,8 +413,6 @@ sooner. This library adds up to half of the delay, so that they return over 2.5 
 
 func (r *report) contention() {
 	r.add(`
-## Contention
-
 N clients write one row under optimistic concurrency. One of them succeeds in each round. The table has the time until the
 last has succeeded, and the number of writes. The model is from "Exponential Backoff And Jitter" (Marc Brooker, AWS
 Architecture Blog, 2015), which has plots only. In brackets are the results of an independent program for this model. The
@@ -440,8 +443,6 @@ draw.`)
 
 func (r *report) layers() {
 	r.add(fmt.Sprintf(`
-## Layers
-
 Three nested Transports of 4 attempts make %d attempts in an outage: the outer Transports see that the inner one has retried.
 In three services in a row they make %d, since no header shows it. A budget in each bounds that. A Gate in each delays the
 retries by its Hold of 5 s.`,

@@ -84,13 +84,16 @@ func (p *Program) send(ctx context.Context, meters *metric.MeterProvider, tracer
 	shared := &redisbudget.Bucket{Client: redisClient}
 	p.closing = []func() error{shared.Close, redisClient.Close}
 
-	client := func(policy retryhttp.Policy) *http.Client {
-		return &http.Client{Transport: otelretry.New(base, policy,
+	client := func(policy retryhttp.Policy, more ...otelretry.Option) *http.Client {
+		return &http.Client{Transport: otelretry.New(base, policy, append(more,
 			otelretry.WithMeterProvider(meters),
-			otelretry.WithHTTP(otelhttp.WithTracerProvider(tracers)))}
+			otelretry.WithHTTP(otelhttp.WithTracerProvider(tracers)))...)}
 	}
+	department := func(req *http.Request) string { return strings.Trim(req.URL.Path, "/") }
+	departments := client(retryhttp.Policy{Budget: &retryhttp.TokenBucket{Key: department}}, otelretry.WithKey(department))
 	often, seldom := 20*time.Millisecond, 200*time.Millisecond
-	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, shop)
+	p.steadily(ctx, 2*often, departments, http.MethodGet, shop+"/books")
+	p.steadily(ctx, 2*often, departments, http.MethodGet, shop+"/music")
 	p.steadily(ctx, often, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodGet, stock)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, basket)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, accounts)

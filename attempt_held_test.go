@@ -15,16 +15,18 @@ import (
 
 func TestAttemptHeldIsHowLongTheGateHeldTheRequest(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
 		var before, after, inLine time.Duration
 		g.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) == 1 {
+			switch {
+			case req.URL.Path != "/503,200":
+			case retryhttp.AttemptNumber(req.Context()) == 1:
 				before, _ = retryhttp.AttemptHeld(req.Context())
-			} else {
+			default:
 				after, inLine = retryhttp.AttemptHeld(req.Context())
 			}
 			return g.answer(req)
 		}), g.policy)
+		g.down()
 		held := g.at(90*ms, "/503,200")
 		g.ended.Wait()
 		assert.Zero(t, before)

@@ -15,13 +15,16 @@ type network struct {
 
 	mu                               sync.Mutex // guards all below, and the servers
 	left                             int
-	answered                         map[string]bool // by Idempotency-Key; false if the answer was lost
+	answered                         map[string]bool // by Idempotency-Key; false until the sender has the answer
 	lost, repeated, twice, early, of int
+	dead                             int // attempts at dead hosts
 }
+
+const forever = time.Hour
 
 // server is a host. An event is applied once, whatever the number of its attempts.
 type server struct {
-	latency        time.Duration // an hour if the host is dead
+	latency        time.Duration // forever if the host is dead
 	slow, limited  bool          // limited: it takes 20 deliveries, and then none for a second
 	underWay, most int
 	taken          int
@@ -35,7 +38,7 @@ func newNetwork(dead int, done func()) *network {
 		h.latency = 6 * time.Millisecond
 		switch {
 		case i < dead:
-			h.latency = time.Hour
+			h.latency = forever
 			continue
 		case i%100 == 98:
 			h.slow, h.latency = true, 350*time.Millisecond
@@ -76,6 +79,9 @@ func (n *network) begin(h *server) bool {
 		n.early++
 		return false
 	}
+	if h.latency == forever {
+		n.dead++
+	}
 	h.underWay++
 	h.most = max(h.most, h.underWay)
 	return true
@@ -87,7 +93,7 @@ func (n *network) end(h *server) {
 	h.underWay--
 }
 
-// apply applies a delivery. The answer to one in a thousand is lost.
+// apply applies a delivery, unless it has been applied. The answer to one in a thousand is lost.
 func (n *network) apply(h *server, req *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,18 +108,38 @@ func (n *network) apply(h *server, req *http.Request) (*http.Response, error) {
 		n.lost++
 		n.answered[id] = false
 		return nil, io.ErrUnexpectedEOF
-	}
-	n.answered[id] = true
-	if n.left--; n.left == 0 {
-		n.done()
+	default:
+		n.answered[id] = false
 	}
 	header := http.Header{}
 	if h.taken++; h.limited && h.taken == 20 {
 		h.taken, h.closed = 0, time.Now().Add(time.Second)
 		header.Set("RateLimit", `"default";r=0;t=1`)
 	}
-	return answer(req, http.StatusOK, header), nil
+	resp := answer(req, http.StatusOK, header)
+	resp.Body = receipt{n, id}
+	return resp, nil
 }
+
+// receipt is a response body, which the sender reads if it has the answer. An attempt may have timed out.
+type receipt struct {
+	n  *network
+	id string
+}
+
+func (r receipt) Read([]byte) (int, error) {
+	r.n.mu.Lock()
+	defer r.n.mu.Unlock()
+	if !r.n.answered[r.id] {
+		r.n.answered[r.id] = true
+		if r.n.left--; r.n.left == 0 {
+			r.n.done()
+		}
+	}
+	return 0, io.EOF
+}
+
+func (r receipt) Close() error { return nil }
 
 func (n *network) String() string {
 	most := 0

@@ -16,7 +16,7 @@ In a clone of this repository, with Go and GNU make, this makes the README's fig
 	r.command("make sim SECTION=an-outage")
 	r.add(`
 Each table has its command below it. A command prints its section with new figures, and writes the section's plots into
-docs/img. The slowest takes a minute or two on two processors, and most take seconds. The first command also downloads
+docs/img. Most commands take seconds on two processors, and the slowest takes four minutes. The first one also downloads
 and compiles modules.
 
 The [lab](lab.md) has some of the experiments too, for a policy of your own. It makes the same figures in two seconds:`)

@@ -88,7 +88,7 @@ type part struct{ makes, flags string }
 func (r *report) madeBy(what string, parts []part) {
 	line := fmt.Sprintf("`make sim SECTION=%s` makes %s.", r.anchor, what)
 	for _, p := range parts {
-		r.add(line + " The lab makes " + p.makes + ":")
+		r.add(line + "\nThe lab makes " + p.makes + ":")
 		r.command(inLab(p.flags))
 		line = ""
 	}

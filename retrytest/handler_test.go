@@ -16,11 +16,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/retrytest"
 )
 
@@ -196,6 +198,50 @@ func TestHandlerHangsUntilTheClientHasGone(t *testing.T) {
 				}
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 				assert.Equal(t, c.got, string(got))
+			})
+		})
+	}
+}
+
+// With a network that is in memory, a server can be in a bubble.
+func TestHandlerFailsInABubble(t *testing.T) {
+	for name, c := range map[string]struct {
+		step retrytest.Step
+		took time.Duration
+		got  string
+		want error // over HTTP/1
+	}{
+		"reset":       {retrytest.Reset(), 0, "", syscall.ECONNRESET},
+		"hang":        {retrytest.Hang(), time.Minute, "", context.DeadlineExceeded},
+		"slow":        {retrytest.Real().Slow(time.Hour), time.Minute, "", context.DeadlineExceeded},
+		"not so slow": {retrytest.Real().Slow(time.Second), time.Second, "12345", nil},
+		"stall":       {retrytest.Real().Stall(2), time.Minute, "12", context.DeadlineExceeded},
+		"cut":         {retrytest.Real().Cut(2), 0, "12", io.ErrUnexpectedEOF},
+		"early":       {retrytest.Status(503).Body("no").Early(), 0, "no", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, http2 bool) {
+				synctest.Test(t, func(t *testing.T) {
+					h := retrytest.NewHandler(t, answers, c.step.Nth(1))
+					_, base, stop := memnet.ServeProtocol(h.ServeHTTP, http2)
+					defer stop()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					began := time.Now()
+					resp, err := put(t, ctx, &http.Client{Transport: base}, "http://shop.example", strings.NewReader("upload"))
+					var got []byte
+					if err == nil {
+						got, err = io.ReadAll(resp.Body)
+						require.NoError(t, resp.Body.Close())
+					}
+					assert.Equal(t, c.took, time.Since(began))
+					assert.Equal(t, c.got, string(got))
+					if http2 {
+						assert.Equal(t, c.want == nil, err == nil, "%v", err)
+					} else {
+						assert.ErrorIs(t, err, c.want)
+					}
+				})
 			})
 		})
 	}

@@ -43,13 +43,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.NoBody // no server has made the request, or HTTP/2 has another empty body
 	}
 	record, step := h.arrive(r)
-	upload := r.Body != http.NoBody
 	body := h.recorded(r.Body, record)
 	r.Body = body
 	real := step.answers() && step.status == 0
 	switch {
-	case step.early && upload:
-		early(w, r)
+	case step.early && r.ProtoMajor == 1:
+		w.Header().Set("Connection", "close") // or net/http reads the request first
 	case !real || step.slow > 0:
 		r.Body = read(body)
 	}
@@ -99,14 +98,6 @@ func (h *Handler) real(w http.ResponseWriter, r *http.Request, step Step) {
 	}
 	if ended, ok := out.(*endedWriter); ok && ended.over {
 		panic(http.ErrAbortHandler) // the next handler has recovered from it
-	}
-}
-
-// early has net/http send an answer before it has read the request.
-func early(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex()
-	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // net/http's Server panics at the next request of such a connection
 	}
 }
 
@@ -199,12 +190,9 @@ func (w *endedWriter) Write(p []byte) (int, error) {
 		w.left -= int64(n)
 		return n, err
 	}
-	if !w.over {
-		w.over = true
-		_, _ = w.ResponseWriter.Write(p[:w.left])
-		w.left = 0
-		w.end()
-	}
+	_, _ = w.ResponseWriter.Write(p[:w.left])
+	w.left, w.over = 0, true
+	w.end()
 	panic(http.ErrAbortHandler)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"testing"
@@ -44,13 +43,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.NoBody // no server has made the request, or HTTP/2 has another empty body
 	}
 	record, step := h.arrive(r)
-	upload := r.Body != http.NoBody
 	body := h.recorded(r.Body, record)
 	r.Body = body
 	real := step.answers() && step.status == 0
 	switch {
-	case step.early && upload:
-		early(w, r)
+	case step.early && r.ProtoMajor == 1:
+		w.Header().Set("Connection", "close") // or net/http reads the request first
 	case !real || step.slow > 0:
 		r.Body = read(body)
 	}
@@ -103,14 +101,6 @@ func (h *Handler) real(w http.ResponseWriter, r *http.Request, step Step) {
 	}
 }
 
-// early has net/http send an answer before it has read the request.
-func early(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex()
-	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // net/http's Server panics at the next request of such a connection
-	}
-}
-
 // read reads a whole request body, and returns it once more. Before, net/http does not notice over HTTP/1
 // that the client has gone.
 func read(body io.Reader) io.ReadCloser {
@@ -154,7 +144,7 @@ func reset(w http.ResponseWriter) {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(int) error }); ok {
 		_ = tcp.SetLinger(0) // or the client sees the connection end, and no reset
 	}
 	_ = conn.Close()
@@ -200,12 +190,9 @@ func (w *endedWriter) Write(p []byte) (int, error) {
 		w.left -= int64(n)
 		return n, err
 	}
-	if !w.over {
-		w.over = true
-		_, _ = w.ResponseWriter.Write(p[:w.left])
-		w.left = 0
-		w.end()
-	}
+	_, _ = w.ResponseWriter.Write(p[:w.left])
+	w.left, w.over = 0, true
+	w.end()
 	panic(http.ErrAbortHandler)
 }
 

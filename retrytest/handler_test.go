@@ -14,13 +14,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/retrytest"
 )
 
@@ -84,14 +87,18 @@ func TestHandlerAnswers(t *testing.T) {
 }
 
 func TestHandlerWithoutANextAnswersWithNothing(t *testing.T) {
-	url, client := serve(t, retrytest.NewHandler(t, nil), false)
-	resp, err := client.Get(url)
-	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, 200, resp.StatusCode)
-	assert.Empty(t, got)
-	require.NoError(t, resp.Body.Close())
+	overBoth(t, func(t *testing.T, http2 bool) {
+		h := retrytest.NewHandler(t, nil)
+		url, client := serve(t, h, http2)
+		resp, err := client.Get(url)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Empty(t, got)
+		require.NoError(t, resp.Body.Close())
+		assert.True(t, h.Records()[0].Whole, "nobody has read the request body, because there is none")
+	})
 }
 
 func TestHandlerCutsBodies(t *testing.T) {
@@ -128,8 +135,7 @@ func TestHandlerLeavesShortBodiesWhole(t *testing.T) {
 		length int64
 	}{{retrytest.Real().Cut(5), 5}, {retrytest.Real().Stall(6), 5}, {retrytest.Real().Unsized(), -1}} {
 		overBoth(t, func(t *testing.T, http2 bool) {
-			h := retrytest.NewHandler(t, answers, c.step.Always())
-			url, client := serve(t, h, http2)
+			url, client := serve(t, retrytest.NewHandler(t, answers, c.step.Always()), http2)
 			resp, err := client.Get(url)
 			require.NoError(t, err)
 			assert.Equal(t, c.length, resp.ContentLength)
@@ -137,7 +143,6 @@ func TestHandlerLeavesShortBodiesWhole(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "12345", string(got))
 			require.NoError(t, resp.Body.Close())
-			assert.True(t, h.Records()[0].Whole, "a request without a body")
 		})
 	}
 }
@@ -170,22 +175,27 @@ func TestHandlerCutsBodiesOfHandlersThatRecover(t *testing.T) {
 	}
 }
 
-// The server's Close waits for the handlers: each of these ends when the client has gone.
+// The server's Close waits for the handlers: each of these ends when the client has gone, and knows no test
+// that could end first.
 func TestHandlerHangsUntilTheClientHasGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		step retrytest.Step
+		next http.Handler
 		got  string
 	}{
-		"hang":                  {retrytest.Hang(), ""},
-		"slow":                  {retrytest.Status(200).Slow(time.Hour), ""},
-		"stall":                 {retrytest.Status(200).Body("12345").Stall(2), "12"},
-		"stall of another body": {retrytest.Real().Stall(2), "12"},
-		"early stall":           {retrytest.Status(200).Body("12345").Early().Stall(2), "12"},
+		"hang":                  {retrytest.Hang(), nil, ""},
+		"slow":                  {retrytest.Status(200).Slow(time.Hour), nil, ""},
+		"slow real answer":      {retrytest.Real().Slow(time.Hour), answers, ""},
+		"stall":                 {retrytest.Status(200).Body("12345").Stall(2), nil, "12"},
+		"stall of another body": {retrytest.Real().Stall(2), answers, "12"},
+		"stall of a handler that does not read": {
+			retrytest.Real().Stall(2), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "12345") }), "12",
+		},
+		"early stall": {retrytest.Status(200).Body("12345").Early().Stall(2), nil, "12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, http2 bool) {
-				h := retrytest.NewHandler(t, answers, c.step.Always())
-				url, client := serve(t, h, http2)
+				url, client := serve(t, retrytest.NewHandler(nil, c.next, c.step.Always()), http2)
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				resp, err := put(t, ctx, client, url, strings.NewReader("upload"))
@@ -196,6 +206,76 @@ func TestHandlerHangsUntilTheClientHasGone(t *testing.T) {
 				}
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 				assert.Equal(t, c.got, string(got))
+			})
+		})
+	}
+}
+
+func TestHandlerHangsUntilTheTestHasEnded(t *testing.T) {
+	for name, step := range map[string]retrytest.Step{
+		"hang": retrytest.Hang(), "slow": retrytest.Real().Slow(time.Hour), "stall": retrytest.Real().Stall(2),
+	} {
+		overBoth(t, func(t *testing.T, http2 bool) {
+			done := make(chan error, 1)
+			t.Run(name, func(inner *testing.T) {
+				h := retrytest.NewHandler(inner, answers, step.Always())
+				url, client := serve(t, h, http2)
+				go func() {
+					resp, err := client.Get(url)
+					if err == nil {
+						_, err = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+					done <- err
+				}()
+				for len(h.Records()) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			})
+			assert.Error(t, <-done)
+		})
+	}
+}
+
+// With a network that is in memory, a server can be in a bubble.
+func TestHandlerFailsInABubble(t *testing.T) {
+	for name, c := range map[string]struct {
+		step retrytest.Step
+		took time.Duration
+		got  string
+		want error // over HTTP/1
+	}{
+		"reset":       {retrytest.Reset(), 0, "", syscall.ECONNRESET},
+		"hang":        {retrytest.Hang(), time.Minute, "", context.DeadlineExceeded},
+		"slow":        {retrytest.Real().Slow(time.Hour), time.Minute, "", context.DeadlineExceeded},
+		"not so slow": {retrytest.Real().Slow(time.Second), time.Second, "12345", nil},
+		"stall":       {retrytest.Real().Stall(2), time.Minute, "12", context.DeadlineExceeded},
+		"cut":         {retrytest.Real().Cut(2), 0, "12", io.ErrUnexpectedEOF},
+		"early":       {retrytest.Status(503).Body("no").Early(), 0, "no", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, http2 bool) {
+				synctest.Test(t, func(t *testing.T) {
+					h := retrytest.NewHandler(t, answers, c.step.Nth(1))
+					_, base, stop := memnet.ServeProtocol(h.ServeHTTP, http2)
+					defer stop()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					began := time.Now()
+					resp, err := put(t, ctx, &http.Client{Transport: base}, "http://shop.example", strings.NewReader("upload"))
+					var got []byte
+					if err == nil {
+						got, err = io.ReadAll(resp.Body)
+						require.NoError(t, resp.Body.Close())
+					}
+					assert.Equal(t, c.took, time.Since(began))
+					assert.Equal(t, c.got, string(got))
+					if http2 {
+						assert.Equal(t, c.want == nil, err == nil, "%v", err)
+					} else {
+						assert.ErrorIs(t, err, c.want)
+					}
+				})
 			})
 		})
 	}
@@ -230,13 +310,20 @@ func TestHandlerAnswersEarly(t *testing.T) {
 	})
 }
 
-// The server of net/http panics in its own code if it reads another request after an early answer.
+// The server of net/http panics in its own code if it reads another request on a connection after an early
+// answer. Over HTTP/2 there is no need to close the connection.
 func TestHandlerAnswersEarlyTimeAndAgain(t *testing.T) {
 	overBoth(t, func(t *testing.T, http2 bool) {
 		var said strings.Builder
 		server := httptest.NewUnstartedServer(retrytest.NewHandler(t, answers, retrytest.Status(401).Body("no").Early().Always()))
 		server.EnableHTTP2 = http2
 		server.Config.ErrorLog = log.New(&said, "", 0)
+		var conns atomic.Int32
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				conns.Add(1)
+			}
+		}
 		server.StartTLS()
 		client := server.Client()
 		for range 10 {
@@ -250,6 +337,9 @@ func TestHandlerAnswersEarlyTimeAndAgain(t *testing.T) {
 		client.CloseIdleConnections()
 		server.Close()
 		assert.Empty(t, said.String())
+		if http2 {
+			assert.Equal(t, int32(1), conns.Load())
+		}
 	})
 }
 

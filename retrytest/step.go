@@ -16,6 +16,7 @@ type Step struct {
 	status int // 0: the real answer
 	header http.Header
 	body   string
+	event  bool // the body is an error event
 
 	slow    time.Duration
 	early   bool
@@ -78,7 +79,9 @@ func ErrorEvent(data string) Step {
 	for line := range strings.SplitSeq(data, "\n") {
 		event += "data: " + line + "\n"
 	}
-	return Status(http.StatusOK, "Content-Type", "text/event-stream").Body(event + "\n").Unsized()
+	s := Status(http.StatusOK, "Content-Type", "text/event-stream").Body(event + "\n").Unsized()
+	s.event = true
+	return s
 }
 
 // Hang reads the request, and does not answer. It ends with the request's context: in a Handler this is when
@@ -90,7 +93,7 @@ func (s Step) Body(body string) Step {
 	if s.status == 0 {
 		s.mistake("Body: %s has a body of its own, or none", s.name())
 	}
-	s.body = body
+	s.body, s.event = body, false
 	return s
 }
 
@@ -168,6 +171,9 @@ func (s Step) name() string {
 		if wait := s.header.Get("Retry-After"); wait != "" {
 			text += ", Retry-After: " + wait
 		}
+	}
+	if s.event {
+		text += ", error event"
 	}
 	switch s.ending {
 	case cut:

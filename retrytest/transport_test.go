@@ -71,7 +71,8 @@ func TestRetryAfterIsInWholeSeconds(t *testing.T) {
 }
 
 func TestErrorEventIsAStreamThatBeginsWithAnError(t *testing.T) {
-	resp, err := get(t, retrytest.NewTransport(t, nil, retrytest.ErrorEvent("{\n}").Always()))
+	rt := retrytest.NewTransport(t, nil, retrytest.ErrorEvent("{\n}").Always())
+	resp, err := get(t, rt)
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
@@ -79,6 +80,7 @@ func TestErrorEventIsAStreamThatBeginsWithAnError(t *testing.T) {
 	got, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	assert.Equal(t, "event: error\ndata: {\ndata: }\n\n", string(got))
+	assert.Equal(t, "200, error event, unsized", rt.Records()[0].Step)
 }
 
 func TestResponsesThatMayHaveNoBodyHaveNone(t *testing.T) {

@@ -47,8 +47,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = body
 	real := step.answers() && step.status == 0
 	switch {
-	case step.early && r.ProtoMajor == 1:
-		w.Header().Set("Connection", "close") // or net/http reads the request first
+	case step.early:
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // or net/http reads the request first
+		}
 	case !real || step.slow > 0:
 		r.Body = read(body)
 	}

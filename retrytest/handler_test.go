@@ -300,7 +300,9 @@ func TestHandlerAnswersEarly(t *testing.T) {
 		h := retrytest.NewHandler(t, nil, retrytest.Status(401).Body("no").Early().Always())
 		url, client := serve(t, h, http2)
 		body, w := io.Pipe()
-		resp, err := put(t, t.Context(), client, url, body)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of a Handler that waits for the body
+		defer cancel()
+		resp, err := put(t, ctx, client, url, body)
 		require.NoError(t, err)
 		assert.Equal(t, 401, resp.StatusCode)
 		_ = w.CloseWithError(errEnough)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestREADMEShowsWhatTheQuickstartPrints(t *testing.T) {
+	atTheTop(t)
 	output, err := snippets.WithoutIndent("examples/quickstart/output.txt")
 	require.NoError(t, err)
 	readme, err := snippets.WithoutIndent("README.md")
@@ -20,11 +21,13 @@ func TestREADMEShowsWhatTheQuickstartPrints(t *testing.T) {
 }
 
 func TestREADMEIsShort(t *testing.T) {
+	atTheTop(t)
 	assert.LessOrEqual(t, strings.Count(read(t, "README.md"), "\n"), 120)
 }
 
 // The README compares a few libraries in a few lines of the last report's table.
 func TestREADMEQuotesTheComparison(t *testing.T) {
+	atTheTop(t)
 	quoted := table(t, "README.md", "## Compared\n")
 	full := table(t, "docs/benchmarks.md", "## At a glance\n")
 	require.Len(t, quoted[""], 4)
@@ -41,6 +44,7 @@ func TestREADMEQuotesTheComparison(t *testing.T) {
 }
 
 func TestREADMEQuotesTheSimulation(t *testing.T) {
+	atTheTop(t)
 	short := table(t, "docs/simulation.md", "## In short\n")
 	with, without := short["retryhttp, by default"], short["retries without a budget"]
 	require.Len(t, with, 5)
@@ -53,6 +57,7 @@ func TestREADMEQuotesTheSimulation(t *testing.T) {
 // Dependencies that only some users need, such as OpenTelemetry, are in nested
 // modules.
 func TestModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
+	atTheTop(t)
 	var direct []string
 	for _, line := range strings.Split(read(t, "go.mod"), "\n") {
 		module, version, found := strings.Cut(strings.TrimSpace(line), " v")
@@ -66,6 +71,7 @@ func TestModuleDependsOnNoMoreThanTheREADMESays(t *testing.T) {
 
 // Figures of the simulations that other documents quote. Each run of a report changes some.
 func TestDocsQuoteTheSimulation(t *testing.T) {
+	atTheTop(t)
 	times := func(cells []string) string { // from the median to the longest
 		return strings.TrimSuffix(cells[0], " s") + " to " + cells[1]
 	}

@@ -26,6 +26,8 @@ type Inventory struct {
 }
 
 func TakeInventory() Inventory {
+	// The runtime opens the descriptors of its poller for the first timer or socket, and keeps them.
+	time.Sleep(time.Nanosecond)
 	return Inventory{runtime.NumGoroutine(), openFiles()}
 }
 

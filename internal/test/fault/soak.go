@@ -99,8 +99,9 @@ func (p Protocol) patience() time.Duration {
 	return 5 * time.Second
 }
 
-// Run soaks until stop is closed, reports progress from time to time, and returns what was wrong.
-func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
+// Run soaks until enough returns true, and returns what was wrong. It asks a few times each second, with
+// what there is so far.
+func (s Soak) Run(enough func(Tally) bool) (Tally, error) {
 	// net/http logs answers that nobody asked for.
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
@@ -110,19 +111,14 @@ func (s Soak) Run(stop <-chan struct{}, tell func(Tally)) (Tally, error) {
 		return Tally{}, err
 	}
 	var wg sync.WaitGroup
+	stop := make(chan struct{})
 	for c := range s.Clients {
 		wg.Go(func() { run.client(run.context(c), rand.New(rand.NewPCG(s.Seed, uint64(c))), stop) })
 	}
-	ticker := time.NewTicker(10 * time.Second)
-	defer ticker.Stop()
-	for going := true; going; {
-		select {
-		case <-ticker.C:
-			tell(run.sofar())
-		case <-stop:
-			going = false
-		}
+	for !enough(run.sofar()) {
+		time.Sleep(200 * time.Millisecond)
 	}
+	close(stop)
 	wg.Wait()
 	err = errors.Join(run.err, run.end())
 	return run.sofar(), errors.Join(err, before.Leaked(20*time.Second))

@@ -14,13 +14,12 @@ func TestSoak(t *testing.T) {
 	for _, over := range []fault.Protocol{fault.HTTP1, fault.HTTP2, fault.HTTP2GoAway} {
 		t.Run(over.String(), func(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())
-			stop := make(chan struct{})
-			time.AfterFunc(2*time.Second, func() { close(stop) })
-			total, err := fault.Soak{Clients: 50, Seed: seed, Over: over}.Run(stop, func(fault.Tally) {})
+			began := time.Now()
+			total, err := fault.Soak{Clients: 50, Seed: seed, Over: over}.Run(func(so fault.Tally) bool {
+				// On a machine that is busy, all attempts may time out in the first two seconds.
+				return time.Since(began) > 2*time.Second && so.Succeeded > 0 && so.Downloads > 0 && so.Hedges > 0
+			})
 			assert.NoError(t, err, "seed %d", seed)
-			assert.NotZero(t, total.Succeeded)
-			assert.NotZero(t, total.Downloads)
-			assert.NotZero(t, total.Hedges)
 			t.Log(total)
 		})
 	}

@@ -32,12 +32,17 @@ func main() {
 
 func soak(s fault.Soak, length time.Duration) error {
 	start := time.Now()
+	told := start
 	tell := func(so fault.Tally) {
 		fmt.Printf("%v %5v  %v\n", s.Over, time.Since(start).Round(time.Second), so)
+		told = time.Now()
 	}
-	stop := make(chan struct{})
-	time.AfterFunc(length, func() { close(stop) })
-	total, err := s.Run(stop, tell)
+	total, err := s.Run(func(so fault.Tally) bool {
+		if time.Since(told) > 10*time.Second {
+			tell(so)
+		}
+		return time.Since(start) > length
+	})
 	tell(total)
 	return err
 }

@@ -57,7 +57,7 @@ func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Respons
 		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
 	}
 	if read == nil && l.peek > 0 {
-		resp, read, err = respbody.Peek(req, resp, l.peek, failed)
+		resp, read, err = respbody.Peek(req, resp, l.peek, failed, l.attempt > 0)
 	}
 	return resp, read, err
 }

@@ -49,11 +49,15 @@ func event(w http.ResponseWriter, text string) {
 
 // stream sends its events, with a pause before each.
 func stream(pause time.Duration, events ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		event(w, "")
 		for _, text := range events {
-			time.Sleep(pause)
-			event(w, text)
+			select {
+			case <-time.After(pause):
+				event(w, text)
+			case <-r.Context().Done():
+				return
+			}
 		}
 	}
 }

@@ -100,12 +100,12 @@ type Policy struct {
 	BufferBytes int64
 
 	// PeekBytes makes the first bytes of a response body that is not buffered whole a part of the
-	// attempt, streams included. [Attempt.Peek] has what the first Read brings, up to PeekBytes and 64
-	// KiB. A body that breaks off before its first byte is a failed attempt. So are a stream of events
-	// that ends there, and silence for longer than AttemptTimeout. Later bytes are not delayed. After
-	// the last attempt, the caller gets the body as it came. 0 or less awaits nothing. Set it for a
-	// language model's stream, to 4096 for example, and let Classify look for an error in the first
-	// event.
+	// attempt, streams included. [Attempt.Peek] has the first event of a text/event-stream, or what the
+	// first Read brings of other bodies, up to PeekBytes and 64 KiB. A body that breaks off before that
+	// is a failed attempt. So are a stream of events that ends before its first byte, and silence for
+	// longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller gets
+	// the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096 for
+	// example, and let Classify look for an error in the first event.
 	PeekBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
@@ -117,8 +117,9 @@ type Policy struct {
 	Resume bool
 
 	// StallTimeout limits how long a Read of a response body may wait for bytes. A Read that receives
-	// nothing for this long fails with a timeout. 0 or less sets no limit. Set it for downloads and
-	// streams, whose total time has no sensible limit.
+	// nothing for this long fails with a timeout. With PeekBytes and an AttemptTimeout, it begins after
+	// the first event. 0 or less sets no limit. Set it for downloads and streams, whose total time has
+	// no sensible limit.
 	StallTimeout time.Duration
 
 	// Gate holds retries back while their host is down, and releases them when the host answers. Nil

@@ -45,7 +45,7 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 // response has been buffered, Keep waits no longer.
 func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Duration) (kept *http.Response, whole bool) {
 	switch b, buffered := resp.Body.(*Buffered); {
-	case buffered && !b.once:
+	case buffered && !b.Peeked():
 		return resp, b.whole && int64(len(b.data)) <= limit
 	case IsEmpty(resp.Body):
 		return resp, true
@@ -129,13 +129,13 @@ func declaredLength(resp *http.Response) int64 {
 // Buffered is a response body whose beginning was read within the attempt.
 type Buffered struct {
 	data     []byte
-	read     int           // number of bytes of data that the caller has read
-	err      error         // the error that follows data; nil if rest follows
-	once     bool          // one Read that brings something is enough
-	sealed   bool          // a hook that must not read is running: see Seal
-	whole    bool          // data is the whole body, and is no longer than the limit
-	complete bool          // data has the declared length
-	rest     io.ReadCloser // the body after data; nil if it is closed
+	read     int               // number of bytes of data that the caller has read
+	err      error             // the error that follows data; nil if rest follows
+	enough   func([]byte) bool // whether a peek has read enough; nil if this is no peek
+	sealed   bool              // a hook that must not read is running: see Seal
+	whole    bool              // data is the whole body, and is no longer than the limit
+	complete bool              // data has the declared length
+	rest     io.ReadCloser     // the body after data; nil if it is closed
 	closed   atomic.Bool
 }
 
@@ -204,7 +204,10 @@ func firstSize(declared, limit int64) int64 {
 
 // filled reports whether nothing else is to be read.
 func (b *Buffered) filled(limit int64) bool {
-	return b.err != nil || int64(len(b.data)) > limit || b.once && len(b.data) > 0
+	if b.Peeked() {
+		return b.err != nil || len(b.data) == cap(b.data) || b.enough(b.data)
+	}
+	return b.err != nil || int64(len(b.data)) > limit
 }
 
 // grow makes room for the declared length and one byte, or doubles the buffer if the body may be

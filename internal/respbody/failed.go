@@ -36,7 +36,7 @@ func (b *Buffered) fillForAMoment(
 		b.fill(declared, limit, nil)
 		return resp
 	}
-	f := &failedFill{Buffered: Buffered{rest: b.rest, once: b.once}, over: make(chan struct{})}
+	f := &failedFill{Buffered: Buffered{rest: b.rest, enough: b.enough}, over: make(chan struct{})}
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
 	go f.run(declared, limit)
@@ -80,9 +80,7 @@ func (f *failedFill) leave(resp, own *http.Response) ([]byte, *unfinished) {
 	defer f.mu.Unlock()
 	f.left = true
 	u := &unfinished{fill: f, resp: resp, own: own, taken: len(f.came), closed: make(chan struct{})}
-	if attempt, ok := attemptOf(f.rest); ok {
-		u.stall = attempt.stall
-	}
+	u.stall = stallOf(f.rest)
 	u.stall.pause() // nobody reads now
 	return f.came[:len(f.came):len(f.came)], u
 }

@@ -19,11 +19,13 @@ const (
 	mostPeek  = 64 << 10
 )
 
-// Peek waits for the first bytes of resp's body, and returns the response that counts afterward. Its
-// new body begins with these bytes: up to limit, and what one Read brings. The Buffered is nil if the
-// body is left as it is. The error is not nil if the body breaks off before its first byte, or ends
-// there although bytes are owed. A body of a failed response is awaited no longer than MaxDrainTime.
-func Peek(req *http.Request, resp *http.Response, limit int64, failed bool) (*http.Response, *Buffered, error) {
+// Peek waits for the first event of resp's body, or for its first bytes if it does not consist of
+// events, and returns the response that counts afterward. Its new body begins with these bytes, of which
+// there are at most limit. The Buffered is nil if the body is left as it is. The error is not nil if the
+// body breaks off before that, or ends before its first byte although bytes are owed. A body of a failed
+// response is awaited no longer than MaxDrainTime. If the attempt is timed, its time alone counts, and
+// not the time in which a Read stalls.
+func Peek(req *http.Request, resp *http.Response, limit int64, failed, timed bool) (*http.Response, *Buffered, error) {
 	if resp.Body == nil || !mayHaveBody(req, resp) {
 		return resp, nil, nil
 	}
@@ -35,16 +37,36 @@ func Peek(req *http.Request, resp *http.Response, limit int64, failed bool) (*ht
 	}
 	limit = min(limit, mostPeek)
 	b := newPeek(resp.Body, limit)
+	b.enough = firstOf(resp)
 	patience := forEver
-	if failed {
-		patience = MaxDrainTime
+	switch {
+	case failed:
+		patience, b.enough = MaxDrainTime, anyByte
+	case timed:
+		stall := stallOf(resp.Body)
+		stall.pause()
+		defer stall.resume()
 	}
 	resp = b.begin(resp, -1, limit, patience, nil)
 	resp.Body = b
-	if len(b.data) > 0 || b.err == nil {
+	switch {
+	case b.err == nil:
 		return resp, b, nil
+	case len(b.data) == 0:
+		return resp, b, b.judgeEmpty(resp)
+	case b.err == io.EOF || b.enough(b.data):
+		return resp, b, nil // Classify may tell what it is
 	}
-	return resp, b, b.judgeEmpty(resp)
+	b.BreakOff(b.err)
+	return resp, b, b.err
+}
+
+// stallOf returns the stallWatch of body's Reads, or nil if there is none.
+func stallOf(body io.ReadCloser) *stallWatch {
+	if attempt, ok := attemptOf(body); ok {
+		return attempt.stall
+	}
+	return nil
 }
 
 // judgeEmpty returns the attempt's error for a body of resp that has ended before its first byte.
@@ -94,12 +116,12 @@ func newPeek(body io.ReadCloser, limit int64) *Buffered {
 	default:
 		b, space = new(Buffered), make([]byte, 0, limit)
 	}
-	b.rest, b.once, b.data = body, true, space
+	b.rest, b.data = body, space
 	return b
 }
 
 // Peeked reports whether b began with a Peek.
-func (b *Buffered) Peeked() bool { return b.once }
+func (b *Buffered) Peeked() bool { return b.enough != nil }
 
 // First returns the first bytes of resp's body, up to limit, or nil if none have been read. It is
 // empty, and not nil, if the body is known to be empty.

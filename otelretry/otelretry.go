@@ -176,7 +176,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		op.end(resp, req)
 		if mayResume(&op.request, resp) {
-			op.waits.mayResume()
 			resp.Body = &resumable{ReadCloser: resp.Body, op: op, metrics: t.metrics}
 		}
 	}

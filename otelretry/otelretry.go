@@ -20,7 +20,8 @@
 //   - A request that a Gate has held, or that has waited for a token, says so in the span of its
 //     next attempt: the event retryhttp.held has retryhttp.held.duration, in seconds, and
 //     retryhttp.held.in_line, the part of it without a token. If there is no next attempt, the
-//     event is in the span around the request, without that part.
+//     event is in the span around the request, without that part. If there is no such span either,
+//     no span says it, because those of the attempts have ended: call.held and Outcome.Held do.
 //   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too, and
 //     has the attribute retryhttp.hedge, which is true. Without a span around the request, a hedge
 //     has no parent, because it overlaps the first attempt: it has the same trace, and the link.
@@ -88,6 +89,9 @@
 // server. Otherwise the last value counts if the requests to one server have several keys. It also
 // counts if Transports share a MeterProvider, but not a Budget, a Gate or a Hedge. Some gauges are
 // seldom above 0: in_line and sparing report a 0 only once, or after another value.
+//
+// budget.shared is also 0 after a process's first request for a key, which ends before the first
+// answer, and it stays 0 until the next request.
 //
 // call.waiting counts backoffs, holds and waits in line. A first attempt that waits is in gate.held
 // alone. A retry that has no token after a success whose body broke off counts from its token on.
@@ -201,7 +205,8 @@ type config struct {
 
 // WithKey adds the attribute retryhttp.key to the gauges of the Budget, the Gate and the Hedge.
 // key is usually their Key, if they have one. The first 100 keys of the Transport keep their names,
-// which must be no secrets, and all others are called _OTHER. A nil key changes nothing.
+// which must be no secrets, and all others are called _OTHER. Bytes that are not UTF-8 are replaced,
+// because exporters reject them. A nil key changes nothing.
 func WithKey(key func(*http.Request) string) Option {
 	return func(c *config) {
 		if key != nil {

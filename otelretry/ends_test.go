@@ -101,13 +101,13 @@ func (unnoticed) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
 func TestACancellationIsToldFromADeadlineBesideAResponse(t *testing.T) {
 	tel := newTelemetry()
 	policy := atOnce
-	cancel := func() {}
+	canceled, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	policy.Classify = func(retryhttp.Attempt) retryhttp.Class {
 		cancel()
 		return retryhttp.Retryable
 	}
 	rt := otelretry.New(playing(503), policy, tel.options()...)
-	canceled, cancel := context.WithCancel(t.Context())
 	for _, ctx := range []context.Context{canceled, unnoticed{t.Context()}} {
 		resp, err := send(t, ctx, rt, "GET", shop)
 		require.NoError(t, err)

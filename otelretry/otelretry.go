@@ -88,7 +88,9 @@
 // replaced them. A gauge has one value for each server. With [WithKey] it has one for each key of a
 // server. Otherwise the last value counts if the requests to one server have several keys. It also
 // counts if Transports share a MeterProvider, but not a Budget, a Gate or a Hedge. Some gauges are
-// seldom above 0: in_line and sparing report a 0 only once, or after another value.
+// seldom above 0: in_line and sparing report a 0 only once, or after another value. So a Transport
+// that is no longer used may leave a 1 in sparing for good. Transports that come and go had better
+// share a Budget.
 //
 // budget.shared is also 0 after a process's first request for a key, which ends before the first
 // answer, and it stays 0 until the next request.

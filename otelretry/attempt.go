@@ -82,7 +82,19 @@ func (a *attempt) describe(span trace.Span) {
 	if previous.IsValid() {
 		span.AddLink(trace.Link{SpanContext: previous})
 	}
+	a.sayHeld(span)
+}
+
+// sayHeld adds an event to span if a Gate has held the request since the previous attempt. A hedge
+// is never held, and runs beside the attempt that changes the operation.
+func (a *attempt) sayHeld(span trace.Span) {
+	if a.hedge {
+		return
+	}
 	held, inLine := retryhttp.AttemptHeld(a)
+	if above, _ := retryhttp.AttemptHeld(a.op.Context); a.number == a.op.number && held == above {
+		return // a Transport above has held the request, and may have said so
+	}
 	a.op.sayHeld(span, held, inLine)
 }
 
@@ -206,7 +218,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && !b.attempt.superseded() {
 		b.attempt.op.waits.breakOff()
 	}
 	return n, err

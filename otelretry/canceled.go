@@ -3,6 +3,7 @@ package otelretry
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // canceledError stands in metrics for the error of a request that its caller has canceled. A base
@@ -12,9 +13,11 @@ type canceledError struct{}
 func (canceledError) Error() string { return "canceled" }
 
 // cancellation returns what error.type shows for a request that ended with ctx: that its deadline
-// has passed, or that its caller has canceled it.
+// has passed, even if ctx has not noticed, or that its caller has canceled it.
 func cancellation(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	deadline, limited := ctx.Deadline()
+	unnoticed := ctx.Err() == nil && limited && !time.Now().Before(deadline)
+	if unnoticed || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
 	}
 	return canceledError{}

@@ -92,6 +92,33 @@ func TestARequestThatWasNotSentHasTheErrorOfItsContext(t *testing.T) {
 	}
 }
 
+// unnoticed is a context whose deadline has passed, and that has not ended yet.
+type unnoticed struct{ context.Context }
+
+func (unnoticed) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+// Only the second of these is a failure.
+func TestACancellationIsToldFromADeadlineBesideAResponse(t *testing.T) {
+	tel := newTelemetry()
+	policy := atOnce
+	canceled, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	policy.Classify = func(retryhttp.Attempt) retryhttp.Class {
+		cancel()
+		return retryhttp.Retryable
+	}
+	rt := otelretry.New(playing(503), policy, tel.options()...)
+	for _, ctx := range []context.Context{canceled, unnoticed{t.Context()}} {
+		resp, err := send(t, ctx, rt, "GET", shop)
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+	}
+	assert.ElementsMatch(t, []metricdata.DataPoint[int64]{
+		{Attributes: call(t, "GET", shop, stop("canceled"), errorOf(canceledType)), Value: 1},
+		{Attributes: call(t, "GET", shop, stop("canceled"), errorOf("context.deadlineExceededError")), Value: 1},
+	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
+}
+
 func TestACanceledAttemptHasOneErrorType(t *testing.T) {
 	tel := newTelemetry()
 	ctx, cancel := context.WithCancel(t.Context())

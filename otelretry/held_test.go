@@ -2,6 +2,7 @@ package otelretry_test
 
 import (
 	"context"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -102,5 +103,57 @@ func TestARequestThatWasHeldInVainSaysSoInItsCallersSpan(t *testing.T) {
 		require.NotZero(t, held.Load())
 		assert.Len(t, holds(t, []tracetest.SpanStub{caller}), 1)
 		time.Sleep(time.Minute)
+	})
+}
+
+// limiting is a base whose first answer is a success that closes the server for two seconds.
+func limiting(next http.RoundTripper) roundTripperFunc {
+	first := true
+	return func(req *http.Request) (*http.Response, error) {
+		if !first {
+			return next.RoundTrip(req)
+		}
+		first = false
+		header := http.Header{"Ratelimit": {`"a";r=0;t=2`}}
+		return &http.Response{StatusCode: 200, Header: header, Body: http.NoBody, Request: req}, nil
+	}
+}
+
+// The race detector finds a hedge that looks at what the first attempt has told.
+func TestAFirstAttemptThatWasHeldIsHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		policy := hedging()
+		policy.Gate = &retryhttp.Gate{First: true}
+		rt := otelretry.New(limiting(attempts(answer{2 * hedgeAfter, 200, nil}, never)), policy, tel.options()...)
+		for range 2 {
+			_, err := send(t, t.Context(), rt, "GET", shop)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		spans := tel.inOrder()
+		require.Len(t, spans, 3)
+		assert.Len(t, holds(t, spans), 1)
+		assert.Empty(t, holds(t, spans[2:]), "a hedge is not held")
+	})
+}
+
+func TestAHoldAboveAnotherTransportIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		policy := noBudget()
+		policy.Gate = &retryhttp.Gate{First: true}
+		inner := otelretry.New(limiting(playing(200)), noBudget(), tel.options()...)
+		outer := otelretry.New(inner, policy, tel.options()...)
+		for range 2 {
+			_, err := send(t, t.Context(), outer, "GET", shop)
+			require.NoError(t, err)
+		}
+		spans := tel.named("HTTP GET")
+		require.Len(t, spans, 4)
+		assert.Len(t, holds(t, spans), 1)
+		for _, s := range spans {
+			assert.False(t, len(s.Events) > 0 && s.Parent.IsValid(), "the inner Transport has not held it")
+		}
 	})
 }

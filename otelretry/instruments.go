@@ -3,6 +3,7 @@ package otelretry
 import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 )
 
 // instruments are what measurements are recorded with. An instrument that cannot be made is
@@ -79,32 +80,42 @@ type maker struct{ meter metric.Meter }
 const prefix = "retryhttp.client."
 
 func (m maker) counts(name, unit, description string) metric.Int64Histogram {
-	return made(m.meter.Int64Histogram(prefix+name, metric.WithUnit(unit), metric.WithDescription(description), counts))
+	instrument, err := m.meter.Int64Histogram(prefix+name, metric.WithUnit(unit), metric.WithDescription(description), counts)
+	return made[metric.Int64Histogram](instrument, err, noop.Int64Histogram{})
 }
 
 func (m maker) times(name, description string) metric.Float64Histogram {
-	return made(m.meter.Float64Histogram(prefix+name, metric.WithUnit("s"), metric.WithDescription(description), seconds))
+	instrument, err := m.meter.Float64Histogram(prefix+name, metric.WithUnit("s"), metric.WithDescription(description), seconds)
+	return made[metric.Float64Histogram](instrument, err, noop.Float64Histogram{})
 }
 
 func (m maker) counter(name, unit, description string) metric.Int64Counter {
-	return made(m.meter.Int64Counter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description)))
+	instrument, err := m.meter.Int64Counter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
+	return made[metric.Int64Counter](instrument, err, noop.Int64Counter{})
 }
 
 func (m maker) upDown(name, unit, description string) metric.Int64UpDownCounter {
-	return made(m.meter.Int64UpDownCounter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description)))
+	instrument, err := m.meter.Int64UpDownCounter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
+	return made[metric.Int64UpDownCounter](instrument, err, noop.Int64UpDownCounter{})
 }
 
 func (m maker) number(name, unit, description string) metric.Int64Gauge {
-	return made(m.meter.Int64Gauge(prefix+name, metric.WithUnit(unit), metric.WithDescription(description)))
+	instrument, err := m.meter.Int64Gauge(prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
+	return made[metric.Int64Gauge](instrument, err, noop.Int64Gauge{})
 }
 
 func (m maker) level(name, unit, description string) metric.Float64Gauge {
-	return made(m.meter.Float64Gauge(prefix+name, metric.WithUnit(unit), metric.WithDescription(description)))
+	instrument, err := m.meter.Float64Gauge(prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
+	return made[metric.Float64Gauge](instrument, err, noop.Float64Gauge{})
 }
 
-func made[T any](instrument T, err error) T {
+// made returns the instrument, or none if a MeterProvider of somebody else's returned nil.
+func made[T any](instrument T, err error, none T) T {
 	if err != nil {
 		otel.Handle(err)
+	}
+	if any(instrument) == nil {
+		return none
 	}
 	return instrument
 }

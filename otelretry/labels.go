@@ -37,7 +37,7 @@ type gauges struct {
 // last is what a gauge that is seldom above 0 last showed.
 type last struct{ aboveZero, recorded atomic.Bool }
 
-// end is how a request ended that got a response.
+// end is how a request ended that got a response, and that nobody canceled.
 type end struct {
 	stop      retryhttp.Stop
 	status    int
@@ -61,7 +61,10 @@ func newLabelSets() *labelSets {
 	}
 }
 
-type labelKey struct{ scheme, host, method, key string }
+type labelKey struct {
+	scheme, host, method, key string
+	keyed                     bool
+}
 
 // Requests beyond these numbers get labels of their own, and their keys one name.
 const (
@@ -72,7 +75,7 @@ const (
 
 // of returns the labels of req. keyed reports whether requests have a key.
 func (s *labelSets) of(req *http.Request, key string, keyed bool) *labels {
-	k := labelKey{method: req.Method, key: key}
+	k := labelKey{method: req.Method, key: key, keyed: keyed}
 	if req.URL != nil {
 		k.scheme, k.host = req.URL.Scheme, req.URL.Host
 	}
@@ -90,7 +93,7 @@ func (s *labelSets) of(req *http.Request, key string, keyed bool) *labels {
 	l = s.newLabels(req, key, keyed)
 	if len(s.sets) < maxLabels {
 		// The key of the map must not keep the caller's strings, which may be parts of long ones.
-		k = labelKey{strings.Clone(k.scheme), strings.Clone(k.host), strings.Clone(k.method), strings.Clone(k.key)}
+		k = labelKey{strings.Clone(k.scheme), strings.Clone(k.host), strings.Clone(k.method), strings.Clone(k.key), keyed}
 		s.sets[k] = l
 	}
 	return l
@@ -100,7 +103,7 @@ func (s *labelSets) newLabels(req *http.Request, key string, keyed bool) *labels
 	server := serverOf(req)
 	l := &labels{call: append(slices.Clone(server), methodOf(req)), ends: make(map[end][]metric.AddOption)}
 	if keyed {
-		server = append(server, keyKey.String(s.bounded(key)))
+		server = append(server, keyKey.String(valid(s.bounded(key))))
 	}
 	l.gauges = s.gaugesOf(attribute.NewSet(server...))
 	set := metric.WithAttributeSet(attribute.NewSet(slices.Clone(l.call)...))
@@ -141,7 +144,7 @@ func (l *labels) with(more ...attribute.KeyValue) []metric.AddOption {
 
 // ended returns the attributes of how a request ended: a is its last attempt.
 func (l *labels) ended(a retryhttp.Attempt, o retryhttp.Outcome) []metric.AddOption {
-	if a.Err != nil || a.Response == nil {
+	if a.Err != nil || a.Response == nil || o.Stop == retryhttp.StopCanceled {
 		return l.with(endOf(a, o)...)
 	}
 	e := end{o.Stop, a.Response.StatusCode, o.Ambiguous}
@@ -188,7 +191,7 @@ func serverOf(req *http.Request) []attribute.KeyValue {
 	}
 	// A caller may have put userinfo into the host.
 	u := url.URL{Host: strings.Clone(req.URL.Host[strings.LastIndexByte(req.URL.Host, '@')+1:])}
-	attrs = append(attrs, semconv.ServerAddress(u.Hostname()))
+	attrs = append(attrs, semconv.ServerAddress(valid(u.Hostname())))
 	port, err := strconv.Atoi(u.Port())
 	switch {
 	case err == nil:
@@ -200,6 +203,9 @@ func serverOf(req *http.Request) []attribute.KeyValue {
 	}
 	return attrs
 }
+
+// valid returns s in valid UTF-8. Exporters export nothing at all while one label is not.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // knownMethods are the methods of the semantic conventions. If other methods were reported, a
 // caller that chooses methods could make time series without end.

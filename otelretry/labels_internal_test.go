@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 )
 
 // Otherwise a request could leave a gauge above 0 that only requests with another method return to 0.
@@ -30,4 +32,25 @@ func TestLabelsAreKeptForABoundedNumberOfServers(t *testing.T) {
 	}
 	assert.Len(t, sets.sets, maxLabels)
 	assert.Len(t, sets.gauges, maxLabels)
+}
+
+// The same server may be asked for with a key and without one.
+func TestLabelsWithAnEmptyKeyAreLabelsWithAKey(t *testing.T) {
+	sets := newLabelSets()
+	req := &http.Request{URL: &url.URL{Scheme: "http", Host: "shop"}}
+	without, with := sets.of(req, "", false), sets.of(req, "", true)
+	assert.NotSame(t, without, with)
+	assert.Same(t, with, sets.of(req, "", true))
+	assert.Same(t, with.gauges, sets.of(&http.Request{Method: "PUT", URL: req.URL}, "", true).gauges)
+}
+
+// Otherwise one key, of anybody who sends requests, would end the export of all metrics.
+func TestLabelsAreValidUTF8(t *testing.T) {
+	sets := newLabelSets()
+	l := sets.of(&http.Request{URL: &url.URL{Scheme: "http", Host: "sh\xffop"}}, "e\xffu", true)
+	gauge := metric.NewRecordConfig(l.gauge).Attributes()
+	assert.Equal(t, attribute.NewSet(
+		attribute.String("server.address", "sh\uFFFDop"), attribute.Int("server.port", 80),
+		attribute.String("retryhttp.key", "e\uFFFDu"),
+	), gauge)
 }

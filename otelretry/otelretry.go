@@ -20,7 +20,8 @@
 //   - A request that a Gate has held, or that has waited for a token, says so in the span of its
 //     next attempt: the event retryhttp.held has retryhttp.held.duration, in seconds, and
 //     retryhttp.held.in_line, the part of it without a token. If there is no next attempt, the
-//     event is in the span around the request, without that part.
+//     event is in the span around the request, without that part. If there is no such span either,
+//     no span says it, because those of the attempts have ended: call.held and Outcome.Held do.
 //   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too, and
 //     has the attribute retryhttp.hedge, which is true. Without a span around the request, a hedge
 //     has no parent, because it overlaps the first attempt: it has the same trace, and the link.
@@ -87,7 +88,12 @@
 // replaced them. A gauge has one value for each server. With [WithKey] it has one for each key of a
 // server. Otherwise the last value counts if the requests to one server have several keys. It also
 // counts if Transports share a MeterProvider, but not a Budget, a Gate or a Hedge. Some gauges are
-// seldom above 0: in_line and sparing report a 0 only once, or after another value.
+// seldom above 0: in_line and sparing report a 0 only once, or after another value. So a Transport
+// that is no longer used may leave a 1 in sparing for good. Transports that come and go had better
+// share a Budget.
+//
+// budget.shared is also 0 after a process's first request for a key, which ends before the first
+// answer, and it stays 0 until the next request.
 //
 // call.waiting counts backoffs, holds and waits in line. A first attempt that waits is in gate.held
 // alone. A retry that has no token after a success whose body broke off counts from its token on.
@@ -176,7 +182,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		op.end(resp, req)
 		if mayResume(&op.request, resp) {
-			op.waits.mayResume()
 			resp.Body = &resumable{ReadCloser: resp.Body, op: op, metrics: t.metrics}
 		}
 	}
@@ -202,7 +207,8 @@ type config struct {
 
 // WithKey adds the attribute retryhttp.key to the gauges of the Budget, the Gate and the Hedge.
 // key is usually their Key, if they have one. The first 100 keys of the Transport keep their names,
-// which must be no secrets, and all others are called _OTHER. A nil key changes nothing.
+// which must be no secrets, and all others are called _OTHER. Bytes that are not UTF-8 are replaced,
+// because exporters reject them. A nil key changes nothing.
 func WithKey(key func(*http.Request) string) Option {
 	return func(c *config) {
 		if key != nil {

@@ -31,11 +31,12 @@ type resumable struct {
 // no longer held. A resumption that is given up while it is held makes no attempt, and ends in
 // an error.
 func (b *resumable) Read(p []byte) (int, error) {
+	b.op.waits.beginRead()
+	defer b.op.waits.end() // even if a hook of the Policy panics
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		b.giveUp(err)
 	}
-	b.op.waits.end()
 	if b.op.resumed || err != nil && err != io.EOF {
 		b.op.resumed = false
 		req := &b.op.request

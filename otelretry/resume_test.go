@@ -238,6 +238,8 @@ func TestTheSpanOfABodyThatStallsEndsInTheStall(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.NoError(t, resp.Body.Close())
 			}
+			// The stall's own goroutine may still be about to export the last span that it has ended.
+			require.Eventually(t, func() bool { return len(tel.named("HTTP GET")) >= rounds }, 10*time.Second, time.Millisecond)
 			spans := tel.named("HTTP GET")
 			require.Len(t, spans, rounds)
 			for _, s := range spans {

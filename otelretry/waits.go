@@ -11,11 +11,11 @@ type waits struct {
 	metrics *metrics
 	req     *http.Request
 
-	mu        sync.Mutex
-	underWay  int  // attempts
-	returned  bool // RoundTrip has returned
-	resumable bool // a Read of the caller's may resume the body
-	waiting   bool
+	mu       sync.Mutex
+	underWay int  // attempts
+	returned bool // RoundTrip has returned
+	reading  bool // a Read of the caller's is under way, and may resume the body
+	waiting  bool
 }
 
 // beginAttempt ends the wait for an attempt.
@@ -48,18 +48,19 @@ func (w *waits) begin(resumption bool) {
 	}
 }
 
-// mayResume has the break of a body begin a wait. The Read in which a body breaks off ends the wait.
-func (w *waits) mayResume() {
+// beginRead has the break of a body begin a wait, until end.
+func (w *waits) beginRead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.resumable = true
+	w.reading = true
 }
 
-// breakOff begins the wait for an attempt that resumes a body.
+// breakOff begins the wait for an attempt that resumes a body. Other bodies may break off in the
+// background, where the caller reads nothing: those of failed attempts.
 func (w *waits) breakOff() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.resumable {
+	if w.reading && w.underWay == 0 {
 		w.set(true)
 	}
 }
@@ -68,7 +69,7 @@ func (w *waits) breakOff() {
 func (w *waits) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.returned = true
+	w.returned, w.reading = true, false
 	w.set(false)
 }
 

@@ -3,6 +3,7 @@ package otelretry_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -116,6 +117,13 @@ func TestAWaitEndsHoweverItsRequestEnds(t *testing.T) {
 				_, _ = send(t, t.Context(), otelretry.New(playing(503), policy, tel.options()...), "GET", shop)
 			})
 		},
+		"by a panic while a body is resumed": func(t *testing.T, tel *telemetry) {
+			policy := resuming()
+			policy.OnRetry = func(retryhttp.Attempt) { panic("broken") }
+			assert.PanicsWithValue(t, "broken", func() {
+				_, _ = read(t, t.Context(), otelretry.New(breaking(5), policy, tel.options()...))
+			})
+		},
 		"by a hedge that ends later": func(t *testing.T, tel *telemetry) {
 			rt := otelretry.New(attempts(answer{2 * hedgeAfter, 200, nil}, answer{3 * hedgeAfter, 503, nil}), hedging(), tel.options()...)
 			_, err := send(t, t.Context(), rt, "GET", shop)
@@ -182,4 +190,84 @@ func TestAWaitOfAResumptionIsCounted(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, tel.waitingCalls(t))
 	})
+}
+
+// late is a body that brings nothing, and breaks off a while after its context has ended.
+type late struct{ hanging }
+
+func (l late) Read(p []byte) (int, error) {
+	n, err := l.hanging.Read(p)
+	time.Sleep(100 * time.Millisecond)
+	return n, err
+}
+
+// slow is a body that takes a second before each Read.
+type slow struct{ io.ReadCloser }
+
+func (s slow) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return s.ReadCloser.Read(p)
+}
+
+// A body that breaks off where the caller does not read it is not resumed.
+func TestABreakInTheBackgroundIsNoWait(t *testing.T) {
+	answering := func(req *http.Request, status int) (*http.Response, error) {
+		return &http.Response{StatusCode: status, ProtoMajor: 1, Body: late{hanging{req.Context()}}, Request: req}, nil
+	}
+	for name, tt := range map[string]struct {
+		policy retryhttp.Policy
+		base   roundTripperFunc
+	}{
+		"of a hedge that has lost": {hedging(), func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * hedgeAfter)
+			if retryhttp.AttemptNumber(req.Context()) == 2 {
+				return answering(req, 200)
+			}
+			return serving(req)
+		}},
+		"of a hedge that has lost, during a Read": {hedging(), func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * hedgeAfter)
+			if retryhttp.AttemptNumber(req.Context()) == 2 {
+				return answering(req, 200)
+			}
+			resp, err := serving(req)
+			resp.Body = slow{resp.Body}
+			return resp, err
+		}},
+		"of a resumption that has failed": {resuming(), func(req *http.Request) (*http.Response, error) {
+			switch retryhttp.AttemptNumber(req.Context()) {
+			case 1:
+				return breaking(5)(req)
+			case 2:
+				return answering(req, 503)
+			}
+			return serving(req)
+		}},
+		"of a resumption that has failed, during the next": {resuming(), func(req *http.Request) (*http.Response, error) {
+			switch retryhttp.AttemptNumber(req.Context()) {
+			case 1:
+				return breaking(5)(req)
+			case 2:
+				return answering(req, 503)
+			}
+			time.Sleep(time.Second)
+			return serving(req)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tel := newTelemetry()
+				tt.policy.Resume, tt.policy.AttemptTimeout = true, time.Hour
+				go func() {
+					time.Sleep(600 * time.Millisecond)
+					assert.LessOrEqual(t, tel.waitingCalls(t), 0)
+				}()
+				got, err := read(t, t.Context(), otelretry.New(tt.base, tt.policy, tel.options()...))
+				require.NoError(t, err)
+				assert.Equal(t, poem, got)
+				time.Sleep(time.Minute)
+				assert.LessOrEqual(t, tel.waitingCalls(t), 0)
+			})
+		})
+	}
 }

@@ -46,14 +46,16 @@ const (
 	// sometimes is the share of failed attempts from which a host counts as failing.
 	sometimes = "0.1"
 
-	held = "sum" + server + "(retryhttp_client_gate_held)"
-	line = "sum" + server + "(retryhttp_client_gate_in_line)"
+	waiting = "sum" + server + "(retryhttp_client_call_waiting)"
+	held    = "sum" + server + "(retryhttp_client_gate_held)"
+	line    = "sum" + server + "(retryhttp_client_gate_in_line)"
 )
 
 // grown returns by how much a counter has grown in the window. increase alone would miss the first
-// event of a series, which begins with 1.
+// event of a series, which begins with 1. A series is new if it had no value for a whole window: a
+// scrape that failed would make all series look new.
 func grown(counter string) string {
-	return "(" + counter + " unless " + counter + " offset $window or increase(" + counter + "[$window]))"
+	return "(" + counter + " unless max_over_time(" + counter + "[$window] offset $window) or increase(" + counter + "[$window]))"
 }
 
 // All are the questions, in the order in which a person on call asks them.
@@ -109,12 +111,12 @@ var All = []Question{
 	{
 		ID: "waiting", Group: Waits, Unit: "short",
 		Title: "Requests that wait",
-		Query: "sum" + server + "(retryhttp_client_call_waiting) > 0",
+		Query: waiting + " > 0",
 	},
 	{
 		ID: "backoff", Group: Waits, Unit: "short",
 		Title: "Requests in backoff",
-		Query: "clamp_min(sum" + server + "(retryhttp_client_call_waiting) - " + held + ", 0) > 0",
+		Query: "clamp_min(" + waiting + " - (" + held + " or 0 * " + waiting + "), 0) > 0", // a Gate may hold nothing
 	},
 	{
 		ID: "gate", Group: Waits, Unit: "short",

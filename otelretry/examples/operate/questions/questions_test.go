@@ -116,7 +116,7 @@ func namesInAlerts(t *testing.T) map[string]bool {
 	text, err := os.ReadFile("../prometheus/alerts.yml")
 	require.NoError(t, err)
 	names := make(map[string]bool)
-	for _, found := range regexp.MustCompile(`(retryhttp_client_\w+)[){\[ ]`).FindAllStringSubmatch(string(text), -1) {
+	for _, found := range regexp.MustCompile(`(retryhttp_client_\w+)[){\[\s]`).FindAllStringSubmatch(string(text), -1) {
 		names[found[1]] = true
 	}
 	require.Len(t, names, 5)

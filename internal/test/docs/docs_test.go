@@ -57,7 +57,7 @@ func documents(t *testing.T) []string {
 	paths, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
-	return append(paths, "README.md", "CHANGELOG.md", "testdata/conformance/README.md")
+	return append(paths, "README.md", "CHANGELOG.md", "RELEASE.md", "testdata/conformance/README.md")
 }
 
 func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {

@@ -7,10 +7,12 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/semver"
 )
 
-// writeDocuments moves the entries of the CHANGELOG to a section of the version. It returns an error if the
-// README denies that there is a release.
+// writeDocuments moves the unreleased entries of the CHANGELOG to a section of the version. A candidate leaves
+// them to its release. The README must not deny that there is a release.
 func (r repository) writeDocuments(version string, date time.Time) error {
 	readme, err := os.ReadFile(r.path("README.md"))
 	if err != nil {
@@ -25,7 +27,7 @@ func (r repository) writeDocuments(version string, date time.Time) error {
 		return err
 	}
 	changed, err := moved(string(changelog), version, date)
-	if err != nil {
+	if err != nil || semver.Prerelease(version) != "" {
 		return err
 	}
 	return r.write(map[string][]byte{"CHANGELOG.md": []byte(changed)})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -35,6 +36,9 @@ func (r repository) writeModules(version string) (again map[string][]byte, err e
 			return nil, err
 		}
 		if slices.Contains(published.Nested, path.Dir(name)) {
+			if bytes.Equal(required, released) {
+				return nil, fmt.Errorf("%s does not replace the root, as if this were the commit of a release", name)
+			}
 			again[name], required = required, released
 		}
 		if err := r.write(map[string][]byte{name: required}); err != nil {

@@ -146,6 +146,9 @@ func TestReleaseIsRefused(t *testing.T) {
 			"CHANGELOG.md has nothing under [Unreleased]"},
 		{"v0.1.0", func(t *testing.T, r repository) { commitFile(t, r, "README.md", "There is no\nrelease yet.\n") },
 			`README.md says that there is "no release yet": change it in a commit before the release`},
+		{"v0.1.0", func(t *testing.T, r repository) {
+			commitFile(t, r, "redisbudget/go.mod", "module "+published.Root+"/redisbudget\n\nrequire "+published.Root+" v0.0.1\n")
+		}, "redisbudget/go.mod does not replace the root, as if this were the commit of a release"},
 	} {
 		t.Run(c.version+" "+c.reason, func(t *testing.T) {
 			r := newRepository(t)
@@ -160,6 +163,14 @@ func TestReleaseIsRefused(t *testing.T) {
 		})
 	}
 	assert.ErrorContains(t, command([]string{""}), "make release VERSION=v1.2.3")
+}
+
+func TestCandidateLeavesItsEntriesToTheRelease(t *testing.T) {
+	r := newRepository(t)
+	require.NoError(t, r.writeDocuments("v0.1.0-rc.1", date))
+	assert.Empty(t, r.must(t, "status", "--porcelain"))
+	require.NoError(t, r.writeDocuments("v0.1.0", date))
+	assert.NotEmpty(t, r.must(t, "status", "--porcelain"))
 }
 
 // A tag of a nested module is none of the root's, and a tag of another branch is not of this line of versions.

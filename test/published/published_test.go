@@ -188,7 +188,7 @@ func (r release) runByVersion(t *testing.T, directory, name string, args ...stri
 	versioned := path.Join(root, directory, name) + "@" + r.version
 	output, err := command(t.TempDir(), append(r.env, "GOBIN="+bin), "install", versioned)
 	require.NoError(t, err, output)
-	installed, err := exec.Command(filepath.Join(bin, path.Base(name)), args...).CombinedOutput()
+	installed, err := exec.Command(filepath.Join(bin, path.Base(name)), args...).Output()
 	require.NoError(t, err, "%s", installed)
 	output, err = command(t.TempDir(), r.env, append([]string{"run", versioned}, args...)...)
 	require.NoError(t, err, output)

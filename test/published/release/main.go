@@ -61,7 +61,7 @@ func release(r repository, version string, date time.Time, output io.Writer) err
 	if err != nil {
 		return err
 	}
-	if _, err := r.git("fetch", "--quiet", "--no-tags", string(clone), "HEAD:"+branch(version)); err != nil {
+	if _, err := r.git("fetch", "--quiet", string(clone), "HEAD:"+branch(version)); err != nil {
 		return err
 	}
 	return r.printRest(version, released, output)

@@ -17,11 +17,11 @@ import (
 	"github.com/retryhttp/retryhttp/test/published"
 )
 
-// writeModules makes each go.mod require version of the modules that are released with it. The released
-// modules lose what replaces these modules by directories, and their go.sum gets the root's checksums.
+// writeModules makes each nested module require version of the modules that are released. Those that are
+// released themselves no longer replace the root, and their go.sum gets the root's checksums.
 // After the release they are built against the tree again, from the files that writeModules returns.
 func (r repository) writeModules(version string) (again map[string][]byte, err error) {
-	list, err := r.git("ls-files", "go.mod", "*/go.mod")
+	list, err := r.git("ls-files", "*/go.mod")
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,9 @@ func TestPrintedCommandsPublishModulesThatTheGoCommandTakes(t *testing.T) {
 	}
 	assert.Equal(t, r.must(t, "rev-parse", "main"), repository(remote).must(t, "rev-parse", "main"))
 	assert.ElementsMatch(t, tags("v0.1.0"), strings.Fields(repository(remote).must(t, "tag")))
+	for _, tag := range tags("v0.1.0") {
+		assert.Equal(t, r.must(t, "rev-parse", "main~1"), r.must(t, "rev-parse", tag), tag)
+	}
 
 	config := "[url \"" + remote + "\"]\n\tinsteadOf = https://" + published.Root + "\n"
 	require.NoError(t, os.WriteFile(os.Getenv("GIT_CONFIG_GLOBAL"), []byte(config), 0o644))
@@ -141,6 +144,9 @@ func TestReleaseIsRefused(t *testing.T) {
 			"the tree has changes that are not committed: git status lists them"},
 		{"v0.1.0", func(t *testing.T, r repository) {
 			commitFile(t, r, "CHANGELOG.md", strings.Replace(changelog, "- A name.\n", "", 1))
+		}, "CHANGELOG.md has nothing under [Unreleased]"},
+		{"v0.1.0", func(t *testing.T, r repository) {
+			commitFile(t, r, "CHANGELOG.md", "## [Unreleased]\n\n[Unreleased]: https://example.com/compare/v0.0.1...HEAD\n")
 		}, "CHANGELOG.md has nothing under [Unreleased]"},
 		{"v0.1.0", func(t *testing.T, r repository) { commitFile(t, r, "CHANGELOG.md", "# Changelog\n") },
 			"CHANGELOG.md has nothing under [Unreleased]"},

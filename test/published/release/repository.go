@@ -45,7 +45,7 @@ func (r repository) last() (version string, err error) {
 
 // check returns why r cannot have a release of version.
 func (r repository) check(version, last string) error {
-	if !semver.IsValid(version) || semver.Canonical(version) != version {
+	if semver.Canonical(version) != version {
 		return fmt.Errorf("%s is no version like v1.2.3 or v1.2.3-rc.1", version)
 	}
 	if err := module.Check(published.Root, version); err != nil { // from v2 on, the path has another end
@@ -72,7 +72,7 @@ func (r repository) check(version, last string) error {
 
 // clone returns a clone of HEAD, with the author of r's commits.
 func (r repository) clone(dir string) (repository, error) {
-	args := []string{"clone", "--quiet", "--shared", "--no-tags"}
+	args := []string{"clone", "--quiet", "--shared"}
 	for _, key := range []string{"user.name", "user.email"} {
 		if value, err := r.git("config", key); err == nil {
 			args = append(args, "--config", key+"="+value)

@@ -34,11 +34,14 @@ func (e *Error) Error() string {
 	if len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0]) {
 		text += ", then " + textOf(e.canceled[0])
 	}
-	if e.Attempts <= 1 {
-		return text
+	switch {
+	case e.Attempts > 1:
+		return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
+			text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
+	case e.Attempts == 1 && e.Stop.surprises():
+		return text + " (not retried: " + e.Stop.reason() + ")"
 	}
-	return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
-		text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
+	return text
 }
 
 // Unwrap returns Err and, on [StopCanceled], the context's cause and its Err.

@@ -34,6 +34,23 @@ func TestErrorText(t *testing.T) {
 		want string
 	}{
 		{"one attempt", gaveUp(1, 0, retryhttp.StopFinal, errBroken), "connection broken"},
+		{"one attempt was allowed", gaveUp(1, 0, retryhttp.StopAttempts, errBroken), "connection broken"},
+		{
+			"not safe to repeat", gaveUp(1, 0, retryhttp.StopNotIdempotent, errBroken),
+			"connection broken (not retried: the request is not safe to repeat)",
+		},
+		{
+			"no token", gaveUp(1, 0, retryhttp.StopBudget, errBroken),
+			"connection broken (not retried: retry budget spent)",
+		},
+		{
+			"a body that is gone", gaveUp(1, 0, retryhttp.StopBody, errBroken),
+			"connection broken (not retried: the body cannot be sent again)",
+		},
+		{
+			"no time", gaveUp(1, 0, retryhttp.StopDeadline, errBroken),
+			"connection broken (not retried: no time left to wait)",
+		},
 		{
 			"several", gaveUp(4, 1234567*time.Microsecond, retryhttp.StopAttempts, errBroken),
 			"connection broken (gave up after 4 attempts in 1.235s: attempt limit)",
@@ -55,7 +72,8 @@ func TestErrorText(t *testing.T) {
 		{
 			"nested, after others",
 			gaveUp(3, 2*time.Second, retryhttp.StopNested, gaveUp(1, 0, retryhttp.StopNotIdempotent, errBroken)),
-			"connection broken (gave up after 3 attempts in 2s: a Transport below has given up)",
+			"connection broken (not retried: the request is not safe to repeat)" +
+				" (gave up after 3 attempts in 2s: a Transport below has given up)",
 		},
 		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
 		{

@@ -24,7 +24,8 @@ import (
 // closures of each host. It does not see what a RoundTripper below adds.
 type Gate struct {
 	// Hold is the longest that a retry is held, on top of its own wait, or waits in line for a token of
-	// its Budget. 0 means 5 s, and with a negative value nothing is held, and there is no line. Raise it for background work, which can wait for the end of an outage.
+	// its Budget. 0 means 5 s. With a negative value nothing is held, and there is no line. Raise it for
+	// background work, which can wait for the end of an outage.
 	Hold time.Duration
 
 	// First makes first attempts wait as well, while their key is closed for no longer than they may

@@ -59,6 +59,16 @@ func (s Stop) reason() string {
 	return cmp.Or(string(s), "no reason was recorded")
 }
 
+// surprises reports whether a caller may wonder why a failed request was sent only once. A caller who
+// has set MaxAttempts to 1, or has canceled the request, does not.
+func (s Stop) surprises() bool {
+	switch s {
+	case StopNotIdempotent, StopBody, StopDeadline, StopBudget:
+		return true
+	}
+	return false
+}
+
 // OutcomeOf returns how the request of resp ended. A Final first attempt that was not held has
 // Attempts 1, StopFinal and no times. OutcomeOf(nil) is zero.
 func OutcomeOf(resp *http.Response) Outcome {

@@ -361,8 +361,8 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
-	if why == nil && o.Attempts == 1 {
-		// The text of an Error contains the reason only after retries.
+	if why == nil && o.Attempts == 1 && !stop.surprises() {
+		// The text of an Error has no other reason after a single attempt.
 		why = errors.New(stop.reason())
 	}
 	got.Response, got.Err = nil, &brokenError{d.broke, why}

@@ -653,13 +653,13 @@ func TestResumeReportsTheLastFailure(t *testing.T) {
 		"a long wait": {script.Status(503, "Retry-After", "61"), func(p *retryhttp.Policy) {}, retryhttp.StopRetryAfter,
 			"connection lost, not resumed: the last response was 503 Service Unavailable (gave up after 2 attempts in 0s: the server asked for a longer wait)"},
 		"a spent budget": {nil, func(p *retryhttp.Policy) { p.Budget = &countingBudget{refuse: true} }, retryhttp.StopBudget,
-			"connection lost, not resumed: retry budget spent"},
+			"connection lost, not resumed (not retried: retry budget spent)"},
 		"a final break": {nil, func(p *retryhttp.Policy) {
 			p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final }
 		}, retryhttp.StopFinal, "connection lost, not resumed: a retry would not help"},
 		"a request that must not be repeated": {nil, func(p *retryhttp.Policy) {
 			p.Idempotent = func(*http.Request) bool { return false }
-		}, retryhttp.StopNotIdempotent, "connection lost, not resumed: the request is not safe to repeat"},
+		}, retryhttp.StopNotIdempotent, "connection lost, not resumed (not retried: the request is not safe to repeat)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

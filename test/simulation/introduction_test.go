@@ -12,14 +12,14 @@ Further rows of the tables are measurements.`)
 
 func (r *report) commands() {
 	r.add(`
-In a clone of this repository, with Go and GNU make, this makes the README's figures of an outage, and its plot:`)
-	r.command("make sim SECTION=an-outage")
+In a clone of this repository, with Go and GNU make, this makes the README's picture and its figures:`)
+	r.command("make sim SECTION=in-short")
 	r.add(`
 Each table has its command below it. A command prints its section with new figures, and writes the section's plots into
 docs/img. Most commands take seconds on two processors, and the slowest takes four minutes. The first one also downloads
 and compiles modules.
 
-The [lab](lab.md) has some of the experiments too, for a policy of your own. It makes the same figures in two seconds:`)
+The [lab](lab.md) has some of the experiments too, for a policy of your own. It makes the figures of an outage in two seconds:`)
 	r.command(inLab("-experiments outage -rate 1000 -outage 1s -seeds 10"))
 	r.add(`
 Its ` + "`policy`" + ` is the default policy unless flags change it. With -no-gate it is the budget alone, and with -budget-ratio 0.1

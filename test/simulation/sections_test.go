@@ -19,6 +19,7 @@ type section struct {
 
 var sections = []section{
 	{"# What clients do together to a service in trouble", (*report).introduction},
+	{"## In short", (*report).inShort},
 	{"## The same figures, and your own", (*report).commands},
 	{"## An outage", (*report).outage},
 	{"### Few processes and many, short outages and long", (*report).outageLengths},

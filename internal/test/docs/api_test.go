@@ -24,6 +24,7 @@ var update = flag.Bool("update", false, "write testdata/api.txt anew")
 
 // testdata/api.txt shows in review what a change does to the API.
 func TestAPIIsAsListed(t *testing.T) {
+	atTheTop(t)
 	const list = "testdata/api.txt"
 	api := exportedAPI(t, "")
 	for _, line := range exportedAPI(t, "retrytest") {
@@ -49,6 +50,7 @@ func without(lines, others []string) (rest []string) {
 }
 
 func TestAPIConstants(t *testing.T) {
+	atTheTop(t)
 	assert.Equal(t, []retryhttp.Class{0, 1, 2},
 		[]retryhttp.Class{retryhttp.Final, retryhttp.Retryable, retryhttp.Unprocessed})
 	assert.Equal(t,

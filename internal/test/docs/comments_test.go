@@ -13,6 +13,7 @@ import (
 
 // A comment behind code is short. A longer comment stands above the code, where it has room.
 func TestTrailingCommentsEndBeforeColumn100(t *testing.T) {
+	atTheTop(t)
 	for _, pattern := range []string{"*.go", "internal/*/*.go", "otelretry/*.go", "redisbudget/*.go", "retrylab/*.go", "retrylab/*/*.go"} {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 // The tests and files that docs/design.md names must exist.
 func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
+	atTheTop(t)
 	named := 0
 	for _, line := range strings.Split(read(t, "docs/design.md"), "\n") {
 		directory := "." // until the line names another one: `redisbudget`: `TestX`

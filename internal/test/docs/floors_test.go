@@ -18,6 +18,7 @@ import (
 
 // The floors of docs/design.md: a file uses its own floor and the floors below it.
 func TestFilesUseTheirFloorAndTheFloorsBelow(t *testing.T) {
+	atTheTop(t)
 	if build.Default.GOROOT == "" { // the test was built with -trimpath
 		goroot, err := exec.Command("go", "env", "GOROOT").Output()
 		require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 var logged = regexp.MustCompile(`(?:slog\.Level(?:Info|Debug), |p\.warn\()"([^"]*)"`)
 
 func TestOperatingListsEachLogRecord(t *testing.T) {
+	atTheTop(t)
 	records := logged.FindAllStringSubmatch(read(t, "log.go"), -1)
 	require.Len(t, records, 5)
 	runbook := read(t, "docs/operating.md")

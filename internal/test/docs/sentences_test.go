@@ -15,6 +15,7 @@ import (
 )
 
 func TestDocsHaveShortSentences(t *testing.T) {
+	atTheTop(t)
 	for _, document := range documents(t) {
 		for _, sentence := range sentences(prose(read(t, document))) {
 			assert.LessOrEqual(t, len(strings.Fields(sentence)), 35, "%s: %s", document, sentence)
@@ -23,6 +24,7 @@ func TestDocsHaveShortSentences(t *testing.T) {
 }
 
 func TestDocCommentsHaveShortSentences(t *testing.T) {
+	atTheTop(t)
 	for _, directory := range []string{".", "otelretry", "redisbudget", "retrylab"} {
 		if leftOut(t, directory) {
 			continue

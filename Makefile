@@ -10,7 +10,7 @@ GREMLINS    := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers bench-overhead sim suites examples api ci
+.PHONY: help test race vet lint vuln fuzz soak mutate bench bench-peers bench-overhead sim suites examples api release ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ api: ## compare the exported API with testdata/api.txt, and with the last tag
 		echo "the exported API since $$tag:"; \
 		echo "$$changes"; \
 	fi
+
+release: api ## make the commits of release VERSION (v1.2.3) on a branch, and rehearse it; RELEASE.md says what follows
+	@cd test/published && $(GO) run ./release "$(VERSION)"
 
 ci: ## run all that must pass before a merge
 	bash .ci/run

@@ -25,10 +25,19 @@ func (p proxy) file(m module.Version, extension string) string {
 	return filepath.Join(string(p), filepath.FromSlash(m.Path), "@v", m.Version+extension)
 }
 
-// publish makes m of the module in dir. Like a release, it leaves out nested modules, and each replace.
-func (p proxy) publish(t *testing.T, m module.Version, dir string) {
+// publish makes m of the module in a directory of the tree. Like a release, it leaves out nested modules,
+// and each replace. A release that is rehearsed has left them out itself.
+func (p proxy) publish(t *testing.T, m module.Version, directory string) {
 	t.Helper()
-	dir = withoutReplace(t, dir)
+	if *released != "" {
+		repository, err := filepath.Abs(tree)
+		require.NoError(t, err)
+		goMod, err := os.ReadFile(filepath.Join(repository, directory, "go.mod"))
+		require.NoError(t, err)
+		p.write(t, m, goMod, func(w io.Writer) error { return modzip.CreateFromVCS(w, m, repository, "HEAD", directory) })
+		return
+	}
+	dir := withoutReplace(t, filepath.Join(tree, directory))
 	goMod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
 	p.write(t, m, goMod, func(w io.Writer) error { return modzip.CreateFromDir(w, m, dir) })

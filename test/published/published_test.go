@@ -1,8 +1,10 @@
 package published_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -13,15 +15,19 @@ import (
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
+
+	"github.com/retryhttp/retryhttp/test/published"
 )
 
 const (
 	tree = "../.."
-	root = "github.com/retryhttp/retryhttp"
+	root = published.Root
 )
 
-// nested are the modules that users can import besides the root, by their directories.
-var nested = []string{"otelretry", "redisbudget", "retrylab"}
+var nested = published.Nested
+
+// released is the version that make release rehearses in the commit of the release.
+var released = flag.String("released", "", "publish the last commit, which must be the release of this version")
 
 // release is a proxy with the modules of this tree.
 type release struct {
@@ -41,7 +47,7 @@ func newRelease(t *testing.T) release {
 		later:   module.Version{Path: root, Version: semver.MajorMinor(version) + ".999"},
 	}
 	for _, name := range append([]string{""}, nested...) {
-		r.proxy.publish(t, r.module(name), filepath.Join(tree, name))
+		r.proxy.publish(t, r.module(name), name)
 	}
 	r.proxy.publishMoved(t, r.module(""), r.later)
 	r.env = r.environment(t)
@@ -76,11 +82,7 @@ func (r release) environment(t *testing.T) []string {
 // required returns the version of the root that a nested module requires.
 func required(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(tree, name, "go.mod"))
-	require.NoError(t, err)
-	file, err := modfile.Parse(name, content, nil)
-	require.NoError(t, err)
-	for _, r := range file.Require {
+	for _, r := range goMod(t, name).Require {
 		if r.Mod.Path == root {
 			return r.Mod.Version
 		}
@@ -89,11 +91,49 @@ func required(t *testing.T, name string) string {
 	return ""
 }
 
+// goMod returns the go.mod of a directory in the tree.
+func goMod(t *testing.T, directory string) *modfile.File {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(tree, directory, "go.mod"))
+	require.NoError(t, err)
+	file, err := modfile.Parse(directory, content, nil)
+	require.NoError(t, err)
+	return file
+}
+
 func TestNestedModulesRequireOneReleaseOfTheRoot(t *testing.T) {
 	for _, name := range nested {
 		version := required(t, name)
 		assert.Equal(t, required(t, nested[0]), version, name)
-		assert.True(t, semver.IsValid(version) && semver.Prerelease(version) == "", "%s requires %s", name, version)
+		assert.True(t, semver.IsValid(version) && !module.IsPseudoVersion(version), "%s requires %s", name, version)
+	}
+}
+
+// A new module either is released, or is one of those that no user imports.
+func TestEachModuleThatUsersImportIsReleased(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(tree, "*", "go.mod"))
+	require.NoError(t, err)
+	var directories []string
+	for _, file := range files {
+		directories = append(directories, filepath.Base(filepath.Dir(file)))
+	}
+	assert.ElementsMatch(t, nested, directories)
+}
+
+// The go command runs no command of a module with a replace by its version. Who builds a nested module in a
+// checkout of the release does so without changing its go.mod or its go.sum.
+func TestReleaseIsComplete(t *testing.T) {
+	if *released == "" {
+		t.Skip("this is not the commit of a release")
+	}
+	r := newRelease(t)
+	for _, name := range append([]string{""}, nested...) {
+		assert.Empty(t, goMod(t, name).Replace, name)
+	}
+	for _, name := range nested {
+		assert.Equal(t, *released, required(t, name), name)
+		output, err := command(filepath.Join(tree, name), r.env, "mod", "tidy", "-diff")
+		assert.NoError(t, err, "%s\n%s", name, output)
 	}
 }
 
@@ -121,18 +161,38 @@ func TestStrangersUseEachModule(t *testing.T) {
 	}
 }
 
-// The go command runs no command of a module with a replace by its version. So the release leaves out
-// the replace, as publish does.
-func TestStrangersRunTheLabByItsVersion(t *testing.T) {
+// The documents tell users to run these commands by their version.
+func TestStrangersRunCommandsByTheirVersion(t *testing.T) {
 	r := newRelease(t)
-	lab := r.module("retrylab")
-	// There is no go.sum whose checksums are known.
-	env := append(r.env, "GOSUMDB=off")
-	output, err := command(t.TempDir(), env, "run", lab.Path+"/cmd/retrylab@"+lab.Version,
-		"-rate", "10", "-uptime", "1s", "-outage", "1s", "-seeds", "1", "-experiments", "outage")
+	r.env = append(r.env, "GOSUMDB=off") // there is no go.sum whose checksums are known
+	t.Run("retrylab", func(t *testing.T) {
+		output := r.runByVersion(t, "retrylab", "cmd/retrylab",
+			"-rate", "10", "-uptime", "1s", "-outage", "1s", "-seeds", "1", "-experiments", "outage")
+		assert.True(t, strings.HasPrefix(output, "OUTAGE\n"), output)
+		assert.Contains(t, output, "\nno retries ")
+	})
+	for _, example := range []struct{ module, command string }{{"", "examples/quickstart"}, {"redisbudget", "examples/fleet"}} {
+		t.Run(path.Base(example.command), func(t *testing.T) {
+			want, err := os.ReadFile(filepath.Join(tree, example.module, example.command, "output.txt"))
+			require.NoError(t, err)
+			output := r.runByVersion(t, example.module, example.command)
+			assert.Equal(t, strings.TrimSpace(string(want)), output)
+		})
+	}
+}
+
+// runByVersion runs a command with go run, and with go install. It returns what the installed command prints.
+func (r release) runByVersion(t *testing.T, directory, name string, args ...string) string {
+	t.Helper()
+	bin := t.TempDir()
+	versioned := path.Join(root, directory, name) + "@" + r.version
+	output, err := command(t.TempDir(), append(r.env, "GOBIN="+bin), "install", versioned)
 	require.NoError(t, err, output)
-	assert.True(t, strings.HasPrefix(output, "OUTAGE\n"), output)
-	assert.Contains(t, output, "\nno retries ")
+	installed, err := exec.Command(filepath.Join(bin, path.Base(name)), args...).Output()
+	require.NoError(t, err, "%s", installed)
+	output, err = command(t.TempDir(), r.env, append([]string{"run", versioned}, args...)...)
+	require.NoError(t, err, output)
+	return strings.TrimSpace(string(installed))
 }
 
 // The root's module has neither the nested modules nor the history of its repository.

@@ -55,7 +55,8 @@ func documents(t *testing.T) []string {
 	paths, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
-	return append(paths, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "testdata/conformance/README.md")
+	return append(paths, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASE.md", "SECURITY.md",
+		"testdata/conformance/README.md")
 }
 
 func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {

@@ -180,10 +180,14 @@ func ExamplePolicy_rateLimits() {
 }
 
 var languageModel = retryhttp.Policy{
+	MaxAttempts:    8,
+	MaxElapsed:     2 * time.Minute,
 	PeekBytes:      4096,             // the first event is part of the attempt
 	AttemptTimeout: 30 * time.Second, // to the first event
-	StallTimeout:   30 * time.Second, // between two events
-	MaxElapsed:     2 * time.Minute,
+	StallTimeout:   30 * time.Second, // between two later events
+	// Answers are long and few, so successes release retries late, and earn few of them.
+	Gate:   &retryhttp.Gate{Hold: 30 * time.Second},
+	Budget: &retryhttp.TokenBucket{Burst: 20},
 	// A completion changes nothing at the server.
 	Idempotent: func(*http.Request) bool { return true },
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {

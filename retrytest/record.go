@@ -52,7 +52,7 @@ func (s *script) arrive(req *http.Request) (*record, Step) {
 	}
 	r := &record{Record{
 		Number: a.number, At: a.at, Method: method, URL: req.URL.String(), Host: host,
-		Header: req.Header.Clone(), Whole: req.Body == nil || req.Body == http.NoBody, Step: step.name(),
+		Header: req.Header.Clone(), Whole: req.Body == nil || req.Body == http.NoBody, Step: step.String(),
 	}, redact.URL(req.URL), nil}
 	s.records = append(s.records, r)
 	return r, step

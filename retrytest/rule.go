@@ -25,7 +25,7 @@ type arrival struct {
 
 func (s Step) rule(err error, applies func(place int) func(arrival) bool) Rule {
 	if s.ending != whole && s.status != 0 && int64(len(s.body)) <= s.after {
-		s.mistake("%s: the body has no more than %d bytes", s.name(), len(s.body))
+		s.mistake("%s: the body has no more than %d bytes", s.String(), len(s.body))
 	}
 	return Rule{s, applies, errors.Join(s.mistakes, err)}
 }
@@ -92,7 +92,7 @@ func (s *script) init(tb testing.TB, wire, real bool, rules []Rule) {
 			r.err = errors.Join(r.err, fmt.Errorf("no handler can do %q, but a Transport can", f.name))
 		}
 		if r.err == nil && !real && r.step.status == 0 && r.step.ending != whole {
-			r.err = fmt.Errorf("%s: the body is empty, because a nil gives the real answer", r.step.name())
+			r.err = fmt.Errorf("%s: the body is empty, because a nil gives the real answer", r.step.String())
 		}
 		if r.err != nil {
 			err = errors.Join(err, fmt.Errorf("retrytest: rule %d: %w", i+1, r.err))

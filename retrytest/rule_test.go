@@ -270,3 +270,8 @@ func TestTransportServesManyAtOnce(t *testing.T) {
 	}
 	assert.Equal(t, 3, busy)
 }
+
+func TestStepsAreNamedAsInTheTable(t *testing.T) {
+	assert.Equal(t, "503, Retry-After: 2", fmt.Sprint(retrytest.RetryAfter(503, 2*time.Second)))
+	assert.Equal(t, "real answer, cut after 3 bytes", fmt.Sprint(retrytest.Real().Cut(3)))
+}

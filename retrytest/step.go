@@ -91,7 +91,7 @@ func Hang() Step { return Step{hang: true} }
 // Body sets the body of an answer that [Status], [RetryAfter] or [ErrorEvent] has made.
 func (s Step) Body(body string) Step {
 	if s.status == 0 {
-		s.mistake("Body: %s has a body of its own, or none", s.name())
+		s.mistake("Body: %s has a body of its own, or none", s.String())
 	}
 	s.body, s.event = body, false
 	return s
@@ -114,7 +114,7 @@ func (s Step) endAfter(n int64, end ending, name string) Step {
 	case s.ending != whole:
 		s.mistake("%s: the body already ends otherwise", name)
 	case !s.answers():
-		s.mistake("%s: %s has no answer", name, s.name())
+		s.mistake("%s: %s has no answer", name, s.String())
 	}
 	s.ending, s.after = end, n
 	return s
@@ -123,7 +123,7 @@ func (s Step) endAfter(n int64, end ending, name string) Step {
 // Unsized leaves the Content-Length out. Over HTTP/1 the body is then sent in chunks.
 func (s Step) Unsized() Step {
 	if !s.answers() {
-		s.mistake("Unsized: %s has no answer", s.name())
+		s.mistake("Unsized: %s has no answer", s.String())
 	}
 	s.unsized = true
 	return s
@@ -144,7 +144,7 @@ func (s Step) Slow(wait time.Duration) Step {
 // [Status], [RetryAfter] or [ErrorEvent] has made. Over HTTP/1, a Handler closes the connection after it.
 func (s Step) Early() Step {
 	if s.status == 0 {
-		s.mistake("Early: %s is not an answer of its own", s.name())
+		s.mistake("Early: %s is not an answer of its own", s.String())
 	}
 	s.early = true
 	return s
@@ -156,8 +156,8 @@ func (s *Step) mistake(format string, args ...any) {
 	s.mistakes = errors.Join(s.mistakes, fmt.Errorf(format, args...))
 }
 
-// name says what s does, for the table of records.
-func (s Step) name() string {
+// String describes the step in the words of the table that a failed test gets.
+func (s Step) String() string {
 	var text string
 	switch {
 	case s.fail != nil:

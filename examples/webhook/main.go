@@ -31,7 +31,7 @@ func send(how string, dead int) (took time.Duration, kept, tried int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	gate, net := new(retryhttp.Gate), newNetwork(dead, cancel)
 	// The policy of docs/choosing.md, with shorter times.
-	client := &http.Client{Transport: retryhttp.New(net, retryhttp.Policy{
+	client := &http.Client{Timeout: 10 * time.Second, Transport: retryhttp.New(net, retryhttp.Policy{
 		MaxAttempts:    2,
 		AttemptTimeout: 500 * time.Millisecond,
 		MaxElapsed:     100 * time.Millisecond, // after a timeout, the next attempt comes from the queue

@@ -15,7 +15,9 @@ import (
 const (
 	perHost      = 2               // deliveries under way to one host, so that a slow host has few workers
 	firstPause   = 3 * time.Second // of a host after a failure; each further failure doubles it
-	longestPause = time.Hour
+	longestPause = time.Hour       // a host that has come back is found out by then
+
+	longestAnswer = 16 << 10 // bytes
 )
 
 // sender has a queue for each host. A sender with many more hosts would order them by their times
@@ -108,7 +110,9 @@ func (s *sender) deliver(ctx context.Context, h *host, id string) bool {
 		return false
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
+	// The status is the verdict. A short answer is read, so that its connection serves again. A receiver
+	// may send a long answer, or a slow one, which must not keep the worker.
+	_, _ = io.CopyN(io.Discard, resp.Body, longestAnswer)
 	return resp.StatusCode < 300
 }
 

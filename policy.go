@@ -41,8 +41,9 @@ type Policy struct {
 	// [Unlimited] sets no limit, which is safe only if something else limits the retries.
 	Budget Budget
 
-	// OnRetry, if not nil, is called before the wait that precedes each retry, but not for a hedge.
-	// It may read the failed response's body.
+	// OnRetry, if not nil, is called before the wait that precedes each retry, but not for a hedge. For a
+	// retry that waits in line, it is called once the Budget has granted a token. It may read the failed
+	// response's body.
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt.
@@ -72,9 +73,9 @@ type Policy struct {
 	// [Attempt.Body].
 	Classify func(Attempt) Class
 
-	// Idempotent decides whether a request may be repeated. It is asked before the first attempt. Nil
-	// means the function [Idempotent]. Set it where your server's methods mean something else, such as
-	// a POST that only reads.
+	// Idempotent decides whether a request may be repeated. It is asked before the first attempt, and
+	// again if IdempotencyKey has made a key. Nil means the function [Idempotent]. Set it where your
+	// server's methods mean something else, such as a POST that only reads.
 	Idempotent func(*http.Request) bool
 
 	// IdempotencyKey makes an Idempotency-Key for a request that is not idempotent, and all of its

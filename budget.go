@@ -12,14 +12,15 @@ import (
 
 // Budget bounds retries across requests. A Transport withdraws after all other checks, before each
 // retry's wait and before each hedge. It refunds at most once for each Withdraw: if the retry was
-// never sent, if a hedged request got a Final response, or if a resumption brought 1 MiB. The
-// methods are called from many goroutines at once.
+// never sent, if a hedged request got a Final response, or if a resumption brought 1 MiB. It
+// deposits again if a resumption brings the last byte of a body. The methods are called from many
+// goroutines at once.
 //
 // A Budget may also have a method Failed(*http.Request, Attempt). It is called with the failed
 // attempt right before the first Withdraw of its retry. A retry that such a Budget refuses may wait
 // for a success of its host, and Withdraw is then asked again for it. While eight or more wait, the
-// [Gate] sends some without asking, to find out whether the host is back, and after that if no first
-// attempt succeeds.
+// [Gate] sends some without asking: one at a time to find out whether the host is back, and then
+// more while no first attempt succeeds.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of a retry, or reports false; never blocks
 	Refund(req *http.Request)        // gives back a Withdraw
@@ -57,26 +58,27 @@ func mayBeAskedAgain(b Budget) bool {
 // enough for the failures of a server that is partly broken. When most are failures, and until
 // three in five are successes again, a success earns Ratio, so that retries die out in an outage and
 // do not keep up an overload. If fewer succeed again within 15 s, the retries themselves may be what
-// the server cannot bear: a success then earns Ratio for at least 10 s. A retry takes
-// one token, or a third if a 429 has said when to retry. If an attempt has taken long, its retry may
-// overdraw the bucket by one for each success that is usual in that time. A retry that is refused
-// may wait until a success earns it, for as long as the [Gate] may hold it: at first any retry,
-// and in lasting trouble only as many as the wait has lately served, and one.
+// the server cannot bear: a success then earns Ratio for at least 10 s. A retry takes one token, or a
+// third if a 429 has said when to retry. If an attempt has taken long, its retry may overdraw the
+// bucket by one for each success that is usual in that time.
+//
+// A retry that is refused may wait until a success earns it, for as long as the [Gate] may hold it.
+// When a trouble begins, any retry may wait. In lasting trouble, no more may wait than have lately
+// been served, and one.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
-// weighted mean of the successes per second. There are at most 4,096 buckets: full
-// buckets make room first, then the longest unused. See "Fixing retries with token buckets and
-// circuit breakers", Marc Brooker.
+// weighted mean of the successes per second. There are at most 4,096 buckets: full buckets make room
+// first, then the longest unused. See "Fixing retries with token buckets and circuit breakers", Marc
+// Brooker.
 type TokenBucket struct {
 	// Ratio is how many retries each success earns while most attempts fail. 0 means 0.1. Negative or
 	// NaN means none, ever, and only Burst and MinPerSecond are left. Set it to bound retries to this
 	// share of the successes at all times: Most is then the same, unless it is set too.
 	Ratio float64
 
-	// Most is how many retries each success earns while most attempts succeed. 0 means
-	// 0.5, or Ratio if that is set. Less than Ratio, or NaN, means Ratio. A larger Most helps more
-	// requests when half of the backends are gone, and adds load when the servers reject because they
-	// are full.
+	// Most is how many retries each success earns while most attempts succeed. 0 means 0.5, or Ratio if
+	// that is set. Less than Ratio, or NaN, means Ratio. A larger Most helps more requests when half of
+	// the backends are gone, and adds load when the servers reject because they are full.
 	Most float64
 
 	// Burst is the number of tokens at the start, and the least number of tokens that the bucket has

@@ -18,16 +18,17 @@ type Policy struct {
 	MaxAttempts int
 
 	// MaxElapsed limits the time from the start of the first attempt to the start of the last. An
-	// attempt that has begun may take longer. With Resume, the time starts again when a body breaks
-	// off. 0 or less sets no limit, and only the request's context ends the retries. A deadline on
-	// the context is usually better, because it also ends the attempts.
+	// attempt that has begun may take longer. With Resume, the time starts again when a body first
+	// breaks off, and when it does so after another 1 MiB. 0 or less sets no limit, and only the
+	// request's context ends the retries. A deadline on the context is usually better, because it also
+	// ends the attempts.
 	MaxElapsed time.Duration
 
 	// AttemptTimeout limits each attempt, from its start to the response header, with BufferBytes to
 	// the end of a buffered body, and with PeekBytes to the first bytes of another body. Until then,
 	// the attempt's context has this end as its deadline. The timeout's error is Retryable and matches
 	// [context.DeadlineExceeded]. 0 or less sets no limit. Set it when servers may hang: without it, a
-	// hanging attempt uses up all of the time.
+	// hanging attempt uses up all of the time. Response bodies are then wrapped.
 	AttemptTimeout time.Duration
 
 	// Backoff returns the wait before each retry. Nil means FullJitter(250ms, 30s). Choose a backoff
@@ -40,8 +41,9 @@ type Policy struct {
 	// [Unlimited] sets no limit, which is safe only if something else limits the retries.
 	Budget Budget
 
-	// OnRetry, if not nil, is called before the wait that precedes each retry, but not for a hedge.
-	// It may read the failed response's body.
+	// OnRetry, if not nil, is called before the wait that precedes each retry, but not for a hedge. For a
+	// retry that waits in line, it is called once the Budget has granted a token. It may read the failed
+	// response's body.
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt.
@@ -71,9 +73,9 @@ type Policy struct {
 	// [Attempt.Body].
 	Classify func(Attempt) Class
 
-	// Idempotent decides whether a request may be repeated. It is asked before the first attempt. Nil
-	// means the function [Idempotent]. Set it where your server's methods mean something else, such as
-	// a POST that only reads.
+	// Idempotent decides whether a request may be repeated. It is asked before the first attempt, and
+	// again if IdempotencyKey has made a key. Nil means the function [Idempotent]. Set it where your
+	// server's methods mean something else, such as a POST that only reads.
 	Idempotent func(*http.Request) bool
 
 	// IdempotencyKey makes an Idempotency-Key for a request that is not idempotent, and all of its

@@ -25,9 +25,9 @@
 //   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too, and
 //     has the attribute retryhttp.hedge, which is true. Without a span around the request, a hedge
 //     has no parent, because it overlaps the first attempt: it has the same trace, and the link.
-//     If another attempt wins before a span
-//     ends, the span gets the attribute retryhttp.superseded, which is true, and no error. A
-//     hedge that has lost may end later than the span around the request.
+//     If another attempt wins before a span ends, the span gets the attribute
+//     retryhttp.superseded, which is true, and no error. A hedge that has lost may end later than
+//     the span around the request.
 //   - A body that breaks off or stalls ends its attempt's span with that error. With
 //     Policy.Resume, the attempts that continue the body are resends, too. The body's Read
 //     sends them, so they may begin after the span around the request has ended.

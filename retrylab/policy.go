@@ -15,8 +15,8 @@ type Policy struct {
 	New func() retryhttp.Policy
 
 	// Fleet, if not nil, takes the place of New. It is called once for each run, inside its bubble, and
-	// returns the New of this run. Set it if the processes of a run share something, such as a Budget. What
-	// it starts ends by t.Cleanup.
+	// returns the New of this run. Set it if the processes of a run share something, such as a Budget. If it
+	// starts something, it must end that by t.Cleanup.
 	Fleet func(t *testing.T) func() retryhttp.Policy
 }
 

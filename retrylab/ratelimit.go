@@ -14,9 +14,9 @@ import (
 	"github.com/retryhttp/retryhttp/retrylab/engine"
 )
 
-// RateLimit is a service that allows so many attempts in each second, and answers the others with 429, and
-// mostly with "Retry-After: 1". Workers share a list of jobs: each takes the next job as soon as its last job has
-// ended, however that ended. Each job is one request. The Rate and the Uptime of the Load are not used,
+// RateLimit is a service that allows so many attempts in each second, and answers the others with 429 and
+// "Retry-After: 1", unless Bare is set. Workers share a list of jobs: each takes the next job as soon as its
+// last job has ended, however that ended. Each job is one request. The Rate and the Uptime of the Load are not used,
 // except for Allowed: the processes have just started.
 type RateLimit struct {
 	Load

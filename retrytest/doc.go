@@ -11,9 +11,9 @@
 //
 // A [Handler] does the same in an http.Server, such as httptest's, with real sockets.
 //
-// A [Step] is what becomes of one request. A [Rule] says which requests meet it: the nth, a share, those of
-// a while, or all. The first Rule that applies counts, and a request that none applies to gets the real
-// answer: of the Transport's base, or of the handler behind the Handler.
+// A [Step] is what becomes of one request. A [Rule] says which requests meet it: the nth, a share, the
+// requests of a while, or all. The first Rule that applies counts. A request that no Rule applies to gets the
+// real answer: of the Transport's base, or of the handler behind the Handler.
 //
 // Both record what arrives, request bodies included. When a test fails, its log has the records in a table.
 //

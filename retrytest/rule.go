@@ -60,7 +60,8 @@ func (s Step) Share(part float64, seed uint64) Rule {
 	})
 }
 
-// During is for the requests that arrive in a time, from the first request on.
+// During is for the requests that arrive between two times, which count from the first request. A request
+// that arrives exactly at from is included, and exactly at to is not.
 func (s Step) During(from, to time.Duration) Rule {
 	var err error
 	if from < 0 || to <= from {

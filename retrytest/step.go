@@ -73,7 +73,7 @@ func RetryAfter(code int, wait time.Duration) Step {
 }
 
 // ErrorEvent is an answer of server-sent events with status 200, whose only event is an error with these
-// data. So fails a language model that notices its overload after it has sent the header.
+// data. A language model that notices its overload after it has sent the header fails like this.
 func ErrorEvent(data string) Step {
 	event := "event: error\n"
 	for line := range strings.SplitSeq(data, "\n") {

@@ -87,7 +87,7 @@ func (t *Transport) real(req *http.Request, record *record, step Step) (*http.Re
 	return step.end(req, resp), nil
 }
 
-// CloseIdleConnections closes those of the base.
+// CloseIdleConnections closes the base's idle connections, if it has a method of this name.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

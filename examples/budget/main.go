@@ -22,8 +22,8 @@ func run() error {
 	if err := outage("without a budget", retryhttp.Unlimited{}); err != nil {
 		return err
 	}
-	// A Policy without a Budget has the same: 5 retries in reserve, and one more for every 10
-	// successes.
+	// A Policy without a Budget has the same: 5 retries in reserve, and one more for every two
+	// successes while the server is mostly well, or for every ten otherwise.
 	return outage("with a budget", &retryhttp.TokenBucket{})
 }
 

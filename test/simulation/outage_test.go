@@ -393,5 +393,5 @@ have succeeded without the Gate.`)
 	r.add(`
 In a single outage, no request without a deadline is lost that would have succeeded without the Gate: a later retry is
 no worse. A service that goes up and down may be up just when a retry is held. Without a deadline, a Gate saves more
-there than it loses. With a deadline of 2 s and no budget, it may lose more than it saves.`)
+there than it loses. With a deadline of 2 s and no budget, it may lose nearly as many as it saves.`)
 }

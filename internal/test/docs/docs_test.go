@@ -14,10 +14,9 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/snippets"
 )
 
-// TestMain goes to the root of the module. The tests name files relative to the root, as documents
-// do.
-// atTheTop runs a test in the directory of the module. TestMain could not: the go command would not
-// learn of it, and would take an old result for documents that have changed.
+// atTheTop runs a test in the directory of the module, because the tests name files as documents do.
+// TestMain could not: the go command would not learn of it, and would take an old result for documents
+// that have changed.
 func atTheTop(t *testing.T) {
 	t.Helper()
 	t.Chdir("../../..")

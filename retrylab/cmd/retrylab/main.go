@@ -8,8 +8,8 @@
 //	cd retrylab && go run ./cmd/retrylab -rate 50 -processes 20 -uptime 5s -outage 3s
 //
 // A flag that is not given leaves the default. The tables go to the standard output, and progress to the
-// standard error. With -html, a page with plots goes to a file, too. The exit status is 1 if the policy panicked or a request never ended, and 2 for flags
-// that make no sense.
+// standard error. With -html, a page with plots goes to a file, too. The exit status is 1 if the policy
+// panicked, a request never ended, or the output could not be written, and 2 for flags that make no sense.
 package main
 
 import (

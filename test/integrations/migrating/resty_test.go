@@ -80,13 +80,15 @@ func TestRestysWaitsHaveTheirLike(t *testing.T) {
 }
 
 func TestRestysRetriesMultiplyWithThoseBelow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := answering(http.StatusServiceUnavailable)
-		rt := retryhttp.New(base, retryhttp.Policy{Budget: retryhttp.Unlimited{}})
-		_, err := get(t, t.Context(), viaResty{newResty(rt)})
-		require.NoError(t, err)
-		assert.Equal(t, 16, base.count())
-	})
+	for attempts, budget := range map[int]retryhttp.Budget{16: retryhttp.Unlimited{}, 9: nil} {
+		synctest.Test(t, func(t *testing.T) {
+			base := answering(http.StatusServiceUnavailable)
+			rt := retryhttp.New(base, retryhttp.Policy{Budget: budget})
+			_, err := get(t, t.Context(), viaResty{newResty(rt)})
+			require.NoError(t, err)
+			assert.Equal(t, attempts, base.count())
+		})
+	}
 }
 
 func TestRestyMayKeepItsRetriesForOneRequest(t *testing.T) {

@@ -3,6 +3,9 @@
 //
 //	client := &http.Client{Transport: otelretry.New(nil, retryhttp.Policy{})}
 //
+// It uses the global MeterProvider and TracerProvider, unless an option sets others. examples/operate has a
+// program with an exporter for Prometheus, a dashboard and alerts.
+//
 // # Traces
 //
 // Each attempt has its own client span, which otelhttp makes. otelhttp also sends the span's

@@ -14,7 +14,8 @@ import (
 )
 
 // DeadBackend is a load balancer with some dead backends. It picks a backend for each attempt at random,
-// so a retry is likely to meet a backend that is well. There is room for any number of attempts.
+// so a retry is likely to meet a backend that is well. There is room for any number of attempts. For a
+// backend of three that hangs, use Outage{Part: 1.0 / 3, Silent: true, Room: -1}, with an AttemptTimeout.
 type DeadBackend struct {
 	Load
 

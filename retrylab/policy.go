@@ -40,7 +40,7 @@ func (p Policy) edited(name string, edit func(retryhttp.Policy) retryhttp.Policy
 // The names of the rows that every Result has.
 const (
 	TheirPolicy = "policy"                   // the policy that Run was given
-	Unbounded   = "retries without a budget" // the default policy without a Budget and a Gate
+	Unbounded   = "retries without a budget" // the default, with the policy's AttemptTimeout, without Budget and Gate
 	NoRetries   = "no retries"
 )
 

@@ -19,13 +19,13 @@ type Handler struct {
 	done <-chan struct{} // the test has ended
 }
 
-// NewHandler returns a Handler that has next give the real answers. A nil next answers with status 200 and an
-// empty body. If a rule makes no sense, or if no handler can do what it says, the test ends at once. When the
+// NewHandler returns a Handler that has next give the real answers. A nil next reads the request, and answers
+// with status 200 and an empty body. If a rule makes no sense, or if no handler can do what it says, the test ends at once. When the
 // test fails, its log has [Handler.Table]. A nil tb has no log, and a rule that makes no sense panics.
 func NewHandler(tb testing.TB, next http.Handler, rules ...Rule) *Handler {
 	h := &Handler{next: next}
 	if next == nil {
-		h.next = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+		h.next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	}
 	if tb != nil {
 		tb.Helper()

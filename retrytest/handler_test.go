@@ -98,6 +98,12 @@ func TestHandlerWithoutANextAnswersWithNothing(t *testing.T) {
 		assert.Empty(t, got)
 		require.NoError(t, resp.Body.Close())
 		assert.True(t, h.Records()[0].Whole, "nobody has read the request body, because there is none")
+
+		resp, err = client.Post(url, "text/plain", strings.NewReader("hello"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, "hello", string(h.Records()[1].Body))
+		assert.True(t, h.Records()[1].Whole)
 	})
 }
 

@@ -54,6 +54,22 @@ func TestKeyAndPrefixNameTheBalance(t *testing.T) {
 }
 
 // A Cluster hashes what stands between the first brace and the next one that closes.
+// A gauge may be asked about no request, and a Key need not expect that.
+func TestNoRequestHasTheEmptyKey(t *testing.T) {
+	for name, key := range map[string]func(*http.Request) string{
+		"by host": nil,
+		"by path": func(r *http.Request) string { return r.URL.Path },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &redisbudget.Bucket{Key: key}
+			assert.NotPanics(t, func() { b.Tokens(nil) })
+			assert.False(t, b.Sparing(nil))
+			_, shared := b.Shared(nil)
+			assert.False(t, shared)
+		})
+	}
+}
+
 func TestPrefixDoesNotChangeTheHashTag(t *testing.T) {
 	for prefix, stored := range map[string]string{
 		"{shop}":  "%7Bshop}",

@@ -304,8 +304,11 @@ func (b *Bucket) update(req *http.Request, f func(*account, time.Time)) {
 	}
 }
 
+// key returns the key of req. A gauge may be asked about no request, which has the key "".
 func (b *Bucket) key(req *http.Request) string {
 	switch {
+	case req == nil:
+		return ""
 	case b.Key != nil:
 		return b.Key(req)
 	case req.URL != nil:

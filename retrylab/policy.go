@@ -39,9 +39,11 @@ func (p Policy) edited(name string, edit func(retryhttp.Policy) retryhttp.Policy
 
 // The names of the rows that every Result has.
 const (
-	TheirPolicy = "policy"                   // the policy that Run was given
-	Unbounded   = "retries without a budget" // the default, with the policy's AttemptTimeout, without Budget and Gate
-	NoRetries   = "no retries"
+	TheirPolicy = "policy"     // the policy that Run was given
+	NoRetries   = "no retries" // one attempt, with the AttemptTimeout of the policy
+
+	// Unbounded is the default policy without a Budget and a Gate, with the AttemptTimeout of the policy.
+	Unbounded = "retries without a budget"
 )
 
 // Default is the zero Policy.

@@ -281,3 +281,21 @@ func TestBudgetMakesRoomForABusyHost(t *testing.T) {
 		require.InDelta(t, 100, b.Tokens(busy), 1)
 	})
 }
+
+// In an outage of more hosts than there are buckets, no host may earn more than it would alone.
+func TestBudgetThatEarnedRatioIsPassedOnSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b retryhttp.TokenBucket
+		for range 50 {
+			for i := range maxBuckets {
+				b.Failed(host(i), retryhttp.Attempt{Err: errBroken})
+				b.Failed(host(i), retryhttp.Attempt{Err: errBroken})
+				b.Withdraw(host(i))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.True(t, b.Sparing(host(1)))
+		b.Withdraw(host(maxBuckets))
+		assert.True(t, b.Sparing(host(maxBuckets)))
+	})
+}

@@ -75,7 +75,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, step Step) {
 	for name, values := range step.header {
 		w.Header()[name] = append([]string(nil), values...)
 	}
-	if !step.unsized && hasBody(http.MethodGet, step.status) {
+	if hasBody(http.MethodGet, step.status) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(step.body)))
 	}
 	out := h.ending(w, r, step)
@@ -85,9 +85,6 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, step Step) {
 	}
 	if hasBody(r.Method, step.status) {
 		_, _ = io.WriteString(out, step.body)
-	}
-	if step.early {
-		_ = http.NewResponseController(out).Flush()
 	}
 }
 
@@ -126,10 +123,8 @@ func (h *Handler) sleep(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 		return
 	case <-ctx.Done():
 	case <-h.done:
@@ -163,7 +158,7 @@ func (h *Handler) ending(w http.ResponseWriter, r *http.Request, step Step) http
 			_, _ = io.Copy(io.Discard, r.Body) // see read
 			h.wait(r.Context())
 		}
-	}, left: step.after, ends: step.ending != whole, unsized: step.unsized}
+	}, left: step.after, ends: step.ending != whole && hasBody(r.Method, http.StatusOK), unsized: step.unsized}
 }
 
 // endedWriter is a ResponseWriter whose body ends after a number of bytes, unless it is no longer.
@@ -180,6 +175,7 @@ func (w *endedWriter) WriteHeader(status int) {
 	if w.unsized {
 		w.Header().Del("Content-Length")
 	}
+	w.ends = w.ends && hasBody(http.MethodGet, status)
 	w.ResponseWriter.WriteHeader(status)
 }
 

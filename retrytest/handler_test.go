@@ -1,11 +1,13 @@
 package retrytest_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -44,6 +46,13 @@ func serve(t *testing.T, h http.Handler, http2 bool) (string, *http.Client) {
 	client := server.Client()
 	t.Cleanup(client.CloseIdleConnections)
 	return server.URL, client
+}
+
+// serveInMemory is serve without a socket, and without TLS.
+func serveInMemory(t *testing.T, h http.Handler, http2 bool) (*memnet.Network, *http.Client) {
+	n, base, stop := memnet.ServeProtocol(h.ServeHTTP, http2)
+	t.Cleanup(stop)
+	return n, &http.Client{Transport: base}
 }
 
 func put(t *testing.T, ctx context.Context, client *http.Client, url string, body io.Reader) (*http.Response, error) {
@@ -136,20 +145,83 @@ func TestHandlerCutsBodies(t *testing.T) {
 }
 
 func TestHandlerLeavesShortBodiesWhole(t *testing.T) {
-	for _, c := range []struct {
+	notFound := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		w.WriteHeader(404)
+		_, _ = io.WriteString(w, "12345")
+	})
+	uncounted := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "12345") })
+	for name, c := range map[string]struct {
 		step   retrytest.Step
+		next   http.Handler
+		status int
 		length int64
-	}{{retrytest.Real().Cut(5), 5}, {retrytest.Real().Stall(6), 5}, {retrytest.Real().Unsized(), -1}} {
-		overBoth(t, func(t *testing.T, http2 bool) {
-			url, client := serve(t, retrytest.NewHandler(t, answers, c.step.Always()), http2)
-			resp, err := client.Get(url)
-			require.NoError(t, err)
-			assert.Equal(t, c.length, resp.ContentLength)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, "12345", string(got))
-			require.NoError(t, resp.Body.Close())
+	}{
+		"cut":                             {retrytest.Real().Cut(5), answers, 200, 5},
+		"stall":                           {retrytest.Real().Stall(6), answers, 200, 5},
+		"cut, of another status":          {retrytest.Real().Cut(5), notFound, 404, 5},
+		"unsized":                         {retrytest.Real().Unsized(), answers, 200, -1},
+		"unsized, of another status":      {retrytest.Real().Unsized(), notFound, 404, -1},
+		"unsized, of its own":             {retrytest.Status(503).Body("12345").Unsized(), nil, 503, -1},
+		"of a length that net/http finds": {retrytest.Real(), uncounted, 200, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, http2 bool) {
+				_, client := serveInMemory(t, retrytest.NewHandler(t, c.next, c.step.Always()), http2)
+				resp, err := client.Get("http://shop.example/")
+				require.NoError(t, err)
+				assert.Equal(t, c.status, resp.StatusCode)
+				assert.Equal(t, c.length, resp.ContentLength)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, "12345", string(got))
+				require.NoError(t, resp.Body.Close())
+			})
 		})
+	}
+}
+
+// A client sends its next request on the same connection, which must not stall or break after such an answer.
+func TestHandlerEndsNoBodyOfAResponseThatMayHaveNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		method string
+		status int
+		length string
+	}{"HEAD": {http.MethodHead, 200, "5"}, "204": {http.MethodGet, 204, ""}, "304": {http.MethodGet, 304, ""}} {
+		next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, "12345")
+		})
+		own := retrytest.Status(c.status).Body("12345")
+		for _, step := range []retrytest.Step{own.Cut(2), own.Stall(2), retrytest.Real().Cut(2), retrytest.Real().Stall(2)} {
+			t.Run(name+" "+step.String(), func(t *testing.T) {
+				overBoth(t, func(t *testing.T, http2 bool) {
+					synctest.Test(t, func(t *testing.T) {
+						network, client := serveInMemory(t, retrytest.NewHandler(nil, next, step.Always()), http2)
+						client.Timeout = time.Minute
+						for range 2 {
+							req, err := http.NewRequest(c.method, "http://shop.example/", nil)
+							require.NoError(t, err)
+							resp, err := client.Do(req)
+							require.NoError(t, err)
+							assert.Equal(t, c.status, resp.StatusCode)
+							if strings.HasPrefix(step.String(), fmt.Sprint(c.status)) {
+								assert.Equal(t, c.length, resp.Header.Get("Content-Length"))
+							}
+							got, err := io.ReadAll(resp.Body)
+							require.NoError(t, err)
+							assert.Empty(t, got)
+							require.NoError(t, resp.Body.Close())
+						}
+						assert.Equal(t, 1, network.Dials())
+					})
+				})
+			})
+		}
+		w := httptest.NewRecorder()
+		retrytest.NewHandler(t, nil, own.Always()).ServeHTTP(w, httptest.NewRequest(c.method, "/", nil))
+		assert.Empty(t, w.Body.String(), "net/http drops such a body, and a recorder does not")
+		assert.Equal(t, c.length, w.Header().Get("Content-Length"))
 	}
 }
 
@@ -264,6 +336,7 @@ func TestHandlerFailsInABubble(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h := retrytest.NewHandler(t, answers, c.step.Nth(1))
 					_, base, stop := memnet.ServeProtocol(h.ServeHTTP, http2)
+					stop = sync.OnceFunc(stop)
 					defer stop()
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
@@ -274,6 +347,7 @@ func TestHandlerFailsInABubble(t *testing.T) {
 						got, err = io.ReadAll(resp.Body)
 						require.NoError(t, resp.Body.Close())
 					}
+					stop() // waits for the handler, which ends when the client has gone
 					assert.Equal(t, c.took, time.Since(began))
 					assert.Equal(t, c.got, string(got))
 					if http2 {
@@ -454,8 +528,10 @@ func TestFailuresAreLikeThoseOfNetHTTP(t *testing.T) {
 	var stream streamError
 	require.ErrorAs(t, ours, &stream)
 	assert.Equal(t, streamError{1, 7, stream.Cause}, stream)
-	var other otherError
-	assert.False(t, errors.As(ours, &other))
+	var name errorOfOtherName
+	assert.False(t, errors.As(ours, &name))
+	var kind errorOfOtherType
+	assert.False(t, errors.As(ours, &kind))
 }
 
 // streamError is like golang.org/x/net/http2's. The errors of net/http convert themselves to it.
@@ -469,12 +545,20 @@ type code uint32
 
 func (streamError) Error() string { return "stream error" }
 
-type otherError struct {
+type errorOfOtherName struct {
 	StreamID, Number uint32
 	Cause            error
 }
 
-func (otherError) Error() string { return "another error" }
+func (errorOfOtherName) Error() string { return "another error" }
+
+type errorOfOtherType struct {
+	StreamID uint32
+	Code     []byte
+	Cause    error
+}
+
+func (errorOfOtherType) Error() string { return "another error" }
 
 func request(t *testing.T, url string) *http.Request {
 	t.Helper()
@@ -492,6 +576,73 @@ func TestHandlerServesARecorder(t *testing.T) {
 		assert.Equal(t, want, w.Body.String())
 	}
 }
+
+func TestHandlerHandsOnTheResponseWriterOfAWholeAnswer(t *testing.T) {
+	w := httptest.NewRecorder()
+	next := http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) { assert.Same(t, w, got) })
+	retrytest.NewHandler(t, next, retrytest.Real().Slow(time.Millisecond).Always()).ServeHTTP(w, request(t, "http://shop.example/"))
+}
+
+// http.NewRequest does not say how long such a body is. A server does.
+func TestHandlerReadsABodyOfUnknownLength(t *testing.T) {
+	h := retrytest.NewHandler(t, answers)
+	body := io.NopCloser(strings.NewReader("upload"))
+	req, err := http.NewRequest(http.MethodPut, "http://shop.example/", body)
+	require.NoError(t, err)
+	h.ServeHTTP(httptest.NewRecorder(), req)
+	assert.Equal(t, "upload", string(h.Records()[0].Body))
+	assert.Equal(t, body, req.Body, "the request is the caller's")
+}
+
+// A server of net/http recovers from http.ErrAbortHandler, and from nothing else without a log.
+func TestHandlerPanicsWhereAConnectionBreaks(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the client has gone
+	for name, step := range map[string]retrytest.Step{
+		"reset": retrytest.Reset(), "cut": retrytest.Real().Cut(2), "stall": retrytest.Real().Stall(2),
+		"hang": retrytest.Hang(), "slow": retrytest.Real().Slow(time.Hour),
+	} {
+		h := retrytest.NewHandler(t, answers, step.Always())
+		assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+			h.ServeHTTP(httptest.NewRecorder(), request(t, "http://shop.example/").WithContext(ctx))
+		}, name)
+	}
+}
+
+// What has come of the body must not look like all of it.
+func TestHandlerAnswersNoRequestWhoseBodyFails(t *testing.T) {
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the next handler answers") })
+	h := retrytest.NewHandler(t, next, retrytest.Real().Slow(time.Millisecond).Always())
+	req := httptest.NewRequest(http.MethodPut, "/", io.MultiReader(strings.NewReader("up"), failing{}))
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(httptest.NewRecorder(), req) })
+}
+
+// A Cleanup may make requests.
+func TestHandlerAnswersAfterTheTestHasEnded(t *testing.T) {
+	var h *retrytest.Handler
+	t.Run("ends", func(t *testing.T) { h = retrytest.NewHandler(t, answers) })
+	for range 20 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request(t, "http://shop.example/"))
+		assert.Equal(t, "12345", w.Body.String())
+	}
+}
+
+// A connection of a Unix socket can be closed, but not reset.
+func TestHandlerClosesAConnectionThatCannotBeReset(t *testing.T) {
+	client, server := net.Pipe()
+	h := retrytest.NewHandler(t, nil, retrytest.Reset().Always())
+	h.ServeHTTP(hijackable{httptest.NewRecorder(), server}, request(t, "http://shop.example/"))
+	_, err := client.Read(make([]byte, 1))
+	assert.Equal(t, io.EOF, err)
+}
+
+type hijackable struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
 func TestHandlerReadsARequestBeforeASlowRealAnswer(t *testing.T) {
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })

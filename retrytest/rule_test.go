@@ -1,10 +1,13 @@
 package retrytest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +121,8 @@ func TestRulesThatMakeNoSense(t *testing.T) {
 		"During: there is no time from 2s to 2s":                                                 retrytest.Refused().During(2*time.Second, 2*time.Second),
 		"During: there is no time from -1s to 2s":                                                retrytest.Refused().During(-time.Second, 2*time.Second),
 		"Status: 100 is not between 200 and 999":                                                 retrytest.Status(100).Always(),
+		"Status: 1000 is not between 200 and 999":                                                retrytest.Status(1000).Always(),
+		"Status: 0 is not between 200 and 999":                                                   retrytest.Status(0).Body("x").Early().Always(),
 		`Status: the header "A" has no value`:                                                    retrytest.Status(200, "A").Always(),
 		"RetryAfter: the wait -1s is negative":                                                   retrytest.RetryAfter(429, -time.Second).Always(),
 		"Fail: the error is nil":                                                                 retrytest.Fail(nil).Always(),
@@ -141,6 +146,28 @@ func TestRulesThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// The log of the test names the line that has the rule.
+func TestRuleThatMakesNoSenseIsTheMistakeOfTheCaller(t *testing.T) {
+	for name, construct := range map[string]func(tb testing.TB){
+		"NewTransport": func(tb testing.TB) { retrytest.NewTransport(tb, nil, retrytest.Rule{}) },
+		"NewHandler":   func(tb testing.TB) { retrytest.NewHandler(tb, nil, retrytest.Rule{}) },
+	} {
+		tb := &failingTB{}
+		tb.run(func() { construct(tb) })
+		assert.Contains(t, tb.blamed, t.Name(), name)
+	}
+}
+
+// The caller may change its numbers.
+func TestRuleKeepsItsNumbers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		numbers := []int{2}
+		rule := retrytest.Status(503).Nth(numbers...)
+		numbers[0] = 1
+		assert.Equal(t, []int{200, 503}, statuses(t, retrytest.NewTransport(t, nil, rule), 2))
+	})
+}
+
 func TestHandlerCannotDoEverything(t *testing.T) {
 	for name, step := range map[string]retrytest.Step{
 		"connection refused": retrytest.Refused(), "no such host": retrytest.NoSuchHost(), "dial timeout": retrytest.Timeout(),
@@ -157,19 +184,40 @@ func TestHandlerCannotDoEverything(t *testing.T) {
 type failingTB struct {
 	testing.TB
 	fatal    string
+	helpers  []string // functions
+	blamed   string   // the function that the log names beside fatal
 	log      string
 	failed   bool
 	cleanups []func()
 }
 
-func (f *failingTB) Helper()          {}
-func (f *failingTB) Failed() bool     { return f.failed }
-func (f *failingTB) Cleanup(c func()) { f.cleanups = append(f.cleanups, c) }
+func (f *failingTB) Helper()                  { f.helpers = append(f.helpers, callers()[1]) }
+func (f *failingTB) Context() context.Context { return context.Background() }
+func (f *failingTB) Failed() bool             { return f.failed }
+func (f *failingTB) Cleanup(c func())         { f.cleanups = append(f.cleanups, c) }
 func (f *failingTB) Fatal(args ...any) {
 	f.fatal = fmt.Sprint(args...)
+	for _, name := range callers()[1:] {
+		if !slices.Contains(f.helpers, name) {
+			f.blamed = name
+			break
+		}
+	}
 	panic(f)
 }
 func (f *failingTB) Logf(format string, args ...any) { f.log += fmt.Sprintf(format, args...) }
+
+// callers returns the names of the functions on the stack, the caller of callers first.
+func callers() (names []string) {
+	pcs := make([]uintptr, 20)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		names = append(names, frame.Function)
+	}
+	return names
+}
 
 // run calls c as a test, which Fatal ends.
 func (f *failingTB) run(c func()) {
@@ -193,8 +241,9 @@ func TestTableIsLoggedIfTheTestFails(t *testing.T) {
 					retrytest.RetryAfter(503, 2*time.Second).Nth(1),
 					retrytest.Real().Cut(3).Slow(time.Second).Nth(2),
 					retrytest.Fail(errors.Join(errors.New(`Get "http://user:password@shop.example/?key=secret": no`), errEnough)).Nth(3),
+					retrytest.Status(401).Early().Nth(4),
 				)
-				for _, body := range []string{"first", "", "third"} {
+				for _, body := range []string{"first", "", "third", "fourth"} {
 					req, err := http.NewRequest(http.MethodPut, "http://user:password@shop.example/books?key=secret", strings.NewReader(body))
 					require.NoError(t, err)
 					if _, err = rt.RoundTrip(req); body != "third" {
@@ -207,10 +256,11 @@ func TestTableIsLoggedIfTheTestFails(t *testing.T) {
 				return
 			}
 			assert.Equal(t, `retrytest: what arrived
-number  at  request                        body     what became of it
-1       0s  PUT http://shop.example/books  5 bytes  503, Retry-After: 2
-2       0s  PUT http://shop.example/books  0 bytes  real answer, cut after 3 bytes, after 1s
-3       1s  PUT http://shop.example/books  5 bytes  Get "http://shop.example/": no enough
+number  at  request                        body              what became of it
+1       0s  PUT http://shop.example/books  5 bytes           503, Retry-After: 2
+2       0s  PUT http://shop.example/books  0 bytes           real answer, cut after 3 bytes, after 1s
+3       1s  PUT http://shop.example/books  5 bytes           Get "http://shop.example/": no enough
+4       1s  PUT http://shop.example/books  at least 0 bytes  401, early
 `, tb.log)
 		})
 	}
@@ -226,7 +276,7 @@ func TestRecordsSayWhatArrived(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		req.Header.Set("X-Id", "2")
-		req.Body = nil
+		req.Body, req.Method, req.Host = nil, "", "" // net/http takes GET and the URL's host
 		_, err = rt.RoundTrip(req)
 		require.NoError(t, err)
 

@@ -1,6 +1,7 @@
 package retrytest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -99,10 +100,7 @@ func unsendable(req *http.Request) error {
 	if req.URL == nil {
 		return errors.New("retrytest: the request has no URL")
 	}
-	if ctx := req.Context(); ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return context.Cause(req.Context())
 }
 
 func closeBody(req *http.Request) {
@@ -121,15 +119,12 @@ func (t *Transport) upload(req *http.Request, record *record) error {
 		_, err := io.Copy(io.Discard, t.recorded(req.Body, record))
 		read <- err
 	}()
+	var err error
 	select {
-	case err := <-read:
-		if err != nil && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return err
+	case err = <-read:
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // answer makes the response of a Step with a status, and an empty 200 of a Step without one.
@@ -162,10 +157,8 @@ func sleep(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -56,9 +56,11 @@ func TestStatusIsAnAnswer(t *testing.T) {
 	resp, err = get(t, rt)
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode, "the real answer of a nil base")
-	got, err = io.ReadAll(resp.Body)
+	assert.Equal(t, http.NoBody, resp.Body)
+
+	resp, err = get(t, retrytest.NewTransport(t, nil, retrytest.Status(599).Always()))
 	require.NoError(t, err)
-	assert.Empty(t, got)
+	assert.Equal(t, "599", resp.Status, "a status without a name")
 }
 
 func TestRetryAfterIsInWholeSeconds(t *testing.T) {
@@ -94,9 +96,7 @@ func TestResponsesThatMayHaveNoBodyHaveNone(t *testing.T) {
 			require.NoError(t, err)
 			resp, err := rt.RoundTrip(req)
 			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Empty(t, got)
+			assert.Equal(t, http.NoBody, resp.Body)
 			if c.status != 200 {
 				assert.Zero(t, resp.ContentLength)
 			}
@@ -124,9 +124,12 @@ func TestBodyIsCut(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, c.length, resp.ContentLength)
 			assert.Equal(t, c.field, resp.Header.Get("Content-Length"))
-			got, err := io.ReadAll(resp.Body)
-			assert.Equal(t, io.ErrUnexpectedEOF, err)
+			got := make([]byte, 2)
+			_, err = io.ReadFull(resp.Body, got)
+			require.NoError(t, err)
 			assert.Equal(t, "12", string(got))
+			_, err = resp.Body.Read(nil)
+			require.NoError(t, err, "a Read without room does not wait for what follows")
 			for range 5 {
 				_, err = resp.Body.Read(make([]byte, 10))
 				assert.Equal(t, io.ErrUnexpectedEOF, err, "and not io.EOF later")
@@ -147,6 +150,19 @@ func TestShortBodyIsNotCut(t *testing.T) {
 			require.NoError(t, err, "%s after %d", name, n)
 			assert.Equal(t, "12345", string(got))
 		}
+	}
+}
+
+// Some clients look at the type of a body: the body of a 101 response can be written to.
+func TestWholeBodyOfTheBaseIsHandedOn(t *testing.T) {
+	for _, step := range []retrytest.Step{retrytest.Real(), retrytest.Real().Slow(time.Nanosecond), retrytest.Real().Unsized()} {
+		body := io.NopCloser(strings.NewReader("12345"))
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body}, nil
+		})
+		resp, err := get(t, retrytest.NewTransport(t, base, step.Always()))
+		require.NoError(t, err)
+		assert.Equal(t, body, resp.Body)
 	}
 }
 
@@ -344,6 +360,25 @@ func TestBodyThatFailsIsTheErrorOfTheRequest(t *testing.T) {
 	assert.False(t, rt.Records()[0].Whole)
 }
 
+// A body often fails because the context has ended, which is then the error of the request, as with net/http.
+func TestBodyThatFailsWithTheContextIsTheEndOfTheContext(t *testing.T) {
+	for range 20 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		body := readerFunc(func([]byte) (int, error) {
+			cancel(errEnough)
+			return 0, io.ErrUnexpectedEOF
+		})
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://shop.example/", body)
+		require.NoError(t, err)
+		_, err = retrytest.NewTransport(t, nil).RoundTrip(req)
+		assert.Equal(t, errEnough, err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errEnough }
@@ -433,6 +468,63 @@ func TestBodyThatIsOpenedAgainIsRecordedOnce(t *testing.T) {
 	assert.True(t, rt.Records()[0].Whole)
 }
 
+// A body that was sent stays whole, whatever a late Read of it returns.
+func TestBodyThatIsReadAfterItsEndStaysWhole(t *testing.T) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		req.Body.Close()
+		_, err := req.Body.Read(make([]byte, 1))
+		assert.Equal(t, io.ErrClosedPipe, err)
+		return serves("").RoundTrip(&http.Request{})
+	})
+	body, w := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(w, "upload")
+		w.Close()
+	}()
+	rt := retrytest.NewTransport(t, base)
+	req, err := http.NewRequest(http.MethodPut, "http://shop.example/", body)
+	require.NoError(t, err)
+	_, err = rt.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "upload", string(rt.Records()[0].Body))
+	assert.True(t, rt.Records()[0].Whole)
+}
+
+// net/http takes another body than http.NoBody for a body of unknown length, and calls each GetBody.
+func TestBaseSeesWhatTheRequestHasNot(t *testing.T) {
+	unopened := func() (io.ReadCloser, error) { return nil, errEnough }
+	for name, c := range map[string]struct {
+		body io.ReadCloser
+		open func() (io.ReadCloser, error)
+	}{
+		"no body":              {nil, nil},
+		"http.NoBody":          {http.NoBody, nil},
+		"no GetBody":           {io.NopCloser(strings.NewReader("upload")), nil},
+		"a GetBody that fails": {io.NopCloser(strings.NewReader("upload")), unopened},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequest(http.MethodPut, "http://shop.example/", nil)
+			require.NoError(t, err)
+			req.Body, req.GetBody = c.body, c.open
+			base := roundTripper(func(got *http.Request) (*http.Response, error) {
+				if c.body == nil || c.body == http.NoBody {
+					assert.Equal(t, c.body, got.Body)
+				}
+				if c.open == nil {
+					assert.Nil(t, got.GetBody)
+				} else {
+					_, err := got.GetBody()
+					assert.Equal(t, errEnough, err)
+				}
+				return serves("").RoundTrip(got)
+			})
+			_, err = retrytest.NewTransport(t, base).RoundTrip(req)
+			require.NoError(t, err)
+		})
+	}
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
@@ -480,8 +572,27 @@ type closesIdle struct {
 
 func (c *closesIdle) CloseIdleConnections() { c.closed++ }
 
-func TestErrorOfTheBaseIsReturned(t *testing.T) {
-	base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errEnough })
-	_, err := get(t, retrytest.NewTransport(t, base, retrytest.Real().Cut(1).Always()))
-	assert.Equal(t, errEnough, err)
+// Also of a base that breaks the rules of an http.RoundTripper.
+func TestWhatTheBaseReturnsIsReturned(t *testing.T) {
+	body := io.NopCloser(strings.NewReader("12345"))
+	for name, c := range map[string]struct {
+		resp *http.Response
+		err  error
+		body io.ReadCloser
+	}{
+		"an error":                 {nil, errEnough, nil},
+		"neither":                  {nil, nil, nil},
+		"an error with a response": {&http.Response{StatusCode: 200, Body: body}, errEnough, body},
+		"a response without body":  {&http.Response{StatusCode: 200}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := roundTripper(func(*http.Request) (*http.Response, error) { return c.resp, c.err })
+			resp, err := get(t, retrytest.NewTransport(t, base, retrytest.Real().Cut(1).Always()))
+			assert.Equal(t, c.err, err)
+			assert.Same(t, c.resp, resp)
+			if resp != nil {
+				assert.Equal(t, c.body, resp.Body)
+			}
+		})
+	}
 }

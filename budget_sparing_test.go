@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 func TestSparingIsWhileABucketEarnsRatio(t *testing.T) {
@@ -33,6 +35,26 @@ func TestSparingIsWhileABucketEarnsRatio(t *testing.T) {
 				c.bucket.Sparing(req) // as a gauge does
 			}
 			assert.False(t, c.bucket.Sparing(req), "most succeed again")
+		})
+	}
+}
+
+// A Transport reports its failures to a TokenBucket.
+func TestSparingFollowsTheResultsOfATransport(t *testing.T) {
+	for status, sparing := range map[int]bool{503: true, 200: false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := new(retryhttp.TokenBucket)
+			rt := retryhttp.New(script.New(script.Status(status)), retryhttp.Policy{
+				Budget: b, Gate: &retryhttp.Gate{Hold: -1}, Backoff: retryhttp.Constant(0),
+			})
+			req := get(t, t.Context())
+			for range 100 {
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				time.Sleep(100 * time.Millisecond)
+			}
+			assert.Equal(t, sparing, b.Sparing(req), "%d", status)
 		})
 	}
 }

@@ -135,3 +135,18 @@ func TestTableDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
 		return true
 	})
 }
+
+// A retry that asks again for its token, as a retry in line does, has failed no second time.
+func TestRetryCountsItsFailureOnce(t *testing.T) {
+	for again, poor := range map[bool]bool{false: true, true: false} {
+		synctest.Test(t, func(t *testing.T) {
+			var table Table
+			for range 100 {
+				table.Retry("a", usual, Failure{Down: true}, again)
+				time.Sleep(100 * time.Millisecond)
+			}
+			table.Deposit("a", usual)
+			assert.Equal(t, poor, table.Poor("a"), "again: %v", again)
+		})
+	}
+}

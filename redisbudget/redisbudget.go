@@ -14,7 +14,7 @@
 //	                               100 processes   1,000 processes
 //	TokenBucket                    18 to 20 s      97 to 101 s
 //	TokenBucket with Burst 1       10 to 11 s      24 to 27 s
-//	redisbudget.Bucket             10 to 12 s      17 to 20 s
+//	redisbudget.Bucket             10 to 12 s      18 to 19 s
 //
 // # When not to use it
 //

@@ -212,6 +212,7 @@ func TestHandlerEndsNoBodyOfAResponseThatMayHaveNone(t *testing.T) {
 							require.NoError(t, err)
 							assert.Empty(t, got)
 							require.NoError(t, resp.Body.Close())
+							synctest.Wait() // net/http may keep a new HTTP/2 connection for others only after the answer
 						}
 						assert.Equal(t, 1, network.Dials())
 					})

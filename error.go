@@ -38,6 +38,8 @@ func (e *Error) Error() string {
 	case e.Attempts > 1:
 		return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
 			text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
+	case e.Attempts == 1 && e.Stop.surprises() && e.Waited >= time.Millisecond:
+		return fmt.Sprintf("%s (not retried in %v: %s)", text, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
 	case e.Attempts == 1 && e.Stop.surprises():
 		return text + " (not retried: " + e.Stop.reason() + ")"
 	}

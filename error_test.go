@@ -44,6 +44,15 @@ func TestErrorText(t *testing.T) {
 			"connection broken (not retried: retry budget spent)",
 		},
 		{
+			"no token, after a wait in line", &retryhttp.Error{
+				Outcome: retryhttp.Outcome{
+					Attempts: 1, Elapsed: 5050 * time.Millisecond, Waited: 5 * time.Second, Stop: retryhttp.StopBudget,
+				},
+				Err: errBroken,
+			},
+			"connection broken (not retried in 5.05s: retry budget spent)",
+		},
+		{
 			"a body that is gone", gaveUp(1, 0, retryhttp.StopBody, errBroken),
 			"connection broken (not retried: the body cannot be sent again)",
 		},

@@ -20,7 +20,8 @@ import (
 //
 // ErrNotResumable means that the server does not let the download be continued. The first response
 // did not qualify, because it had no validator, no known length, or was decompressed. Or the answer
-// had another status, another encoding, no validator, or a range that does not fit.
+// had another status, another encoding, no validator, or a range that does not fit. If the first
+// response did not qualify, no attempt was made to continue, and the error of the Read is no *Error.
 //
 // The error matches neither if the retries ended, such as with [StopAttempts]. It also matches
 // neither if the caller rules out resumption, by a POST or by MaxAttempts 1.

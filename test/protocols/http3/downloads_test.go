@@ -29,6 +29,8 @@ func download(t *testing.T, d fault.Download) {
 		limit = stall
 	case d.How == fault.Stall && d.Where == fault.BeforeHeader:
 		policy.AttemptTimeout = stall
+	case d.How == fault.Stall && policy.PeekBytes > 0: // StallTimeout begins after the first bytes
+		policy.StallTimeout, policy.AttemptTimeout = stall, stall
 	case d.How == fault.Stall:
 		policy.StallTimeout = stall
 	}

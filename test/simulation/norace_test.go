@@ -2,5 +2,7 @@
 
 package simulation
 
-// fewer is what numbers of seeds are divided by.
-const fewer = 1
+const (
+	raced = false
+	fewer = 1 // what numbers of seeds are divided by
+)

@@ -27,6 +27,9 @@ var (
 // TestReport runs every experiment and writes the results. Without a directory it runs at the
 // smallest size, and compares its text with the report's.
 func TestReport(t *testing.T) {
+	if raced {
+		t.Skip("package sim has the same experiments under the race detector; .ci/run runs this test without it")
+	}
 	if *directory == "" {
 		r := newReport(t, t.TempDir(), false)
 		r.write(sections)

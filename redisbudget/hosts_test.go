@@ -19,9 +19,9 @@ import (
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
-// trip is more than nothing, so that calls of many hosts meet. It is less than how long a
-// process waits for an answer.
-const trip = 20 * time.Millisecond
+// trip is more than nothing, so that calls of many hosts meet. Three trips and a wait are less than how
+// long a process waits for an answer: go-redis takes two to dial, which pipelines have it do at any time.
+const trip = 10 * time.Millisecond
 
 // atOnce is how many calls are sent before others wait for their answers.
 const atOnce = 8
@@ -274,7 +274,7 @@ func TestFirstAnswerMayBeSlow(t *testing.T) {
 		e := startEngine(t)
 		var got errs
 		b, req := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}, get(t, host)
-		e.trip.Store(int64(trip))
+		e.trip.Store(int64(2 * trip))
 		b.Deposit(req)
 		time.Sleep(rest)
 		b.Deposit(req)

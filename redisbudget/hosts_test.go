@@ -20,7 +20,7 @@ import (
 )
 
 // trip is more than nothing, so that calls of many hosts meet. Three trips and a wait are less than how
-// long a process waits for an answer: go-redis takes two to dial, which pipelines have it do at any time.
+// long a process waits for an answer: go-redis takes two to dial, and pipelines have connections of their own.
 const trip = 10 * time.Millisecond
 
 // atOnce is how many calls are sent before others wait for their answers.

@@ -50,7 +50,7 @@ type fate struct {
 	trouble  *atomic.Int64 // the Watch's; this fate adds 1 if run is not 0, and 1 if queued is not
 	run      atomic.Int64  // number of failures since the last success
 	underWay underWay
-	mark     atomic.Uint32 // changes when an attempt or a run begins, or a run ends; never 0
+	mark     atomic.Uint32 // changes when an attempt or a run begins
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
 	unpaid   atomic.Int64  // number of queued retries that are in the line; written with mu held
 	waiting  atomic.Int64  // number of requests held until a closure ends
@@ -73,9 +73,7 @@ type fate struct {
 }
 
 func newFate(trouble *atomic.Int64) *fate {
-	f := &fate{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
-	f.mark.Store(1)
-	return f
+	return &fate{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
 }
 
 // down reports whether the key is down. The caller holds mu.
@@ -177,7 +175,6 @@ func (f *fate) withoutFirsts(now time.Time) bool {
 func (f *fate) endRun() {
 	if f.run.Swap(0) != 0 {
 		f.trouble.Add(-1)
-		f.mark.Add(1)
 		f.underWay.endRun()
 	}
 }

@@ -217,7 +217,7 @@ func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Ti
 	default:
 	}
 	asks, w.asks = w.asks, unheld
-	if !w.left && over {
+	if over {
 		asks = atTheEnd
 	}
 	return w.armed, asks, w.left
@@ -262,11 +262,11 @@ func (w *waiter) admission() admission {
 }
 
 // passAsk lets the next retry ask that draws on another bucket than w, which was refused. A bucket
-// that is spent would otherwise keep the others' retries waiting.
+// that is spent would otherwise keep the others' retries waiting. If w has left, it has no next.
 func (f *fate) passAsk(w *waiter, how exit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if w.left || !f.line.mixed {
+	if !f.line.mixed {
 		return
 	}
 	for next := w.next; next != nil; next = next.next {

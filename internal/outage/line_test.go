@@ -38,3 +38,16 @@ func TestLineAdmitsWhatItHasServed(t *testing.T) {
 	assert.True(t, l.admit(now, window))
 	assert.True(t, l.admit(now, window), "another trouble")
 }
+
+// A test's clock may go back, from one bubble to the next.
+func TestLineAfterTheClockWentBack(t *testing.T) {
+	const window = 5 * time.Second
+	var l line
+	now := time.Now()
+	assert.True(t, l.admit(now.Add(time.Hour), window))
+	for range 6 {
+		now = now.Add(time.Second)
+		l.admit(now, window)
+	}
+	assert.False(t, l.admit(now, window), "the trouble lasts")
+}

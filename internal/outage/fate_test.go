@@ -1,0 +1,178 @@
+package outage
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp/internal/keyed"
+	"github.com/retryhttp/retryhttp/internal/timer"
+)
+
+const hold = 5 * time.Second
+
+// fail makes the host fail eight times, so that it is down.
+func fail(w *Watch) *fate {
+	for range downAfter {
+		w.End(host, Pass{}, Down, true, hold)
+		time.Sleep(downFor / (downAfter - 1))
+	}
+	w.End(host, Pass{}, Down, true, hold)
+	return w.fates.Find(host)
+}
+
+// A fate that is in use is not forgotten, however long ago its host has failed.
+func TestForgetsNoFateThatIsInUse(t *testing.T) {
+	req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
+	for _, tt := range []struct {
+		name string
+		use  func(t *testing.T, w *Watch) (end func())
+		kept bool
+	}{
+		{"nothing", func(*testing.T, *Watch) func() { return func() {} }, false},
+		{"a retry that is held", func(t *testing.T, w *Watch) func() {
+			f := w.fates.Find(host)
+			held := &waiter{wake: make(chan struct{}, 1)}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.oneMore()
+			f.held.add(held)
+			return func() { f.remove(held) }
+		}, true},
+		{"a request after a closure", func(t *testing.T, w *Watch) func() {
+			w.Close(host, 2*hold, nil, true)
+			go w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute)
+			time.Sleep(2 * hold)
+			synctest.Wait() // it waits for the random time
+			return func() { time.Sleep(hold) }
+		}, true},
+		{"a place in the line", func(t *testing.T, w *Watch) func() {
+			w.Admit(host, hold)
+			return func() { w.Leave(host); time.Sleep(idleAfter) }
+		}, true},
+		{"a refusal", func(t *testing.T, w *Watch) func() {
+			w.Admit(host, hold)
+			w.Leave(host)
+			return func() { time.Sleep(idleAfter) }
+		}, true},
+		{"a closure", func(t *testing.T, w *Watch) func() {
+			w.Close(host, time.Minute, nil, true)
+			return func() { time.Sleep(time.Minute) }
+		}, true},
+		{"a failure", func(t *testing.T, w *Watch) func() {
+			w.End(host, Pass{}, Down, true, hold)
+			return func() { time.Sleep(idleAfter) }
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Watch
+				w.Close(host, 1, nil, true) // it has a fate
+				time.Sleep(idleAfter)
+				end := tt.use(t, &w)
+				f := w.fates.Find(host)
+				assert.Equal(t, tt.kept, !f.forget(time.Now()))
+				end()
+				assert.True(t, f.forget(time.Now()))
+				assert.True(t, w.Calm())
+			})
+		})
+	}
+}
+
+// Somebody may have found a fate before it was forgotten. What would be recorded there nobody would
+// read, and nobody would release a retry that waits there.
+func TestForgottenFateIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		time.Sleep(idleAfter)
+		assert.True(t, f.forget(time.Now()))
+		f.run.Store(downAfter) // as somebody sees it who has read the run before
+
+		held, _ := f.join(0)
+		assert.Nil(t, held)
+		assert.Nil(t, f.joinLine(nil, Line{}))
+		assert.Zero(t, f.queued.Load())
+
+		for i := range keyed.Most - 1 {
+			w.fates.FindOrAdd(strconv.Itoa(i), func() *fate { return newFate(&w.trouble) }, nil)
+		}
+		updated := make(chan *fate, 1)
+		go w.update(host, func(f *fate, _ time.Time) { updated <- f })
+		w.fates.FindOrAdd("new", func() *fate { return newFate(&w.trouble) }, func(found *fate, now time.Time) bool {
+			return found == f || found.forget(now)
+		})
+		assert.NotSame(t, f, <-updated)
+	})
+}
+
+// A shorter outage does not shorten the time for which retries queue behind those of a longer one.
+func TestSecondOutageLeavesTheRetriesBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		behind := func() time.Duration { return time.Until(f.behind).Round(time.Millisecond) }
+		f.join(0)
+		time.Sleep(time.Second - downFor)
+		w.End(host, Pass{}, Up, true, hold)
+		assert.InDelta(t, behindFactor*time.Second, behind(), float64(200*time.Millisecond))
+		before := f.behind
+		fail(&w)
+		w.End(host, Pass{}, Up, true, hold)
+		assert.Equal(t, before, f.behind)
+	})
+}
+
+// An attempt that began in an earlier run says nothing about this one. Its end postpones no probe.
+func TestAbandonedAttemptOfAnEarlierRunPostponesNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		w.End(host, Pass{}, Down, true, hold)
+		early := w.Begin(host, Pass{})
+		assert.True(t, early.UnderWay())
+		w.End(host, Pass{}, Up, true, hold)
+		f := fail(&w)
+		held, _ := f.join(0)
+		assert.NotNil(t, held)
+		newest := f.newest
+		time.Sleep(firstPause / 2)
+		early.Abandon()
+		assert.Equal(t, newest, f.newest)
+	})
+}
+
+// A success of a host that nobody watches changes nothing while another host is down.
+func TestSuccessOfAnUnknownHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		fail(&w)
+		assert.Zero(t, w.End("other", Pass{}, Up, true, hold))
+		assert.Zero(t, w.End("other", Pass{}, Nothing, true, hold))
+		assert.Equal(t, 1, w.Inspect(host).Keys)
+	})
+}
+
+// Inspect counts all that a request may hold.
+func TestInspectCountsWhatIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		req := &http.Request{Header: http.Header{}}
+		f := fail(&w)
+		w.Begin(host, Pass{}) // under way
+		assert.EqualValues(t, 1, w.Inspect(host).Open)
+		f.join(0)
+		assert.EqualValues(t, 2, w.Inspect(host).Open)
+		w.Admit(host, hold)
+		assert.EqualValues(t, 3, w.Inspect(host).Open)
+		w.Close(host, time.Second, nil, true)
+		go w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute)
+		synctest.Wait()
+		assert.EqualValues(t, 4, w.Inspect(host).Open)
+		time.Sleep(time.Minute)
+	})
+}

@@ -1,0 +1,241 @@
+package outage
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/timer"
+)
+
+const soon = time.Minute // a deadline that is not near
+
+// inLine lets a retry join the line that draws on bucket, and looks once.
+func inLine(t *testing.T, f *fate, bucket any, deadline time.Time) *waiter {
+	f.line.places.Add(1)
+	w := f.joinLine(bucket, Line{Asked: true})
+	require.NotNil(t, w)
+	f.lookInLine(w, deadline, false)
+	return w
+}
+
+func linesUp(t *testing.T, f *fate, buckets ...any) (all []*waiter) {
+	for _, bucket := range buckets {
+		all = append(all, inLine(t, f, bucket, time.Now().Add(soon)))
+	}
+	return all
+}
+
+// A user's function may return another key for Queue and Leave than for Admit.
+func TestLineOfAnUnknownKey(t *testing.T) {
+	var w Watch
+	w.Leave(host)
+	for _, granted := range []bool{true, false} {
+		p, ok := w.Queue(new(http.Request), host, nil, nil, Line{Ask: func() bool { return granted }})
+		assert.Equal(t, granted, ok)
+		assert.Equal(t, Pass{}, p)
+	}
+	assert.True(t, w.Admit(host, hold))
+	w.Leave(host)
+	w.Leave(host)
+	assert.Zero(t, w.Inspect(host).Open)
+}
+
+// A request that ends during its backoff takes no token, not even for a moment.
+func TestCanceledRetryAsksForNoToken(t *testing.T) {
+	var w Watch
+	w.Admit(host, hold)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	req := new(http.Request).WithContext(ctx)
+	_, granted := w.Queue(req, host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() bool {
+		t.Error("asked")
+		return true
+	}})
+	assert.False(t, granted)
+}
+
+// A request that heeds no Retry-After is not held by another's.
+func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		fail(&w)
+		w.Admit(host, hold)
+		w.Close(host, time.Minute, nil, true)
+		w.fates.Find(host).endRun()
+		start := time.Now()
+		_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() bool { return true }})
+		assert.True(t, granted)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// A retry whose own failure says nothing about the host, as a 429 does, is not lone: others may earn
+// a token for it.
+func TestRetryWithoutARunOfFailuresIsNotLone(t *testing.T) {
+	var w Watch
+	w.Admit(host, hold)
+	mark := w.End(host, Pass{}, Nothing, true, hold)
+	assert.NotNil(t, w.fates.Find(host).joinLine(nil, Line{Mark: mark}))
+}
+
+// A retry that a probe has released without a token has none if its host is closed meanwhile.
+func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		req := &http.Request{Header: http.Header{}}
+		f := fail(&w)
+		w.Admit(host, hold)
+		asks := 0
+		go func() {
+			_, granted := w.Queue(req, host, "bucket", new(timer.Timer), Line{Limit: hold, Heed: true, Asked: true, Ask: func() bool {
+				asks++
+				return false
+			}})
+			assert.False(t, granted)
+		}()
+		synctest.Wait()
+		f.locked(func(now time.Time) {
+			f.release(f.oldest(), now, asProbe)
+			f.close(now, hold, req.Header, true)
+		})
+		time.Sleep(2 * hold)
+		synctest.Wait()
+		assert.Equal(t, 1, asks, "at the end")
+		w.Leave(host)
+		assert.Zero(t, w.Inspect(host).Open)
+	})
+}
+
+// A probe may release a retry while the retry asks. If the Budget panics, the next is probed.
+func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		w.Admit(host, hold)
+		time.Sleep(firstPause) // a probe is due
+		assert.PanicsWithValue(t, "asked", func() {
+			w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool {
+				f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
+				assert.False(t, f.underWay.none())
+				panic("asked")
+			}})
+		})
+		assert.True(t, f.underWay.none())
+	})
+}
+
+// A retry that a probe has released counts as under way until its attempt ends.
+func TestFreeProbeStaysUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		w.Admit(host, hold)
+		go func() {
+			synctest.Wait()
+			f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
+		}()
+		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool { return false }})
+		assert.True(t, granted)
+		assert.True(t, p.UnderWay())
+		assert.False(t, f.underWay.none())
+	})
+}
+
+// A retry may be released while it gets its token, or while its context ends.
+func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
+	for name, leave := range map[string]func(f *fate, w *waiter){
+		"canceled": func(f *fate, w *waiter) { f.lookInLine(w, time.Now().Add(soon), true) },
+		"granted":  func(f *fate, w *waiter) { assert.Equal(t, w.pass, f.grant(w, bySuccess, hold)) },
+		"gives up": func(f *fate, w *waiter) { f.giveUp(w) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Watch
+				f := fail(&w)
+				all := linesUp(t, f, "a", "a")
+				f.locked(func(now time.Time) { f.release(all[0], now, asProbe) })
+				leave(f, all[0])
+				assert.Same(t, all[1], f.oldest())
+				assert.EqualValues(t, 1, f.queued.Load())
+			})
+		})
+	}
+}
+
+// The next retry is woken for its probe when the one before leaves, although nothing else happens.
+func TestNextInLineIsWokenForItsProbe(t *testing.T) {
+	for name, leave := range map[string]func(f *fate, w *waiter){
+		"canceled":           func(f *fate, w *waiter) { f.lookInLine(w, time.Now().Add(soon), true) },
+		"granted at the end": func(f *fate, w *waiter) { f.grant(w, atTheEnd, hold) },
+		"refused at the end": func(f *fate, w *waiter) { f.giveUp(w) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Watch
+				f := fail(&w)
+				all := linesUp(t, f, "a", "a")
+				assert.Greater(t, time.Until(all[1].armed), longestPause)
+				leave(f, all[0])
+				assert.Less(t, time.Until(all[1].armed), longestPause)
+			})
+		})
+	}
+}
+
+// A retry that asks for the last time takes no probe's turn from the next.
+func TestRetryAtItsEndLeavesTheProbeToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		deadline := time.Now().Add(firstPause)
+		first := inLine(t, f, "a", deadline)
+		next := inLine(t, f, "a", deadline.Add(soon))
+		time.Sleep(firstPause)
+		_, asks, _ := f.lookInLine(first, deadline, false)
+		assert.Equal(t, atTheEnd, asks)
+		f.giveUp(first)
+		_, asks, _ = f.lookInLine(next, deadline.Add(soon), false)
+		assert.Equal(t, asProbe, asks)
+	})
+}
+
+// A canceled retry may have been told to ask while each four successes let one ask.
+func TestCreditOfACanceledRetryIsTheNextOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		all := linesUp(t, f, "a", "a")
+		f.behind = time.Now().Add(soon)
+		for range successesPerRelease {
+			w.End(host, Pass{}, Up, true, hold)
+		}
+		assert.Equal(t, bySuccess, all[0].asks)
+		f.lookInLine(all[0], time.Now().Add(soon), true)
+		assert.Equal(t, bySuccess, all[1].asks)
+	})
+}
+
+// A refused retry passes its turn to the next that draws on another bucket, however the line is mixed,
+// and to no other.
+func TestAskIsPassedToAnotherBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		all := linesUp(t, f, "a", "a", "b", "b", "a")
+		f.passAsk(all[0], bySuccess)
+		var asks []exit
+		for _, w := range all {
+			asks = append(asks, w.asks)
+		}
+		assert.Equal(t, []exit{unheld, unheld, bySuccess, unheld, unheld}, asks)
+		f.locked(func(now time.Time) { f.release(all[1], now, asProbe) })
+		f.passAsk(all[1], asProbe)
+		assert.Equal(t, bySuccess, all[2].asks, "a retry that has left has no next")
+	})
+}

@@ -1,0 +1,176 @@
+package outage
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/timer"
+)
+
+// joined lets n retries join the queue.
+func joined(t *testing.T, f *fate, n int) (all []*waiter) {
+	for range n {
+		w, _ := f.join(0)
+		require.NotNil(t, w)
+		f.look(w, time.Now().Add(time.Minute), false)
+		all = append(all, w)
+	}
+	return all
+}
+
+func (f *fate) locked(do func(now time.Time)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do(time.Now())
+}
+
+// A probe counts as under way before its goroutine runs. Otherwise the next would be sent as well.
+func TestProbeIsUnderWayAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		held := joined(t, f, 2)
+		time.Sleep(firstPause)
+		f.locked(f.rouse)
+		assert.True(t, held[0].left)
+		assert.True(t, held[0].pass.UnderWay())
+		time.Sleep(longestPause)
+		f.locked(f.rouse)
+		assert.False(t, held[1].left)
+	})
+}
+
+// A retry that leaves its turn leaves it to the next, and the one behind looks when it is probed. A
+// retry that was sent has used its turn.
+func TestTurnIsPassedOnUnlessItIsUsed(t *testing.T) {
+	for _, how := range []exit{bySuccess, asProbe} {
+		synctest.Test(t, func(t *testing.T) {
+			var w Watch
+			f := fail(&w)
+			held := joined(t, f, 4)
+			f.endRun() // the newest result is a success
+			f.locked(func(now time.Time) { f.release(held[0], now, how) })
+			held[0].pass.Sent().GiveBack()
+			assert.False(t, held[1].left, "it was sent")
+			held[0].pass.GiveBack()
+			assert.True(t, held[1].left)
+			assert.False(t, held[2].left)
+			at, _ := f.look(held[2], time.Now().Add(time.Minute), false)
+			assert.Less(t, time.Until(at), longestPause, "the next probe")
+		})
+	}
+}
+
+// The retry behind one that got the turn of another looks when it is probed, although nothing else
+// wakes it.
+func TestNextIsWokenForItsProbeWhenATurnIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		held := joined(t, f, 3)
+		f.endRun()
+		f.locked(func(now time.Time) { f.release(held[0], now, bySuccess) })
+		held[0].pass.GiveBack()
+		assert.True(t, held[1].left)
+		assert.Less(t, time.Until(held[2].armed), longestPause)
+	})
+}
+
+// A retry may be released while its context ends.
+func TestCanceledRetryThatHasLeftIsNotRemovedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		held := joined(t, f, 2)
+		f.locked(func(now time.Time) { f.release(held[0], now, asProbe) })
+		_, over := f.look(held[0], time.Now().Add(time.Minute), true)
+		assert.True(t, over)
+		assert.Same(t, held[1], f.oldest())
+		assert.EqualValues(t, 1, f.queued.Load())
+	})
+}
+
+// A retry whose context has ended is not sent, so that others do not take it for one that was.
+func TestCanceledRetryDoesNotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		mark := f.mark.Load()
+		p, held := f.wait(ctx, nil, mark, time.Now().Add(time.Minute))
+		assert.Equal(t, Pass{}, p)
+		assert.False(t, held)
+		assert.Equal(t, mark, f.mark.Load())
+	})
+}
+
+// The successes of a host that is closed release one retry when the closure is over, not one each.
+func TestCreditDoesNotGrowWhileTheHostIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		held := joined(t, f, 4)
+		w.Close(host, time.Second, nil, true)
+		for range 10 * successesPerRelease {
+			w.End(host, Pass{}, Up, true, hold)
+		}
+		assert.False(t, held[0].left)
+		time.Sleep(time.Second)
+		w.End(host, Pass{}, Up, true, hold)
+		assert.True(t, held[0].left)
+		assert.EqualValues(t, 3, f.queued.Load())
+	})
+}
+
+// A closure postpones the next probe. It brings no probe forward, and if the clock went back, it is over.
+func TestProbeWaitsForTheEndOfAClosure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		due := f.newest.Add(firstPause)
+		now := time.Now()
+		closed := &f.closures.host
+		closed.extend(now, firstPause/2)
+		assert.Equal(t, due, f.probeDue(now))
+		closed.extend(now, 2*firstPause)
+		assert.Equal(t, now.Add(2*firstPause), f.probeDue(now))
+		assert.Equal(t, due, f.probeDue(now.Add(-time.Hour)))
+	})
+}
+
+// A 429 says nothing about the host, but its retry knows that nothing has begun since.
+func TestRetryOfANeutralResultIsTheProbeIfNothingCameBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		fail(&w)
+		req := new(http.Request)
+		mark := w.End(host, w.Begin(host, Pass{}), Nothing, true, hold)
+		p, held := w.Wait(req, host, new(timer.Timer), mark, hold, true)
+		assert.False(t, held)
+		assert.True(t, p.UnderWay())
+	})
+}
+
+// A retry was held although the closure in which its hold ended let it wait no longer.
+func TestHoldThatEndsInAClosureIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
+		fail(&w)
+		go func() {
+			time.Sleep(firstPause / 2)
+			w.Close(host, time.Minute, req.Header, false)
+		}()
+		start := time.Now()
+		_, held := w.Wait(req, host, new(timer.Timer), 0, firstPause*3/4, true)
+		assert.True(t, held)
+		assert.Equal(t, firstPause*3/4, time.Since(start))
+	})
+}

@@ -14,10 +14,10 @@ import (
 const mostKept = 16 << 10
 
 // mayQueue reports whether a retry that the Budget has refused may wait in line. The response of got
-// is then in memory.
+// is then in memory. There is no race: a retry beside a hedge has the token of the hedge.
 func (c *call) mayQueue(got *result, next *attempt) bool {
 	gate := c.policy.Gate
-	if c.race != nil || !c.policy.asksAgain || c.lined >= gate.hold() || !gate.admit(c.req) {
+	if !c.policy.asksAgain || c.lined >= gate.hold() || !gate.admit(c.req) {
 		return false
 	}
 	admitted := false

@@ -3,10 +3,12 @@ package retryhttp_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +63,15 @@ func (l *lining) answer(req *http.Request) (*http.Response, error) {
 		resp.StatusCode, resp.Body = 503, l.body()
 	case "409":
 		resp.StatusCode = 409
+	case "500":
+		resp.StatusCode = 500
+	case "503 at once":
+		resp.StatusCode, resp.Body = 503, nil
+		resp.Header.Set("Retry-After", "0")
+	case "reset":
+		return nil, syscall.ECONNRESET
+	case "refused":
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	case "503 closes", "429 closes":
 		resp.StatusCode = map[string]int{"503 closes": 503, "429 closes": 429}[statuses[i]]
 		resp.Header.Set("Retry-After", "2")
@@ -267,6 +278,21 @@ func TestRefusedRetryThatTheServerHasInvitedIsNotLone(t *testing.T) {
 	})
 }
 
+// Retry-After: 0 asks for a retry at once. Nothing is to be learned from such a wait, so that a lone
+// retry does not wait in line.
+func TestRefusedRetryThatMayComeAtOnceIsLone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
+		_, err := l.rt.RoundTrip(l.request("/503").WithContext(once))
+		require.NoError(t, err)
+		resp, o, took := l.ask("/503 at once,200")
+		assert.Equal(t, retryhttp.StopBudget, o.Stop)
+		assert.Equal(t, 100*ms, took)
+		assert.Equal(t, 503, resp.StatusCode)
+	})
+}
+
 func TestRefusedRetryOfAGateWithoutHoldFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.Gate = &retryhttp.Gate{Hold: -1} })
@@ -357,6 +383,71 @@ func TestRefusedRetryIsCanceledInLine(t *testing.T) {
 	})
 }
 
+func TestRefusedRetryAfterAnErrorIsCanceledInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		l.at(50*ms, "/200")
+		ctx, cancel := context.WithTimeout(t.Context(), 300*ms)
+		defer cancel()
+		_, err := l.rt.RoundTrip(l.request("/reset,200").WithContext(ctx))
+		assert.ErrorIs(t, err, syscall.ECONNRESET, "the last result")
+		assert.NotContains(t, err.Error(), "status")
+		l.others.Wait()
+	})
+}
+
+// A request that its Budget cancels is not reported as one that is repeated.
+func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		b := &asking{asked: func(*http.Request) bool {
+			if time.Since(start) < 200*ms {
+				return false
+			}
+			cancel()
+			return true
+		}}
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.Budget = b
+			p.OnRetry = func(a retryhttp.Attempt) { t.Errorf("reported: %v", a.Request.URL) }
+		})
+		l.at(50*ms, "/200,x")
+		l.at(300*ms, "/200,y")
+		_, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
+		assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
+		assert.Equal(t, 1, b.refunded)
+		l.others.Wait()
+	})
+}
+
+// The time in line is that of a request, not of each of its retries.
+func TestRequestWhoseTimeInLineIsOverAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		granted, refused := false, 0
+		start := time.Now()
+		b := &asking{asked: func(*http.Request) bool {
+			if granted {
+				refused++
+				return false
+			}
+			granted = time.Since(start) >= 1100*ms
+			return granted
+		}}
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.Budget = b
+			p.Gate.Hold = time.Second
+		})
+		l.at(50*ms, "/200")
+		_, o, took := l.ask("/500,500,200")
+		l.others.Wait()
+		assert.Equal(t, retryhttp.StopBudget, o.Stop)
+		assert.Equal(t, 2, o.Attempts)
+		assert.Equal(t, 1100*ms, took)
+		assert.Equal(t, 1, refused, "after the grant at the end of the hold")
+	})
+}
+
 func TestRefusedRetryWaitsForHalfOfTheTimeThatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
@@ -419,6 +510,25 @@ func TestRefusedRetryKnowsThatItsFirstAttemptMayHaveTakenEffect(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 409, resp.StatusCode)
 		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+		l.others.Wait()
+	})
+}
+
+func TestRefusedRetryKnowsThatAnEarlierAttemptMayHaveTakenEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &grudging{start: time.Now(), from: 0, grants: 1}
+		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
+		l.at(150*ms, "/200,x") // the retry is not lone
+		l.at(250*ms, "/200,y")
+		time.AfterFunc(240*ms, func() { b.grants = 1 })
+		req := l.request("/reset,refused,409")
+		req.Method, req.Header = http.MethodPost, http.Header{"Idempotency-Key": {"k"}}
+		resp, err := l.rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 409, resp.StatusCode)
+		assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
+		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+		assert.NotZero(t, retryhttp.OutcomeOf(resp).Held)
 		l.others.Wait()
 	})
 }

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"net/http"
+	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -52,7 +53,8 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 		}, true},
 		{"a place in the line", func(t *testing.T, w *Watch) func() {
 			w.Admit(host, hold)
-			return func() { w.Leave(host); time.Sleep(idleAfter) }
+			time.Sleep(idleAfter)
+			return func() { w.Leave(host) }
 		}, true},
 		{"a refusal", func(t *testing.T, w *Watch) func() {
 			w.Admit(host, hold)
@@ -102,12 +104,15 @@ func TestForgottenFateIsNotUsed(t *testing.T) {
 		for i := range keyed.Most - 1 {
 			w.fates.FindOrAdd(strconv.Itoa(i), func() *fate { return newFate(&w.trouble) }, nil)
 		}
-		updated := make(chan *fate, 1)
-		go w.update(host, func(f *fate, _ time.Time) { updated <- f })
-		w.fates.FindOrAdd("new", func() *fate { return newFate(&w.trouble) }, func(found *fate, now time.Time) bool {
-			return found == f || found.forget(now)
-		})
-		assert.NotSame(t, f, <-updated)
+		go func() {
+			for range 1000 {
+				runtime.Gosched() // update has found f
+			}
+			w.fates.FindOrAdd("new", func() *fate { return newFate(&w.trouble) }, func(found *fate, now time.Time) bool {
+				return found == f || found.forget(now)
+			})
+		}()
+		w.update(host, func(used *fate, _ time.Time) { assert.NotSame(t, f, used) })
 	})
 }
 

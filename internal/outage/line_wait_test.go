@@ -147,6 +147,44 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 	})
 }
 
+// A probe may release a retry while the retry asks for the last time.
+func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		w.Admit(host, hold)
+		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Asked: true, Ask: func() bool {
+			f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
+			return false
+		}})
+		assert.True(t, granted)
+		assert.True(t, p.UnderWay())
+		assert.False(t, f.underWay.none())
+	})
+}
+
+// A retry that has got its token uses its turn. The next one waits for its own.
+func TestGrantedRetryUsesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		w.Admit(host, hold)
+		go func() {
+			_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool { return true }})
+			assert.True(t, granted)
+		}()
+		synctest.Wait()
+		next := linesUp(t, f, "a")[0]
+		f.behind = time.Now().Add(soon)
+		for range successesPerRelease {
+			w.End(host, Pass{}, Up, true, hold)
+		}
+		synctest.Wait()
+		assert.Same(t, next, f.oldest())
+		assert.Equal(t, unheld, next.asks)
+	})
+}
+
 // A retry may be released while it gets its token, or while its context ends.
 func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 	for name, leave := range map[string]func(f *fate, w *waiter){

@@ -50,3 +50,17 @@ func TestWatchKeepsNoCredentials(t *testing.T) {
 	assert.Len(t, hashes, 2)
 	assert.NotEqual(t, hashes[0], hashes[1])
 }
+
+// The closure of a request that no longer waits is forgotten when it is over.
+func TestClosureWithoutWaitersIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
+		w.Close(host, time.Second, req.Header, false)
+		assert.True(t, w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute))
+		assert.Equal(t, 0, w.Held(host, req.Header))
+		time.Sleep(time.Second)
+		assert.False(t, w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute))
+		assert.Zero(t, w.Inspect(host).Limited)
+	})
+}

@@ -162,10 +162,47 @@ func TestValuesOfAPlotAreThoseOfTheResult(t *testing.T) {
 func TestZonesLieOverThePlot(t *testing.T) {
 	page := parsed(t, pageOf(t, someReport(t)))
 	percent := regexp.MustCompile(`^left: (\d+)\.\d+%; top: (\d+)\.\d+%; width: (\d+)\.\d+%; height: (\d+)\.\d+%$`)
-	for _, zones := range page.all("div", "zones") {
+	for i, zones := range page.all("div", "zones") {
 		assert.Regexp(t, percent, zones.attribute("style"))
 		assert.Regexp(t, `^left: 1\d\..* width: 8\d\.`, zones.attribute("style"), "of it, right of the axis")
+		height := []string{"8", "6"}[i%2] // of two panels, and of one: the labels below are as high
+		assert.Regexp(t, ` top: [0-9]\..* height: `+height+`\d\.`, zones.attribute("style"))
 	}
+}
+
+// A chart is one drawing of its panels, one above the other, which the style sheet sizes and colors.
+func TestPlotIsDrawn(t *testing.T) {
+	curve := []float64{0, 400, 200, 100}
+	drawings := func(trouble time.Duration, attempts []float64) []string {
+		r := retrylab.Report{Results: []retrylab.Result{{
+			Experiment: "some-trouble", SeriesFrom: -100 * time.Millisecond, TroubleFor: trouble,
+			Rows: []retrylab.Row{
+				{Name: "a", Attempts: attempts, Successes: attempts, SuccessTimes: retrylab.Times{time.Second, 2 * time.Second}},
+				{Name: "empty"},
+				{Name: "c", Attempts: attempts, Successes: attempts, SuccessTimes: retrylab.Times{time.Second}},
+			},
+		}}}
+		return regexp.MustCompile(`(?s)<svg aria-hidden="true" viewBox=.*?</svg>`).FindAllString(string(pageOf(t, r)), -1)
+	}
+	svgs := drawings(200*time.Millisecond, curve)
+	require.Len(t, svgs, 2)
+	count := func(svg, part string) int { return strings.Count(svg, part) }
+	for _, svg := range svgs {
+		assert.Positive(t, count(svg, "Liberation Sans, Arial, Helvetica, sans-serif"))
+		assert.Zero(t, strings.Count(svg, "Liberation Sans;"))
+		assert.Positive(t, count(svg, "stroke:var(--grid)"))
+		assert.Positive(t, count(svg, "stroke:var(--line0)"))
+		assert.Positive(t, count(svg, "stroke:var(--line2)"))
+		assert.Equal(t, count(svg, "<text"), count(svg, "fill:var(--ink)"), "each text")
+		assert.NotContains(t, svg, "#000000", "no color of the plotting library is left")
+	}
+	assert.Zero(t, count(svgs[0], "var(--line1)"), "the policy without a curve")
+	assert.Equal(t, 2, count(svgs[0], "fill:var(--shade)"), "the trouble, in each panel")
+	assert.Equal(t, 1, count(svgs[0], ">seconds from the beginning of the trouble<"), "below the last panel")
+	assert.Equal(t, 2, count(svgs[0], ">400<"), "the axis of each panel goes beyond its top")
+	assert.Zero(t, count(svgs[0], ">500<"))
+	assert.Zero(t, count(drawings(0, curve)[0], "var(--shade)"))
+	assert.Positive(t, count(drawings(0, []float64{0, 0, 0})[0], ">1<"), "an axis of nothing ends at 1")
 }
 
 func TestPageNeedsNoNetworkAndNoScript(t *testing.T) {

@@ -108,6 +108,8 @@ func TestSeriesCountsPerSecond(t *testing.T) {
 	assert.Equal(t, []float64{10, 0, 30, 0}, s.UpTo(400*time.Millisecond))
 	assert.Equal(t, []float64{10}, s.UpTo(100*time.Millisecond))
 	assert.InDelta(t, 15, s.Between(100*time.Millisecond, 300*time.Millisecond), 1e-9)
+	assert.InDelta(t, 3, s.Between(200*time.Millisecond, 1200*time.Millisecond), 1e-9, "nothing after the last event")
+	assert.InDelta(t, 40, Total(s.PerSecond()), 1e-9)
 	assert.Equal(t, []float64{15, 0}, MeanBins([][]float64{{10, 0}, {20, 0}}))
 }
 
@@ -170,6 +172,27 @@ func TestCongestedWorksForClientsThatHaveGone(t *testing.T) {
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Equal(t, 3100*time.Millisecond, time.Since(start), "two requests are worked on")
 		s.Wait()
+	})
+}
+
+func TestCongestedNeedsTheNetworkBothWays(t *testing.T) {
+	const n, way = 2000, 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		s := &Congested{Dice: NewDice(Seeded(1)), Network: way}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://service.test/", nil)
+		require.NoError(t, err)
+		start := time.Now()
+		for range n {
+			_, err = s.RoundTrip(req)
+			require.NoError(t, err)
+		}
+		assert.InDelta(t, float64(2*way), float64(time.Since(start)/n), float64(way)/10)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.RoundTrip(req.WithContext(gone))
+		require.ErrorIs(t, err, context.Canceled)
+		s.Wait()
+		assert.Zero(t, s.working.Load(), "the work for a client that has gone is done")
 	})
 }
 

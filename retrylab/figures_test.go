@@ -1,0 +1,136 @@
+package retrylab_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/retrylab"
+)
+
+func TestTimesOfAllSeedsAreInOrder(t *testing.T) {
+	d := retrylab.DeadBackend{Load: small(), Backends: 2, For: 5 * time.Second}
+	r := d.Run(t, func() retryhttp.Policy {
+		return retryhttp.Policy{MaxAttempts: 2, Gate: &retryhttp.Gate{Hold: -1}}
+	})
+	row := r.Policy()
+	for name, times := range map[string]retrylab.Times{"success": row.SuccessTimes, "failure": row.FailureTimes} {
+		assert.NotEmpty(t, times, name)
+		assert.True(t, slices.IsSorted(times), name)
+	}
+	hit := float64(len(row.SuccessTimes) + len(row.FailureTimes))
+	assert.InDelta(t, row.Hit.Mean*2, hit, row.Hit.Mean, "of two seeds")
+	assert.Greater(t, row.FailureP99.Mean, row.Failure.Mean)
+}
+
+// The peak of these experiments is that of the time after the trouble, and the goodput that of its end.
+func TestPeakIsThatOfTheRetriesThatComeTogether(t *testing.T) {
+	together := func() retryhttp.Policy { // each retry comes after the trouble
+		return retryhttp.Policy{
+			MaxAttempts: 2, Backoff: retryhttp.Constant(4 * time.Second), Budget: retryhttp.Unlimited{},
+			Gate: &retryhttp.Gate{Hold: -1},
+		}
+	}
+	for _, e := range []retrylab.Experiment{
+		retrylab.Layers{Load: small(), Services: 1, For: time.Second, After: 6 * time.Second},
+		retrylab.Deploy{Load: small(), Backends: 1, Down: time.Second, After: 6 * time.Second},
+	} {
+		r := e.Run(t, together)
+		attempts, from := r.Policy().Attempts, int((r.TroubleFor-r.SeriesFrom)/retrylab.Bin)
+		require.Less(t, from, len(attempts))
+		assert.Greater(t, r.Policy().Peak.Mean*50, slices.Max(attempts[from:])*0.9, "%s: the mean of two seeds' peaks", e.Name())
+		assert.Less(t, r.Row(retrylab.NoRetries).Peak.Mean, r.Policy().Peak.Mean, e.Name())
+		assert.InDelta(t, 1, r.Policy().Goodput.Mean, 0.05, "%s: the server is well at the end", e.Name())
+	}
+	step := retrylab.LatencyStep{Load: small(), For: 2 * time.Second, After: 3 * time.Second}.Run(t, retrylab.Default)
+	assert.NotZero(t, step.Policy().Peak.Mean)
+	assert.InDelta(t, 1, step.Policy().Goodput.Mean, 0.05)
+}
+
+func TestLimitWithoutARetryAfterIsBare(t *testing.T) {
+	waits := func(bare bool) float64 {
+		return retrylab.RateLimit{Load: small(), Allowed: 10, Workers: 5, Jobs: 40, Bare: bare}.Run(t, func() retryhttp.Policy {
+			return retryhttp.Policy{
+				Backoff: retryhttp.Constant(time.Millisecond), MaxAttempts: -1, Budget: retryhttp.Unlimited{},
+				Gate: &retryhttp.Gate{Hold: -1},
+			}
+		}).Policy().Load.Mean
+	}
+	assert.Less(t, waits(false), 5.0, "each waits for a second")
+	assert.Greater(t, waits(true), 20.0)
+}
+
+func TestSettingsNameADeadline(t *testing.T) {
+	load := small()
+	settings := func() string {
+		e := retrylab.Outage{Load: load, For: time.Second, After: time.Second}
+		return e.Run(t, retrylab.Default).String()
+	}
+	assert.NotContains(t, settings(), "Deadline")
+	load.Deadline = 800 * time.Millisecond
+	assert.Contains(t, settings(), "Deadline 800ms")
+}
+
+func TestFailuresOfAReportAreThoseOfItsResults(t *testing.T) {
+	a, b, c := retrylab.Failure{Seed: 1}, retrylab.Failure{Seed: 2}, retrylab.Failure{Seed: 3}
+	r := retrylab.Report{Results: []retrylab.Result{{Failures: []retrylab.Failure{a, b}}, {}, {Failures: []retrylab.Failure{c}}}}
+	assert.Equal(t, []retrylab.Failure{a, b, c}, r.Failures())
+}
+
+func TestComparisonNamesBadExperiments(t *testing.T) {
+	err := retrylab.Comparison{Experiments: []retrylab.Experiment{
+		retrylab.Outage{For: -1}, retrylab.Outage{}, retrylab.Outage{Room: math.Inf(1)},
+	}}.Validate()
+	assert.ErrorContains(t, err, "For is -1ns")
+	assert.ErrorContains(t, err, "Room is +Inf, and must be finite")
+}
+
+// limited writes a number of times, and fails then.
+type limited struct {
+	left int
+	err  error
+}
+
+func (w *limited) Write(p []byte) (int, error) {
+	if w.left == 0 {
+		return 0, w.err
+	}
+	w.left--
+	return len(p), nil
+}
+
+func TestTableReturnsTheErrorOfItsWriter(t *testing.T) {
+	full := errors.New("full")
+	result := retrylab.Result{
+		Experiment: "e", Reading: "read", Settings: []retrylab.Setting{{Name: "a", Value: "1"}},
+		Rows:     []retrylab.Row{{Name: "mine"}, {Name: "other"}},
+		Columns:  []retrylab.Column{{Name: "lost", Unit: "%", Of: func(r retrylab.Row) retrylab.Number { return r.Lost }}},
+		Failures: []retrylab.Failure{{Experiment: "e", Policy: "mine", Seed: 1, Reason: "oh"}},
+	}
+	report := retrylab.Report{Results: []retrylab.Result{result, result}}
+	writes := 0
+	for ; report.WriteTable(&limited{writes, full}) != nil; writes++ {
+		assert.ErrorIs(t, report.WriteTable(&limited{writes, full}), full)
+	}
+	assert.Greater(t, writes, 10, "each of them has failed once")
+}
+
+func TestTextOfATableIsAtMostAHundredColumnsWide(t *testing.T) {
+	reading := strings.Repeat("seven letters ", 40)
+	text := retrylab.Result{Experiment: "e", Reading: reading}.String()
+	assert.Equal(t, strings.Fields("E "+reading), strings.Fields(text), "no word is lost")
+	lines := strings.Split(text, "\n")
+	assert.Greater(t, len(lines), 5)
+	for _, line := range lines {
+		assert.LessOrEqual(t, len(line), 100)
+		assert.Equal(t, strings.TrimSpace(line), line)
+	}
+	assert.Greater(t, len(lines[2]), 85, "a line has as many words as it can have")
+}

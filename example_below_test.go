@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"time"
@@ -208,4 +209,51 @@ func ExampleNew_tokenRefreshed() {
 	// fetched the first token
 	// fetched the second token
 	// 200 OK at attempt 1
+}
+
+// unkept keeps no HTTP/1 connection that has brought a 429 or a 5xx, whose body it drops. Behind a TCP
+// balancer, a connection leads to one replica for as long as it lasts.
+type unkept struct{ base http.RoundTripper }
+
+func (u unkept) RoundTrip(req *http.Request) (*http.Response, error) {
+	var conn net.Conn
+	traced := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(got httptrace.GotConnInfo) { conn = got.Conn },
+	}))
+	resp, err := u.base.RoundTrip(traced)
+	if err != nil || conn == nil || resp.ProtoMajor > 1 {
+		return resp, err // an HTTP/2 connection has other requests
+	}
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+		_ = conn.Close() // before the body's end makes the connection idle
+		_ = resp.Body.Close()
+		resp.Body, resp.ContentLength = http.NoBody, 0
+	}
+	return resp, nil
+}
+
+// A retry of a 503 has a connection of its own, and with a TCP balancer perhaps another replica.
+func ExampleTransport_connectionAfterAFailure() {
+	var from []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from = append(from, r.RemoteAddr)
+		if len(from) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	client := &http.Client{Transport: retryhttp.New(unkept{base}, retryhttp.Policy{
+		Backoff: retryhttp.Constant(10 * time.Millisecond),
+	})}
+	show(client.Get(server.URL))
+	show(client.Get(server.URL))
+	fmt.Println("the retry has another connection:", from[0] != from[1])
+	fmt.Println("the next request has the retry's:", from[1] == from[2])
+	// Output:
+	// 200 OK
+	// 200 OK
+	// the retry has another connection: true
+	// the next request has the retry's: true
 }

@@ -49,7 +49,7 @@ func TestREADMEQuotesTheSimulation(t *testing.T) {
 	with, without := short["retryhttp, by default"], short["retries without a budget"]
 	require.Len(t, with, 5)
 	require.Len(t, without, 5)
-	assertQuotes(t, "README.md", "With the defaults, "+with[0]+" of the requests fail while one of three backends is dead.")
+	assertQuotes(t, "README.md", "With the defaults, "+with[0]+" of the requests fail while one of three backends is dead, if each attempt meets one of them at random.")
 	assertQuotes(t, "README.md", "Of the requests that an outage of a second hits, "+with[2]+" fail")
 	assertQuotes(t, "README.md", "lose "+without[2]+" of them, and send "+without[3]+" attempts per request.")
 }

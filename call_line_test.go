@@ -516,11 +516,15 @@ func TestRefusedRetryKnowsThatItsFirstAttemptMayHaveTakenEffect(t *testing.T) {
 
 func TestRefusedRetryKnowsThatAnEarlierAttemptMayHaveTakenEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &grudging{start: time.Now(), from: 0, grants: 1}
+		start, first := time.Now(), true
+		b := &asking{asked: func(*http.Request) bool {
+			granted := first || time.Since(start) >= 240*ms
+			first = false
+			return granted
+		}}
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
 		l.at(150*ms, "/200,x") // the retry is not lone
 		l.at(250*ms, "/200,y")
-		time.AfterFunc(240*ms, func() { b.grants = 1 })
 		req := l.request("/reset,refused,409")
 		req.Method, req.Header = http.MethodPost, http.Header{"Idempotency-Key": {"k"}}
 		resp, err := l.rt.RoundTrip(req)

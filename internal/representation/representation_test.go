@@ -66,13 +66,20 @@ func TestOf(t *testing.T) {
 		header []string
 		why    *Refusal
 	}{
-		"nothing":              {nil, noValidator},
-		"a weak tag":           {[]string{"Etag", `W/"v1"`}, noValidator},
-		"an empty tag":         {[]string{"Etag", `""`}, noValidator},
-		"a weak tag, and date": {[]string{"Etag", `W/"v1"`, "Last-Modified", longAgo, "Date", now}, noValidator},
-		"a young date":         {[]string{"Last-Modified", justNow, "Date", now}, noValidator},
-		"a date of its own":    {[]string{"Last-Modified", longAgo}, noValidator},
-		"a tag of this second": {[]string{"Etag", `"v1"`, "Last-Modified", justNow, "Date", now}, justChanged},
+		"nothing":                   {nil, noValidator},
+		"a weak tag":                {[]string{"Etag", `W/"v1"`}, noValidator},
+		"a tag without an end":      {[]string{"Etag", `"v1`}, noValidator},
+		"a tag without a start":     {[]string{"Etag", `v1"`}, noValidator},
+		"a tag with a quote":        {[]string{"Etag", `"v"1"`}, noValidator},
+		"a tag with a space":        {[]string{"Etag", `"v 1"`}, noValidator},
+		"a tag with a control":      {[]string{"Etag", "\"v1\x7f\""}, noValidator},
+		"an empty tag":              {[]string{"Etag", `""`}, noValidator},
+		"a weak tag, and date":      {[]string{"Etag", `W/"v1"`, "Last-Modified", longAgo, "Date", now}, noValidator},
+		"a young date":              {[]string{"Last-Modified", justNow, "Date", now}, noValidator},
+		"a date of its own":         {[]string{"Last-Modified", longAgo}, noValidator},
+		"a date of the year 0":      {[]string{"Last-Modified", "Sat, 01 Jan 0000 00:00:00 GMT"}, noValidator},
+		"a weak tag of this second": {[]string{"Etag", `W/"v1"`, "Last-Modified", justNow, "Date", now}, noValidator},
+		"a tag of this second":      {[]string{"Etag", `"v1"`, "Last-Modified", justNow, "Date", now}, justChanged},
 	} {
 		_, why := Of(plain, response(200, append(c.header, "Content-Length", "36")...))
 		assert.Equal(t, c.why, why, name)
@@ -85,17 +92,22 @@ func TestContinuedBy(t *testing.T) {
 	require.Nil(t, why)
 	byDate, why := Of(request(), response(200, "Content-Length", "36", "Last-Modified", longAgo, "Date", now))
 	require.Nil(t, why)
+	ofUnknownLength, why := Of(request("Range", "bytes=5-"), response(206, "Content-Range", "bytes 5-35/*", "Etag", `"v1"`))
+	require.Nil(t, why)
 	const rest = "bytes 10-35/36"
+	decompressed := response(206, "Content-Range", rest, "Etag", `"v1"`)
+	decompressed.Uncompressed = true
 	for name, c := range map[string]struct {
 		whole Representation
 		resp  *http.Response
 		want  Continuation
 		why   *Refusal
 	}{
-		"the rest":    {byTag, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
-		"whole block": {byTag, response(206, "Content-Range", "bytes 8-15/*", "Etag", `"v1"`), Continuation{2, 16}, nil},
-		"all":         {byTag, response(200, "Content-Length", "36", "Etag", `"v1"`), Continuation{10, 36}, nil},
-		"by date":     {byDate, response(206, "Content-Range", rest, "Last-Modified", longAgo), Continuation{0, 36}, nil},
+		"the rest":                      {byTag, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
+		"whole block":                   {byTag, response(206, "Content-Range", "bytes 8-15/*", "Etag", `"v1"`), Continuation{2, 16}, nil},
+		"all":                           {byTag, response(200, "Content-Length", "36", "Etag", `"v1"`), Continuation{10, 36}, nil},
+		"by date":                       {byDate, response(206, "Content-Range", rest, "Last-Modified", longAgo), Continuation{0, 36}, nil},
+		"of a length that is known now": {ofUnknownLength, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
 
 		"412": {byTag, response(412), Continuation{}, &Refusal{Changed: true, Status: 412}},
 		"416": {byTag, response(416), Continuation{}, &Refusal{Changed: true, Status: 416}},
@@ -103,24 +115,35 @@ func TestContinuedBy(t *testing.T) {
 		"503": {byTag, response(503), Continuation{}, &Refusal{Status: 503}},
 
 		"another encoding": {byTag, response(206, "Content-Encoding", "br", "Etag", `"v2"`), Continuation{}, otherEncoding},
+		"decompressed":     {byTag, decompressed, Continuation{}, otherEncoding},
 		"another tag":      {byTag, response(206, "Content-Range", "bytes 0-1/2", "Etag", `"v2"`), Continuation{}, otherTag},
 		"another date":     {byDate, response(206, "Content-Range", "bytes 0-1/2", "Last-Modified", now), Continuation{}, otherDate},
 		"another length":   {byTag, response(206, "Content-Range", "bytes 10-36/37"), Continuation{}, otherLength},
+		"too short":        {ofUnknownLength, response(206, "Content-Range", "bytes 10-34/35", "Etag", `"v1"`), Continuation{}, otherLength},
 		"a weak tag":       {byTag, response(206, "Etag", `W/"v1"`), Continuation{}, noTag},
 		"no date":          {byDate, response(206), Continuation{}, noDate},
 		"a date and a tag": {byDate, response(206, "Last-Modified", longAgo, "Etag", `"v1"`), Continuation{}, noDate},
 
-		"a range of a 200":     {byTag, response(200, "Content-Range", rest, "Etag", `"v1"`), Continuation{}, rangeOf200},
-		"all, by date":         {byDate, response(200, "Last-Modified", longAgo), Continuation{}, notRanged},
-		"all, unknown length":  {byTag, response(200, "Etag", `"v1"`), Continuation{}, unknownLength},
-		"no range":             {byTag, response(206, "Etag", `"v1"`), Continuation{}, noRange},
-		"a range further on":   {byTag, response(206, "Content-Range", "bytes 11-35/36", "Etag", `"v1"`), Continuation{}, otherRange},
-		"a range, badly sized": {byTag, response(206, "Content-Range", rest, "Content-Length", "9", "Etag", `"v1"`), Continuation{}, otherRange},
+		"a range of a 200":       {byTag, response(200, "Content-Range", rest, "Etag", `"v1"`), Continuation{}, rangeOf200},
+		"all, by date":           {byDate, response(200, "Last-Modified", longAgo), Continuation{}, notRanged},
+		"all, unknown length":    {byTag, response(200, "Etag", `"v1"`), Continuation{}, unknownLength},
+		"all, no longer unknown": {ofUnknownLength, response(200, "Content-Length", "36", "Etag", `"v1"`), Continuation{}, unknownLength},
+		"no range":               {byTag, response(206, "Etag", `"v1"`), Continuation{}, noRange},
+		"a range further on":     {byTag, response(206, "Content-Range", "bytes 11-35/36", "Etag", `"v1"`), Continuation{}, otherRange},
+		"a range, badly sized":   {byTag, response(206, "Content-Range", rest, "Content-Length", "9", "Etag", `"v1"`), Continuation{}, otherRange},
 	} {
 		got, why := c.whole.ContinuedBy(c.resp, 10)
 		assert.Equal(t, c.why, why, name)
 		assert.Equal(t, c.want, got, name)
 	}
+}
+
+// A range that is missing is not the range of the first byte.
+func TestContinuedByAtTheStartNeedsARange(t *testing.T) {
+	r, why := Of(request(), response(200, "Content-Length", "36", "Etag", `"v1"`))
+	require.Nil(t, why)
+	_, why = r.ContinuedBy(response(206, "Etag", `"v1"`), 0)
+	assert.Equal(t, noRange, why)
 }
 
 // The case of a field's name does not matter: the caller's conditions would contradict these.

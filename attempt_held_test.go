@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"io"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,22 @@ func TestAttemptHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
 		assert.Zero(t, held[0])
 		assert.GreaterOrEqual(t, held[1], 2*time.Second)
 		assert.Equal(t, []int{1, 1}, numbers)
+	})
+}
+
+func TestAttemptHeldOfAResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.Gate = &retryhttp.Gate{}
+		base := script.New(cutAfter(10), rest(10))
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		failOnce(t, p, script.Status(429, "Retry-After", "3"))
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		held, inLine := retryhttp.AttemptHeld(base.Requests()[1].Context())
+		assert.Equal(t, base.Waits()[0], held)
+		assert.Zero(t, inLine)
 	})
 }
 

@@ -730,6 +730,17 @@ func TestBufferedBeginningIsResumed(t *testing.T) {
 }
 
 // The bytes that a resumption has brought are not lost if it breaks off.
+func TestWholeBodyIsNotWrappedForResume(t *testing.T) {
+	p := buffers
+	whole := sends(200, object, io.EOF, "Content-Length", "36", "Etag", `"v1"`)
+	bare, err := retryhttp.New(script.New(whole), p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	p.Resume = true
+	resp, err := retryhttp.New(script.New(whole), p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.IsType(t, bare.Body, resp.Body)
+}
+
 func TestResumptionIsNotBuffered(t *testing.T) {
 	p := resumes
 	p.BufferBytes = 30

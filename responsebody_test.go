@@ -80,9 +80,8 @@ type conn struct {
 func (c *conn) Close() error { c.closed = true; return nil }
 
 func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
+	for _, p := range []retryhttp.Policy{{}, {AttemptTimeout: time.Minute}, {Resume: true}} {
 		c := &conn{Reader: strings.NewReader("from the server")}
-		p := retryhttp.Policy{AttemptTimeout: timeout}
 		resp, err := retryhttp.New(script.New(script.Respond(101, c)), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		rwc, ok := resp.Body.(io.ReadWriteCloser)

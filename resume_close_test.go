@@ -2,8 +2,11 @@ package retryhttp_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
@@ -29,6 +33,7 @@ func closedWhile(t *testing.T, base http.RoundTripper, p retryhttp.Policy) (time
 	took := time.Since(began)
 	_, again := resp.Body.Read(make([]byte, 1))
 	assert.Error(t, again)
+	assert.NoError(t, resp.Body.Close(), "callers often close twice")
 	return took, err
 }
 
@@ -92,6 +97,8 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 				}
 				resp, err := retryhttp.New(base, p).RoundTrip(req)
 				require.NoError(t, err)
+				sentKey := base.Requests()[0].Header.Get("Idempotency-Key")
+				assert.Equal(t, key != nil, sentKey != "")
 				time.AfterFunc(time.Second, func() {
 					_ = resp.Body.Close()
 					req.URL.Path, req.Method = "/other", "POST"
@@ -102,6 +109,7 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 				_, err = io.ReadAll(resp.Body)
 				assert.Equal(t, http.ErrBodyReadAfterClose, err)
 				require.NotNil(t, after)
+				assert.Equal(t, sentKey, after.Header.Get("Idempotency-Key"))
 			})
 		})
 	}
@@ -145,22 +153,92 @@ func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
 	})
 }
 
+// released is the context of a request that its caller may use again.
+type released struct {
+	context.Context
+	t *testing.T
+}
+
+func (r released) Done() <-chan struct{} {
+	r.t.Error("the request is used after Close")
+	return nil
+}
+
 // The bytes that came with the error are delivered, and then the caller has enough.
 func TestCloseAfterABreakIsTheEnd(t *testing.T) {
-	base := script.New(func(req *http.Request) (*http.Response, error) {
-		resp, err := cutAfter(0)(req)
-		resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[:10]), errLost }}
-		return resp, err
+	for _, reads := range []int{1, 2} {
+		t.Run(fmt.Sprint("at break ", reads), func(t *testing.T) {
+			var body *bodies.Hooked
+			breaks := func(answer script.Step, first int) script.Step {
+				return func(req *http.Request) (*http.Response, error) {
+					resp, err := answer(req)
+					body = &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[first:first+10]), errLost }}
+					resp.Body = body
+					return resp, err
+				}
+			}
+			base := script.New(breaks(cutAfter(0), 0), breaks(rest(10), 10))
+			req := get(t, t.Context())
+			resp, err := retryhttp.New(base, resumes).RoundTrip(req)
+			require.NoError(t, err)
+			for range reads {
+				n, err := resp.Body.Read(make([]byte, 10))
+				require.NoError(t, err)
+				require.Equal(t, 10, n)
+			}
+			require.NoError(t, resp.Body.Close())
+			*req = *req.WithContext(released{req.Context(), t})
+			_, err = resp.Body.Read(make([]byte, 10))
+			assert.Equal(t, http.ErrBodyReadAfterClose, err)
+			assert.Len(t, base.Requests(), reads)
+			assert.EqualValues(t, 1, body.Closes.Load())
+		})
+	}
+}
+
+// The error that Close causes in a Read is the body's own.
+func TestCloseDuringAReadIsNoBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		freed := make(chan struct{})
+		body := &bodies.Hooked{OnClose: func() { close(freed) }}
+		body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			resp, err := cutAfter(0)(req)
+			resp.Body = body
+			return resp, err
+		})
+		resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, errLost, err)
+		assert.EqualValues(t, 1, body.Closes.Load())
 	})
-	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	n, err := resp.Body.Read(make([]byte, 10))
-	require.NoError(t, err)
-	require.Equal(t, 10, n)
-	require.NoError(t, resp.Body.Close())
-	_, err = resp.Body.Read(make([]byte, 10))
-	assert.Equal(t, http.ErrBodyReadAfterClose, err)
-	assert.Len(t, base.Requests(), 1)
+}
+
+// A Transport above closes a body that stalls, if that is safe. Between two bodies it is.
+func TestDownloadIsClosableWhileReadIfItsBodyIs(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		var resp *http.Response
+		var between bool
+		says := func(answer script.Step, closable bool) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				between = resp != nil && closing.WhileRead(resp.Body)
+				resp, err := answer(req)
+				resp.Body = &mayClose{Hooked: bodies.Hooked{OnRead: resp.Body.Read}, closable: closable}
+				return resp, err
+			}
+		}
+		base := script.New(says(cutAfter(10), first), says(rest(10), !first))
+		var err error
+		resp, err = retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, first, closing.WhileRead(resp.Body))
+		_, err = io.ReadFull(resp.Body, make([]byte, 11))
+		require.NoError(t, err)
+		assert.True(t, between)
+		assert.Equal(t, !first, closing.WhileRead(resp.Body))
+	}
 }
 
 // The end of a chunked body comes after its last byte.
@@ -298,6 +376,15 @@ func TestNestedTransportsResumeOnce(t *testing.T) {
 	_, err = download(t, retryhttp.New(base, noWait), resumes)
 	assert.Equal(t, retryhttp.StopNested, errorOf(t, err).Stop, "the inner Transport has retried a resumption")
 	assert.Len(t, base.Requests(), 3)
+}
+
+func TestResumptionThatWasGivenUpBelowIsReportedOnce(t *testing.T) {
+	var logged strings.Builder
+	p := resumes
+	p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	_, err := download(t, retryhttp.New(script.New(cutAfter(10), script.Status(404)), p), p)
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+	assert.Equal(t, 1, strings.Count(logged.String(), "gave up"))
 }
 
 // failOnce sends a request that fails, and is not retried.

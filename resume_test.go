@@ -237,12 +237,97 @@ func TestResumeDropsWhatCameBefore(t *testing.T) {
 		}
 		n, err = resp.Body.Read(buf)
 		got = append(got, buf[:n]...)
+		require.True(t, n > 0 || err != nil, "a Read with room brings something")
 	}
 	assert.Equal(t, io.EOF, err)
 	assert.Equal(t, object, string(got))
 	_, err = resp.Body.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)
 	assert.Equal(t, []string{"", "bytes=10-35", "bytes=10-35", "bytes=10-35"}, ranges(base))
+}
+
+// What follows the last byte is the end, and the caller gets none of it.
+func TestResumptionEndsAfterItsLastByte(t *testing.T) {
+	for name, answer := range map[string]script.Step{
+		"the end":           rest(10),
+		"more":              sends(206, object[10:]+"more", io.EOF, "Content-Range", rangeFrom(10), "Etag", `"v1"`),
+		"a lost connection": restUntil(10, 36, &net.OpError{Op: "read", Err: errLost}),
+	} {
+		resp, err := retryhttp.New(script.New(cutAfter(10), answer), resumes).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		_, err = io.ReadFull(resp.Body, make([]byte, len(object)))
+		require.NoError(t, err)
+		n, err := resp.Body.Read(make([]byte, 1))
+		assert.Zero(t, n, name)
+		assert.Equal(t, io.EOF, err, name)
+	}
+}
+
+// A Read that brings nothing is no end: the end is still to be read, so that the connection is free.
+func TestResumptionIsReadToItsEnd(t *testing.T) {
+	rest := strings.NewReader(object[10:])
+	reads := 0
+	base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
+		resp := script.Response(req, 206, "Content-Range", rangeFrom(10), "Etag", `"v1"`)
+		resp.Body = closableBody{&bodies.Hooked{OnRead: func(p []byte) (int, error) {
+			if reads++; reads == 2 {
+				return 0, nil
+			}
+			return rest.Read(p)
+		}}}
+		return resp, nil
+	})
+	got, err := download(t, base, resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Equal(t, 3, reads)
+}
+
+// Such a Read neither uses bytes past the end of its buffer, nor deposits again.
+func TestReadWithoutRoomAfterTheLastByteOfAResumption(t *testing.T) {
+	budget := &countingBudget{}
+	p := resumes
+	p.Budget = budget
+	resp, err := retryhttp.New(script.New(cutAfter(10), rest(10)), p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, len(object)))
+	require.NoError(t, err)
+	n, _ := resp.Body.Read(nil)
+	assert.Zero(t, n)
+	assert.Equal(t, 2, budget.deposit, "the response, and the end of the resumption")
+}
+
+// The end of a shorter range is not the end of the file.
+func TestEndOfAShorterRangeIsUnexpected(t *testing.T) {
+	base := script.New(cutAfter(10),
+		sends(206, object[10:20]+"more", io.EOF, "Content-Range", "bytes 10-19/36", "Etag", `"v1"`),
+		script.Status(404))
+	got, err := download(t, base, resumes)
+	assert.Equal(t, object[:20], got)
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	assert.NotErrorIs(t, err, io.EOF)
+}
+
+// A request without a method is a GET.
+func TestResumeOfARequestWithoutAMethod(t *testing.T) {
+	req := get(t, t.Context())
+	req.Method = ""
+	got, err := readAll(t, script.New(cutAfter(10), rest(10)), resumes, req)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+}
+
+func TestResumeOfNoBody(t *testing.T) {
+	resp, err := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Request: req}, nil
+	}), resumes).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Nil(t, resp.Body)
+
+	final := retryhttp.Permanent(errBroken)
+	resp, err = retryhttp.New(script.New(script.Fail(final)), resumes).RoundTrip(get(t, t.Context()))
+	assert.Nil(t, resp)
+	assert.ErrorIs(t, err, errBroken)
 }
 
 func TestResumeOfACallersRange(t *testing.T) {
@@ -409,6 +494,10 @@ func TestResumeTrustsTheLengthAndNotTheEnd(t *testing.T) {
 	assert.Equal(t, errLost, err, "this server does not know the length")
 	assert.Equal(t, object+"more", got)
 	assert.Len(t, base.Requests(), 1)
+
+	got, err = download(t, script.New(sends(200, object+"more", io.EOF, "Content-Length", "36", "Etag", `"v1"`)), resumes)
+	assert.NoError(t, err)
+	assert.Equal(t, object+"more", got)
 }
 
 // A RoundTripper below that verifies a digest returns its error where the bytes end.
@@ -681,6 +770,35 @@ func TestResumeReportsTheLastFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestBreakThatWasNotResumedIsTemporaryIfOneOfItsErrorsIs(t *testing.T) {
+	temporary := &net.DNSError{Err: "server misbehaving", Name: "host", IsTemporary: true}
+	p := resumes
+	p.MaxAttempts = 2
+	for name, tc := range map[string]struct {
+		broke, resumption error
+		want              bool
+	}{
+		"the break":      {temporary, errBroken, true},
+		"the resumption": {errLost, temporary, true},
+		"neither":        {errLost, errBroken, false},
+	} {
+		first := sends(200, object[:9], tc.broke, "Content-Length", "36", "Etag", `"v1"`)
+		_, err := download(t, script.New(first, script.Fail(tc.resumption)), p)
+		require.ErrorIs(t, err, tc.resumption, name)
+		assert.Equal(t, tc.want, errorOf(t, err).Temporary(), name)
+	}
+}
+
+// An Unwrap must not return a nil error, which code that walks the errors does not expect.
+func TestBreakWithoutAResumptionWrapsNoNil(t *testing.T) {
+	p := resumes
+	p.Budget = &countingBudget{refuse: true}
+	_, err := download(t, script.New(cutAfter(10)), p)
+	broken, ok := errorOf(t, err).Err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	assert.Equal(t, []error{errLost}, broken.Unwrap())
 }
 
 func TestResumeErrorIsKept(t *testing.T) {

@@ -116,6 +116,30 @@ func TestCloseOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 	})
 }
 
+// The race detector finds a report that reads the caller's request.
+func TestReportOfABreakThatCannotBeResumedUsesACopyOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged strings.Builder
+		p := resumes
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				time.Sleep(time.Minute) // until the caller uses the request again
+			}
+			return a
+		}}))
+		req := get(t, t.Context())
+		resp, err := retryhttp.New(script.New(sends(200, "x", errLost)), p).RoundTrip(req)
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() {
+			_ = resp.Body.Close()
+			req.URL.Path, req.Method = "/again", "POST"
+		})
+		_, err = io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, errLost)
+		assert.Contains(t, logged.String(), "method=GET url=http://host.example/path")
+	})
+}
+
 // The inner Transport has tried nothing, so the outer may try again.
 func TestBreakThatCannotBeResumedIsRetriedAboveByABuffer(t *testing.T) {
 	base := script.New(sends(200, object[:9], errLost), sends(200, object, io.EOF))

@@ -113,7 +113,7 @@ func (d *download) Read(p []byte) (int, error) {
 // readPart reads from the current body. It drops the bytes before the offset, and returns nothing
 // beyond the end of a resumption.
 func (d *download) readPart(p []byte) (int, error) {
-	for d.part.Skip > 0 && len(p) > 0 {
+	for d.part.Skip > 0 {
 		n, err := d.body.Read(p[:min(int64(len(p)), d.part.Skip)])
 		d.part.Skip -= int64(n)
 		if err != nil {
@@ -290,9 +290,7 @@ func (d *download) brokenOff(c *resuming) result {
 		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset,
 	}}
 	c.judge(&c.next, &got)
-	if got.inner == nil {
-		got.inner = d.part.inner
-	}
+	got.inner = d.part.inner
 	c.endAttempt(&got)
 	return got
 }
@@ -361,7 +359,7 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
-	if why == nil && o.Attempts == 1 && !stop.surprises() {
+	if o.Attempts == 1 && !stop.surprises() {
 		// The text of an Error has no other reason after a single attempt.
 		why = errors.New(stop.reason())
 	}

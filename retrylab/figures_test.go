@@ -134,3 +134,18 @@ func TestTextOfATableIsAtMostAHundredColumnsWide(t *testing.T) {
 	}
 	assert.Greater(t, len(lines[2]), 85, "a line has as many words as it can have")
 }
+
+func TestTextOfAFigureHasItsUnit(t *testing.T) {
+	text := func(unit string, mean, deviation float64) string {
+		c := retrylab.Column{Unit: unit, Of: func(retrylab.Row) retrylab.Number {
+			return retrylab.Number{Mean: mean, Error: deviation}
+		}}
+		return c.Text(retrylab.Row{})
+	}
+	assert.Equal(t, "50 ms", text("s", 0.05, 1))
+	assert.Equal(t, "2.5 s", text("s", 2.5, 1))
+	assert.Equal(t, "0.05", text("", 0.05, 0))
+	assert.Equal(t, "5.0 ± 2.0 %", text("%", 0.05, 0.01))
+	assert.Equal(t, "150 ± 4", text("", 150, 2))
+	assert.Equal(t, "–", text("s", math.NaN(), 0))
+}

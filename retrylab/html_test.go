@@ -117,7 +117,18 @@ func TestPageHasTheFiguresOfTheTables(t *testing.T) {
 	r := someReport(t)
 	page := parsed(t, pageOf(t, r))
 	requireFigures(t, r, page)
-	require.Len(t, page.all("fieldset", "chart"), 4, "two plots for each")
+	charts := page.all("fieldset", "chart")
+	require.Len(t, charts, 4, "two plots for each")
+	for i, chart := range charts {
+		caption := []string{"Attempts and successes over time", "Time to success of the requests that were hit"}[i%2]
+		assert.Equal(t, caption, chart.all("legend", "")[0].text())
+	}
+	assert.Equal(t, []string{"Outage", "Rate limit"}, texts(page.all("h2", "")))
+	dashes := map[string]bool{}
+	for _, line := range page.all("section", "")[0].all("line", "") {
+		dashes[line.attribute("stroke-dasharray")] = true
+	}
+	assert.Len(t, dashes, 3, "the lines of three policies differ in print")
 }
 
 // chartOf returns the labels of the zones of chart n of a page.

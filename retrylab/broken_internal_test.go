@@ -112,6 +112,12 @@ func TestOfAUser(t *testing.T) {
 	case "bad input":
 		Outage{For: -1}.Run(t, Default)
 		t.Log("went on")
+	case "no policy":
+		allDead().Run(t, nil)
+		t.Log("went on")
+	case "bad comparison":
+		Comparison{Experiments: []Experiment{Outage{For: -1}}}.Run(t)
+		t.Log("went on")
 	case "compares":
 		Comparison{Experiments: []Experiment{allDead()}, Policies: []Policy{{Name: "p", New: hook(func() { panic("so what") })}}}.Run(t)
 		t.Log("went on")
@@ -123,6 +129,9 @@ func TestRunFailsTheTestOfItsUser(t *testing.T) {
 		"panics":    `retrylab: dead-backend, policy "policy", seed 2: panic: so what`,
 		"compares":  `retrylab: dead-backend, policy "p", seed 2: panic: so what`,
 		"bad input": `retrylab: outage: For is -1ns, and must be at least 100ms`,
+		"no policy": "retrylab: the policy is nil; retrylab.Default is the default policy",
+
+		"bad comparison": `retrylab: outage: For is -1ns, and must be at least 100ms`,
 	} {
 		t.Run(kind, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestOfAUser$", "-test.v")
@@ -130,7 +139,7 @@ func TestRunFailsTheTestOfItsUser(t *testing.T) {
 			output, err := cmd.CombinedOutput()
 			assert.Error(t, err)
 			assert.Contains(t, string(output), says)
-			if kind == "bad input" {
+			if kind == "bad input" || kind == "bad comparison" || kind == "no policy" {
 				assert.NotContains(t, string(output), "went on")
 			} else {
 				assert.Contains(t, string(output), "went on")

@@ -54,6 +54,15 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
+func TestDefaultsAreNamedInTheSettings(t *testing.T) {
+	small := retrylab.Load{Rate: 20, Uptime: time.Second, Seeds: 1}
+	text := retrylab.Overload{Load: small, For: time.Second}.Run(t, retrylab.Default).String()
+	assert.Contains(t, text, "Cost 0.3")
+	assert.Contains(t, text, "Processes 1")
+	text = retrylab.Deploy{Load: small, Pause: -1, Down: time.Second, After: time.Second}.Run(t, retrylab.Default).String()
+	assert.Contains(t, text, "Pause 0s")
+}
+
 func TestComparisonNamesBadPolicies(t *testing.T) {
 	ok := retrylab.Policy{Name: "a", New: retrylab.Default}
 	assert.NoError(t, retrylab.Comparison{Policies: []retrylab.Policy{ok}}.Validate())

@@ -2,9 +2,12 @@ package retryhttp_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +41,9 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 			p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("boom") }
 		}, 2},
 		"of the Budget": {[]lap{{}}, func(p *retryhttp.Policy) { p.Budget = panickingBudget{} }, 1},
+		"of the Budget, once": {[]lap{{}, {after: ms, code: 200}}, func(p *retryhttp.Policy) {
+			p.Budget = new(oncePanickingBudget)
+		}, 1},
 		"of a key": {[]lap{{}}, func(p *retryhttp.Policy) {
 			p.Budget = &retryhttp.TokenBucket{Key: func(*http.Request) string { panic("boom") }}
 		}, 1},
@@ -119,6 +125,72 @@ func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
 	})
 }
 
+// The hedge is about to be sent at that moment.
+func TestHedgeIsNotSentAfterAPanicOfTheFirstAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &slowBudget{takes: 20 * ms}
+		p := hedging()
+		p.Budget = budget
+		r := newTrack(panickingLap(60*ms, func() { panic("boom") }), lap{after: ms, code: 200})
+		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
+		time.Sleep(time.Second)
+		assert.Len(t, r.attempts(), 1)
+		assert.EqualValues(t, 1, budget.refunded.Load())
+	})
+}
+
+func TestPanicOfARefundForAHedgeThatIsNotSentSurfaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Budget = panickingRefund{}
+		req := get(t, t.Context())
+		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
+		req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
+		r := newTrack(lap{do: func(req *http.Request) { req.Body.Close() }})
+		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, req) })
+		assert.Equal(t, hedgeAfter, time.Since(r.start))
+		assert.Len(t, r.attempts(), 1)
+	})
+}
+
+// A hedge that has lost may take a moment, and its caller reads the winner's body meanwhile.
+func TestPanicOfALoserDoesNotEndTheWinnersBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &late{pause: 200 * ms, text: "first"}
+		first := lap{after: 60 * ms, code: 200, body: body, do: func(req *http.Request) { body.attempt = req.Context() }}
+		f := newTrack(first, panickingLap(100*ms, func() { panic("boom") })).runOn(t, hedging(), get(t, t.Context()))
+		assert.Equal(t, 1, f.out.Hedges)
+		assert.Equal(t, "first", f.body)
+	})
+}
+
+// Nobody gets the hedge's response then.
+func TestPanicOfOnDoneClosesTheHedgesResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		laps     []lap
+		hedgeWon bool
+	}{
+		"which has won":                       {[]lap{{}, {after: 10 * ms, code: 200}}, true},
+		"which is the second failure":         {[]lap{{after: 60 * ms, code: 503, asks: "3600"}, {after: 50 * ms, code: 503}}, true},
+		"which ends the wait for a retry":     {[]lap{failedAt60, {after: 100 * ms, code: 503, asks: "3600"}}, true},
+		"which has lost, while a retry fails": {[]lap{failedAt60, {}, {after: ms, code: 404}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
+					assert.Equal(t, c.hedgeWon, o.HedgeWon)
+					panic("boom")
+				}
+				r := newTrack(c.laps...)
+				assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
+				time.Sleep(time.Second)
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
 // A test that fails in a base ends its goroutine. The caller's goroutine must not wait forever.
 func TestGoexitOfAHedgeEndsTheCaller(t *testing.T) {
 	for name, first := range map[string]lap{"is under way": {}, "has failed": {after: 55 * ms, code: 503}} {
@@ -152,3 +224,20 @@ func (panickingHandler) Handle(context.Context, slog.Record) error {
 type panickingBudget struct{ retryhttp.Unlimited }
 
 func (panickingBudget) Withdraw(*http.Request) bool { panic("boom") }
+
+// oncePanickingBudget panics at its first Withdraw.
+type oncePanickingBudget struct {
+	retryhttp.Unlimited
+	panicked atomic.Bool
+}
+
+func (b *oncePanickingBudget) Withdraw(*http.Request) bool {
+	if b.panicked.CompareAndSwap(false, true) {
+		panic("boom")
+	}
+	return true
+}
+
+type panickingRefund struct{ retryhttp.Unlimited }
+
+func (panickingRefund) Refund(*http.Request) { panic("boom") }

@@ -625,6 +625,55 @@ func TestDelayIsOfOneKey(t *testing.T) {
 	})
 }
 
+func TestDelayIsUnknownIfNothingIsHedged(t *testing.T) {
+	for _, share := range []float64{-1, math.NaN()} {
+		_, ok := (&retryhttp.Hedge{Share: share, After: hedgeAfter}).Delay(get(t, t.Context()))
+		assert.False(t, ok, "%v", share)
+	}
+}
+
+func TestWindowIsHowFarBackLatenciesCount(t *testing.T) {
+	for _, c := range []struct {
+		window, ago time.Duration
+		counts      bool
+	}{
+		{0, 14 * time.Second, true}, {0, 30 * time.Second, false}, {-1, 14 * time.Second, true},
+		{2 * time.Second, 900 * ms, true}, {2 * time.Second, 2 * time.Second, false},
+		{time.Hour, 29 * time.Minute, true}, {time.Hour, time.Hour, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &retryhttp.Hedge{Share: 1, Window: c.window}
+			for range 5 {
+				newTrack(lap{after: ms, code: 200}).runOn(t, retryhttp.Policy{Hedge: h}, get(t, t.Context()))
+			}
+			time.Sleep(c.ago)
+			_, ok := h.Delay(get(t, t.Context()))
+			assert.Equal(t, c.counts, ok, "%+v", c)
+		})
+	}
+}
+
+// A retry is hedged by the latencies of the same key, whatever Key would return for it.
+func TestKeyOfAHedgeIsAskedOncePerRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		p := hedging()
+		p.Hedge.Key = func(*http.Request) string { asked++; return "" }
+		f := newTrack(lap{after: ms, code: 503}, lap{after: ms, code: 200}).runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 2, f.out.Attempts)
+		assert.Equal(t, 1, asked)
+	})
+}
+
+// A base may know where to send the request.
+func TestRequestWithoutAURLIsHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := get(t, t.Context())
+		req.URL = nil
+		assert.True(t, newTrack(lap{}, lap{after: ms, code: 200}).runOn(t, hedging(), req).out.HedgeWon)
+	})
+}
+
 // Only answers, and attempts that were given up for being slow, say how quick a host is.
 func TestLatenciesAreThoseOfAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -686,6 +735,42 @@ func TestLatencyOfASupersededAttemptCounts(t *testing.T) {
 		require.True(t, ok)
 		assert.Greater(t, delay, 105*ms, "10 of 35 are slow, and a quarter is hedged")
 	})
+}
+
+// So does the time that a hedge had had when a retry took its place. If the caller has gone, the
+// time says nothing about the host.
+func TestLatencyOfAHedgeCountsIfARetryTakesItsPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		counts  bool
+	}{"a retry": {time.Hour, true}, "the caller goes": {600 * ms, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &retryhttp.Hedge{Share: 0.25, Min: 100 * ms}
+				p := retryhttp.Policy{
+					Hedge: h, Budget: retryhttp.Unlimited{}, MaxAttempts: 3, Backoff: retryhttp.Constant(time.Second),
+				}
+				alone := p
+				alone.MaxAttempts = 1
+				req := get(t, t.Context())
+				for range 20 {
+					newTrack(lap{after: 20 * ms, code: 200}).runOn(t, p, req)
+				}
+				for range 5 {
+					ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
+					f := newTrack(lap{after: 110 * ms, code: 503}, lap{}, lap{after: ms, code: 503}).runOn(t, p, get(t, ctx))
+					cancel()
+					require.Equal(t, 1, f.out.Hedges)
+				}
+				for range 5 {
+					newTrack(lap{after: 150 * ms, code: 200}).runOn(t, alone, req)
+				}
+				delay, ok := h.Delay(req)
+				require.True(t, ok)
+				assert.Equal(t, c.counts, delay > 105*ms, "%v; with the hedges, 10 of 30 are slow, and a quarter is hedged", delay)
+			})
+		})
+	}
 }
 
 func TestHedgeIsNotSentWhileTheGateHasTheKeyDownOrClosed(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,6 +198,29 @@ func (d *dripping) Read(p []byte) (int, error) {
 	n := copy(p[:1], d.text)
 	d.text = d.text[n:]
 	return n, nil
+}
+
+// foreign is a caller's context that package context does not know. Each context that is derived
+// from it has a goroutine until one of the two ends, and a bubble does not end before. Its Err may
+// be seen before its Done is closed, as that of any context.
+type foreign struct {
+	context.Context
+	done chan struct{}
+	gone atomic.Bool
+}
+
+func newForeign(t *testing.T) *foreign {
+	t.Helper()
+	return &foreign{Context: t.Context(), done: make(chan struct{})}
+}
+
+func (f *foreign) Done() <-chan struct{} { return f.done }
+
+func (f *foreign) Err() error {
+	if f.gone.Load() {
+		return context.Canceled
+	}
+	return nil
 }
 
 // requireClosed requires that every response body was closed once, and that the contexts of

@@ -298,6 +298,66 @@ func TestHedgeThatHasLostDoesNotReadALongBody(t *testing.T) {
 	}
 }
 
+// A body is read for the sake of its connection, while that may be of use.
+func TestHowMuchIsReadOfAHedgesResponseThatNobodyGets(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, hedge lap
+		closed       time.Duration // the hedge's response body, which brings a byte every 35 ms
+		whole        bool
+	}{
+		"it has lost": {
+			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 20 * ms, code: 200}, 250 * ms, true,
+		},
+		"it comes late, and takes longer than 250 ms after the race": {
+			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 140 * ms, code: 200, deaf: true}, 330 * ms, false,
+		},
+		"it comes later than that": {
+			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 300 * ms, code: 200, deaf: true}, 350 * ms, false,
+		},
+		"it has failed while the first attempt is under way": {
+			lap{after: 2 * time.Second, code: 200}, lap{after: 10 * ms, code: 503}, 240 * ms, true,
+		},
+		"a retry has taken its place": {failedAt60, lap{after: 2 * time.Second, code: 200, deaf: true}, 2050 * ms, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var closed atomic.Int64
+				body := &dripping{"hedge", 30 * ms}
+				if !c.whole {
+					body.text, body.pause = "hedge, which takes long", 35*ms
+				}
+				start := time.Now()
+				c.hedge.body = body
+				c.hedge.closing = func() { closed.Store(int64(time.Since(start))) }
+				r := newTrack(c.first, c.hedge, lap{after: ms, code: 200})
+				f := r.begin(t, hedging(), get(t, t.Context()))
+				f.read(t)
+				assert.Equal(t, 200, f.status)
+				time.Sleep(5 * time.Second)
+				assert.Equal(t, c.closed, time.Duration(closed.Load()))
+				assert.Equal(t, c.whole, body.text == "")
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
+// Its connection is worth that.
+func TestHedgeThatHasLostWhileItIsBufferedReadsAShortBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.BufferBytes = 1 << 10
+		body := &late{pause: 50 * ms, text: "hedge"}
+		hedge := lap{after: 5 * ms, code: 200, body: body, do: func(req *http.Request) { body.attempt = req.Context() }}
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, hedge)
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 60*ms, f.at)
+		assert.False(t, f.out.HedgeWon)
+		assert.Empty(t, body.text)
+		r.requireClosed(t)
+	})
+}
+
 // counting is a body of 1 MiB, which its context ends sooner.
 type counting struct {
 	ctx   context.Context

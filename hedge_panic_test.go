@@ -125,6 +125,24 @@ func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
 	})
 }
 
+// A server may answer while it still reads the request.
+func TestPanicOfClassifyEndsAnUploadBesideAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("boom") }
+		leaves := func(req *http.Request) {
+			_, _ = req.Body.Read(make([]byte, 1))
+			req.Body = nil // or the track would close it
+		}
+		r := newTrack(lap{after: 60 * ms, code: 200, do: leaves}, lap{})
+		req := inMemoryRequest(t, []byte("content")).WithContext(t.Context())
+		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, req) })
+		synctest.Wait()
+		assert.Len(t, r.attempts(), 2)
+		r.requireClosed(t)
+	})
+}
+
 // The hedge is about to be sent at that moment.
 func TestHedgeIsNotSentAfterAPanicOfTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

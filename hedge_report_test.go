@@ -145,6 +145,51 @@ func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 	}
 }
 
+// Only the hedge may meet such an error.
+func TestFinalErrorOfAHedgeThatIsNestedDoesNotEndTheRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTrack(lap{after: 200 * ms, code: 503}, lap{after: 10 * ms, err: errBroken}, lap{after: ms, code: 200})
+		below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 1})
+		p := hedging()
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Hedge {
+				return retryhttp.Final
+			}
+			return retryhttp.Classify(a)
+		}
+		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptHedge(req.Context()) {
+				return below.RoundTrip(req)
+			}
+			return r.RoundTrip(req)
+		}), p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, 3, f.out.Attempts)
+		f.read(t)
+		time.Sleep(time.Second)
+	})
+}
+
+// The Outcome has what a Transport below has done for the result, and not for the other attempt.
+func TestOutcomeOfAHedgeThatHasWonLeavesOutTheNestedLoser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTrack(lap{after: 30 * ms, code: 503}, lap{after: 100 * ms, code: 200}, lap{after: 10 * ms, code: 503})
+		below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 2, Backoff: retryhttp.Constant(25 * ms)})
+		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptHedge(req.Context()) {
+				return r.RoundTrip(req)
+			}
+			return below.RoundTrip(req)
+		}), hedging(), get(t, t.Context()))
+		require.Equal(t, 200, f.status)
+		assert.Equal(t, []time.Duration{0, 50 * ms, 55 * ms}, r.times())
+		f.out.Elapsed = 0
+		assert.Equal(t, retryhttp.Outcome{Attempts: 2, Hedges: 1, HedgeWon: true, Stop: retryhttp.StopFinal}, f.out)
+		f.read(t)
+		time.Sleep(time.Second)
+	})
+}
+
 // Two nested Transports that both hedge have three attempts under way.
 func TestNestedTransportsThatHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -222,25 +224,201 @@ func TestBodyOfARetryIsOpenedAfterTheHedgeHasEnded(t *testing.T) {
 
 // The failed response is gone when the retry's body cannot be opened after a wait beside a hedge.
 func TestBodyOfARetryThatCannotBeOpenedAfterAHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		opened := 0
-		req := get(t, t.Context())
-		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-		req.GetBody = func() (io.ReadCloser, error) {
-			if opened++; opened > 1 {
-				return nil, errors.New("it is gone")
-			}
-			return io.NopCloser(strings.NewReader("content")), nil
+	for says, first := range map[string]lap{
+		"the last response was 503 Service Unavailable": {after: 60 * ms, code: 503},
+		errBroken.Error(): {after: 60 * ms, err: errBroken},
+	} {
+		t.Run(says, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opened := 0
+				req := get(t, t.Context())
+				req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
+				req.GetBody = func() (io.ReadCloser, error) {
+					if opened++; opened > 1 {
+						return nil, errors.New("it is gone")
+					}
+					return io.NopCloser(strings.NewReader("content")), nil
+				}
+				closes := func(req *http.Request) { _ = req.Body.Close() }
+				first.do = closes
+				p := hedging()
+				f := newTrack(first, lap{do: closes}).runOn(t, p, req)
+				assert.Equal(t, retryhttp.StopBody, f.out.Stop)
+				require.Error(t, f.err)
+				assert.ErrorContains(t, f.err, says)
+				assert.ErrorContains(t, f.err, "it is gone")
+				b := p.Budget.(*countingBudget)
+				assert.Equal(t, 1, b.withdrawn-b.refunded)
+			})
+		})
+	}
+}
+
+// A base may go on reading when its attempt has failed, also while its response is cleared away.
+func TestBodiesOfBothAttemptsAreCutOffBeforeARetry(t *testing.T) {
+	hangs := func() io.Reader { return &dripping{"body", time.Second} }
+	after := func(backoffs ...time.Duration) func(int, time.Duration) time.Duration {
+		return func(int, time.Duration) time.Duration {
+			next := backoffs[0]
+			backoffs = backoffs[1:]
+			return next
 		}
-		closes := func(req *http.Request) { _ = req.Body.Close() }
+	}
+	for name, c := range map[string]struct {
+		first, hedge lap
+		backoff      func(int, time.Duration) time.Duration
+		at           time.Duration // of the retry
+	}{
+		"the hedge has failed first": {
+			lap{after: 60 * ms, code: 503}, lap{after: 5 * ms, code: 503, body: hangs()}, after(0), 60 * ms,
+		},
+		"the hedge fails during the wait": {
+			lap{after: 60 * ms, code: 503}, lap{after: 50 * ms, code: 503, body: hangs()}, after(100 * ms), 160 * ms,
+		},
+		"the hedge meets a final error during the wait": {
+			lap{after: 60 * ms, code: 503}, lap{after: 50 * ms, err: retryhttp.Permanent(errBroken)}, after(100 * ms), 160 * ms,
+		},
+		"the hedge hangs": {lap{after: 60 * ms, code: 503}, lap{}, after(100 * ms), 160 * ms},
+		"only the hedge's failure is retried": {
+			lap{after: 60 * ms, code: 503, body: hangs()}, lap{after: 50 * ms, code: 503}, after(time.Hour, 0), 100 * ms,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var kept []io.Reader
+				keep := func(req *http.Request) {
+					mu.Lock()
+					defer mu.Unlock()
+					kept = append(kept, req.Body)
+					req.Body = nil // or the track would close it
+				}
+				c.first.do, c.hedge.do = keep, keep
+				r := newTrack(c.first, c.hedge, lap{after: ms, code: 200, do: func(*http.Request) {
+					mu.Lock()
+					defer mu.Unlock()
+					assert.Len(t, kept, 2)
+					for i, body := range kept {
+						_, err := io.ReadAll(body)
+						assert.Error(t, err, "attempt %d", i+1)
+					}
+				}})
+				p := hedging()
+				p.Backoff, p.MaxElapsed = c.backoff, time.Minute
+				req := get(t, t.Context())
+				req.Method, req.Body = "QUERY", bodies.File(t, "content")
+				f := r.runOn(t, p, req)
+				assert.Equal(t, 200, f.status)
+				assert.Equal(t, c.at+ms, f.at)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// No retry follows the first attempt, and the hedge may take long.
+func TestBodyIsCutOffFromAFailedAttemptWhileItsHedgeIsAwaited(t *testing.T) {
+	for name, first := range map[string]lap{
+		"with an error": {after: 60 * ms, err: errBroken}, "with a response": {after: 60 * ms, code: 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kept := make(chan io.Reader, 1)
+				first.do = func(req *http.Request) {
+					kept <- req.Body
+					req.Body = nil // or the track would close it
+				}
+				r := newTrack(first, lap{code: 200, do: func(*http.Request) {
+					time.Sleep(100 * ms)
+					_, err := io.ReadAll(<-kept)
+					assert.Error(t, err)
+				}, after: ms})
+				p := hedging()
+				p.MaxAttempts = 2
+				req := get(t, t.Context())
+				req.Method, req.Body = "QUERY", bodies.File(t, "content")
+				assert.True(t, r.runOn(t, p, req).out.HedgeWon)
+			})
+		})
+	}
+}
+
+// The body of a hedge's response may break off while it is buffered.
+func TestBrokenResponseOfAHedgeIsClosedBeforeARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
-		f := newTrack(lap{after: 60 * ms, code: 503, do: closes}, lap{do: closes}).runOn(t, p, req)
-		assert.Equal(t, retryhttp.StopBody, f.out.Stop)
-		require.Error(t, f.err)
-		assert.ErrorContains(t, f.err, "the last response was 503 Service Unavailable")
-		assert.ErrorContains(t, f.err, "it is gone")
-		b := p.Budget.(*countingBudget)
-		assert.Equal(t, 1, b.withdrawn-b.refunded)
+		p.BufferBytes = 1 << 10
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Hedge {
+				return retryhttp.Final
+			}
+			return retryhttp.Classify(a)
+		}
+		broken := io.MultiReader(strings.NewReader("x"), iotest.ErrReader(errBroken))
+		r := newTrack(failedAt60, lap{after: 100 * ms, code: 200, body: broken}, lap{after: ms, code: 200})
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, 3, f.out.Attempts)
+		r.requireClosed(t)
+	})
+}
+
+// A base may notice before the caller that the caller's context has ended. The caller's error names
+// the response that it knew of.
+func TestErrorOfAHedgeAfterItsCallerHasGoneDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := newForeign(t)
+		hedge := lap{err: errBroken, do: func(*http.Request) {
+			time.Sleep(50 * ms)
+			ctx.gone.Store(true)
+			time.AfterFunc(10*ms, func() { close(ctx.done) })
+		}}
+		f := newTrack(failedAt60, hedge).runOn(t, hedging(), get(t, ctx))
+		assert.Equal(t, 110*ms, f.at)
+		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
+		assert.ErrorContains(t, f.err, "503")
+		assert.NotErrorIs(t, f.err, errBroken)
+	})
+}
+
+// A response that has come is not thrown away.
+func TestResponseOfAHedgeAfterItsCallerHasGoneCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		r := newTrack(lap{after: 200 * ms, err: errBroken, deaf: true}, lap{after: 100 * ms, code: 200, deaf: true})
+		f := r.runOn(t, hedging(), get(t, ctx))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, 200*ms, f.at)
+		assert.True(t, f.out.HedgeWon)
+		r.requireClosed(t)
+	})
+}
+
+// The first attempt has failed without a response, and is not retried.
+func TestErrorOfTheFirstAttemptIsTheCallersIfTheHedgeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		p := hedging()
+		p.MaxAttempts = 2
+		f := newTrack(lap{after: 60 * ms, err: errBroken}, lap{}).runOn(t, p, get(t, ctx))
+		assert.Equal(t, 100*ms, f.at)
+		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
+		assert.ErrorIs(t, f.err, errBroken)
+		assert.NotContains(t, f.err.Error(), "the last response")
+	})
+}
+
+// A RetryAfter may calculate with a date of the past.
+func TestRetryAfterThatHasPassedDoesNotDelayARetryAfterAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { return -time.Second, true }
+		r := newTrack(lap{after: 200 * ms, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: ms, code: 200})
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, []time.Duration{0, 50 * ms, 1200 * ms}, r.times())
 	})
 }
 
@@ -317,6 +495,54 @@ func TestAttemptHedgeIsSeenBelow(t *testing.T) {
 		assert.Equal(t, [3]bool{false, true, false}, hedges)
 		assert.False(t, retryhttp.AttemptHedge(t.Context()))
 		assert.False(t, retryhttp.AttemptHedge(f.resp.Request.Context()))
+	})
+}
+
+// A caller's context may live for as long as its process.
+func TestRaceLeavesNothingInTheCallersContext(t *testing.T) {
+	for name, c := range map[string]struct {
+		laps []lap
+		hook func()
+	}{
+		"the first attempt wins": {laps: []lap{{after: 60 * ms, code: 200}, {}}},
+		"the hedge wins":         {laps: []lap{{}, {after: 10 * ms, code: 200}}},
+		"a retry wins":           {laps: []lap{failedAt60, {}, {after: ms, code: 200}}},
+		"both fail":              {laps: []lap{failedAt60, {after: 5 * ms, code: 503}, {after: ms, code: 200}}},
+		"a hook panics":          {laps: []lap{failedAt60, {}}, hook: func() { panic("boom") }},
+		"a hook exits":           {laps: []lap{failedAt60, {}}, hook: runtime.Goexit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				if c.hook != nil {
+					p.OnRetry = func(retryhttp.Attempt) { c.hook() }
+				}
+				r := newTrack(c.laps...)
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
+					assert.Equal(t, 200, r.runOn(t, p, get(t, newForeign(t))).status)
+				}()
+				<-ended
+				time.Sleep(time.Second)
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
+// The first attempt fails because the caller has gone. No attempt has won.
+func TestCauseOfALoserIsTheCallersIfTheCallerHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := newForeign(t)
+		r := newTrack(lap{err: retryhttp.Permanent(errBroken), do: func(*http.Request) {
+			time.Sleep(60 * ms)
+			ctx.gone.Store(true)
+		}}, lap{})
+		f := r.runOn(t, hedging(), get(t, ctx))
+		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
+		assert.Equal(t, context.Canceled, context.Cause(r.attempts()[1].req.Context()))
 	})
 }
 

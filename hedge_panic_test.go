@@ -135,7 +135,7 @@ func TestPanicOfClassifyEndsAnUploadBesideAHedge(t *testing.T) {
 			req.Body = nil // or the track would close it
 		}
 		r := newTrack(lap{after: 60 * ms, code: 200, do: leaves}, lap{})
-		req := inMemoryRequest(t, []byte("content")).WithContext(t.Context())
+		req := inMemoryRequest(t, make([]byte, 64<<10)).WithContext(t.Context())
 		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, req) })
 		synctest.Wait()
 		assert.Len(t, r.attempts(), 2)

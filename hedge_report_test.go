@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -249,6 +250,139 @@ func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
 				newTrack(lap{code: 503, after: ms}).runOn(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, req)
 				f := newTrack(laps...).runOn(t, p, req)
 				require.Equal(t, 1, f.out.Hedges)
+				assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
+			})
+		})
+	}
+}
+
+// A hedge whose response comes from a Transport that has given up wins here, and says nothing about
+// the host.
+func TestAttemptThatHasLostToANestedFailureIsNoLongerUnderWay(t *testing.T) {
+	for name, onDone := range map[string]func(){"OnDone returns": func() {}, "OnDone panics": func() { panic("boom") }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.Gate = new(retryhttp.Gate)
+				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
+					assert.True(t, o.HedgeWon)
+					onDone()
+				}
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					assert.True(t, a.Hedge)
+					return retryhttp.Final
+				}
+				req := get(t, t.Context())
+				meet(t, p.Gate, 503)
+				r := newTrack(lap{}, lap{after: 10 * ms, code: 503})
+				below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 1})
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
+					if retryhttp.AttemptHedge(req.Context()) {
+						return below.RoundTrip(req)
+					}
+					return r.RoundTrip(req)
+				})
+				func() {
+					defer func() { _ = recover() }()
+					r.through(t, base, p, req).resp.Body.Close()
+				}()
+				time.Sleep(time.Second)
+				assert.EqualValues(t, 1, retryhttp.FailuresInARow(p.Gate, req.URL.Host))
+				assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
+			})
+		})
+	}
+}
+
+// meet has the host of get answer requests, one after the other, each after 20 ms.
+func meet(t *testing.T, gate *retryhttp.Gate, codes ...int) {
+	t.Helper()
+	for _, code := range codes {
+		newTrack(lap{after: 20 * ms, code: code}).runOn(t, retryhttp.Policy{Gate: gate, MaxAttempts: 1}, get(t, t.Context()))
+	}
+}
+
+// goesDown has the host go down while a hedge is under way that began before.
+func goesDown(t *testing.T, gate *retryhttp.Gate, after time.Duration) {
+	t.Helper()
+	time.AfterFunc(after, func() { meet(t, gate, 200, 503, 503, 503, 503, 503, 503, 503, 503) })
+}
+
+// The retry is let in while the hedge is judged. It then waits anew.
+func TestRetryThatIsLetInBeforeItsHedgeFailsIsUnderWayOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		p.MaxAttempts = 3
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Hedge {
+				time.Sleep(100 * ms)
+			}
+			return retryhttp.Classify(a)
+		}
+		goesDown(t, p.Gate, 80*ms)
+		r := newTrack(failedAt60, lap{after: time.Second, code: 503}, lap{after: ms, code: 503})
+		req := get(t, t.Context())
+		f := r.runOn(t, p, req)
+		assert.Equal(t, []time.Duration{0, 50 * ms, 1150 * ms}, r.times())
+		assert.Equal(t, retryhttp.StopAttempts, f.out.Stop)
+		assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
+	})
+}
+
+// Another retry is behind it in the queue.
+func TestRetryThatIsLetInBesideAHedgeThatHangsIsSentAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		goesDown(t, p.Gate, 860*ms)
+		alone := p
+		alone.Hedge, alone.MaxAttempts = nil, 2
+		behind := newTrack(lap{after: 100 * ms, code: 503}, lap{after: 20 * ms, code: 200})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			behind.runOn(t, alone, get(t, t.Context()))
+		}()
+		r := newTrack(failedAt60, lap{}, lap{after: ms, code: 200})
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, []time.Duration{0, 50 * ms, 1290 * ms}, r.times(), "250 ms after the newest failure")
+		<-ended
+		assert.Greater(t, behind.times()[1], 1290*ms)
+	})
+}
+
+func TestRetryThatIsLetInAndNotSentIsNoLongerUnderWay(t *testing.T) {
+	for name, onDone := range map[string]func(){"OnDone returns": func() {}, "OnDone panics": func() { panic("boom") }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var stop retryhttp.Stop
+				p := hedging()
+				p.Gate = new(retryhttp.Gate)
+				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
+					stop = o.Stop
+					onDone()
+				}
+				goesDown(t, p.Gate, 80*ms)
+				opened := 0
+				req := get(t, t.Context())
+				req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
+				req.GetBody = func() (io.ReadCloser, error) {
+					if opened++; opened > 1 {
+						return nil, errBroken
+					}
+					return io.NopCloser(strings.NewReader("content")), nil
+				}
+				closes := func(req *http.Request) { _ = req.Body.Close() }
+				r := newTrack(lap{after: 60 * ms, code: 503, do: closes}, lap{do: closes})
+				func() {
+					defer func() { _ = recover() }()
+					r.begin(t, p, req)
+				}()
+				assert.Equal(t, retryhttp.StopBody, stop)
+				assert.Equal(t, 1060*ms, time.Since(r.start))
+				assert.EqualValues(t, 8, retryhttp.FailuresInARow(p.Gate, req.URL.Host))
 				assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
 			})
 		})

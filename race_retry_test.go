@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // failedAt60 is a first attempt that fails 10 ms after the hedge was sent.
@@ -343,22 +343,31 @@ func TestBodyIsCutOffFromAFailedAttemptWhileItsHedgeIsAwaited(t *testing.T) {
 	}
 }
 
-// The body of a hedge's response may break off while it is buffered.
-func TestBrokenResponseOfAHedgeIsClosedBeforeARetry(t *testing.T) {
+// An event stream that ends before its first event is an error, whose response nobody gets.
+func TestResponseOfAHedgesFinalErrorIsClosedBeforeARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
-		p.BufferBytes = 1 << 10
+		p.PeekBytes = 1 << 10
 		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 			if a.Hedge {
+				assert.ErrorIs(t, a.Err, io.ErrUnexpectedEOF)
 				return retryhttp.Final
 			}
 			return retryhttp.Classify(a)
 		}
-		broken := io.MultiReader(strings.NewReader("x"), iotest.ErrReader(errBroken))
-		r := newTrack(failedAt60, lap{after: 100 * ms, code: 200, body: broken}, lap{after: ms, code: 200})
-		f := r.runOn(t, p, get(t, t.Context()))
+		r := newTrack(failedAt60, lap{after: 100 * ms, code: 200}, lap{after: ms, code: 200})
+		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
+			resp, err := r.RoundTrip(req)
+			if err == nil && retryhttp.AttemptHedge(req.Context()) {
+				resp.ContentLength = 0
+				resp.Header.Set("Content-Type", "text/event-stream")
+			}
+			return resp, err
+		}), p, get(t, t.Context()))
 		assert.Equal(t, 200, f.status)
 		assert.Equal(t, 3, f.out.Attempts)
+		f.read(t)
+		time.Sleep(time.Second)
 		r.requireClosed(t)
 	})
 }

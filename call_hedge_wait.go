@@ -83,7 +83,6 @@ func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 		return ""
 	}
 	*got = *r.got
-	got.alsoFailed(r.asked, r.inner)
 	c.response, c.mark = got.answer(), r.mark
 	stop := c.refusal(got)
 	if stop == "" {

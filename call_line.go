@@ -101,7 +101,7 @@ func (c *call) standInLine(got *result) (granted bool) {
 		Limit:  min(c.room(due)/2, gate.hold()-c.lined),
 		Window: gate.hold(),
 		Heed:   c.policy.MaxRetryAfter >= 0,
-		Asked:  got.asks && got.asked > 0,
+		Asked:  got.asked > 0,
 		Ask:    func() bool { c.token = c.withdraw(got, true); return c.token },
 	})
 	c.lined += c.core.now() - due

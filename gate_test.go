@@ -689,6 +689,32 @@ func TestGateSurvivesAProbeThatPanics(t *testing.T) {
 	})
 }
 
+// An attempt that was sent has used its turn, even if the base panics.
+func TestGatePassesOnNoTurnOfAnAttemptThatPanics(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		g.ended.Go(func() {
+			g.wait(90 * ms)
+			req := get(t, context.WithValue(t.Context(), visitKey{}, new(visit)))
+			req.URL.Host, req.URL.Path = "host", "/503,panic"
+			assert.Panics(t, func() { _, _ = g.rt.RoundTrip(req) })
+		})
+		next := g.at(95*ms, "/503,200")
+		g.every(320*ms, 2*ms, 4, "/200")
+		g.ended.Wait()
+		assert.Equal(t, 576*ms, next.sent[1], "250 ms after the newest success, and not with it")
+	})
+}
+
+func TestGateKnowsNoKeyThatOnlySucceeds(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.at(0, "/503", once)
+		g.at(10*ms, "//other/200", once)
+		g.ended.Wait()
+		assert.Equal(t, 1, retryhttp.Keys(g.gate))
+	})
+}
+
 func TestGateHeldOfOtherKeys(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()

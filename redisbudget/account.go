@@ -129,11 +129,9 @@ func (a *account) withdraw(now time.Time) (granted bool) {
 		a.own.take(a.paid, a.settings)
 		a.book(a.paid)
 	}
-	if !a.silent {
-		a.granted = a.granted || granted && !a.failing
-		// The withdrawals before a limited one have brought a call forward.
-		a.refused = a.refused || !granted && !limited || a.failing
-	}
+	a.granted = a.granted || granted && !a.failing
+	// The withdrawals before a limited one have brought a call forward.
+	a.refused = a.refused || !granted && !limited || a.failing
 	return granted
 }
 
@@ -151,9 +149,6 @@ func (a *account) share(now time.Time) float64 {
 	}
 	return min(a.own.capacity(a.settings)/fleet, 1)
 }
-
-// asked reports whether a Withdraw came after the last call began.
-func (a *account) asked() bool { return a.granted || a.refused }
 
 // refund gives back what the newest withdrawal cost. Nothing is recorded for each withdrawal.
 func (a *account) refund(time.Time) {
@@ -208,7 +203,7 @@ func (a *account) drop(now time.Time) bool {
 	defer a.mu.Unlock()
 	due := a.due.Swap(false) // a deposit from here on waits for the lock, and is not lost
 	a.fold(now)
-	if a.calling != nil || a.unreported.any() || a.asked() || now.Sub(a.used) < a.settings.retire {
+	if a.calling != nil || a.unreported.any() || now.Sub(a.used) < a.settings.retire {
 		a.due.Store(due)
 		return false
 	}

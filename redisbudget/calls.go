@@ -9,7 +9,7 @@ import (
 
 // arm schedules the next call. The caller holds the lock and has folded the deposits.
 func (a *account) arm(now time.Time) {
-	if a.calling != nil || a.silent || a.gone {
+	if a.calling != nil || a.silent {
 		return
 	}
 	// A deposit is counted before it looks at due. arm clears due before it looks at the
@@ -22,7 +22,7 @@ func (a *account) arm(now time.Time) {
 	if !ok {
 		return
 	}
-	a.due.Store(a.asked() || a.unreported.any())
+	a.due.Store(a.unreported.any())
 	switch wait := max(at.Sub(now), 0); {
 	case wait == 0 && (a.timer == nil || !a.timer.Stop()):
 		// Not a new timer of 0: several at once in a bubble make the race detector of Go 1.26 crash.
@@ -47,14 +47,14 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	case a.refused && now.Sub(a.brought) >= a.settings.interval:
 		return now, true
 	case a.granted && !a.failing:
-		return a.pace.next(now, a.settings.interval), true
-	case a.asked(), a.unreported.any():
+		return a.pace.next(a.settings.interval), true
+	case a.unreported.any():
 		if sinceCall >= a.settings.interval {
 			return now, true
 		}
 		return a.began.Add(a.settings.interval + a.spread), true
 	}
-	// With nothing new, the process asks after an Interval, and then again after twice the
+	// With nothing to report, the process asks after an Interval, and then again after twice the
 	// time, and so on. So it knows the balance before its next request fails.
 	idle := max(a.began.Sub(a.used), a.settings.interval)
 	at = a.began.Add(idle + a.spread)
@@ -162,12 +162,12 @@ func (a *account) close() bool {
 	defer a.mu.Unlock()
 	a.fold(time.Now())
 	a.silence()
-	a.granted, a.refused = false, false
 	a.stopTimer()
 	return a.calling != nil || a.unreported.any()
 }
 
-// reportRest waits for the call under way, reports the rest, and then calls done.
+// reportRest waits for the call under way, reports the rest, and then calls done. If ctx
+// ends before that call, reportRest does nothing more.
 func (a *account) reportRest(ctx context.Context, done func(error)) {
 	a.mu.Lock()
 	calling := a.calling
@@ -176,7 +176,6 @@ func (a *account) reportRest(ctx context.Context, done func(error)) {
 		select {
 		case <-calling:
 		case <-ctx.Done():
-			done(failure(ctx.Err(), answer{}))
 			return
 		}
 	}

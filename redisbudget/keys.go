@@ -54,7 +54,7 @@ func (b *Bucket) account(key string) *account {
 // makeRoom drops the accounts that can be dropped, and reports whether there is room now. It
 // looks at most once per Interval. The caller holds b.mu.
 func (b *Bucket) makeRoom(now time.Time) bool {
-	if !b.swept.IsZero() && now.Sub(b.swept) < b.settings.interval {
+	if now.Sub(b.swept) < b.settings.interval {
 		return false
 	}
 	b.swept = now

@@ -64,7 +64,7 @@ func (h *hook) take(interval time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if h.busy || !h.called.IsZero() && now.Sub(h.called) < interval {
+	if h.busy || now.Sub(h.called) < interval {
 		return false
 	}
 	h.busy, h.called = true, now

@@ -15,13 +15,9 @@ const (
 // pause, and paid may be at most callsAtOnce pauses ahead of the time.
 type pace struct{ paid time.Time }
 
-// next returns the time of the next call, now or later.
-func (p *pace) next(now time.Time, interval time.Duration) time.Time {
-	pause := pauseIn(interval)
-	if at := p.paid.Add(-(callsAtOnce - 1) * pause); at.After(now) {
-		return at
-	}
-	return now
+// next returns the time of the next call, which may have passed.
+func (p *pace) next(interval time.Duration) time.Time {
+	return p.paid.Add(-(callsAtOnce - 1) * pauseIn(interval))
 }
 
 // take books a call.

@@ -288,7 +288,6 @@ func (b *Bucket) Close() error {
 
 // markClosed marks b as closed, and reports whether b was open.
 func (b *Bucket) markClosed() bool {
-	b.once.Do(b.init)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := b.closed

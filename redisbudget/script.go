@@ -117,7 +117,7 @@ func (c unrepeated) answer(err error) (answer, error) {
 	if reply, ok := c.Val().([]any); ok {
 		return parse(reply)
 	}
-	if _, own := c.Slice(); own != nil && (err == nil || c.Err() != nil) {
+	if _, own := c.Slice(); err == nil || c.Err() != nil {
 		err = own
 	}
 	return answer{}, err

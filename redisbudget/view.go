@@ -53,7 +53,7 @@ func (v *view) follow(old *view, withdrawals float64) {
 // age cuts an old view to one token, once. If each Withdraw applied this limit, it would grant
 // all of an old view token by token.
 func (v *view) age(now time.Time, interval time.Duration) {
-	if v.known && !v.cut && now.Sub(v.asked) > times(maxViewAge, interval) {
+	if !v.cut && now.Sub(v.asked) > times(maxViewAge, interval) {
 		v.cut = true
 		v.tokens = min(v.tokens, 1)
 	}

@@ -147,6 +147,39 @@ func TestGrantedWithdrawBringsACallForward(t *testing.T) {
 	}
 }
 
+func TestWithdrawBringsACallForwardWhileCallsFail(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		b.Deposit(req)
+		time.Sleep(rest)
+		e.refuse.Store(true)
+		times := e.callTimes()
+		b.Deposit(req)
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond)
+		require.True(t, b.Withdraw(req), "by the own bucket")
+		assert.Equal(t, []time.Duration{0, 100 * time.Millisecond}, times())
+	})
+}
+
+// A server that fails is not asked again at once for what was granted meanwhile.
+func TestCallThatFailsIsFollowedByTheNextRegularOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		b.Deposit(req)
+		time.Sleep(rest)
+		e.refuse.Store(true)
+		e.delay.Store(int64(trip))
+		times := e.callTimes()
+		b.Deposit(req)
+		time.Sleep(trip / 2)
+		require.True(t, b.Withdraw(req))
+		time.Sleep(interval + spread)
+		require.Len(t, times(), 2)
+		assert.GreaterOrEqual(t, times()[1], trip+interval)
+	})
+}
+
 func TestCallsAreAsFewAsGrantedRetriesAndTwoInAnInterval(t *testing.T) {
 	for name, c := range map[string]struct {
 		burst int

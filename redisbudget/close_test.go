@@ -65,6 +65,48 @@ func TestCloseWaitsForTheCallUnderWay(t *testing.T) {
 	})
 }
 
+func TestCloseMakesNoCallIfTheOneUnderWayReportsAll(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		e.delay.Store(int64(300 * time.Millisecond))
+		calls := e.callTimes()
+		require.True(t, b.Withdraw(req))
+		synctest.Wait()
+		require.NoError(t, b.Close())
+		assert.Len(t, calls(), 1)
+	})
+}
+
+// It returns the first error, whatever comes after it.
+func TestCloseReturnsTheErrorOfOneKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, reqs := &redisbudget.Bucket{Client: e.client(t)}, hosts(t, 2)
+		depositEach(b, reqs)
+		e.onCall(func(c *server.Peer, args []string) bool {
+			if args[2] == key(reqs[0]) {
+				c.WriteError("READONLY")
+				return true
+			}
+			time.Sleep(trip)
+			return false
+		})
+		depositEach(b, reqs)
+		assert.True(t, redis.HasErrorPrefix(b.Close(), "READONLY"))
+	})
+}
+
+func TestNewKeyAfterCloseMakesNoCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		var got errs
+		b := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}
+		require.NoError(t, b.Close())
+		b.Deposit(get(t, host))
+		b.Withdraw(get(t, host))
+		time.Sleep(rest)
+		assert.Empty(t, got.all(), "not even one that fails")
+	})
+}
+
 func TestCloseTakesASecondAtMost(t *testing.T) {
 	for name, underWay := range map[string]bool{"a call under way": true, "a call of Close": false} {
 		t.Run(name, func(t *testing.T) {

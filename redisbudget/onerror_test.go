@@ -3,6 +3,7 @@ package redisbudget_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -186,30 +187,35 @@ func TestClientThatBlocksHoldsUpNothing(t *testing.T) {
 }
 
 func TestNilPointerAsClientIsAFailedCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got errs
-		b := &redisbudget.Bucket{Client: (*redis.Client)(nil), OnError: got.add}
-		b.Withdraw(get(t, host))
-		assert.Len(t, got.all(), 1)
-		assert.Error(t, b.Close())
-	})
+	for _, client := range []redis.UniversalClient{(*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
+		t.Run(fmt.Sprintf("%T", client), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got errs
+				b := &redisbudget.Bucket{Client: client, OnError: got.add}
+				b.Withdraw(get(t, host))
+				assert.Len(t, got.all(), 1)
+				assert.Error(t, b.Close())
+			})
+		})
+	}
 }
 
 // A server that lies is not believed: its answers are failed calls.
 func TestAnswerThatIsNoBalanceIsAFailedCall(t *testing.T) {
 	answers := map[string]func(c *server.Peer){
-		"a number":          func(c *server.Peer) { c.WriteInt(5) },
-		"nothing":           func(c *server.Peer) { c.WriteNull() },
-		"an empty list":     func(c *server.Peer) { c.WriteLen(0) },
-		"two texts":         func(c *server.Peer) { c.WriteStrings([]string{"1", "1"}) },
-		"four texts":        func(c *server.Peer) { c.WriteStrings([]string{"1", "1", "", ""}) },
-		"no number":         func(c *server.Peer) { c.WriteStrings([]string{"many", "20", ""}) },
-		"no capacity":       func(c *server.Peer) { c.WriteStrings([]string{"1", "", ""}) },
-		"not a number":      func(c *server.Peer) { c.WriteStrings([]string{"nan", "20", ""}) },
-		"infinite":          func(c *server.Peer) { c.WriteStrings([]string{"20", "inf", ""}) },
-		"beyond a float":    func(c *server.Peer) { c.WriteStrings([]string{"1e999", "1e999", ""}) },
-		"negative capacity": func(c *server.Peer) { c.WriteStrings([]string{"20", "-1", ""}) },
-		"integers":          func(c *server.Peer) { c.WriteLen(3); c.WriteInt(1); c.WriteInt(1); c.WriteInt(1) },
+		"a number":            func(c *server.Peer) { c.WriteInt(5) },
+		"nothing":             func(c *server.Peer) { c.WriteNull() },
+		"an empty list":       func(c *server.Peer) { c.WriteLen(0) },
+		"two texts":           func(c *server.Peer) { c.WriteStrings([]string{"1", "1"}) },
+		"four texts":          func(c *server.Peer) { c.WriteStrings([]string{"1", "1", "", ""}) },
+		"no number":           func(c *server.Peer) { c.WriteStrings([]string{"many", "20", ""}) },
+		"no capacity":         func(c *server.Peer) { c.WriteStrings([]string{"1", "", ""}) },
+		"not a number":        func(c *server.Peer) { c.WriteStrings([]string{"nan", "20", ""}) },
+		"infinite":            func(c *server.Peer) { c.WriteStrings([]string{"20", "inf", ""}) },
+		"beyond a float":      func(c *server.Peer) { c.WriteStrings([]string{"1e999", "1e999", ""}) },
+		"negative capacity":   func(c *server.Peer) { c.WriteStrings([]string{"20", "-1", ""}) },
+		"a number at the end": func(c *server.Peer) { c.WriteLen(3); c.WriteBulk("1"); c.WriteBulk("20"); c.WriteInt(0) },
+		"integers":            func(c *server.Peer) { c.WriteLen(3); c.WriteInt(1); c.WriteInt(1); c.WriteInt(1) },
 	}
 	for name, write := range answers {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,12 @@ func TestSharedReportsWhetherTheBalanceDecidesAndHowOldItsViewIs(t *testing.T) {
 		assert.True(t, shared)
 		assert.Equal(t, interval/2, age.Round(interval/10))
 
+		other := get(t, "other.example")
 		e.refuse.Store(true)
+		b.Withdraw(other)
+		age, shared = b.Shared(other)
+		assert.False(t, shared, "no answer has come yet")
+		assert.Zero(t, age)
 		for range 20 {
 			deposit(b, req, 1)
 			time.Sleep(interval)
@@ -63,4 +68,21 @@ func TestSparingIsWhileAProcessEarnsRatio(t *testing.T) {
 			assert.Equal(t, c.sparing, b.Sparing(req))
 		})
 	}
+}
+
+// A gauge shows the results of a tenth of a second that is over.
+func TestSparingWeighsTheLatestResults(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+		for range 10 {
+			for range 10 {
+				b.Failed(req, retryhttp.Attempt{Err: errors.New("broken")})
+			}
+			time.Sleep(interval / 10)
+			sparing := b.Sparing(req)
+			b.Tokens(req)
+			require.Equal(t, b.Sparing(req), sparing)
+		}
+		assert.True(t, b.Sparing(req))
+	})
 }

@@ -115,6 +115,32 @@ func TestInvitedRetryCostsAThirdOfTheFleetsToken(t *testing.T) {
 	}
 }
 
+func TestTermsOfAFailureAreForItsRetryAlone(t *testing.T) {
+	t.Run("the price", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, e *engine) {
+			b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
+			b.Deposit(req)
+			time.Sleep(rest)
+			require.Equal(t, 1, retries(b, req, 1, failedWith(429, 0, "Retry-After", "1")))
+			require.True(t, b.Withdraw(req))
+			assert.InDelta(t, 20-4.0/3, b.Tokens(req), 1e-6)
+		})
+	})
+	t.Run("the overdraft", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, e *engine) {
+			b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 0.1}, get(t, host)
+			for range 200 { // ten a second
+				b.Deposit(req)
+				time.Sleep(100 * time.Millisecond)
+			}
+			granted(b, req, 100)
+			slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 10 * time.Second}
+			require.Equal(t, 2, retries(b, req, 2, slow))
+			assert.False(t, b.Withdraw(req))
+		})
+	})
+}
+
 // Invited retries are booked one by one, and each is less than a half of a token.
 func TestInvitedRetryIsReportedAgainAfterAFailedCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {

@@ -241,8 +241,8 @@ func TestOldViewIsCutToOneTokenOnce(t *testing.T) {
 			assert.EqualValues(t, want, b.Tokens(req))
 			assert.Equal(t, want, granted(b, req, 30))
 			if want == 1 {
-				deposit(b, req, 10)
-				assert.Equal(t, 1, granted(b, req, 30), "cut once: what is earned since counts")
+				deposit(b, req, 30)
+				assert.Equal(t, 3, granted(b, req, 30), "cut once: what is earned since counts")
 			}
 			time.Sleep(rest)
 			assert.EqualValues(t, e.stored(t, "tokens"), b.Tokens(req), "a Withdraw asks")

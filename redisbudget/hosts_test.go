@@ -215,6 +215,60 @@ func TestPipelineThatPanicsIsFailedCalls(t *testing.T) {
 	})
 }
 
+// The client sends the script for the calls of a pipeline that need it, and fails then. The others
+// have their answers.
+func TestPanicFailsOnlyCallsWithoutAnAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		var got errs
+		client := e.client(t)
+		client.AddHook(processHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "eval" {
+				panic("oops")
+			}
+			return next(ctx, cmd)
+		}))
+		b, reqs := &redisbudget.Bucket{Client: client, OnError: got.add}, hosts(t, 30)
+		e.trip.Store(int64(trip))
+		depositEach(b, reqs)
+		time.Sleep(rest)
+		needs := reqs[atOnce+3]
+		e.onCall(func(c *server.Peer, args []string) bool {
+			if args[2] == key(needs) {
+				c.WriteError("NOSCRIPT No matching script.")
+				return true
+			}
+			return false
+		})
+		depositEach(b, reqs)
+		time.Sleep(3 * trip)
+		require.Len(t, got.all(), 1)
+		for _, req := range reqs {
+			assert.Equal(t, req != needs, shares(b, req), req.URL.Host)
+		}
+		_ = b.Close()
+		time.Sleep(2 * trip)
+	})
+}
+
+func TestErrorOfAPipelineThatWasNotSentIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		var got errs
+		failure := errors.New("not now")
+		client := e.client(t)
+		client.AddHook(pipelineHook(func(context.Context, []redis.Cmder, redis.ProcessPipelineHook) error {
+			return failure // and sets no command's error
+		}))
+		b := &redisbudget.Bucket{Client: client, OnError: got.add}
+		e.trip.Store(int64(trip))
+		depositEach(b, hosts(t, 30))
+		time.Sleep(3 * trip)
+		require.Len(t, got.all(), 1)
+		assert.ErrorIs(t, got.all()[0], failure)
+		_ = b.Close()
+		time.Sleep(2 * trip)
+	})
+}
+
 // pipelineHook is a hook of a client that runs with each pipeline.
 type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 

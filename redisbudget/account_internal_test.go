@@ -70,6 +70,20 @@ func TestAccountDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
 	})
 }
 
+// What it has to report, or has sent, would be lost.
+func TestAccountWhoseReportIsNotBookedIsNotDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := someAccount()
+		a.unreported.withdrawals = 1
+		time.Sleep(time.Hour)
+		assert.False(t, a.drop(time.Now()))
+		a.begin(time.Now())
+		time.Sleep(time.Hour)
+		assert.False(t, a.drop(time.Now()))
+		assert.True(t, a.due.Load(), "deposits need no lock")
+	})
+}
+
 // Without reports, only a fold sees the deposits of a key.
 func TestUnsharedAccountWithRecentDepositsIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

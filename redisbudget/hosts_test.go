@@ -154,6 +154,23 @@ func TestErrorForOneCallOfAPipelineIsThatCallsAlone(t *testing.T) {
 	})
 }
 
+func TestEachCallOfAPipelineHasItsOwnError(t *testing.T) {
+	inPipelines(t, func(t *testing.T, e *engine, b *redisbudget.Bucket, reqs []*http.Request, got *errs) {
+		replies := map[string]string{key(reqs[atOnce+3]): "WRONGTYPE", key(reqs[atOnce+5]): "READONLY"}
+		e.onCall(func(c *server.Peer, args []string) bool {
+			if reply, ok := replies[args[2]]; ok {
+				c.WriteError(reply)
+				return true
+			}
+			return false
+		})
+		depositEach(b, reqs)
+		time.Sleep(3 * trip)
+		require.Len(t, got.all(), 1)
+		assert.ErrorContains(t, got.all()[0], "READONLY", "the last one's")
+	})
+}
+
 // The answers before the break are answers. The calls after it may have been booked.
 func TestPipelineThatBreaksHasTheAnswersThatCame(t *testing.T) {
 	inPipelines(t, func(t *testing.T, e *engine, b *redisbudget.Bucket, reqs []*http.Request, got *errs) {
@@ -253,14 +270,21 @@ func TestPanicFailsOnlyCallsWithoutAnAnswer(t *testing.T) {
 func TestErrorOfAPipelineThatWasNotSentIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		var got errs
+		var fails atomic.Bool
 		failure := errors.New("not now")
 		client := e.client(t)
-		client.AddHook(pipelineHook(func(context.Context, []redis.Cmder, redis.ProcessPipelineHook) error {
-			return failure // and sets no command's error
+		client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			if fails.Load() {
+				return failure // and sets no command's error
+			}
+			return next(ctx, cmds)
 		}))
-		b := &redisbudget.Bucket{Client: client, OnError: got.add}
+		b, reqs := &redisbudget.Bucket{Client: client, OnError: got.add}, hosts(t, 30)
 		e.trip.Store(int64(trip))
-		depositEach(b, hosts(t, 30))
+		depositEach(b, reqs)
+		time.Sleep(rest)
+		fails.Store(true)
+		depositEach(b, reqs)
 		time.Sleep(3 * trip)
 		require.Len(t, got.all(), 1)
 		assert.ErrorIs(t, got.all()[0], failure)

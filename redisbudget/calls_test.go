@@ -174,7 +174,7 @@ func TestCallThatFailsIsFollowedByTheNextRegularOne(t *testing.T) {
 		b.Deposit(req)
 		time.Sleep(trip / 2)
 		require.True(t, b.Withdraw(req))
-		time.Sleep(interval + spread)
+		time.Sleep(interval + spread + trip)
 		require.Len(t, times(), 2)
 		assert.GreaterOrEqual(t, times()[1], trip+interval)
 	})

@@ -234,6 +234,8 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 }
 
 func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
+	slow := &retryhttp.TokenBucket{Ratio: -1, Burst: -1, MinPerSecond: 0.001}
+	require.True(t, slow.Withdraw(requestTo("host")))
 	for name, c := range map[string]struct {
 		budget retryhttp.Budget
 		asked  int
@@ -242,6 +244,7 @@ func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
 		"a budget that hears of failures": {new(grudging), 2, 100 * ms},
 		"another budget":                  {struct{ retryhttp.Budget }{new(grudging)}, 1, 0},
 		"a bucket that earns nothing":     {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 0},
+		"a bucket with a MinPerSecond":    {slow, 0, 100 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ type bucket struct {
 	mu        sync.Mutex
 	settings  Settings
 	used      time.Time // the last known use; a deposit counts when it is folded
-	drawn     time.Time // the last withdrawal or refund
+	drawn     time.Time // the last withdrawal or refund; zero if there was none
 	listed    time.Time // the value of used when the bucket was listed for eviction
 	tokens    float64
 	folded    uint64 // number of deposits that tokens and perSecond include
@@ -105,7 +105,7 @@ func (b *bucket) failed(f Failure) {
 // inUse reports whether b was drawn on recently. Later deposits do not count, because the bucket
 // of a host that answers has nothing to pass on.
 func (b *bucket) inUse(now time.Time) bool {
-	return !b.drawn.IsZero() && now.Sub(b.drawn) <= b.settings.IdleAfter
+	return now.Sub(b.drawn) <= b.settings.IdleAfter
 }
 
 // inherit limits b to what old has left, if old is in use. Otherwise retries would not die out

@@ -13,44 +13,118 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The list is made once for many evictions, here of buckets that are in use.
+// The list is made once for many evictions. Only where buckets are in use, it is made anew now and
+// then, because one of them may have become as good as new.
 func TestTableListsItsBucketsSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var table Table
-		lists := 0
-		for i := range 5 * maxBuckets {
-			before := len(table.evictions.next)
-			table.Withdraw(fmt.Sprint(i), usual)
-			if len(table.evictions.next) > before {
-				lists++
-			}
-		}
-		assert.Equal(t, 4*maxBuckets/relistAfter, lists)
-		assert.Equal(t, maxBuckets, kept(t, &table))
-	})
+	withdraw := func(table *Table, key string) { table.Withdraw(key, usual) }
+	for name, c := range map[string]struct {
+		use   func(table *Table, key string)
+		lists int // for each maxBuckets evictions
+	}{
+		"in use": {withdraw, maxBuckets / relistAfter},
+		"not in use": {func(table *Table, key string) {
+			withdraw(table, key)
+			time.Sleep(2 * usual().IdleAfter / maxBuckets)
+		}, 1},
+		"as good as new": {func(table *Table, key string) {
+			withdraw(table, key)
+			table.Refund(key, usual)
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var table Table
+				lists := 0
+				for i := range 5 * maxBuckets {
+					before := len(table.evictions.next)
+					c.use(&table, fmt.Sprint(i))
+					if len(table.evictions.next) > before {
+						lists++
+					}
+				}
+				assert.Equal(t, 4*c.lists, lists)
+				assert.Equal(t, maxBuckets, kept(t, &table))
+			})
+		})
+	}
+}
+
+// full returns a Table that has no room. Its buckets have the keys "0", "1", and so on. One token
+// was taken from each, in this order, and none is in use.
+func full(t *testing.T) *Table {
+	table := new(Table)
+	for i := range maxBuckets {
+		require.True(t, table.Withdraw(fmt.Sprint(i), usual))
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(time.Minute)
+	return table
+}
+
+// nextEvicted returns the bucket that a new one would replace.
+func nextEvicted(table *Table) *bucket {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	b := table.evictions.lockNext(&table.buckets, time.Now())
+	b.mu.Unlock()
+	return b
 }
 
 // A bucket that the list names may be drained before its turn comes.
 func TestEvictionPassesOverWhatWasUsedSinceTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var table Table
-		for i := range maxBuckets {
-			require.True(t, table.Withdraw(fmt.Sprint(i), usual))
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Minute)
-		table.mu.Lock()
-		b := table.evictions.lockNext(&table.buckets, time.Now())
-		b.mu.Unlock()
-		table.mu.Unlock()
-		require.Equal(t, "0", b.key)
+		table := full(t)
+		require.Equal(t, "0", nextEvicted(table).key)
 		for range 4 {
 			require.True(t, table.Withdraw("0", usual))
 		}
 		require.True(t, table.Withdraw("new", usual))
 		assert.Zero(t, table.Tokens("0", usual), "it is still there")
 		assert.Equal(t, 5.0, table.Tokens("1", usual), "and the next one is not")
-		assert.Equal(t, maxBuckets, kept(t, &table))
+		assert.Equal(t, maxBuckets, kept(t, table))
+	})
+}
+
+func TestEvictionPassesOverWhatAnsweredSinceTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := full(t)
+		nextEvicted(table)
+		next := table.evictions.next
+		for i := range 100 {
+			table.Deposit(fmt.Sprint(i), usual)
+		}
+		assert.Equal(t, "100", nextEvicted(table).key)
+		assert.Len(t, table.evictions.next, maxBuckets-100, "without another list")
+		assert.Equal(t, make([]*bucket, 100), next[:100], "which keeps no bucket alive")
+	})
+}
+
+func TestEvictionTakesWhatIsAsGoodAsNew(t *testing.T) {
+	for name, when := range map[string]struct{ beforeTheList, since string }{
+		"when it makes the list": {beforeTheList: "4000"},
+		"although used since":    {since: "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := full(t)
+				for range 10 {
+					table.Deposit(when.beforeTheList, usual)
+				}
+				if when.since != "" {
+					nextEvicted(table)
+					table.Refund(when.since, usual)
+				}
+				assert.Equal(t, when.beforeTheList+when.since, nextEvicted(table).key)
+			})
+		})
+	}
+}
+
+func TestEvictionUnlocksWhatItDoesNotEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := full(t)
+		assert.Equal(t, 5.0, table.Tokens("new", usual))
+		assert.True(t, nextEvicted(table).mu.TryLock())
 	})
 }
 

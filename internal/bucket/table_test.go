@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,5 +150,28 @@ func TestRetryCountsItsFailureOnce(t *testing.T) {
 			table.Deposit("a", usual)
 			assert.Equal(t, poor, table.Poor("a"), "again: %v", again)
 		})
+	}
+}
+
+// Whoever comes second to a new key finds the bucket of whoever was first.
+func TestTableAddsOneBucketForAKey(t *testing.T) {
+	const keys, each = maxBuckets, 4
+	var table Table
+	for i := range keys {
+		var granted atomic.Int64
+		var withdrawn sync.WaitGroup
+		settings := func() Settings {
+			runtime.Gosched() // the others come
+			return usual()
+		}
+		for range each {
+			withdrawn.Go(func() {
+				for table.Withdraw(fmt.Sprint(i), settings) {
+					granted.Add(1)
+				}
+			})
+		}
+		withdrawn.Wait()
+		require.EqualValues(t, usual().Burst, granted.Load())
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +91,44 @@ func TestPolicyThatIsStuckInRealTimeIsReported(t *testing.T) {
 	r := compared(t, allDead(), hook(func() { locked.Lock() }))
 	require.Len(t, r.Failures, 2)
 	assert.Equal(t, Failure{"dead-backend", "broken", 1, engine.ErrStuck.Error()}, r.Failures[0])
+}
+
+func TestExperimentWithAndWithoutHedgeReportsABrokenPolicy(t *testing.T) {
+	e := LatencyStep{Load: Load{Rate: 20, Uptime: time.Second, Seeds: 1}, For: time.Second, After: time.Second}
+	r := compared(t, e, func() retryhttp.Policy { panic("not made") })
+	var policies []string
+	for _, f := range r.Failures {
+		policies = append(policies, f.Policy)
+		assert.Contains(t, f.Reason, "panic: not made")
+	}
+	assert.Equal(t, []string{"broken", "broken, with a Hedge", Unbounded, NoRetries}, policies)
+}
+
+func TestFailureSaysHowManyRequestsHadNotEnded(t *testing.T) {
+	var made atomic.Int64
+	r := compared(t, allDead(), func() retryhttp.Policy {
+		p := hook(func() {
+			if made.Add(1) == 3 {
+				select {}
+			}
+		})()
+		p.Budget = retryhttp.Unlimited{}
+		return p
+	})
+	require.Len(t, r.Failures, 1, "of one seed")
+	assert.Contains(t, r.Failures[0].Reason, "1 requests had not ended")
+}
+
+// What a service still does for clients that have gone ends with its run, as does what a policy has
+// begun.
+func TestRunsLeaveNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine() // and one to count them
+	r := compared(t, Spike{Load: Load{Rate: 40, Seeds: 1}, Times: 10, After: time.Second}, func() retryhttp.Policy {
+		go time.Sleep(50 * time.Second)
+		return retryhttp.Policy{}
+	})
+	require.Empty(t, r.Failures)
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, 10*time.Second, time.Millisecond)
 }
 
 func TestPolicyMayHaveGoroutinesOfItsOwn(t *testing.T) {

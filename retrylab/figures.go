@@ -78,11 +78,7 @@ func (t *trial) load() float64 {
 }
 
 func (t *trial) peak() float64 {
-	bins := t.attempts.UpTo(t.peaks.to)[t.peaks.from/Bin:]
-	if len(bins) == 0 {
-		return nan
-	}
-	return slices.Max(bins) / t.Rate
+	return slices.Max(t.attempts.UpTo(t.peaks.to)[t.peaks.from/Bin:]) / t.Rate
 }
 
 func (t *trial) goodput() float64 { return ratio(t.settledGood, t.settledMade) }

@@ -3,8 +3,11 @@ package retrylab_test
 import (
 	"errors"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +70,46 @@ func TestLimitWithoutARetryAfterIsBare(t *testing.T) {
 	assert.Greater(t, waits(true), 20.0)
 }
 
+// The time in which attempts and requests are counted is the same, whether it lasts to the end or not.
+func TestLoadWithoutRetriesIsOne(t *testing.T) {
+	for _, e := range retrylab.All(retrylab.Load{Rate: 40, Uptime: 25 * time.Second, Seeds: 1}) {
+		switch e.(type) {
+		case retrylab.Overload, retrylab.DeadBackend: // which only last longer
+			continue
+		}
+		r := retrylab.Comparison{
+			Experiments: []retrylab.Experiment{e}, Alone: true,
+			Policies: []retrylab.Policy{{Name: "none", New: func() retryhttp.Policy { return retryhttp.Policy{MaxAttempts: 1} }}},
+		}.Run(t)
+		assert.Equal(t, 1.0, r.Results[0].Row("none").Load.Mean, e.Name())
+	}
+}
+
+// A peak is relative to the rate that is usual. A RateLimit has none but what it allows.
+func TestPeakOfARateLimitIsRelativeToWhatItAllows(t *testing.T) {
+	load := small()
+	load.Rate = 1e4
+	r := retrylab.RateLimit{Load: load, Allowed: 10, Workers: 10, Jobs: 40, Bare: true}.Run(t, retrylab.Default)
+	assert.Greater(t, r.Row(retrylab.NoRetries).Peak.Mean, 1.0)
+}
+
+// A request that its caller has given up is given up by all services below.
+func TestLayersHaveTheDeadlineOfTheFirst(t *testing.T) {
+	load := small()
+	load.Latency, load.Deadline = 5*time.Second, time.Second
+	r := retrylab.Layers{Load: load, Services: 3, For: 5 * time.Second, After: 10 * time.Second}.Run(t, retrylab.Default)
+	assert.InDelta(t, 1.0, r.Policy().FailureP99.Mean, 0.001)
+	assert.Less(t, r.Policy().Load.Mean, 1.7, "nothing is retried below for a caller who has gone")
+}
+
+func TestRateLimitMayBeSlowerThanADeadline(t *testing.T) {
+	load := small()
+	load.Deadline = time.Microsecond
+	r := retrylab.RateLimit{Load: load, Allowed: 10, Workers: 2, Jobs: 40}.Run(t, retrylab.Default)
+	assert.Empty(t, r.Failures)
+	assert.Equal(t, 1.0, r.Policy().Lost.Mean)
+}
+
 func TestSettingsNameADeadline(t *testing.T) {
 	load := small()
 	settings := func() string {
@@ -122,6 +165,30 @@ func TestTableReturnsTheErrorOfItsWriter(t *testing.T) {
 	assert.Greater(t, writes, 10, "each of them has failed once")
 }
 
+// onceFailing fails once, after a number of writes.
+type onceFailing struct{ limited }
+
+func (w *onceFailing) Write(p []byte) (int, error) {
+	w.left--
+	if w.left == -1 {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+func TestTableReturnsTheErrorOfEachWrite(t *testing.T) {
+	full := errors.New("full")
+	failure := retrylab.Failure{Experiment: "e", Policy: "mine", Seed: 1, Reason: "oh"}
+	result := retrylab.Result{Experiment: "e", Rows: []retrylab.Row{{Name: "mine"}}, Failures: []retrylab.Failure{failure, failure}}
+	report := retrylab.Report{Results: []retrylab.Result{result, result}}
+	assert.Equal(t, 4, strings.Count(report.String(), "FAILED: "))
+	all := &onceFailing{limited{-1, full}}
+	require.NoError(t, report.WriteTable(all))
+	for i := range -1 - all.left {
+		assert.ErrorIs(t, report.WriteTable(&onceFailing{limited{i, full}}), full, "write %d", i)
+	}
+}
+
 func TestTextOfATableIsAtMostAHundredColumnsWide(t *testing.T) {
 	reading := strings.Repeat("seven letters ", 40)
 	text := retrylab.Result{Experiment: "e", Reading: reading}.String()
@@ -148,4 +215,34 @@ func TestTextOfAFigureHasItsUnit(t *testing.T) {
 	assert.Equal(t, "5.0 ± 2.0 %", text("%", 0.05, 0.01))
 	assert.Equal(t, "150 ± 4", text("", 150, 2))
 	assert.Equal(t, "–", text("s", math.NaN(), 0))
+}
+
+// history counts the deposits until the first retry.
+type history struct {
+	deposits atomic.Int64
+	first    sync.Once
+	before   int64
+}
+
+func (h *history) Deposit(*http.Request) { h.deposits.Add(1) }
+func (h *history) Refund(*http.Request)  {}
+func (h *history) Withdraw(*http.Request) bool {
+	h.first.Do(func() { h.before = h.deposits.Load() })
+	return false
+}
+
+func TestBudgetHasTheDepositsOfTheUptime(t *testing.T) {
+	load := retrylab.Load{Rate: 40, Uptime: time.Minute, Seeds: 1}
+	for _, e := range []retrylab.Experiment{
+		retrylab.Spike{Load: load, Times: 10, After: time.Second}, retrylab.Outage{Load: load, For: time.Second, After: time.Second},
+	} {
+		var h history
+		retrylab.Comparison{
+			Experiments: []retrylab.Experiment{e}, Alone: true,
+			Policies: []retrylab.Policy{{Name: "mine", New: func() retryhttp.Policy {
+				return retryhttp.Policy{Budget: &h, Gate: &retryhttp.Gate{Hold: -1}}
+			}}},
+		}.Run(t)
+		assert.InEpsilon(t, 60*40, h.before, 0.05, e.Name())
+	}
 }

@@ -198,6 +198,9 @@ func TestPlotIsDrawn(t *testing.T) {
 	svgs := drawings(200*time.Millisecond, curve)
 	require.Len(t, svgs, 2)
 	count := func(svg, part string) int { return strings.Count(svg, part) }
+	assert.NotContains(t, string(pageOf(t, retrylab.Report{Results: []retrylab.Result{{
+		Rows: []retrylab.Row{{Attempts: curve, Successes: curve}},
+	}}})), "<?xml", "which is for a file of its own")
 	for _, svg := range svgs {
 		assert.Positive(t, count(svg, "Liberation Sans, Arial, Helvetica, sans-serif"))
 		assert.Zero(t, strings.Count(svg, "Liberation Sans;"))
@@ -254,6 +257,11 @@ func TestPageOfARunThatFailedSaysWhy(t *testing.T) {
 	assert.Equal(t, "A run did not come to its end: policy mine, seed 2.panic: <oh>", page.all("div", "failed")[0].text())
 	assert.Empty(t, page.all("fieldset", ""), "there is nothing to draw")
 	assert.Contains(t, page.text(), "there are no times to success")
+}
+
+func TestPageOfAResultWithoutAName(t *testing.T) {
+	page := parsed(t, pageOf(t, retrylab.Report{Results: []retrylab.Result{{}}}))
+	assert.Len(t, page.all("section", ""), 1)
 }
 
 func TestPageReturnsTheErrorOfItsWriter(t *testing.T) {

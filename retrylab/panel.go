@@ -22,11 +22,11 @@ func (f panel) plot(from, to float64, trouble [2]float64) (*plot.Plot, error) {
 	p.BackgroundColor = color.Transparent
 	p.Y.Label.Text = f.yLabel
 	typeset(p)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = from, to, 0, f.top()
 	p.Y.Tick.Marker, p.X.Tick.Marker = ticks{}, ticks{}
+	top := f.top()
 	if trouble[1] > trouble[0] {
 		band, err := plotter.NewPolygon(plotter.XYs{
-			{X: trouble[0], Y: 0}, {X: trouble[1], Y: 0}, {X: trouble[1], Y: p.Y.Max}, {X: trouble[0], Y: p.Y.Max},
+			{X: trouble[0], Y: 0}, {X: trouble[1], Y: 0}, {X: trouble[1], Y: top}, {X: trouble[0], Y: top},
 		})
 		if err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func (f panel) plot(from, to float64, trouble [2]float64) (*plot.Plot, error) {
 		l.LineStyle = draw.LineStyle{Color: inks[lineOf(i)], Width: vg.Points(2), Dashes: dashes[lineOf(i)]}
 		p.Add(l)
 	}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = from, to, 0, f.top() // which Add has changed
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = from, to, 0, top // after Add, which changes them
 	return p, nil
 }
 

@@ -2,7 +2,9 @@ package retrylab_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,6 +93,33 @@ func TestLoadHasRetriesThatComeLater(t *testing.T) {
 		}
 	})
 	assert.Equal(t, 2.0, r.Policy().Load.Mean)
+}
+
+// lastWord ends the goroutine of whoever writes to it.
+type lastWord struct{ said string }
+
+func (w *lastWord) Write(p []byte) (int, error) {
+	w.said = string(p)
+	runtime.Goexit()
+	return len(p), nil
+}
+
+func TestComparisonOfNothingIsOfAllExperiments(t *testing.T) {
+	var progress lastWord
+	var run sync.WaitGroup
+	run.Go(func() { retrylab.Comparison{Progress: &progress}.Run(t) })
+	run.Wait()
+	assert.Equal(t, "1 of 9: outage\n", progress.said)
+}
+
+func TestComparisonOfPoliciesAloneHasNoOthers(t *testing.T) {
+	experiments := []retrylab.Experiment{
+		retrylab.LatencyStep{Load: small(), For: time.Second, After: time.Second},
+		retrylab.Outage{Load: small(), For: time.Second, After: time.Second},
+	}
+	for _, r := range (retrylab.Comparison{Experiments: experiments, Alone: true}).Run(t).Results {
+		assert.Len(t, r.Rows, 1, r.Experiment)
+	}
 }
 
 func TestFleetSharesABudgetInARun(t *testing.T) {

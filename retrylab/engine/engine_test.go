@@ -58,23 +58,21 @@ func TestBubblesLeaveAStuckBubbleAlone(t *testing.T) {
 	usual := StuckAfter
 	StuckAfter = 300 * time.Millisecond
 	t.Cleanup(func() { StuckAfter = usual })
-	var locked sync.Mutex
-	locked.Lock()
-	defer locked.Unlock()
-	var busy atomic.Int64
+	var stuck, slow sync.Mutex
+	stuck.Lock()
+	defer stuck.Unlock()
+	slow.Lock()
+	time.AfterFunc(3*StuckAfter, slow.Unlock)
+	var seen atomic.Int64
 	ends := Bubbles(t, 2,
 		func(i int) int64 {
 			if i == 0 {
 				return 0
 			}
-			return busy.Add(1)
+			return seen.Add(1) / 3 // not each look shows some
 		},
-		func(_ *testing.T, i int) {
-			if i == 0 {
-				locked.Lock()
-			}
-		})
-	assert.Equal(t, []any{ErrStuck, nil}, ends)
+		func(_ *testing.T, i int) { []*sync.Mutex{&stuck, &slow}[i].Lock() })
+	assert.Equal(t, []any{ErrStuck, nil}, ends, "the other one makes progress")
 }
 
 func TestPoissonFollowsItsRate(t *testing.T) {
@@ -211,4 +209,22 @@ func TestHealthyProcessesHaveEarnedTheirTokens(t *testing.T) {
 			assert.InDelta(t, 0.1*100*20, b.Tokens(req), 20, "a tenth of a hundred a second, for 20 s")
 		}
 	})
+}
+
+func TestHealthyProcessesHaveABudgetOfTheirOwnInPlaceOfNone(t *testing.T) {
+	for name, none := range map[string]retryhttp.Budget{"nil": nil, "a nil TokenBucket": (*retryhttp.TokenBucket)(nil)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://service.test/", nil)
+				require.NoError(t, err)
+				base := Server(func(req *http.Request) (*http.Response, error) { return Answer(req, http.StatusServiceUnavailable) })
+				policy := func() retryhttp.Policy { return retryhttp.Policy{Budget: none, Backoff: retryhttp.Constant(0)} }
+				for _, client := range Healthy(2, base, policy, time.Minute, 200, func() *http.Request { return req }) {
+					resp, err := client.RoundTrip(req)
+					require.NoError(t, err)
+					assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
+				}
+			})
+		})
+	}
 }

@@ -113,10 +113,9 @@ type Policy struct {
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and
 	// If-Match (RFC 9110, section 14). If it gives up, the Read returns an [*Error]. If the server does
 	// not let the body be continued, the error matches [ErrChanged] or [ErrNotResumable], and need not
-	// be an *Error. The response
-	// must have a Content-Length, and a strong ETag, or no ETag and an old Last-Modified. Set it for
-	// downloads. Bodies are then wrapped, and requests are sent after RoundTrip has returned, so sign
-	// them below the Transport.
+	// be an *Error. The response must have a Content-Length, and a strong ETag, or no ETag and an old
+	// Last-Modified. Set it for downloads. Bodies are then wrapped, and requests are sent after
+	// RoundTrip has returned, so sign them below the Transport.
 	Resume bool
 
 	// StallTimeout limits how long a Read of a response body may wait for bytes. A Read that receives

@@ -120,11 +120,16 @@ func TestEvictionTakesWhatIsAsGoodAsNew(t *testing.T) {
 	}
 }
 
-func TestEvictionUnlocksWhatItDoesNotEvict(t *testing.T) {
+func TestEvictionUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := full(t)
+		old := nextEvicted(table)
 		assert.Equal(t, 5.0, table.Tokens("new", usual))
-		assert.True(t, nextEvicted(table).mu.TryLock())
+		require.True(t, old.mu.TryLock(), "by a gauge")
+		old.mu.Unlock()
+		assert.True(t, table.Withdraw("new", usual))
+		require.True(t, old.evicted.Load())
+		assert.True(t, old.mu.TryLock(), "whoever waits for it finds that it no longer counts")
 	})
 }
 

@@ -158,14 +158,18 @@ func TestTableAddsOneBucketForAKey(t *testing.T) {
 	const keys, each = maxBuckets, 4
 	var table Table
 	for i := range keys {
-		var granted atomic.Int64
+		var come, granted atomic.Int64
 		var withdrawn sync.WaitGroup
 		settings := func() Settings {
-			runtime.Gosched() // the others come
+			for come.Load() < each {
+				runtime.Gosched()
+			}
+			runtime.Gosched() // and the others find no bucket
 			return usual()
 		}
 		for range each {
 			withdrawn.Go(func() {
+				come.Add(1)
 				for table.Withdraw(fmt.Sprint(i), settings) {
 					granted.Add(1)
 				}

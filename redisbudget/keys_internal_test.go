@@ -1,7 +1,10 @@
 package redisbudget
 
 import (
+	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,4 +86,26 @@ func TestKeyThatIsNotKnownHasTheTokensThatItWouldHave(t *testing.T) {
 		b.count--
 		assert.Equal(t, 1.0, b.Tokens(nil), "of its own")
 	})
+}
+
+// Whoever comes second to a new key finds the account of whoever was first.
+func TestTwoFirstUsesOfAKeyShareAnAccount(t *testing.T) {
+	var b Bucket
+	for i := range 4000 {
+		key := strconv.Itoa(i)
+		var come atomic.Int64
+		var own [2]*account
+		var found sync.WaitGroup
+		for j := range own {
+			found.Go(func() {
+				come.Add(1)
+				for come.Load() < int64(len(own)) {
+					runtime.Gosched()
+				}
+				own[j] = b.account(key)
+			})
+		}
+		found.Wait()
+		require.Same(t, own[0], own[1])
+	}
 }

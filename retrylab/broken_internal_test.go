@@ -119,16 +119,25 @@ func TestFailureSaysHowManyRequestsHadNotEnded(t *testing.T) {
 	assert.Contains(t, r.Failures[0].Reason, "1 requests had not ended")
 }
 
-// What a service still does for clients that have gone ends with its run, as does what a policy has
-// begun.
 func TestRunsLeaveNoGoroutine(t *testing.T) {
-	before := runtime.NumGoroutine() // and one to count them
-	r := compared(t, Spike{Load: Load{Rate: 40, Seeds: 1}, Times: 10, After: time.Second}, func() retryhttp.Policy {
-		go time.Sleep(50 * time.Second)
-		return retryhttp.Policy{}
-	})
-	require.Empty(t, r.Failures)
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, 10*time.Second, time.Millisecond)
+	for name, c := range map[string]struct {
+		experiment Experiment
+		policy     func() retryhttp.Policy
+	}{
+		"of a service that works for clients that have gone": {
+			Spike{Load: Load{Rate: 40, Seeds: 1}, Times: 10, After: time.Second}, Default,
+		},
+		"of a policy, which ends within a minute": {allDead(), func() retryhttp.Policy {
+			go time.Sleep(50 * time.Second)
+			return retryhttp.Policy{}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := runtime.NumGoroutine() // and one to count them
+			require.Empty(t, compared(t, c.experiment, c.policy).Failures)
+			assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, 10*time.Second, time.Millisecond)
+		})
+	}
 }
 
 func TestPolicyMayHaveGoroutinesOfItsOwn(t *testing.T) {

@@ -116,6 +116,7 @@ func TestLayersMultiplyOnlyWithoutABudget(t *testing.T) {
 	assert.LessOrEqual(t, r.Policy().Load.Mean, 1.7)
 	assert.Greater(t, r.Row(retrylab.Unbounded).Load.Mean, 20.0)
 	assert.Equal(t, 1.0, r.Row(retrylab.NoRetries).Load.Mean)
+	assert.InDelta(t, 1, r.Row(retrylab.NoRetries).Goodput.Mean, 0.05, "each hands on what the one below answers")
 }
 
 func TestLayersOfOneServiceAreAnOutage(t *testing.T) {

@@ -43,6 +43,7 @@ func TestPeakIsThatOfTheRetriesThatComeTogether(t *testing.T) {
 	}
 	for _, e := range []retrylab.Experiment{
 		retrylab.Layers{Load: small(), Services: 1, For: time.Second, After: 6 * time.Second},
+		retrylab.Outage{Load: small(), For: time.Second, Room: -1, After: 6 * time.Second},
 		retrylab.Deploy{Load: small(), Backends: 1, Down: time.Second, After: 6 * time.Second},
 	} {
 		r := e.Run(t, together)

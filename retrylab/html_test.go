@@ -216,7 +216,10 @@ func TestPlotIsDrawn(t *testing.T) {
 	assert.Equal(t, 2, count(svgs[0], ">400<"), "the axis of each panel goes beyond its top")
 	assert.Zero(t, count(svgs[0], ">500<"))
 	assert.Zero(t, count(drawings(0, curve)[0], "var(--shade)"))
-	assert.Positive(t, count(drawings(0, []float64{0, 0, 0})[0], ">1<"), "an axis of nothing ends at 1")
+	nothing := drawings(0, []float64{0, 0, 0})[0]
+	assert.Positive(t, count(nothing, ">1<"), "an axis of nothing ends at 1")
+	assert.Zero(t, count(nothing, ">-1<"), "and begins at 0")
+	assert.Equal(t, 2, count(drawings(0, []float64{300, 400, 300})[0], ">200<"), "as every axis does")
 }
 
 func TestPageNeedsNoNetworkAndNoScript(t *testing.T) {

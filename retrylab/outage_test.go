@@ -9,6 +9,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
+	"github.com/retryhttp/retryhttp/retrylab/engine"
 )
 
 // busy is a process with many requests, so that chance weighs little in few runs.
@@ -90,6 +91,13 @@ func TestOutageOfAServiceThatComesBackSlowly(t *testing.T) {
 	later := r.Row(retrylab.NoRetries).LostLater.Mean
 	assert.Greater(t, later, 0.01, "the service has too little room at first")
 	assert.Less(t, r.Policy().LostLater.Mean, r.Row(retrylab.Unbounded).LostLater.Mean)
+}
+
+func TestServiceHasAllRoomBeforeItsOutage(t *testing.T) {
+	o := retrylab.Outage{Load: busy(), For: time.Second, Room: 0.3, After: time.Second}
+	none := o.Run(t, retrylab.Default).Row(retrylab.NoRetries)
+	before := int(time.Second / retrylab.Bin)
+	assert.InEpsilon(t, engine.Total(none.Attempts[:before]), engine.Total(none.Successes[:before]), 0.1)
 }
 
 func TestOutageWithAnyRoomTakesAllRetries(t *testing.T) {

@@ -38,9 +38,6 @@ func (f panel) plot(from, to float64, trouble [2]float64) (*plot.Plot, error) {
 	lines.Horizontal.Color, lines.Vertical.Color = grid, grid
 	p.Add(lines)
 	for i, points := range f.curves {
-		if len(points) == 0 {
-			continue
-		}
 		l, err := plotter.NewLine(points)
 		if err != nil {
 			return nil, err

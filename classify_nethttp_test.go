@@ -67,14 +67,16 @@ func TestClassifyNetHTTPRequestErrors(t *testing.T) {
 	}
 }
 
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
 // unread dials connections from which nothing is read until the test is over. When net/http cannot
 // write a request, it closes the connection. If the error of its reader came first, net/http would
 // report the closed connection, and not what is wrong with the request.
-func unread(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+func unread(t *testing.T, dial dialer) dialer {
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over) })
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		conn, err := dial(ctx, network, address)
 		return unreadConn{conn, over}, err
 	}
 }
@@ -93,8 +95,8 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 	h1 := loopback.Serve(t, status(200))
 	h2, two := loopback.ServeTLS(t, true, status(200))
 	pu, _ := url.Parse(h1)
-	proxied := &http.Transport{Proxy: http.ProxyURL(pu), DialContext: unread(t)}
-	plain := &http.Transport{DialContext: unread(t)}
+	proxied := &http.Transport{Proxy: http.ProxyURL(pu), DialContext: unread(t, new(net.Dialer).DialContext)}
+	plain := &http.Transport{DialContext: unread(t, new(net.Dialer).DialContext)}
 	mk := func(u string, edit func(*http.Request)) *http.Request {
 		r, err := http.NewRequest("GET", u, nil)
 		require.NoError(t, err)

@@ -283,6 +283,9 @@ func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}, http2)
 					defer stop()
+					if !http2 {
+						base.DialContext = unread(t, base.DialContext)
+					}
 					req, err := http.NewRequest("PUT", "http://server/", strings.NewReader(tc.body))
 					require.NoError(t, err)
 					req.ContentLength = tc.length
@@ -298,6 +301,7 @@ func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.ServeProtocol(status(200), false)
 		defer stop()
+		base.DialContext = unread(t, base.DialContext)
 		req, err := http.NewRequest("PUT", "http://server/", nil)
 		require.NoError(t, err)
 		req.ContentLength = 5

@@ -46,6 +46,8 @@ type engine struct {
 	delay  atomic.Int64 // before a call of the script, in nanoseconds: no answer comes while a test is busy
 	trip   atomic.Int64 // from a command to its answer on connections from now on, in nanoseconds
 	full   atomic.Bool  // each call of the script is answered with 20 tokens, which takes less time
+
+	refused atomic.Bool // a connection was
 }
 
 func startEngine(t testing.TB) *engine {
@@ -127,6 +129,7 @@ func (e *engine) client(t testing.TB) *redis.Client {
 		Addr: "192.0.2.1:6379", // or it would be looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if e.down.Load() {
+				e.refused.Store(true)
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 			}
 			c, err := e.Dial()
@@ -141,7 +144,12 @@ func (e *engine) client(t testing.TB) *redis.Client {
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(func() {
+		_ = c.Close()
+		if e.refused.Load() {
+			time.Sleep(2 * time.Second) // a client that dials in vain sees once a second that it is closed
+		}
+	})
 	return c
 }
 

@@ -52,13 +52,14 @@ func (l limits) reads() bool { return l.buffer > 0 || l.peek > 0 }
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
 // has failed.
 func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Response, read *respbody.Buffered, err error) {
-	failed := classifyStatus(resp.StatusCode) == Retryable
+	base, failed := resp, classifyStatus(resp.StatusCode) == Retryable
 	if l.buffer > 0 {
 		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
 	}
 	if read == nil && l.peek > 0 {
 		resp, read, err = respbody.Peek(req, resp, l.peek, failed, l.attempt > 0)
 	}
+	passOutcome(base, resp)
 	return resp, read, err
 }
 

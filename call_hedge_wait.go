@@ -3,7 +3,6 @@ package retryhttp
 import (
 	"context"
 
-	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
@@ -79,7 +78,6 @@ func (c *call) meetHedge(got *result, next *attempt) Stop {
 func (c *call) takeFailure(r *race, got *result, next *attempt) Stop {
 	if r.got.class == Final {
 		r.next.reading.cut()
-		closing.Response(r.got.answer())
 		return ""
 	}
 	*got = *r.got

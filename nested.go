@@ -34,6 +34,14 @@ func innerOutcomeOf(resp *http.Response) *Outcome {
 	return nil
 }
 
+// passOutcome records on own, which may be a copy of resp, the Outcome that a nested Transport recorded
+// on resp. The record of resp stays as it is, because a hook of the nested Transport may be looking at it.
+func passOutcome(resp, own *http.Response) {
+	if rec, ok := recordOf(resp); ok && own != resp {
+		attachOutcome(own, resp.Request, rec.outcome)
+	}
+}
+
 // fromElsewhere reports whether an Error in a's error belongs to another request. The failure of
 // the other request has ended the context of a's request, or the body of a's request is read from
 // the other request.

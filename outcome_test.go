@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,6 +227,45 @@ func TestNestedRetriesOfThreeLayersDoNotMultiply(t *testing.T) {
 		assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
 		assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
 	})
+}
+
+// The body of a failed response is awaited for a moment within the attempt. If the body does not come,
+// the response that goes up is a copy.
+func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {
+	for name, edit := range map[string]func(*retryhttp.Policy){
+		"PeekBytes":   func(p *retryhttp.Policy) { p.PeekBytes = 100 },
+		"BufferBytes": func(p *retryhttp.Policy) { p.BufferBytes = 100 },
+		"BufferBytes in time": func(p *retryhttp.Policy) {
+			p.BufferBytes, p.AttemptTimeout = 100, time.Minute
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent atomic.Int64
+				_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, _ *http.Request) {
+					sent.Add(1)
+					w.WriteHeader(503)
+					_ = http.NewResponseController(w).Flush()
+					time.Sleep(time.Second)
+					_, _ = io.WriteString(w, "sorry")
+				}, false)
+				defer stop()
+				p := retryhttp.Policy{MaxAttempts: 3, Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+				above := p
+				edit(&above)
+				resp, err := retryhttp.New(retryhttp.New(base, p), above).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				text, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, "sorry", string(text))
+				require.NoError(t, resp.Body.Close())
+				assert.EqualValues(t, 3, sent.Load())
+				o := retryhttp.OutcomeOf(resp)
+				assert.Equal(t, 3, o.Attempts)
+				assert.Equal(t, retryhttp.StopNested, o.Stop)
+			})
+		})
+	}
 }
 
 func TestNestedRetriesDoNotMultiplyUnderAnAttemptTimeout(t *testing.T) {

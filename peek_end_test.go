@@ -1,10 +1,12 @@
 package retryhttp_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -94,20 +97,63 @@ func TestClassifyMayRetryAnEmptyBody(t *testing.T) {
 }
 
 func TestBodyOfAFailedPeekIsClosed(t *testing.T) {
-	for name, end := range map[string]error{"a break": errLost, "an end": io.EOF} {
+	for name, c := range map[string]struct {
+		end    error
+		length int64
+	}{"a break": {errLost, -1}, "an end": {io.EOF, -1}, "a declared length of 0": {io.EOF, 0}} {
 		t.Run(name, func(t *testing.T) {
 			var first *piece
+			var failed context.Context
 			base := script.New(func(req *http.Request) (*http.Response, error) {
-				resp, err := sends(200, "", end, "Content-Type", "text/event-stream")(req)
-				first = resp.Body.(*piece)
+				resp, err := sends(200, "", c.end, "Content-Type", "text/event-stream")(req)
+				first, failed = resp.Body.(*piece), req.Context()
+				resp.ContentLength = c.length
 				return resp, err
 			}, sends(200, firstEvent, io.EOF))
 			got, err := download(t, base, peeks)
 			require.NoError(t, err)
 			assert.Equal(t, firstEvent, got)
 			assert.EqualValues(t, 1, first.closes.Load())
+			assert.Error(t, failed.Err(), "what the attempt has held is let go")
 		})
 	}
+}
+
+// Over HTTP/2, a length of 0 does not end a stream.
+func TestStreamOfADeclaredLengthOf0IsEnded(t *testing.T) {
+	hangs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "0")
+		silence(w, r)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		srv := &server{answers: play(hangs, stream(0, firstEvent))}
+		var open atomic.Int64
+		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
+			open.Add(1)
+			defer open.Add(-1)
+			srv.ServeHTTP(w, r)
+		}, true)
+		defer stop()
+		got, err := download(t, base, peeks)
+		require.NoError(t, err)
+		assert.Equal(t, firstEvent, got)
+		assert.Len(t, srv.got, 2)
+		time.Sleep(time.Minute)
+		assert.Zero(t, open.Load())
+	})
+}
+
+// A RoundTripper that somebody has written for a test often leaves the ContentLength at 0.
+func TestEventsOfABaseThatSetsNoLengthAreAnAnswer(t *testing.T) {
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		resp, err := sends(200, firstEvent, io.EOF, "Content-Type", "text/event-stream")(req)
+		resp.ContentLength = 0
+		return resp, err
+	})
+	got, err := download(t, base, peeks)
+	require.NoError(t, err)
+	assert.Equal(t, firstEvent, got)
+	assert.Len(t, base.Requests(), 1)
 }
 
 func TestPeekedSuccessIsDepositedOnceItsFirstBytesAreThere(t *testing.T) {

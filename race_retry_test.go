@@ -359,8 +359,12 @@ func TestResponseOfAHedgesFinalErrorIsClosedBeforeARetry(t *testing.T) {
 		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
 			resp, err := r.RoundTrip(req)
 			if err == nil && retryhttp.AttemptHedge(req.Context()) {
-				resp.ContentLength = 0
+				resp.ContentLength = -1
 				resp.Header.Set("Content-Type", "text/event-stream")
+				resp.Body = struct {
+					io.Reader
+					io.Closer
+				}{strings.NewReader(""), resp.Body}
 			}
 			return resp, err
 		}), p, get(t, t.Context()))

@@ -129,13 +129,13 @@ func declaredLength(resp *http.Response) int64 {
 // Buffered is a response body whose beginning was read within the attempt.
 type Buffered struct {
 	data     []byte
-	read     int               // number of bytes of data that the caller has read
-	err      error             // the error that follows data; nil if rest follows
-	enough   func([]byte) bool // whether a peek has read enough; nil if this is no peek
-	sealed   bool              // a hook that must not read is running: see Seal
-	whole    bool              // data is the whole body, and is no longer than the limit
-	complete bool              // data has the declared length
-	rest     io.ReadCloser     // the body after data; nil if it is closed
+	read     int           // number of bytes of data that the caller has read
+	err      error         // the error that follows data; nil if rest follows
+	enough   sufficiency   // when a peek has read enough; nil if this is no peek
+	sealed   bool          // a hook that must not read is running: see Seal
+	whole    bool          // data is the whole body, and is no longer than the limit
+	complete bool          // data has the declared length
+	rest     io.ReadCloser // the body after data; nil if it is closed
 	closed   atomic.Bool
 }
 
@@ -176,10 +176,11 @@ func (b *Buffered) fill(declared, limit int64, goOn func() bool) {
 	if b.data == nil {
 		b.data = make([]byte, 0, firstSize(declared, limit))
 	}
-	for empty := 0; !b.filled(limit) && (goOn == nil || goOn()); {
+	for empty, seen := 0, 0; !b.filled(limit, seen) && (goOn == nil || goOn()); {
 		if len(b.data) == cap(b.data) {
 			b.grow(declared, limit)
 		}
+		seen = len(b.data)
 		var n int
 		n, b.err = b.rest.Read(b.data[len(b.data):cap(b.data)])
 		b.data = b.data[:len(b.data)+n]
@@ -202,10 +203,10 @@ func firstSize(declared, limit int64) int64 {
 	return min(size, limit+1)
 }
 
-// filled reports whether nothing else is to be read.
-func (b *Buffered) filled(limit int64) bool {
+// filled reports whether nothing else is to be read. The first seen bytes were not enough.
+func (b *Buffered) filled(limit int64, seen int) bool {
 	if b.Peeked() {
-		return b.err != nil || len(b.data) == cap(b.data) || b.enough(b.data)
+		return b.err != nil || len(b.data) == cap(b.data) || b.enough(b.data, seen)
 	}
 	return b.err != nil || int64(len(b.data)) > limit
 }

@@ -29,11 +29,11 @@ func Peek(req *http.Request, resp *http.Response, limit int64, failed, timed boo
 	if resp.Body == nil || !mayHaveBody(req, resp) {
 		return resp, nil, nil
 	}
-	if resp.ContentLength == 0 || IsEmpty(resp.Body) {
-		if owesBytes(resp) {
-			return resp, nil, io.ErrUnexpectedEOF
-		}
-		return resp, nil, nil
+	switch owes := owesBytes(resp); {
+	case IsEmpty(resp.Body) && owes:
+		return resp, nil, io.ErrUnexpectedEOF
+	case IsEmpty(resp.Body), resp.ContentLength == 0 && !owes:
+		return resp, nil, nil // over HTTP/2, a length of 0 need not end the stream
 	}
 	limit = min(limit, mostPeek)
 	b := newPeek(resp.Body, limit)
@@ -54,7 +54,7 @@ func Peek(req *http.Request, resp *http.Response, limit int64, failed, timed boo
 		return resp, b, nil
 	case len(b.data) == 0:
 		return resp, b, b.judgeEmpty(resp)
-	case b.err == io.EOF || b.enough(b.data):
+	case b.err == io.EOF || b.enough(b.data, 0):
 		return resp, b, nil // Classify may tell what it is
 	}
 	b.BreakOff(b.err)

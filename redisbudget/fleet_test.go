@@ -174,10 +174,12 @@ func TestLoneProcessMaySpendTheBalanceAtOnceAfterAPause(t *testing.T) {
 		f.each(10*time.Millisecond, 60*time.Second, func(_ int, b *redisbudget.Bucket) { deposit(b, f.req, 1) })
 		for range 7 {
 			time.Sleep(time.Second)
-			balance := int(alone.Tokens(f.req))
-			require.Greater(t, balance, 20)
-			assert.Equal(t, balance, granted(alone, f.req, 1000))
-			for range balance {
+			balance := alone.Tokens(f.req)
+			require.Greater(t, balance, 20.0)
+			got := granted(alone, f.req, 1000)
+			assert.LessOrEqual(t, got, int(balance))
+			assert.GreaterOrEqual(t, got, int(0.999*balance), "the two rates fade a little differently")
+			for range got {
 				alone.Refund(f.req)
 			}
 		}

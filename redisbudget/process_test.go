@@ -39,7 +39,8 @@ func newProcess(t *testing.T, client redis.UniversalClient) *process {
 		mended, ended := p.mended.Load(), p.ended.Load()
 		err := next(ctx, cmd)
 		p.overtook.Store(max(p.overtook.Load(), p.ended.Load()-ended))
-		if mended && err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		// Redis refuses a HELLO on a connection that was made while there was a password.
+		if mended && err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") && cmd.Name() != "hello" {
 			p.failed.Add(1)
 		}
 		return err

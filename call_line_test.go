@@ -423,7 +423,7 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 	})
 }
 
-// The time in line is that of a request, not of each of its retries.
+// The limit of the time in line holds for a request, not for each of its retries.
 func TestRequestWhoseTimeInLineIsOverAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted, refused := false, 0

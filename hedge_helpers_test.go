@@ -202,7 +202,7 @@ func (d *dripping) Read(p []byte) (int, error) {
 
 // foreign is a caller's context that package context does not know. Each context that is derived
 // from it has a goroutine until one of the two ends, and a bubble does not end before. Its Err may
-// be seen before its Done is closed, as that of any context.
+// be seen before its Done is closed, as with any context.
 type foreign struct {
 	context.Context
 	done chan struct{}

@@ -24,7 +24,7 @@
 //     next attempt: the event retryhttp.held has retryhttp.held.duration, in seconds, and
 //     retryhttp.held.in_line, the part of it without a token. If there is no next attempt, the
 //     event is in the span around the request, without that part. If there is no such span either,
-//     no span says it, because those of the attempts have ended: call.held and Outcome.Held do.
+//     no span says it, because the spans of the attempts have ended: call.held and Outcome.Held do.
 //   - With Policy.Hedge, two attempts may be under way at once. A hedge is a resend too, and
 //     has the attribute retryhttp.hedge, which is true. Without a span around the request, a hedge
 //     has no parent, because it overlaps the first attempt: it has the same trace, and the link.

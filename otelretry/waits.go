@@ -56,7 +56,7 @@ func (w *waits) beginRead() {
 }
 
 // breakOff begins the wait for an attempt that resumes a body. Other bodies may break off in the
-// background, where the caller reads nothing: those of failed attempts.
+// background, where the caller reads nothing: the bodies of failed attempts.
 func (w *waits) breakOff() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

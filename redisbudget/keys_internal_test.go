@@ -88,7 +88,7 @@ func TestKeyThatIsNotKnownHasTheTokensThatItWouldHave(t *testing.T) {
 	})
 }
 
-// Whoever comes second to a new key finds the account of whoever was first.
+// The second goroutine that uses a new key finds the account of the first.
 func TestTwoFirstUsesOfAKeyShareAnAccount(t *testing.T) {
 	var b Bucket
 	for i := range 4000 {

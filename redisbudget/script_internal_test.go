@@ -38,7 +38,7 @@ func TestWhichFailedCallsWereCertainlyNotBooked(t *testing.T) {
 	}
 }
 
-// A single call to a Cluster has the error of the last node, and that of a pipeline may have the first's.
+// A single call to a Cluster has the error of the last node. A pipeline may have the error of the first.
 func TestOnlyAPipelineToAClusterMayBeSentAgain(t *testing.T) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("away") }
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{

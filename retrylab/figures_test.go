@@ -33,7 +33,7 @@ func TestTimesOfAllSeedsAreInOrder(t *testing.T) {
 	assert.Greater(t, row.FailureP99.Mean, row.Failure.Mean)
 }
 
-// The peak of these experiments is that of the time after the trouble, and the goodput that of its end.
+// These experiments take the peak from the time after the trouble, and the goodput from the end of that time.
 func TestPeakIsThatOfTheRetriesThatComeTogether(t *testing.T) {
 	together := func() retryhttp.Policy { // each retry comes after the trouble
 		return retryhttp.Policy{

@@ -95,7 +95,7 @@ func TestLoadHasRetriesThatComeLater(t *testing.T) {
 	assert.Equal(t, 2.0, r.Policy().Load.Mean)
 }
 
-// lastWord ends the goroutine of whoever writes to it.
+// lastWord ends the goroutine that writes to it.
 type lastWord struct{ said string }
 
 func (w *lastWord) Write(p []byte) (int, error) {

@@ -129,7 +129,7 @@ func TestEvictionUnlocks(t *testing.T) {
 		old.mu.Unlock()
 		assert.True(t, table.Withdraw("new", usual))
 		require.True(t, old.evicted.Load())
-		assert.True(t, old.mu.TryLock(), "whoever waits for it finds that it no longer counts")
+		assert.True(t, old.mu.TryLock(), "a goroutine that waits for it finds that it no longer counts")
 	})
 }
 

@@ -153,7 +153,7 @@ func TestRetryCountsItsFailureOnce(t *testing.T) {
 	}
 }
 
-// Whoever comes second to a new key finds the bucket of whoever was first.
+// The second goroutine that uses a new key finds the bucket of the first.
 func TestTableAddsOneBucketForAKey(t *testing.T) {
 	const keys, each = maxBuckets, 4
 	var table Table

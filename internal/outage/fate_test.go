@@ -116,7 +116,7 @@ func TestForgottenFateIsNotUsed(t *testing.T) {
 	})
 }
 
-// A shorter outage does not shorten the time for which retries queue behind those of a longer one.
+// Retries queue behind the retries of an earlier outage. A second, shorter outage does not shorten that time.
 func TestSecondOutageLeavesTheRetriesBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch

@@ -40,7 +40,7 @@ var (
 	entry      = regexp.MustCompile(`(?m)^[^#\s]`)
 )
 
-// moved returns a CHANGELOG whose unreleased entries are those of a version.
+// moved returns a CHANGELOG whose unreleased entries belong to a version.
 func moved(changelog, version string, date time.Time) (string, error) {
 	found := unreleased.FindStringSubmatchIndex(changelog)
 	if found == nil || !entry.MatchString(changelog[found[2]:found[3]]) {

@@ -97,7 +97,7 @@ func ours(modulePath string) bool {
 }
 
 // sums returns the lines of a go.sum about the root. Its zip has no nested module, whose go.sum these lines
-// change, so the files that are in the tree now are those of the release.
+// change, so the tree now has the files of the release.
 func (r repository) sums(version string) (string, error) {
 	if _, err := r.git("add", "--update"); err != nil {
 		return "", err

@@ -74,10 +74,6 @@ func TestLimitWithoutARetryAfterIsBare(t *testing.T) {
 // The time in which attempts and requests are counted is the same, whether it lasts to the end or not.
 func TestLoadWithoutRetriesIsOne(t *testing.T) {
 	for _, e := range retrylab.All(retrylab.Load{Rate: 40, Uptime: 25 * time.Second, Seeds: 1}) {
-		switch e.(type) {
-		case retrylab.Overload, retrylab.DeadBackend: // which only last longer
-			continue
-		}
 		r := retrylab.Comparison{
 			Experiments: []retrylab.Experiment{e}, Alone: true,
 			Policies: []retrylab.Policy{{Name: "none", New: func() retryhttp.Policy { return retryhttp.Policy{MaxAttempts: 1} }}},

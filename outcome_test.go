@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,15 +240,15 @@ func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var sent atomic.Int64
-				_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, _ *http.Request) {
-					sent.Add(1)
-					w.WriteHeader(503)
-					_ = http.NewResponseController(w).Flush()
-					time.Sleep(time.Second)
-					_, _ = io.WriteString(w, "sorry")
-				}, false)
-				defer stop()
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					text := strings.NewReader("sorry")
+					resp := script.Response(req, 503)
+					resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+						time.Sleep(time.Second)
+						return text.Read(p)
+					}}
+					return resp, nil
+				})
 				p := retryhttp.Policy{MaxAttempts: 3, Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
 				above := p
 				edit(&above)
@@ -259,7 +258,7 @@ func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, "sorry", string(text))
 				require.NoError(t, resp.Body.Close())
-				assert.EqualValues(t, 3, sent.Load())
+				assert.Len(t, base.Requests(), 3)
 				o := retryhttp.OutcomeOf(resp)
 				assert.Equal(t, 3, o.Attempts)
 				assert.Equal(t, retryhttp.StopNested, o.Stop)

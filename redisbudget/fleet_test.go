@@ -166,7 +166,7 @@ func TestProcessMaySpendItsShareUntilTheNextAnswer(t *testing.T) {
 	})
 }
 
-// Its share stays the whole, although its own rate fades and the answer does not.
+// Its share stays the whole within 0.00012, although its own rate fades and the answer does not.
 func TestLoneProcessMaySpendTheBalanceAtOnceAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startFleet(t, 1, nil)
@@ -178,7 +178,7 @@ func TestLoneProcessMaySpendTheBalanceAtOnceAfterAPause(t *testing.T) {
 			require.Greater(t, balance, 20.0)
 			got := granted(alone, f.req, 1000)
 			assert.LessOrEqual(t, got, int(balance))
-			assert.GreaterOrEqual(t, got, int(0.999*balance), "the two rates fade a little differently")
+			assert.GreaterOrEqual(t, got, int(0.9998*balance))
 			for range got {
 				alone.Refund(f.req)
 			}

@@ -6,6 +6,8 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/detour"
 )
 
 // Attempt describes one attempt and how it went. It must not be changed.
@@ -19,6 +21,7 @@ type Attempt struct {
 	Body     []byte         // the whole response body if [Policy.BufferBytes] had it read, or nil
 	Peek     []byte         // the first bytes of another body if [Policy.PeekBytes] is set, or nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
+	Detour   bool           // took a connection beside the pool of its [Base]
 	Offset   int64          // position in the file at which [Policy.Resume] continues; otherwise 0
 }
 
@@ -53,6 +56,7 @@ type hedgeKey struct{}
 type numbered struct {
 	context.Context
 	number  int
+	leg     detour.Attempt
 	held    time.Duration
 	lined   time.Duration // the part of held without a token
 	request http.Request
@@ -61,25 +65,17 @@ type numbered struct {
 type numberKey struct{}
 
 func (n *numbered) Value(key any) any {
-	if key == (numberKey{}) {
+	switch key {
+	case numberKey{}:
 		return n
+	case detour.Key{}:
+		return &n.leg
 	}
 	return n.Context.Value(key)
 }
 
 // String keeps the request's headers out of logs that print the context.
 func (n *numbered) String() string { return "retryhttp.attempt" }
-
-// copyForAttempt returns a copy of req for the attempt with the given number. The base may use
-// its request until the response's body is closed. After an error, the base may use the request
-// without a time limit.
-func copyForAttempt(req *http.Request, number int) *http.Request {
-	ctx := req.Context()
-	if number == 1 {
-		return req.WithContext(ctx)
-	}
-	return &newNumbered(req, AttemptNumber(ctx)+number-1).request
-}
 
 func newNumbered(req *http.Request, number int) *numbered {
 	n := &numbered{Context: req.Context(), number: number}
@@ -129,3 +125,13 @@ func (t *headerTrace) attach(req *http.Request) *http.Request {
 }
 
 func (t *headerTrace) written() bool { return t != nil && t.wrote.Load() }
+
+// ErrSuperseded is the cause with which an attempt is canceled when another attempt has won, or
+// takes its place. It matches context.Canceled, because a circuit breaker below should not count
+// such an attempt as a failure of the host.
+var ErrSuperseded error = supersededError{}
+
+type supersededError struct{}
+
+func (supersededError) Error() string        { return "another attempt has won" }
+func (supersededError) Is(target error) bool { return target == context.Canceled }

@@ -671,7 +671,7 @@ func TestBufferedFailureNeedsNoDrain(t *testing.T) {
 		p.OnRetry = func(a retryhttp.Attempt) {
 			assert.Equal(t, "answer Service Unavailable", string(a.Body))
 		}
-		got, err := download(t, base, p)
+		got, err := download(t, withoutDetours{base}, p)
 		require.NoError(t, err)
 		assert.Equal(t, "answer OK", got)
 		assert.Equal(t, 1, n.Dials())

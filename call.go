@@ -77,7 +77,7 @@ func (c *call) prepare(first *attempt) {
 
 // send makes and judges an attempt. With a Hedge, send may make two attempts.
 func (c *call) send(next *attempt, got *result) {
-	c.noteHeld(next)
+	c.note(next)
 	if c.policy.Hedge != nil {
 		c.sendTimed(next, got)
 		return
@@ -89,10 +89,11 @@ func (c *call) send(next *attempt, got *result) {
 	c.endAttempt(got)
 }
 
-// noteHeld records in the context of next how long the request was held before. The base has not
-// seen that context yet.
-func (c *call) noteHeld(next *attempt) {
-	if c.held == 0 {
+// note records in the context of next how long the request was held before, and has a Base below say
+// which connection the attempt takes. The base has not seen that context yet. A first attempt needs
+// this only while a host of the Base is in trouble.
+func (c *call) note(next *attempt) {
+	if c.held == 0 && (next.number > 1 || !c.core.below.Load().InTrouble()) {
 		return
 	}
 	if next.request == nil {
@@ -101,6 +102,7 @@ func (c *call) noteHeld(next *attempt) {
 	n, ok := next.request.Context().(*numbered)
 	if !ok || next.number == 1 { // a caller's context may be the context of another attempt
 		n = newNumbered(next.request, AttemptNumber(next.request.Context()))
+		c.depart(n, next.number, false)
 		next.request, c.unsent = &n.request, &n.request
 	}
 	n.held, n.lined = c.held, c.lined
@@ -185,9 +187,6 @@ func (c *call) plan(got *result, next *attempt) Stop {
 	room := c.room(now)
 	if durations.Add(asked, backoff) > room {
 		return StopDeadline
-	}
-	if _, late := got.Err.(*attemptTimeoutError); late {
-		c.otherPool = !c.otherPool
 	}
 	*next = attempt{
 		number:   c.sent + 1,

@@ -46,7 +46,7 @@ func (c *call) arm(next *attempt) {
 	r := &race{
 		exchange: exchange{
 			core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
-			since: c.since, owned: owned{bodies: c.bodies},
+			since: c.since, leg: c.leg, route: c.route, owned: owned{bodies: c.bodies},
 		},
 		next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins},
 	}
@@ -60,7 +60,7 @@ func (c *call) arm(next *attempt) {
 // beside the wait for a retry.
 func (c *call) settle(r *race, next *attempt, got *result) {
 	r.surface()
-	c.sent, c.hedges, c.spare = r.next.number, 1, true
+	c.sent, c.hedges, c.spare, c.leg = r.next.number, 1, true, r.onTheWay
 	switch c.judgeFirst(r, next, got) {
 	case undecided:
 		if c.refusal(got) != "" {
@@ -82,6 +82,7 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 // endRace ends the race for the call. The hedge may continue by itself.
 func (c *call) endRace() {
 	c.race.wake() // nobody waits; this releases the context
+	c.arrive()
 	c.race = nil
 }
 

@@ -2,9 +2,10 @@ package retryhttp
 
 import (
 	"net/http"
+	"sync/atomic"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/pooled"
+	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
@@ -13,19 +14,18 @@ type core struct {
 	base   http.RoundTripper
 	epoch  time.Time // the time that all times of an exchange are measured from
 	drains respbody.Drains
+
+	// below belongs to the Base below. It is known once an attempt has reached the Base.
+	below atomic.Pointer[detour.Dispatcher]
 }
 
 // now returns the time since the epoch. Reading only the monotonic clock costs half as much as
 // time.Now. The difference is noticeable on the path of a success.
 func (c *core) now() time.Duration { return time.Since(c.epoch) }
 
-// pool returns the base, or the second pool of connections of a nil base. No other base has a
-// second pool.
-func (c *core) pool(second bool) http.RoundTripper {
-	if second {
-		if pools, ok := c.base.(*pooled.Pools); ok {
-			return pools.Second
-		}
+// learn records the Base that an attempt has reached below other RoundTrippers.
+func (c *core) learn(leg *detour.Attempt) {
+	if d := leg.Reached(); d != nil && c.below.Load() == nil {
+		c.below.Store(d)
 	}
-	return c.base
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
@@ -20,14 +21,15 @@ type exchange struct {
 	// idempotent is decided before the first attempt. A base may add an idempotency key to the
 	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
 	idempotent bool
-	otherPool  bool // attempts use the second pool of the nil base
 
 	// since is the start of MaxElapsed, read from core.now: the call's start, or the time at which a
 	// body broke off.
 	since time.Duration
 
-	pace *pace  // nil if the request is not hedged
-	mark uint32 // the Gate's mark at the end of the newest attempt
+	leg   *detour.Attempt // the attempt under way, for a Base below; nil if it takes the pool
+	route detour.Route    // of the attempts before
+	pace  *pace           // nil if the request is not hedged
+	mark  uint32          // the Gate's mark at the end of the newest attempt
 	owned
 }
 
@@ -87,7 +89,7 @@ type attempt struct {
 // open makes the request that next sends, with its body. The requests of all retries come from
 // here. A time limit or a trace later gives the request another context.
 func (x *exchange) open(next *attempt) error {
-	req := copyForAttempt(x.keyed, next.number)
+	req := x.copyForAttempt(next.number, false)
 	if hasBody(x.req) {
 		opened, err := x.bodies.open(x.keyed, req, next.number == 1, next.previous, x.patience(next))
 		if err != nil {
@@ -97,6 +99,38 @@ func (x *exchange) open(next *attempt) error {
 	}
 	next.request = req
 	return nil
+}
+
+// copyForAttempt returns a copy of the request for the attempt with the given number. The base may use
+// its request until the response's body is closed. After an error, the base may use the request
+// without a time limit.
+func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
+	ctx := x.keyed.Context()
+	if number == 1 {
+		return x.keyed.WithContext(ctx)
+	}
+	n := newNumbered(x.keyed, AttemptNumber(ctx)+number-1)
+	x.depart(n, number, hedge)
+	return &n.request
+}
+
+// depart makes n the exchange's newest attempt, for a Base below.
+func (x *exchange) depart(n *numbered, number int, hedge bool) {
+	x.arrive()
+	n.leg.Begin(n.Context, x.route, number, hedge)
+	x.leg = &n.leg
+}
+
+// arrive lets go of the newest attempt, whose request must not be retained. It reports whether the
+// attempt took a detour.
+func (x *exchange) arrive() (detoured bool) {
+	if x.leg == nil {
+		return false
+	}
+	x.core.learn(x.leg)
+	x.route, detoured = x.leg.Route(), x.leg.Detoured()
+	x.leg = nil
+	return detoured
 }
 
 // transmit sends an attempt through the base, which then owns the request's body. The bounds are
@@ -117,8 +151,9 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	x.unsent, x.token = nil, false
 	p := x.policy
 	l := limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes, p.PeekBytes}
-	resp, err := roundTrip(x.core.pool(x.otherPool), req, l, next.reading, b)
+	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
 	x.response = resp
+	got.Detour = x.arrive()
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
 	if resp == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
@@ -28,12 +29,13 @@ type race struct {
 	timer    *time.Timer
 
 	// These fields are set when the hedge is sent.
-	second  *bounds
-	got     *result            // of the hedge; the caller's once the hedge has decided the race
-	turn    chan struct{}      // held by the goroutine that is judging
-	waiting context.Context    // of a caller that waits beside the hedge; ends with the caller's
-	wake    context.CancelFunc // ends waiting: the hedge has decided, or the race is over
-	letGo   func() bool        // stops the caller's context from ending the hedge
+	second   *bounds
+	onTheWay *detour.Attempt
+	got      *result            // of the hedge; the caller's once the hedge has decided the race
+	turn     chan struct{}      // held by the goroutine that is judging
+	waiting  context.Context    // of a caller that waits beside the hedge; ends with the caller's
+	wake     context.CancelFunc // ends waiting: the hedge has decided, or the race is over
+	letGo    func() bool        // stops the caller's context from ending the hedge
 
 	mu       sync.Mutex // never held while user code runs
 	state    raceState
@@ -56,16 +58,6 @@ const (
 	abandoned            // the caller no longer waits for the hedge
 	panicking            // the hedge's goroutine has panicked, or has called runtime.Goexit
 )
-
-// ErrSuperseded is the cause with which an attempt is canceled when another attempt has won, or
-// takes its place. It matches context.Canceled, because a circuit breaker below should not count
-// such an attempt as a failure of the host.
-var ErrSuperseded error = supersededError{}
-
-type supersededError struct{}
-
-func (supersededError) Error() string        { return "another attempt has won" }
-func (supersededError) Is(target error) bool { return target == context.Canceled }
 
 // disarm reports whether the first attempt has ended before a hedge was sent. If so, no hedge
 // will be sent.

@@ -74,7 +74,7 @@ func (r *race) prepare() bool {
 // openHedge makes the hedge's request, with its body. It returns false if the body cannot be
 // opened.
 func (r *race) openHedge() bool {
-	r.next.request = copyForAttempt(r.keyed, r.next.number)
+	r.next.request = r.copyForAttempt(r.next.number, true)
 	if !hasBody(r.req) {
 		return true
 	}
@@ -98,6 +98,7 @@ func (r *race) begin() bool {
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
 	r.turn = make(chan struct{}, 1)
 	r.waiting, r.wake = context.WithCancel(r.req.Context())
+	r.onTheWay = r.leg
 	r.sent, r.next.begins = true, r.core.now()
 	r.paid, r.token = false, false // the call has the token now: see call.spare
 	return true

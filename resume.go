@@ -302,7 +302,7 @@ func (d *download) ask(c *resuming, got *result) (how representation.Continuatio
 	c.keyed = d.whole.Request(c.original, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
 	c.sent = c.next.number
-	c.noteHeld(&c.next)
+	c.note(&c.next)
 	c.transmit(&c.next, got, nil)
 	if got.Response == nil {
 		c.judge(&c.next, got)

@@ -37,8 +37,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-
-	"github.com/retryhttp/retryhttp/internal/pooled"
 )
 
 // Transport is an http.RoundTripper that retries. It is made by New.
@@ -48,15 +46,21 @@ type Transport struct {
 	own    shared
 }
 
-// New returns a Transport that sends attempts through base. A nil base is like
-// http.DefaultTransport, with connections of its own. It keeps up to 100 idle connections for each
-// host, and sends HTTP/2 pings. It has two pools, and the attempt that follows a
-// [Policy.AttemptTimeout] uses the other pool.
+// New returns a Transport that sends attempts through base. A nil base is NewBase(nil), and not
+// http.DefaultTransport. An *http.Transport t is NewBase(t), so that a retry takes another connection.
+// If base wraps an http.Transport, wrap a [Base] instead: New(signer{NewBase(t)}, p). It learns of
+// attempts by their contexts, so a wrapper must pass on the context of its request.
 func New(base http.RoundTripper, p Policy) *Transport {
-	if base == nil {
-		base = pooled.New()
+	switch b := base.(type) {
+	case nil:
+		base = NewBase(nil)
+	case *http.Transport:
+		base = NewBase(b)
 	}
 	t := &Transport{core: core{base: base, epoch: time.Now()}}
+	if b, ok := base.(*Base); ok && b != nil {
+		t.below.Store(b.dispatcher)
+	}
 	t.policy = p.resolve(&t.own)
 	return t
 }

@@ -94,3 +94,23 @@ func field(err error, name string) (f reflect.Value) {
 	}
 	return f
 }
+
+// Bare returns the error that the pool of an http.Transport returns for an error of an http.ClientConn.
+// The pool takes off what it needs to decide whether to send the request again.
+func Bare(err error) error {
+	for isNamed(err, "net/http", "nothingWrittenError") || isNamed(err, "net/http", "transportReadFromServerError") {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+	return err
+}
+
+// Unprocessed reports whether err says that a request was not processed, and that it would have been
+// sent again, whatever its method, if it had been sent through the pool of an http.Transport. An
+// http.ClientConn sends nothing again.
+func Unprocessed(err error) bool {
+	return isNamed(err, "net/http", "nothingWrittenError") || StreamRefused(err) || neverSent(err.Error())
+}

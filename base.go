@@ -1,0 +1,76 @@
+package retryhttp
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-cleanhttp"
+
+	"github.com/retryhttp/retryhttp/internal/detour"
+)
+
+// Base is the bottom of a chain of RoundTrippers. It is an http.Transport whose retries and hedges
+// take another connection. It is made by NewBase.
+//
+// A balancer of connections, such as a Kubernetes Service or a network load balancer, chooses a
+// replica once for a connection. So an attempt on the same connection reaches the same replica,
+// even if this replica is broken. While attempts to a host fail, a Base opens connections of its own
+// to the host, called detours, beside the pool of the http.Transport. A retry or a hedge takes a
+// connection that no earlier attempt of its request has taken. First attempts leave the pool when
+// clearly more of them succeed on detours, and they return when the pool is well again.
+//
+// An attempt has failed in this sense if it ended in an error, in a deadline, or with status 500, 502,
+// 503 or 504, or if a hedge has superseded it. An attempt that found no connection has not, nor has a
+// response with status 429.
+//
+// While nothing fails, a Base opens no connection. In trouble, it opens three for a host, up to
+// two more each second while nearly all attempts fail, and one for a dozen successes on detours. The limits
+// of the http.Transport apply: if DisableKeepAlives or MaxConnsPerHost is set, or MaxIdleConnsPerHost
+// is negative, there are no detours. An http.Transport that sends http or https requests through
+// another RoundTripper, by its method RegisterProtocol, needs a wrapper that hides it from New.
+type Base struct {
+	dispatcher *detour.Dispatcher
+}
+
+// NewBase returns a Base that sends requests through t. Detours have the dial functions, the proxy,
+// the TLS configuration and the protocols of t, which must not be changed afterwards. A nil t is like
+// http.DefaultTransport, with connections of its own. It keeps up to 100 idle connections for each
+// host, and sends HTTP/2 pings.
+func NewBase(t *http.Transport) *Base {
+	if t == nil {
+		t = pooled()
+	}
+	return &Base{detour.New(t, ErrSuperseded)}
+}
+
+var errBaseNotMade = errors.New("the retryhttp.Base was not made by NewBase")
+
+// RoundTrip sends req once, over a connection of the pool or over a detour.
+func (b *Base) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b == nil || b.dispatcher == nil {
+		closeBody(req)
+		return nil, errBaseNotMade
+	}
+	return b.dispatcher.RoundTrip(req)
+}
+
+// CloseIdleConnections closes the connections that are idle, in the pool and beside it.
+func (b *Base) CloseIdleConnections() {
+	if b != nil && b.dispatcher != nil {
+		b.dispatcher.CloseIdleConnections()
+	}
+}
+
+// pooled returns a new http.Transport that pings. net/http sends every request on the same HTTP/2
+// connection while it considers the connection alive, and by default it does not check. Kubernetes
+// pings as often. Pings are rare enough for servers that object to pings.
+//
+// With fewer than 100 idle connections, a client that sends more requests at once opens connections
+// over and over. 500 are enough for a few such hosts, and bound what a client of many hosts keeps.
+func pooled() *http.Transport {
+	t := cleanhttp.DefaultPooledTransport()
+	t.MaxIdleConnsPerHost, t.MaxIdleConns = 100, 500
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	return t
+}

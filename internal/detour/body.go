@@ -1,0 +1,72 @@
+package detour
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// guarded is a request body that stays open until it is read. A ClientConn, unlike an
+// http.Transport, may return an error and leave the body open, or close a body that the server has
+// never seen.
+type guarded struct {
+	io.ReadCloser
+	mu     sync.Mutex
+	read   bool
+	closed bool // whoever sends the request has closed the body
+	over   bool // RoundTrip has returned
+}
+
+var errOver = errors.New("the request is over")
+
+// guardBody gives req, a copy, a guarded body. It returns nil if there is no body.
+func guardBody(req *http.Request) *guarded {
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil
+	}
+	g := &guarded{ReadCloser: req.Body}
+	req.Body = g
+	return g
+}
+
+func (g *guarded) Read(p []byte) (int, error) {
+	g.mu.Lock()
+	taken := g.over && !g.read
+	g.read = g.read || !taken
+	g.mu.Unlock()
+	if taken {
+		return 0, errOver
+	}
+	return g.ReadCloser.Read(p)
+}
+
+func (g *guarded) Close() error {
+	g.mu.Lock()
+	first := !g.closed
+	g.closed = true
+	forward := first && (g.read || g.over)
+	g.mu.Unlock()
+	if !forward {
+		return nil
+	}
+	return g.ReadCloser.Close()
+}
+
+// end is called when RoundTrip has returned. With failed, no response has come, and the body is
+// closed unless it is taken back to be sent again. With takeBack, end reports whether the body is
+// as it was before.
+func (g *guarded) end(failed, takeBack bool) bool {
+	if g == nil {
+		return takeBack
+	}
+	g.mu.Lock()
+	back := takeBack && !g.read
+	shut := !back && (g.closed && !g.read && !g.over || failed && !g.closed)
+	g.over, g.closed = true, g.closed || back || shut
+	g.mu.Unlock()
+	if shut {
+		_ = g.ReadCloser.Close()
+	}
+	return back
+}

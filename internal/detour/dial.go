@@ -1,0 +1,143 @@
+package detour
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// mostPatient is the longest that an attempt waits for a dial. Half of the time that the attempt
+	// has is the other limit. After that it takes the pool.
+	mostPatient = time.Second
+	// longestDial is the longest that a dial takes after its attempt has taken the pool.
+	longestDial = 5 * time.Second
+)
+
+// dial returns a new detour with a place reserved for req. It returns nil if there is none in time.
+// In that case the connection serves a later attempt, unless the attempt has ended before.
+func (h *host) dial(req *http.Request, proxy string) *conn {
+	ctx := req.Context()
+	traceAsked(ctx, h.address)
+	wanted := new(atomic.Bool)
+	wanted.Store(true)
+	dialed := make(chan *conn, 1)
+	// Not in this goroutine: a Dial function may ignore its context, and net/http does so while it
+	// writes the first bytes of HTTP/2.
+	go h.connect(ctx, proxy, wanted, dialed)
+	timer := time.NewTimer(patience(ctx))
+	defer timer.Stop()
+	select {
+	case c := <-dialed:
+		return c
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	wanted.Store(false)
+	select {
+	case c := <-dialed:
+		return c
+	default:
+		return nil
+	}
+}
+
+func patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(time.Until(deadline)/2, mostPatient)
+	}
+	return mostPatient
+}
+
+// connect dials, and hands the connection to the attempt if the attempt still wants it.
+func (h *host) connect(attempt context.Context, proxy string, wanted *atomic.Bool, dialed chan<- *conn) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(attempt))
+	limit := time.AfterFunc(longestDial, cancel)
+	stop := context.AfterFunc(attempt, cancel)
+	remote := h.address
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectDone: func(_, address string, err error) {
+			if err == nil {
+				remote = address
+			}
+		},
+	})
+	cc, err := h.transport.NewClientConn(ctx, h.origin.scheme, h.address)
+	limit.Stop()
+	if !stop() || err != nil {
+		cancel()
+	}
+	var c *conn
+	if err == nil {
+		c = newConn(cc, proxy, remote)
+	}
+	if !h.welcome(c, wanted, dialed) {
+		_ = c.Close()
+	}
+}
+
+// welcome takes a dialed connection, which is nil if the dial failed. It returns false if there is
+// no use for it.
+func (h *host) welcome(c *conn, wanted *atomic.Bool, dialed chan<- *conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dialing--
+	h.trying--
+	switch {
+	case c == nil:
+		dialed <- nil
+		return true
+	case h.gone || c.lost():
+		dialed <- nil
+		return false
+	}
+	h.conns = append(h.conns, c)
+	if wanted.Load() && c.Reserve() == nil {
+		c.trying = true
+		h.trying++
+		dialed <- c
+		return true
+	}
+	dialed <- nil
+	return true
+}
+
+// proxyOf returns the proxy that req goes through, or "". It returns false if a dial for the host
+// may take another proxy: NewClientConn asks Proxy about a request of its own.
+func (h *host) proxyOf(req *http.Request) (string, bool) {
+	proxy := h.transport.Proxy
+	if proxy == nil {
+		return "", true
+	}
+	name := (&url.URL{Host: h.address}).Hostname()
+	dialing := (&http.Request{
+		Method: http.MethodGet,
+		URL:    &url.URL{Scheme: h.origin.scheme, Host: name, Path: "/"},
+		Header: http.Header{},
+		Host:   name,
+	}).WithContext(req.Context())
+	own, err := proxy(req)
+	if err != nil {
+		return "", false
+	}
+	other, err := proxy(dialing)
+	if err != nil || text(own) != text(other) {
+		return "", false
+	}
+	return text(own), true
+}
+
+func text(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	return u.String()
+}
+
+func join(host, port string) string { return net.JoinHostPort(host, port) }

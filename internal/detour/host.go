@@ -1,0 +1,304 @@
+package detour
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// worse is by how much more of the pool's results must be failures before first attempts
+	// leave the pool.
+	worse = 0.15
+	// hopeless is how much of the pool's results must be failures before time pays for dials, while
+	// no detour has served well.
+	hopeless = 0.75
+
+	// Dials are paid for. Without a bound, an overload would cost a connection for each request. A
+	// host in trouble has dialsAtFirst. While the pool is hopeless, each of its failures pays for the
+	// time since the result before, and not for more than dialsPerFailure.
+	dialsAtFirst    = 3
+	dialsPerSecond  = 2
+	dialsPerFailure = 0.5
+	dialsPerSuccess = 0.08      // of a detour
+	dialsPerResult  = 1. / 4096 // of the pool, while first attempts would leave it
+	mostDials       = 20        // saved
+	mostDialing     = 3         // under way
+
+	// While first attempts take detours, one in so many asks the pool: at first, and at the most.
+	// It is one a second at the most.
+	leastPatience = 16
+	mostPatience  = 1024
+)
+
+// host is a host in trouble.
+type host struct {
+	transport *http.Transport
+	origin    origin
+	address   string
+
+	mu      sync.Mutex
+	pool    record  // attempts on the pool
+	served  record  // attempts on detours that had served well
+	latency latency // of detours
+	conns   []*conn
+	gone    bool // no longer in trouble: takes no more detours
+	dialing int
+	trying  int // dials under way, and detours that serve their first request
+	http1   bool
+
+	savings  float64 // dials that are paid for
+	credited time.Time
+
+	since    int // first attempts on detours since one asked the pool
+	patience int
+	probed   time.Time
+	failed   time.Time // the newest failure or hedge
+}
+
+func newHost(t *http.Transport, key origin, address string) *host {
+	now := time.Now()
+	return &host{
+		transport: t, origin: key, address: address,
+		savings: dialsAtFirst, credited: now, patience: leastPatience, failed: now,
+	}
+}
+
+// roundTrip sends req over a detour or through the pool. A nil host has no detours.
+func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http.Response, error) {
+	if h == nil {
+		return d.transport.RoundTrip(req)
+	}
+	begin := time.Now()
+	if c := h.reserve(req, made); c != nil {
+		made.take(c)
+		resp, err, unsent := c.roundTrip(req)
+		h.noteDetour(c, made, d.verdict(req, made, resp, err), resp, time.Since(begin))
+		if !unsent {
+			return resp, err
+		}
+		begin = time.Now()
+	}
+	resp, err := d.transport.RoundTrip(req)
+	h.notePool(made, d.verdict(req, made, resp, err), resp, time.Since(begin))
+	return resp, err
+}
+
+// reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
+func (h *host) reserve(req *http.Request, made *Attempt) *conn {
+	leaves := made.leaves()
+	if !leaves && !h.poolFails() {
+		return nil
+	}
+	proxy, ok := h.proxyOf(req)
+	if !ok {
+		return nil
+	}
+	c, dial := h.choose(made, leaves, proxy, req.Header.Get("Upgrade") != "")
+	if dial {
+		return h.dial(req, proxy)
+	}
+	return c
+}
+
+// poolFails reports whether a first attempt may take a detour.
+func (h *host) poolFails() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pool.failing > h.served.failing+worse
+}
+
+// choose returns a detour with a place reserved, or whether to dial one. If it returns neither, the
+// attempt takes the pool.
+func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_ *conn, dial bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if made.isHedge() {
+		h.failed = now
+	}
+	best := h.best(made, proxy, upgrade)
+	if best != nil {
+		if !leaves && h.asksPool(now) || best.Reserve() != nil {
+			return nil, false
+		}
+		best.trying = !best.proven
+		if best.trying {
+			h.trying++
+		}
+		return best, false
+	}
+	if upgrade && !h.http1 || !leaves && !h.firstMayDial() {
+		return nil, false
+	}
+	return nil, h.pay()
+}
+
+// firstMayDial reports whether a first attempt may dial. If detours have served well, all of them are
+// busy.
+func (h *host) firstMayDial() bool {
+	return h.hasServed() || h.trying < mostDialing && h.pool.failing >= 0.5
+}
+
+// best returns the detour that is expected to answer first, and that no attempt of the request has
+// taken. A detour that has not served yet is the last choice. An upgrade needs HTTP/1.
+func (h *host) best(made *Attempt, proxy string, upgrade bool) (best *conn) {
+	for _, c := range h.conns {
+		if c.proxy != proxy || !c.usable() || upgrade && c.http2.Load() || made.hasTaken(c) {
+			continue
+		}
+		if best == nil || c.proven && !best.proven || c.proven == best.proven && c.load() < best.load() {
+			best = c
+		}
+	}
+	return best
+}
+
+// asksPool reports whether a first attempt asks the pool, to learn whether it is well again.
+func (h *host) asksPool(now time.Time) bool {
+	if h.since++; h.since < h.patience || now.Sub(h.probed) < time.Second {
+		return false
+	}
+	h.since, h.probed = 0, now
+	return true
+}
+
+func (h *host) hasServed() bool {
+	return slices.ContainsFunc(h.conns, func(c *conn) bool { return c.proven })
+}
+
+// pay reports whether a dial is paid for, and counts it as under way.
+func (h *host) pay() bool {
+	if h.savings < 1 || h.dialing >= mostDialing {
+		return false
+	}
+	h.savings--
+	h.dialing++
+	h.trying++
+	return true
+}
+
+// credit adds what a result of the pool pays for.
+func (h *host) credit(now time.Time, bad bool) {
+	earned := 0.0
+	if h.pool.failing > worse {
+		earned = dialsPerResult
+	}
+	if bad && h.pool.failing > hopeless && !h.hasServed() {
+		earned = min(now.Sub(h.credited).Seconds()*dialsPerSecond, dialsPerFailure)
+	}
+	h.credited = now
+	h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
+}
+
+// notePool records the result of an attempt on the pool.
+func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time.Duration) {
+	made.end(v)
+	if h == nil || v == nothing {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	h.noteProtocol(resp)
+	bad := v == failed || h.latency.exceeded(took)
+	h.pool.add(bad)
+	if bad {
+		h.failed = now
+		h.patience = min(2*h.patience, mostPatience)
+	} else {
+		h.patience = max(h.patience/2, leastPatience)
+	}
+	h.credit(now, bad)
+}
+
+// noteDetour records the result of an attempt on c. A detour that fails, or that is slower than the
+// others, is given up.
+func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
+	made.end(v)
+	h.mu.Lock()
+	now := time.Now()
+	h.noteProtocol(resp)
+	if c.trying {
+		c.trying = false
+		h.trying--
+	}
+	bad := v == failed || v == well && h.latency.exceeded(took)
+	if v == well {
+		h.latency.add(took)
+		c.took.add(took)
+	}
+	if v != nothing && c.proven {
+		h.served.add(bad)
+	}
+	if v == well && !bad {
+		c.proven = true
+		h.savings = min(h.savings+dialsPerSuccess, max(h.savings, mostDials))
+	}
+	if bad {
+		h.failed = now
+	}
+	c.idle = now
+	retire := bad || c.lost() || h.gone
+	if retire {
+		h.retire(c)
+	}
+	h.mu.Unlock()
+	if retire {
+		c.closeWhenOver()
+	}
+}
+
+func (h *host) noteProtocol(resp *http.Response) {
+	if resp != nil {
+		h.http1 = resp.ProtoMajor == 1
+	}
+}
+
+// retire removes c. No attempt takes it any more.
+func (h *host) retire(c *conn) {
+	c.retired.Store(true)
+	if i := slices.Index(h.conns, c); i >= 0 {
+		h.conns = slices.Delete(h.conns, i, i+1)
+	}
+	if !h.hasServed() {
+		h.latency = latency{}
+	}
+}
+
+// tick is the time between two looks for idle detours.
+func (h *host) tick() time.Duration { return min(h.idleTimeout(), troubled) / 4 }
+
+func (h *host) idleTimeout() time.Duration {
+	if t := h.transport.IdleConnTimeout; t > 0 {
+		return t
+	}
+	return 90 * time.Second
+}
+
+// isWell reports whether h is no longer in trouble. If so, it takes no more detours.
+func (h *host) isWell() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone = time.Since(h.failed) >= troubled
+	return h.gone
+}
+
+// closeIdle gives up detours that are idle, if they are idle for too long or all is set. It gives up
+// all others too if h is no longer in trouble.
+func (h *host) closeIdle(all bool) {
+	h.mu.Lock()
+	var retired []*conn
+	for _, c := range slices.Clone(h.conns) {
+		idle := c.InFlight() == 0 && (all || time.Since(c.idle) >= h.idleTimeout())
+		if h.gone || idle || c.lost() {
+			h.retire(c)
+			retired = append(retired, c)
+		}
+	}
+	h.mu.Unlock()
+	for _, c := range retired {
+		c.closeWhenOver()
+	}
+}

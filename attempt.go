@@ -23,30 +23,27 @@ type Attempt struct {
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
 	Detour   bool           // took a connection beside the pool of its [Base]
 	Offset   int64          // position in the file at which [Policy.Resume] continues; otherwise 0
+	Held     time.Duration  // how long a [Gate] had held the request before; 0 for a hedge
+	InLine   time.Duration  // the part of Held without a token of the Budget
 }
 
-// AttemptNumber returns the number of the attempt that ctx belongs to, for RoundTrippers
-// below a Transport. It is 1 for any other context.
-func AttemptNumber(ctx context.Context) int {
+// AttemptOf describes the attempt that ctx belongs to, for RoundTrippers below a Transport. Only
+// Number, Hedge, Held and InLine are set, and Detour once a Base below has answered. Number is 1 for
+// any other context.
+func AttemptOf(ctx context.Context) Attempt {
+	a := Attempt{Number: 1, Hedge: ctx.Value(hedgeKey{}) != nil}
+	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
+		a.Number, a.Held, a.InLine, a.Detour = n.number, n.held, n.lined, n.leg.Detoured()
+	}
+	return a
+}
+
+// numberOf is AttemptOf(ctx).Number.
+func numberOf(ctx context.Context) int {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
 		return n.number
 	}
 	return 1
-}
-
-// AttemptHedge reports whether ctx belongs to a hedge, for RoundTrippers below a Transport.
-func AttemptHedge(ctx context.Context) bool {
-	return ctx.Value(hedgeKey{}) != nil
-}
-
-// AttemptHeld returns how long a Gate has held the request of the attempt that ctx belongs to, up
-// to the attempt, for RoundTrippers below a Transport. The part inLine is the time in which the
-// request waited for a token of its Budget. For a hedge, and for any other context, both are 0.
-func AttemptHeld(ctx context.Context) (held, inLine time.Duration) {
-	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		return n.held, n.lined
-	}
-	return 0, 0
 }
 
 type hedgeKey struct{}

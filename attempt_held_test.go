@@ -14,16 +14,23 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-func TestAttemptHeldIsHowLongTheGateHeldTheRequest(t *testing.T) {
+func TestAttemptIsHeldAsLongAsTheRequest(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		var before, after, inLine time.Duration
+		var last retryhttp.Attempt
+		g.policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
+			if a.Request.URL.Path == "/503,200" {
+				last = a
+			}
+		}
 		g.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			switch {
 			case req.URL.Path != "/503,200":
-			case retryhttp.AttemptNumber(req.Context()) == 1:
-				before, _ = retryhttp.AttemptHeld(req.Context())
+			case retryhttp.AttemptOf(req.Context()).Number == 1:
+				before = retryhttp.AttemptOf(req.Context()).Held
 			default:
-				after, inLine = retryhttp.AttemptHeld(req.Context())
+				a := retryhttp.AttemptOf(req.Context())
+				after, inLine = a.Held, a.InLine
 			}
 			return g.answer(req)
 		}), g.policy)
@@ -34,18 +41,19 @@ func TestAttemptHeldIsHowLongTheGateHeldTheRequest(t *testing.T) {
 		assert.NotZero(t, after)
 		assert.Zero(t, inLine, "it had a token")
 		assert.Equal(t, held.outcome.Held, after)
+		assert.Equal(t, after, last.Held, "as observers see it")
 	})
 }
 
-func TestAttemptHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
+func TestHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held []time.Duration
 		var numbers []int
 		answers := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
 		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			total, _ := retryhttp.AttemptHeld(req.Context())
-			held = append(held, total)
-			numbers = append(numbers, retryhttp.AttemptNumber(req.Context()))
+			a := retryhttp.AttemptOf(req.Context())
+			held = append(held, a.Held)
+			numbers = append(numbers, a.Number)
 			return answers.RoundTrip(req)
 		}), retryhttp.Policy{Gate: &retryhttp.Gate{First: true}, MaxAttempts: 1})
 		for range 2 {
@@ -60,7 +68,7 @@ func TestAttemptHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
 	})
 }
 
-func TestAttemptHeldOfAResumption(t *testing.T) {
+func TestHeldOfAResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := resumes
 		p.Gate = &retryhttp.Gate{}
@@ -70,14 +78,14 @@ func TestAttemptHeldOfAResumption(t *testing.T) {
 		failOnce(t, p, script.Status(429, "Retry-After", "3"))
 		_, err = io.ReadAll(resp.Body)
 		require.NoError(t, err)
-		held, inLine := retryhttp.AttemptHeld(base.Requests()[1].Context())
-		assert.Equal(t, base.Waits()[0], held)
-		assert.Zero(t, inLine)
+		a := retryhttp.AttemptOf(base.Requests()[1].Context())
+		assert.Equal(t, base.Waits()[0], a.Held)
+		assert.Zero(t, a.InLine)
 	})
 }
 
 // A request may be made with the context of another's attempt, and says nothing about that attempt.
-func TestAttemptHeldIsNotWrittenIntoACallersContext(t *testing.T) {
+func TestHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var retry, held *http.Request
 		_, err := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
@@ -95,22 +103,20 @@ func TestAttemptHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 		}
-		total, _ := retryhttp.AttemptHeld(held.Context())
-		assert.NotZero(t, total)
-		assert.Equal(t, 2, retryhttp.AttemptNumber(held.Context()))
-		total, _ = retryhttp.AttemptHeld(retry.Context())
-		assert.Zero(t, total)
+		assert.NotZero(t, retryhttp.AttemptOf(held.Context()).Held)
+		assert.Equal(t, 2, retryhttp.AttemptOf(held.Context()).Number)
+		assert.Zero(t, retryhttp.AttemptOf(retry.Context()).Held)
 	})
 }
 
-func TestAttemptHeldTellsTheLineApart(t *testing.T) {
+func TestHeldTellsTheLineApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held, inLine time.Duration
 		var policy retryhttp.Policy
 		l := newLining(t, func(p *retryhttp.Policy) { policy = *p })
 		l.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
-				held, inLine = retryhttp.AttemptHeld(req.Context())
+			if a := retryhttp.AttemptOf(req.Context()); a.Number > 1 {
+				held, inLine = a.Held, a.InLine
 			}
 			return l.answer(req)
 		}), policy)

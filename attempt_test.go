@@ -91,7 +91,7 @@ func busyTwice(seen *[]int) *script.Transport {
 	note := func(step script.Step) script.Step {
 		return func(req *http.Request) (*http.Response, error) {
 			type key struct{}
-			*seen = append(*seen, retryhttp.AttemptNumber(context.WithValue(req.Context(), key{}, "below")))
+			*seen = append(*seen, retryhttp.AttemptOf(context.WithValue(req.Context(), key{}, "below")).Number)
 			return step(req)
 		}
 	}
@@ -123,7 +123,7 @@ func TestAttemptKnowsItsNumber(t *testing.T) {
 			var seen, retried []int
 			tc.policy.Backoff = retryhttp.Constant(0)
 			tc.policy.OnRetry = func(a retryhttp.Attempt) {
-				assert.Equal(t, a.Number, retryhttp.AttemptNumber(a.Request.Context()))
+				assert.Equal(t, a.Number, retryhttp.AttemptOf(a.Request.Context()).Number)
 				retried = append(retried, a.Number)
 			}
 			resp, err := retryhttp.New(busyTwice(&seen), tc.policy).RoundTrip(tc.request())
@@ -131,7 +131,7 @@ func TestAttemptKnowsItsNumber(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, []int{1, 2, 3}, seen)
 			assert.Equal(t, []int{1, 2}, retried)
-			assert.Equal(t, 1, retryhttp.AttemptNumber(resp.Request.Context()), "of a request made with the response's context")
+			assert.Equal(t, 1, retryhttp.AttemptOf(resp.Request.Context()).Number, "of a request made with the response's context")
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Len(t, base.Requests(), 3)
 	for i, req := range base.Requests() {
-		assert.Equal(t, i+1, retryhttp.AttemptNumber(req.Context()))
+		assert.Equal(t, i+1, retryhttp.AttemptOf(req.Context()).Number)
 		for _, other := range base.Requests()[:i] {
 			assert.NotSame(t, other, req)
 		}
@@ -164,7 +164,7 @@ func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 		"the inner one retries": nil,
 		"the outer one retries": func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final },
 		"first the outer one": func(a retryhttp.Attempt) retryhttp.Class {
-			if retryhttp.AttemptNumber(a.Request.Context()) == 1 {
+			if retryhttp.AttemptOf(a.Request.Context()).Number == 1 {
 				return retryhttp.Final
 			}
 			return retryhttp.Classify(a)
@@ -183,8 +183,8 @@ func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 	}
 }
 
-func TestAttemptNumberOfAContextFromElsewhereIsOne(t *testing.T) {
-	assert.Equal(t, 1, retryhttp.AttemptNumber(t.Context()))
+func TestNumberOfAContextFromElsewhereIsOne(t *testing.T) {
+	assert.Equal(t, 1, retryhttp.AttemptOf(t.Context()).Number)
 }
 
 func TestAttemptTimeoutEndsAtTheHeader(t *testing.T) {

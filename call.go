@@ -101,7 +101,7 @@ func (c *call) note(next *attempt) {
 	}
 	n, ok := next.request.Context().(*numbered)
 	if !ok || next.number == 1 { // a caller's context may be the context of another attempt
-		n = newNumbered(next.request, AttemptNumber(next.request.Context()))
+		n = newNumbered(next.request, numberOf(next.request.Context()))
 		c.depart(n, next.number, false)
 		next.request, c.unsent = &n.request, &n.request
 	}

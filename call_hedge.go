@@ -36,7 +36,7 @@ func (c *call) mayBeHedged() bool {
 
 // arm starts the timer that sends a hedge beside next, if next may be hedged.
 func (c *call) arm(next *attempt) {
-	if c.pace == nil || c.hedges > 0 || c.attemptsLeft() < 1 || AttemptNumber(c.req.Context()) > 1 {
+	if c.pace == nil || c.hedges > 0 || c.attemptsLeft() < 1 || numberOf(c.req.Context()) > 1 {
 		return
 	}
 	delay := time.Duration(c.pace.delay.Load())

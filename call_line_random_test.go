@@ -86,7 +86,7 @@ func (c *crowd) RoundTrip(req *http.Request) (*http.Response, error) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		_ = req.Body.Close()
 	}
-	if retryhttp.AttemptNumber(req.Context()) > 1 {
+	if retryhttp.AttemptOf(req.Context()).Number > 1 {
 		c.count(&c.resent)
 	}
 	time.Sleep(c.below(20 * ms))

@@ -156,7 +156,7 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 					_, base, stop := memnet.ServeProtocol(handler, tc.http2)
 					defer stop()
 					again := script.Step(func(req *http.Request) (*http.Response, error) {
-						if retryhttp.AttemptNumber(req.Context()) > 1 {
+						if retryhttp.AttemptOf(req.Context()).Number > 1 {
 							req = req.Clone(req.Context())
 							req.Header.Set("Again", "1")
 						}

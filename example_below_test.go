@@ -7,9 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -211,49 +211,45 @@ func ExampleNew_tokenRefreshed() {
 	// 200 OK at attempt 1
 }
 
-// unkept keeps no HTTP/1 connection that has brought a 429 or a 5xx, whose body it drops. Behind a TCP
-// balancer, a connection leads to one replica for as long as it lasts.
-type unkept struct{ base http.RoundTripper }
+// signer signs each attempt. A copy of a request keeps its context, by which a Base knows the attempt.
+type signer struct{ base http.RoundTripper }
 
-func (u unkept) RoundTrip(req *http.Request) (*http.Response, error) {
-	var conn net.Conn
-	traced := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GotConn: func(got httptrace.GotConnInfo) { conn = got.Conn },
-	}))
-	resp, err := u.base.RoundTrip(traced)
-	if err != nil || conn == nil || resp.ProtoMajor > 1 {
-		return resp, err // an HTTP/2 connection has other requests
-	}
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
-		_ = conn.Close() // before the body's end makes the connection idle
-		_ = resp.Body.Close()
-		resp.Body, resp.ContentLength = http.NoBody, 0
-	}
-	return resp, nil
+func (s signer) RoundTrip(req *http.Request) (*http.Response, error) {
+	signed := req.Clone(req.Context())
+	signed.Header.Set("Authorization", "Signature "+time.Now().Format(time.RFC3339Nano))
+	return s.base.RoundTrip(signed)
 }
 
-// A retry of a 503 has a connection of its own, and with a TCP balancer perhaps another replica.
-func ExampleTransport_connectionAfterAFailure() {
-	var from []string
+// CloseIdleConnections is for [http.Client.CloseIdleConnections].
+func (s signer) CloseIdleConnections() {
+	if c, ok := s.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// A RoundTripper below a Transport wraps a Base, so that a retry takes another connection. The server
+// stands for a balancer of connections, and its first connection leads to a broken replica.
+func ExampleNewBase() {
+	var broken atomic.Pointer[string] // the client's end of the first connection
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from = append(from, r.RemoteAddr)
-		if len(from) == 1 {
+		broken.CompareAndSwap(nil, &r.RemoteAddr)
+		if r.RemoteAddr == *broken.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
 	defer server.Close()
 
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	client := &http.Client{Transport: retryhttp.New(unkept{base}, retryhttp.Policy{
+	own := http.DefaultTransport.(*http.Transport).Clone()
+	base := signer{retryhttp.NewBase(own)}
+	client := &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{
 		Backoff: retryhttp.Constant(10 * time.Millisecond),
+		OnDone: func(last retryhttp.Attempt, _ retryhttp.Outcome) {
+			fmt.Println("attempt", last.Number, "took a detour:", last.Detour)
+		},
 	})}
+	defer client.CloseIdleConnections()
 	show(client.Get(server.URL))
-	show(client.Get(server.URL))
-	fmt.Println("the retry has another connection:", from[0] != from[1])
-	fmt.Println("the next request has the retry's:", from[1] == from[2])
 	// Output:
+	// attempt 2 took a detour: true
 	// 200 OK
-	// 200 OK
-	// the retry has another connection: true
-	// the next request has the retry's: true
 }

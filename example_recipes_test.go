@@ -91,11 +91,11 @@ type numbering struct{ base http.RoundTripper }
 
 func (n numbering) RoundTrip(req *http.Request) (*http.Response, error) {
 	numbered := req.Clone(req.Context()) // the request belongs to the caller
-	numbered.Header.Set("Attempt", strconv.Itoa(retryhttp.AttemptNumber(req.Context())))
+	numbered.Header.Set("Attempt", strconv.Itoa(retryhttp.AttemptOf(req.Context()).Number))
 	return n.base.RoundTrip(numbered)
 }
 
-func ExampleAttemptNumber_sentToTheServer() {
+func ExampleAttemptOf_sentToTheServer() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println("attempt", r.Header.Get("Attempt"))
 		if r.Header.Get("Attempt") == "1" {
@@ -125,7 +125,7 @@ type mirrored struct {
 
 func (m mirrored) RoundTrip(req *http.Request) (*http.Response, error) {
 	read := req.Method == http.MethodGet || req.Method == http.MethodHead
-	if !read || req.URL.Host != m.origin || retryhttp.AttemptNumber(req.Context())%2 == 1 {
+	if !read || req.URL.Host != m.origin || retryhttp.AttemptOf(req.Context()).Number%2 == 1 {
 		return m.base.RoundTrip(req)
 	}
 	copied := req.Clone(req.Context())
@@ -140,7 +140,7 @@ func (m mirrored) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // The Gate is off, because the failures of the origin say nothing about the mirror. A Retry-After
 // of the origin still delays the attempt at the mirror, up to MaxRetryAfter.
-func ExampleAttemptNumber_mirror() {
+func ExampleAttemptOf_mirror() {
 	origin := serverAnswering(503)
 	defer origin.Close()
 	mirror := serverAnswering(200)
@@ -301,36 +301,4 @@ func ExampleNew_ownBase() {
 		fmt.Println("attempts:", failure.Attempts)
 	}
 	// Output: attempts: 1
-}
-
-// A replica that hangs may keep its HTTP/2 connection. Another connection may lead to another
-// replica.
-func ExamplePolicy_secondPool() {
-	var hanging atomic.Pointer[string] // the address of the client's first connection
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hanging.CompareAndSwap(nil, &r.RemoteAddr)
-		if r.RemoteAddr == *hanging.Load() {
-			<-r.Context().Done()
-		}
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-
-	own := server.Client().Transport.(*http.Transport)
-	client := &http.Client{Transport: retryhttp.New(twoPools{own, own.Clone()}, retryhttp.Policy{
-		AttemptTimeout: time.Second,
-		Backoff:        retryhttp.Constant(0),
-	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, resp.Proto)
-	fmt.Println("attempts:", retryhttp.OutcomeOf(resp).Attempts)
-	// Output:
-	// 200 OK HTTP/2.0
-	// attempts: 2
 }

@@ -109,7 +109,7 @@ func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 	if number == 1 {
 		return x.keyed.WithContext(ctx)
 	}
-	n := newNumbered(x.keyed, AttemptNumber(ctx)+number-1)
+	n := newNumbered(x.keyed, numberOf(ctx)+number-1)
 	x.depart(n, number, hedge)
 	return &n.request
 }
@@ -154,6 +154,9 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
 	x.response = resp
 	got.Detour = x.arrive()
+	if n, ok := next.request.Context().(*numbered); ok {
+		got.Held, got.InLine = n.held, n.lined
+	}
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()
 	if resp == nil {

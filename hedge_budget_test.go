@@ -90,7 +90,7 @@ type busyKey struct{}
 func (b *busy) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := req.Context().Value(busyKey{}).(*busyRequest)
 	draw := 1000
-	if !retryhttp.AttemptHedge(req.Context()) {
+	if !retryhttp.AttemptOf(req.Context()).Hedge {
 		r.mu.Lock()
 		draw = r.elders
 		r.elders++

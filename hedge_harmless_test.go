@@ -133,7 +133,7 @@ type trialRun struct {
 func (r *trialRun) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.mu.Lock()
 	meets := &r.trial.hedge
-	if !retryhttp.AttemptHedge(req.Context()) {
+	if !retryhttp.AttemptOf(req.Context()).Hedge {
 		meets = &r.trial.elders[r.elders]
 		r.elders++
 	}

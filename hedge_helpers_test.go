@@ -44,7 +44,7 @@ type track struct {
 
 // sending is an attempt that a track saw.
 type sending struct {
-	number int // by AttemptNumber
+	number int // by AttemptOf
 	at     time.Duration
 	req    *http.Request
 	body   *bodies.Hooked // of the response; nil: none
@@ -54,7 +54,7 @@ type sending struct {
 func newTrack(laps ...lap) *track { return &track{laps: laps, start: time.Now()} }
 
 func (r *track) RoundTrip(req *http.Request) (*http.Response, error) {
-	s := &sending{number: retryhttp.AttemptNumber(req.Context()), at: time.Since(r.start), req: req}
+	s := &sending{number: retryhttp.AttemptOf(req.Context()).Number, at: time.Since(r.start), req: req}
 	r.mu.Lock()
 	l := r.laps[min(len(r.sent), len(r.laps)-1)]
 	r.sent = append(r.sent, s)

@@ -176,7 +176,7 @@ func TestSlowCloseOfTheLosersBodyDoesNotHoldUpTheWinner(t *testing.T) {
 		p.BufferBytes = 1 << 10
 		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			resp, err := lap{after: 30 * ms, code: 200}.run(req)
-			if retryhttp.AttemptNumber(req.Context()) == 1 {
+			if retryhttp.AttemptOf(req.Context()).Number == 1 {
 				ctx := req.Context()
 				resp.Body = closableBody{&bodies.Hooked{
 					OnRead:  func([]byte) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
@@ -201,7 +201,7 @@ func TestBufferedBodyOfALoserIsClosedOnce(t *testing.T) {
 		p.BufferBytes = 1 << 10
 		p.MaxAttempts = 2
 		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			first := retryhttp.AttemptNumber(req.Context()) == 1
+			first := retryhttp.AttemptOf(req.Context()).Number == 1
 			l := lap{after: 60 * ms, code: 503}
 			if !first {
 				l = lap{after: 50 * ms, code: 200}

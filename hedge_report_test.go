@@ -129,7 +129,7 @@ func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 					below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 1})
 					p := hedging()
 					f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
-						if retryhttp.AttemptNumber(req.Context()) == nested {
+						if retryhttp.AttemptOf(req.Context()).Number == nested {
 							return below.RoundTrip(req)
 						}
 						return r.RoundTrip(req)
@@ -159,7 +159,7 @@ func TestFinalErrorOfAHedgeThatIsNestedDoesNotEndTheRetries(t *testing.T) {
 			return retryhttp.Classify(a)
 		}
 		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptHedge(req.Context()) {
+			if retryhttp.AttemptOf(req.Context()).Hedge {
 				return below.RoundTrip(req)
 			}
 			return r.RoundTrip(req)
@@ -177,7 +177,7 @@ func TestOutcomeOfAHedgeThatHasWonLeavesOutTheNestedLoser(t *testing.T) {
 		r := newTrack(lap{after: 30 * ms, code: 503}, lap{after: 100 * ms, code: 200}, lap{after: 10 * ms, code: 503})
 		below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 2, Backoff: retryhttp.Constant(25 * ms)})
 		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptHedge(req.Context()) {
+			if retryhttp.AttemptOf(req.Context()).Hedge {
 				return r.RoundTrip(req)
 			}
 			return below.RoundTrip(req)
@@ -277,7 +277,7 @@ func TestAttemptThatHasLostToANestedFailureIsNoLongerUnderWay(t *testing.T) {
 				r := newTrack(lap{}, lap{after: 10 * ms, code: 503})
 				below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 1})
 				base := script.Step(func(req *http.Request) (*http.Response, error) {
-					if retryhttp.AttemptHedge(req.Context()) {
+					if retryhttp.AttemptOf(req.Context()).Hedge {
 						return below.RoundTrip(req)
 					}
 					return r.RoundTrip(req)
@@ -425,7 +425,7 @@ func TestBodyOfAHedgeIsResumed(t *testing.T) {
 		p := hedging()
 		p.Resume = true
 		f := newTrack().through(t, script.Step(func(req *http.Request) (*http.Response, error) {
-			n := retryhttp.AttemptNumber(req.Context())
+			n := retryhttp.AttemptOf(req.Context()).Number
 			mu.Lock()
 			numbers = append(numbers, n)
 			mu.Unlock()

@@ -482,7 +482,7 @@ func TestBodyIsCutOffFromAnAttemptThatHasLost(t *testing.T) {
 					laps[i].do = func(req *http.Request) {
 						mu.Lock()
 						defer mu.Unlock()
-						sent[retryhttp.AttemptNumber(req.Context())] = req.Body
+						sent[retryhttp.AttemptOf(req.Context()).Number] = req.Body
 						req.Body = nil // or the track would close it
 					}
 				}

@@ -16,6 +16,7 @@ func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 			slog.Int("attempt", a.Number),
 			slog.Duration("elapsed", a.Elapsed),
 			slog.Duration("wait", a.Wait),
+			detourAttr(a),
 			offsetAttr(a))
 	}
 	if p.OnRetry != nil {
@@ -70,6 +71,7 @@ func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) 
 		hedgesAttr(o),
 		slog.String("stop", string(o.Stop)),
 		slog.Bool("ambiguous", o.Ambiguous),
+		detourAttr(a),
 		offsetAttr(a))
 }
 
@@ -79,6 +81,14 @@ func hedgesAttr(o Outcome) slog.Attr {
 		return slog.Attr{}
 	}
 	return slog.Int("hedges", o.Hedges)
+}
+
+// detourAttr returns an empty attribute if the attempt took no detour.
+func detourAttr(a *Attempt) slog.Attr {
+	if !a.Detour {
+		return slog.Attr{}
+	}
+	return slog.Bool("detour", true)
 }
 
 // offsetAttr returns the offset of a resumed body as an attribute, or an empty attribute if no body

@@ -165,7 +165,7 @@ func TestNestedRetriesDoNotMultiply(t *testing.T) {
 			name:  "first the outer one retried, and then the inner one",
 			steps: []script.Step{script.Status(503), script.Status(503), script.Status(200)},
 			inner: retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
-				if retryhttp.AttemptNumber(a.Request.Context()) == 1 {
+				if retryhttp.AttemptOf(a.Request.Context()).Number == 1 {
 					return retryhttp.Final
 				}
 				return retryhttp.Classify(a)

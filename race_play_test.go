@@ -96,7 +96,7 @@ func playLeg(req *http.Request) (*http.Response, error) {
 }
 
 func (b *raceBase) play(req *http.Request) (*http.Response, error) {
-	number := retryhttp.AttemptNumber(req.Context())
+	number := retryhttp.AttemptOf(req.Context()).Number
 	seen := &attemptSeen{sent: b.since()}
 	b.mu.Lock()
 	assert.NotContains(b.t, b.attempts, number)

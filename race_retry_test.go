@@ -358,7 +358,7 @@ func TestResponseOfAHedgesFinalErrorIsClosedBeforeARetry(t *testing.T) {
 		r := newTrack(failedAt60, lap{after: 100 * ms, code: 200}, lap{after: ms, code: 200})
 		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
 			resp, err := r.RoundTrip(req)
-			if err == nil && retryhttp.AttemptHedge(req.Context()) {
+			if err == nil && retryhttp.AttemptOf(req.Context()).Hedge {
 				resp.ContentLength = -1
 				resp.Header.Set("Content-Type", "text/event-stream")
 				resp.Body = struct {
@@ -493,21 +493,21 @@ func TestRetryIsHeldBesideAHedge(t *testing.T) {
 }
 
 // A RoundTripper below sees which attempt is a hedge, also through contexts of its own.
-func TestAttemptHedgeIsSeenBelow(t *testing.T) {
+func TestHedgeIsSeenBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		var hedges [3]bool
 		see := func(req *http.Request) {
 			ctx, cancel := context.WithTimeout(context.WithValue(req.Context(), key{}, 1), time.Hour)
 			defer cancel()
-			hedges[retryhttp.AttemptNumber(ctx)-1] = retryhttp.AttemptHedge(ctx)
+			hedges[retryhttp.AttemptOf(ctx).Number-1] = retryhttp.AttemptOf(ctx).Hedge
 		}
 		r := newTrack(lap{after: 60 * ms, code: 503, do: see}, lap{do: see}, lap{after: ms, code: 200, do: see})
 		f := r.runOn(t, hedging(), get(t, t.Context()))
 		assert.Equal(t, 200, f.status)
 		assert.Equal(t, [3]bool{false, true, false}, hedges)
-		assert.False(t, retryhttp.AttemptHedge(t.Context()))
-		assert.False(t, retryhttp.AttemptHedge(f.resp.Request.Context()))
+		assert.False(t, retryhttp.AttemptOf(t.Context()).Hedge)
+		assert.False(t, retryhttp.AttemptOf(f.resp.Request.Context()).Hedge)
 	})
 }
 

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -220,32 +218,4 @@ func TestRefreshingWaitsNoLongerThanItsRequest(t *testing.T) {
 		}
 		running.Wait()
 	})
-}
-
-// A refusal of the client's own fault, and a success, keep the connection.
-func TestUnkeptClosesTheConnectionsOfFailuresAlone(t *testing.T) {
-	for status, kept := range map[int]bool{200: true, 404: true, 429: false, 500: false, 503: false} {
-		t.Run(strconv.Itoa(status), func(t *testing.T) {
-			var from []string
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				from = append(from, r.RemoteAddr)
-				w.WriteHeader(status)
-				_, _ = io.WriteString(w, strings.Repeat("sorry ", 1000))
-			}))
-			defer server.Close()
-			own := http.DefaultTransport.(*http.Transport).Clone()
-			defer own.CloseIdleConnections()
-			client := &http.Client{Transport: unkept{own}}
-			for range 3 {
-				resp, err := client.Post(server.URL, "text/plain", strings.NewReader("x"))
-				require.NoError(t, err)
-				text, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Equal(t, kept, len(text) > 0)
-				require.NoError(t, resp.Body.Close())
-			}
-			assert.Equal(t, kept, from[0] == from[1] && from[1] == from[2])
-			assert.Equal(t, kept, from[0] == from[2])
-		})
-	}
 }

@@ -32,7 +32,7 @@ func TestResumeContinuesWhereTheBodyBrokeOff(t *testing.T) {
 
 	require.Equal(t, []string{"", "bytes=10-35", "bytes=20-35", "bytes=20-35"}, ranges(base))
 	for i, sent := range base.Requests() {
-		assert.Equal(t, i+1, retryhttp.AttemptNumber(sent.Context()))
+		assert.Equal(t, i+1, retryhttp.AttemptOf(sent.Context()).Number)
 		if i > 0 {
 			assert.Equal(t, http.Header{
 				"Authorization":   {"secret"},

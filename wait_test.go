@@ -370,7 +370,7 @@ func TestWaitDoesNotKeepTheFailedResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := make(chan weak.Pointer[largeBody], 1)
 		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
+			if retryhttp.AttemptOf(req.Context()).Number > 1 {
 				return script.Response(req, 200), nil
 			}
 			body := &largeBody{Reader: strings.NewReader("busy")}

@@ -53,9 +53,9 @@ func attemptOf(ctx context.Context) *attempt {
 
 func newAttempt(req *http.Request) *attempt {
 	ctx := req.Context()
-	a := &attempt{op: operationOf(ctx), number: retryhttp.AttemptNumber(ctx), hedge: retryhttp.AttemptHedge(ctx)}
+	made := retryhttp.AttemptOf(ctx)
+	a := &attempt{op: operationOf(ctx), number: made.Number, hedge: made.Hedge}
 	a.Context = a.op.surround(ctx, a)
-	a.op.choosePool(a)
 	a.parent = trace.SpanContextFromContext(a.Context)
 	a.request = *req.WithContext(a)
 	return a
@@ -91,11 +91,22 @@ func (a *attempt) sayHeld(span trace.Span) {
 	if a.hedge {
 		return
 	}
-	held, inLine := retryhttp.AttemptHeld(a)
-	if above, _ := retryhttp.AttemptHeld(a.op.Context); a.number == a.op.number && held == above {
+	made, above := retryhttp.AttemptOf(a), retryhttp.AttemptOf(a.op.Context)
+	if a.number == a.op.number && made.Held == above.Held {
 		return // a Transport above has held the request, and may have said so
 	}
-	a.op.sayHeld(span, held, inLine)
+	a.op.sayHeld(span, made.Held, made.InLine)
+}
+
+// sayDetour records on the attempt's span whether the attempt took a detour.
+func (a *attempt) sayDetour() {
+	if !retryhttp.AttemptOf(a).Detour {
+		return
+	}
+	a.op.waits.metrics.recordDetour(&a.op.request)
+	if a.span != nil {
+		a.span.SetAttributes(detourKey.Bool(true))
+	}
 }
 
 // superseded reports whether another attempt has won. A hedge that has lost may be left to
@@ -170,6 +181,7 @@ const (
 	inLineKey     = attribute.Key("retryhttp.held.in_line")
 	hedgeKey      = attribute.Key("retryhttp.hedge")
 	supersededKey = attribute.Key("retryhttp.superseded")
+	detourKey     = attribute.Key("retryhttp.detour")
 )
 
 // beforeSpan makes the first attempt's span the parent of the others, if there is no span
@@ -188,9 +200,6 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	made.op.waits.beginAttempt()
 	resp, err := b.next.RoundTrip(&made.request)
 	made.op.waits.endAttempt(resp, err)
-	if err != nil {
-		made.noteTimeLimit()
-	}
 	if made.err != nil {
 		return resp, made.err
 	}
@@ -228,7 +237,6 @@ func (b *body) Read(p []byte) (int, error) {
 // or the Read gets there first.
 func (b *body) Close() error {
 	if stall := b.attempt.timeLimit(); stall != nil {
-		b.attempt.noteTimeLimit()
 		b.attempt.fail(stall)
 	}
 	b.attempt.over()
@@ -260,6 +268,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	}()
 	resp, err := w.next.RoundTrip(req)
 	returned = true
+	made.sayDetour()
 	if err != nil {
 		made.fail(err)
 		made.err = err
@@ -309,7 +318,6 @@ func (b *spanBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 		b.attempt.over() // otelhttp ends the span
 	case err != nil:
-		b.attempt.noteTimeLimit()
 		// Over HTTP/2, err would be "context canceled".
 		b.attempt.fail(cmp.Or(b.attempt.timeLimit(), err))
 	}

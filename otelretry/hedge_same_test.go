@@ -55,7 +55,7 @@ func TestAPanicOfAHedgeIsTheCallers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			first := attempts(never)
 			rt := build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-				if retryhttp.AttemptNumber(req.Context()) > 1 {
+				if retryhttp.AttemptOf(req.Context()).Number > 1 {
 					panic("broken")
 				}
 				return first(req)

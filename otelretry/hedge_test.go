@@ -50,7 +50,7 @@ var never = answer{after: time.Hour}
 // attempts is a base that gives each attempt an answer.
 func attempts(answers ...answer) roundTripperFunc {
 	return func(req *http.Request) (*http.Response, error) {
-		a := answers[retryhttp.AttemptNumber(req.Context())-1]
+		a := answers[retryhttp.AttemptOf(req.Context()).Number-1]
 		select {
 		case <-time.After(a.after):
 		case <-req.Context().Done():
@@ -285,7 +285,7 @@ func TestTheSpanOfAHedgeThatPanicsEnds(t *testing.T) {
 		tel := newTelemetry()
 		first := attempts(never)
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
+			if retryhttp.AttemptOf(req.Context()).Number > 1 {
 				panic(http.ErrAbortHandler)
 			}
 			return first(req)
@@ -300,7 +300,7 @@ func TestTheSpanOfAHedgeThatHasLostAndPanicsEnds(t *testing.T) {
 		tel := newTelemetry()
 		first := attempts(answer{2 * hedgeAfter, 200, nil})
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
+			if retryhttp.AttemptOf(req.Context()).Number > 1 {
 				time.Sleep(5 * hedgeAfter)
 				panic(http.ErrAbortHandler)
 			}
@@ -360,7 +360,7 @@ func TestAHedgeIsNoTraceOfItsOwn(t *testing.T) {
 func TestAHedgeDoesNotWaitForAnElderThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		filter := otelhttp.WithFilter(func(req *http.Request) bool {
-			if retryhttp.AttemptNumber(req.Context()) == 1 {
+			if retryhttp.AttemptOf(req.Context()).Number == 1 {
 				time.Sleep(time.Second)
 				panic("broken")
 			}
@@ -374,7 +374,7 @@ func TestAHedgeDoesNotWaitForAnElderThatPanics(t *testing.T) {
 func TestFilteredHedgesLeaveOtherSpansAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
-		filter := otelhttp.WithFilter(func(req *http.Request) bool { return retryhttp.AttemptNumber(req.Context()) == 1 })
+		filter := otelhttp.WithFilter(func(req *http.Request) bool { return retryhttp.AttemptOf(req.Context()).Number == 1 })
 		rt := otelretry.New(attempts(answer{2 * hedgeAfter, 200, nil}, never), hedging(), tel.options(filter)...)
 		get := func(ctx context.Context) {
 			_, err := send(t, ctx, rt, "GET", shop)
@@ -401,7 +401,7 @@ func TestAHedgeBesideABodyThatIsBufferedIsSeen(t *testing.T) {
 		policy.BufferBytes = 1 << 10
 		hedged := attempts(never, answer{0, 200, nil})
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
+			if retryhttp.AttemptOf(req.Context()).Number > 1 {
 				return hedged(req)
 			}
 			return &http.Response{StatusCode: 200, Body: hanging{req.Context()}, Request: req}, nil
@@ -434,7 +434,7 @@ func TestAHedgeThatIsNotSentHasNoSpan(t *testing.T) {
 		policy.Budget = slowBudget{}
 		broken := breaking(5)
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) == 1 {
+			if retryhttp.AttemptOf(req.Context()).Number == 1 {
 				time.Sleep(2 * hedgeAfter)
 			}
 			return broken(req)
@@ -508,7 +508,7 @@ func TestTheBodyOfAHedgedRequestIsResumed(t *testing.T) {
 				policy.Resume = true
 				broken := breaking(5)
 				rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-					switch retryhttp.AttemptNumber(req.Context()) {
+					switch retryhttp.AttemptOf(req.Context()).Number {
 					case tt.slow:
 						return attempts(never, never)(req)
 					case 1:

@@ -79,6 +79,11 @@ func (m *metrics) recordResumption(req *http.Request) {
 	m.resumed.Add(req.Context(), 1, m.labelsOf(req).count...)
 }
 
+// recordDetour records that an attempt for req took a detour.
+func (m *metrics) recordDetour(req *http.Request) {
+	m.detours.Add(req.Context(), 1, m.labelsOf(req).count...)
+}
+
 func (m *metrics) recordEnd(a retryhttp.Attempt, o retryhttp.Outcome) {
 	req := a.Request
 	ctx, l := m.exemplar(req), m.labelsOf(req)

@@ -14,7 +14,7 @@ import (
 // operation is the state that the attempts of one request share with each other, and with the
 // attempts of the requests that redirected to it. It is the context of these attempts, and the
 // request that has this context. Only the goroutine of RoundTrip writes to it; after
-// RoundTrip, a Read that resumes the response's body does. Five fields are atomic, and some
+// RoundTrip, a Read that resumes the response's body does. Three fields are atomic, and some
 // are behind a mutex. A hedge may still run beside these goroutines, and code that has the
 // operation's context may make requests meanwhile.
 type operation struct {
@@ -31,9 +31,6 @@ type operation struct {
 
 	returned bool // RoundTrip has returned; other attempts resume the response's body
 	resumed  bool // an attempt that the gauges do not show yet has resumed the body
-
-	late      atomic.Bool // a time limit has ended the newest attempt that is not a hedge
-	otherPool atomic.Bool // attempts use the second pool of a nil base
 
 	spans spans
 	waits waits
@@ -71,7 +68,7 @@ func begin(req *http.Request, m *metrics) *operation {
 	if before := operationOf(ctx); before != nil && before.handedOver(ctx) {
 		ctx = before.Context // otherwise a chain of requests would keep every response alive
 	}
-	op := &operation{Context: ctx, number: retryhttp.AttemptNumber(ctx), around: trace.SpanContextFromContext(ctx)}
+	op := &operation{Context: ctx, number: retryhttp.AttemptOf(ctx).Number, around: trace.SpanContextFromContext(ctx)}
 	op.request = *req.WithContext(op)
 	op.waits.metrics, op.waits.req = m, &op.request
 	if req.Header == nil {

@@ -31,6 +31,8 @@
 //     If another attempt wins before a span ends, the span gets the attribute
 //     retryhttp.superseded, which is true, and no error. A hedge that has lost may end later than
 //     the span around the request.
+//   - An attempt that took a detour of a retryhttp.Base has the attribute retryhttp.detour, which
+//     is true.
 //   - A body that breaks off or stalls ends its attempt's span with that error. With
 //     Policy.Resume, the attempts that continue the body are resends, too. The body's Read
 //     sends them, so they may begin after the span around the request has ended.
@@ -51,6 +53,7 @@
 //	retryhttp.client.call.waiting      up-down, {call}       requests that wait between two attempts
 //	retryhttp.client.call.hedges       counter, {hedge}      attempts that were sent beside another attempt
 //	retryhttp.client.call.hedge_wins   counter, {hedge}      hedges whose response the caller got
+//	retryhttp.client.call.detours      counter, {attempt}    attempts that took a detour of a retryhttp.Base
 //	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
 //	retryhttp.client.body.given_up     counter, {body}       bodies that Policy.Resume did not continue, by the reason
 //	retryhttp.client.budget.tokens     gauge, {token}        tokens in the budget when a request had ended
@@ -104,7 +107,8 @@
 // Exemplars name the span around the request, or else the span of its first attempt.
 //
 // The metrics of call are recorded once, when the response's header or the error arrives. They
-// do not include what Policy.Resume does later. The gauges are recorded again when a Read that
+// do not include what Policy.Resume does later. But call.detours is recorded for each attempt, and
+// includes the attempts that resume a body. The gauges are recorded again when a Read that
 // resumes a body returns.
 //
 // call.held is part of retry_delay, except for a first attempt. gate.held is recorded before
@@ -141,7 +145,8 @@ type Transport struct {
 // go to the global providers, unless an option says otherwise.
 //
 // Each span wraps one call of base, so a base that signs or authenticates is included in the
-// span. A nil base is a pooled transport of its own, as with retryhttp.New.
+// span. As with retryhttp.New, a nil base is retryhttp.NewBase(nil), and an *http.Transport t is
+// retryhttp.NewBase(t).
 //
 // p.OnRetry and p.OnDone are called after the metrics have been recorded. The functions of p,
 // the functions of an edit by retryhttp.WithPolicy, the Budget, the Gate and the Hedge get a
@@ -163,8 +168,11 @@ func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport 
 			o(&c)
 		}
 	}
-	if base == nil {
-		base = newPools()
+	switch b := base.(type) {
+	case nil:
+		base = retryhttp.NewBase(nil)
+	case *http.Transport:
+		base = retryhttp.NewBase(b)
 	}
 	m := c.newMetrics()
 	attempts := beforeSpan{otelhttp.NewTransport(withinSpan{base}, c.http...), m}

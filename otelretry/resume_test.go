@@ -277,7 +277,7 @@ func TestTheSpanOfAResumptionThatIsClosedEnds(t *testing.T) {
 		tel := newTelemetry()
 		broken := breaking(5)
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
+			if retryhttp.AttemptOf(req.Context()).Number > 1 {
 				<-req.Context().Done()
 				return nil, req.Context().Err()
 			}
@@ -304,7 +304,7 @@ func TestABodyThatIsNotResumedFailsInTheSameWay(t *testing.T) {
 		changed := breaking(5)
 		got, err := read(t, t.Context(), build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := changed(req)
-			if retryhttp.AttemptNumber(req.Context()) > 1 {
+			if retryhttp.AttemptOf(req.Context()).Number > 1 {
 				resp.Header.Set("ETag", `"v2"`)
 			}
 			return resp, err

@@ -292,7 +292,7 @@ func TestAFailedResponseIsNotKeptThroughTheWait(t *testing.T) {
 			policy := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)}
 			rt := build(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 				resp := &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}
-				if retryhttp.AttemptNumber(req.Context()) == 1 {
+				if retryhttp.AttemptOf(req.Context()).Number == 1 {
 					body := &largeBody{Reader: strings.NewReader("busy")}
 					failed <- weak.Make(body)
 					resp.StatusCode, resp.Body = 503, body

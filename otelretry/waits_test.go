@@ -44,7 +44,7 @@ func TestRequestsThatWaitAreCounted(t *testing.T) {
 		tel := newTelemetry()
 		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
-			if retryhttp.AttemptNumber(req.Context()) < 3 {
+			if retryhttp.AttemptOf(req.Context()).Number < 3 {
 				return nil, errors.New("broken")
 			}
 			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
@@ -220,14 +220,14 @@ func TestABreakInTheBackgroundIsNoWait(t *testing.T) {
 	}{
 		"of a hedge that has lost": {hedging(), func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * hedgeAfter)
-			if retryhttp.AttemptNumber(req.Context()) == 2 {
+			if retryhttp.AttemptOf(req.Context()).Number == 2 {
 				return answering(req, 200)
 			}
 			return serving(req)
 		}},
 		"of a hedge that has lost, during a Read": {hedging(), func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * hedgeAfter)
-			if retryhttp.AttemptNumber(req.Context()) == 2 {
+			if retryhttp.AttemptOf(req.Context()).Number == 2 {
 				return answering(req, 200)
 			}
 			resp, err := serving(req)
@@ -235,7 +235,7 @@ func TestABreakInTheBackgroundIsNoWait(t *testing.T) {
 			return resp, err
 		}},
 		"of a resumption that has failed": {resuming(), func(req *http.Request) (*http.Response, error) {
-			switch retryhttp.AttemptNumber(req.Context()) {
+			switch retryhttp.AttemptOf(req.Context()).Number {
 			case 1:
 				return breaking(5)(req)
 			case 2:
@@ -244,7 +244,7 @@ func TestABreakInTheBackgroundIsNoWait(t *testing.T) {
 			return serving(req)
 		}},
 		"of a resumption that has failed, during the next": {resuming(), func(req *http.Request) (*http.Response, error) {
-			switch retryhttp.AttemptNumber(req.Context()) {
+			switch retryhttp.AttemptOf(req.Context()).Number {
 			case 1:
 				return breaking(5)(req)
 			case 2:

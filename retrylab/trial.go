@@ -139,7 +139,7 @@ var errTrialFailed = retryhttp.Permanent(errors.New("the run has failed"))
 func (t *trial) guard(next http.RoundTripper) http.RoundTripper {
 	return engine.Server(func(req *http.Request) (*http.Response, error) {
 		t.progress.Add(1)
-		if n := retryhttp.AttemptNumber(req.Context()); n > mostAttempts {
+		if n := retryhttp.AttemptOf(req.Context()).Number; n > mostAttempts {
 			t.fail(fmt.Sprintf("a request made more than %d attempts", mostAttempts))
 		}
 		if t.ctx.Err() != nil {

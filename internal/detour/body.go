@@ -14,7 +14,7 @@ type guarded struct {
 	io.ReadCloser
 	mu     sync.Mutex
 	read   bool
-	closed bool // whoever sends the request has closed the body
+	closed bool // the sender has closed the body
 	over   bool // RoundTrip has returned
 }
 

@@ -53,18 +53,25 @@ func (d *Dispatcher) InTrouble() bool { return d != nil && d.count.Load() > 0 }
 func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	made := attemptOf(req.Context())
 	made.reach(d)
+	if h := d.inTrouble(req, made); h != nil {
+		return h.roundTrip(d, req, made)
+	}
+	resp, err := d.transport.RoundTrip(req)
+	if d.verdict(req, made, resp, err) == failed && d.mayDetour(req) {
+		d.enter(req).notePool(made, failed, resp, 0)
+	}
+	return resp, err
+}
+
+// inTrouble returns the host of req, or nil if it is not in trouble. A hedge is a sign of trouble.
+func (d *Dispatcher) inTrouble(req *http.Request, made *Attempt) *host {
 	if !d.InTrouble() && !made.isHedge() || !d.mayDetour(req) {
-		resp, err := d.transport.RoundTrip(req)
-		if d.verdict(req, made, resp, err) == failed && d.mayDetour(req) {
-			d.enter(req).notePool(made, failed, resp, 0)
-		}
-		return resp, err
+		return nil
 	}
-	h := d.find(req)
-	if h == nil && made.isHedge() {
-		h = d.enter(req)
+	if made.isHedge() {
+		return d.enter(req)
 	}
-	return h.roundTrip(d, req, made)
+	return d.find(req)
 }
 
 // mayDetour reports whether another connection can serve req as a connection of the pool would. A

@@ -60,11 +60,12 @@ func (h *host) connect(attempt context.Context, proxy string, wanted *atomic.Boo
 	ctx, cancel := context.WithCancel(context.WithoutCancel(attempt))
 	limit := time.AfterFunc(longestDial, cancel)
 	stop := context.AfterFunc(attempt, cancel)
-	remote := h.address
+	var remote atomic.Pointer[string] // a dial that loses a race of addresses may end late
+	remote.Store(&h.address)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		ConnectDone: func(_, address string, err error) {
 			if err == nil {
-				remote = address
+				remote.Store(&address)
 			}
 		},
 	})
@@ -75,7 +76,7 @@ func (h *host) connect(attempt context.Context, proxy string, wanted *atomic.Boo
 	}
 	var c *conn
 	if err == nil {
-		c = newConn(cc, proxy, remote)
+		c = newConn(cc, proxy, *remote.Load())
 	}
 	if !h.welcome(c, wanted, dialed) {
 		_ = c.Close()

@@ -65,11 +65,8 @@ func newHost(t *http.Transport, key origin, address string) *host {
 	}
 }
 
-// roundTrip sends req over a detour or through the pool. A nil host has no detours.
+// roundTrip sends req over a detour or through the pool.
 func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http.Response, error) {
-	if h == nil {
-		return d.transport.RoundTrip(req)
-	}
 	begin := time.Now()
 	if c := h.reserve(req, made); c != nil {
 		made.take(c)

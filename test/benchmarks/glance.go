@@ -18,6 +18,13 @@ func (r *report) glance() string {
 		cell  func(name string) string
 	}{
 		{
+			"one of three replicas is broken: requests that succeed after a 503, and a hang, over HTTP/2",
+			func(name string) string {
+				got := of(r.replicas, name)
+				return percent(got[http2With503]) + ", " + percent(got[http2WithHang])
+			},
+		},
+		{
 			fmt.Sprintf("of %d things that this library sets out to do, does, some with an option", len(probes)),
 			func(name string) string { return fmt.Sprint(good(of(r.probes, name))) },
 		},

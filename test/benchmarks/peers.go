@@ -12,7 +12,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/PuerkitoBio/rehttp"
 	"github.com/cristalhq/hedgedhttp"
+	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/failsafehttp"
+	"github.com/failsafe-go/failsafe-go/timeout"
 	"github.com/gojek/heimdall/v7"
 	"github.com/gojek/heimdall/v7/httpclient"
 	"github.com/hashicorp/go-retryablehttp"
@@ -27,8 +29,11 @@ type settings struct {
 	wait     time.Duration // before each retry
 	retryAll bool          // no budget: the experiment is about retrying every request
 	keepLast bool          // have the last response returned, where that is an option
-	bodies   bodies
-	hedge    hedge // for hedgers
+	// attemptTimeout bounds each attempt; 0 is no bound. All that retry have it. Libraries that call an
+	// http.Client for each attempt have it as the client's Timeout.
+	attemptTimeout time.Duration
+	bodies         bodies
+	hedge          hedge // for hedgers
 }
 
 // doer sends requests, as an http.Client does.
@@ -65,7 +70,7 @@ var peers = []peer{
 		name: "retryhttp", module: "github.com/retryhttp/retryhttp", retries: true,
 		bodies: bodyOptions{whole: "BufferBytes", resume: "Resume", bad: "BufferBytes and Classify"},
 		build: func(base http.RoundTripper, s settings) doer {
-			p := retryhttp.Policy{MaxAttempts: s.attempts, Backoff: retryhttp.Constant(s.wait), Resume: s.bodies.resume}
+			p := retryhttp.Policy{MaxAttempts: s.attempts, Backoff: retryhttp.Constant(s.wait), Resume: s.bodies.resume, AttemptTimeout: s.attemptTimeout}
 			if s.bodies.whole {
 				p.BufferBytes = 64 << 10
 			}
@@ -130,7 +135,9 @@ var peers = []peer{
 				rehttp.RetryHTTPMethods("GET", "HEAD", "OPTIONS", "PUT", "DELETE"),
 				rehttp.RetryAny(failed...),
 			)
-			return &http.Client{Transport: rehttp.NewTransport(base, rule, rehttp.ConstDelay(s.wait))}
+			rt := rehttp.NewTransport(base, rule, rehttp.ConstDelay(s.wait))
+			rt.PerAttemptTimeout = s.attemptTimeout
+			return &http.Client{Transport: rt}
 		},
 	},
 	{
@@ -146,7 +153,11 @@ var peers = []peer{
 			if s.bodies.whole {
 				b = b.HandleIf(func(resp *http.Response, _ error) bool { return s.bodies.refuses(resp) })
 			}
-			return &http.Client{Transport: failsafehttp.NewRoundTripper(base, b.Build())}
+			policies := []failsafe.Policy[*http.Response]{b.Build()}
+			if s.attemptTimeout > 0 { // below the retries
+				policies = append(policies, timeout.New[*http.Response](s.attemptTimeout))
+			}
+			return &http.Client{Transport: failsafehttp.NewRoundTripper(base, policies...)}
 		},
 	},
 	{
@@ -154,10 +165,11 @@ var peers = []peer{
 		// it, with the body as its documentation has it: the io.Reader itself.
 		// Its conditions for 429 and 5xx are not on by default. The response is
 		// not parsed, as by the others. Its Bytes and String would take a body that
-		// breaks off for a whole one. A condition of one's own has the response.
+		// breaks off for a whole one. A condition of one's own has the response. Its own
+		// SetTimeout does nothing where the context has a deadline.
 		name: "resty", module: "resty.dev/v3", retries: true, bodies: allBodies("AddRetryConditions"),
 		build: func(base http.RoundTripper, s settings) doer {
-			c := resty.NewWithClient(&http.Client{Transport: base}).
+			c := resty.NewWithClient(&http.Client{Transport: base, Timeout: s.attemptTimeout}).
 				SetLogger(silent{}).
 				SetResponseDoNotParse(true).
 				SetRetryCount(s.attempts-1).
@@ -179,7 +191,7 @@ var peers = []peer{
 		name: "heimdall", module: "github.com/gojek/heimdall/v7", retries: true,
 		build: func(base http.RoundTripper, s settings) doer {
 			return httpclient.NewClient(
-				httpclient.WithHTTPClient(&http.Client{Transport: base}),
+				httpclient.WithHTTPClient(&http.Client{Transport: base, Timeout: s.attemptTimeout}),
 				httpclient.WithRetryCount(s.attempts-1),
 				httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewConstantBackoff(s.wait, 0))),
 			)
@@ -195,7 +207,7 @@ var peers = []peer{
 		bodies: bodyOptions{whole: byDefault, resume: byDefault, bad: "ShouldRetry"},
 		build: func(base http.RoundTripper, s settings) doer {
 			delay := max(s.wait, 1) // what is documented as none, a negative one, waits for MaxRetryDelay
-			retry := policy.RetryOptions{MaxRetries: int32(s.attempts - 1), RetryDelay: delay}
+			retry := policy.RetryOptions{MaxRetries: int32(s.attempts - 1), RetryDelay: delay, TryTimeout: s.attemptTimeout}
 			if s.bodies.bad != nil { // it replaces the statuses too, of which that experiment has none
 				retry.ShouldRetry = func(resp *http.Response, err error) bool { return err != nil || s.bodies.refuses(resp) }
 			}
@@ -242,7 +254,7 @@ func peerNamed(name string) peer {
 
 func newRetryable(base http.RoundTripper, s settings) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
-	c.HTTPClient = &http.Client{Transport: base}
+	c.HTTPClient = &http.Client{Transport: base, Timeout: s.attemptTimeout}
 	c.Logger = nil
 	c.RetryMax = s.attempts - 1
 	c.RetryWaitMin, c.RetryWaitMax = s.wait, s.wait

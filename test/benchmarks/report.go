@@ -24,6 +24,7 @@ type report struct {
 	asleep   []row[asleep]
 	amplify  []row[[]amplified] // at 100 % and 10 % failures
 	probes   []row[[]verdict]   // by probe
+	replicas []row[[]float64]   // the share of successes, as in brokenReplicas
 
 	downloads []result // bare is the first
 	hedged    hedged
@@ -104,6 +105,7 @@ func (r *report) render(versions map[string]string) (string, error) {
 		"Opened":            r.openedTable(),
 		"Asleep":            r.asleepTable(),
 		"Amplify":           r.amplifyTable(),
+		"Replicas":          r.replicasTable(),
 		"Glance":            r.glance(),
 		"Probes":            verdictTable(probes, r.probes),
 		"Legend":            legend(probes),

@@ -41,6 +41,7 @@ func TestReport(t *testing.T) {
 		{"connections", r.measureOpened},
 		{"sleepers", r.measureAsleep},
 		{"amplification", r.measureAmplified},
+		{"replicas", r.measureReplicas},
 		{"probes", r.probe},
 		{"hedging", r.measureHedging},
 	}
@@ -162,5 +163,29 @@ func (r *report) probe(t *testing.T) {
 	}
 	for i, v := range r.probes[0].got {
 		assert.True(t, v.good(), "%s: %s", probes[i].name, v)
+	}
+}
+
+// measureReplicas runs in virtual time, for which hedgedhttp is not made: its goroutines outlive a
+// request.
+func (r *report) measureReplicas(t *testing.T) {
+	rounds := r.rounds
+	if raceDetector { // a round takes ten times as long
+		rounds = 1
+	}
+	for _, p := range withFloor("no retries", once) {
+		got := row[[]float64]{name: p.name}
+		for _, b := range brokenReplicas {
+			successes := make([]float64, rounds)
+			for i := range successes {
+				successes[i] = oneOfThreeBroken(t, p, b).Success()
+			}
+			got.got = append(got.got, median(successes))
+		}
+		r.replicas = append(r.replicas, got)
+	}
+	t.Log("\n" + r.replicasTable())
+	for i, b := range brokenReplicas {
+		assert.GreaterOrEqual(t, r.replicas[ours].got[i], 0.98, "%s, %s", b.how, b.protocol)
 	}
 }

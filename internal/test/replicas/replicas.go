@@ -18,8 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
 // Protocol is how clients talk to a World.
@@ -63,8 +61,8 @@ type World struct {
 type Replica struct {
 	Requests atomic.Int64 // that have reached it
 	handler  atomic.Pointer[http.HandlerFunc]
-	net      *memnet.Network
-	server   *http.Server
+	world    *World
+	current  atomic.Pointer[process]
 }
 
 // Serve has the replica serve with h from now on.
@@ -74,22 +72,9 @@ func (r *Replica) Serve(h http.HandlerFunc) { r.handler.Store(&h) }
 func New(p Protocol, n int) *World {
 	w := &World{Protocol: p, Choose: func(conn int) int { return conn % n }}
 	for range n {
-		r := &Replica{net: memnet.New()}
+		r := &Replica{world: w}
 		r.Serve(Well(20 * time.Millisecond))
-		r.server = &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-			r.Requests.Add(1)
-			(*r.handler.Load())(rw, req)
-		})}
-		w.protocols(r.server.Protocols)
-		var listener net.Listener = r.net
-		if p >= HTTP1TLS {
-			config := &tls.Config{Certificates: []tls.Certificate{certificate()}, NextProtos: []string{"h2"}}
-			if p == HTTP1TLS {
-				config.NextProtos = []string{"http/1.1"}
-			}
-			listener = tls.NewListener(r.net, config)
-		}
-		w.serving.Go(func() { _ = r.server.Serve(listener) }) // always http.ErrServerClosed
+		r.start()
 		w.Replicas = append(w.Replicas, r)
 	}
 	return w
@@ -128,7 +113,7 @@ func (w *World) Dial(ctx context.Context, network, addr string) (net.Conn, error
 			return nil, ctx.Err()
 		}
 	}
-	conn, err := w.Replicas[w.Choose(int(n))].net.Dial(ctx, network, addr)
+	conn, err := w.Replicas[w.Choose(int(n))].current.Load().net.Dial(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +141,7 @@ func (w *World) Requests() (n int) {
 // Close ends the servers and their connections.
 func (w *World) Close() {
 	for _, r := range w.Replicas {
-		_ = r.server.Close()
+		_ = r.current.Load().server.Close()
 	}
 	w.serving.Wait()
 }
@@ -166,10 +151,19 @@ type connection struct {
 	world  *World
 	number int64
 	closed atomic.Bool
+	ending atomic.Bool
+}
+
+// SetWriteDeadline is called before the alert with which TLS ends. A pipe has no buffer, so the alert
+// would wait for a server that does not read. net/http holds a mutex meanwhile, and such a wait stops
+// the clock of a bubble.
+func (c *connection) SetWriteDeadline(t time.Time) error {
+	c.ending.Store(true)
+	return c.Conn.SetWriteDeadline(t)
 }
 
 func (c *connection) Write(p []byte) (int, error) {
-	if c.number <= c.world.frozen.Load() {
+	if c.ending.Load() || c.number <= c.world.frozen.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
@@ -230,9 +224,5 @@ func Reset(w http.ResponseWriter, _ *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if tc, ok := conn.(*tls.Conn); ok {
-		conn = tc.NetConn()
-	}
-	_ = conn.(interface{ SetLinger(int) error }).SetLinger(0)
-	_ = conn.Close()
+	reset(conn)
 }

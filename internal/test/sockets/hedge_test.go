@@ -61,7 +61,7 @@ func newHedgedPair(t *testing.T, http2 bool, first, hedge pairHandler) *hedgedPa
 	}
 	numbered := script.Step(func(req *http.Request) (*http.Response, error) {
 		sent := req.Clone(req.Context())
-		sent.Header.Set(attemptField, strconv.Itoa(retryhttp.AttemptNumber(req.Context())))
+		sent.Header.Set(attemptField, strconv.Itoa(retryhttp.AttemptOf(req.Context()).Number))
 		return p.base.RoundTrip(sent)
 	})
 	p.rt = retryhttp.New(numbered, retryhttp.Policy{

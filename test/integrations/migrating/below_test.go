@@ -72,7 +72,7 @@ var errNoToken = errors.New("no token")
 // withoutToken is a RoundTripper that signs the first attempt, and then fails.
 func withoutToken(base http.RoundTripper, failure error) http.RoundTripper {
 	return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-		if retryhttp.AttemptNumber(req.Context()) > 1 {
+		if retryhttp.AttemptOf(req.Context()).Number > 1 {
 			return nil, failure
 		}
 		return base.RoundTrip(req)

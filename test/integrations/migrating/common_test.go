@@ -36,7 +36,7 @@ type signing struct{ base http.RoundTripper }
 
 func (s signing) RoundTrip(req *http.Request) (*http.Response, error) {
 	signed := req.Clone(req.Context()) // the request belongs to its caller, and is sent again
-	signed.Header.Set("Signature", fmt.Sprint("of attempt ", retryhttp.AttemptNumber(req.Context())))
+	signed.Header.Set("Signature", fmt.Sprint("of attempt ", retryhttp.AttemptOf(req.Context()).Number))
 	return s.base.RoundTrip(signed)
 }
 

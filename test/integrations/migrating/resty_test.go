@@ -187,7 +187,7 @@ func TestAHookOfRestysThatChangesTheRequestLiesBelow(t *testing.T) {
 		}))
 		assert.Equal(t, []string{"old", "new", "new", "new"}, tokensOf(t, func(base http.RoundTripper) *resty.Client {
 			below := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-				if retryhttp.AttemptNumber(req.Context()) > 1 {
+				if retryhttp.AttemptOf(req.Context()).Number > 1 {
 					req = req.Clone(req.Context())
 					req.Header.Set("Token", "new")
 				}

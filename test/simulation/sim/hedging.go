@@ -89,7 +89,7 @@ type underWay struct{}
 func (r *hedgingRun) serve(req *http.Request) (*http.Response, error) {
 	attempts := req.Context().Value(underWay{}).(*atomic.Int64)
 	latencies := r.first
-	if beside := attempts.Add(1) > 1; beside && r.Model != nil || retryhttp.AttemptHedge(req.Context()) {
+	if beside := attempts.Add(1) > 1; beside && r.Model != nil || retryhttp.AttemptOf(req.Context()).Hedge {
 		latencies = r.second
 		r.countHedge()
 	}

@@ -89,6 +89,12 @@ var All = []Question{
 			"(rate(retryhttp_client_call_attempts_count[$window]))",
 	},
 	{
+		ID: "detours", Group: Retries, Unit: "percentunit",
+		Title: "Attempts that took a connection beside the pool: share",
+		Query: "sum" + server + "(rate(retryhttp_client_call_detours_total[$window])) / sum" + server +
+			"(rate(retryhttp_client_call_attempts_sum[$window])) > 0",
+	},
+	{
 		ID: "spent", Group: Retries, Unit: "short",
 		Title: "Budgets that are spent: tokens",
 		Query: "min by (server_address, server_port, retryhttp_key) (retryhttp_client_budget_tokens) < 1",

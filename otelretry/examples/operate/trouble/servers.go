@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ type servers struct {
 
 	http  *httptest.Server
 	redis *miniredis.Miniredis
+
+	connected atomic.Int64 // connections to the server with three replicas
 }
 
 // The hosts, and what their trouble is.
@@ -31,6 +34,7 @@ const (
 	shop     = "shop.example"     // is down
 	stock    = "stock.example"    // is down, and its client has no budget
 	basket   = "basket.example"   // has three backends, of which one is dead
+	orders   = "orders.example"   // has three replicas behind a balancer of connections, of which one is broken
 	accounts = "accounts.example" // is deployed: it is away for a second in ten
 	reports  = "reports.example"  // is overloaded: it rejects what exceeds half of its requests
 	payments = "payments.example" // does what it is asked, and breaks off its response
@@ -50,6 +54,7 @@ func startServers() (*servers, error) {
 	mux.HandleFunc(shop+"/", s.down)
 	mux.HandleFunc(stock+"/", s.down)
 	mux.HandleFunc(basket+"/", s.third)
+	mux.HandleFunc(orders+"/", s.replica)
 	mux.HandleFunc(accounts+"/", s.deploy)
 	mux.HandleFunc(reports+"/", s.overload)
 	mux.HandleFunc(payments+"/", s.breakOff)
@@ -57,7 +62,11 @@ func startServers() (*servers, error) {
 	mux.HandleFunc(search+"/", s.slow)
 	mux.HandleFunc(files+"/", s.file)
 	mux.HandleFunc(fleet+"/", func(http.ResponseWriter, *http.Request) {})
-	s.http = httptest.NewServer(mux)
+	s.http = httptest.NewUnstartedServer(mux)
+	s.http.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, sync.OnceValue(func() int64 { return s.connected.Add(1) }))
+	}
+	s.http.Start()
 	return s, nil
 }
 
@@ -91,6 +100,23 @@ func (s *servers) down(w http.ResponseWriter, _ *http.Request) {
 func (s *servers) third(w http.ResponseWriter, _ *http.Request) {
 	if s.trouble.Load() && s.balanced.Add(1)%3 == 0 {
 		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+// connKey is the key of a function that returns which connection to the replicas a request came on.
+type connKey struct{}
+
+// replica answers for the replica to which a connection leads. The broken one fails at once. The
+// others take their time, so that the client needs several connections.
+func (s *servers) replica(w http.ResponseWriter, r *http.Request) {
+	number := r.Context().Value(connKey{}).(func() int64)
+	if number()%3 == 0 && s.trouble.Load() {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-r.Context().Done():
 	}
 }
 

@@ -96,6 +96,7 @@ func (p *Program) send(ctx context.Context, meters *metric.MeterProvider, tracer
 	p.steadily(ctx, 2*often, departments, http.MethodGet, shop+"/music")
 	p.steadily(ctx, often, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodGet, stock)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, basket)
+	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, orders)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, accounts)
 	p.steadily(ctx, often, client(retryhttp.Policy{}), http.MethodGet, reports)
 	p.steadily(ctx, seldom, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodPut, payments)

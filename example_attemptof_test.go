@@ -15,11 +15,11 @@ func (l attemptLogger) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("attempt %d: %s\n", retryhttp.AttemptNumber(req.Context()), resp.Status)
+	fmt.Printf("attempt %d: %s\n", retryhttp.AttemptOf(req.Context()).Number, resp.Status)
 	return resp, nil
 }
 
-func ExampleAttemptNumber() {
+func ExampleAttemptOf() {
 	server := serverAnswering(503, 200)
 	defer server.Close()
 

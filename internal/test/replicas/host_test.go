@@ -1,0 +1,73 @@
+package replicas_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/replicas"
+)
+
+// choosing returns a World whose balancer chooses the replicas in this order, and then the last one.
+// The first replica is broken.
+func choosing(of int, order ...int) *replicas.World {
+	w := replicas.New(replicas.HTTP2, of)
+	w.Choose = func(n int) int { return order[min(n, len(order))-1] }
+	w.Replicas[0].Serve(broken)
+	return w
+}
+
+func statusOf(t *testing.T, client http.RoundTripper, url string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := client.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+func TestEachHostHasTroubleOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(2, 0, 1, 0, 1)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		assert.Equal(t, http.StatusOK, statusOf(t, client, "http://one.example/"))
+		assert.Equal(t, http.StatusOK, statusOf(t, client, "http://other.example/"))
+	})
+}
+
+// If all dials that a host has at first reach the broken replica, time pays for more.
+func TestDetoursOutliveAnUnluckyBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(2, 0, 0, 0, 0, 1)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		f := w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
+		assert.Greater(t, f.Success(), 0.7, f)
+	})
+}
+
+// A hedge takes another detour than the attempt beside it.
+func TestHedgeTakesAnotherDetour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 2)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{Hedge: &retryhttp.Hedge{After: 50 * time.Millisecond}})
+		defer client.CloseIdleConnections()
+		f := w.Drive(client, replicas.Load{Rate: 1, For: 5 * time.Second, Deadline: 5 * time.Second})
+		require.EqualValues(t, 1, f.Success())
+		require.Equal(t, 2, w.Dials(), "first attempts take a detour")
+		w.Replicas[1].Serve(replicas.Hang)
+		begin := time.Now()
+		assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+		assert.Less(t, time.Since(begin), time.Second)
+	})
+}

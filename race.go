@@ -62,9 +62,7 @@ const (
 // disarm reports whether the first attempt has ended before a hedge was sent. If so, no hedge
 // will be sent.
 func (r *race) disarm() bool {
-	if r.timer.Stop() {
-		r.leg = nil // the runtime may keep the timer for a while, and with it the attempt's body
-	}
+	r.timer.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.state == panicking || r.sent {

@@ -166,22 +166,31 @@ func (r *Reopener) takeIdle() (idle []io.Closer) {
 	for _, b := range slices.Clone(r.readers) {
 		o := b.attempt
 		needed := o.state != over && !b.ended && (b.used || b == o.newest || b == o.first && r.late)
-		if !needed && r.remove(b) {
-			idle = append(idle, b.body)
+		if needed {
+			continue
+		}
+		if body := r.remove(b); body != nil {
+			idle = append(idle, body)
 		}
 	}
 	return idle
 }
 
-// remove removes b, and reports whether its body must be closed now. It must be closed if b
-// was still open, and no other open reader has the very same body. The caller holds r.mu.
-func (r *Reopener) remove(b *bodyReader) bool {
+// remove removes b, and returns its body if the body must be closed now. It must be closed if b
+// was still open, and no other open reader has the very same body. A stopped timer may keep b for a
+// while, so b lets go of the body. The caller holds r.mu.
+func (r *Reopener) remove(b *bodyReader) io.ReadCloser {
 	i := slices.Index(r.readers, b)
 	if i < 0 {
-		return false
+		return nil
 	}
 	r.readers = slices.Delete(r.readers, i, i+1)
-	return !slices.ContainsFunc(r.readers, func(other *bodyReader) bool { return same(b.body, other.body) })
+	body := b.body
+	b.body = nil
+	if slices.ContainsFunc(r.readers, func(other *bodyReader) bool { return same(body, other.body) }) {
+		return nil
+	}
+	return body
 }
 
 func same(x, y io.ReadCloser) bool {
@@ -368,18 +377,18 @@ func (o *Reopening) await() error {
 
 // enter begins a Read by b, and leave ends it. A closed body is not read, because another
 // attempt may have it by then.
-func (o *Reopening) enter(b *bodyReader) error {
+func (o *Reopening) enter(b *bodyReader) (io.Reader, error) {
 	o.reopener.mu.Lock()
 	defer o.reopener.mu.Unlock()
 	if err := o.await(); err != nil {
-		return err
+		return nil, err
 	}
 	if !slices.Contains(o.reopener.readers, b) {
-		return ErrOver
+		return nil, ErrOver
 	}
 	b.used = true
 	o.reading++
-	return nil
+	return b.body, nil
 }
 
 func (o *Reopening) wasPassed() bool {
@@ -401,8 +410,8 @@ func (o *Reopening) leave() {
 // A bodyReader is a body as the base sees it.
 type bodyReader struct {
 	attempt *Reopening
-	body    io.ReadCloser
-	given   int64 // bytes that Read has returned; used by Read alone
+	body    io.ReadCloser // nil once it is closed; guarded by the Reopener's mu
+	given   int64         // bytes that Read has returned; used by Read alone
 
 	// written by Read alone, with the Reopener's mu held
 	used  bool // a Read has reached the body
@@ -428,11 +437,12 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 }
 
 func (b *bodyReader) read(p []byte) (int, error) {
-	if err := b.attempt.enter(b); err != nil {
+	body, err := b.attempt.enter(b)
+	if err != nil {
 		return 0, err
 	}
 	defer b.attempt.leave()
-	n, err := b.body.Read(p)
+	n, err := body.Read(p)
 	if b.attempt.wasPassed() {
 		return 0, ErrOver
 	}
@@ -458,14 +468,14 @@ func (b *bodyReader) end() {
 func (b *bodyReader) Close() error {
 	r := b.attempt.reopener
 	r.mu.Lock()
-	due := r.remove(b)
-	if due {
+	body := r.remove(b)
+	if body != nil {
 		b.attempt.reading++ // a call of GetBody waits for Close, too
 	}
 	r.mu.Unlock()
-	if !due {
+	if body == nil {
 		return nil
 	}
 	defer b.attempt.leave()
-	return b.body.Close()
+	return body.Close()
 }

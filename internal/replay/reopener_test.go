@@ -505,3 +505,15 @@ func TestReopenerClosesABodyThatAPastAttemptStillHolds(t *testing.T) {
 		}
 	})
 }
+
+// A stopped timer, or a base, may keep an attempt's request for longer than the attempt.
+func TestReaderThatIsClosedLetsGoOfTheBody(t *testing.T) {
+	body := &largeBody{Reader: bytes.NewReader(nil)}
+	bodies := []weak.Pointer[largeBody]{weak.Make(body)}
+	_, o := begin(body, nil)
+	reader := o.Body()
+	require.NoError(t, reader.Close())
+	body = nil
+	assert.Zero(t, kept(bodies))
+	runtime.KeepAlive(reader)
+}

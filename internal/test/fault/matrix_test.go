@@ -43,7 +43,7 @@ type stage struct {
 	server *fault.Server
 	http   *httptest.Server
 	proxy  *fault.Proxy
-	base   *http.Transport
+	base   *retryhttp.Base
 	url    string
 }
 
@@ -60,15 +60,16 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 	var err error
 	s.proxy, err = fault.NewProxy(s.http.Listener.Addr().String(), &once{f.Link})
 	require.NoError(t, err)
-	s.base = s.http.Client().Transport.(*http.Transport)
-	s.base.Protocols = s.http.Config.Protocols
-	s.base.DialContext = s.proxy.DialContext
-	s.base.MaxResponseHeaderBytes = 64 << 10
+	base := s.http.Client().Transport.(*http.Transport)
+	base.Protocols = s.http.Config.Protocols
+	base.DialContext = s.proxy.DialContext
+	base.MaxResponseHeaderBytes = 64 << 10
 	if f.Link != nil && f.Effect == fault.Hangs {
 		// All attempts go to one HTTP/2 connection, until somebody finds that it is dead.
-		s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: fault.Patience, PingTimeout: 15 * fault.Patience}
+		base.HTTP2 = &http.HTTP2Config{SendPingTimeout: fault.Patience, PingTimeout: 15 * fault.Patience}
 	}
 	s.url = s.http.URL
+	s.base = retryhttp.NewBase(base)
 	return s
 }
 

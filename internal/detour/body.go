@@ -16,6 +16,7 @@ type guarded struct {
 	read   bool
 	closed bool // the sender has closed the body
 	over   bool // RoundTrip has returned
+	dead   bool // RoundTrip has returned an error
 }
 
 var errOver = errors.New("the request is over")
@@ -32,7 +33,7 @@ func guardBody(req *http.Request) *guarded {
 
 func (g *guarded) Read(p []byte) (int, error) {
 	g.mu.Lock()
-	taken := g.over && !g.read
+	taken := g.dead && !g.read
 	g.read = g.read || !taken
 	g.mu.Unlock()
 	if taken {
@@ -63,7 +64,7 @@ func (g *guarded) end(failed, takeBack bool) bool {
 	g.mu.Lock()
 	back := takeBack && !g.read
 	shut := !back && (g.closed && !g.read && !g.over || failed && !g.closed)
-	g.over, g.closed = true, g.closed || back || shut
+	g.over, g.dead, g.closed = true, failed, g.closed || back || shut
 	g.mu.Unlock()
 	if shut {
 		_ = g.ReadCloser.Close()

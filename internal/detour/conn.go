@@ -36,10 +36,13 @@ func newConn(cc *http.ClientConn, proxy, remote string) *conn {
 // stateChanged runs in goroutines of net/http, and in any call of a method of the ClientConn. It
 // takes no lock.
 func (c *conn) stateChanged() {
+	release := c.release.Load() // before InFlight: a later one belongs to the next request
 	if c.InFlight() > 0 {
 		return
 	}
-	c.free()
+	if release != nil && c.release.CompareAndSwap(release, nil) {
+		(*release)()
+	}
 	if c.retired.Load() && c.Err() == nil {
 		go c.Close() // which writes over TLS
 	}
@@ -108,7 +111,9 @@ func (c *conn) keep(cancel context.CancelCauseFunc, resp *http.Response) {
 		release()
 		return
 	}
-	c.release.Store(&release)
+	if previous := c.release.Swap(&release); previous != nil {
+		(*previous)() // the next reservation hid its end from the hook
+	}
 	if c.InFlight() == 0 { // over HTTP/2, all of a short response may have come
 		c.free()
 	}

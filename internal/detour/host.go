@@ -70,7 +70,15 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 	begin := time.Now()
 	if c := h.reserve(req, made); c != nil {
 		made.take(c)
+		sent := false
+		defer func() {
+			if !sent { // a hook of net/http/httptrace has panicked
+				c.Release()
+				h.noteDetour(c, made, nothing, nil, 0)
+			}
+		}()
 		resp, err, unsent := c.roundTrip(req)
+		sent = true
 		h.noteDetour(c, made, d.verdict(req, made, resp, err), resp, time.Since(begin))
 		if !unsent {
 			return resp, err
@@ -217,6 +225,7 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	h.mu.Lock()
 	now := time.Now()
 	h.noteProtocol(resp)
+	alone := c.trying && resp == nil
 	if c.trying {
 		c.trying = false
 		h.trying--
@@ -242,13 +251,17 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		h.retire(c)
 	}
 	h.mu.Unlock()
-	if retire {
+	switch {
+	case retire && alone:
+		go c.Close() // over HTTP/2, a request that a silent server does not end stays in flight
+	case retire:
 		c.closeWhenOver()
 	}
 }
 
+// noteProtocol learns which protocol the host chooses. For an upgrade, the pool asks for HTTP/1.
 func (h *host) noteProtocol(resp *http.Response) {
-	if resp != nil {
+	if resp != nil && (resp.Request == nil || resp.Request.Header.Get("Upgrade") == "") {
 		h.http1 = resp.ProtoMajor == 1
 	}
 }
@@ -265,7 +278,9 @@ func (h *host) retire(c *conn) {
 }
 
 // tick is the time between two looks for idle detours.
-func (h *host) tick() time.Duration { return min(h.idleTimeout(), troubled) / 4 }
+func (h *host) tick() time.Duration {
+	return max(min(h.idleTimeout(), troubled)/4, 50*time.Millisecond)
+}
 
 func (h *host) idleTimeout() time.Duration {
 	if t := h.transport.IdleConnTimeout; t > 0 {

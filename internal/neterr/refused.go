@@ -2,6 +2,7 @@ package neterr
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"reflect"
 )
@@ -105,6 +106,9 @@ func Bare(err error) error {
 		}
 		err = inner
 	}
+	if err.Error() == goneAway {
+		return fmt.Errorf("http2: Transport: cannot retry err [%w] after Request.Body was written", err)
+	}
 	return err
 }
 
@@ -112,5 +116,6 @@ func Bare(err error) error {
 // sent again, whatever its method, if it had been sent through the pool of an http.Transport. An
 // http.ClientConn sends nothing again.
 func Unprocessed(err error) bool {
-	return isNamed(err, "net/http", "nothingWrittenError") || StreamRefused(err) || neverSent(err.Error())
+	return isNamed(err, "net/http", "nothingWrittenError") || StreamRefused(err) ||
+		err.Error() == goneAway || neverSent(err.Error())
 }

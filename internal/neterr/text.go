@@ -54,18 +54,20 @@ func CanceledBelow(err error) bool {
 // had not processed the request. Given a GetBody, net/http's HTTP/2 would have resent the
 // request itself. net/http also resends after a PROTOCOL_ERROR, which proves nothing.
 func refusedWithoutGetBody(text string) bool {
-	if text == "http2: Transport received Server's graceful shutdown GOAWAY" {
-		return true // from an http.ClientConn, which resends nothing
-	}
 	cause, found := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
 	return found &&
 		(strings.HasPrefix(cause, "stream error: ") && strings.Contains(cause, "; REFUSED_STREAM") ||
 			strings.HasPrefix(cause, "http2: Transport received Server's graceful shutdown GOAWAY] "))
 }
 
+// goneAway is the text of an http.ClientConn for a request that a GOAWAY leaves out. net/http's pool
+// sends such a request again.
+const goneAway = "http2: Transport received Server's graceful shutdown GOAWAY"
+
 // neverSent reports whether an http.ClientConn refused to send a request.
 func neverSent(text string) bool {
-	return text == "http2: client conn not usable" || strings.HasPrefix(text, "http: invalid ")
+	return text == "http2: client conn not usable" || strings.HasPrefix(text, "http: invalid ") ||
+		strings.HasPrefix(text, "http2: invalid Upgrade request header: ")
 }
 
 // notHTTP reports whether the answer is not HTTP, or has a length that is no number. A status line

@@ -129,7 +129,7 @@ func (r *report) measureOpened(t *testing.T) {
 		}
 		r.opened = append(r.opened, got)
 	}
-	assert.Equal(t, int64(1), r.opened[0].got[0])
+	assert.LessOrEqual(t, r.opened[0].got[0], int64(4))
 }
 
 func (r *report) measureAsleep(t *testing.T) {

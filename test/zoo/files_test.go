@@ -82,7 +82,9 @@ func TestFilesOfAferoAreSentWhole(t *testing.T) {
 						require.NoError(t, err)
 						req.ContentLength = length
 						policy := retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond)}
-						resp, err := retryhttp.New(server.Client().Transport, policy).RoundTrip(req)
+						base := retryhttp.NewBase(server.Client().Transport.(*http.Transport))
+						defer base.CloseIdleConnections()
+						resp, err := retryhttp.New(base, policy).RoundTrip(req)
 						require.NoError(t, err)
 						require.NoError(t, resp.Body.Close())
 						require.Equal(t, http.StatusOK, resp.StatusCode)

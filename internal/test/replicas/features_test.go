@@ -82,6 +82,8 @@ func eachDetoured(t *testing.T, of []replicas.Protocol, serve http.HandlerFunc, 
 	for _, protocol := range of {
 		t.Run(protocol.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				// A server waits for half a second before it closes a connection with an unread body.
+				t.Cleanup(func() { time.Sleep(time.Second) })
 				w := replicas.New(protocol, 1)
 				t.Cleanup(w.Close)
 				w.Replicas[0].Serve(firstFails(serve))

@@ -102,7 +102,7 @@ func sendOneAfterAnother(
 		}
 	}))
 	defer stop()
-	client := &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{
+	client := &http.Client{Transport: retryhttp.New(withoutDetours{base}, retryhttp.Policy{
 		AttemptTimeout: timeout,
 		Backoff:        retryhttp.Constant(0),
 		Budget:         retryhttp.Unlimited{},

@@ -62,6 +62,9 @@ func newStage(t *testing.T, f *frameFault, b base) *stage {
 	s.frames = newServer(l, s.handler, f.window)
 	s.frames.greet = f.greet
 	s.base = b.open(new(net.Dialer).DialContext)
+	if t, ok := s.base.(*http.Transport); ok {
+		s.base = retryhttp.NewBase(t) // closes the detours, too
+	}
 	return s
 }
 

@@ -28,6 +28,9 @@ type scene struct {
 	classes []retryhttp.Class
 }
 
+// withoutDetours is a base in which all attempts take the pool.
+type withoutDetours struct{ *http.Transport }
+
 // play makes a request with the policy, after set has given orders.
 func play(t *testing.T, b base, p retryhttp.Policy, m fault.Method, k fault.Kind, set func(*scene)) *scene {
 	t.Helper()
@@ -40,7 +43,11 @@ func play(t *testing.T, b base, p retryhttp.Policy, m fault.Method, k fault.Kind
 		s.classes = append(s.classes, retryhttp.Classify(a))
 		return s.classes[len(s.classes)-1]
 	}
-	rt := retryhttp.New(b.open(n.Dial), p)
+	base := b.open(n.Dial)
+	if t, ok := base.(*http.Transport); ok {
+		base = withoutDetours{t} // net/http sends again only what takes the pool
+	}
+	rt := retryhttp.New(base, p)
 	s.result = fault.Send(t.Context(), rt, s.handler.Ledger, "http://server", "request", 1, m, k)
 	rt.CloseIdleConnections()
 	s.handler.Close()

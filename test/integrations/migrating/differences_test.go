@@ -137,7 +137,7 @@ func TestTheErrorTellsOfTheAttempts(t *testing.T) {
 func TestConnectionsThatFourAttemptsNeed(t *testing.T) {
 	forEach(t, map[string]int{
 		"go-retryablehttp": 1, "rehttp": 1, "heimdall": 4, "resty": 1, "failsafehttp": 4,
-		"retryhttp": 1,
+		"retryhttp": 4, // the pool's, and three detours
 	}, func(t *testing.T, build func(http.RoundTripper) doer, want int) {
 		network, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)

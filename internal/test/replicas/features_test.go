@@ -153,8 +153,17 @@ func TestHedgeThatPeeksTakesADetour(t *testing.T) {
 	}
 }
 
+// A host must be known to speak HTTP/1: for an upgrade, the pool asks for nothing else.
 func TestUpgradeTakesADetour(t *testing.T) {
+	var upgrades atomic.Int64
 	eachDetoured(t, http1Only, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			return
+		}
+		if upgrades.Add(1)%2 == 1 {
+			broken(w, r)
+			return
+		}
 		conn, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
@@ -163,6 +172,7 @@ func TestUpgradeTakesADetour(t *testing.T) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		_, _ = io.Copy(conn, buffered)
 	}, retryhttp.Policy{AttemptTimeout: time.Second}, func(c *detoured) {
+		c.send(c.request(http.MethodGet, nil))
 		req := c.request(http.MethodGet, nil)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")

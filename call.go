@@ -77,7 +77,9 @@ func (c *call) prepare(first *attempt) {
 
 // send makes and judges an attempt. With a Hedge, send may make two attempts.
 func (c *call) send(next *attempt, got *result) {
-	c.note(next)
+	if c.mustNote(next) {
+		c.note(next)
+	}
 	if c.policy.Hedge != nil {
 		c.sendTimed(next, got)
 		return
@@ -89,13 +91,15 @@ func (c *call) send(next *attempt, got *result) {
 	c.endAttempt(got)
 }
 
+// mustNote reports whether the context of next lacks something. A first attempt needs a context of
+// its own only while a host of a Base below is in trouble.
+func (c *call) mustNote(next *attempt) bool {
+	return c.held != 0 || next.number == 1 && c.core.below.Load().InTrouble()
+}
+
 // note records in the context of next how long the request was held before, and has a Base below say
-// which connection the attempt takes. The base has not seen that context yet. A first attempt needs
-// this only while a host of the Base is in trouble.
+// which connection the attempt takes. The base has not seen that context yet.
 func (c *call) note(next *attempt) {
-	if c.held == 0 && (next.number > 1 || !c.core.below.Load().InTrouble()) {
-		return
-	}
 	if next.request == nil {
 		_ = c.open(next) // open cannot fail without a body
 	}

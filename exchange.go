@@ -26,10 +26,10 @@ type exchange struct {
 	// body broke off.
 	since time.Duration
 
-	leg   *detour.Attempt // the attempt under way, for a Base below; nil if it takes the pool
-	route detour.Route    // of the attempts before
-	pace  *pace           // nil if the request is not hedged
-	mark  uint32          // the Gate's mark at the end of the newest attempt
+	leg   *numbered    // the attempt under way; nil if a Base below need not know of it
+	route detour.Route // of the attempts before
+	pace  *pace        // nil if the request is not hedged
+	mark  uint32       // the Gate's mark at the end of the newest attempt
 	owned
 }
 
@@ -118,19 +118,16 @@ func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 func (x *exchange) depart(n *numbered, number int, hedge bool) {
 	x.arrive()
 	n.leg.Begin(n.Context, x.route, number, hedge)
-	x.leg = &n.leg
+	x.leg = n
 }
 
-// arrive lets go of the newest attempt, whose request must not be retained. It reports whether the
-// attempt took a detour.
-func (x *exchange) arrive() (detoured bool) {
+// arrive lets go of the newest attempt, whose request must not be retained.
+func (x *exchange) arrive() {
 	if x.leg == nil {
-		return false
+		return
 	}
-	x.core.learn(x.leg)
-	x.route, detoured = x.leg.Route(), x.leg.Detoured()
-	x.leg = nil
-	return detoured
+	x.core.learn(&x.leg.leg)
+	x.route, x.leg = x.leg.leg.Route(), nil
 }
 
 // transmit sends an attempt through the base, which then owns the request's body. The bounds are
@@ -153,9 +150,9 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	l := limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes, p.PeekBytes}
 	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
 	x.response = resp
-	got.Detour = x.arrive()
-	if n, ok := next.request.Context().(*numbered); ok {
-		got.Held, got.InLine = n.held, n.lined
+	if n := x.leg; n != nil {
+		x.arrive()
+		got.Detour, got.Held, got.InLine = n.leg.Detoured(), n.held, n.lined
 	}
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
-	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
@@ -30,7 +29,7 @@ type race struct {
 
 	// These fields are set when the hedge is sent.
 	second   *bounds
-	onTheWay *detour.Attempt
+	onTheWay *numbered
 	got      *result            // of the hedge; the caller's once the hedge has decided the race
 	turn     chan struct{}      // held by the goroutine that is judging
 	waiting  context.Context    // of a caller that waits beside the hedge; ends with the caller's

@@ -2,7 +2,6 @@ package detour
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -23,8 +22,14 @@ type Key struct{}
 
 // Route is what the attempts of a request have done so far.
 type Route struct {
-	taken []*conn // the detours that they have taken
-	stay  bool    // the newest result does not call for another connection
+	taken *visit // the detours that they have taken
+	stay  bool   // the newest result does not call for another connection
+}
+
+// visit is a detour that was taken after others.
+type visit struct {
+	conn   *conn
+	before *visit
 }
 
 // Begin makes a an attempt that follows the attempts of a route. With number 1, it is the first of
@@ -75,11 +80,19 @@ func (a *Attempt) take(c *conn) {
 	a.detoured.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.route.taken = append(slices.Clip(a.route.taken), c)
+	a.route.taken = &visit{c, a.route.taken}
 }
 
 func (a *Attempt) hasTaken(c *conn) bool {
-	return a != nil && slices.Contains(a.Route().taken, c)
+	if a == nil {
+		return false
+	}
+	for v := a.Route().taken; v != nil; v = v.before {
+		if v.conn == c {
+			return true
+		}
+	}
+	return false
 }
 
 // end records what the attempt's result says to the next attempt.

@@ -2,8 +2,10 @@ package detour
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +18,7 @@ type conn struct {
 	proxy  string    // through which it was dialed, or ""
 	proven bool      // has answered well
 	trying bool      // is serving its first request
-	idle   time.Time // since when, unless a request is in flight
+	idle   time.Time // since when, unless a request is under way
 	took   latency
 
 	remote  string // its address, for traces
@@ -24,7 +26,10 @@ type conn struct {
 	http2   atomic.Bool // known after the first response
 	retired atomic.Bool // takes no more requests, and is closed when the last one is over
 
-	release atomic.Pointer[func()] // of the HTTP/1 request in flight
+	// requests counts those under way, from the reservation to the end of the response body. InFlight
+	// counts a stream that was reset until the server answers, and a silent server never does.
+	requests atomic.Int32
+	release  atomic.Pointer[func()] // of the HTTP/1 request under way
 }
 
 func newConn(cc *http.ClientConn, proxy, remote string) *conn {
@@ -33,32 +38,41 @@ func newConn(cc *http.ClientConn, proxy, remote string) *conn {
 	return c
 }
 
-// stateChanged runs in goroutines of net/http, and in any call of a method of the ClientConn. It
-// takes no lock.
+// reserve reserves a place for a request, and reports whether there is one.
+func (c *conn) reserve() bool {
+	if c.Reserve() != nil {
+		return false
+	}
+	c.requests.Add(1)
+	return true
+}
+
+// over ends a request that is under way.
+func (c *conn) over() {
+	if c.requests.Add(-1) == 0 && c.retired.Load() {
+		go c.Close() // which writes over TLS
+	}
+}
+
+// closeWhenOver closes a retired connection once no request is under way.
+func (c *conn) closeWhenOver() {
+	if c.requests.Load() == 0 {
+		_ = c.Close()
+	}
+}
+
+// stateChanged ends an HTTP/1 request. It runs in goroutines of net/http, and in any call of a
+// method of the ClientConn. It takes no lock.
 func (c *conn) stateChanged() {
 	release := c.release.Load() // before InFlight: a later one belongs to the next request
-	if c.InFlight() > 0 {
-		return
-	}
-	if release != nil && c.release.CompareAndSwap(release, nil) {
+	if release != nil && c.InFlight() == 0 && c.release.CompareAndSwap(release, nil) {
 		(*release)()
-	}
-	if c.retired.Load() && c.Err() == nil {
-		go c.Close() // which writes over TLS
 	}
 }
 
 func (c *conn) free() {
 	if release := c.release.Swap(nil); release != nil {
 		(*release)()
-	}
-}
-
-// closeWhenOver closes a retired connection once no request is in flight. A reservation is in
-// flight too, and a retired connection gets no other.
-func (c *conn) closeWhenOver() {
-	if c.InFlight() == 0 {
-		_ = c.Close()
 	}
 }
 
@@ -76,18 +90,26 @@ func (c *conn) load() time.Duration { return c.took.mean * time.Duration(c.InFli
 func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, unsent bool) {
 	ctx, cancel := req.Context(), context.CancelCauseFunc(nil)
 	if !c.http2.Load() {
+		// The place shows that the request before is over. It may have been reserved before the hook ran.
+		c.free()
 		// Over HTTP/1, a ClientConn derives a context that it never cancels after an error.
 		ctx, cancel = context.WithCancelCause(ctx)
 	}
+	over := func() {
+		if cancel != nil {
+			cancel(nil)
+		}
+		c.over()
+	}
+	returned := false
+	defer func() {
+		if !returned { // an error, or a hook of net/http/httptrace has panicked
+			over()
+		}
+	}()
 	c.traceGotten(ctx)
 	own := req.WithContext(ctx)
 	body := guardBody(own)
-	returned := false
-	defer func() {
-		if cancel != nil && !returned {
-			cancel(nil)
-		}
-	}()
 	resp, err = c.ClientConn.RoundTrip(own)
 	if err != nil {
 		return nil, neterr.Bare(err), body.end(true, neterr.Unprocessed(err) && req.Context().Err() == nil)
@@ -96,27 +118,47 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	body.end(false, false)
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
-	c.keep(cancel, resp)
+	c.watch(ctx, resp, over)
 	return resp, nil, false
 }
 
-// keep cancels the context of a request once the request is over. An HTTP/1 connection has one
-// request at a time.
-func (c *conn) keep(cancel context.CancelCauseFunc, resp *http.Response) {
-	if cancel == nil {
-		return
+// watch calls over once the body of a response has ended.
+func (c *conn) watch(ctx context.Context, resp *http.Response, over func()) {
+	switch {
+	case resp.Body == http.NoBody:
+		over()
+	case resp.ProtoMajor == 2:
+		resp.Body = newStream(ctx, resp.Body, over)
+	default:
+		c.release.Store(&over)
+		c.stateChanged() // all of a short response may have come
 	}
-	release := func() { cancel(nil) }
-	if resp.Body == http.NoBody {
-		release()
-		return
+}
+
+// stream is the body of an HTTP/2 response.
+type stream struct {
+	io.ReadCloser
+	over func()
+}
+
+// newStream returns a body that calls over once, when the body has ended, is closed, or is canceled.
+func newStream(ctx context.Context, body io.ReadCloser, over func()) *stream {
+	once := sync.OnceFunc(over)
+	stop := context.AfterFunc(ctx, once)
+	return &stream{body, func() { stop(); once() }}
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil {
+		s.over()
 	}
-	if previous := c.release.Swap(&release); previous != nil {
-		(*previous)() // the next reservation hid its end from the hook
-	}
-	if c.InFlight() == 0 { // over HTTP/2, all of a short response may have come
-		c.free()
-	}
+	return n, err
+}
+
+func (s *stream) Close() error {
+	defer s.over()
+	return s.ReadCloser.Close()
 }
 
 // addressOf returns the address that an http.Transport dials for u, or "" if there is none. A host

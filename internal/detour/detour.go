@@ -156,10 +156,8 @@ func (d *Dispatcher) verdict(req *http.Request, made *Attempt, resp *http.Respon
 		}
 		return well
 	}
-	if ctx := req.Context(); ctx.Err() != nil {
-		cause := context.Cause(ctx)
-		late := errors.Is(cause, context.DeadlineExceeded)
-		if late || errors.Is(cause, d.superseded) && !made.isHedge() {
+	if ctx := req.Context(); ctx.Err() != nil || neterr.CanceledBelow(err) {
+		if isLate(ctx) || errors.Is(context.Cause(ctx), d.superseded) && !made.isHedge() {
 			return failed
 		}
 		return nothing
@@ -168,4 +166,11 @@ func (d *Dispatcher) verdict(req *http.Request, made *Attempt, resp *http.Respon
 		return nothing
 	}
 	return failed
+}
+
+// isLate reports whether the deadline of ctx has passed. http.Client.Timeout closes Request.Cancel
+// at the same time, which may come first.
+func isLate(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline) || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }

@@ -99,7 +99,7 @@ func (h *host) welcome(c *conn, wanted *atomic.Bool, dialed chan<- *conn) bool {
 		return false
 	}
 	h.conns = append(h.conns, c)
-	if wanted.Load() && c.Reserve() == nil {
+	if wanted.Load() && c.reserve() {
 		c.trying = true
 		h.trying++
 		dialed <- c

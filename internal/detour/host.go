@@ -125,7 +125,7 @@ func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_
 	}
 	best := h.best(made, proxy, upgrade)
 	if best != nil {
-		if !leaves && h.asksPool(now) || best.Reserve() != nil {
+		if !leaves && h.asksPool(now) || !best.reserve() {
 			return nil, false
 		}
 		best.trying = !best.proven
@@ -225,7 +225,6 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	h.mu.Lock()
 	now := time.Now()
 	h.noteProtocol(resp)
-	alone := c.trying && resp == nil
 	if c.trying {
 		c.trying = false
 		h.trying--
@@ -251,11 +250,8 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		h.retire(c)
 	}
 	h.mu.Unlock()
-	switch {
-	case retire && alone:
-		go c.Close() // over HTTP/2, a request that a silent server does not end stays in flight
-	case retire:
-		c.closeWhenOver()
+	if retire {
+		go c.closeWhenOver() // which writes over TLS
 	}
 }
 
@@ -303,7 +299,7 @@ func (h *host) closeIdle(all bool) {
 	h.mu.Lock()
 	var retired []*conn
 	for _, c := range slices.Clone(h.conns) {
-		idle := c.InFlight() == 0 && (all || time.Since(c.idle) >= h.idleTimeout())
+		idle := c.requests.Load() == 0 && (all || time.Since(c.idle) >= h.idleTimeout())
 		if h.gone || idle || c.lost() {
 			h.retire(c)
 			retired = append(retired, c)

@@ -3,6 +3,7 @@ package benchmarks
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,21 +31,38 @@ const http2With503, http2WithHang = 1, 3
 // oneOfThreeBroken returns what a peer meets when the replica that it has used most breaks. The
 // balancer has replicas take turns.
 func oneOfThreeBroken(t *testing.T, p peer, b brokenReplica) (f replicas.Figures) {
-	synctest.Test(t, func(t *testing.T) {
-		w := replicas.New(b.protocol, 3)
-		defer w.Close()
-		pool := w.Transport()
-		defer pool.CloseIdleConnections()
-		d := p.build(pool, settings{attempts: 4, wait: 100 * time.Millisecond, attemptTimeout: 500 * time.Millisecond})
-		if own, ok := d.(interface{ CloseIdleConnections() }); ok { // connections beside the pool
-			defer own.CloseIdleConnections()
-		}
-		client := roundTripperFunc(d.Do)
-		w.Warm(client, 100)
-		w.Busiest()[0].Serve(b.serves)
-		f = w.Drive(client, replicas.Load{Rate: 100, For: 8 * time.Second, Deadline: 5 * time.Second})
-	})
+	synctest.Test(t, func(*testing.T) { f = meetBroken(p, b) })
 	return f
+}
+
+func meetBroken(p peer, b brokenReplica) replicas.Figures {
+	w := replicas.New(b.protocol, 3)
+	defer w.Close()
+	pool := w.Transport()
+	defer pool.CloseIdleConnections()
+	d := p.build(pool, settings{
+		attempts: 4, wait: 100 * time.Millisecond, attemptTimeout: 500 * time.Millisecond,
+		hedge: hedge{after: 100 * time.Millisecond},
+	})
+	if own, ok := d.(interface{ CloseIdleConnections() }); ok { // connections beside the pool
+		defer own.CloseIdleConnections()
+	}
+	client := roundTripperFunc(d.Do)
+	w.Warm(client, 100)
+	w.Busiest()[0].Serve(b.serves)
+	return w.Drive(client, replicas.Load{Rate: 100, For: 8 * time.Second, Deadline: 5 * time.Second})
+}
+
+// inRealTime returns the successes of hedgedhttp, whose goroutines outlive a request and a bubble. It
+// does not retry, and so is given a delay after which it hedges.
+func inRealTime(p peer) []float64 {
+	got := make([]float64, len(brokenReplicas))
+	var all sync.WaitGroup
+	for i, b := range brokenReplicas {
+		all.Go(func() { got[i] = meetBroken(p, b).Success() })
+	}
+	all.Wait()
+	return got
 }
 
 // once is the floor of oneOfThreeBroken: it sends the request once.

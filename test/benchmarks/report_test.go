@@ -166,8 +166,7 @@ func (r *report) probe(t *testing.T) {
 	}
 }
 
-// measureReplicas runs in virtual time, for which hedgedhttp is not made: its goroutines outlive a
-// request.
+// measureReplicas runs in virtual time, except for hedgedhttp.
 func (r *report) measureReplicas(t *testing.T) {
 	rounds := r.rounds
 	if raceDetector { // a round takes ten times as long
@@ -183,6 +182,11 @@ func (r *report) measureReplicas(t *testing.T) {
 			got.got = append(got.got, median(successes))
 		}
 		r.replicas = append(r.replicas, got)
+	}
+	for _, p := range hedgers {
+		if p.name == "hedgedhttp" {
+			r.replicas = append(r.replicas, row[[]float64]{p.name, inRealTime(p)})
+		}
 	}
 	t.Log("\n" + r.replicasTable())
 	for i, b := range brokenReplicas {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
@@ -191,6 +192,61 @@ func TestUpgradeTakesADetour(t *testing.T) {
 			assert.Equal(c.t, line, string(got))
 		}
 		require.NoError(c.t, stream.Close())
+	})
+}
+
+// A detour to a host of HTTP/2 cannot be upgraded.
+func TestUpgradeOfAHostThatPrefersHTTP2StaysOnThePool(t *testing.T) {
+	var others, upgrades atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			if others.Add(1) == 1 {
+				broken(w, r)
+			}
+			return
+		}
+		if upgrades.Add(1) == 1 {
+			broken(w, r)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	for _, troubled := range []bool{false, true} {
+		upgrades.Store(0)
+		c := newDetoured(t, srv.Client().Transport.(*http.Transport).Clone(), srv.URL, retryhttp.Policy{MaxAttempts: 3})
+		if troubled { // a detour is there, and it speaks HTTP/2
+			resp, _ := c.send(c.request(http.MethodGet, nil))
+			require.Equal(t, 2, resp.ProtoMajor)
+		}
+		req := c.request(http.MethodGet, nil)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "websocket")
+		resp, err := c.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode, troubled)
+		assert.False(t, c.last.Load().Detour, troubled)
+		require.NoError(t, resp.Body.Close())
+	}
+}
+
+// A response may come before the body of the request was read for the first time.
+func TestBodyIsSentAfterAnEarlyResponse(t *testing.T) {
+	eachDetoured(t, everyProtocol[1:2], func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		echo(w, r)
+	}, retryhttp.Policy{}, func(c *detoured) {
+		req := c.request(http.MethodPut, strings.NewReader("content"))
+		req.Header.Set("Expect", "100-continue")
+		_, got := c.send(req)
+		assert.Equal(c.t, "content", got)
 	})
 }
 

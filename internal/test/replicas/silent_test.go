@@ -1,0 +1,226 @@
+package replicas_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/replicas"
+)
+
+// registry remembers which of the connections that an http.Transport has dialed are open. Without
+// pings, the first one, of the pool, outlives a server that falls silent.
+type registry struct {
+	mu   sync.Mutex
+	open map[int]bool
+	n    int
+}
+
+type registered struct {
+	net.Conn
+	*registry
+	number int
+}
+
+func (r *registry) watch(t *http.Transport) {
+	r.open = map[int]bool{}
+	dial := t.DialContext
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.n++
+		r.open[r.n] = true
+		return &registered{conn, r, r.n}, nil
+	}
+}
+
+func (c *registered) Close() error {
+	c.mu.Lock()
+	delete(c.open, c.number)
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// detours returns how many connections but the first are open.
+func (r *registry) detours() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.open)
+	if r.open[1] {
+		n--
+	}
+	return n
+}
+
+// A silent server accepts a connection over HTTP/2 and then says nothing. A stream that was reset is
+// in flight until the server says something.
+func TestDetoursToASilentServerAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		var servers []net.Conn
+		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			servers = append(servers, server)
+			serving.Go(func() { _, _ = io.Copy(io.Discard, server) })
+			serving.Go(func() { _, _ = server.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) }) // SETTINGS
+			return client, nil
+		}
+		var r registry
+		r.watch(transport)
+		client := retryhttp.New(transport, retryhttp.Policy{AttemptTimeout: 50 * time.Millisecond})
+		for range 15 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service.example/", nil)
+			require.NoError(t, err)
+			_, err = client.RoundTrip(req)
+			require.Error(t, err)
+			cancel()
+		}
+		require.Greater(t, r.n, 1)
+		client.CloseIdleConnections()
+		synctest.Wait()
+		assert.Zero(t, r.detours())
+		for _, server := range servers {
+			_ = server.Close()
+		}
+	})
+}
+
+// A detour that has served many requests at once falls silent.
+func TestDetourThatFallsSilentIsClosed(t *testing.T) {
+	for _, p := range []replicas.Protocol{replicas.HTTP2, replicas.HTTP2TLS} {
+		synctest.Test(t, func(t *testing.T) {
+			w := replicas.New(p, 2)
+			defer w.Close()
+			w.Choose = func(n int) int { return min(n-1, 1) }
+			w.Replicas[0].Serve(broken)
+			transport := w.Transport()
+			var r registry
+			r.watch(transport)
+			client := retryhttp.New(transport, retryhttp.Policy{AttemptTimeout: 100 * time.Millisecond})
+			load := replicas.Load{Rate: 100, For: time.Second, Deadline: 300 * time.Millisecond}
+			require.EqualValues(t, 1, w.Drive(client, load).Success(), p)
+			require.Positive(t, r.detours(), p)
+			w.Freeze()
+			dialed := r.n
+			w.Drive(client, load)
+			require.Greater(t, r.n, dialed, p)
+			client.CloseIdleConnections()
+			time.Sleep(time.Second)
+			assert.Zero(t, r.detours(), p)
+		})
+	}
+}
+
+// A body that is left open is over when its context ends.
+func TestDetourWithAnOpenBodyIsClosedWhenTheContextEnds(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w := replicas.New(p, 2)
+			defer w.Close()
+			w.Choose = func(n int) int { return min(n-1, 1) }
+			w.Replicas[0].Serve(broken)
+			w.Replicas[1].Serve(func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				replicas.Hang(w, r)
+			})
+			transport := w.Transport()
+			var r registry
+			r.watch(transport)
+			base := retryhttp.NewBase(transport)
+			client := retryhttp.New(base, retryhttp.Policy{})
+			ctx, cancel := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL(), nil)
+			require.NoError(t, err)
+			resp, err := client.RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, resp.StatusCode, p)
+			client.CloseIdleConnections()
+			synctest.Wait()
+			require.Equal(t, 1, r.detours(), p)
+			w.Freeze()
+			cancel()
+			time.Sleep(time.Second)
+			client.CloseIdleConnections()
+			synctest.Wait()
+			assert.Zero(t, r.detours(), p)
+			assert.NoError(t, resp.Body.Close(), p)
+		})
+	}
+}
+
+// A hook of net/http/httptrace that panics takes no place on the detour with it.
+func TestDetourOutlivesAHookThatPanics(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w := replicas.New(p, 2)
+			defer w.Close()
+			w.Choose = func(n int) int { return min(n-1, 1) }
+			w.Replicas[0].Serve(broken)
+			transport := w.Transport()
+			var r registry
+			r.watch(transport)
+			client := retryhttp.New(transport, retryhttp.Policy{})
+			var gotten atomic.Int64
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+				if gotten.Add(1) == 2 {
+					panic("a hook")
+				}
+			}})
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL(), nil)
+			require.NoError(t, err)
+			assert.PanicsWithValue(t, "a hook", func() { _, _ = client.RoundTrip(req) }, p)
+			require.Equal(t, 1, r.detours(), p)
+			for range 3 {
+				assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()), p)
+			}
+			assert.Equal(t, 1, r.detours(), "%v: the detour serves the next request", p)
+			client.CloseIdleConnections()
+			time.Sleep(time.Second)
+			assert.Zero(t, r.detours(), p)
+		})
+	}
+}
+
+// The host of a pool with a very short IdleConnTimeout is looked after 20 times a second at the most.
+// In a bubble, a timer that spins never lets the time pass.
+func TestShortIdleTimeoutClosesDetours(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w := replicas.New(p, 2)
+			defer w.Close()
+			w.Choose = func(n int) int { return min(n-1, 1) }
+			w.Replicas[0].Serve(broken)
+			transport := w.Transport()
+			transport.IdleConnTimeout = time.Nanosecond
+			var r registry
+			r.watch(transport)
+			client := retryhttp.New(transport, retryhttp.Policy{})
+			begin := time.Now()
+			assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()), p)
+			require.Equal(t, 1, r.detours(), p)
+			time.Sleep(60 * time.Millisecond)
+			assert.Zero(t, r.detours(), p)
+			time.Sleep(5 * time.Minute)
+			assert.Less(t, time.Since(begin), 6*time.Minute)
+		})
+	}
+}

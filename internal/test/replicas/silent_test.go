@@ -115,12 +115,13 @@ func TestDetourThatFallsSilentIsClosed(t *testing.T) {
 			transport := w.Transport()
 			var r registry
 			r.watch(transport)
-			client := retryhttp.New(transport, retryhttp.Policy{AttemptTimeout: 100 * time.Millisecond})
-			load := replicas.Load{Rate: 100, For: time.Second, Deadline: 300 * time.Millisecond}
+			client := retryhttp.New(transport, retryhttp.Policy{AttemptTimeout: 100 * time.Millisecond, Budget: retryhttp.Unlimited{}})
+			load := replicas.Load{Rate: 100, For: time.Second, Deadline: 5 * time.Second}
 			require.EqualValues(t, 1, w.Drive(client, load).Success(), p)
 			require.Positive(t, r.detours(), p)
 			w.Freeze()
 			dialed := r.n
+			load.Deadline = 300 * time.Millisecond
 			w.Drive(client, load)
 			require.Greater(t, r.n, dialed, p)
 			client.CloseIdleConnections()

@@ -67,7 +67,10 @@ func (c *call) prepare(first *attempt) {
 	if hasBody(c.req) {
 		p := c.policy
 		mayRetry := p.MaxAttempts != 1 && (c.idempotent || p.RetryUnprocessed)
-		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, p.AttemptTimeout > 0, p.MaxBodyBytes)
+		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
+		// with it a Read of the response.
+		held := p.AttemptTimeout > 0 || c.limits().reads()
+		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, held, p.MaxBodyBytes)
 		if c.bodies != nil {
 			_ = c.open(first) // the first reading is always granted
 		}

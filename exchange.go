@@ -146,8 +146,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
 	x.unsent, x.token = nil, false
-	p := x.policy
-	l := limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes, p.PeekBytes}
+	l := x.limits()
 	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
 	x.response = resp
 	if n := x.leg; n != nil {
@@ -171,6 +170,11 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	if l.peek > 0 && got.Body == nil {
 		got.Peek = respbody.First(resp, l.peek)
 	}
+}
+
+func (x *exchange) limits() limits {
+	p := x.policy
+	return limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes, p.PeekBytes}
 }
 
 // forget lets go of got's response, which must not be retained during a wait.

@@ -107,7 +107,9 @@ type Policy struct {
 	// is a failed attempt. So are a stream of events that ends before its first byte, and silence for
 	// longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller gets
 	// the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096 for
-	// example, and let Classify look for an error in the first event.
+	// example, and let Classify look for an error in the first event. Do not set it for an exchange
+	// over HTTP/2 in which the server sends nothing before the client has sent more: it would be held
+	// back.
 	PeekBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and

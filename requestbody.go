@@ -37,9 +37,9 @@ func (r reading) cut() {
 func (r reading) usesGetBody() bool { return r.replayed != nil && r.replayed.UsesGetBody() }
 
 // bodiesOf decides how the attempts of req, which has a body, send it. idempotent is the answer of
-// Policy.Idempotent. With timed, each attempt has a time limit. At most keep bytes of a stream are
-// kept for retries.
-func bodiesOf(req *http.Request, idempotent, mayRetry, timed bool, keep int64) *bodies {
+// Policy.Idempotent. With held, each attempt has a time limit, or awaits more than its header. At most
+// keep bytes of a stream are kept for retries.
+func bodiesOf(req *http.Request, idempotent, mayRetry, held bool, keep int64) *bodies {
 	inMemory := madeByNewRequest(req.GetBody)
 	// Without a GetBody, a key makes no difference.
 	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header)
@@ -49,7 +49,7 @@ func bodiesOf(req *http.Request, idempotent, mayRetry, timed bool, keep int64) *
 	// net/http would send the request again unseen. It decides by GetBody, and by the key, the
 	// method or the end of the connection.
 	hidden := !idempotent && (keyed || req.GetBody == nil)
-	if inMemory || !mayRetry && (!timed || req.GetBody != nil) {
+	if inMemory || !mayRetry && (!held || req.GetBody != nil) {
 		if hidden && req.GetBody != nil {
 			return &bodies{hidden: true}
 		}

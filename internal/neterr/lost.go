@@ -1,9 +1,11 @@
 package neterr
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ func Lost(err error) bool {
 		t = t.Elem()
 	}
 	if err == io.ErrUnexpectedEOF || slices.Contains(transports[:], t.PkgPath()) ||
-		t.PkgPath() == "net/http" && strings.HasPrefix(t.Name(), "http2") {
+		t.PkgPath() == "net/http" && strings.HasPrefix(t.Name(), "http2") || connectionLost(err.Error()) {
 		return true
 	}
 	switch e := err.(type) {
@@ -32,6 +34,13 @@ func Lost(err error) bool {
 		return true
 	}
 	return Lost(errors.Unwrap(err))
+}
+
+// GivenUp reports whether err is what net/http's own body returns after its request was canceled, or
+// after the body was closed.
+func GivenUp(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, http.ErrBodyReadAfterClose) || CanceledBelow(err) ||
+		err.Error() == http2BodyClosed
 }
 
 var transports = [...]string{

@@ -33,6 +33,15 @@ func TestLostIsAboutTheConnection(t *testing.T) {
 	}
 }
 
+func TestGivenUpIsAboutTheRequest(t *testing.T) {
+	for err, want := range map[error]bool{
+		context.Canceled: true, http.ErrBodyReadAfterClose: true, errors.New("http2: response body closed"): true,
+		io.ErrUnexpectedEOF: false, errors.New("net/http: server replied with more than declared Content-Length; truncated"): false,
+	} {
+		assert.Equal(t, want, neterr.GivenUp(err), "%v", err)
+	}
+}
+
 // several is a net.Error whatever it holds, like the Error of a Transport.
 type several []error
 

@@ -64,6 +64,16 @@ func refusedWithoutGetBody(text string) bool {
 // sends such a request again.
 const goneAway = "http2: Transport received Server's graceful shutdown GOAWAY"
 
+// http2BodyClosed is the text of a Read of a body that was closed.
+const http2BodyClosed = "http2: response body closed"
+
+// connectionLost reports whether a connection has stopped answering its pings, or was closed on this
+// side.
+func connectionLost(text string) bool {
+	return text == "http2: client connection lost" ||
+		text == "http2: client connection force closed via ClientConn.Close"
+}
+
 // neverSent reports whether an http.ClientConn refused to send a request.
 func neverSent(text string) bool {
 	return text == "http2: client conn not usable" || strings.HasPrefix(text, "http: invalid ") ||

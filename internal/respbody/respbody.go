@@ -149,8 +149,8 @@ func attemptOf(body io.ReadCloser) (*Body, bool) {
 }
 
 // IsConnectionsEnd reports whether err, which followed the last byte of body, is about the
-// connection and not about the bytes. A RoundTripper below may verify the bytes, and return an
-// error at their end.
+// connection or the request, and not about the bytes. A RoundTripper below may verify the bytes, and
+// return an error at their end. net/http verifies their number.
 func IsConnectionsEnd(body io.ReadCloser, err error) bool {
-	return err == io.EOF || neterr.Lost(err) || closing.WhileRead(body)
+	return err == io.EOF || neterr.Lost(err) || closing.WhileRead(body) && neterr.GivenUp(err)
 }

@@ -251,6 +251,7 @@ func (b *Buffered) Read(p []byte) (int, error) {
 	case b.err != nil:
 		return 0, b.err
 	}
+	b.data, b.read = nil, 0 // the rest may be read for hours
 	return b.rest.Read(p)
 }
 

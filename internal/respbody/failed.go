@@ -148,6 +148,7 @@ func (u *unfinished) read(p []byte) (int, error) {
 	case f.err != nil:
 		return 0, f.err
 	}
+	f.data, f.came, u.taken = nil, nil, 0 // the rest may be read for hours
 	return f.rest.Read(p)
 }
 

@@ -83,8 +83,15 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, step Step) {
 	if step.unsized {
 		_ = http.NewResponseController(out).Flush() // or net/http counts a short body itself
 	}
-	if hasBody(r.Method, step.status) {
+	if !hasBody(r.Method, step.status) {
+		return
+	}
+	if step.events == nil {
 		_, _ = io.WriteString(out, step.body)
+	}
+	for _, event := range step.events {
+		_, _ = io.WriteString(out, event)
+		_ = http.NewResponseController(out).Flush()
 	}
 }
 

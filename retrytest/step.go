@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,7 +17,8 @@ type Step struct {
 	status int // 0: the real answer
 	header http.Header
 	body   string
-	event  bool // the body is an error event
+	events []string // the parts of body that are sent by themselves; nil: all of it at once
+	event  bool     // the body is an error event
 
 	slow    time.Duration
 	early   bool
@@ -93,7 +95,19 @@ func (s Step) Body(body string) Step {
 	if s.status == 0 {
 		s.mistake("Body: %s has a body of its own, or none", s.String())
 	}
-	s.body, s.event = body, false
+	s.body, s.events, s.event = body, nil, false
+	return s
+}
+
+// Events sets the body of an answer, as [Step.Body] does, and sends it event by event. Each Read of a
+// Transport's answer brings bytes of one event. A [Handler] flushes each, and over a network a Read may bring
+// several. An event is the text as it is sent, such as "data: 1\n\n" or a line of JSON.
+func (s Step) Events(events ...string) Step {
+	s = s.Body(strings.Join(events, ""))
+	if slices.Contains(events, "") {
+		s.mistake("Events: an event has no bytes")
+	}
+	s.events = slices.Clone(events)
 	return s
 }
 
@@ -174,6 +188,9 @@ func (s Step) String() string {
 	}
 	if s.event {
 		text += ", error event"
+	}
+	if len(s.events) > 0 {
+		text += fmt.Sprintf(", events: %d", len(s.events))
 	}
 	switch s.ending {
 	case cut:

@@ -147,9 +147,21 @@ func (s Step) answer(req *http.Request) *http.Response {
 		header.Set("Content-Length", strconv.Itoa(len(s.body)))
 	}
 	if s.body != "" && hasBody(req.Method, status) {
-		resp.Body = io.NopCloser(strings.NewReader(s.body))
+		resp.Body = io.NopCloser(s.reader())
 	}
 	return resp
+}
+
+// reader reads the body of a Step.
+func (s Step) reader() io.Reader {
+	if s.events == nil {
+		return strings.NewReader(s.body)
+	}
+	events := make([]io.Reader, len(s.events))
+	for i, event := range s.events {
+		events[i] = strings.NewReader(event)
+	}
+	return io.MultiReader(events...) // a Read of it reads from one of them
 }
 
 // sleep waits, or returns the cause of the context's end.

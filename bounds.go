@@ -20,6 +20,9 @@ var errNoResponse = errors.New("the base RoundTripper returned neither a respons
 type limits struct {
 	attempt, stall time.Duration // AttemptTimeout and StallTimeout
 	buffer, peek   int64         // BufferBytes and PeekBytes
+
+	// goOn reports whether a peek goes on. Nil means that it does not.
+	goOn func(*http.Response) bool
 }
 
 // roundTrip sends req through base within the limits, and reads of the response's body what
@@ -57,7 +60,7 @@ func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Respons
 		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
 	}
 	if read == nil && l.peek > 0 {
-		resp, read, err = respbody.Peek(req, resp, l.peek, failed, l.attempt > 0)
+		resp, read, err = respbody.Peek(req, resp, l.peek, failed, l.attempt > 0, l.goOn)
 	}
 	passOutcome(base, resp)
 	return resp, read, err
@@ -237,6 +240,7 @@ type attemptTimeoutError struct {
 	after time.Duration
 	body  bool   // the header arrived in time
 	peek  bool   // of a body, only the first bytes were awaited
+	began bool   // some of these bytes have come
 	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
 }
 
@@ -251,7 +255,7 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, 
 	// This is a copy, because the base may be reading e, the cause of the attempt's context.
 	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
 	if read != nil {
-		ended.peek = read.Peeked()
+		ended.peek, ended.began = read.Peeked(), read.Began()
 		read.BreakOff(ended)
 		return resp, ended
 	}
@@ -262,6 +266,8 @@ func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, 
 func (e *attemptTimeoutError) Error() string {
 	missing := "response header"
 	switch {
+	case e.body && e.peek && e.began:
+		missing = "whole event of the response body"
 	case e.body && e.peek:
 		missing = "first byte of the response body"
 	case e.body:

@@ -16,7 +16,7 @@ func (c *call) sendTimed(next *attempt, got *result) {
 	if next.request == nil {
 		_ = c.open(next) // cannot fail, because the request has no body
 	}
-	c.sent = next.number
+	c.sent, c.rival = next.number, nil
 	c.arm(next)
 	c.transmit(next, got, c.race.firstBounds())
 	if c.race == nil || c.race.disarm() {
@@ -52,6 +52,10 @@ func (c *call) arm(next *attempt) {
 	}
 	r.first.begin(next.request.Context(), next.reading)
 	c.race = r
+	if c.policy.PeekBytes > 0 {
+		r.turn = make(chan struct{}, 1) // the first attempt may be judged before the hedge is sent
+		c.rival, r.rival = r, r
+	}
 	r.timer = time.AfterFunc(delay, r.fire)
 }
 
@@ -112,9 +116,8 @@ func (c *call) takeSpare() bool {
 // judgeFirst judges the first attempt unless the hedge has won, and returns the state of the
 // race.
 func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
-	if r.is(undecided) {
+	defer r.giveTurn()
+	if r.takeTurn() {
 		c.judgeTimed(next, got)
 		return r.decide(got, firstWon)
 	}

@@ -16,9 +16,10 @@ const (
 	Final       Class = iota // the result stands: a success, or a failure that a retry cannot mend
 	Retryable                // another attempt may succeed
 	Unprocessed              // like Retryable, and the server provably did not process it
+	Undecided                // with [Policy.PeekBytes]: await one more event; elsewhere Final
 )
 
-// String returns "final", "retryable" or "unprocessed".
+// String returns "final", "retryable", "unprocessed" or "undecided".
 func (c Class) String() string {
 	switch c {
 	case Final:
@@ -27,6 +28,8 @@ func (c Class) String() string {
 		return "retryable"
 	case Unprocessed:
 		return "unprocessed"
+	case Undecided:
+		return "undecided"
 	}
 	return "Class(" + strconv.Itoa(int(c)) + ")"
 }

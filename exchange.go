@@ -29,8 +29,15 @@ type exchange struct {
 	leg   *numbered    // the attempt under way; nil if a Base below need not know of it
 	route detour.Route // of the attempts before
 	pace  *pace        // nil if the request is not hedged
+	rival rival        // nil unless another attempt may be under way
 	mark  uint32       // the Gate's mark at the end of the newest attempt
 	owned
+}
+
+// rival is a race, whose two attempts are judged in turn.
+type rival interface {
+	takeTurn() (undecided bool) // waits for the turn, and reports whether the race is undecided
+	giveTurn()
 }
 
 // owned holds what is given back when an exchange ends, even if a panic of a hook or of the base
@@ -147,6 +154,9 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	}
 	x.unsent, x.token = nil, false
 	l := x.limits()
+	if l.peek > 0 && x.policy.observed {
+		l.goOn = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
+	}
 	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
 	x.response = resp
 	if n := x.leg; n != nil {
@@ -174,7 +184,28 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 
 func (x *exchange) limits() limits {
 	p := x.policy
-	return limits{p.AttemptTimeout, p.StallTimeout, p.BufferBytes, p.PeekBytes}
+	return limits{attempt: p.AttemptTimeout, stall: p.StallTimeout, buffer: p.BufferBytes, peek: p.PeekBytes}
+}
+
+// peekOn asks Classify about what a peek has read of resp, and reports whether the peek goes on. An
+// answer is the attempt's class. Nobody is asked about an attempt whose race is decided.
+func (x *exchange) peekOn(made *attempt, got *result, resp *http.Response) bool {
+	if x.rival != nil {
+		defer x.rival.giveTurn()
+		if !x.rival.takeTurn() {
+			return false
+		}
+	}
+	a := got.Attempt // of a hedge, Hedge is set
+	a.Number, a.Request, a.Response, a.Elapsed = made.number, made.request, resp, x.core.now()-made.begins
+	if n := x.leg; n != nil {
+		a.Detour, a.Held, a.InLine = n.leg.Detoured(), n.held, n.lined
+	}
+	a.Peek = respbody.First(resp, x.policy.PeekBytes)
+	defer respbody.Seal(resp).Unseal(resp)
+	got.class = x.policy.Classify(a)
+	got.judged = got.class != Undecided
+	return !got.judged
 }
 
 // forget lets go of got's response, which must not be retained during a wait.
@@ -200,7 +231,9 @@ func (x *exchange) judge(made *attempt, got *result) {
 	defer respbody.Seal(resp).Unseal(resp) // Classify and RetryAfter may panic
 	if x.policy.observed || got.status >= 400 || !got.responded {
 		got.Elapsed = x.core.now() - made.begins
-		got.class = x.policy.Classify(got.Attempt)
+		if !got.judged || !got.responded {
+			got.class = x.policy.Classify(got.Attempt)
+		}
 	}
 	switch {
 	case got.class == Unprocessed && got.brokeOff:

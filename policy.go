@@ -70,7 +70,8 @@ type Policy struct {
 
 	// Classify decides what a result means. Nil means the function [Classify], which your own function
 	// can call for the cases that it leaves alone. It must not read Response.Body, but may look at
-	// [Attempt.Body].
+	// [Attempt.Body] and [Attempt.Peek]. It is called once for an attempt, and with PeekBytes again for each
+	// event that it leaves [Undecided], and for a failure after it.
 	Classify func(Attempt) Class
 
 	// Idempotent decides whether a request may be repeated. It is asked before the first attempt, and
@@ -102,10 +103,11 @@ type Policy struct {
 	BufferBytes int64
 
 	// PeekBytes makes the first bytes of a response body that is not buffered whole a part of the
-	// attempt, streams included. [Attempt.Peek] has the first event of a text/event-stream, or what the
-	// first Read brings of other bodies, up to PeekBytes and 64 KiB. A body that breaks off before that
-	// is a failed attempt. So are a stream of events that ends before its first byte, and silence for
-	// longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller gets
+	// attempt, streams included. [Attempt.Peek] ends with the first event of a text/event-stream, of JSON
+	// lines or of an event stream of AWS, and has what the first Read brings of other bodies. It has up to
+	// PeekBytes, and 64 KiB at most. While Classify answers [Undecided], one more event is awaited, and Peek
+	// has all of them. A body that breaks off before that is a failed attempt. So are a stream of events
+	// that ends before its first byte, and silence for longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller gets
 	// the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096 for
 	// example, and let Classify look for an error in the first event. Do not set it for an exchange
 	// over HTTP/2 in which the server sends nothing before the client has sent more: it would be held

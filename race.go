@@ -139,8 +139,8 @@ func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
 // hedge, and returns abandoned. It does not return while the hedge is judged, because Classify
 // must not run after RoundTrip has returned, or for two attempts at once.
 func (r *race) conclude() raceState {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
+	defer r.giveTurn()
+	r.takeTurn()
 	if r.become(abandoned) {
 		r.endHedge()
 		if r.req.Context().Err() == nil {
@@ -153,6 +153,14 @@ func (r *race) conclude() raceState {
 	defer r.mu.Unlock()
 	return r.state
 }
+
+// takeTurn waits for the turn to judge, and reports whether the race is undecided.
+func (r *race) takeTurn() bool {
+	r.turn <- struct{}{}
+	return r.is(undecided)
+}
+
+func (r *race) giveTurn() { <-r.turn }
 
 // surface repeats the hedge's panic or runtime.Goexit in the caller's goroutine, if there was
 // one.

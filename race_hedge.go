@@ -96,7 +96,9 @@ func (r *race) begin() bool {
 	}
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
-	r.turn = make(chan struct{}, 1)
+	if r.turn == nil {
+		r.turn = make(chan struct{}, 1)
+	}
 	r.waiting, r.wake = context.WithCancel(r.req.Context())
 	r.onTheWay = r.leg
 	r.sent, r.next.begins = true, r.core.now()
@@ -146,10 +148,10 @@ func (r *race) end(panicked any, exits bool) {
 // race. An error that comes after the end of the caller's context does not decide the race. The
 // first attempt may have had a response, and the caller's error must name its status.
 func (r *race) judgeHedge() raceState {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
+	defer r.giveTurn()
+	wanted := r.takeTurn()
 	gone := r.got.answer() == nil && r.req.Context().Err() != nil
-	if gone || !r.is(undecided) {
+	if gone || !wanted {
 		r.pass.Abandon()
 		r.pass = outage.Pass{}
 		return abandoned

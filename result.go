@@ -14,6 +14,7 @@ import (
 type result struct {
 	Attempt
 	class  Class
+	judged bool           // Classify has answered while the attempt peeked
 	inner  *Outcome       // a nested Transport's Outcome
 	broken *http.Response // its body broke off while it was buffered; Response is nil then
 

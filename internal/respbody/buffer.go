@@ -131,7 +131,8 @@ type Buffered struct {
 	data     []byte
 	read     int           // number of bytes of data that the caller has read
 	err      error         // the error that follows data; nil if rest follows
-	enough   sufficiency   // when a peek has read enough; nil if this is no peek
+	end      eventEnd      // where an event ends; nil if this is no peek
+	shown    int           // a peek shows so many bytes of data
 	sealed   bool          // a hook that must not read is running: see Seal
 	whole    bool          // data is the whole body, and is no longer than the limit
 	complete bool          // data has the declared length
@@ -206,7 +207,7 @@ func firstSize(declared, limit int64) int64 {
 // filled reports whether nothing else is to be read. The first seen bytes were not enough.
 func (b *Buffered) filled(limit int64, seen int) bool {
 	if b.Peeked() {
-		return b.err != nil || len(b.data) == cap(b.data) || b.enough(b.data, seen)
+		return b.err != nil || len(b.data) == cap(b.data) || b.end(b.data, b.shown, seen) > 0
 	}
 	return b.err != nil || int64(len(b.data)) > limit
 }

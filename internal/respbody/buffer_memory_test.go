@@ -60,7 +60,7 @@ func TestBytesThatAreReadAreKeptNoLonger(t *testing.T) {
 			return resp
 		}},
 		"of a long peek": {&endless{first: 1}, func(t *testing.T, resp *http.Response) *http.Response {
-			resp, _, err := respbody.Peek(get(t), resp, limit, false, false)
+			resp, _, err := respbody.Peek(get(t), resp, limit, false, false, nil)
 			require.NoError(t, err)
 			return resp
 		}},

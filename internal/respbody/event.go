@@ -9,14 +9,14 @@ import (
 	"github.com/retryhttp/retryhttp/internal/field"
 )
 
-// sufficiency reports whether data is enough of a body. The first seen bytes are known not to be
-// enough, so that a body which comes byte by byte is searched once.
-type sufficiency func(data []byte, seen int) bool
+// eventEnd returns where the first event of data[from:] ends in data, or 0 if that has not come. No event
+// ends in the first seen bytes of data, so that a body which comes byte by byte is searched once.
+type eventEnd func(data []byte, from, seen int) int
 
-// firstOf returns what is enough of resp's body: its first event. A server or a proxy may cut a stream
-// anywhere, and half an error event does not look like an error. Any byte is enough of a body that is
-// not known to consist of events, or that is compressed.
-func firstOf(resp *http.Response) sufficiency {
+// endOf returns where the events of resp's body end. A server or a proxy may cut a stream anywhere, and half an error
+// event does not look like an error. A body that is not known to consist of events, or that is compressed,
+// is taken as it comes.
+func endOf(resp *http.Response) eventEnd {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return anyByte
 	}
@@ -31,23 +31,46 @@ func firstOf(resp *http.Response) sufficiency {
 	return anyByte
 }
 
-func anyByte(data []byte, _ int) bool { return len(data) > 0 }
-
-func wholeLine(data []byte, seen int) bool { return bytes.IndexByte(data[seen:], '\n') >= 0 }
-
-// emptyLine reports whether data has the empty line that ends an event, or a comment. Lines end with LF, CR
-// or both (WHATWG HTML, section 9.2.6).
-func emptyLine(data []byte, seen int) bool {
-	for _, end := range [...]string{"\n\n", "\n\r", "\r\r"} {
-		if bytes.Contains(data[max(seen-1, 0):], []byte(end)) {
-			return true
-		}
+func anyByte(data []byte, from, _ int) int {
+	if len(data) > from {
+		return len(data)
 	}
-	return false
+	return 0
 }
 
-// wholeMessage reports whether data has the first message of an event stream of AWS, which begins
-// with its length.
-func wholeMessage(data []byte, _ int) bool {
-	return len(data) >= 4 && uint64(len(data)) >= uint64(binary.BigEndian.Uint32(data))
+func wholeLine(data []byte, from, seen int) int {
+	from = max(from, seen)
+	if i := bytes.IndexByte(data[from:], '\n'); i >= 0 {
+		return from + i + 1
+	}
+	return 0
+}
+
+// emptyLine finds the empty line that ends an event, or a comment. Lines end with LF, CR or both (WHATWG
+// HTML, section 9.2.6).
+func emptyLine(data []byte, from, seen int) int {
+	for i := max(from, seen-1); i+1 < len(data); i++ {
+		switch {
+		case data[i] == '\n' && data[i+1] == '\n':
+			return i + 2
+		case (data[i] == '\n' || data[i] == '\r') && data[i+1] == '\r':
+			if i+2 < len(data) && data[i+2] == '\n' {
+				return i + 3
+			}
+			return i + 2
+		}
+	}
+	return 0
+}
+
+// wholeMessage finds the end of a message in an event stream of AWS, which begins with its length.
+func wholeMessage(data []byte, from, _ int) int {
+	if len(data)-from < 4 {
+		return 0
+	}
+	length := max(uint64(binary.BigEndian.Uint32(data[from:])), 4)
+	if uint64(len(data)-from) < length {
+		return 0
+	}
+	return from + int(length)
 }

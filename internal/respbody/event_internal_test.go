@@ -13,28 +13,42 @@ func TestPeekSearchesEachByteOnce(t *testing.T) {
 	const size = 1000
 	searched := 0
 	b := newPeek(io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", size)))), 2*size)
-	b.enough = func(data []byte, seen int) bool {
+	b.end = func(data []byte, _, seen int) int {
 		searched += len(data) - seen
-		return false
+		return 0
 	}
 	b.fill(-1, 2*size, nil)
 	assert.Len(t, b.data, size)
 	assert.Equal(t, size, searched)
 }
 
-func TestFirstEventMayEndWhereTheSearchBegins(t *testing.T) {
+func TestEventMayEndWhereTheSearchBegins(t *testing.T) {
 	for _, c := range []struct {
-		enough sufficiency
-		data   string
-		seen   int
-		want   bool
+		end        eventEnd
+		data       string
+		from, seen int
+		want       int
 	}{
-		{emptyLine, "data: 1\n\n", 8, true},
-		{emptyLine, "data: 1\r\n\r\n", 9, true},
-		{emptyLine, "data: 1\n\n", 0, true},
-		{wholeLine, "{}\n", 2, true},
-		{wholeLine, "{}", 1, false},
+		{emptyLine, "data: 1\n\n", 0, 8, 9},
+		{emptyLine, "data: 1\r\n\r\n", 0, 9, 11},
+		{emptyLine, "data: 1\r\n\r", 0, 9, 10},
+		{emptyLine, "data: 1\n\n", 0, 0, 9},
+		{emptyLine, "data: 1\n\ndata: 2\n\n", 0, 0, 9},
+		{emptyLine, "data: 1\n\ndata: 2\n\n", 9, 9, 18},
+		{emptyLine, "data: 1\n\ndata: 2\n", 9, 0, 0},
+		{emptyLine, "data: 1\r\rdata: 2\r\r", 0, 0, 9},
+		{emptyLine, "\n", 0, 1, 0},
+		{wholeLine, "{}\n", 0, 2, 3},
+		{wholeLine, "{}", 0, 1, 0},
+		{wholeLine, "{}\n{}\n", 0, 0, 3},
+		{wholeLine, "{}\n{}\n", 3, 3, 6},
+		{wholeMessage, "\x00\x00\x00\x05a\x00\x00\x00\x06", 0, 0, 5},
+		{wholeMessage, "\x00\x00\x00\x05a\x00\x00\x00\x06", 5, 5, 0},
+		{wholeMessage, "\x00\x00\x00\x00", 0, 0, 4},
+		{wholeMessage, "\xff\xff\xff\xff", 0, 0, 0},
+		{anyByte, "ab", 0, 0, 2},
+		{anyByte, "ab", 2, 0, 0},
 	} {
-		assert.Equal(t, c.want, c.enough([]byte(c.data), c.seen), "%q, %d", c.data, c.seen)
+		assert.Equal(t, c.want, c.end([]byte(c.data), c.from, c.seen), "%q, %d, %d", c.data, c.from, c.seen)
 	}
 }

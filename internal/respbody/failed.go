@@ -36,7 +36,7 @@ func (b *Buffered) fillForAMoment(
 		b.fill(declared, limit, nil)
 		return resp
 	}
-	f := &failedFill{Buffered: Buffered{rest: b.rest, enough: b.enough}, over: make(chan struct{})}
+	f := &failedFill{Buffered: Buffered{rest: b.rest, end: b.end}, over: make(chan struct{})}
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
 	go f.run(declared, limit)

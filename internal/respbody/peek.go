@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/field"
 )
 
@@ -25,7 +26,12 @@ const (
 // body breaks off before that, or ends before its first byte although bytes are owed. A body of a failed
 // response is awaited no longer than MaxDrainTime. If the attempt is timed, its time alone counts, and
 // not the time in which a Read stalls.
-func Peek(req *http.Request, resp *http.Response, limit int64, failed, timed bool) (*http.Response, *Buffered, error) {
+//
+// While goOn returns true, Peek waits for one more event. It is not asked about a failed response, or if
+// nothing can follow. Nil means one event.
+func Peek(
+	req *http.Request, resp *http.Response, limit int64, failed, timed bool, goOn func(*http.Response) bool,
+) (*http.Response, *Buffered, error) {
 	if resp.Body == nil || !mayHaveBody(req, resp) {
 		return resp, nil, nil
 	}
@@ -37,28 +43,65 @@ func Peek(req *http.Request, resp *http.Response, limit int64, failed, timed boo
 	}
 	limit = min(limit, mostPeek)
 	b := newPeek(resp.Body, limit)
-	b.enough = firstOf(resp)
+	b.end = endOf(resp)
 	patience := forEver
 	switch {
 	case failed:
-		patience, b.enough = MaxDrainTime, anyByte
+		patience, b.end, goOn = MaxDrainTime, anyByte, nil
 	case timed:
 		stall := stallOf(resp.Body)
 		stall.pause()
 		defer stall.resume()
 	}
-	resp = b.begin(resp, -1, limit, patience, nil)
-	resp.Body = b
+	whole, more := false, true
+	for more {
+		resp = b.begin(resp, -1, limit, patience, nil)
+		resp.Body = b
+		whole = b.show()
+		more = whole && goOn != nil && !b.atEnd() && b.ask(goOn, resp)
+	}
+	return resp, b, b.judgePeek(resp, whole)
+}
+
+// show shows one more event, or what has come of it. It reports whether the event is whole.
+func (b *Buffered) show() (whole bool) {
+	end := b.end(b.data, b.shown, b.shown)
+	if b.shown = end; end == 0 {
+		b.shown = len(b.data)
+	}
+	return end > 0
+}
+
+// atEnd reports whether nothing can follow what is shown.
+func (b *Buffered) atEnd() bool {
+	return b.shown == len(b.data) && (b.err != nil || b.shown == cap(b.data))
+}
+
+// ask asks a hook, which may panic, whether to wait for one more event.
+func (b *Buffered) ask(goOn func(*http.Response) bool, resp *http.Response) (more bool) {
+	returned := false
+	defer func() {
+		if !returned {
+			closing.Soon(b.rest)
+		}
+	}()
+	more = goOn(resp)
+	returned = true
+	return more
+}
+
+// judgePeek returns the attempt's error. After a whole event, or a clean end, Classify may tell what it is.
+func (b *Buffered) judgePeek(resp *http.Response, whole bool) error {
 	switch {
 	case b.err == nil:
-		return resp, b, nil
+		return nil
 	case len(b.data) == 0:
-		return resp, b, b.judgeEmpty(resp)
-	case b.err == io.EOF || b.enough(b.data, 0):
-		return resp, b, nil // Classify may tell what it is
+		return b.judgeEmpty(resp)
+	case b.err == io.EOF || whole:
+		return nil
 	}
 	b.BreakOff(b.err)
-	return resp, b, b.err
+	return b.err
 }
 
 // stallOf returns the stallWatch of body's Reads, or nil if there is none.
@@ -120,17 +163,25 @@ func newPeek(body io.ReadCloser, limit int64) *Buffered {
 	return b
 }
 
-// Peeked reports whether b began with a Peek.
-func (b *Buffered) Peeked() bool { return b.enough != nil }
+// Began reports whether bytes have come.
+func (b *Buffered) Began() bool { return len(b.data) > 0 }
 
-// First returns the first bytes of resp's body, up to limit, or nil if none have been read. It is
-// empty, and not nil, if the body is known to be empty.
+// Peeked reports whether b began with a Peek.
+func (b *Buffered) Peeked() bool { return b.end != nil }
+
+// First returns the first bytes of resp's body, up to limit, or nil if none have been read. After a Peek,
+// they end with its last event. They are empty, and not nil, if the body is known to be empty.
 func First(resp *http.Response, limit int64) []byte {
-	if b, ok := resp.Body.(*Buffered); ok && (len(b.data) > 0 || b.err == io.EOF) {
-		n := min(int64(len(b.data)), limit)
-		return b.data[:n:n]
+	b, ok := resp.Body.(*Buffered)
+	if !ok || len(b.data) == 0 && b.err != io.EOF {
+		return nil
 	}
-	return nil
+	n := len(b.data)
+	if b.Peeked() {
+		n = b.shown
+	}
+	n = int(min(int64(n), limit))
+	return b.data[:n:n]
 }
 
 // Seal keeps a hook from resp's body until the seal is taken off: a Read fails, and a Close does

@@ -19,7 +19,7 @@ type Attempt struct {
 	Elapsed  time.Duration  // until the response header, what is read of the body, or the error
 	Wait     time.Duration  // before the next attempt; 0 in Classify
 	Body     []byte         // the whole response body if [Policy.BufferBytes] had it read, or nil
-	Peek     []byte         // the first events of another body if [Policy.PeekBytes] is set, or nil
+	Peek     []byte         // the first events of another body, with [Policy.PeekBytes], or nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
 	Detour   bool           // took a connection beside the pool of its [Base]
 	Offset   int64          // position in the file at which [Policy.Resume] continues; otherwise 0

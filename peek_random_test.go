@@ -77,7 +77,9 @@ func TestCallerReadsTheSameHoweverMuchIsAwaited(t *testing.T) {
 				got, err := io.ReadAll(resp.Body)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, string(want), string(got), "seed %d", seed)
-				assert.Equal(t, end == nil, err == nil, "seed %d: %v, %v", seed, end, err)
+				if whole := int64(len(want)) == bare.ContentLength; !whole { // a break after the last byte may go unseen
+					assert.Equal(t, end == nil, err == nil, "seed %d: %v, %v", seed, end, err)
+				}
 				assert.Equal(t, bare.StatusCode, resp.StatusCode)
 			})
 		}

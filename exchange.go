@@ -173,12 +173,17 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		got.broken, got.brokeOff = resp, true
 		return
 	}
-	got.Response, got.responded = resp, true
+	got.receive(resp, l)
+}
+
+// receive takes a response, and what was read of its body.
+func (r *result) receive(resp *http.Response, l limits) {
+	r.Response, r.responded = resp, true
 	if l.buffer > 0 {
-		got.Body = respbody.Whole(resp, l.buffer)
+		r.Body = respbody.Whole(resp, l.buffer)
 	}
-	if l.peek > 0 && got.Body == nil {
-		got.Peek = respbody.First(resp, l.peek)
+	if l.peek > 0 && r.Body == nil {
+		r.Peek = respbody.First(resp, l.peek)
 	}
 }
 

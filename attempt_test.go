@@ -384,7 +384,7 @@ func TestRequestCancelEndsTheRetries(t *testing.T) {
 	assert.Equal(t, 1, e.Attempts)
 	assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 	assert.ErrorIs(t, err, errBroken)
-	assert.EqualError(t, err, "connection broken, then the request's Cancel channel was closed")
+	assert.EqualError(t, err, "connection broken")
 }
 
 // The field is deprecated, so no goroutine watches it during a wait.

@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 	"time"
@@ -234,7 +233,7 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 		return StopCanceled
 	}
 	if got.Err != nil {
-		got.Err = errors.Join(got.Err, err)
+		got.Err = &unopenedError{got.Err, err}
 	}
 	return StopBody
 }

@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,25 +26,38 @@ type Error struct {
 	canceled []error // on StopCanceled: the context's cause, and its Err
 }
 
-// Error describes the failure, and why it was not retried, without secrets.
+// Error returns the text of the base's error, without secrets. After several attempts, their number,
+// their time and the Stop precede it. The base's text comes last and is unchanged, because programs
+// such as connect-go read codes from it. Stop, and the Logger, say why there was no retry.
 func (e *Error) Error() string {
 	text := textOf(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
 		return text // the inner text has the rest
 	}
-	if len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0]) {
-		text += ", then " + textOf(e.canceled[0])
-	}
+	unopened, _ := e.Err.(*unopenedError)
 	switch {
 	case e.Attempts > 1:
-		return fmt.Sprintf("%s (gave up after %d attempts in %v: %s)",
-			text, e.Attempts, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
-	case e.Attempts == 1 && e.Stop.surprises() && e.Waited >= time.Millisecond:
-		return fmt.Sprintf("%s (not retried in %v: %s)", text, e.Elapsed.Round(time.Millisecond), e.Stop.reason())
-	case e.Attempts == 1 && e.Stop.surprises():
-		return text + " (not retried: " + e.Stop.reason() + ")"
+		return fmt.Sprintf("gave up after %d attempts in %v (%s): %s", e.Attempts, e.Elapsed.Round(time.Millisecond), e.why(), text)
+	case unopened != nil:
+		return textOf(unopened.failed)
+	case e.endedLater() && is[statusError](e.Err):
+		return textOf(e.canceled[0]) + ": " + text // no error of the base has a text to keep
 	}
 	return text
+}
+
+// why returns the Stop, and the cause of a cancellation that Err does not name.
+func (e *Error) why() string {
+	why := cmp.Or(string(e.Stop), "no reason was recorded")
+	if e.endedLater() {
+		why += ": " + textOf(e.canceled[0])
+	}
+	return why
+}
+
+// endedLater reports whether the context has ended after the last attempt.
+func (e *Error) endedLater() bool {
+	return len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0])
 }
 
 // Unwrap returns Err and, on [StopCanceled], the context's cause and its Err.
@@ -119,6 +133,15 @@ type statusError int
 func (e statusError) Error() string {
 	return "the last response was " + statusText(int(e))
 }
+
+// unopenedError is an attempt's error after which no body could be opened for a retry.
+type unopenedError struct{ failed, why error }
+
+func (e *unopenedError) Error() string {
+	return "no body for a retry: " + e.why.Error() + ": " + e.failed.Error()
+}
+
+func (e *unopenedError) Unwrap() []error { return []error{e.failed, e.why} }
 
 func statusText(status int) string {
 	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))

@@ -1,7 +1,6 @@
 package retryhttp
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -34,40 +33,6 @@ const (
 	StopDeadline      Stop = "deadline"       // MaxElapsed or the deadline left no room to wait
 	StopBudget        Stop = "budget"         // the Budget was spent
 )
-
-func (s Stop) reason() string {
-	switch s {
-	case StopFinal:
-		return "a retry would not help"
-	case StopNotIdempotent:
-		return "the request is not safe to repeat"
-	case StopBody:
-		return "the body cannot be sent again"
-	case StopAttempts:
-		return "attempt limit"
-	case StopDeadline:
-		return "no time left to wait"
-	case StopRetryAfter:
-		return "the server asked for a longer wait"
-	case StopBudget:
-		return "retry budget spent"
-	case StopCanceled:
-		return "canceled"
-	case StopNested:
-		return "a Transport below has given up"
-	}
-	return cmp.Or(string(s), "no reason was recorded")
-}
-
-// surprises reports whether a caller may wonder why a failed request was sent only once. A caller who
-// has set MaxAttempts to 1, or has canceled the request, does not.
-func (s Stop) surprises() bool {
-	switch s {
-	case StopNotIdempotent, StopBody, StopDeadline, StopBudget:
-		return true
-	}
-	return false
-}
 
 // OutcomeOf returns how the request of resp ended. A Final first attempt that was not held has
 // Attempts 1, StopFinal and no times. OutcomeOf(nil) is zero.

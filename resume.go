@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -359,10 +358,6 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
-	if o.Attempts == 1 && !stop.surprises() {
-		// The text of an Error has no other reason after a single attempt.
-		why = errors.New(stop.reason())
-	}
 	got.Response, got.Err = nil, &brokenError{d.broke, why}
 	c.policy.reportBroken(c.req, &got.Attempt, o)
 	d.failed = newError(got.Err, o, c.req)
@@ -401,18 +396,18 @@ func (d *download) ClosableWhileRead() bool {
 	return d.body == http.NoBody || closing.WhileRead(d.body)
 }
 
-// brokenError is the error of a body that broke off and was not resumed. It implements net.Error.
+// brokenError is the error of a body that broke off and was not resumed. It implements net.Error. Its
+// text ends with the text of the break, as the text of an Error does.
 type brokenError struct {
 	broke error
 	why   error // nil: there was no attempt to resume the body
 }
 
 func (e *brokenError) Error() string {
-	text := e.broke.Error() + ", not resumed"
-	if e.why != nil {
-		text += ": " + e.why.Error()
+	if e.why == nil {
+		return e.broke.Error()
 	}
-	return text
+	return "not resumed: " + e.why.Error() + ": " + e.broke.Error()
 }
 
 // Timeout reports whether a time limit ended the body, or the attempt to resume it.

@@ -47,10 +47,10 @@ func TestBreakThatCannotBeResumedIsLogged(t *testing.T) {
 				time.Sleep(time.Second)
 				for range 2 {
 					_, err = io.ReadAll(resp.Body)
-					assert.EqualError(t, err, "connection lost, not resumed: "+tc.why)
+					assert.EqualError(t, err, "not resumed: "+tc.why+": connection lost")
 				}
-				assert.Equal(t, `level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="connection lost, not resumed: `+
-					tc.why+`" attempts=2 elapsed=1s waited=0s held=0s stop=final ambiguous=false`+"\n", logged.String())
+				assert.Equal(t, `level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="not resumed: `+
+					tc.why+`: connection lost" attempts=2 elapsed=1s waited=0s held=0s stop=final ambiguous=false`+"\n", logged.String())
 			})
 		})
 	}

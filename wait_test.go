@@ -227,7 +227,7 @@ func TestCancelDuringAWait(t *testing.T) {
 	}{
 		{
 			name: "after an error", step: script.Fail(errBroken), last: errBroken, ctxErr: context.Canceled,
-			text: "connection broken, then the user went away",
+			text: "connection broken",
 			ctx: func(ctx context.Context) (context.Context, func()) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				return ctx, func() { cancel(cause) }
@@ -235,7 +235,7 @@ func TestCancelDuringAWait(t *testing.T) {
 		},
 		{
 			name: "after a response", step: script.Status(503), ctxErr: context.Canceled,
-			text: "the last response was 503 Service Unavailable, then the user went away",
+			text: "the last response was 503 Service Unavailable",
 			ctx: func(ctx context.Context) (context.Context, func()) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				return ctx, func() { cancel(cause) }
@@ -274,11 +274,29 @@ func TestCancelDuringAWait(t *testing.T) {
 				if tc.last != nil {
 					assert.ErrorIs(t, err, tc.last)
 				}
-				assert.EqualError(t, err, tc.text+" (gave up after 2 attempts in 1.5s: canceled)")
+				assert.EqualError(t, err, "gave up after 2 attempts in 1.5s (canceled: the user went away): "+tc.text)
 				assert.Equal(t, 2, budget.withdrawn)
 				assert.Equal(t, 1, budget.refunded, "the retry that was not sent")
 				assert.Equal(t, int32(1), body.Closes.Load())
 			})
+		})
+	}
+}
+
+// After one attempt, the base's text stands. A response has none.
+func TestTextOfACancelDuringTheFirstWait(t *testing.T) {
+	for want, step := range map[string]script.Step{
+		"connection broken": script.Fail(errBroken),
+		"the user went away: the last response was 503 Service Unavailable": script.Status(503),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cause := errors.New("the user went away")
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)}
+			_, err := retryhttp.New(script.New(step), p).RoundTrip(get(t, ctx)) //nolint:bodyclose // there is none
+			assert.EqualError(t, err, want)
+			assert.ErrorIs(t, err, cause)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,34 @@ func TestConnectErrorHoldsTheOutcome(t *testing.T) {
 	assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "an attempt that is too late counts as such")
 	for _, r := range server.got() {
 		assert.Equal(t, server.got()[0].Header.Get("Connect-Timeout-Ms"), r.Header.Get("Connect-Timeout-Ms"), "made once")
+	}
+}
+
+// connect reads the code from the text of HTTP/2's error. Interceptors repeat what is unavailable,
+// and a POST may then be carried out twice.
+func TestConnectCodeOfAPanicIsInternalIfItWasSentOnce(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	base := server.Client().Transport
+	for name, tt := range map[string]struct {
+		rt      http.RoundTripper
+		options []connect.ClientOption
+	}{
+		"without the library": {rt: base},
+		"a POST":              {rt: retryhttp.New(base, retryhttp.Policy{})},
+		"one attempt":         {retryhttp.New(base, retryhttp.Policy{MaxAttempts: 1}), []connect.ClientOption{noSideEffects}},
+		"no token":            {retryhttp.New(base, retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: -1}}), []connect.ClientOption{noSideEffects}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](
+				&http.Client{Transport: tt.rt}, server.URL+sayProcedure, tt.options...)
+			_, err := client.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("pay")))
+			assert.Equal(t, connect.CodeInternal, connect.CodeOf(err), "%v", err)
+		})
 	}
 }
 

@@ -24,6 +24,10 @@ var suites = []suite{
 		},
 	},
 	{
+		// It reads codes from the texts of errors.
+		name: "connect", module: "connectrpc.com/connect", version: "v1.21.1", packages: []string{"."},
+	},
+	{
 		name: "client-go", module: "k8s.io/client-go", version: "v0.37.2", packages: []string{"./rest/...", "./transport/..."},
 		differ: map[string]string{
 			// It compares errors with io.EOF and io.ErrUnexpectedEOF, which no *Error equals.

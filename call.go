@@ -63,7 +63,7 @@ func (c *call) notSent() (*http.Response, error) {
 func (c *call) prepare(first *attempt) {
 	c.keyed, c.idempotent = withKey(c.req, c.policy.Idempotent, c.policy.IdempotencyKey)
 	first.request = c.keyed
-	if hasBody(c.req) {
+	if c.withBody = hasBody(c.req); c.withBody {
 		p := c.policy
 		mayRetry := p.MaxAttempts != 1 && (c.idempotent || p.RetryUnprocessed)
 		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
@@ -139,7 +139,7 @@ func (c *call) refusal(got *result) Stop {
 		return StopNotIdempotent
 	case c.attemptsLeft() <= 0:
 		return StopAttempts
-	case !c.bodies.repeatable(c.req):
+	case c.withBody && !c.bodies.repeatable(c.req):
 		return StopBody
 	}
 	return ""
@@ -221,7 +221,7 @@ func (c *call) claim(got *result, next *attempt) Stop {
 }
 
 func (c *call) openRetry(got *result, next *attempt) Stop {
-	if !hasBody(c.req) {
+	if !c.withBody {
 		return ""
 	}
 	err := c.open(next)

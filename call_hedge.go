@@ -29,7 +29,7 @@ func (c *call) sendTimed(next *attempt, got *result) {
 
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
 func (c *call) mayBeHedged() bool {
-	return safeMethod(c.req.Method) && c.idempotent && c.bodies.readableBeside(c.req) &&
+	return safeMethod(c.req.Method) && c.idempotent && (!c.withBody || c.bodies.readableBeside(c.req)) &&
 		// A body may set the trailer when it ends.
 		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0
 }
@@ -45,7 +45,7 @@ func (c *call) arm(next *attempt) {
 	}
 	r := &race{
 		exchange: exchange{
-			core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, pace: c.pace,
+			core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, withBody: c.withBody, pace: c.pace,
 			since: c.since, leg: c.leg, route: c.route, owned: owned{bodies: c.bodies},
 		},
 		next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins},

@@ -113,7 +113,7 @@ func (c *call) prolong(got *result, next *attempt) Stop {
 // openLate opens the body of a retry whose wait has run beside a hedge. The hedge no longer reads
 // its own. The failed response is gone, and an error names its status.
 func (c *call) openLate(got *result, next *attempt) Stop {
-	if next.request != nil || !hasBody(c.req) {
+	if next.request != nil || !c.withBody {
 		return ""
 	}
 	if got.responded {

@@ -22,6 +22,10 @@ type exchange struct {
 	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
 	idempotent bool
 
+	// withBody is decided before the first attempt, too. A base may put an empty body on a request that
+	// has none, as recorders and signers do that read the body and put it back.
+	withBody bool
+
 	// since is the start of MaxElapsed, read from core.now: the call's start, or the time at which a
 	// body broke off.
 	since time.Duration
@@ -97,7 +101,7 @@ type attempt struct {
 // here. A time limit or a trace later gives the request another context.
 func (x *exchange) open(next *attempt) error {
 	req := x.copyForAttempt(next.number, false)
-	if hasBody(x.req) {
+	if x.withBody {
 		opened, err := x.bodies.open(x.keyed, req, next.number == 1, next.previous, x.patience(next))
 		if err != nil {
 			return err
@@ -117,6 +121,9 @@ func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 		return x.keyed.WithContext(ctx)
 	}
 	n := newNumbered(x.keyed, numberOf(ctx)+number-1)
+	if !x.withBody && hasBody(&n.request) {
+		n.request.Body, n.request.GetBody, n.request.ContentLength = nil, nil, 0 // the base's own
+	}
 	x.depart(n, number, hedge)
 	return &n.request
 }

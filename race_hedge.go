@@ -75,7 +75,7 @@ func (r *race) prepare() bool {
 // opened.
 func (r *race) openHedge() bool {
 	r.next.request = r.copyForAttempt(r.next.number, true)
-	if !hasBody(r.req) {
+	if !r.withBody {
 		return true
 	}
 	opened, err := r.bodies.openBeside(r.keyed, r.next.request, r.first.reading)

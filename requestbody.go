@@ -64,10 +64,10 @@ func bodiesOf(req *http.Request, idempotent, mayRetry, held bool, keep int64) *b
 // asItIs reports whether the caller's body is sent as it is, and so is each body from its GetBody.
 func (b *bodies) asItIs() bool { return b == nil || b.replayed == nil }
 
-// repeatable reports whether the body of req can be sent again.
+// repeatable reports whether the body of req, which has one, can be sent again.
 func (b *bodies) repeatable(req *http.Request) bool {
 	if b.asItIs() {
-		return !hasBody(req) || madeByNewRequest(req.GetBody)
+		return madeByNewRequest(req.GetBody)
 	}
 	return b.replayed.Repeatable()
 }
@@ -104,10 +104,10 @@ func (b *bodies) open(
 	return opened, err
 }
 
-// readableBeside reports whether two attempts of req may read its body at once.
+// readableBeside reports whether two attempts of req, which has a body, may read it at once.
 func (b *bodies) readableBeside(req *http.Request) bool {
 	if b.asItIs() {
-		return !hasBody(req) || req.GetBody != nil
+		return req.GetBody != nil
 	}
 	return b.replayed.ReadableBeside()
 }

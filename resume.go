@@ -71,7 +71,10 @@ type resuming struct {
 // called again.
 func makeResumable(c *call, made *attempt, got *result) {
 	resp := got.Response
-	if resp == nil || got.inner != nil || got.Body != nil || resp.Body == nil || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
+	if resp == nil || resp.Body == nil || got.inner != nil || got.Body != nil {
+		return
+	}
+	if c.withBody || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
 		return
 	}
 	origin := origin{

@@ -108,9 +108,9 @@ func (u *unresumable) Close() error {
 // ClosableWhileRead reports whether the body may be closed while it is read.
 func (u *unresumable) ClosableWhileRead() bool { return closing.WhileRead(u.body) }
 
-// wantsResumption reports whether the caller's request, and the kind of its response, can be a
-// download. Nobody needs the body of a redirect.
+// wantsResumption reports whether the caller's request, which has no body, and the kind of its
+// response, can be a download. Nobody needs the body of a redirect.
 func wantsResumption(req *http.Request, resp *http.Response) bool {
-	return (req.Method == http.MethodGet || req.Method == "") && !hasBody(req) &&
+	return (req.Method == http.MethodGet || req.Method == "") &&
 		resp.StatusCode != http.StatusSwitchingProtocols && !respbody.IsRedirect(resp) && !respbody.IsEmpty(resp.Body)
 }

@@ -78,11 +78,14 @@ func TestClassifyErrors(t *testing.T) {
 		},
 		{"not TLS at all", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryhttp.Final},
 		{"HTTP on an HTTPS port", http.ErrSchemeMismatch, retryhttp.Final},
-		{"not HTTP at all", httperr.HTTP1(errors.New(`malformed HTTP response "SSH-2.0-x"`)), retryhttp.Final},
 		{"no such host", httperr.Dial(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
 		{"an address that is none", httperr.Dial(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
 		{"an invalid escape in the URL", &url.Error{Op: "parse", Err: url.EscapeError("%zz")}, retryhttp.Final},
 		{"a body that can't be read", fmt.Errorf("write: %w", &replay.ReadError{Err: io.ErrUnexpectedEOF}), retryhttp.Final},
+
+		{"the rest of an earlier answer", httperr.HTTP1(errors.New(`malformed HTTP response "<html></html>"`)), retryhttp.Retryable},
+		{"a rest with a space", httperr.HTTP1(errors.New(`malformed HTTP status code "html>"`)), retryhttp.Retryable},
+		{"a length that is no number", httperr.HTTP1(errors.New(`bad Content-Length "x"`)), retryhttp.Final},
 
 		{"connection refused", httperr.DialRefused, retryhttp.Unprocessed},
 		{

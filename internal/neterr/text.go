@@ -1,9 +1,6 @@
 package neterr
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // net/http makes the following errors without a type or a sentinel. Only this file classifies
 // errors by their text. If a release of Go changes a text, the error becomes Retryable, which
@@ -80,29 +77,10 @@ func neverSent(text string) bool {
 		strings.HasPrefix(text, "http2: invalid Upgrade request header: ")
 }
 
-// notHTTP reports whether the answer is not HTTP, or has a length that is no number. A status line
-// that a broken connection cut short is still HTTP.
+// notHTTP reports whether the answer is not HTTP/1, or has a length that is no number. A status line
+// that cannot be read proves nothing: the rest of an earlier answer may have come in its place, as after
+// a HEAD that was answered with a body. Another connection has no such rest.
 func notHTTP(text string) bool {
-	if line, ok := quotedAfter(text, "malformed HTTP response "); ok {
-		return !strings.HasPrefix(line, "HTTP/") && !strings.HasPrefix("HTTP/", line)
-	}
-	if code, ok := quotedAfter(text, "malformed HTTP status code "); ok {
-		return len(code) >= 3 || strings.Trim(code, "0123456789") != ""
-	}
-	return strings.Contains(text, "malformed HTTP version ") || strings.Contains(text, "bad Content-Length ") ||
+	return strings.Contains(text, "bad Content-Length ") ||
 		strings.Contains(text, "the frame header looked like an HTTP/1.1 header")
-}
-
-// quotedAfter returns the string that is quoted in text after label.
-func quotedAfter(text, label string) (string, bool) {
-	_, rest, ok := strings.Cut(text, label)
-	if !ok {
-		return "", false
-	}
-	quoted, err := strconv.QuotedPrefix(rest)
-	if err != nil {
-		return "", false
-	}
-	unquoted, err := strconv.Unquote(quoted)
-	return unquoted, err == nil
 }

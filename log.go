@@ -16,6 +16,7 @@ func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 			slog.Int("attempt", a.Number),
 			slog.Duration("elapsed", a.Elapsed),
 			slog.Duration("wait", a.Wait),
+			reasonAttr(a),
 			detourAttr(a),
 			offsetAttr(a))
 	}
@@ -71,6 +72,7 @@ func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) 
 		hedgesAttr(o),
 		slog.String("stop", string(o.Stop)),
 		slog.Bool("ambiguous", o.Ambiguous),
+		reasonAttr(a),
 		detourAttr(a),
 		offsetAttr(a))
 }
@@ -81,6 +83,15 @@ func hedgesAttr(o Outcome) slog.Attr {
 		return slog.Attr{}
 	}
 	return slog.Int("hedges", o.Hedges)
+}
+
+// reasonAttr says why a response failed whose status does not say so, such as a stream that begins with
+// an error. For other attempts it returns an empty attribute.
+func reasonAttr(a *Attempt) slog.Attr {
+	if a.Response == nil || classifyStatus(a.Response.StatusCode) != Final {
+		return slog.Attr{}
+	}
+	return slog.String("reason", "Classify called it Retryable")
 }
 
 // detourAttr returns an empty attribute if the attempt took no detour.

@@ -140,6 +140,10 @@ func logOf(t *testing.T, ctx context.Context, p retryhttp.Policy, steps ...scrip
 	return buf.String()
 }
 
+func always(class retryhttp.Class) func(retryhttp.Attempt) retryhttp.Class {
+	return func(retryhttp.Attempt) retryhttp.Class { return class }
+}
+
 func TestLogger(t *testing.T) {
 	const (
 		retrying = `level=INFO msg="retrying request" method=GET url=https://host.example/a%2Fb `
@@ -166,6 +170,12 @@ func TestLogger(t *testing.T) {
 		{
 			name: "a retry that succeeds", steps: []script.Step{script.Fail(errBroken), script.Status(200)},
 			want: retrying + `error="connection broken" attempt=1 elapsed=0s wait=1s` + "\n",
+		},
+		{
+			name: "a status that does not fail", policy: retryhttp.Policy{MaxAttempts: 2, Classify: always(retryhttp.Retryable)},
+			steps: []script.Step{script.Status(200), script.Status(404)},
+			want: retrying + `status=200 attempt=1 elapsed=0s wait=1s reason="Classify called it Retryable"` + "\n" +
+				gaveUp + `status=404 attempts=2 elapsed=1s waited=1s held=0s stop=attempts ambiguous=false reason="Classify called it Retryable"` + "\n",
 		},
 		{
 			name: "a request that was not retried", policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}},

@@ -736,7 +736,7 @@ func TestResumeReportsTheLastFailure(t *testing.T) {
 		"an error": {script.Fail(errBroken), func(p *retryhttp.Policy) { p.MaxAttempts = 2 }, retryhttp.StopAttempts,
 			"gave up after 2 attempts in 0s (attempts): not resumed: connection broken: connection lost"},
 		"a refusal": {script.Status(412), func(p *retryhttp.Policy) {}, retryhttp.StopFinal,
-			"gave up after 2 attempts in 0s (final): not resumed: the last response was 412 Precondition Failed: connection lost"},
+			"gave up after 2 attempts in 0s (final): not resumed: the file has changed: the answer was 412 Precondition Failed: connection lost"},
 		"another break": {restUntil(10, 10, io.ErrUnexpectedEOF), func(p *retryhttp.Policy) { p.MaxAttempts = 2 }, retryhttp.StopAttempts,
 			"gave up after 2 attempts in 0s (attempts): unexpected EOF"},
 		"a long wait": {script.Status(503, "Retry-After", "61"), func(p *retryhttp.Policy) {}, retryhttp.StopRetryAfter,

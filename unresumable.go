@@ -34,7 +34,10 @@ var (
 type refusedError struct{ *representation.Refusal }
 
 func (e refusedError) Error() string {
-	if e.Status != 0 {
+	switch {
+	case e.Status != 0 && e.Changed:
+		return ErrChanged.Error() + ": the answer was " + statusText(e.Status)
+	case e.Status != 0:
 		return statusError(e.Status).Error()
 	}
 	return e.Text

@@ -82,7 +82,7 @@ var grouping = regexp.MustCompile(`by \(([^)]*)\)`)
 func legend(q questions.Question) string {
 	var names []string
 	for name := range strings.SplitSeq(grouping.FindStringSubmatch(q.Query)[1], ", ") {
-		if name != "server_port" && name != "le" {
+		if name != "le" {
 			names = append(names, "{{"+name+"}}")
 		}
 	}

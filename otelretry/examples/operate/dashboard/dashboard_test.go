@@ -53,7 +53,7 @@ func TestDashboardAnswersEachQuestion(t *testing.T) {
 		assert.NotContains(t, p.Targets[0].Expr, "$window")
 		assert.NotContains(t, p.Targets[0].Expr, "$step")
 		if p.Type == "timeseries" {
-			assert.Contains(t, p.Targets[0].LegendFormat, "{{server_address}}")
+			assert.Contains(t, p.Targets[0].LegendFormat, "{{job}} {{server_address}} {{server_port}}", p.Title)
 		}
 	}
 	for _, q := range questions.All {

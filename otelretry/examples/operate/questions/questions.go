@@ -30,7 +30,8 @@ const (
 )
 
 const (
-	server = " by (server_address, server_port) "
+	// A Prometheus may scrape several services that send to one host. The answers are of each of them.
+	server = " by (job, server_address, server_port) "
 
 	// failed selects failures: no response, or a status that is worth a retry. A canceled request is
 	// no failure, and an attempt that another attempt has beaten is none.
@@ -75,7 +76,7 @@ var All = []Question{
 	{
 		ID: "failed", Group: Failures, Unit: "short",
 		Title: "Requests that failed after all, by reason",
-		Query: "sum by (server_address, server_port, retryhttp_stop, error_type) " + grown(stops+"{"+failed+"}") + " > 0",
+		Query: "sum by (job, server_address, server_port, retryhttp_stop, error_type) " + grown(stops+"{"+failed+"}") + " > 0",
 	},
 	{
 		ID: "closed", Group: Failures, Unit: "s",
@@ -97,12 +98,12 @@ var All = []Question{
 	{
 		ID: "spent", Group: Retries, Unit: "short",
 		Title: "Budgets that are spent: tokens",
-		Query: "min by (server_address, server_port, retryhttp_key) (retryhttp_client_budget_tokens) < 1",
+		Query: "min by (job, server_address, server_port, retryhttp_key) (retryhttp_client_budget_tokens) < 1",
 	},
 	{
 		ID: "sparing", Group: Retries, Unit: "short",
 		Title: "Budgets in their tenth: processes",
-		Query: "sum by (server_address, server_port, retryhttp_key) (retryhttp_client_budget_sparing) > 0",
+		Query: "sum by (job, server_address, server_port, retryhttp_key) (retryhttp_client_budget_sparing) > 0",
 	},
 	{
 		ID: "away", Group: Retries, Unit: "short",
@@ -137,22 +138,22 @@ var All = []Question{
 	{
 		ID: "waited", Group: Waits, Unit: "s",
 		Title: "Wait of a retried request, 95th percentile",
-		Query: "histogram_quantile(0.95, sum by (le, server_address, server_port) (rate(retryhttp_client_call_retry_delay_seconds_bucket[$window]))) >= 0",
+		Query: "histogram_quantile(0.95, sum by (le, job, server_address, server_port) (rate(retryhttp_client_call_retry_delay_seconds_bucket[$window]))) >= 0",
 	},
 	{
 		ID: "held", Group: Waits, Unit: "s",
 		Title: "Hold of a held request, 95th percentile",
-		Query: "histogram_quantile(0.95, sum by (le, server_address, server_port) (rate(retryhttp_client_call_held_seconds_bucket[$window]))) >= 0",
+		Query: "histogram_quantile(0.95, sum by (le, job, server_address, server_port) (rate(retryhttp_client_call_held_seconds_bucket[$window]))) >= 0",
 	},
 	{
 		ID: "ambiguous", Group: Writes, Unit: "short",
 		Title: "Writes that may have happened though their response is lost",
-		Query: "sum by (server_address, server_port, http_request_method) " + grown(stops+`{retryhttp_ambiguous="true"}`) + " > 0",
+		Query: "sum by (job, server_address, server_port, http_request_method) " + grown(stops+`{retryhttp_ambiguous="true"}`) + " > 0",
 	},
 	{
 		ID: "twice", Group: Writes, Unit: "short",
 		Title: "Writes that may have happened twice",
-		Query: "sum by (server_address, server_port, http_request_method) " + grown(stops+`{retryhttp_repeated="true"}`) + " > 0",
+		Query: "sum by (job, server_address, server_port, http_request_method) " + grown(stops+`{retryhttp_repeated="true"}`) + " > 0",
 	},
 	{
 		ID: "hedged", Group: Hedges, Unit: "percentunit",
@@ -174,7 +175,7 @@ var All = []Question{
 	{
 		ID: "given-up", Group: Downloads, Unit: "short",
 		Title: "Downloads given up, by reason",
-		Query: "sum by (server_address, server_port, retryhttp_reason) " +
+		Query: "sum by (job, server_address, server_port, retryhttp_reason) " +
 			grown(`retryhttp_client_body_given_up_total{retryhttp_reason!="canceled"}`) + " > 0",
 	},
 }

@@ -184,3 +184,21 @@ func TestEachQuestionIsTested(t *testing.T) {
 	slices.Sort(ids)
 	assert.Len(t, slices.Compact(ids), len(questions.All))
 }
+
+// Services that share a Prometheus are told apart.
+func TestEachGroupingNamesTheService(t *testing.T) {
+	alerts, err := os.ReadFile("../prometheus/alerts.yml")
+	require.NoError(t, err)
+	queries := map[string]string{"alerts.yml": string(alerts)}
+	for _, q := range questions.All {
+		queries[q.ID] = q.Query
+	}
+	for name, query := range queries {
+		groupings := regexp.MustCompile(`(by|on) \(([^)]*)\)`).FindAllStringSubmatch(query, -1)
+		assert.NotEmpty(t, groupings, name)
+		for _, g := range groupings {
+			labels := strings.Split(strings.TrimPrefix(g[2], "le, "), ", ")
+			assert.Equal(t, "job", labels[0], "%s: %s", name, g[0])
+		}
+	}
+}

@@ -13,6 +13,11 @@ import (
 
 const writes = `retryhttp_client_call_stops_total{server_address="bank", http_request_method="POST", retryhttp_ambiguous="true"`
 
+// requests is a series of otelhttp, which leaves the port of a scheme out.
+func requests(more string) string {
+	return `http_client_request_duration_seconds_count{server_address="shop", ` + more + "}"
+}
+
 // promtool asks the questions about series that a program makes seldom. The scrapes are 15 s apart.
 func TestPromtoolAnswersTheQuestions(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
@@ -42,6 +47,13 @@ func TestPromtoolAnswersTheQuestions(t *testing.T) {
 		"a first event after a restart": {
 			"ambiguous", map[string]string{writes + "}": "7x10 stale _x20 1x10"}, "8m15s",
 			`{server_address="bank", http_request_method="POST"}`, 1,
+		},
+		"a failing service beside a larger one": {
+			"failing", map[string]string{
+				requests(`job="web", http_response_status_code="200"`):  "0+1000x20",
+				requests(`job="mail", http_response_status_code="503"`): "0+10x20",
+			}, "3m",
+			`{job="mail", server_address="shop"}`, 1,
 		},
 		"a backoff without a Gate": {
 			"backoff", map[string]string{`retryhttp_client_call_waiting{server_address="shop"}`: "3x20"}, "3m",

@@ -101,14 +101,14 @@ var All = []Question{
 		Query: "min by (job, server_address, server_port, retryhttp_key) (retryhttp_client_budget_tokens) < 1",
 	},
 	{
-		ID: "sparing", Group: Retries, Unit: "short",
-		Title: "Budgets in their tenth: processes",
-		Query: "sum by (job, server_address, server_port, retryhttp_key) (retryhttp_client_budget_sparing) > 0",
+		ID: "sparing", Group: Retries, Unit: "percentunit",
+		Title: "Budgets in their tenth: share of the processes",
+		Query: "avg by (job, server_address, server_port, retryhttp_key) (retryhttp_client_budget_sparing) > 0",
 	},
 	{
-		ID: "away", Group: Retries, Unit: "short",
-		Title: "Shared budget away: processes that decide alone",
-		Query: "count" + server + "(retryhttp_client_budget_shared == 0)",
+		ID: "away", Group: Retries, Unit: "percentunit",
+		Title: "Shared budget away: share of the processes that decide alone",
+		Query: "1 - avg" + server + "(retryhttp_client_budget_shared) > 0",
 	},
 	{
 		ID: "view", Group: Retries, Unit: "s",

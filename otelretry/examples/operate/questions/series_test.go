@@ -55,6 +55,15 @@ func TestPromtoolAnswersTheQuestions(t *testing.T) {
 			}, "3m",
 			`{job="mail", server_address="shop"}`, 1,
 		},
+		"one process of four without the balance": {
+			"away", map[string]string{
+				`retryhttp_client_budget_shared{instance="a", server_address="shop"}`: "0x20",
+				`retryhttp_client_budget_shared{instance="b", server_address="shop"}`: "1x20",
+				`retryhttp_client_budget_shared{instance="c", server_address="shop"}`: "1x20",
+				`retryhttp_client_budget_shared{instance="d", server_address="shop"}`: "1x20",
+			}, "3m",
+			`{server_address="shop"}`, 0.25,
+		},
 		"a backoff without a Gate": {
 			"backoff", map[string]string{`retryhttp_client_call_waiting{server_address="shop"}`: "3x20"}, "3m",
 			`{server_address="shop"}`, 3,

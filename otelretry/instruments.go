@@ -34,8 +34,12 @@ type instruments struct {
 }
 
 var (
-	counts  = metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 10)
-	seconds = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+	counts = metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 10)
+
+	// Edges lie a little above the multiples of a Gate's default Hold of 5 s, because a percentile is
+	// taken between the edges: with edges at 5 and 10, a hold of 5.05 s would show as nearly 10.
+	seconds = metric.WithExplicitBucketBoundaries(
+		0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 4, 5.5, 7.5, 10.5, 15.5, 20, 30, 60, 120)
 )
 
 func newInstruments(meter metric.Meter) instruments {

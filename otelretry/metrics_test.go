@@ -120,7 +120,9 @@ func TestTimeSpentWaitingIsMeasured(t *testing.T) {
 		require.Len(t, points, 1)
 		assert.EqualValues(t, 1, points[0].Count, "of the request that was retried")
 		assert.Equal(t, 6.0, points[0].Sum)
-		assert.Equal(t, []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}, points[0].Bounds)
+		assert.Equal(t, []float64{
+			0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 4, 5.5, 7.5, 10.5, 15.5, 20, 30, 60, 120,
+		}, points[0].Bounds)
 	})
 }
 

@@ -46,6 +46,8 @@ type end struct {
 
 // labelSets holds the labels of requests seen so far.
 type labelSets struct {
+	server func(*http.Request) string // nil if the server is named after the URL
+
 	mu   sync.RWMutex
 	sets map[labelKey]*labels
 	keys map[string]struct{}
@@ -53,8 +55,9 @@ type labelSets struct {
 	gauges map[attribute.Distinct]*gauges
 }
 
-func newLabelSets() *labelSets {
+func newLabelSets(server func(*http.Request) string) *labelSets {
 	return &labelSets{
+		server: server,
 		sets:   make(map[labelKey]*labels),
 		keys:   make(map[string]struct{}),
 		gauges: make(map[attribute.Distinct]*gauges),
@@ -76,7 +79,10 @@ const (
 // of returns the labels of req. keyed reports whether requests have a key.
 func (s *labelSets) of(req *http.Request, key string, keyed bool) *labels {
 	k := labelKey{method: req.Method, key: key, keyed: keyed}
-	if req.URL != nil {
+	switch {
+	case s.server != nil:
+		k.host = s.server(req)
+	case req.URL != nil:
 		k.scheme, k.host = req.URL.Scheme, req.URL.Host
 	}
 	s.mu.RLock()
@@ -90,7 +96,7 @@ func (s *labelSets) of(req *http.Request, key string, keyed bool) *labels {
 	if l := s.sets[k]; l != nil {
 		return l
 	}
-	l = s.newLabels(req, key, keyed)
+	l = s.newLabels(req, k)
 	if len(s.sets) < maxLabels {
 		// The key of the map must not keep the caller's strings, which may be parts of long ones.
 		k = labelKey{strings.Clone(k.scheme), strings.Clone(k.host), strings.Clone(k.method), strings.Clone(k.key), keyed}
@@ -99,11 +105,16 @@ func (s *labelSets) of(req *http.Request, key string, keyed bool) *labels {
 	return l
 }
 
-func (s *labelSets) newLabels(req *http.Request, key string, keyed bool) *labels {
-	server := serverOf(req)
+func (s *labelSets) newLabels(req *http.Request, k labelKey) *labels {
+	var server []attribute.KeyValue
+	if s.server == nil {
+		server = serverOf(req)
+	} else if k.host != "" {
+		server = []attribute.KeyValue{semconv.ServerAddress(valid(strings.Clone(k.host)))}
+	}
 	l := &labels{call: append(slices.Clone(server), methodOf(req)), ends: make(map[end][]metric.AddOption)}
-	if keyed {
-		server = append(server, keyKey.String(valid(s.bounded(key))))
+	if k.keyed {
+		server = append(server, keyKey.String(valid(s.bounded(k.key))))
 	}
 	l.gauges = s.gaugesOf(attribute.NewSet(server...))
 	set := metric.WithAttributeSet(attribute.NewSet(slices.Clone(l.call)...))
@@ -147,7 +158,7 @@ func (l *labels) ended(a retryhttp.Attempt, o retryhttp.Outcome) []metric.AddOpt
 	if a.Err != nil || a.Response == nil || o.Stop == retryhttp.StopCanceled {
 		return l.with(endOf(a, o)...)
 	}
-	e := end{o.Stop, a.Response.StatusCode, o.Ambiguous}
+	e := end{o.Stop, knownStatus(a.Response.StatusCode), o.Ambiguous}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	opts, known := l.ends[e]
@@ -169,9 +180,10 @@ func endOf(a retryhttp.Attempt, o retryhttp.Outcome) []attribute.KeyValue {
 	case a.Err != nil:
 		attrs = append(attrs, errorType(a.Err))
 	case a.Response != nil:
-		attrs = append(attrs, semconv.HTTPResponseStatusCode(a.Response.StatusCode))
-		if a.Response.StatusCode >= http.StatusBadRequest {
-			attrs = append(attrs, semconv.ErrorTypeKey.String(strconv.Itoa(a.Response.StatusCode)))
+		status := knownStatus(a.Response.StatusCode)
+		attrs = append(attrs, semconv.HTTPResponseStatusCode(status))
+		if status >= http.StatusBadRequest {
+			attrs = append(attrs, semconv.ErrorTypeKey.String(strconv.Itoa(status)))
 		}
 	}
 	if o.Ambiguous {
@@ -181,6 +193,20 @@ func endOf(a retryhttp.Attempt, o retryhttp.Outcome) []attribute.KeyValue {
 		}
 	}
 	return attrs
+}
+
+// knownStatus returns status if it is registered, and otherwise what RFC 9110, section 15, has a client
+// take it for: the x00 of its class, or a 500 if it has no class. If other statuses were reported, a
+// server that chooses statuses could make time series without end. "4xx" would look like the type of an
+// error to queries that tell types by their letters.
+func knownStatus(status int) int {
+	switch {
+	case http.StatusText(status) != "": // it knows the statuses of the registry, and no others
+		return status
+	case status < 100 || status > 599:
+		return http.StatusInternalServerError
+	}
+	return status / 100 * 100
 }
 
 // serverOf returns the attributes server.address and server.port.

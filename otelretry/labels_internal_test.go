@@ -13,7 +13,7 @@ import (
 
 // Otherwise a request could leave a gauge above 0 that only requests with another method return to 0.
 func TestRequestsToOneServerShareTheirGauges(t *testing.T) {
-	sets := newLabelSets()
+	sets := newLabelSets(nil)
 	of := func(method, host, key string) *gauges {
 		return sets.of(&http.Request{Method: method, URL: &url.URL{Scheme: "http", Host: host}}, key, true).gauges
 	}
@@ -25,7 +25,7 @@ func TestRequestsToOneServerShareTheirGauges(t *testing.T) {
 }
 
 func TestLabelsAreKeptForABoundedNumberOfServers(t *testing.T) {
-	sets := newLabelSets()
+	sets := newLabelSets(nil)
 	for i := range 2 * maxLabels {
 		l := sets.of(&http.Request{URL: &url.URL{Scheme: "http", Host: fmt.Sprint("host", i)}}, "", false)
 		assert.NotEmpty(t, l.gauge)
@@ -36,7 +36,7 @@ func TestLabelsAreKeptForABoundedNumberOfServers(t *testing.T) {
 
 // The same server may be asked for with a key and without one.
 func TestLabelsWithAnEmptyKeyAreLabelsWithAKey(t *testing.T) {
-	sets := newLabelSets()
+	sets := newLabelSets(nil)
 	req := &http.Request{URL: &url.URL{Scheme: "http", Host: "shop"}}
 	without, with := sets.of(req, "", false), sets.of(req, "", true)
 	assert.NotSame(t, without, with)
@@ -44,9 +44,19 @@ func TestLabelsWithAnEmptyKeyAreLabelsWithAKey(t *testing.T) {
 	assert.Same(t, with.gauges, sets.of(&http.Request{Method: "PUT", URL: req.URL}, "", true).gauges)
 }
 
+func TestStatusesAreRegistered(t *testing.T) {
+	for status, want := range map[int]int{
+		200: 200, 404: 404, 425: 425, 429: 429, 451: 451, 503: 503, 511: 511, // registered
+		199: 100, 299: 200, 306: 300, 430: 400, 499: 400, 520: 500, 599: 500,
+		0: 500, 99: 500, 600: 500, 999: 500,
+	} {
+		assert.Equal(t, want, knownStatus(status), status)
+	}
+}
+
 // Otherwise one key, of anybody who sends requests, would end the export of all metrics.
 func TestLabelsAreValidUTF8(t *testing.T) {
-	sets := newLabelSets()
+	sets := newLabelSets(nil)
 	l := sets.of(&http.Request{URL: &url.URL{Scheme: "http", Host: "sh\xffop"}}, "e\xffu", true)
 	gauge := metric.NewRecordConfig(l.gauge).Attributes()
 	assert.Equal(t, attribute.NewSet(

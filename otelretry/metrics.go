@@ -27,10 +27,10 @@ type metrics struct {
 	key    func(*http.Request) string // nil if gauges have no key
 }
 
-func newMetrics(m metric.Meter, key func(*http.Request) string) *metrics {
+func newMetrics(m metric.Meter, key, server func(*http.Request) string) *metrics {
 	return &metrics{
 		instruments: newInstruments(m),
-		labels:      newLabelSets(),
+		labels:      newLabelSets(server),
 		key:         key,
 	}
 }

@@ -66,15 +66,19 @@
 //	retryhttp.client.hedge.delay       gauge, s              Hedge.Delay when a request had ended; not reported if there is none
 //
 // All metrics have the attribute server.address. They have server.port for http and https, or
-// if the URL has a port. All except the gauges have http.request.method. call.stops has more:
+// if the URL has a port. [WithServer] changes both. All except the gauges have http.request.method. call.stops has more:
 //
 //	retryhttp.stop             why no other attempt was made, a retryhttp.Stop
-//	http.response.status_code  the status of the last attempt's response
+//	http.response.status_code  the status of the last attempt's response, if it is registered
 //	error.type                 that status from 400 on, or the type of the last attempt's error
 //	retryhttp.ambiguous        true if Outcome.Ambiguous is, otherwise absent
 //	retryhttp.repeated         true if such a request was sent more than once, otherwise absent
 //
-// So the requests that failed in the end have an error.type. retryhttp.ambiguous marks the writes
+// A status that is not in IANA's registry is counted as the x00 of its class, as RFC 9110 has clients
+// take it: a 499 as 400, and a 520 as 500. A status outside of 100 to 599 is a 500. So a server cannot
+// fill the SDK's limit of attribute sets with statuses. The spans have the status as it was.
+//
+// The requests that failed in the end have an error.type. retryhttp.ambiguous marks the writes
 // that may have taken effect unnoticed, and retryhttp.repeated the writes that may have taken
 // effect twice, unless the server knows their idempotency keys.
 //
@@ -211,9 +215,10 @@ func (t *Transport) CloseIdleConnections() {
 type Option func(*config)
 
 type config struct {
-	meter metric.MeterProvider
-	key   func(*http.Request) string
-	http  []otelhttp.Option
+	meter  metric.MeterProvider
+	key    func(*http.Request) string
+	server func(*http.Request) string
+	http   []otelhttp.Option
 }
 
 // WithKey adds the attribute retryhttp.key to the gauges of the Budget, the Gate and the Hedge.
@@ -224,6 +229,21 @@ func WithKey(key func(*http.Request) string) Option {
 	return func(c *config) {
 		if key != nil {
 			c.key = key
+		}
+	}
+}
+
+// WithServer names the servers in this package's metrics. server.address is what name returns for a
+// request, and there is no server.port. If name returns "", there is no server.address either. A
+// program that sends to hosts of its customers' choice names them by few names: the SDK counts requests
+// beyond its limit of attribute sets, 2,000 by default, together and without their attributes.
+//
+// name is called several times for a request, and for several requests at once. A nil name changes
+// nothing. The metric of otelhttp keeps the host. The Example has a View for it.
+func WithServer(name func(*http.Request) string) Option {
+	return func(c *config) {
+		if name != nil {
+			c.server = name
 		}
 	}
 }
@@ -259,5 +279,5 @@ func (c *config) newMetrics() *metrics {
 	}
 	return newMetrics(mp.Meter(ScopeName,
 		metric.WithInstrumentationVersion(version()),
-		metric.WithSchemaURL(semconv.SchemaURL)), c.key)
+		metric.WithSchemaURL(semconv.SchemaURL)), c.key, c.server)
 }

@@ -62,7 +62,7 @@ func TestEachAlertHasATestAndASectionOfTheRunbook(t *testing.T) {
 	tests, err := os.ReadFile("prometheus/alerts_test.yml")
 	require.NoError(t, err)
 	require.Len(t, file.Groups, 1)
-	require.Len(t, file.Groups[0].Rules, 6)
+	require.Len(t, file.Groups[0].Rules, 7)
 	for _, r := range file.Groups[0].Rules {
 		url, section, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		assert.Equal(t, "https://github.com/retryhttp/retryhttp/blob/main/docs/operating.md", url, r.Alert)

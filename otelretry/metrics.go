@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryhttp/retryhttp"
@@ -19,6 +20,9 @@ const (
 	reasonKey    = attribute.Key("retryhttp.reason") // why a body was given up
 	keyKey       = attribute.Key("retryhttp.key")
 )
+
+// panicked is the retryhttp.stop and the error.type of a request that panicked.
+const panicked = "panic"
 
 type metrics struct {
 	instruments
@@ -103,9 +107,17 @@ func (m *metrics) recordEnd(a retryhttp.Attempt, o retryhttp.Outcome) {
 		m.held.Record(ctx, o.Held.Seconds(), l.measure...)
 	}
 	m.stops.Add(ctx, 1, l.ended(a, o)...)
-	if op := operationOf(ctx); op != nil { // it may have been held without another attempt
+	if op := operationOf(req.Context()); op != nil {
+		op.counted.Store(true)
+		// It may have been held without another attempt.
 		op.sayHeld(trace.SpanFromContext(op.Context), o.Held, 0)
 	}
+}
+
+// recordPanic records that req ended in a panic, after which no hook is called. A server recovers from
+// the panics of its handlers, and without this count no alert would see that all of them fail.
+func (m *metrics) recordPanic(req *http.Request) {
+	m.stops.Add(m.exemplar(req), 1, m.labelsOf(req).with(stopKey.String(panicked), semconv.ErrorTypeKey.String(panicked))...)
 }
 
 // exemplar returns a context in which a measurement names a span. This is the span around the

@@ -14,7 +14,7 @@ import (
 // operation is the state that the attempts of one request share with each other, and with the
 // attempts of the requests that redirected to it. It is the context of these attempts, and the
 // request that has this context. Only the goroutine of RoundTrip writes to it; after
-// RoundTrip, a Read that resumes the response's body does. Three fields are atomic, and some
+// RoundTrip, a Read that resumes the response's body does. Four fields are atomic, and some
 // are behind a mutex. A hedge may still run beside these goroutines, and code that has the
 // operation's context may make requests meanwhile.
 type operation struct {
@@ -28,6 +28,7 @@ type operation struct {
 	handed   atomic.Pointer[handover] // set at the end if the response has another request
 	followed atomic.Bool              // the redirect has been followed
 	firstWon atomic.Bool              // the response is not a hedge's
+	counted  atomic.Bool              // the metrics know how the request ended, or RoundTrip has returned
 
 	returned bool // RoundTrip has returned; other attempts resume the response's body
 	resumed  bool // an attempt that the gauges do not show yet has resumed the body
@@ -117,6 +118,14 @@ func (op *operation) end(resp *http.Response, caller *http.Request) {
 		op.handed.Store(&handover{resp.Request, op.resends + outcome.Attempts, first, last})
 	}
 	op.returned = true
+}
+
+// leave ends the operation when RoundTrip returns, and also when it panics.
+func (op *operation) leave() {
+	op.waits.end()
+	if !op.counted.Load() {
+		op.waits.metrics.recordPanic(&op.request)
+	}
 }
 
 // isRedirect reports whether an http.Client continues with another request.

@@ -68,7 +68,7 @@
 // All metrics have the attribute server.address. They have server.port for http and https, or
 // if the URL has a port. [WithServer] changes both. All except the gauges have http.request.method. call.stops has more:
 //
-//	retryhttp.stop             why no other attempt was made, a retryhttp.Stop
+//	retryhttp.stop             why no other attempt was made, a retryhttp.Stop, or "panic"
 //	http.response.status_code  the status of the last attempt's response, if it is registered
 //	error.type                 that status from 400 on, or the type of the last attempt's error
 //	retryhttp.ambiguous        true if Outcome.Ambiguous is, otherwise absent
@@ -81,6 +81,9 @@
 // The requests that failed in the end have an error.type. retryhttp.ambiguous marks the writes
 // that may have taken effect unnoticed, and retryhttp.repeated the writes that may have taken
 // effect twice, unless the server knows their idempotency keys.
+//
+// A request that panicked has "panic" as its retryhttp.stop and its error.type, whether the base panicked
+// or a function of the Policy, and also if it called runtime.Goexit. It is in no other metric of call.
 //
 // body.given_up has retryhttp.reason: "changed" for retryhttp.ErrChanged, "not-resumable" for
 // retryhttp.ErrNotResumable, or the Stop that ended the resumptions. The reason of a caller that
@@ -192,8 +195,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t = new(Transport) // retryhttp returns an error for it
 	}
 	op := begin(req, t.metrics)
-	defer op.waits.end()
+	defer op.leave()
 	resp, err := t.retry.RoundTrip(&op.request)
+	op.counted.Store(true)
 	if err == nil {
 		op.end(resp, req)
 		if mayResume(&op.request, resp) {

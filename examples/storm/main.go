@@ -1,17 +1,17 @@
 // Storm shows what a busy client does to a server that fails for a moment: with and without
-// jitter, a budget, and the Gate. The sockets are real, on loopback. The server handles a
-// limited number of requests a second, and rejects the rest.
+// jitter, a budget, and the Gate. The server handles a limited number of requests a second, and
+// rejects the rest. Time is virtual, so that a busy machine measures the same as an idle one.
 package main
 
 import (
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"text/tabwriter"
 	"time"
 
@@ -29,16 +29,23 @@ const (
 	bin      = 100 * time.Millisecond
 )
 
+// main runs as a test, because only a test has virtual time. It exits within the test, so that the
+// testing package does not print how the test ended.
 func main() {
-	if err := run(); err != nil {
-		log.Fatal(err)
-	}
+	everything := func(string, string) (bool, error) { return true, nil }
+	testing.Main(everything, []testing.InternalTest{{Name: "storm", F: func(t *testing.T) {
+		if err := run(t); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}}}, nil, nil)
 }
 
-func run() error {
+func run(t *testing.T) error {
 	exponential := retryhttp.Exponential(100*time.Millisecond, 2*time.Second)
 	jitter := retryhttp.FullJitter(100*time.Millisecond, 2*time.Second)
-	off := &retryhttp.Gate{Hold: -1}
+	off := &retryhttp.Gate{Hold: -1} // holds nothing
 	storms := []struct {
 		name   string
 		policy retryhttp.Policy
@@ -54,7 +61,7 @@ func run() error {
 		"while down\tworst 100 ms when up again\t")
 	for i, s := range storms {
 		fmt.Fprintf(os.Stderr, "\rstorm %d of %d: %-22s", i+1, len(storms), s.name)
-		r := storm(s.policy)
+		r := storm(t, s.policy)
 		fmt.Fprintf(table, "%s\t%d\t%.1f %%\t%.2f\t%.2f\t%d attempts\t\n", s.name,
 			requests, 100*float64(r.succeeded.Load())/requests, float64(r.attempts.Load())/requests,
 			float64(r.whileDown.Load())*float64(interval)/float64(up-stall), r.worst())
@@ -65,21 +72,22 @@ func run() error {
 	}
 	tenth := &retryhttp.TokenBucket{Ratio: 0.1}
 	fmt.Printf("\none of three backends is down: %.1f %% succeed without retries, %.1f %% if each success earns a tenth of a retry,\n"+
-		"and %.1f %% with the default budget\n", partial(retryhttp.Policy{MaxAttempts: 1}),
-		partial(retryhttp.Policy{Backoff: jitter, Budget: tenth, Gate: off}), partial(retryhttp.Policy{Backoff: jitter}))
+		"and %.1f %% with the default budget\n", partial(t, retryhttp.Policy{MaxAttempts: 1}),
+		partial(t, retryhttp.Policy{Backoff: jitter, Budget: tenth, Gate: off}), partial(t, retryhttp.Policy{Backoff: jitter}))
 	return nil
 }
 
 // partial returns how many requests in a hundred succeed while one of three backends is down.
-func partial(policy retryhttp.Policy) float64 {
+func partial(t *testing.T, policy retryhttp.Policy) float64 {
 	r := new(result)
-	backends := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if r.attempts.Add(1)%3 == 0 {
-			http.Error(w, "down", http.StatusBadGateway)
-		}
-	}))
-	defer backends.Close()
-	r.send(backends.URL, policy)
+	synctest.Test(t, func(*testing.T) {
+		r.send(func() int {
+			if r.attempts.Add(1)%3 == 0 {
+				return http.StatusBadGateway
+			}
+			return http.StatusOK
+		}, policy)
+	})
 	return 100 * float64(r.succeeded.Load()) / requests
 }
 
@@ -97,47 +105,48 @@ func (r *result) worst() (most int64) {
 	return most
 }
 
-func storm(policy retryhttp.Policy) *result {
+func storm(t *testing.T, policy retryhttp.Policy) *result {
 	r := new(result)
-	start := time.Now()
-	server := httptest.NewServer(r.handler(start))
-	defer server.Close()
-	r.send(server.URL, policy)
+	synctest.Test(t, func(*testing.T) { r.send(r.server(time.Now()), policy) })
 	return r
 }
 
+// server answers requests with a status. It is the base of the client, in place of a network.
+type server func() (status int)
+
+func (s server) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: s(), Header: make(http.Header), Body: http.NoBody, Request: req}, nil
+}
+
 // send sends all requests, and waits until they have ended.
-func (r *result) send(url string, policy retryhttp.Policy) {
-	base := &http.Transport{MaxIdleConnsPerHost: 1000}
-	client := &http.Client{Transport: retryhttp.New(base, policy)}
-	defer client.CloseIdleConnections()
+func (r *result) send(to server, policy retryhttp.Policy) {
+	client := &http.Client{Transport: retryhttp.New(to, policy)}
 	var running sync.WaitGroup
-	start := time.Now()
-	for i := range requests {
-		time.Sleep(time.Until(start.Add(time.Duration(i) * interval)))
-		running.Go(func() { r.request(client, url) })
+	for range requests {
+		running.Go(func() { r.request(client) })
+		time.Sleep(interval)
 	}
 	running.Wait()
 }
 
-func (r *result) request(client *http.Client, url string) {
-	resp, err := client.Get(url)
+func (r *result) request(client *http.Client) {
+	resp, err := client.Get("http://host.example/")
 	if err != nil {
 		return
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // makes the connection reusable
+	_, _ = io.Copy(io.Discard, resp.Body)
 	if resp.StatusCode == http.StatusOK {
 		r.succeeded.Add(1)
 	}
 }
 
-// handler is the server. It serves one request at a time, and has a short queue. In its outage
-// it first delays all requests, and then rejects all of them at the same moment.
-func (r *result) handler(start time.Time) http.Handler {
+// server serves one request at a time, and has a short queue. In its outage it first delays all
+// requests, and then rejects all of them at the same moment.
+func (r *result) server(start time.Time) server {
 	var mu sync.Mutex
 	var free time.Duration // when the server will have served all waiting requests
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	return func() int {
 		now := time.Since(start)
 		r.attempts.Add(1)
 		isDown := now >= stall && now < up
@@ -155,9 +164,9 @@ func (r *result) handler(start time.Time) http.Handler {
 		}
 		mu.Unlock()
 		if no {
-			http.Error(w, "no", http.StatusServiceUnavailable)
-			return
+			return http.StatusServiceUnavailable
 		}
 		time.Sleep(turn + service - time.Since(start))
-	})
+		return http.StatusOK
+	}
 }

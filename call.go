@@ -28,6 +28,7 @@ type call struct {
 	ambiguous bool          // an attempt before the last may have taken effect
 	spare     bool          // the token of the hedge is neither given back nor spent on a retry
 	deposited bool          // the Budget knows of the success
+	refused   bool          // the Budget has refused a hedge
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
@@ -328,7 +329,7 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 		c.deposit(got)
 	}
 	// OutcomeOf needs no record of such a call.
-	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0
+	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 && !c.refused
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}
@@ -357,13 +358,14 @@ func (c *call) report(got *result, stop Stop, record bool) error {
 
 func (c *call) outcome(got *result, stop Stop) Outcome {
 	return Outcome{
-		Attempts:  c.sent,
-		Elapsed:   c.core.now() - c.start,
-		Waited:    c.waited,
-		Held:      c.held,
-		Hedges:    c.hedges,
-		HedgeWon:  got.Hedge && got.answer() != nil,
-		Stop:      stop,
-		Ambiguous: c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),
+		Attempts:     c.sent,
+		Elapsed:      c.core.now() - c.start,
+		Waited:       c.waited,
+		Held:         c.held,
+		Hedges:       c.hedges,
+		HedgeWon:     got.Hedge && got.answer() != nil,
+		HedgeRefused: c.refused,
+		Stop:         stop,
+		Ambiguous:    c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),
 	}.including(got.inner)
 }

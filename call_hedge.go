@@ -20,6 +20,7 @@ func (c *call) sendTimed(next *attempt, got *result) {
 	c.arm(next)
 	c.transmit(next, got, c.race.firstBounds())
 	if c.race == nil || c.race.disarm() {
+		c.refused = c.refused || c.race != nil && c.race.refused
 		c.race = nil
 		c.judgeTimed(next, got)
 	} else {

@@ -43,6 +43,35 @@ func TestTokenOfAHedgeIsGivenBackAfterAFinalResponse(t *testing.T) {
 	}
 }
 
+func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		laps    []lap
+		tokens  int
+		refused bool
+	}{
+		"refused":                    {[]lap{{after: 60 * ms, code: 200}}, 0, true},
+		"refused beside a failure":   {[]lap{{after: 60 * ms, code: 503}}, 0, true},
+		"refused, and then answered": {[]lap{{after: 60 * ms, code: 404}}, 0, true},
+		"not due":                    {[]lap{{after: 40 * ms, code: 200}}, 0, false},
+		"granted":                    {[]lap{{after: 60 * ms, code: 200}, {}}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				budget := new(grantingBudget)
+				budget.grant(c.tokens)
+				p.Budget = budget
+				var done retryhttp.Outcome
+				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
+				f := newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, c.refused, f.out.HedgeRefused)
+				assert.Equal(t, c.refused, done.HedgeRefused)
+				assert.Equal(t, c.tokens, f.out.Hedges)
+			})
+		})
+	}
+}
+
 // If a hedge has taken the last token, a retry that follows needs no other.
 func TestLastTokenThatAHedgeHasTakenPaysForARetry(t *testing.T) {
 	failed := lap{after: 60 * ms, code: 503}

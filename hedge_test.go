@@ -290,7 +290,6 @@ func TestHedgeIsNotSent(t *testing.T) {
 		"MaxAttempts is 1":       func(p *retryhttp.Policy) { p.MaxAttempts = 1 },
 		"MaxElapsed has passed":  func(p *retryhttp.Policy) { p.MaxElapsed = 49 * ms },
 		"Min has not passed":     func(p *retryhttp.Policy) { p.Hedge.Min = 2 * time.Second },
-		"the Budget refuses":     func(p *retryhttp.Policy) { p.Budget = &countingBudget{refuse: true} },
 		"it is not idempotent":   func(p *retryhttp.Policy) { p.Idempotent = func(*http.Request) bool { return false } },
 		"there are no latencies": func(p *retryhttp.Policy) { p.Hedge.After = 0 },
 		"there is no Hedge":      func(p *retryhttp.Policy) { p.Hedge = nil },

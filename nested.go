@@ -59,6 +59,7 @@ func (o Outcome) including(inner *Outcome) Outcome {
 		o.Held += inner.Held
 		o.Hedges += inner.Hedges
 		o.HedgeWon = o.HedgeWon || inner.HedgeWon
+		o.HedgeRefused = o.HedgeRefused || inner.HedgeRefused
 		o.Ambiguous = o.Ambiguous || inner.Ambiguous
 	}
 	return o

@@ -8,14 +8,15 @@ import (
 
 // Outcome is how a request ended. See [OutcomeOf] and [Error].
 type Outcome struct {
-	Attempts  int           // attempts made; 0 if the context had ended before the first
-	Elapsed   time.Duration // from start to end, including a hold before the first attempt
-	Waited    time.Duration // the part of Elapsed in which no attempt was under way
-	Held      time.Duration // the part of Waited in which a Gate held the request
-	Hedges    int           // attempts that were sent beside another, by [Policy.Hedge]
-	HedgeWon  bool          // the response is a hedge's
-	Stop      Stop          // why no further attempt was made
-	Ambiguous bool          // an unsafe attempt may have taken effect, and its response is lost
+	Attempts     int           // attempts made; 0 if the context had ended before the first
+	Elapsed      time.Duration // from start to end, including a hold before the first attempt
+	Waited       time.Duration // the part of Elapsed in which no attempt was under way
+	Held         time.Duration // the part of Waited in which a Gate held the request
+	Hedges       int           // attempts that were sent beside another, by [Policy.Hedge]
+	HedgeWon     bool          // the response is a hedge's
+	HedgeRefused bool          // a hedge was due, and the Budget refused it
+	Stop         Stop          // why no further attempt was made
+	Ambiguous    bool          // an unsafe attempt may have taken effect, and its response is lost
 }
 
 // Stop is why no further attempt was made, fit for a metric's label. If several apply, the first

@@ -40,6 +40,7 @@ type race struct {
 	state    raceState
 	sent     bool // the hedge was sent
 	failed   bool // one attempt has failed, and the other is awaited
+	refused  bool // the Budget refused the hedge; final after disarm
 	inner    *Outcome
 	asked    time.Duration // until when a failed response asks to wait, by core.now; or 0
 	panicked any           // what the hedge panicked with; nil: it has called runtime.Goexit

@@ -65,10 +65,18 @@ func (r *race) prepare() bool {
 	}
 	r.paid = true
 	if !r.policy.Budget.Withdraw(r.req) {
+		r.noteRefusal()
 		return false
 	}
 	r.token = true
 	return r.openHedge()
+}
+
+// noteRefusal records that the Budget refused the hedge, unless the first attempt has ended.
+func (r *race) noteRefusal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused = r.state == undecided
 }
 
 // openHedge makes the hedge's request, with its body. It returns false if the body cannot be

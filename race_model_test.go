@@ -186,7 +186,11 @@ func (m *raceModel) attempt() (got played, underWay *played) {
 
 // affords takes what a hedge costs.
 func (m *raceModel) affords(due time.Duration) bool {
-	if m.r.elapsed > 0 && due > m.r.elapsed || m.allowance < wholeHedge || m.grants == 0 {
+	if m.r.elapsed > 0 && due > m.r.elapsed || m.allowance < wholeHedge {
+		return false
+	}
+	if m.grants == 0 {
+		m.forecast.outcome.HedgeRefused = true
 		return false
 	}
 	m.allowance -= wholeHedge

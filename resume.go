@@ -55,6 +55,7 @@ type origin struct {
 	idempotent          bool
 	number, made        int // number of the attempt that had the response; number of all attempts
 	hedges              int
+	refused             bool
 	start, begins       time.Duration
 	waited, timeInGates time.Duration
 }
@@ -79,7 +80,7 @@ func makeResumable(c *call, made *attempt, got *result) {
 	}
 	origin := origin{
 		core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
-		number: got.Number, made: c.sent, hedges: c.hedges, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
+		number: got.Number, made: c.sent, hedges: c.hedges, refused: c.refused, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
 	}
 	whole, why := representation.Of(c.keyed, resp)
 	if why != nil {
@@ -258,7 +259,7 @@ func (d *download) begin() {
 	d.resuming = &resuming{
 		call: call{
 			exchange: exchange{core: o.core, policy: &policy, req: o.req, idempotent: o.idempotent},
-			start:    o.start, sent: o.made, hedges: o.hedges, waited: o.waited, held: o.timeInGates,
+			start:    o.start, sent: o.made, hedges: o.hedges, refused: o.refused, waited: o.waited, held: o.timeInGates,
 		},
 		original: o.keyed,
 		next:     attempt{number: o.number, request: o.sent, begins: o.begins},

@@ -59,6 +59,35 @@ func TestHedgesAreCounted(t *testing.T) {
 	}
 }
 
+// spent is a Budget that refuses everything.
+type spent struct{ retryhttp.Unlimited }
+
+func (spent) Withdraw(*http.Request) bool { return false }
+
+func TestHedgesThatTheBudgetRefusesAreCounted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		budget  retryhttp.Budget
+		answers []answer
+		want    int64
+	}{
+		"a spent budget":         {spent{}, []answer{{2 * hedgeAfter, 200, nil}}, 1},
+		"a spent budget, unused": {spent{}, notSlow, 0},
+		"a budget with tokens":   {retryhttp.Unlimited{}, firstWins, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tel := newTelemetry()
+				policy := hedging()
+				policy.Budget = tt.budget
+				_, err := send(t, t.Context(), otelretry.New(attempts(tt.answers...), policy, tel.options()...), "GET", shop)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				tel.requireCount(t, tt.want, "retryhttp.client.call.hedges_refused")
+			})
+		})
+	}
+}
+
 func TestHedgesOfANestedTransportAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()

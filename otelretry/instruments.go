@@ -17,6 +17,7 @@ type instruments struct {
 	waiting  metric.Int64UpDownCounter
 	hedges   metric.Int64Counter
 	wins     metric.Int64Counter
+	refused  metric.Int64Counter
 	detours  metric.Int64Counter
 	resumed  metric.Int64Counter
 	givenUp  metric.Int64Counter
@@ -55,6 +56,7 @@ func newInstruments(meter metric.Meter) instruments {
 		waiting: m.upDown("call.waiting", "{call}", "Number of requests that wait for their next attempt."),
 		hedges:  m.counter("call.hedges", "{hedge}", "Number of attempts that were sent beside another."),
 		wins:    m.counter("call.hedge_wins", "{hedge}", "Number of requests whose response is a hedge's."),
+		refused: m.counter("call.hedges_refused", "{hedge}", "Number of requests of which the Budget refused a hedge."),
 		detours: m.counter("call.detours", "{attempt}",
 			"Number of attempts that took a connection beside the pool, because a host's other connections fail."),
 		resumed: m.counter("body.resumptions", "{resumption}",

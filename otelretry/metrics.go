@@ -103,6 +103,9 @@ func (m *metrics) recordEnd(a retryhttp.Attempt, o retryhttp.Outcome) {
 	if o.HedgeWon {
 		m.wins.Add(ctx, 1, l.count...)
 	}
+	if o.HedgeRefused {
+		m.refused.Add(ctx, 1, l.count...)
+	}
 	if o.Held > 0 { // also before a first attempt
 		m.held.Record(ctx, o.Held.Seconds(), l.measure...)
 	}

@@ -53,6 +53,7 @@
 //	retryhttp.client.call.waiting      up-down, {call}       requests that wait between two attempts
 //	retryhttp.client.call.hedges       counter, {hedge}      attempts that were sent beside another attempt
 //	retryhttp.client.call.hedge_wins   counter, {hedge}      hedges whose response the caller got
+//	retryhttp.client.call.hedges_refused counter, {hedge}    requests of which the Budget refused a hedge
 //	retryhttp.client.call.detours      counter, {attempt}    attempts that took a detour of a retryhttp.Base
 //	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
 //	retryhttp.client.body.given_up     counter, {body}       bodies that Policy.Resume did not continue, by the reason

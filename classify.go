@@ -39,9 +39,9 @@ func (c Class) String() string {
 //
 // An error is Final if a retry would fail the same way: the request's context has ended, the error
 // was marked by [Permanent], TLS verification failed, or the host does not exist. So are an
-// invalid request, an answer that is not HTTP, and an error of a body without a GetBody. An error
-// is Unprocessed if it proves that no byte was written, or that the server refused the stream.
-// Others are Retryable.
+// invalid request, an answer without TLS or in another version of HTTP, and an error of a body
+// without a GetBody. An error is Unprocessed if it proves that no byte was written, or that the
+// server refused the stream. Others are Retryable.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:

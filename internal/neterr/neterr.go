@@ -61,8 +61,8 @@ func Untrusted(err error) bool {
 		is[x509.SystemRootsError](err)
 }
 
-// WrongProtocol reports whether the server answered in a protocol other than HTTP, or other
-// than the requested protocol.
+// WrongProtocol reports whether the server answered in a protocol other than the requested one. The
+// answer of a server that does not speak HTTP at all cannot be distinguished from the rest of an earlier answer.
 func WrongProtocol(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) || notHTTP(err.Error())
 }

@@ -120,8 +120,8 @@ var Answers = []*Fault{
 
 // WireAnswers are the faults of a server that does not speak HTTP/1 well.
 var WireAnswers = []*Fault{
-	wire("garbage", Fatal, "SSH-2.0-OpenSSH_9.9\r\n"),
-	wire("an answer of another protocol", Fatal, "RTSP/1.0 200 OK\r\n\r\n"),
+	wire("garbage", Fails, "SSH-2.0-OpenSSH_9.9\r\n"),
+	wire("an answer of another protocol", Fails, "RTSP/1.0 200 OK\r\n\r\n"),
 	wire("half a status line", Fails, "HTTP/1.1 2"),
 	wire("half a header", Fails, "HTTP/1.1 200 OK\r\nContent-Le"),
 	wire("a header line without a colon", Fails, "HTTP/1.1 200 OK\r\nContent-Length 5\r\n\r\nhello"),

@@ -226,6 +226,14 @@ func (e *engine) stored(t testing.TB, field string) float64 {
 	return x
 }
 
+func number(t *testing.T, s string) float64 {
+	t.Helper()
+	x, err := strconv.ParseFloat(s, 64)
+	require.NoError(t, err)
+	require.False(t, math.IsNaN(x) || math.IsInf(x, 0), s)
+	return x
+}
+
 // processHook is a hook of a client that runs with each command.
 type processHook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 

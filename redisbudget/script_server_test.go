@@ -122,11 +122,3 @@ func (s *redisServer) clock(t *testing.T) float64 {
 
 // clock returns a time that the script has stored.
 func clock(seconds float64) time.Time { return time.UnixMicro(int64(math.Round(seconds * 1e6))) }
-
-func number(t *testing.T, s string) float64 {
-	t.Helper()
-	x, err := strconv.ParseFloat(s, 64)
-	require.NoError(t, err)
-	require.False(t, math.IsNaN(x) || math.IsInf(x, 0), s)
-	return x
-}

@@ -28,7 +28,7 @@ type operation struct {
 	handed   atomic.Pointer[handover] // set at the end if the response has another request
 	followed atomic.Bool              // the redirect has been followed
 	firstWon atomic.Bool              // the response is not a hedge's
-	counted  atomic.Bool              // the metrics know how the request ended, or RoundTrip has returned
+	counted  atomic.Bool              // in the metrics, unless RoundTrip has returned
 
 	returned bool // RoundTrip has returned; other attempts resume the response's body
 	resumed  bool // an attempt that the gauges do not show yet has resumed the body

@@ -23,13 +23,12 @@ const slots = 16384
 // cluster is a Redis Cluster of three.
 type cluster struct{ nodes []*redisServer }
 
-func startCluster(t *testing.T) cluster {
+func startCluster(t *testing.T, options ...string) cluster {
 	t.Helper()
 	var c cluster
 	var buses []string
 	for i := range 3 {
-		bus := port(freeAddr(t))
-		s := startServer(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", loopback())
+		s, bus := startNode(t, options...)
 		s.do(t, "CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
 		c.nodes, buses = append(c.nodes, s), append(buses, bus)
 	}
@@ -46,6 +45,15 @@ func startCluster(t *testing.T) cluster {
 		return true
 	}, "the nodes are a cluster")
 	return c
+}
+
+// startNode starts a server that is to be a node of a Cluster. The nodes talk to its bus.
+func startNode(t *testing.T, options ...string) (s *redisServer, bus string) {
+	t.Helper()
+	bus = port(freeAddr(t))
+	return startServer(t, append([]string{
+		"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", loopback(),
+	}, options...)...), bus
 }
 
 func (c cluster) addrs() (addrs []string) {

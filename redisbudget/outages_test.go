@@ -104,11 +104,7 @@ func proxyThat(fail, mend func(*proxy)) func(*testing.T) arranged {
 func failover(t *testing.T) arranged {
 	first, second := startServer(t, "--repl-diskless-sync-delay", "0"), startServer(t)
 	p := startProxy(t, first.addr)
-	second.do(t, "REPLICAOF", loopback(), port(first.addr))
-	replicated := func() bool {
-		return strings.Contains(second.do(t, "INFO", "replication").(string), "master_link_status:up")
-	}
-	eventually(t, replicated, "the replica follows")
+	second.follows(t, "REPLICAOF", loopback(), port(first.addr))
 	return arranged{
 		p.addr,
 		func() { first.do(t, "WAIT", 1, 0); first.kill(t) },

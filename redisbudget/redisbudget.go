@@ -58,6 +58,10 @@
 // cases take longer. Each broken connection in the Client's pool costs one call. After
 // PoolSize failed dials, go-redis dials once a second.
 //
+// After a failover by Sentinel or in a Cluster, the balance decides again within seconds of the
+// promotion. The Bucket has a Cluster's client ask for the new master after each call that failed
+// without an answer.
+//
 // # What to monitor
 //
 // Count the calls of OnError. After a failed call, the process decides alone until the next

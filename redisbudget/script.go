@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -84,10 +85,15 @@ func (s *settings) eval(client redis.UniversalClient, command, code string, batc
 			text(s.ratio), text(s.burst), text(s.window.Seconds()), max(s.keep.Milliseconds(), 1))}
 	}
 	err := process(ctx, client, cmds)
-	_, cluster := client.(*redis.ClusterClient)
+	nodes, cluster := client.(*redis.ClusterClient)
 	for i, c := range batch {
 		c.got, c.err = cmds[i].answer(err)
 		c.resent = cluster && len(batch) > 1
+	}
+	if cluster && slices.ContainsFunc(batch, (*call).unanswered) {
+		// A replica may have taken over. go-redis asks for the Cluster's state when it repeats a command,
+		// which these commands forbid. Otherwise, it asks once a minute.
+		nodes.ReloadState(ctx)
 	}
 }
 
@@ -143,6 +149,12 @@ func number(v any) (float64, bool) {
 	s, _ := v.(string)
 	x, err := strconv.ParseFloat(s, 64)
 	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
+}
+
+// unanswered reports whether a call failed without an answer of a server.
+func (c *call) unanswered() bool {
+	_, answered := errors.AsType[redis.Error](c.err)
+	return c.err != nil && !answered
 }
 
 // unbooked reports whether a failed call was certainly not booked. Then the server answered with

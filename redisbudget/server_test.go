@@ -27,6 +27,7 @@ const (
 // redisServer is a process of redis-server on a loopback port.
 type redisServer struct {
 	addr    string
+	file    string // of settings; may be ""
 	options []string
 	dir     string
 	cmd     *exec.Cmd
@@ -40,7 +41,13 @@ func startServer(t *testing.T, options ...string) *redisServer {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed; .ci/run installs it on Debian")
 	}
-	s := &redisServer{addr: freeAddr(t), options: options, dir: t.TempDir()}
+	return startIn(t, t.TempDir(), "", options...)
+}
+
+// startIn starts a server in a directory, with a file of further settings if it has a name.
+func startIn(t *testing.T, dir, file string, options ...string) *redisServer {
+	t.Helper()
+	s := &redisServer{addr: freeAddr(t), file: file, options: options, dir: dir}
 	s.admin = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1})
 	t.Cleanup(func() {
 		_ = s.admin.Close()
@@ -58,9 +65,13 @@ func startServer(t *testing.T, options ...string) *redisServer {
 // start starts the process, also again, and waits until it answers.
 func (s *redisServer) start(t *testing.T) {
 	t.Helper()
-	s.cmd = exec.Command("redis-server", append([]string{
+	args := append([]string{
 		"--bind", loopback(), "--port", port(s.addr), "--dir", s.dir, "--save", "", "--appendonly", "no",
-	}, s.options...)...)
+	}, s.options...)
+	if s.file != "" {
+		args = append([]string{s.file}, args...)
+	}
+	s.cmd = exec.Command("redis-server", args...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	require.NoError(t, s.cmd.Start())
 	s.answers(t)

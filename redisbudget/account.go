@@ -38,7 +38,9 @@ type account struct {
 	paid       float64 // what the newest withdrawal cost
 	overdrawn  float64 // what overdrafts have granted, and successes have not paid yet
 
-	timer   *time.Timer   // nil before a call was first scheduled
+	timer *time.Timer // nil before a call was first scheduled
+	// watch reports a call that takes Intervals. It is nil if there is no OnError, or was no call.
+	watch   *time.Timer
 	calling chan struct{} // closed when the call under way has ended; nil if there is none
 	failing bool          // the last call failed
 	// A Withdraw was granted after the last call began, and the calls do not fail.

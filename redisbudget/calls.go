@@ -99,6 +99,7 @@ func (a *account) begin(now time.Time) (sent unreported) {
 	a.spread = time.Duration(rand.Int64N(int64(a.settings.interval/5) + 1))
 	a.calling = make(chan struct{})
 	a.due.Store(true)
+	a.startWatch()
 	return sent
 }
 
@@ -122,6 +123,7 @@ func (a *account) end(c *call) (slow error) {
 	a.failing = c.err != nil
 	close(a.calling)
 	a.calling = nil
+	a.stopWatch()
 	a.arm(now)
 	return slow
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// ErrSlow is matched by the errors of calls whose answer came so late that the process had begun
-// to decide alone, which it does after 50 ms, or after an Interval's 20th if that is longer. The
-// answer was booked all the same.
+// ErrSlow is matched by the errors of calls whose answer comes so late that the process begins
+// to decide alone, which it does after 50 ms, or after an Interval's 20th if that is longer. Such
+// an error comes with the answer, and in each Interval that a call waits for its answer. An answer
+// that comes late is booked all the same.
 var ErrSlow = errors.New("redisbudget: Redis answers slowly")
 
 // failure returns the error for OnError and Close.
@@ -43,13 +44,14 @@ func withoutArguments(text string) string {
 type hook struct {
 	mu     sync.Mutex
 	called time.Time // when OnError was last called
+	slow   bool      // and then got an ErrSlow
 	busy   bool
 }
 
 // report calls OnError, unless OnError was called in this Interval, or has not returned.
 // Otherwise a hook that blocks forever would cost a goroutine in each Interval.
 func (b *Bucket) report(err error) {
-	if err == nil || b.OnError == nil || !b.hook.take(b.settings.interval) {
+	if err == nil || b.OnError == nil || !b.hook.take(b.settings.interval, errors.Is(err, ErrSlow)) {
 		return
 	}
 	defer func() {
@@ -60,14 +62,17 @@ func (b *Bucket) report(err error) {
 	b.OnError(err)
 }
 
-func (h *hook) take(interval time.Duration) bool {
+// take returns whether OnError may be called now. A failure need not wait after an ErrSlow, or a
+// call that was slow before it failed would hide why.
+func (h *hook) take(interval time.Duration, slow bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if h.busy || now.Sub(h.called) < interval {
+	due := now.Sub(h.called) >= interval || h.slow && !slow
+	if h.busy || !due {
 		return false
 	}
-	h.busy, h.called = true, now
+	h.busy, h.called, h.slow = true, now, slow
 	return true
 }
 

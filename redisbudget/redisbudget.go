@@ -65,8 +65,9 @@
 // # What to monitor
 //
 // Count the calls of OnError. After a failed call, the process decides alone until the next
-// answer. An error that matches [ErrSlow] is no failure: the process decided alone for a part of
-// the call. If there are many, use a nearer Redis, a larger PoolSize or a longer Interval.
+// answer. An error that matches [ErrSlow] is no failure: an answer came late, or has not come yet,
+// and the process decides alone meanwhile. If there are many, use a nearer Redis, a larger PoolSize
+// or a longer Interval. If they come once per Interval, Redis is probably not reachable.
 // Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key} tokens
 // shows the balance. The balance is negative after the fleet has spent more than it had.
 // go-redis logs failed dials itself, see redis.SetLogger.
@@ -144,11 +145,12 @@ type Bucket struct {
 	// Key returns the balance that a request draws on. Nil means one balance per URL.Host.
 	Key func(*http.Request) string
 
-	// OnError, if not nil, is called after a call that failed, that could not set the expiry, or
-	// whose answer came late, see ErrSlow. It is called at most once per Interval and never
-	// concurrently. It runs in the background, so it may block. Its panic is dropped. The error wraps
-	// the Client's error, if there is one. Its text contains neither a password nor a key, unless a
-	// hook of the Client adds one.
+	// OnError, if not nil, is called after a call that failed, or that could not set the expiry, at
+	// most once per Interval. It is also called with an error that matches ErrSlow, when an answer
+	// comes late, and while a call waits for its answer: at most once per Interval, and not within an
+	// Interval after another error. It is never called concurrently. It runs in the background, so it
+	// may block. Its panic is dropped. The error wraps the Client's error, if there is one. Its text
+	// contains neither a password nor a key, unless a hook of the Client adds one.
 	OnError func(error)
 
 	once     sync.Once

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,10 +31,13 @@ type call struct {
 	resent bool // a Cluster's client may have sent it to two nodes, and err may be the first's
 }
 
-// lanes holds a lane for each server, so that a server that stalls holds up no calls to others.
+// lanes holds a lane for each server, so that a server that stalls holds up no calls to others. While
+// a Cluster's servers are not known, its calls share a lane. Otherwise each would wait in a goroutine
+// of its own until the client knows them.
 type lanes struct {
 	mu      sync.Mutex
 	servers map[*redis.Client]*lane
+	found   atomic.Bool // a call has succeeded, so the client knows its servers
 }
 
 // lane is the calls to one server.
@@ -81,18 +86,21 @@ func (l *lanes) next(server *redis.Client) []*call {
 
 // send sends a call that its account has begun, now or with others.
 func (b *Bucket) send(c *call) {
-	server := serverOf(c.ctx, b.Client, c.a.key)
+	server := b.lanes.serverOf(c.ctx, b.Client, c.a.key)
 	if b.lanes.enter(server, c) {
 		b.sendBatch(server, []*call{c})
 	}
 }
 
-// serverOf returns the server of a Cluster or a Ring that has the key, or nil for any other client.
-// It may wait for the network, until the client knows its servers.
-func serverOf(ctx context.Context, client redis.UniversalClient, key string) (server *redis.Client) {
+// serverOf returns the server of a Cluster or a Ring that has the key. It returns nil for any other
+// client, and for a Cluster that has not answered yet.
+func (l *lanes) serverOf(ctx context.Context, client redis.UniversalClient, key string) (server *redis.Client) {
 	defer func() { _ = recover() }() // the call fails too then, and reports it
 	switch client := client.(type) {
 	case *redis.ClusterClient:
+		if !l.found.Load() {
+			return nil // the client would wait for the network
+		}
 		server, _ = client.MasterForKey(ctx, key)
 	case *redis.Ring:
 		server, _ = client.GetShardClientForKey(key)
@@ -126,6 +134,9 @@ func (b *Bucket) sendBatch(server *redis.Client, batch []*call) {
 		return
 	}
 	b.settings.send(b.Client, batch)
+	if slices.ContainsFunc(batch, func(c *call) bool { return c.err == nil }) {
+		b.lanes.found.Store(true) // an error may be that of the question for the servers
+	}
 }
 
 // endBatch books the results, and has the next calls sent. Only then it calls OnError, which

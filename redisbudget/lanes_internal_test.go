@@ -40,7 +40,7 @@ func TestShardsOfARingHaveLanesOfTheirOwn(t *testing.T) {
 		key := fmt.Sprintf("retryhttp:{%d.example}", i)
 		want, err := ring.GetShardClientForKey(key)
 		require.NoError(t, err)
-		require.Same(t, want, serverOf(t.Context(), ring, key))
+		require.Same(t, want, new(lanes).serverOf(t.Context(), ring, key))
 		shards[want] = true
 	}
 	assert.Len(t, shards, 2)

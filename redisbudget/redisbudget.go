@@ -39,6 +39,12 @@
 // are under way at a time, so go-redis's default PoolSize of ten per CPU has room for them. If
 // you set PoolSize, or share the Client with other users, leave room for eight connections.
 //
+// A Bucket at rest has no goroutine. A call or a pipeline under way has one, and go-redis adds one
+// while it dials for the call. So a Bucket whose server is away has 16 goroutines at most. A Cluster's
+// client adds two while it asks for the nodes. Before the first answer of a Cluster, all its nodes
+// count as one server. An OnError that blocks keeps one more, and Close starts one for each key that
+// has something to report, for at most a second.
+//
 // # Setting up Redis
 //
 // Redis 5 or later, Valkey, and Redis Cluster work. Each balance is a hash with the fields
@@ -54,9 +60,11 @@
 //	ACL SETUSER retries on >password ~retryhttp:* +evalsha +eval +hmget +hset +pexpire +time
 //
 // The Client must have dial, read and write timeouts, as clients of go-redis have by default.
-// After an outage, the balance decides again within the read timeout and an Interval. Two
-// cases take longer. Each broken connection in the Client's pool costs one call. After
-// PoolSize failed dials, go-redis dials once a second.
+// After an outage, the balance decides again within the longer of the dial and the read timeout, and
+// an Interval. Three cases take longer. Each broken connection in the Client's pool costs one call.
+// After PoolSize failed dials, go-redis dials once a second. A call to a node that has vanished
+// without a word, whose successor has another address, ends only when go-redis gives up: after five
+// dials of 5 s each by default, see DialTimeout and DialerRetries.
 //
 // After a failover by Sentinel or in a Cluster, the balance decides again within seconds of the
 // promotion. The Bucket has a Cluster's client ask for the new master after each call that failed

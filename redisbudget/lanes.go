@@ -135,7 +135,7 @@ func (b *Bucket) sendBatch(server *redis.Client, batch []*call) {
 	}
 	b.settings.send(b.Client, batch)
 	if slices.ContainsFunc(batch, func(c *call) bool { return c.err == nil }) {
-		b.lanes.found.Store(true) // an error may be that of the question for the servers
+		b.lanes.found.Store(true) // an error may come from the search for the servers
 	}
 }
 

@@ -67,6 +67,17 @@ func (r *registry) detours() int {
 	return n
 }
 
+// brokenPool returns a World whose first connection, of the pool, reaches a broken replica. All others
+// reach one that is well.
+func brokenPool(p replicas.Protocol) (*replicas.World, *http.Transport, *registry) {
+	w := replicas.New(p, 2)
+	w.Choose = func(n int) int { return min(n-1, 1) }
+	w.Replicas[0].Serve(broken)
+	transport, r := w.Transport(), new(registry)
+	r.watch(transport)
+	return w, transport, r
+}
+
 // A silent server accepts a connection over HTTP/2 and then says nothing. A stream that was reset is
 // in flight until the server says something.
 func TestDetoursToASilentServerAreClosed(t *testing.T) {
@@ -108,13 +119,8 @@ func TestDetoursToASilentServerAreClosed(t *testing.T) {
 func TestDetourThatFallsSilentIsClosed(t *testing.T) {
 	for _, p := range []replicas.Protocol{replicas.HTTP2, replicas.HTTP2TLS} {
 		synctest.Test(t, func(t *testing.T) {
-			w := replicas.New(p, 2)
+			w, transport, r := brokenPool(p)
 			defer w.Close()
-			w.Choose = func(n int) int { return min(n-1, 1) }
-			w.Replicas[0].Serve(broken)
-			transport := w.Transport()
-			var r registry
-			r.watch(transport)
 			client := retryhttp.New(transport, retryhttp.Policy{AttemptTimeout: 100 * time.Millisecond, Budget: retryhttp.Unlimited{}})
 			load := replicas.Load{Rate: 100, For: time.Second, Deadline: 5 * time.Second}
 			require.EqualValues(t, 1, w.Drive(client, load).Success(), p)
@@ -135,17 +141,12 @@ func TestDetourThatFallsSilentIsClosed(t *testing.T) {
 func TestDetourWithAnOpenBodyIsClosedWhenTheContextEnds(t *testing.T) {
 	for _, p := range everyProtocol {
 		synctest.Test(t, func(t *testing.T) {
-			w := replicas.New(p, 2)
+			w, transport, r := brokenPool(p)
 			defer w.Close()
-			w.Choose = func(n int) int { return min(n-1, 1) }
-			w.Replicas[0].Serve(broken)
 			w.Replicas[1].Serve(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).Flush()
 				replicas.Hang(w, r)
 			})
-			transport := w.Transport()
-			var r registry
-			r.watch(transport)
 			base := retryhttp.NewBase(transport)
 			client := retryhttp.New(base, retryhttp.Policy{})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -172,13 +173,8 @@ func TestDetourWithAnOpenBodyIsClosedWhenTheContextEnds(t *testing.T) {
 func TestDetourOutlivesAHookThatPanics(t *testing.T) {
 	for _, p := range everyProtocol {
 		synctest.Test(t, func(t *testing.T) {
-			w := replicas.New(p, 2)
+			w, transport, r := brokenPool(p)
 			defer w.Close()
-			w.Choose = func(n int) int { return min(n-1, 1) }
-			w.Replicas[0].Serve(broken)
-			transport := w.Transport()
-			var r registry
-			r.watch(transport)
 			client := retryhttp.New(transport, retryhttp.Policy{})
 			var gotten atomic.Int64
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
@@ -206,14 +202,9 @@ func TestDetourOutlivesAHookThatPanics(t *testing.T) {
 func TestShortIdleTimeoutClosesDetours(t *testing.T) {
 	for _, p := range everyProtocol {
 		synctest.Test(t, func(t *testing.T) {
-			w := replicas.New(p, 2)
+			w, transport, r := brokenPool(p)
 			defer w.Close()
-			w.Choose = func(n int) int { return min(n-1, 1) }
-			w.Replicas[0].Serve(broken)
-			transport := w.Transport()
 			transport.IdleConnTimeout = time.Nanosecond
-			var r registry
-			r.watch(transport)
 			client := retryhttp.New(transport, retryhttp.Policy{})
 			begin := time.Now()
 			assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()), p)

@@ -185,7 +185,7 @@ func TestEachQuestionIsTested(t *testing.T) {
 	assert.Len(t, slices.Compact(ids), len(questions.All))
 }
 
-// Services that share a Prometheus are told apart.
+// Services that share a Prometheus have answers of their own.
 func TestEachGroupingNamesTheService(t *testing.T) {
 	alerts, err := os.ReadFile("../prometheus/alerts.yml")
 	require.NoError(t, err)

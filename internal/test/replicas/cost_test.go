@@ -130,7 +130,8 @@ func TestReplicaThatRecoversGetsItsShareBack(t *testing.T) {
 			drive := func(d time.Duration) int64 {
 				detours.Store(0)
 				f := w.Drive(client, replicas.Load{Rate: 100, For: d, Deadline: 5 * time.Second})
-				assert.EqualValues(t, 1, f.Success(), p)
+				// At first, four attempts of a request may come before there is a detour.
+				assert.GreaterOrEqual(t, f.Success(), 0.999, p)
 				return detours.Load()
 			}
 			busiest(1, broken)(w)

@@ -113,7 +113,7 @@ func TestHeldTellsTheLineApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held, inLine time.Duration
 		var policy retryhttp.Policy
-		l := newLining(t, func(p *retryhttp.Policy) { policy = *p })
+		l := newLining(t, func(p *retryhttp.Policy) { policy = *p }).lasting(5 * time.Second)
 		l.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			if a := retryhttp.AttemptOf(req.Context()); a.Number > 1 {
 				held, inLine = a.Held, a.InLine

@@ -18,9 +18,9 @@ import (
 //
 // A Budget may also have a method Failed(*http.Request, Attempt). It is called with the failed
 // attempt right before the first Withdraw of its retry. A retry that such a Budget refuses may wait
-// for a success of its host, and Withdraw is then asked again for it. While eight or more wait, the
-// [Gate] sends some without asking: one at a time to find out whether the host is back, and then
-// more while no first attempt succeeds.
+// for a success of its host, and Withdraw is then asked again for it. When a trouble begins, or while
+// eight or more wait, the [Gate] sends some without asking: one at a time to find out whether the host
+// is back. If eight or more wait, more follow while no first attempt succeeds.
 type Budget interface {
 	Withdraw(req *http.Request) bool // takes the cost of a retry, or reports false; never blocks
 	Refund(req *http.Request)        // gives back a Withdraw
@@ -54,17 +54,20 @@ func mayBeAskedAgain(b Budget) bool {
 // Share a TokenBucket among Transports to bound the sum of their retries. It must not be changed or
 // copied after first use.
 //
-// While at least half of the results of a host are successes, each success earns Most of a retry:
+// Results are successes, and failures that say that the host is down, even of requests that are not
+// retried. While at least half of the results of a host are successes, each success earns Most of a retry:
 // enough for the failures of a server that is partly broken. When most are failures, and until
 // three in five are successes again, a success earns Ratio, so that retries die out in an outage and
 // do not keep up an overload. If fewer succeed again within 15 s, the retries themselves may be what
-// the server cannot bear: a success then earns Ratio for at least 10 s. A retry takes one token, or a
+// the server cannot bear: a success then earns Ratio for at least 10 s. While the [Gate] has the host
+// down, failures count for nothing: an outage is no overload. A retry takes one token, or a
 // third if a 429 has said when to retry. If an attempt has taken long, its retry may overdraw the
 // bucket by one for each success that is usual in that time.
 //
 // A retry that is refused may wait until a success earns it, for as long as the [Gate] may hold it.
 // When a trouble begins, any retry may wait. In lasting trouble, no more may wait than have lately
-// been served, and one.
+// been served, and one. A request that may not wait ends after the backoff of its retry, so that a loop
+// of requests does not turn hot.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
 // weighted mean of the successes per second. There are at most 4,096 buckets: full buckets make room
@@ -135,6 +138,11 @@ func (b *TokenBucket) retry(req *http.Request, f bucket.Failure, again bool) boo
 	return b.buckets.Retry(keyOf(req, b.Key), b.settings, f, again)
 }
 
+// count records a failure that no retry follows.
+func (b *TokenBucket) count(req *http.Request, f bucket.Failure) {
+	b.buckets.Count(keyOf(req, b.Key), b.settings, f)
+}
+
 // bucketOf returns what tells the bucket that req draws on from other buckets, as far as a Budget
 // shows it.
 func bucketOf(budget Budget, req *http.Request) any {
@@ -191,16 +199,16 @@ func (b *TokenBucket) most() float64 {
 }
 
 // failureOf returns what a failed attempt says to its retry's budget. As for a Gate, a server that
-// asks its client to wait is healthy, and so is a server that has refused this client alone.
+// has refused this client alone is healthy.
 func failureOf(a *Attempt) bucket.Failure {
 	f := bucket.Failure{Took: a.Elapsed}
 	if a.Response == nil {
 		f.Down = true
 		return f
 	}
-	asked, asks := RetryAfter(a.Response.Header)
+	asked, _ := RetryAfter(a.Response.Header)
 	f.Invited = asked > 0 && a.Response.StatusCode == http.StatusTooManyRequests
-	f.Down = !asks && a.Response.StatusCode >= 500
+	f.Down = a.Response.StatusCode >= 500
 	return f
 }
 

@@ -56,7 +56,7 @@ func TestBudgetEarnsMostWhileMostResultsAreSuccesses(t *testing.T) {
 		"two thirds are errors":     {2, 1, retryhttp.Attempt{Err: io.ErrUnexpectedEOF}, 1},
 		"two thirds are 429":        {2, 1, failedWith(429, time.Millisecond), 5},
 		"two thirds are 408":        {2, 1, failedWith(408, time.Millisecond), 5},
-		"two thirds ask for a wait": {2, 1, failedWith(503, time.Millisecond, "Retry-After", "1"), 5},
+		"two thirds ask for a wait": {2, 1, failedWith(503, time.Millisecond, "Retry-After", "1"), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

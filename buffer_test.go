@@ -578,14 +578,13 @@ func TestRetryAfterOfABodyThatBreaksOffCounts(t *testing.T) {
 	})
 }
 
-// A 503 with a Retry-After says that its host is in order, and closes it, though its body
-// breaks off.
+// A 429 with a Retry-After closes its host, though its body breaks off.
 func TestGateHeedsTheHeaderOfABodyThatBreaksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := buffers
 		p.Gate = &retryhttp.Gate{}
 		p.MaxAttempts = 1
-		resp, err := retryhttp.New(script.New(sends(503, "x", errLost, "Retry-After", "3")), p).RoundTrip(get(t, t.Context()))
+		resp, err := retryhttp.New(script.New(sends(429, "x", errLost, "Retry-After", "3")), p).RoundTrip(get(t, t.Context()))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		p.MaxAttempts = 2

@@ -27,6 +27,7 @@ type call struct {
 	lined     time.Duration // the part of held without a token
 	ambiguous bool          // an attempt before the last may have taken effect
 	spare     bool          // the token of the hedge is neither given back nor spent on a retry
+	place     string        // the key of its place in line: Gate.Key may change its answer
 	deposited bool          // the Budget knows of the success
 	refused   bool          // the Budget has refused a hedge
 }
@@ -211,10 +212,7 @@ func (c *call) claim(got *result, next *attempt) Stop {
 	c.token = c.withdraw(got, false) || c.takeSpare()
 	switch {
 	case !c.token && !c.mayQueue(got, next):
-		if ended(c.req) {
-			return StopCanceled
-		}
-		return StopBudget
+		return c.endRefused(got, next)
 	case !c.token || c.race != nil:
 		return ""
 	}
@@ -324,6 +322,7 @@ func (c *call) left(next *attempt) time.Duration {
 // finish ends the call with the last attempt's result.
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.release(got.Err != nil)
+	c.countFailure(got, stop)
 	success := stop == StopFinal && got.Response != nil
 	if success {
 		c.deposit(got)

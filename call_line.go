@@ -1,6 +1,8 @@
 package retryhttp
 
 import (
+	"time"
+
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/respbody"
@@ -17,22 +19,47 @@ const mostKept = 16 << 10
 // is then in memory. There is no race: a retry beside a hedge has the token of the hedge.
 func (c *call) mayQueue(got *result, next *attempt) bool {
 	gate := c.policy.Gate
-	if !c.policy.asksAgain || c.lined >= gate.hold() || !gate.admit(c.req) {
+	if !c.policy.asksAgain || c.lined >= gate.hold() {
 		return false
 	}
-	admitted := false
+	place, admitted := gate.admit(c.req)
+	if !admitted {
+		return false
+	}
+	kept := false
 	defer func() {
-		if !admitted { // even if the body panics
-			gate.leave(c.req)
+		if !kept { // even if the body panics
+			gate.leave(place)
 		}
 	}()
-	admitted = c.keep(got, next)
-	return admitted
+	before := c.core.now()
+	kept, c.place = c.keep(got, c.patience(next)), place
+	if !kept {
+		c.waited += c.core.now() - before
+	}
+	return kept
+}
+
+// endRefused ends a request that gets no token and may not wait in line. It ends no sooner than its
+// retry would have been sent, or somebody's loop of requests would turn hot while the host is down.
+// A short response is read meanwhile: its connection is for others. Nothing waits if a hedge is under
+// way, which decides.
+func (c *call) endRefused(got *result, next *attempt) Stop {
+	before := c.core.now()
+	if left := next.backoff - (before - next.decided); left > 0 && c.race == nil {
+		c.keep(got, left)
+		c.timer.Sleep(c.req.Context(), left-(c.core.now()-before))
+		c.waited += c.core.now() - before
+	}
+	if ended(c.req) {
+		return StopCanceled
+	}
+	return StopBudget
 }
 
 // keep reads the failed response of got, and reports whether all of it is in memory. The request no
 // longer waits if its context has ended meanwhile.
-func (c *call) keep(got *result, next *attempt) bool {
+func (c *call) keep(got *result, patience time.Duration) bool {
 	resp := got.answer()
 	if resp == nil || resp.Body == nil {
 		return true
@@ -41,20 +68,15 @@ func (c *call) keep(got *result, next *attempt) bool {
 		return false // the rest of what broke off comes from nowhere
 	}
 	c.response = nil // a Read that panics has it closed
-	before := c.core.now()
-	kept, whole := respbody.Keep(c.req, resp, mostKept, min(respbody.MaxDrainTime, c.patience(next)))
+	kept, whole := respbody.Keep(c.req, resp, mostKept, min(respbody.MaxDrainTime, patience))
 	got.Response, c.response = kept, kept
-	if !whole || ended(c.req) {
-		c.waited += c.core.now() - before
-		return false
-	}
-	return true
+	return whole && !ended(c.req)
 }
 
 // queue waits out the backoff of a retry that has no token, and then waits in line for one. If the
 // Budget grants none, the result is the caller's.
 func (c *call) queue(got *result, next *attempt) Stop {
-	defer c.policy.Gate.leave(c.req)
+	defer c.policy.Gate.leave(c.place)
 	c.timer.Sleep(c.req.Context(), c.left(next))
 	stop := StopBudget
 	if granted := c.standInLine(got); granted && !ended(c.req) {
@@ -96,7 +118,7 @@ func (c *call) dropResponse(got *result) {
 // standInLine waits for a token, and reports whether the retry may be sent.
 func (c *call) standInLine(got *result) (granted bool) {
 	due, gate := c.core.now(), c.policy.Gate
-	c.pass, granted = gate.hosts.Queue(c.req, keyOf(c.req, gate.Key), bucketOf(c.policy.Budget, c.req), &c.timer, outage.Line{
+	c.pass, granted = gate.hosts.Queue(c.req, c.place, bucketOf(c.policy.Budget, c.req), &c.timer, outage.Line{
 		Mark:   c.mark,
 		Limit:  min(c.room(due)/2, gate.hold()-c.lined),
 		Window: gate.hold(),

@@ -45,6 +45,16 @@ func newLining(t *testing.T, edit func(*retryhttp.Policy)) *lining {
 	return l
 }
 
+// lasting returns l in the midst of a trouble that began a time ago. After Hold, a probe needs a token,
+// and one retry may wait.
+func (l *lining) lasting(since time.Duration) *lining {
+	_, _, took := l.ask("/503")
+	time.Sleep(since - took)
+	l.start = time.Now()
+	l.sent.Store(0)
+	return l
+}
+
 func (l *lining) request(path string) *http.Request {
 	req, err := http.NewRequest(http.MethodGet, "http://host"+path, nil)
 	require.NoError(l.t, err)
@@ -115,7 +125,7 @@ func TestRefusedRetryIsSentWhenASuccessHasEarnedIt(t *testing.T) {
 						assert.Equal(t, c.took, a.Wait)
 						heard = append(heard, string(text))
 					}
-				})
+				}).lasting(5 * time.Second)
 				for _, d := range c.successes {
 					l.at(d, "/200,"+d.String())
 				}
@@ -136,7 +146,7 @@ func TestRefusedRetryReturnsTheResponseThatItKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.OnRetry = func(retryhttp.Attempt) { assert.Fail(t, "no retry is sent") }
-		})
+		}).lasting(5 * time.Second)
 		l.at(50*ms, "/200")
 		resp, o, took := l.ask("/503,200")
 		text, err := io.ReadAll(resp.Body)
@@ -201,12 +211,12 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 		took   time.Duration
 	}{
 		"16 KiB":              {16 << 10, false, 5100 * ms},
-		"a byte more":         {16<<10 + 1, false, 0},
+		"a byte more":         {16<<10 + 1, false, 100 * ms},
 		"a body that is slow": {100, true, 250 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLining(t, nil)
+				l := newLining(t, nil).lasting(5 * time.Second)
 				l.body = func() io.ReadCloser {
 					r, w := io.Pipe()
 					go func() {
@@ -242,8 +252,8 @@ func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
 		took   time.Duration
 	}{
 		"a budget that hears of failures": {new(grudging), 2, 100 * ms},
-		"another budget":                  {struct{ retryhttp.Budget }{new(grudging)}, 1, 0},
-		"a bucket that earns nothing":     {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 0},
+		"another budget":                  {struct{ retryhttp.Budget }{new(grudging)}, 1, 100 * ms},
+		"a bucket that earns nothing":     {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 100 * ms},
 		"a bucket with a MinPerSecond":    {slow, 0, 100 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +277,7 @@ func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
 // A server that names the time of a retry is well enough to answer, though others have failed.
 func TestRefusedRetryThatTheServerHasInvitedIsNotLone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
+		l := newLining(t, nil).lasting(5 * time.Second)
 		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
 		_, err := l.rt.RoundTrip(l.request("/503").WithContext(once))
 		require.NoError(t, err)
@@ -295,18 +305,19 @@ func TestRefusedRetryThatMayComeAtOnceIsLone(t *testing.T) {
 	})
 }
 
-func TestRefusedRetryOfAGateWithoutHoldFailsAtOnce(t *testing.T) {
+func TestRefusedRetryOfAGateWithoutHoldIsNotInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.Gate = &retryhttp.Gate{Hold: -1} })
 		l.at(50*ms, "/200")
 		_, o, took := l.ask("/503,200")
-		assert.Zero(t, took)
+		assert.Equal(t, 100*ms, took, "its backoff")
+		assert.Zero(t, o.Held)
 		assert.Equal(t, retryhttp.StopBudget, o.Stop)
 		l.others.Wait()
 	})
 }
 
-func TestInLastingTroubleRefusedRetriesFailAtOnce(t *testing.T) {
+func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
 		var early, late, waited atomic.Int64
@@ -319,7 +330,7 @@ func TestInLastingTroubleRefusedRetriesFailAtOnce(t *testing.T) {
 					early.Add(1)
 				case d > 11*time.Second:
 					late.Add(1)
-					if took > 0 {
+					if took > 100*ms { // its backoff
 						waited.Add(1)
 					}
 				}
@@ -340,7 +351,7 @@ func TestRefusedRetryHeedsARetryAfter(t *testing.T) {
 		at        time.Duration
 		successes []time.Duration
 	}{
-		"before the line": {"503 closes", 50 * ms, []time.Duration{20 * ms, 40 * ms}},
+		"before the line": {"429 closes", 50 * ms, []time.Duration{20 * ms, 40 * ms}},
 		"in the line":     {"429 closes", 200 * ms, []time.Duration{20 * ms, 250 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -368,7 +379,7 @@ func TestRefusedRetryHeedsARetryAfter(t *testing.T) {
 
 func TestRefusedRetryIsCanceledInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
+		l := newLining(t, nil).lasting(5 * time.Second)
 		l.at(50*ms, "/200")
 		cause := io.ErrClosedPipe
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -387,7 +398,7 @@ func TestRefusedRetryIsCanceledInLine(t *testing.T) {
 
 func TestRefusedRetryAfterAnErrorIsCanceledInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
+		l := newLining(t, nil).lasting(5 * time.Second)
 		l.at(50*ms, "/200")
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(300*ms, cancel)
@@ -404,7 +415,7 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
 		b := &asking{asked: func(*http.Request) bool {
-			if time.Since(start) < 200*ms {
+			if time.Since(start) < 5200*ms {
 				return false
 			}
 			cancel()
@@ -413,7 +424,7 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.Budget = b
 			p.OnRetry = func(a retryhttp.Attempt) { t.Errorf("reported: %v", a.Request.URL) }
-		})
+		}).lasting(5 * time.Second)
 		l.at(50*ms, "/200,x")
 		l.at(300*ms, "/200,y")
 		_, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
@@ -433,26 +444,26 @@ func TestRequestWhoseTimeInLineIsOverAsksOnce(t *testing.T) {
 				refused++
 				return false
 			}
-			granted = time.Since(start) >= 1100*ms
+			granted = time.Since(start) >= 6100*ms
 			return granted
 		}}
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.Budget = b
 			p.Gate.Hold = time.Second
-		})
+		}).lasting(5 * time.Second)
 		l.at(50*ms, "/200")
 		_, o, took := l.ask("/500,500,200")
 		l.others.Wait()
 		assert.Equal(t, retryhttp.StopBudget, o.Stop)
 		assert.Equal(t, 2, o.Attempts)
-		assert.Equal(t, 1100*ms, took)
+		assert.Equal(t, 1100*ms+100*ms, took, "and the second backoff")
 		assert.Equal(t, 1, refused, "after the grant at the end of the hold")
 	})
 }
 
 func TestRefusedRetryWaitsForHalfOfTheTimeThatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
+		l := newLining(t, nil).lasting(5 * time.Second)
 		l.at(50*ms, "/200")
 		ctx, cancel := context.WithTimeout(t.Context(), 2100*ms)
 		defer cancel()
@@ -467,7 +478,7 @@ func TestRefusedRetryWaitsForHalfOfTheTimeThatIsLeft(t *testing.T) {
 func TestProbeOfALongLineNeedsNoToken(t *testing.T) {
 	for waiting, sent := range map[int]int64{7: 0, 8: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLining(t, nil)
+			l := newLining(t, nil).lasting(4900 * ms)
 			for i := range waiting {
 				l.at(time.Duration(i)*ms, "/503")
 			}

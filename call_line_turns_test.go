@@ -75,6 +75,10 @@ func TestOnRetryOfARetryInLineMayCancel(t *testing.T) {
 					p.Budget = b
 					p.OnRetry = func(retryhttp.Attempt) { cancel() }
 				})
+				if inLine {
+					start = start.Add(5 * time.Second)
+					l = l.lasting(5 * time.Second)
+				}
 				l.at(50*ms, "/200,x")
 				l.at(300*ms, "/200,y")
 				_, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
@@ -119,11 +123,11 @@ func TestCanceledRetryInLinePassesItsTurnOn(t *testing.T) {
 	assert.Zero(t, lost)
 }
 
-// The oldest in line asks when nothing has been under way for 250 ms since the newest result.
+// The oldest in line is a probe when nothing has been under way for 250 ms since the newest success.
 func TestNextInLineIsProbedAfterAGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		b := &asking{asked: func(*http.Request) bool { return time.Since(start) > 300*ms }}
+		b := &asking{asked: func(*http.Request) bool { return time.Since(start) > 200*ms }}
 		var first, second atomic.Int64
 		rt := retryhttp.New(script.Step(func(r *http.Request) (*http.Response, error) {
 			code := 200
@@ -143,12 +147,12 @@ func TestNextInLineIsProbedAfterAGrant(t *testing.T) {
 		var others sync.WaitGroup
 		others.Go(func() { _, _ = rt.RoundTrip(to("/first")) })
 		others.Go(func() { time.Sleep(50 * ms); _, _ = rt.RoundTrip(to("/200")) })
-		others.Go(func() { time.Sleep(340 * ms); _, _ = rt.RoundTrip(to("/200")) })
+		others.Go(func() { time.Sleep(240 * ms); _, _ = rt.RoundTrip(to("/200")) })
 		time.Sleep(10 * ms)
 		resp, err := rt.RoundTrip(to("/second"))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.LessOrEqual(t, time.Since(start), 600*ms, "250 ms after the newest result")
+		assert.Equal(t, 490*ms, time.Since(start), "250 ms after the newest result")
 		others.Wait()
 	})
 }

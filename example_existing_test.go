@@ -56,7 +56,8 @@ func ExamplePolicy_dryRun() {
 
 	var requests, failed, retryable atomic.Int64
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		Budget: broke{},
+		Budget:  broke{},
+		Backoff: retryhttp.Constant(0), // for which a refused request waits before it ends
 		OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
 			requests.Add(1)
 			if a.Err != nil || a.Response.StatusCode >= 500 {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/bucket"
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/outage"
@@ -69,12 +70,33 @@ func (x *exchange) giveBack() {
 // refused the same retry before.
 func (x *exchange) withdraw(got *result, again bool) bool {
 	if own, ok := x.policy.Budget.(*TokenBucket); ok {
-		return own.retry(x.req, got.failure(x.req, x.policy.MaxRetryAfter), again)
+		return own.retry(x.req, x.failure(got), again)
 	}
 	if hears, ok := x.policy.Budget.(failureBudget); ok && !again {
 		hears.Failed(x.req, got.Attempt)
 	}
 	return x.policy.Budget.Withdraw(x.req)
+}
+
+// countFailure tells the bucket of a failure for whose retry it is not asked. Otherwise a client of
+// requests that cannot be repeated would never see an overload. If MaxAttempts were made, their
+// retries have counted.
+func (x *exchange) countFailure(got *result, stop Stop) {
+	switch stop {
+	case StopNotIdempotent, StopBody, StopDeadline:
+		if own, ok := x.policy.Budget.(*TokenBucket); ok {
+			own.count(x.req, x.failure(got))
+		}
+	}
+}
+
+// failure returns what got says to the bucket.
+func (x *exchange) failure(got *result) bucket.Failure {
+	f := got.failure(x.req, x.policy.MaxRetryAfter)
+	if f.Down {
+		f.Outage, _ = x.policy.Gate.Status(x.req)
+	}
+	return f
 }
 
 // refund gives back the token of a retry that is not sent.

@@ -15,13 +15,16 @@ import (
 //
 // A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
 // success then releases a quarter of a retry, or more if there are no first attempts. A
-// Retry-After on a 429 or 503 closes the key for its time, or for MaxRetryAfter if that is shorter.
+// Retry-After on a 429 closes the key for its time, or for MaxRetryAfter if that is shorter.
 // So does an exhausted [RateLimit], if its reset is within MaxRetryAfter. Each retry is held for
 // at most Hold, and at most half of the time left. There are at most 4,096 keys.
 //
-// If Key is nil, a closure without a 503 holds only requests with the same Authorization,
-// X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024
-// closures of each host. It does not see what a RoundTripper below adds.
+// If Key is nil, a closure holds only requests with the same Authorization, X-Api-Key, Api-Key and
+// X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024 closures of each host. It does not
+// see what a RoundTripper below adds.
+//
+// A Retry-After on a 503 holds the retries of no other request, because it often comes from one replica
+// of many. It closes the key for Status, and for first attempts if First is set.
 type Gate struct {
 	// Hold is the longest that a retry is held, on top of its own wait, or waits in line for a token of
 	// its Budget. 0 means 5 s. With a negative value nothing is held, and there is no line. Raise it for
@@ -67,10 +70,10 @@ func headerOf(req *http.Request) http.Header {
 
 // evidence is what an attempt says about its key.
 type evidence struct {
-	verdict   outage.Verdict
-	first     bool          // it is a first attempt
-	closed    time.Duration // how long its response closes the key
-	wholeHost bool          // it closes the key for all requests, whatever their credentials
+	verdict outage.Verdict
+	first   bool          // it is a first attempt
+	closed  time.Duration // how long its response closes the key
+	busy    bool          // the response is a 503
 }
 
 // calm reports whether no host has failed since its last success, and nothing is queued. While
@@ -92,9 +95,20 @@ func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
 func (g *Gate) end(req *http.Request, p outage.Pass, e evidence) (mark uint32) {
 	key := keyOf(req, g.Key)
 	if e.closed > 0 && g.Hold >= 0 {
-		g.hosts.Close(key, e.closed, req.Header, e.wholeHost || g.Key != nil)
+		g.hosts.Close(key, e.closed, req.Header, g.scope(e))
 	}
 	return g.hosts.End(key, p, e.verdict, e.first, g.hold())
+}
+
+// scope returns whom a closure concerns. A Key of the Gate's own knows best what shares a limit.
+func (g *Gate) scope(e evidence) outage.Scope {
+	switch {
+	case e.busy:
+		return outage.FirstAttempts
+	case g.Key != nil:
+		return outage.WholeHost
+	}
+	return outage.SameCredentials
 }
 
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
@@ -107,13 +121,14 @@ func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration)
 	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)
 }
 
-// admit reports whether a retry that the Budget has refused may wait in line. The caller then calls
-// leave when the retry no longer waits.
-func (g *Gate) admit(req *http.Request) bool {
-	return g.hosts.Admit(keyOf(req, g.Key), g.hold())
+// admit reports whether a retry that the Budget has refused may wait in line, under a key. The caller
+// then calls leave with this key when the retry no longer waits.
+func (g *Gate) admit(req *http.Request) (key string, admitted bool) {
+	key = keyOf(req, g.Key)
+	return key, g.hosts.Admit(key, g.hold())
 }
 
-func (g *Gate) leave(req *http.Request) { g.hosts.Leave(keyOf(req, g.Key)) }
+func (g *Gate) leave(key string) { g.hosts.Leave(key) }
 
 func (g *Gate) hold() time.Duration {
 	return cmp.Or(g.Hold, defaultHold)

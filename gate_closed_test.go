@@ -35,11 +35,11 @@ func afterClosed(t *testing.T, gate *retryhttp.Gate, path string, edits ...func(
 func TestGateIsClosedByRetryAfter(t *testing.T) {
 	for path, closes := range map[string]bool{
 		"/429?Retry-After=2":                         true,
-		"/503?Retry-After=2":                         true,
-		"/503?Retry-After-Ms=2000":                   true,
+		"/429?Retry-After-Ms=2000":                   true,
+		"/503?Retry-After=2":                         false, // often one replica of many
 		"/429?Retry-After=60":                        true,
 		"/429?Retry-After=61":                        true, // above MaxRetryAfter
-		"/503?Retry-After=9999999":                   true,
+		"/429?Retry-After=9999999":                   true,
 		"/429?Retry-After=0":                         false,
 		"/429":                                       false,
 		"/500?Retry-After=2":                         false,
@@ -152,6 +152,10 @@ func TestGateIsClosedForMaxRetryAfterAtMost(t *testing.T) {
 			_, closed := g.gate.Status(requestTo("host"))
 			assert.Equal(t, 2*time.Second, closed, path)
 			g.ended.Wait()
+			if strings.HasPrefix(path, "/503") {
+				assert.Equal(t, 200*ms, v.sent[1], "a 503 closes its host for first attempts alone")
+				return
+			}
 			assert.GreaterOrEqual(t, v.sent[1], 2100*ms, path)
 			assert.LessOrEqual(t, v.sent[1], 3100*ms, path)
 		})
@@ -219,10 +223,10 @@ func TestGateIsNotClosedForGoodByAFewRefusals(t *testing.T) {
 
 func TestGateIsClosedForWhatIsHeldAlready(t *testing.T) {
 	t.Run("probes", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		inGate(t, &retryhttp.Gate{Key: ofHost}, func(t *testing.T, g *gated) {
 			g.down()
 			v := g.at(90*ms, "/503,200")
-			g.at(300*ms, "/503?Retry-After=2", once)
+			g.at(300*ms, "/429?Retry-After=2", once)
 			g.ended.Wait()
 			assert.Equal(t, 2300*ms, v.sent[1])
 		})
@@ -239,10 +243,10 @@ func TestGateIsClosedForWhatIsHeldAlready(t *testing.T) {
 		})
 	})
 	t.Run("releases, of a host that is closed", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		inGate(t, &retryhttp.Gate{Key: ofHost}, func(t *testing.T, g *gated) {
 			g.down()
 			v := g.at(90*ms, "/503,200")
-			g.at(295*ms, "/503?Retry-After=2", once)
+			g.at(295*ms, "/429?Retry-After=2", once)
 			g.every(300*ms, 10*ms, 4, "/200")
 			g.ended.Wait()
 			assert.Equal(t, 2295*ms, v.sent[1])

@@ -12,11 +12,11 @@ import (
 var Exhausted = exhausted
 
 // Close closes a key, as a response does.
-func (g *Gate) Close(key string, d time.Duration) { g.hosts.Close(key, d, nil, true) }
+func (g *Gate) Close(key string, d time.Duration) { g.hosts.Close(key, d, nil, outage.WholeHost) }
 
 // CloseFor closes a key for a request's credentials, as a response does.
 func CloseFor(g *Gate, req *http.Request, d time.Duration) {
-	g.hosts.Close(keyOf(req, g.Key), d, req.Header, false)
+	g.hosts.Close(keyOf(req, g.Key), d, req.Header, outage.SameCredentials)
 }
 
 // InTrouble reports what a Gate counts for a key beyond its run of failures: attempts

@@ -15,6 +15,8 @@ type lineModel struct {
 	places           map[int]bool // in line, or in their backoff
 	refused          map[int]int  // how often each was refused
 	trouble, refusal time.Duration
+	down             bool // a run of failures belongs to the trouble
+	recovered        bool // it has ended
 	served           float64
 	servedAt         time.Duration
 }
@@ -46,11 +48,14 @@ func (m *gateModel) withdraw(i int) bool {
 }
 
 // admit gives a place. For a Hold, everybody has one. After that there are as many as were served
-// lately, and one.
+// lately, and one. No steps last for half an hour.
 func (m *gateModel) admit(i int) bool {
 	l := &m.line
-	if m.now-l.refusal >= m.hold {
-		l.trouble = m.now
+	if m.now-l.refusal >= m.hold && (!l.down || l.recovered) {
+		l.trouble, l.down = m.now, false
+	}
+	if m.run > 0 && !l.down {
+		l.down, l.recovered = true, false
 	}
 	l.refusal = m.now
 	if m.now-l.trouble >= m.hold && float64(len(l.places)) >= m.servedLately()+1 {
@@ -90,13 +95,9 @@ func (m *gateModel) comesDueInLine(i int) {
 			m.ask(i, atTheEnd)
 		}
 	})
-	pause := m.pause
-	if m.probing {
-		pause = 250 * time.Millisecond
-	}
 	switch {
 	case !first:
-	case m.underWay == 0 && m.newest+pause <= m.now:
+	case m.probeDue() <= m.now:
 		m.sendProbe()
 	case m.run == 0:
 		m.ask(i, bySuccess)

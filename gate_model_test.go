@@ -3,6 +3,7 @@ package retryhttp_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ type gateModel struct {
 
 	run, underWay, begun, credit int
 	since, newest, behind, pause time.Duration
-	firstUp                      time.Duration
+	firstUp, entered             time.Duration
 	probing                      bool
 	queue                        []int // of steps, the oldest first
 	line                         lineModel
@@ -75,12 +76,8 @@ func (m *gateModel) play() {
 	}
 	for len(m.events) > 0 || m.waiting() > 0 {
 		next := m.next()
-		if m.waiting() > 0 && m.underWay == 0 {
-			pause := m.pause
-			if m.probing {
-				pause = 250 * time.Millisecond
-			}
-			if probe := m.newest + pause; next < 0 || probe < m.events[next].at {
+		if m.waiting() > 0 {
+			if probe := m.probeDue(); next < 0 || probe < m.events[next].at {
 				m.now = max(m.now, probe)
 				m.sendProbe()
 				continue
@@ -104,8 +101,33 @@ func (m *gateModel) next() int {
 	return next
 }
 
+// probeDue returns when the next probe is due: never, if it waits for what is under way.
+func (m *gateModel) probeDue() time.Duration {
+	pause := m.pause
+	if m.probing {
+		pause = 250 * time.Millisecond
+	}
+	due := m.newest + pause
+	if m.run > 0 && m.isShortLine() && !m.isLasting(due) {
+		due = m.newest + pause*5/2
+	}
+	if m.underWay == 0 {
+		return due
+	}
+	due = max(due, m.entered+m.hold/5)
+	if max(m.now, due)-m.since >= m.hold {
+		return math.MaxInt64
+	}
+	return due
+}
+
+func (m *gateModel) isShortLine() bool { return len(m.queue) == 0 && m.waiting() < 8 }
+
+// isLasting reports whether the line's trouble has lasted for a Hold.
+func (m *gateModel) isLasting(at time.Duration) bool { return at-m.line.trouble >= m.hold }
+
 func (m *gateModel) sendProbe() {
-	if len(m.queue) == 0 && m.waiting() < 8 {
+	if m.isShortLine() && m.isLasting(m.now) {
 		m.newest, m.probing = m.now, false
 		m.ask(m.line.steps[0], asProbe)
 		return
@@ -131,6 +153,7 @@ func (m *gateModel) isDown() bool { return m.run >= 8 && m.now-m.since >= 100*ti
 func (m *gateModel) enter(i int) {
 	m.underWay++
 	m.begun++
+	m.entered = m.now
 	m.counted[i] = true
 }
 
@@ -198,6 +221,9 @@ func (m *gateModel) end(i int, answer string) {
 }
 
 func (m *gateModel) success(i int) {
+	if m.run > 0 {
+		m.line.recovered = true
+	}
 	queued := m.waiting() > 0
 	if queued {
 		if m.isDown() {

@@ -93,9 +93,9 @@ func TestGateCountsResults(t *testing.T) {
 		"/302":                   success,
 		"/429":                   nothing,
 		"/408":                   nothing,
-		"/503?Retry-After=0":     nothing,
-		"/503?Retry-After=1":     nothing,
-		"/500?Retry-After=86400": nothing,
+		"/503?Retry-After=0":     failure,
+		"/503?Retry-After=1":     failure,
+		"/500?Retry-After=86400": failure,
 		"/permanent":             nothing,
 		"/hang":                  nothing, // until the caller has had enough
 	} {
@@ -280,9 +280,27 @@ func TestGateProbesWhenNothingHasBeenUnderWay(t *testing.T) {
 		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 			g.down()
 			v := g.at(90*ms, "/503")
-			g.at(150*ms, "/503@1s", once)
+			g.at(150*ms, "/503@900ms", once)
 			g.ended.Wait()
-			assert.Equal(t, 1150*ms+250*ms, v.sent[1])
+			assert.Equal(t, 1050*ms+250*ms, v.sent[1])
+		})
+	})
+	t.Run("a first attempt is under way for long", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(90*ms, "/503")
+			g.at(150*ms, "/503@3s", once)
+			g.ended.Wait()
+			assert.Equal(t, 150*ms+time.Second, v.sent[1], "a fifth of Hold")
+		})
+	})
+	t.Run("a first attempt is under way for long, in a long outage", func(t *testing.T) {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			v := g.at(5100*ms, "/503")
+			g.at(5150*ms, "/503@3s", once)
+			g.ended.Wait()
+			assert.Equal(t, 8150*ms+250*ms, v.sent[1])
 		})
 	})
 	t.Run("a first attempt is canceled", func(t *testing.T) {

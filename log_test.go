@@ -180,7 +180,7 @@ func TestLogger(t *testing.T) {
 		{
 			name: "a request that was not retried", policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}},
 			steps: []script.Step{script.Status(503)},
-			want:  gaveUp + "status=503 attempts=1 elapsed=0s waited=0s held=0s stop=budget ambiguous=false\n",
+			want:  gaveUp + "status=503 attempts=1 elapsed=1s waited=1s held=0s stop=budget ambiguous=false\n",
 		},
 	}
 	for _, tc := range cases {

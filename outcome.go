@@ -32,7 +32,7 @@ const (
 	StopBody          Stop = "body"           // the body could not be sent again
 	StopRetryAfter    Stop = "retry-after"    // the server asked for more than MaxRetryAfter
 	StopDeadline      Stop = "deadline"       // MaxElapsed or the deadline left no room to wait
-	StopBudget        Stop = "budget"         // the Budget was spent
+	StopBudget        Stop = "budget"         // the Budget was spent, for a backoff at least
 )
 
 // OutcomeOf returns how the request of resp ended. A Final first attempt that was not held has

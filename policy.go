@@ -36,8 +36,8 @@ type Policy struct {
 	Backoff Backoff
 
 	// Budget limits retries across requests, so that retries die out in an outage. A retry that it
-	// refuses may wait a few seconds for a success, or fails at once. Nil means a [TokenBucket] of the
-	// Transport's own. Share one Budget among Transports to limit their sum.
+	// refuses may wait a few seconds for a success. Otherwise its request ends after the Backoff. Nil
+	// means a [TokenBucket] of the Transport's own. Share one Budget among Transports to limit their sum.
 	// [Unlimited] sets no limit, which is safe only if something else limits the retries.
 	Budget Budget
 

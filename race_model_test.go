@@ -92,6 +92,7 @@ type forecast struct {
 	done     time.Duration
 	outcome  retryhttp.Outcome
 	retries  int
+	read     bool // the response's body has come when the caller gets it
 
 	withdrawn, refunded, deposited int
 }
@@ -129,8 +130,12 @@ func (m *raceModel) play(r *hedgedRequest) forecast {
 		case stop == "":
 			stop = m.wait(got)
 		}
+		refused := stop == retryhttp.StopBudget
+		if refused {
+			stop = m.waitRefused(got)
+		}
 		if stop != "" {
-			m.finish(got, stop)
+			m.finish(got, stop, refused && got.ending.hasResponse())
 			return m.forecast
 		}
 	}
@@ -386,6 +391,18 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 	return stop
 }
 
+// waitRefused plays the backoff of a retry that the Budget has refused. Its response is read meanwhile.
+func (m *raceModel) waitRefused(got played) retryhttp.Stop {
+	m.forecast.read = got.ending.hasResponse() && got.over <= min(m.now+losersTime, m.leaves())
+	end := min(m.now+raceBackoff(m.forecast.retries+1), m.leaves())
+	m.forecast.outcome.Waited += end - m.now
+	m.now = end
+	if end == m.leaves() {
+		return retryhttp.StopCanceled
+	}
+	return retryhttp.StopBudget
+}
+
 func (m *raceModel) stopOrWait(got played) retryhttp.Stop {
 	stop := m.stop(got)
 	if stop == "" {
@@ -430,25 +447,32 @@ func (m *raceModel) refundHedge(p played) {
 	}
 }
 
-func (m *raceModel) finish(got played, stop retryhttp.Stop) {
+// finish ends the request. Its response is kept if the Budget has refused a retry: none replaces it.
+func (m *raceModel) finish(got played, stop retryhttp.Stop, kept bool) {
 	f := &m.forecast
 	f.judged, f.ending, f.done = got.number, got.ending, m.now
 	if got.number > 0 {
 		f.took = got.at - f.attempts[got.number-1].sent
 	}
 	f.outcome.Attempts, f.outcome.Elapsed, f.outcome.Stop = len(f.attempts), m.now, stop
-	if stop == retryhttp.StopCanceled || !got.ending.hasResponse() {
+	canceled := stop == retryhttp.StopCanceled && !kept
+	if canceled || !got.ending.hasResponse() {
 		m.lost(got)
 	}
-	if stop == retryhttp.StopCanceled {
+	if canceled {
 		f.ending = gone
 		return
 	}
 	f.outcome.HedgeWon = got.hedge && got.ending.hasResponse()
-	over := min(got.over, m.leaves())
-	if m.r.caller != readsAll {
+	over := got.over
+	switch {
+	case f.read:
+	case got.ending.hasResponse() && m.r.caller != readsAll:
 		over = m.now
+	case kept:
+		over = max(over, m.now)
 	}
+	over = min(over, m.leaves())
 	m.ends(got.number, over, over)
 	if stop == retryhttp.StopFinal && got.ending.hasResponse() {
 		f.deposited++

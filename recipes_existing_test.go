@@ -252,7 +252,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 				}
 				base := script.New(steps...)
 				rt := retryhttp.New(base, retryhttp.Policy{
-					Budget: budget, Gate: gate,
+					Budget: budget, Backoff: retryhttp.Constant(0), Gate: gate,
 					OnRetry: func(retryhttp.Attempt) { t.Error("retried") },
 					OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
 						stops[o.Stop]++

@@ -24,7 +24,6 @@ type result struct {
 
 	written  bool          // the request header is known to have been written
 	brokeOff bool          // the body broke off, while it was buffered or after RoundTrip returned
-	asks     bool          // the server asked the client to wait, perhaps for no time
 	asked    time.Duration // 0 or less: for no time
 
 	// notBefore is the time until which the server asked a parallel attempt to wait, by core.now. 0 if
@@ -50,8 +49,8 @@ func (r *result) hear(read func(Attempt) (time.Duration, bool)) {
 	}
 	a := r.Attempt
 	a.Response = resp
-	if asked, asks := read(a); asks {
-		r.asked, r.asks = asked, true
+	if asked, ok := read(a); ok {
+		r.asked = asked
 	}
 }
 
@@ -93,9 +92,8 @@ func (r *result) succeeded() bool {
 	return r.class == Final && r.Response != nil && r.inner == nil
 }
 
-// verdict returns what the attempt says about its host. A server that asks its client to wait
-// is healthy, and knows best how long the wait must be. A response below 500 is Retryable if a
-// Classify polls until a result is ready, which says nothing about the host either.
+// verdict returns what the attempt says about its host. A response below 500 is Retryable if a
+// Classify polls until a result is ready, which says nothing about the host.
 func (r *result) verdict(req *http.Request) outage.Verdict {
 	switch {
 	case r.succeeded():
@@ -110,9 +108,6 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 		return outage.Down
 	}
 	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
-		return outage.Nothing
-	}
-	if r.asks {
 		return outage.Nothing
 	}
 	return outage.Down

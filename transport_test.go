@@ -416,7 +416,7 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 	assert.Equal(t, retryhttp.StopRetryAfter, run())
 	header = nil
 	assert.Equal(t, retryhttp.StopDeadline, run())
-	p.MaxElapsed = 0
+	p.MaxElapsed, p.Backoff = 0, retryhttp.Constant(0) // for which a refused request waits
 	assert.Equal(t, retryhttp.StopBudget, run())
 }
 

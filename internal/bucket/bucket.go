@@ -60,6 +60,7 @@ func newBucket(key string, s Settings, now time.Time) *bucket {
 // Failure is what a failed attempt says to the budget of its retry.
 type Failure struct {
 	Down    bool          // the host is down, for all that the attempt shows
+	Outage  bool          // the Gate holds retries back, because all attempts fail
 	Invited bool          // the server has said when to come again
 	Took    time.Duration // how long the attempt took
 }
@@ -96,8 +97,11 @@ func (b *bucket) termsOf(f Failure) terms {
 }
 
 // failed counts a failure.
-func (b *bucket) failed(f Failure) {
-	if f.Down {
+func (b *bucket) failed(f Failure, now time.Time) {
+	switch {
+	case f.Outage:
+		b.share.sufferOutage(now)
+	case f.Down:
 		b.share.downs++
 	}
 }

@@ -49,6 +49,15 @@ func (s *share) weigh(now time.Time) {
 	}
 }
 
+// sufferOutage records that all attempts fail. An outage is no overload, so it does not make a server
+// poor that is well between outages. But an overload can look like an outage while it is worst, so a
+// server is on trial afterwards.
+func (s *share) sufferOutage(now time.Time) {
+	if !s.poor {
+		s.trialEnds = now.Add(trial)
+	}
+}
+
 func (s *share) improve(now time.Time) {
 	s.poor = false
 	if rested := !s.rests.IsZero(); !rested || s.failing <= betterBelow {

@@ -28,10 +28,17 @@ type Table struct {
 
 // Failed records the failure of an attempt. The next withdrawal from key's bucket is for its retry.
 func (t *Table) Failed(key string, settings func() Settings, failure Failure) {
-	t.update(key, settings, func(b *bucket, _ time.Time) {
-		b.failed(failure)
+	t.update(key, settings, func(b *bucket, now time.Time) {
+		b.failed(failure, now)
 		b.next = b.termsOf(failure)
 	})
+}
+
+// Count records the failure of an attempt that no retry follows.
+func (t *Table) Count(key string, settings func() Settings, failure Failure) {
+	if failure.Down {
+		t.update(key, settings, func(b *bucket, now time.Time) { b.failed(failure, now) })
+	}
 }
 
 // Withdraw takes a token from key's bucket, or reports false if there is none.
@@ -47,7 +54,7 @@ func (t *Table) Withdraw(key string, settings func() Settings) (granted bool) {
 func (t *Table) Retry(key string, settings func() Settings, failure Failure, again bool) (granted bool) {
 	t.update(key, settings, func(b *bucket, now time.Time) {
 		if !again {
-			b.failed(failure)
+			b.failed(failure, now)
 		}
 		granted = b.withdraw(now, b.termsOf(failure))
 	})

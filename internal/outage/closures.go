@@ -44,11 +44,16 @@ func (c *closure) extend(now time.Time, d time.Duration) {
 
 // closures are the closures of a key. The fate's mu guards all fields.
 //
-// A 503 is about the host. A 429 is about a client, which most servers know by its credentials.
-// So a 429 closes the key only for the requests that carry the same credentials. Otherwise one
-// limited tenant would hold up the retries of all others.
+// A 429 is about a client, which most servers know by its credentials. So a 429 closes the key only
+// for the requests that carry the same credentials. Otherwise one limited tenant would hold up the
+// retries of all others.
+//
+// A 503 is about the host, and often about one replica of many. It holds no retry but its own: the
+// queue paces the retries of a host that is down, and one replica would hold up those of the others.
+// First attempts may stay away until then.
 type closures struct {
 	host    closure
+	busy    closure             // by a 503
 	limited map[uint64]*closure // by a hash of the credentials
 	latest  closure             // the closure that ends last; a copy
 	swept   time.Time
@@ -74,11 +79,25 @@ func (c *closures) credentials(header http.Header) uint64 {
 	return h.Sum64()
 }
 
-// add closes the key for d, either for the whole host or for header's credentials.
-func (c *closures) add(now time.Time, d time.Duration, header http.Header, wholeHost bool) {
-	closed := &c.host
-	if !wholeHost {
+// Scope is whom a closure concerns.
+type Scope uint8
+
+const (
+	SameCredentials Scope = iota
+	WholeHost
+	FirstAttempts // those that are careful
+)
+
+// add closes the key for d.
+func (c *closures) add(now time.Time, d time.Duration, header http.Header, of Scope) {
+	var closed *closure
+	switch of {
+	case SameCredentials:
 		closed = c.findOrAdd(now, c.credentials(header))
+	case WholeHost:
+		closed = &c.host
+	case FirstAttempts:
+		closed = &c.busy
 	}
 	if closed != nil {
 		closed.extend(now, d)
@@ -119,20 +138,24 @@ func (c *closures) sweep(now time.Time) {
 	}
 }
 
-// of returns the closure that lasts longest for header's credentials.
-func (c *closures) of(header http.Header, now time.Time) *closure {
+// of returns the closure that lasts longest for a retry, or a first attempt, with header's credentials.
+func (c *closures) of(header http.Header, first bool, now time.Time) *closure {
+	longest := &c.host
+	if first && c.busy.left(now) > longest.left(now) {
+		longest = &c.busy
+	}
 	if len(c.limited) > 0 {
-		if own := c.limited[c.credentials(header)]; own.left(now) > c.host.left(now) {
+		if own := c.limited[c.credentials(header)]; own.left(now) > longest.left(now) {
 			return own
 		}
 	}
-	return &c.host
+	return longest
 }
 
 // held returns how many requests wait for a closure that also closes the key for header's
 // credentials.
 func (c *closures) held(header http.Header) int64 {
-	held := c.host.waiting.Load()
+	held := c.host.waiting.Load() + c.busy.waiting.Load()
 	if len(c.limited) > 0 {
 		if own := c.limited[c.credentials(header)]; own != nil {
 			held += own.waiting.Load()
@@ -142,14 +165,25 @@ func (c *closures) held(header http.Header) int64 {
 }
 
 // close closes the key. The caller holds mu.
-func (f *fate) close(now time.Time, d time.Duration, header http.Header, wholeHost bool) {
-	f.closures.add(now, d, header, wholeHost)
+func (f *fate) close(now time.Time, d time.Duration, header http.Header, of Scope) {
+	f.closures.add(now, d, header, of)
+	if of == FirstAttempts && f.run.Load() >= downAfter {
+		f.expectCrowd(now, d)
+	}
 	f.closed.Store(f.closures.latest.left(now) > 0)
 }
 
-// closure returns the closure that lasts longest for header's credentials, how much longer it
-// lasts, and how long a closure the server asked for.
-func (f *fate) closure(header http.Header) (closed *closure, left, asked time.Duration) {
+// expectCrowd has retries queue although the key may be well by then. A host that is down tells all its
+// clients one moment, and they would be its next outage. The caller holds mu.
+func (f *fate) expectCrowd(now time.Time, d time.Duration) {
+	until := durations.Add(d, min(behindFactor*d, f.window))
+	f.crowded = later(f.crowded, now.Add(until))
+	f.closures.latest.extend(now, until) // so that the retries look
+}
+
+// closure returns the closure that lasts longest for a retry, or a first attempt, with header's
+// credentials, how much longer it lasts, and how long a closure the server asked for.
+func (f *fate) closure(header http.Header, first bool) (closed *closure, left, asked time.Duration) {
 	if !f.closed.Load() {
 		return nil, 0, 0
 	}
@@ -161,23 +195,23 @@ func (f *fate) closure(header http.Header) (closed *closure, left, asked time.Du
 		f.closed.Store(false)
 		return nil, 0, 0
 	}
-	closed = f.closures.of(header, now)
+	closed = f.closures.of(header, first, now)
 	return closed, closed.left(now), closed.asked
 }
 
 // waitWhileClosed waits until the key is no longer closed for req, and then up to half of the
 // closure longer. Without the extra wait, all waiters would return at the same moment. If the
-// closure ends after the deadline, it waits until the deadline, or not at all with onlyIfFits.
+// closure ends after the deadline, a retry waits until the deadline, and a first attempt not at all.
 //
 // If the key is closed again meanwhile, the wait continues, for at most twice as long as the
 // server asked. A host that refuses a few requests in a hundred closes its key again and again.
 // Without this bound, the key of such a host would stay closed.
-func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, onlyIfFits bool) (waited bool) {
+func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, first bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
-		closed, left, asked := f.closure(req.Header)
+		closed, left, asked := f.closure(req.Header, first)
 		left = min(left, durations.Add(asked, asked)-time.Since(due))
 		limit := time.Until(deadline)
-		if left <= 0 || limit <= 0 || onlyIfFits && left > limit {
+		if left <= 0 || limit <= 0 || first && left > limit {
 			return waited
 		}
 		f.waiting.Add(1)
@@ -194,7 +228,7 @@ func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.
 // closedMeanwhile reports whether the key is closed for a retry that was queued. Only the host's
 // closure stops the queue, so a retry may be released although its credentials are limited.
 func (f *fate) closedMeanwhile(req *http.Request) bool {
-	_, left, _ := f.closure(req.Header)
+	_, left, _ := f.closure(req.Header, false)
 	return left > 0 && !isDone(req.Context())
 }
 

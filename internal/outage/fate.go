@@ -31,6 +31,14 @@ const (
 	// While at least freeProbesFrom retries wait, a probe needs no token. A small process has few
 	// tokens, and a probe may save all that wait.
 	freeProbesFrom = 8
+	// When a trouble begins, a probe of a shorter line needs no token either: nobody else may ask the host
+	// of a process that sends little. After a failure it waits for shortLinePauses pauses, because a thousand
+	// such processes would otherwise probe more than a service can bear that has just come back. With 1
+	// pause, 6 % more of their requests are lost; with 3, bursts take 2.5 times as long as with plain retries.
+	shortLinePauses = 2.5
+	// An attempt under way holds back probes for this part of the longest hold, while a run is no longer
+	// than the longest hold.
+	blockedFor = 5
 	// Retries that come due queue behind held retries for at most behindFactor times the length
 	// of the outage. Without this bound, the queue would never empty while a fifth of the
 	// attempts fail.
@@ -48,8 +56,10 @@ const (
 // reads queued. Therefore at least one of the two sees the other.
 type fate struct {
 	trouble  *atomic.Int64 // the Watch's; this fate adds 1 if run is not 0, and 1 if queued is not
-	run      atomic.Int64  // number of failures since the last success
+	born     time.Time
+	run      atomic.Int64 // number of failures since the last success
 	underWay underWay
+	entered  atomic.Int64  // when the newest attempt under way began, as the time since born
 	mark     atomic.Uint32 // changes when an attempt or a run begins
 	queued   atomic.Int64  // number of retries held until a success; written with mu held
 	unpaid   atomic.Int64  // number of queued retries that are in the line; written with mu held
@@ -58,14 +68,16 @@ type fate struct {
 
 	mu        sync.Mutex
 	forgotten bool
-	since     time.Time // the first failure of the run
-	newest    time.Time // result or silent end; a success counts only while retries are queued
-	probing   bool      // newest is the time of a probe that does not count as under way
-	firstUp   time.Time // the newest success of a first attempt while retries were queued
-	behind    time.Time // until then, retries queue behind others although the key is not down
+	since     time.Time     // the first failure of the run
+	newest    time.Time     // result or silent end; a success counts only while retries are queued
+	probing   bool          // newest is the time of a probe that does not count as under way
+	firstUp   time.Time     // the newest success of a first attempt while retries were queued
+	window    time.Duration // how long a retry may be held
+	behind    time.Time     // until then, retries queue behind others although the key is not down
+	crowded   time.Time     // until then, they queue even if nothing is held
 
-	held   waiters // retries that have a token
-	line   line    // retries that have none, behind the others
+	held   list[waiter] // retries that have a token
+	line   line         // retries that have none, behind the others
 	pause  time.Duration
 	credit int // number of successes that have not released a retry yet
 
@@ -73,7 +85,7 @@ type fate struct {
 }
 
 func newFate(trouble *atomic.Int64) *fate {
-	return &fate{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
+	return &fate{trouble: trouble, born: time.Now(), pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
 }
 
 // down reports whether the key is down. The caller holds mu.
@@ -95,6 +107,7 @@ func (f *fate) open() bool {
 // enter counts an attempt as under way.
 func (f *fate) enter() Pass {
 	f.mark.Add(1)
+	f.entered.Store(int64(time.Since(f.born)))
 	return Pass{fate: f, run: f.underWay.enter()}
 }
 
@@ -115,7 +128,8 @@ func (f *fate) leave(run uint32, silently bool) {
 }
 
 // fail records a failure. The caller holds mu.
-func (f *fate) fail(now time.Time, probe bool) {
+func (f *fate) fail(now time.Time, probe bool, window time.Duration) {
+	f.window = window
 	if f.idle(now) {
 		f.endRun()
 	}
@@ -136,7 +150,7 @@ func (f *fate) fail(now time.Time, probe bool) {
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
 func (f *fate) succeed(p Pass, first bool, hold time.Duration) {
 	if f.queued.Load() == 0 {
-		f.endRun()
+		f.getWell()
 		if f.queued.Load() == 0 {
 			return
 		}
@@ -145,11 +159,9 @@ func (f *fate) succeed(p Pass, first bool, hold time.Duration) {
 	defer f.mu.Unlock()
 	now := time.Now()
 	if f.down(now) {
-		if until := now.Add(min(behindFactor*now.Sub(f.since), hold)); until.After(f.behind) {
-			f.behind = until
-		}
+		f.behind = later(f.behind, now.Add(min(behindFactor*now.Sub(f.since), hold)))
 	}
-	f.endRun()
+	f.getWell()
 	f.newest, f.probing = now, false
 	f.pause = min(f.pause, firstPause)
 	if p.left == asProbe {
@@ -172,11 +184,20 @@ func (f *fate) withoutFirsts(now time.Time) bool {
 	return now.Sub(f.since) >= firstsGone && now.Sub(f.firstUp) >= firstsGone
 }
 
-func (f *fate) endRun() {
-	if f.run.Swap(0) != 0 {
-		f.trouble.Add(-1)
-		f.underWay.endRun()
+// getWell ends the run with a success.
+func (f *fate) getWell() {
+	if f.endRun() {
+		f.line.recovered.Store(true) // after run has changed
 	}
+}
+
+func (f *fate) endRun() (ended bool) {
+	if f.run.Swap(0) == 0 {
+		return false
+	}
+	f.trouble.Add(-1)
+	f.underWay.endRun()
+	return true
 }
 
 // forget reports whether f contains nothing worth keeping. If so, it marks f as forgotten.

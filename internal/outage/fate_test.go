@@ -41,11 +41,11 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.oneMore()
-			f.held.add(held)
+			f.held.add(&held.place, held)
 			return func() { f.remove(held) }
 		}, true},
 		{"a request after a closure", func(t *testing.T, w *Watch) func() {
-			w.Close(host, 2*hold, nil, true)
+			w.Close(host, 2*hold, nil, WholeHost)
 			go w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute)
 			time.Sleep(2 * hold)
 			synctest.Wait() // it waits for the random time
@@ -62,7 +62,7 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 			return func() { time.Sleep(idleAfter) }
 		}, true},
 		{"a closure", func(t *testing.T, w *Watch) func() {
-			w.Close(host, time.Minute, nil, true)
+			w.Close(host, time.Minute, nil, WholeHost)
 			return func() { time.Sleep(time.Minute) }
 		}, true},
 		{"a failure", func(t *testing.T, w *Watch) func() {
@@ -73,7 +73,7 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Watch
-				w.Close(host, 1, nil, true) // it has a fate
+				w.Close(host, 1, nil, WholeHost) // it has a fate
 				time.Sleep(idleAfter)
 				end := tt.use(t, &w)
 				f := w.fates.Find(host)
@@ -98,7 +98,6 @@ func TestForgottenFateIsNotUsed(t *testing.T) {
 
 		held, _ := f.join(0)
 		assert.Nil(t, held)
-		assert.Nil(t, f.joinLine(nil, Line{}))
 		assert.Zero(t, f.queued.Load())
 
 		for i := range keyed.Most - 1 {
@@ -174,7 +173,7 @@ func TestInspectCountsWhatIsOpen(t *testing.T) {
 		assert.EqualValues(t, 2, w.Inspect(host).Open)
 		w.Admit(host, hold)
 		assert.EqualValues(t, 3, w.Inspect(host).Open)
-		w.Close(host, time.Second, nil, true)
+		w.Close(host, time.Second, nil, WholeHost)
 		go w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute)
 		synctest.Wait()
 		assert.EqualValues(t, 4, w.Inspect(host).Open)

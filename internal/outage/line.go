@@ -10,32 +10,69 @@ import (
 )
 
 // line holds the retries that the budget has refused. They wait for a token, behind the retries that
-// have one. The fate's mu guards all fields but places.
+// have one. The fate's mu guards all fields but the atomics.
 //
 // For a while, every refused retry may join: the trouble may be short. In lasting trouble most would
-// wait for nothing, so that no more may wait than the line has lately served.
+// wait for nothing, so that no more may wait than the line has lately served, and one.
 type line struct {
-	waiters
-	mixed    bool         // the retries may draw on several buckets
-	places   atomic.Int64 // number of retries in the line or on their way; rises with mu held
-	trouble  time.Time    // the first refusal of the trouble
-	refusal  time.Time    // the newest refusal
-	served   float64      // number of retries that got a token, with an exponential decay
-	servedAt time.Time
+	list[waiter]
+	tenants   tenants
+	places    atomic.Int64 // number of retries in the line or on their way; rises with mu held
+	trouble   time.Time    // the first refusal of the trouble
+	refusal   time.Time    // the newest refusal
+	run       time.Time    // when its first run of failures began; zero in one of rejections
+	recovered atomic.Bool  // a success has ended a run since then
+	served    float64      // number of retries that got a token, with an exponential decay
+	servedAt  time.Time
 }
 
-// admit counts a refusal, and reports whether the retry may join the line. A trouble ends after
-// window without a refusal.
-func (l *line) admit(now time.Time, window time.Duration) bool {
-	if since := now.Sub(l.refusal); since < 0 || since >= window {
-		l.trouble = now
+// forgottenAfter is the longest pause between two refusals of one trouble.
+const forgottenAfter = 30 * time.Minute
+
+// admit counts a refusal, and reports whether the retry may join the line. The caller holds mu.
+//
+// A trouble ends with a success, and not with a pause between two batches. Nobody waits in a later
+// run before a success: a page with two calls to a dead service would be slow each time. A trouble
+// of rejections alone has no such end, and is over after window without a refusal.
+func (f *fate) admit(now time.Time, window time.Duration) bool {
+	f.window = window
+	l := &f.line
+	since := now.Sub(l.refusal)
+	over := since >= window && (l.run.IsZero() || l.recovered.Load()) || since >= forgottenAfter
+	if since < 0 || over {
+		l.trouble, l.run = now, time.Time{}
+	}
+	if l.run.IsZero() {
+		l.recovered.Store(false) // before run is read, or the end of the run might be missed
+		if f.run.Load() != 0 {
+			l.run = f.since
+		}
 	}
 	l.refusal = now
-	if now.Sub(l.trouble) >= window && float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
-		return false
+	if l.isLasting(now, window) {
+		dead := !l.run.IsZero() && !l.run.Equal(f.since) && !l.recovered.Load()
+		if dead || float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
+			return false
+		}
 	}
 	l.places.Add(1)
 	return true
+}
+
+// isLasting reports whether the trouble has lasted for so long that most of those who wait would wait
+// for nothing.
+func (l *line) isLasting(now time.Time, window time.Duration) bool {
+	return now.Sub(l.trouble) >= window
+}
+
+func (l *line) add(w *waiter, bucket any) {
+	l.list.add(&w.place, w)
+	l.tenants.add(w, bucket)
+}
+
+func (l *line) remove(w *waiter) {
+	w.place.remove()
+	l.tenants.remove(w)
 }
 
 // serve counts a retry that got a token.
@@ -48,12 +85,8 @@ func (l *line) servedWithin(window time.Duration, now time.Time) float64 {
 	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/window.Seconds())
 }
 
-// leave gives up a place, without the lock: many may leave at one moment. There may be none, because
-// a user's function may return another key than for Admit.
-func (l *line) leave() {
-	for n := l.places.Load(); n > 0 && !l.places.CompareAndSwap(n, n-1); n = l.places.Load() {
-	}
-}
+// leave gives up a place, without the lock: many may leave at one moment.
+func (l *line) leave() { l.places.Add(-1) }
 
 // busy reports whether the line is in use, or remembers a trouble.
 func (l *line) busy(now time.Time) bool {
@@ -61,19 +94,15 @@ func (l *line) busy(now time.Time) bool {
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
-// caller calls Leave when the retry no longer waits. window is the longest time that a retry is
-// held.
+// caller calls Leave with this key when the retry no longer waits. The key's fate is not forgotten
+// before. window is the longest time that a retry is held.
 func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
-	w.update(key, func(f *fate, now time.Time) { admitted = f.line.admit(now, window) })
+	w.update(key, func(f *fate, now time.Time) { admitted = f.admit(now, window) })
 	return admitted
 }
 
 // Leave gives up the place in the line that Admit gave.
-func (w *Watch) Leave(key string) {
-	if f := w.fates.Find(key); f != nil {
-		f.line.leave()
-	}
-}
+func (w *Watch) Leave(key string) { w.fates.Find(key).line.leave() }
 
 // Line is what a retry in the line waits with.
 type Line struct {
@@ -85,15 +114,12 @@ type Line struct {
 	Ask    func() bool   // asks the budget for a token
 }
 
-// Queue holds a retry in the line until Ask grants a token, or until a probe needs none. It reports
-// false if there is no token at the end of the wait, or the request's context has ended. The bucket,
-// which is comparable, tells retries apart that draw on others. It is no field of the Line, because it
-// is kept, and the Line's Ask would escape with it.
+// Queue holds a retry, which has a place, in the line until Ask grants a token, or until a probe needs
+// none. It reports false if there is no token at the end of the wait, or the request's context has
+// ended. The bucket, which is comparable, tells retries apart that draw on others. It is no field of
+// the Line, because it is kept, and the Line's Ask would escape with it.
 func (w *Watch) Queue(req *http.Request, key string, bucket any, t *timer.Timer, l Line) (p Pass, granted bool) {
 	f := w.fates.Find(key)
-	if f == nil {
-		return Pass{}, l.Ask()
-	}
 	deadline := time.Now().Add(l.Limit)
 	for {
 		if l.Heed {
@@ -120,21 +146,17 @@ type admission uint8
 const (
 	refused admission = iota
 	paid              // with a token
-	free              // without, in a long line
+	free              // without, as a probe or in a long line
 )
-
-func asked(granted bool) admission {
-	if granted {
-		return paid
-	}
-	return refused
-}
 
 // queue is Queue for a retry that no closure holds.
 func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, deadline time.Time) (Pass, admission) {
 	w := f.joinLine(bucket, l)
-	if w == nil {
-		return Pass{}, asked(l.Ask()) // for the first and the last time
+	if w == nil { // it asks for the first and the last time
+		if l.Ask() {
+			return Pass{}, paid
+		}
+		return Pass{}, refused
 	}
 	out := false
 	defer func() {
@@ -158,7 +180,7 @@ func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, dead
 				out = true
 				return f.giveUp(w)
 			}
-			f.passAsk(w, asks)
+			f.passAsk(asks)
 			continue
 		}
 		t.Start(time.Until(at))
@@ -179,17 +201,17 @@ func (f *fate) joinLine(bucket any, l Line) *waiter {
 	defer f.mu.Unlock()
 	f.oneMore() // before run is read
 	lone := !l.Asked && f.line.places.Load() == 1 && f.oldest() == nil && f.run.Load() > 0 && f.mark.Load() == l.Mark
-	if f.forgotten || lone {
+	if lone {
 		f.oneLess()
 		return nil
 	}
-	w := &waiter{wake: make(chan struct{}, 1), unpaid: true, bucket: bucket}
-	if f.oldest() == nil && f.run.Load() == 0 {
-		w.asks = bySuccess // its backoff may have earned a token
-	}
-	f.line.mixed = f.line.first != nil && (f.line.mixed || f.line.first.bucket != bucket)
-	f.line.add(w)
+	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
+	earned := f.oldest() == nil && f.run.Load() == 0 // perhaps, during its backoff
+	f.line.add(w, bucket)
 	f.unpaid.Add(1)
+	if earned {
+		f.letAsk(w, bySuccess)
+	}
 	return w
 }
 
@@ -209,8 +231,8 @@ func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Ti
 		f.rouse(now)
 	}
 	w.armed = deadline
-	if !w.left && !over && f.oldest() == w {
-		f.rouse(now)
+	if !w.left && !over {
+		f.rouse(now) // w may be the oldest, or have made the line long
 	}
 	select {
 	case <-w.wake: // a signal from rouse
@@ -261,18 +283,11 @@ func (w *waiter) admission() admission {
 	return free
 }
 
-// passAsk lets the next retry ask that draws on another bucket than w, which was refused. A bucket
-// that is spent would otherwise keep the others' retries waiting. If w has left, it has no next.
-func (f *fate) passAsk(w *waiter, how exit) {
+// passAsk lets a retry ask that draws on another bucket than one that was refused.
+func (f *fate) passAsk(how exit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.line.mixed {
-		return
-	}
-	for next := w.next; next != nil; next = next.next {
-		if next.bucket != w.bucket {
-			next.ask(how)
-			return
-		}
+	if next := f.line.tenants.pass(); next != nil {
+		next.ask(how)
 	}
 }

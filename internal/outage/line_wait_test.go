@@ -24,26 +24,16 @@ func inLine(t *testing.T, f *fate, bucket any, deadline time.Time) *waiter {
 	return w
 }
 
+// last makes the trouble last, so that a probe needs a token.
+func (f *fate) last() {
+	f.locked(func(now time.Time) { f.line.trouble = now.Add(-f.window) })
+}
+
 func linesUp(t *testing.T, f *fate, buckets ...any) (all []*waiter) {
 	for _, bucket := range buckets {
 		all = append(all, inLine(t, f, bucket, time.Now().Add(soon)))
 	}
 	return all
-}
-
-// A user's function may return another key for Queue and Leave than for Admit.
-func TestLineOfAnUnknownKey(t *testing.T) {
-	var w Watch
-	w.Leave(host)
-	for _, granted := range []bool{true, false} {
-		p, ok := w.Queue(new(http.Request), host, nil, nil, Line{Ask: func() bool { return granted }})
-		assert.Equal(t, granted, ok)
-		assert.Equal(t, Pass{}, p)
-	}
-	assert.True(t, w.Admit(host, hold))
-	w.Leave(host)
-	w.Leave(host)
-	assert.Zero(t, w.Inspect(host).Open)
 }
 
 // A request that ends during its backoff takes no token, not even for a moment.
@@ -66,7 +56,7 @@ func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
 		var w Watch
 		fail(&w)
 		w.Admit(host, hold)
-		w.Close(host, time.Minute, nil, true)
+		w.Close(host, time.Minute, nil, WholeHost)
 		w.fates.Find(host).endRun()
 		start := time.Now()
 		_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() bool { return true }})
@@ -102,7 +92,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		synctest.Wait()
 		f.locked(func(now time.Time) {
 			f.release(f.oldest(), now, asProbe)
-			f.close(now, hold, req.Header, true)
+			f.close(now, hold, req.Header, WholeHost)
 		})
 		time.Sleep(2 * hold)
 		synctest.Wait()
@@ -118,6 +108,7 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 		var w Watch
 		f := fail(&w)
 		w.Admit(host, hold)
+		f.last()
 		time.Sleep(firstPause) // a probe is due
 		assert.PanicsWithValue(t, "asked", func() {
 			w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool {
@@ -256,24 +247,5 @@ func TestCreditOfACanceledRetryIsTheNextOnes(t *testing.T) {
 		assert.Equal(t, bySuccess, all[0].asks)
 		f.lookInLine(all[0], time.Now().Add(soon), true)
 		assert.Equal(t, bySuccess, all[1].asks)
-	})
-}
-
-// A refused retry passes its turn to the next that draws on another bucket, however the line is mixed,
-// and to no other.
-func TestAskIsPassedToAnotherBucket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var w Watch
-		f := fail(&w)
-		all := linesUp(t, f, "a", "a", "b", "b", "a")
-		f.passAsk(all[0], bySuccess)
-		var asks []exit
-		for _, w := range all {
-			asks = append(asks, w.asks)
-		}
-		assert.Equal(t, []exit{unheld, unheld, bySuccess, unheld, unheld}, asks)
-		f.locked(func(now time.Time) { f.release(all[1], now, asProbe) })
-		f.passAsk(all[1], asProbe)
-		assert.Equal(t, bySuccess, all[2].asks, "a retry that has left has no next")
 	})
 }

@@ -46,9 +46,9 @@ func (w *Watch) Begin(key string, p Pass) Pass {
 	return p
 }
 
-// Close closes the key for d, either for the whole host or for the credentials that header has.
-func (w *Watch) Close(key string, d time.Duration, header http.Header, wholeHost bool) {
-	w.update(key, func(f *fate, now time.Time) { f.close(now, d, header, wholeHost) })
+// Close closes the key for d. The header has the credentials of the request that was refused.
+func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope) {
+	w.update(key, func(f *fate, now time.Time) { f.close(now, d, header, of) })
 	w.closed.Store(true)
 }
 
@@ -63,7 +63,7 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 		}
 	case v == Down && hold >= 0:
 		w.update(key, func(f *fate, now time.Time) {
-			f.fail(now, p.left == asProbe)
+			f.fail(now, p.left == asProbe, hold)
 			mark = f.mark.Load()
 		})
 	default:
@@ -129,7 +129,7 @@ func (w *Watch) Status(key string, header http.Header) (down bool, closed time.D
 	if f == nil || f.open() {
 		return false, 0
 	}
-	_, closed, _ = f.closure(header)
+	_, closed, _ = f.closure(header, true)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()

@@ -24,8 +24,8 @@ func TestSuccessTakesNoLock(t *testing.T) {
 			assert.False(t, w.WaitWhileClosed(req, host, &timer, time.Second))
 			w.End(host, w.Begin(host, Pass{}), v, true, time.Second)
 		}
-		w.Close(host, time.Second, nil, true)
-		w.Close(host, time.Second, req.Header, false)
+		w.Close(host, time.Second, nil, WholeHost)
+		w.Close(host, time.Second, req.Header, SameCredentials)
 		time.Sleep(time.Minute)
 		send(Down) // after the closures
 		f := w.fates.Find(host)
@@ -43,7 +43,7 @@ func TestWatchKeepsNoCredentials(t *testing.T) {
 	var hashes []uint64
 	for range 2 {
 		var w Watch
-		w.Close(host, time.Minute, header, false)
+		w.Close(host, time.Minute, header, SameCredentials)
 		f := w.fates.Find(host)
 		hashes = slices.AppendSeq(hashes, maps.Keys(f.closures.limited))
 	}
@@ -56,7 +56,7 @@ func TestClosureWithoutWaitersIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
 		req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
-		w.Close(host, time.Second, req.Header, false)
+		w.Close(host, time.Second, req.Header, SameCredentials)
 		assert.True(t, w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute))
 		assert.Equal(t, 0, w.Held(host, req.Header))
 		time.Sleep(time.Second)

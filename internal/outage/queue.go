@@ -10,42 +10,16 @@ import (
 // waiter is a retry in the queue, or in the line of retries without a token. The fate's mu guards
 // all fields.
 type waiter struct {
-	wake           chan struct{} // buffers one signal
-	previous, next *waiter
-	armed          time.Time // the time at which the waiter looks without being woken
-	left           bool      // the waiter has left the queue or the line
-	pass           Pass
+	wake  chan struct{} // buffers one signal
+	place node[waiter]  // in the queue or in the line
+	armed time.Time     // the time at which the waiter looks without being woken
+	left  bool          // the waiter has left the queue or the line
+	pass  Pass
 
-	unpaid bool // it has no token, and is in the line
-	asks   exit // why it may ask for a token now, or unheld
-	bucket any  // which it draws on
-}
-
-// waiters is a list of waiters, oldest first.
-type waiters struct{ first, last *waiter }
-
-func (l *waiters) add(w *waiter) {
-	w.previous = l.last
-	if l.last != nil {
-		l.last.next = w
-	} else {
-		l.first = w
-	}
-	l.last = w
-}
-
-func (l *waiters) remove(w *waiter) {
-	if w.previous != nil {
-		w.previous.next = w.next
-	} else {
-		l.first = w.next
-	}
-	if w.next != nil {
-		w.next.previous = w.previous
-	} else {
-		l.last = w.previous
-	}
-	w.previous, w.next = nil, nil
+	unpaid   bool // it has no token, and is in the line
+	asks     exit // why it may ask for a token now, or unheld
+	tenant   *tenant
+	ofTenant node[waiter] // among those of the tenant
 }
 
 // wait holds a retry that is due while the key is down or other retries are held. It returns at
@@ -81,7 +55,8 @@ func (f *fate) join(mark uint32) (*waiter, Pass) {
 	defer f.mu.Unlock()
 	now := time.Now()
 	f.oneMore() // before run is read
-	if f.forgotten || !f.down(now) && (f.held.first == nil || !now.Before(f.behind)) {
+	queues := f.down(now) || now.Before(f.crowded) || f.held.first() != nil && now.Before(f.behind)
+	if f.forgotten || !queues {
 		f.oneLess()
 		return nil, Pass{}
 	}
@@ -90,17 +65,17 @@ func (f *fate) join(mark uint32) (*waiter, Pass) {
 		return nil, f.enter()
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
-	f.held.add(w)
+	f.held.add(&w.place, w)
 	return w, Pass{}
 }
 
 // oldest returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
 // holds mu.
 func (f *fate) oldest() *waiter {
-	if f.held.first != nil {
-		return f.held.first
+	if w := f.held.first(); w != nil {
+		return w
 	}
-	return f.line.first
+	return f.line.first()
 }
 
 // look reports whether w need not wait any longer. Otherwise it returns when w looks again if
@@ -128,39 +103,62 @@ func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, ov
 // before the first retry in the queue looks at the clock. rouse then wakes this retry, which
 // resets its timer. The caller holds mu.
 func (f *fate) rouse(now time.Time) {
-	if f.oldest() == nil || !f.underWay.none() {
+	if f.oldest() == nil {
 		return
 	}
-	if !f.probeDue(now).After(now) {
+	if due, ok := f.probeDue(now); ok && !due.After(now) {
 		f.sendProbe(now)
 	}
 	w := f.oldest()
-	if due := f.probeDue(now); w != nil && f.underWay.none() && due.Before(w.armed) {
+	if due, ok := f.probeDue(now); ok && w != nil && due.Before(w.armed) {
 		w.armed = due
 		w.signal()
 	}
 }
 
-// probeDue returns when the next probe is due if nothing is under way. A probe may be due although
-// its credentials are limited: it then gives its turn back.
-func (f *fate) probeDue(now time.Time) time.Time {
-	due := f.newest.Add(f.pause)
+// probeDue returns when the next probe is due, unless it has to wait for a result. A probe may be due
+// although its credentials are limited: it then gives its turn back.
+//
+// What is under way is going to tell, so a probe waits for it. At the beginning of a run it does not
+// wait for long: one attempt that hangs, or a long poll, would strand the others.
+func (f *fate) probeDue(now time.Time) (due time.Time, ok bool) {
+	pause := f.pause
 	if f.probing {
-		due = f.newest.Add(firstPause)
+		pause = firstPause
 	}
-	if closed := &f.closures.host; closed.left(now) > 0 && closed.until.After(due) {
-		return closed.until
+	due = f.newest.Add(pause)
+	if f.run.Load() > 0 && f.isShortLine() && !f.line.isLasting(due, f.window) {
+		due = f.newest.Add(time.Duration(shortLinePauses * float64(pause)))
 	}
-	return due
+	if !f.underWay.none() {
+		if now.Sub(f.since) >= f.window {
+			return time.Time{}, false
+		}
+		due = later(due, f.born.Add(time.Duration(f.entered.Load())).Add(f.window/blockedFor))
+	}
+	if closed := &f.closures.host; closed.left(now) > 0 {
+		due = later(due, closed.until)
+	}
+	return due, true
 }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// isShortLine reports whether all that waits is in the line, and few wait.
+func (f *fate) isShortLine() bool { return f.held.first() == nil && f.queued.Load() < freeProbesFrom }
 
 // sendProbe releases the oldest retry as a probe, or has it ask for a token. The next probe has a
 // pause of its own, whatever the answer: a probe that is refused does not pass its turn on.
 func (f *fate) sendProbe(now time.Time) {
 	w := f.oldest()
-	if w.unpaid && f.queued.Load() < freeProbesFrom {
+	if f.isShortLine() && f.line.isLasting(now, f.window) {
 		f.newest, f.probing = now, false
-		w.ask(asProbe)
+		f.letAsk(w, asProbe)
 		return
 	}
 	f.release(w, now, asProbe)
@@ -195,7 +193,7 @@ func (f *fate) spend(now time.Time) {
 		}
 		f.credit = max(f.credit-successesPerRelease, 0)
 		if !free {
-			w.ask(bySuccess)
+			f.letAsk(w, bySuccess)
 			break
 		}
 		f.release(w, now, bySuccess)
@@ -219,7 +217,7 @@ func (f *fate) remove(w *waiter) {
 		f.line.remove(w)
 		f.unpaid.Add(-1)
 	} else {
-		f.held.remove(w)
+		w.place.remove()
 	}
 	w.left = true
 	if f.oldest() == nil {
@@ -241,6 +239,12 @@ func (f *fate) oneLess() {
 	if f.queued.Add(-1) == 0 {
 		f.trouble.Add(-1)
 	}
+}
+
+// letAsk lets w ask for a token, and others after it if it is refused. The caller holds mu.
+func (f *fate) letAsk(w *waiter, how exit) {
+	f.line.tenants.begin(w)
+	w.ask(how)
 }
 
 // ask lets w ask for a token.

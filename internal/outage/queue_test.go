@@ -117,7 +117,7 @@ func TestCreditDoesNotGrowWhileTheHostIsClosed(t *testing.T) {
 		var w Watch
 		f := fail(&w)
 		held := joined(t, f, 4)
-		w.Close(host, time.Second, nil, true)
+		w.Close(host, time.Second, nil, WholeHost)
 		for range 10 * successesPerRelease {
 			w.End(host, Pass{}, Up, true, hold)
 		}
@@ -137,11 +137,16 @@ func TestProbeWaitsForTheEndOfAClosure(t *testing.T) {
 		due := f.newest.Add(firstPause)
 		now := time.Now()
 		closed := &f.closures.host
+		dueAt := func(now time.Time) time.Time {
+			due, ok := f.probeDue(now)
+			assert.True(t, ok)
+			return due
+		}
 		closed.extend(now, firstPause/2)
-		assert.Equal(t, due, f.probeDue(now))
+		assert.Equal(t, due, dueAt(now))
 		closed.extend(now, 2*firstPause)
-		assert.Equal(t, now.Add(2*firstPause), f.probeDue(now))
-		assert.Equal(t, due, f.probeDue(now.Add(-time.Hour)))
+		assert.Equal(t, now.Add(2*firstPause), dueAt(now))
+		assert.Equal(t, due, dueAt(now.Add(-time.Hour)))
 	})
 }
 
@@ -166,11 +171,51 @@ func TestHoldThatEndsInAClosureIsReported(t *testing.T) {
 		fail(&w)
 		go func() {
 			time.Sleep(firstPause / 2)
-			w.Close(host, time.Minute, req.Header, false)
+			w.Close(host, time.Minute, req.Header, SameCredentials)
 		}()
 		start := time.Now()
 		_, held := w.Wait(req, host, new(timer.Timer), 0, firstPause*3/4, true)
 		assert.True(t, held)
 		assert.Equal(t, firstPause*3/4, time.Since(start))
+	})
+}
+
+// An attempt that hangs holds probes back for a part of the window in the first window of a run, and a
+// probe that hangs does as well.
+func TestHangHoldsProbesBackForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		w.Begin(host, Pass{})
+		time.Sleep(firstPause)
+		w.Begin(host, Pass{}) // the newest counts
+		for _, held := range joined(t, f, 2) {
+			at, _ := f.look(held, time.Now().Add(soon), false)
+			assert.Equal(t, hold/blockedFor, time.Until(at), "it looks at the clock by itself")
+			time.Sleep(hold/blockedFor - 1)
+			f.locked(f.rouse)
+			assert.False(t, held.left)
+			time.Sleep(1)
+			f.locked(f.rouse)
+			assert.True(t, held.left)
+		}
+	})
+}
+
+// In a long run an attempt holds probes back for as long as it lasts.
+func TestHangInALongRunHoldsProbesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		time.Sleep(time.Until(f.since.Add(hold)))
+		hangs := w.Begin(host, Pass{})
+		held := joined(t, f, 1)[0]
+		time.Sleep(time.Minute)
+		f.locked(f.rouse)
+		assert.False(t, held.left)
+		w.End(host, hangs, Nothing, true, hold)
+		time.Sleep(firstPause)
+		f.locked(f.rouse)
+		assert.True(t, held.left)
 	})
 }

@@ -1,0 +1,78 @@
+package bucket
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// live lets a host answer for d, with so many successes and failures in each tenth of a second.
+func live(table *Table, d time.Duration, ups, downs int, f Failure) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(tenth) {
+		for range downs {
+			table.Count("a", usual, f)
+		}
+		for range ups {
+			table.Deposit("a", usual)
+		}
+	}
+}
+
+var down, outage = Failure{Down: true}, Failure{Down: true, Outage: true}
+
+// A failure that no retry follows makes a server poor, but only if it says that the host is down.
+func TestFailureWithoutARetryCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		live(&table, 10*time.Second, 0, 20, Failure{Invited: true})
+		assert.Zero(t, kept(t, &table), "nothing was counted")
+		live(&table, 10*time.Second, 8, 12, Failure{Invited: true})
+		assert.False(t, table.Poor("a"))
+		live(&table, 10*time.Second, 8, 12, down)
+		assert.True(t, table.Poor("a"))
+	})
+}
+
+// The next withdrawal is for another request's retry.
+func TestFailureWithoutARetryLeavesTheTermsAlone(t *testing.T) {
+	var table Table
+	table.Failed("a", usual, Failure{Invited: true})
+	table.Count("a", usual, down)
+	assert.True(t, table.Withdraw("a", usual))
+	assert.InDelta(t, 5-invitedPrice, table.Tokens("a", usual), 1e-9)
+}
+
+// An outage is no overload. But a server is on trial after it, and is then poor if it is hardly well.
+func TestOutagePutsAServerOnTrial(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		during Failure
+		later  time.Duration
+		poor   bool
+	}{
+		{"no outage", Failure{}, 0, false},
+		{"an outage", outage, 0, true},
+		{"long after an outage", outage, trial, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var table Table
+				live(&table, time.Second, 20, 0, down)
+				live(&table, 10*time.Second, 0, 20, tt.during)
+				assert.False(t, table.Poor("a"))
+				time.Sleep(tt.later)
+				live(&table, 5*time.Second, 11, 9, down)
+				assert.Equal(t, tt.poor, table.Poor("a"))
+			})
+		})
+	}
+}
+
+// A server that is hardly better after its rest is partly broken. An outage meanwhile changes nothing.
+func TestOutageOfAPoorServerIsNoTrial(t *testing.T) {
+	s := share{poor: true}
+	s.sufferOutage(time.Now())
+	assert.Equal(t, share{poor: true}, s)
+}

@@ -1,0 +1,123 @@
+package outage
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp/internal/timer"
+)
+
+// A busy host holds the first attempts that heed it, whatever their credentials, and no retries.
+func TestBusyHostHoldsFirstAttemptsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		w.Close(host, time.Second, http.Header{"Authorization": {"x"}}, FirstAttempts)
+		req := &http.Request{Header: http.Header{"Authorization": {"y"}}}
+		start := time.Now()
+		_, held := w.Wait(req, host, new(timer.Timer), 0, hold, true)
+		assert.False(t, held)
+		assert.Zero(t, time.Since(start))
+		down, closed := w.Status(host, req.Header)
+		assert.False(t, down)
+		assert.Equal(t, time.Second, closed)
+
+		go func() {
+			synctest.Wait()
+			assert.Equal(t, 1, w.Held(host, req.Header))
+		}()
+		assert.True(t, w.WaitWhileClosed(req, host, new(timer.Timer), hold))
+		assert.GreaterOrEqual(t, time.Since(start), time.Second)
+		assert.LessOrEqual(t, time.Since(start), 3*time.Second/2)
+	})
+}
+
+// The queue of a busy host goes on: its probes are not postponed, and its successes release.
+func TestBusyHostReleasesRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		held := joined(t, f, 2)
+		w.Close(host, time.Minute, nil, FirstAttempts)
+		time.Sleep(firstPause)
+		f.locked(f.rouse)
+		assert.True(t, held[0].left)
+		for range successesPerRelease {
+			w.End(host, Pass{}, Up, true, hold)
+		}
+		assert.True(t, held[1].left)
+	})
+}
+
+// Of the closures that concern a request the longest counts.
+func TestLongestClosureCounts(t *testing.T) {
+	own, other := http.Header{"Authorization": {"x"}}, http.Header{}
+	for _, tt := range []struct {
+		name                string
+		host, busy, limited time.Duration
+		retry, first        time.Duration // for own
+	}{
+		{"the host's", 3, 2, 1, 3, 3},
+		{"a 503's", 1, 3, 2, 2, 3},
+		{"the credentials'", 1, 2, 3, 3, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Watch
+				w.Close(host, tt.host, other, WholeHost)
+				w.Close(host, tt.busy, other, FirstAttempts)
+				w.Close(host, tt.limited, own, SameCredentials)
+				f := w.fates.Find(host)
+				_, left, asked := f.closure(own, false)
+				assert.Equal(t, tt.retry, left)
+				assert.Equal(t, tt.retry, asked)
+				_, left, _ = f.closure(own, true)
+				assert.Equal(t, tt.first, left)
+				_, left, _ = f.closure(other, true)
+				assert.Equal(t, max(tt.host, tt.busy), left)
+			})
+		})
+	}
+}
+
+// A host that is down tells all its clients one moment. They queue then, although the host is well.
+func TestClientsToldOneMomentQueue(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		down bool
+		asks time.Duration
+		due  time.Duration // since the success that ends the outage
+		held bool
+	}{
+		{"then", true, time.Second, time.Second, true},
+		{"before the crowd is over", true, time.Second, time.Second + hold - 1, true},
+		{"afterwards", true, time.Second, time.Second + hold, false},
+		{"before a short crowd is over", true, firstPause, (1+behindFactor)*firstPause - 1, true},
+		{"after a short crowd", true, firstPause, (1 + behindFactor) * firstPause, false},
+		{"of a host that was not down", false, time.Second, time.Second, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Watch
+				w.End(host, Pass{}, Down, true, hold)
+				if tt.down {
+					fail(&w)
+				}
+				w.Close(host, tt.asks, nil, FirstAttempts)
+				w.End(host, Pass{}, Up, true, hold)
+				time.Sleep(tt.due)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				f := w.fates.Find(host)
+				f.locked(func(now time.Time) { f.newest = now }) // no probe is due
+				f.closure(nil, false)                            // somebody has looked whether the host is closed
+				_, held := w.Wait(new(http.Request).WithContext(ctx), host, new(timer.Timer), 0, hold, true)
+				assert.Equal(t, tt.held, held)
+			})
+		})
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/retrylab/engine"
 )
 
 // An outage of 3 s hits more requests than the budget has tokens for. A retry that the budget
@@ -52,4 +55,23 @@ func TestBlackHoleOfThreeSecondsLosesLittle(t *testing.T) {
 	assert.LessOrEqual(t, r.Peak, 5.0)
 	o.Policy = withTimeout(ungated(tenth), 2*time.Second)
 	assert.GreaterOrEqual(t, o.Run(t).Lost.Mean, 0.3, "a tenth for each success, and no line")
+}
+
+// The attempts under way when the service is back have failed before, most of them more than once.
+func TestBlackHoleOfFiveSecondsLosesAQuarter(t *testing.T) {
+	o := Outage{
+		Processes: 1, Rate: 1000, WarmUp: steady, Hang: true,
+		For: 5 * time.Second, After: 10 * time.Second, Capacity: 1300, Seeds: 4 / min(fewer, 2),
+	}
+	lost := func(name string, policy func() retryhttp.Policy) engine.Number {
+		o.Policy = withTimeout(policy, time.Second)
+		r := o.Run(t)
+		t.Logf("%-7s lost %v, later %v, load %v, peak %.2f, p50 %v", name, r.Lost, r.LostLater, r.Load, r.Peak, r.Quantile(0.5))
+		return r.Lost
+	}
+	by := lost("default", defaults)
+	assert.LessOrEqual(t, by.Mean, 0.26+3*by.Error, "a run has 0.02 of chance")
+	o.Seeds = 1
+	assert.GreaterOrEqual(t, lost("plain", plain).Mean, 0.3)
+	assert.Equal(t, 1.0, lost("once", once).Mean)
 }

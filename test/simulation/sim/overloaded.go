@@ -23,6 +23,7 @@ type Overloaded struct {
 	Capacity  float64                 // attempts per second that the service can serve if it rejects none
 	Cost      float64                 // the work of a rejection, as a part of the work of a success
 	Load      float64                 // requests per second, as a part of the Capacity
+	Posts     float64                 // the part of the requests that are a POST without a key, which no retry may repeat
 	WarmUp    time.Duration           // of health, which fills the budgets
 	Before    time.Duration           // from then to the spike
 	Spike     float64                 // the load in the spike is so many times the Load
@@ -62,6 +63,8 @@ func (o Overloaded) Run(t *testing.T) OverloadedResult {
 		latency := engine.NewDice(rng)
 		service := &engine.Workload{Cost: o.Cost}
 		req, pick := get(t), engine.NewDice(rng)
+		post := get(t)
+		post.Method = http.MethodPost
 		var start time.Time
 		clients := engine.Healthy(o.Processes, engine.Server(func(req *http.Request) (*http.Response, error) {
 			at := time.Since(start)
@@ -75,7 +78,11 @@ func (o Overloaded) Run(t *testing.T) OverloadedResult {
 		start = time.Now()
 		engine.Poisson(rng, o.end(), max(o.Spike, 1)*o.Load*o.Capacity, o.rate, func(at time.Duration) {
 			offered.Add(at, 1/o.Capacity)
-			if succeeded(clients[pick.IntN(len(clients))].RoundTrip(req)) {
+			client, req := clients[pick.IntN(len(clients))], req
+			if o.Posts > 0 && pick.Float64() < o.Posts {
+				req = post
+			}
+			if succeeded(client.RoundTrip(req)) {
 				goodput.Add(time.Since(start), 1/o.Capacity)
 			}
 		})

@@ -35,6 +35,16 @@ func (s *redisServer) isMaster(t *testing.T) bool {
 	return strings.Contains(s.do(t, "INFO", "replication").(string), "role:master")
 }
 
+// offset returns how much of the replication's stream a server has written, or read.
+func (s *redisServer) offset(t *testing.T, name string) (offset int) {
+	t.Helper()
+	_, rest, found := strings.Cut(s.do(t, "INFO", "replication").(string), name+":")
+	require.True(t, found)
+	_, err := fmt.Sscan(rest, &offset)
+	require.NoError(t, err)
+	return offset
+}
+
 // startReplicas starts a replica for each node.
 func (c cluster) startReplicas(t *testing.T, options ...string) (of map[*redisServer]*redisServer) {
 	t.Helper()
@@ -67,7 +77,8 @@ func failsOver(t *testing.T, dial func() redis.UniversalClient, find func() (mas
 	spend(t, near, req, 19, far)
 
 	master, replica := find()
-	master.do(t, "WAIT", 1, 0)
+	written := master.offset(t, "master_repl_offset") // WAIT would wait for the writes of its own connection alone
+	eventually(t, func() bool { return replica.offset(t, "slave_repl_offset") >= written }, "the replica knows what is left")
 	killed := time.Now()
 	master.kill(t)
 	decides := func(b *redisbudget.Bucket) bool {

@@ -158,6 +158,7 @@ func TestAWaitOfAResumptionInLineIsCounted(t *testing.T) {
 		tel := newTelemetry()
 		policy := resuming()
 		policy.Backoff, policy.Budget = retryhttp.Constant(time.Second), &retryhttp.TokenBucket{Burst: 1, Ratio: 0.001}
+		policy.Gate = &retryhttp.Gate{Hold: time.Second} // after which a probe needs a token
 		require.True(t, policy.Budget.Withdraw(asked(t)))
 		rt := otelretry.New(breaking(5, 5), policy, tel.options()...)
 		var readers sync.WaitGroup
@@ -169,7 +170,7 @@ func TestAWaitOfAResumptionInLineIsCounted(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		assert.Equal(t, 2, tel.waitingCalls(t))
-		time.Sleep(2 * time.Second)
+		time.Sleep(3 * time.Second / 2)
 		assert.NotZero(t, tel.waitingCalls(t))
 		readers.Wait()
 		assert.Zero(t, tel.waitingCalls(t))

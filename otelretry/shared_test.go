@@ -37,9 +37,9 @@ func TestABudgetInItsTenthIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		policy := retryhttp.Policy{MaxAttempts: 2, Gate: &retryhttp.Gate{Hold: -1}}
-		rt := otelretry.New(failingFor(20*time.Second), policy, tel.options()...)
+		rt := otelretry.New(failingFor(31*time.Second), policy, tel.options()...)
 		shown := func(want float64) {
-			for range 60 {
+			for start := time.Now(); time.Since(start) < 30*time.Second; {
 				_, err := send(t, t.Context(), rt, "GET", shop)
 				require.NoError(t, err)
 				time.Sleep(time.Second / 3)

@@ -15,8 +15,10 @@ const (
 	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
 	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a server
 	// is given a rest. A server that is hardly better at the end of the rest is partly broken, however
-	// few the retries are, and is not on trial again.
+	// few the retries are, and is not on trial again. A short outage is no reason for a trial: until
+	// detours reach a replica that is well, all attempts may fail.
 	trial       = 15 * time.Second
+	longOutage  = 300 * time.Millisecond
 	rest        = 10 * time.Second
 	betterBelow = 0.3
 )
@@ -31,6 +33,9 @@ type share struct {
 	ups       float64 // the results of the present tenth
 	downs     float64
 	tenthFrom time.Time
+
+	outage     time.Time // the newest failure of an outage
+	outageFrom time.Time // the first
 }
 
 // weigh adds the results of the tenth that is over to the mean.
@@ -51,9 +56,13 @@ func (s *share) weigh(now time.Time) {
 
 // sufferOutage records that all attempts fail. An outage is no overload, so it does not make a server
 // poor that is well between outages. But an overload can look like an outage while it is worst, so a
-// server is on trial afterwards.
+// server is on trial after an outage that has lasted for a while.
 func (s *share) sufferOutage(now time.Time) {
-	if !s.poor {
+	if now.Sub(s.outage) >= longOutage {
+		s.outageFrom = now
+	}
+	s.outage = now
+	if !s.poor && now.Sub(s.outageFrom) >= longOutage {
 		s.trialEnds = now.Add(trial)
 	}
 }

@@ -49,18 +49,21 @@ func TestOutagePutsAServerOnTrial(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		during Failure
+		lasts  time.Duration
 		later  time.Duration
 		poor   bool
 	}{
-		{"no outage", Failure{}, 0, false},
-		{"an outage", outage, 0, true},
-		{"long after an outage", outage, trial, false},
+		{"no outage", Failure{}, 10 * time.Second, 0, false},
+		{"an outage", outage, 10 * time.Second, 0, true},
+		{"a long outage", outage, longOutage + tenth, 0, true},
+		{"a short outage", outage, longOutage, 0, false},
+		{"long after an outage", outage, 10 * time.Second, trial, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var table Table
 				live(&table, time.Second, 20, 0, down)
-				live(&table, 10*time.Second, 0, 20, tt.during)
+				live(&table, tt.lasts, 0, 20, tt.during)
 				assert.False(t, table.Poor("a"))
 				time.Sleep(tt.later)
 				live(&table, 5*time.Second, 11, 9, down)
@@ -73,6 +76,9 @@ func TestOutagePutsAServerOnTrial(t *testing.T) {
 // A server that is hardly better after its rest is partly broken. An outage meanwhile changes nothing.
 func TestOutageOfAPoorServerIsNoTrial(t *testing.T) {
 	s := share{poor: true}
-	s.sufferOutage(time.Now())
-	assert.Equal(t, share{poor: true}, s)
+	now := time.Now()
+	s.sufferOutage(now)
+	s.sufferOutage(now.Add(longOutage - 1))
+	s.sufferOutage(now.Add(longOutage))
+	assert.Zero(t, s.trialEnds)
 }

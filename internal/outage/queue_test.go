@@ -195,7 +195,7 @@ func TestHangHoldsProbesBackForAWhile(t *testing.T) {
 			time.Sleep(hold/blockedFor - 1)
 			f.locked(f.rouse)
 			assert.False(t, held.left)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			f.locked(f.rouse)
 			assert.True(t, held.left)
 		}

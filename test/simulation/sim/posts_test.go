@@ -12,7 +12,7 @@ import (
 
 // The POSTs see most of the overload. If only failures that may be retried counted, the server would seem well.
 func TestOverloadOfPostsCostsLittleGoodput(t *testing.T) {
-	for processes, least := range map[int]float64{1: 0.86, 100: 0.83} {
+	for processes, least := range map[int]float64{1: 0.86, 100: 0.82} {
 		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
 			o := Overloaded{
 				Processes: processes, Capacity: 500, Cost: 0.5, Load: 1.2, Posts: 0.8,

@@ -8,5 +8,5 @@ const (
 	contentionShare    = 40
 	closedFormRequests = 1_000
 	publishedTime      = time.Minute
-	budgetTime         = 6 * time.Second
+	budgetTime         = 15 * time.Second // two thirds of it come after the first Hold
 )

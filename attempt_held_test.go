@@ -55,7 +55,7 @@ func TestHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
 			held = append(held, a.Held)
 			numbers = append(numbers, a.Number)
 			return answers.RoundTrip(req)
-		}), retryhttp.Policy{Gate: &retryhttp.Gate{First: true}, MaxAttempts: 1})
+		}), retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}, MaxAttempts: 1})
 		for range 2 {
 			resp, err := rt.RoundTrip(requestTo("host"))
 			require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 			held = req
 			return answers.RoundTrip(req)
-		}), retryhttp.Policy{Gate: &retryhttp.Gate{First: true}, MaxAttempts: 1})
+		}), retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}, MaxAttempts: 1})
 		for range 2 {
 			resp, err := rt.RoundTrip(requestTo("host").WithContext(retry.Context()))
 			require.NoError(t, err)
@@ -137,10 +137,10 @@ func TestInLineCountsWhatWaitsForAToken(t *testing.T) {
 			l.at(0, path)
 		}
 		time.Sleep(150 * ms) // their backoff is over
-		assert.Equal(t, 3, l.gate.InLine(l.request("/")))
-		assert.Equal(t, 3, l.gate.Held(l.request("/")))
+		assert.Equal(t, 3, l.gate.Status(l.request("/")).InLine)
+		assert.Equal(t, 3, l.gate.Status(l.request("/")).Held)
 		l.others.Wait()
-		assert.Zero(t, l.gate.InLine(l.request("/")))
-		assert.Zero(t, new(retryhttp.Gate).InLine(nil))
+		assert.Zero(t, l.gate.Status(l.request("/")).InLine)
+		assert.Zero(t, new(retryhttp.Gate).Status(nil).InLine)
 	})
 }

@@ -4,58 +4,83 @@ import (
 	"cmp"
 	"math"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/bucket"
 )
 
 // Budget bounds retries across requests. A Transport withdraws after all other checks, before each
-// retry's wait and before each hedge. It refunds at most once for each Withdraw: if the retry was
-// never sent, if a hedged request got a Final response, or if a resumption brought 1 MiB. It
-// deposits again if a resumption brings the last byte of a body. The methods are called from many
-// goroutines at once.
+// retry's wait and before each hedge. The methods are called from many goroutines at once.
 //
-// A Budget may also have a method Failed(*http.Request, Attempt). It is called with the failed
-// attempt right before the first Withdraw of its retry. A retry that such a Budget refuses may wait
-// for a success of its host, and Withdraw is then asked again for it. When a trouble begins, or while
-// eight or more wait, the [Gate] sends some without asking: one at a time to find out whether the host
-// is back. If eight or more wait, more follow while no first attempt succeeds.
+// A retry that a Budget refuses may wait in line for a success of its host, and Withdraw is then asked
+// again for it. When a trouble begins, or while eight or more retries wait, the [Gate] sends some of
+// them without asking: one at a time, to find out whether the host is back. If eight or more wait,
+// more follow while no first attempt succeeds.
+//
+// A Budget may wrap another one, for example to count. If it passes on each [Retry] as it is, and each
+// cost, the Budget inside works as it does alone.
 type Budget interface {
-	Withdraw(req *http.Request) bool // takes the cost of a retry, or reports false; never blocks
-	Refund(req *http.Request)        // gives back a Withdraw
-	Deposit(req *http.Request)       // credits a RoundTrip that ended in a Final response
+	// Withdraw takes the cost of a retry or a hedge, and reports true. Or it takes nothing, and reports
+	// false. The cost of a refusal is ignored, but an infinite one says that the Budget will never grant
+	// the retry, which then does not wait in line. Withdraw does not block, and does not read the body
+	// of a response.
+	Withdraw(r Retry) (cost float64, ok bool)
+
+	// Refund gives back the cost of a Withdraw. It is called at most once for each Withdraw: if the
+	// retry was not sent, if a hedged request got a Final response, or if a resumption brought 1 MiB.
+	Refund(req *http.Request, cost float64)
+
+	// Deposit credits a success: a RoundTrip that ended in a Final response, or a resumption that
+	// brought the last byte of a body.
+	Deposit(req *http.Request)
+}
+
+// Retry is what a Budget is asked for. It may gain fields.
+type Retry struct {
+	// Request is the caller's request.
+	Request *http.Request
+
+	// Failed is the attempt that failed. It is zero for a hedge.
+	Failed Attempt
+
+	// Status is the status of the failed attempt's response, even if its body broke off. 0 means that
+	// there was no response.
+	Status int
+
+	// Asked is how long the server asked the client to wait, according to Policy.RetryAfter. 0 means
+	// that the server did not ask, or that MaxRetryAfter is negative.
+	Asked time.Duration
+
+	// Again says that the Budget has refused this retry before, and that the retry waits in line. The
+	// failure counts once.
+	Again bool
+
+	// Down says that the Gate has the host down: the failure belongs to an outage, and not to an
+	// overload.
+	Down bool
+
+	// Stop says why no retry follows the failure. It is "" for a retry or a hedge. With a Stop, Withdraw
+	// is only there to count the failure: if it takes something, the cost is given back at once. It is
+	// StopNotIdempotent, StopBody or StopDeadline. Other values may be added.
+	Stop Stop
+
+	bucket *bucketID // where a TokenBucket leaves which of its buckets it has asked; may be nil
 }
 
 // Unlimited is a Budget that never refuses.
 type Unlimited struct{}
 
-func (Unlimited) Withdraw(*http.Request) bool { return true }
-func (Unlimited) Refund(*http.Request)        {}
-func (Unlimited) Deposit(*http.Request)       {}
-
-// failureBudget is a Budget that hears of failures, and may be asked again.
-type failureBudget interface {
-	Budget
-	Failed(req *http.Request, a Attempt)
-}
-
-// mayBeAskedAgain reports whether b may grant later what it refuses now. A bucket that earns nothing
-// never does.
-func mayBeAskedAgain(b Budget) bool {
-	if own, ok := b.(*TokenBucket); ok {
-		return own.most() > 0 || own.MinPerSecond > 0
-	}
-	_, ok := b.(failureBudget)
-	return ok
-}
+func (Unlimited) Withdraw(Retry) (cost float64, ok bool) { return 0, true }
+func (Unlimited) Refund(*http.Request, float64)          {}
+func (Unlimited) Deposit(*http.Request)                  {}
 
 // TokenBucket is a Budget that successes fill and retries empty. The zero value is ready to use.
 // Share a TokenBucket among Transports to bound the sum of their retries. It must not be changed or
 // copied after first use.
 //
 // Results are successes, and failures that say that the host is down, even of requests that are not
-// retried. While at least half of the results of a host are successes, each success earns Most of a retry:
+// retried. While at least half of the results of a host are successes, each success earns
+// HealthyRatio of a retry:
 // enough for the failures of a server that is partly broken. When most are failures, and until
 // three in five are successes again, a success earns Ratio, so that retries die out in an outage and
 // do not keep up an overload. If fewer succeed again within 15 s, the retries themselves may be what
@@ -76,13 +101,14 @@ func mayBeAskedAgain(b Budget) bool {
 type TokenBucket struct {
 	// Ratio is how many retries each success earns while most attempts fail. 0 means 0.1. Negative or
 	// NaN means none, ever, and only Burst and MinPerSecond are left. Set it to bound retries to this
-	// share of the successes at all times: Most is then the same, unless it is set too.
+	// share of the successes at all times: HealthyRatio is then the same, unless it is set too.
 	Ratio float64
 
-	// Most is how many retries each success earns while most attempts succeed. 0 means 0.5, or Ratio if
-	// that is set. Less than Ratio, or NaN, means Ratio. A larger Most helps more requests when half of
-	// the backends are gone, and adds load when the servers reject because they are full.
-	Most float64
+	// HealthyRatio is how many retries each success earns while most attempts succeed. 0 means 0.5, or
+	// Ratio if that is set. Less than Ratio, or NaN, means Ratio. A larger HealthyRatio helps more
+	// requests when half of the backends are gone, and adds load when the servers reject because they
+	// are full.
+	HealthyRatio float64
 
 	// Burst is the number of tokens at the start, and the least number of tokens that the bucket has
 	// room for. 0 means 5, and a negative number means none. Lower it if you run very many processes,
@@ -105,27 +131,40 @@ type TokenBucket struct {
 }
 
 const (
-	defaultRatio  = 0.1
-	defaultMost   = 0.5
-	defaultBurst  = 5
-	defaultWindow = 20 * time.Second
+	defaultRatio        = 0.1
+	defaultHealthyRatio = 0.5
+	defaultBurst        = 5
+	defaultWindow       = 20 * time.Second
 )
 
-// Failed records a failed attempt of req. If the next Withdraw is for its retry, the retry has the
-// cost and the overdraft that the attempt allows. Failed is for a Budget that wraps this bucket, and
-// knows of a wait only what the header says. A Transport reports Policy.RetryAfter to its bucket.
-func (b *TokenBucket) Failed(req *http.Request, a Attempt) {
-	b.buckets.Failed(keyOf(req, b.Key), b.settings, failureOf(&a))
+// Withdraw takes a token from the bucket of r's request, or a third of a token if a 429 has said when
+// to retry, and reports false if the bucket has too little. If the bucket can earn nothing, the cost of
+// a refusal is infinite.
+func (b *TokenBucket) Withdraw(r Retry) (cost float64, ok bool) {
+	key, failure := keyOf(r.Request, b.Key), failureOf(&r)
+	if r.Stop != "" {
+		b.buckets.Count(key, b.settings, failure)
+		return 0, false
+	}
+	if r.bucket != nil {
+		*r.bucket = bucketID{b, key}
+	}
+	cost, ok = b.buckets.Withdraw(key, b.settings, failure, r.Again)
+	if !ok && !b.mayEarn() {
+		cost = math.Inf(1)
+	}
+	return cost, ok
 }
 
-// Withdraw takes a token from req's bucket, or reports false if there is none.
-func (b *TokenBucket) Withdraw(req *http.Request) bool {
-	return b.buckets.Withdraw(keyOf(req, b.Key), b.settings)
+// bucketID distinguishes a bucket from all others.
+type bucketID struct {
+	bucket *TokenBucket
+	key    string
 }
 
-// Refund gives req's bucket back what the newest Withdraw took, if it has room.
-func (b *TokenBucket) Refund(req *http.Request) {
-	b.buckets.Refund(keyOf(req, b.Key), b.settings)
+// Refund gives req's bucket back a cost, if it has room. A cost of 0 or less, or NaN, is nothing.
+func (b *TokenBucket) Refund(req *http.Request, cost float64) {
+	b.buckets.Refund(keyOf(req, b.Key), b.settings, cost)
 }
 
 // Deposit credits a success to req's bucket.
@@ -133,42 +172,23 @@ func (b *TokenBucket) Deposit(req *http.Request) {
 	b.buckets.Deposit(keyOf(req, b.Key), b.settings)
 }
 
-// retry is Failed and Withdraw in one step. With again, the bucket knows of the failure.
-func (b *TokenBucket) retry(req *http.Request, f bucket.Failure, again bool) bool {
-	return b.buckets.Retry(keyOf(req, b.Key), b.settings, f, again)
+// mayEarn reports whether b may grant later what it refuses now.
+func (b *TokenBucket) mayEarn() bool { return b.healthyRatio() > 0 || b.MinPerSecond > 0 }
+
+// BucketStatus is the state of a bucket. It may gain fields.
+type BucketStatus struct {
+	Tokens  float64       // what a request could draw on now
+	Sparing bool          // a success earns only Ratio now, because most results were failures
+	Fleet   bool          // processes share the balance, as with package redisbudget
+	Shared  bool          // of a Fleet: the balance decides now, and not the process alone
+	Age     time.Duration // of a Fleet: the age of what the process knows; 0 if it knows nothing
 }
 
-// count records a failure that no retry follows.
-func (b *TokenBucket) count(req *http.Request, f bucket.Failure) {
-	b.buckets.Count(keyOf(req, b.Key), b.settings, f)
-}
-
-// bucketOf returns what tells the bucket that req draws on from other buckets, as far as a Budget
-// shows it.
-func bucketOf(budget Budget, req *http.Request) any {
-	switch b, own := budget.(*TokenBucket); {
-	case own:
-		return bucketID{b, keyOf(req, b.Key)}
-	case reflect.ValueOf(budget).Comparable():
-		return budget
-	}
-	return nil
-}
-
-type bucketID struct {
-	bucket *TokenBucket
-	key    string
-}
-
-// Tokens returns what req could draw on now, for a gauge. It adds no bucket.
-func (b *TokenBucket) Tokens(req *http.Request) float64 {
-	return b.buckets.Tokens(keyOf(req, b.Key), b.settings)
-}
-
-// Sparing reports, for a gauge, whether a success earns req's bucket only Ratio now, because most
-// results were failures. It is never true if Most and Ratio are equal. It adds no bucket.
-func (b *TokenBucket) Sparing(req *http.Request) bool {
-	return b.most() > b.ratio() && b.buckets.Poor(keyOf(req, b.Key))
+// Status returns the state of the bucket that req draws on, for gauges. It adds no bucket. Sparing is
+// never true if HealthyRatio and Ratio are equal.
+func (b *TokenBucket) Status(req *http.Request) BucketStatus {
+	tokens, poor := b.buckets.Status(keyOf(req, b.Key), b.settings)
+	return BucketStatus{Tokens: tokens, Sparing: poor && b.healthyRatio() > b.ratio()}
 }
 
 // settings returns b's settings with the defaults filled in. Without a Window, a bucket counts as
@@ -177,7 +197,7 @@ func (b *TokenBucket) settings() bucket.Settings {
 	window := max(cmp.Or(b.Window, defaultWindow), 0)
 	return bucket.Settings{
 		Ratio:        b.ratio(),
-		Most:         b.most(),
+		HealthyRatio: b.healthyRatio(),
 		Burst:        float64(max(cmp.Or(b.Burst, defaultBurst), 0)),
 		Window:       window,
 		IdleAfter:    cmp.Or(window, defaultWindow),
@@ -187,29 +207,31 @@ func (b *TokenBucket) settings() bucket.Settings {
 
 func (b *TokenBucket) ratio() float64 { return sensible(cmp.Or(b.Ratio, defaultRatio)) }
 
-func (b *TokenBucket) most() float64 {
+func (b *TokenBucket) healthyRatio() float64 {
 	ratio := b.ratio()
 	switch {
-	case ratio == 0 || b.Most == 0 && b.Ratio != 0:
+	case ratio == 0 || b.HealthyRatio == 0 && b.Ratio != 0:
 		return ratio
-	case b.Most == 0:
-		return defaultMost
+	case b.HealthyRatio == 0:
+		return defaultHealthyRatio
 	}
-	return max(sensible(b.Most), ratio)
+	return max(sensible(b.HealthyRatio), ratio)
 }
 
-// failureOf returns what a failed attempt says to its retry's budget. As for a Gate, a server that
-// has refused this client alone is healthy.
-func failureOf(a *Attempt) bucket.Failure {
-	f := bucket.Failure{Took: a.Elapsed}
-	if a.Response == nil {
-		f.Down = true
-		return f
+// failureOf returns what r says about the failed attempt. As for a Gate, a server that has refused
+// this client alone is healthy.
+func failureOf(r *Retry) bucket.Failure {
+	status := r.Status
+	if resp := r.Failed.Response; status == 0 && resp != nil { // somebody else's Retry
+		status = resp.StatusCode
 	}
-	asked, _ := RetryAfter(a.Response.Header)
-	f.Invited = asked > 0 && a.Response.StatusCode == http.StatusTooManyRequests
-	f.Down = a.Response.StatusCode >= 500
-	return f
+	down := status >= 500 || r.Failed.Err != nil && !refuses(status)
+	return bucket.Failure{
+		Down:    down && !r.Down,
+		Outage:  down && r.Down,
+		Invited: status == http.StatusTooManyRequests && r.Asked > 0,
+		Took:    r.Failed.Elapsed,
+	}
 }
 
 // sensible returns x, or 0 if x is negative or NaN. The result is at most math.MaxInt32, which is

@@ -22,31 +22,31 @@ const maxBuckets = 4096
 func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
 
 func TestBudgetEvictsTheWorthlessFirst(t *testing.T) {
-	withdraw := func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) }
+	once := func(b *retryhttp.TokenBucket, req *http.Request) { withdraw(b, req) }
 	busy := func(b *retryhttp.TokenBucket, req *http.Request) { deposit(b, req, 1000) }
 	for name, c := range map[string]struct {
 		bucket *retryhttp.TokenBucket
 		use    func(*retryhttp.TokenBucket, *http.Request)
 	}{
-		"withdrawn from":                         {&retryhttp.TokenBucket{}, withdraw},
-		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, withdraw},
+		"withdrawn from":                         {&retryhttp.TokenBucket{}, once},
+		"withdrawn from, its MinPerSecond whole": {&retryhttp.TokenBucket{MinPerSecond: 2}, once},
 		"drained": {&retryhttp.TokenBucket{}, func(b *retryhttp.TokenBucket, req *http.Request) {
-			for b.Withdraw(req) {
+			for withdraw(b, req) {
 			}
 		}},
 		"busy":                   {&retryhttp.TokenBucket{}, busy},
-		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, withdraw},
+		"its MinPerSecond spent": {&retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: 2}, once},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, req := c.bucket, requestTo("kept")
 				c.use(b, req)
-				want := b.Tokens(req)
-				require.NotEqual(t, b.Tokens(requestTo("new")), want)
+				want := b.Status(req).Tokens
+				require.NotEqual(t, b.Status(requestTo("new")).Tokens, want)
 				for i := range 5_000 {
 					b.Deposit(requestTo(fmt.Sprint("crawled-", i)))
 				}
-				assert.Equal(t, want, b.Tokens(req))
+				assert.Equal(t, want, b.Status(req).Tokens)
 			})
 		})
 	}
@@ -54,8 +54,8 @@ func TestBudgetEvictsTheWorthlessFirst(t *testing.T) {
 
 func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 	for name, use := range map[string]func(*retryhttp.TokenBucket, *http.Request){
-		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { b.Withdraw(req) },
-		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req) },
+		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { withdraw(b, req) },
+		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req, 1) },
 		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,16 +70,16 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				for i := range 100 {
-					require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+					require.True(t, withdraw(&b, requestTo(fmt.Sprint("new-", i))))
 				}
-				b.Withdraw(host(50)) // the list does not show that
+				withdraw(&b, host(50)) // the list does not show that
 				for i := range maxBuckets - 200 {
-					require.True(t, b.Withdraw(requestTo(fmt.Sprint("more-", i))))
+					require.True(t, withdraw(&b, requestTo(fmt.Sprint("more-", i))))
 				}
 				time.Sleep(time.Minute) // else a new bucket would inherit the tokens of the next to go
 				gone := 0
 				for i := range maxBuckets {
-					if b.Tokens(host(i)) == 5 {
+					if b.Status(host(i)).Tokens == 5 {
 						gone++
 						require.GreaterOrEqual(t, i, 100)
 					}
@@ -101,7 +101,7 @@ func TestBudgetEvictsWhatIsAsGoodAsNewFirst(t *testing.T) {
 		drawAll(t, &b, requestTo("new"))
 		time.Sleep(time.Minute) // a host whose bucket is gone would have all tokens now
 		for i := range maxBuckets - 1 {
-			require.Zero(t, b.Tokens(host(i)))
+			require.Zero(t, b.Status(host(i)).Tokens)
 		}
 	})
 }
@@ -119,13 +119,13 @@ func TestBudgetEvictsWhatIsAsGoodAsNewThoughInUse(t *testing.T) {
 		}
 		for range 3 {
 			time.Sleep(time.Second)
-			require.True(t, b.Withdraw(requestTo("first"))) // makes the list
+			require.True(t, withdraw(&b, requestTo("first"))) // makes the list
 			for i := range maxBuckets / 2 {
 				b.Deposit(alive(i))
 			}
 		}
 		for i := range 100 {
-			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+			require.True(t, withdraw(&b, requestTo(fmt.Sprint("new-", i))))
 		}
 	})
 }
@@ -138,7 +138,7 @@ func TestBudgetLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
 				drawAll(t, &b, host(i))
 			}
 			time.Sleep(idle)
-			assert.Equal(t, want, b.Tokens(requestTo("new")))
+			assert.Equal(t, want, b.Status(requestTo("new")).Tokens)
 		})
 	}
 }
@@ -154,7 +154,7 @@ func TestBudgetLeavesNothingOfAHostThatAnsweredLast(t *testing.T) {
 		}
 		time.Sleep(24 * time.Hour)
 		for i := range 1000 {
-			require.True(t, b.Withdraw(requestTo(fmt.Sprint("new-", i))))
+			require.True(t, withdraw(&b, requestTo(fmt.Sprint("new-", i))))
 		}
 	})
 }
@@ -168,9 +168,9 @@ func TestBudgetRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fresh := b.Tokens(requestTo("new"))
+				fresh := b.Status(requestTo("new")).Tokens
 				for i := range 3 * maxBuckets {
-					require.Equal(t, fresh, b.Tokens(host(i)))
+					require.Equal(t, fresh, b.Status(host(i)).Tokens)
 					drawAll(t, b, host(i))
 					time.Sleep(10 * time.Millisecond) // 41 s for all that are kept
 				}
@@ -192,11 +192,11 @@ func TestBudgetRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
 				time.Sleep(time.Second / (dead + alive))
 				switch {
 				case i < dead:
-					b.Withdraw(host(i))
+					withdraw(&b, host(i))
 				case rng.IntN(100) > 0:
 					b.Deposit(host(i))
 				case second >= 20:
-					if asked++; !b.Withdraw(host(i)) {
+					if asked++; !withdraw(&b, host(i)) {
 						refused++
 					}
 				}
@@ -215,16 +215,16 @@ func TestBudgetDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fresh := int(b.Tokens(requestTo("new")))
+				fresh := int(b.Status(requestTo("new")).Tokens)
 				granted := 0
 				for range 10 {
 					for i := range 2 * maxBuckets {
 						req := host(i)
-						for tokens := b.Tokens(req); tokens >= 1; tokens-- { // what Tokens reports is granted
-							require.True(t, b.Withdraw(req))
+						for tokens := b.Status(req).Tokens; tokens >= 1; tokens-- { // what Tokens reports is granted
+							require.True(t, withdraw(b, req))
 							granted++
 						}
-						require.False(t, b.Withdraw(req))
+						require.False(t, withdraw(b, req))
 					}
 					time.Sleep(time.Second)
 				}
@@ -245,7 +245,7 @@ func TestBudgetDiesOutInAnOutageOfManyHosts(t *testing.T) {
 	for range 2 {
 		for _, r := range reqs {
 			for range 3 { // retries wanted by each failing request
-				if b.Withdraw(r) {
+				if withdraw(&b, r) {
 					granted++
 				}
 			}
@@ -260,7 +260,7 @@ func TestBudgetFloorIsNotGrantedAnewByEviction(t *testing.T) {
 	for range 3 {
 		for i := range 4200 {
 			req := &http.Request{URL: &url.URL{Host: fmt.Sprint("h", i)}}
-			if b.Withdraw(req) {
+			if withdraw(b, req) {
 				granted++
 			}
 		}
@@ -278,7 +278,7 @@ func TestBudgetMakesRoomForABusyHost(t *testing.T) {
 		time.Sleep(time.Minute)
 		busy := requestTo("busy")
 		deposit(&b, busy, 64+1000)
-		require.InDelta(t, 100, b.Tokens(busy), 1)
+		require.InDelta(t, 100, b.Status(busy).Tokens, 1)
 	})
 }
 
@@ -288,14 +288,14 @@ func TestBudgetThatEarnedRatioIsPassedOnSo(t *testing.T) {
 		var b retryhttp.TokenBucket
 		for range 50 {
 			for i := range maxBuckets {
-				b.Failed(host(i), retryhttp.Attempt{Err: errBroken})
-				b.Failed(host(i), retryhttp.Attempt{Err: errBroken})
-				b.Withdraw(host(i))
+				countFailure(&b, host(i), retryhttp.Attempt{Err: errBroken})
+				countFailure(&b, host(i), retryhttp.Attempt{Err: errBroken})
+				withdraw(&b, host(i))
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.True(t, b.Sparing(host(1)))
-		b.Withdraw(host(maxBuckets))
-		assert.True(t, b.Sparing(host(maxBuckets)))
+		require.True(t, b.Status(host(1)).Sparing)
+		withdraw(&b, host(maxBuckets))
+		assert.True(t, b.Status(host(maxBuckets)).Sparing)
 	})
 }

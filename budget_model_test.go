@@ -34,8 +34,7 @@ type budgetModel struct {
 	restUntil, trialUntil float64
 	tenth                 float64 // when the tenth began
 	poor                  bool
-	price, overdraft      float64 // of the next withdrawal
-	paid                  float64 // by the newest withdrawal
+	outage, outageFrom    float64 // the newest failure of an outage, and the first
 
 	unsure bool // an amount was so close to one that rounding decides
 }
@@ -118,39 +117,42 @@ func (m *budgetModel) enough(amount, price float64) bool {
 	return amount >= price-1e-10
 }
 
-func (m *budgetModel) failed(down, invited bool, seconds float64) {
+func (m *budgetModel) failed(f failure) {
 	m.settle()
-	m.price, m.overdraft = 1, m.rate*seconds
-	if invited {
-		m.price = 1.0 / 3
-	}
-	if down {
+	switch {
+	case f.down && f.retry.Down:
+		if m.now-m.outage >= 0.3 {
+			m.outageFrom = m.now
+		}
+		m.outage = m.now
+		if !m.poor && m.now-m.outageFrom >= 0.3 {
+			m.trialUntil = m.now + 15
+		}
+	case f.down:
 		m.downs++
 	}
 }
 
-func (m *budgetModel) withdraw() bool {
+func (m *budgetModel) withdraw(f failure) (cost float64, ok bool) {
 	m.settle()
-	price := m.price
-	m.price = 1
-	defer func() { m.overdraft = 0 }()
+	price, overdraft := 1.0, m.rate*f.retry.Failed.Elapsed.Seconds()
+	if f.invited {
+		price = 1.0 / 3
+	}
 	switch {
-	case m.enough(m.earned+m.overdraft, price):
+	case m.enough(m.earned+overdraft, price):
 		m.earned -= price
-		m.paid = price
+		return price, true
 	case m.perSecond > 0 && m.enough(m.floor, 1):
 		m.floor = max(m.floor-1, 0)
-		m.paid = 1
-	default:
-		m.price = price // it may be asked for again
-		return false
+		return 1, true
 	}
-	return true
+	return 0, false
 }
 
-func (m *budgetModel) refund() {
+func (m *budgetModel) refund(cost float64) {
 	m.settle()
-	m.earned = min(m.earned+m.paid, m.room())
+	m.earned = min(m.earned+cost, m.room())
 }
 
 func (m *budgetModel) tokens() float64 {
@@ -166,9 +168,9 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	}
 	switch {
 	case b.Ratio == 0:
-		m.ratio, m.most = 0.1, max(cmp.Or(b.Most, 0.5), 0.1)
+		m.ratio, m.most = 0.1, max(cmp.Or(b.HealthyRatio, 0.5), 0.1)
 	case b.Ratio > 0:
-		m.most = max(b.Most, b.Ratio)
+		m.most = max(b.HealthyRatio, b.Ratio)
 	}
 	if b.Burst == 0 {
 		m.burst = 5
@@ -178,22 +180,27 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	}
 	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
 	m.earned, m.floor = m.burst, m.floorRoom()
-	m.price, m.paid, m.tenth = 1, 1, math.Inf(-1)
+	m.tenth, m.outage = math.Inf(-1), math.Inf(-1)
 	return m
 }
 
-// failures are attempts that a budget hears of.
-var failures = []struct {
-	attempt       retryhttp.Attempt
+// failure is what a budget is asked with, and what that means.
+type failure struct {
+	retry         retryhttp.Retry
 	down, invited bool
-}{
-	{retryhttp.Attempt{Response: &http.Response{StatusCode: 503}, Elapsed: 10 * time.Millisecond}, true, false},
-	{retryhttp.Attempt{Response: &http.Response{StatusCode: 503}, Elapsed: 10 * time.Second}, true, false},
-	{retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: time.Second}, true, false},
-	{retryhttp.Attempt{Response: &http.Response{StatusCode: 408}}, false, false},
-	{retryhttp.Attempt{Response: &http.Response{StatusCode: 429}, Elapsed: time.Millisecond}, false, false},
-	{retryhttp.Attempt{Response: &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"1"}}}}, false, true},
-	{retryhttp.Attempt{Response: &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"1"}}}}, false, false},
+}
+
+var failures = []failure{
+	{retryhttp.Retry{}, false, false}, // a hedge
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: 10 * time.Millisecond}, Status: 503}, true, false},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: 10 * time.Second}, Status: 503}, true, false},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: time.Second}}, true, false},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Response: &http.Response{StatusCode: 503}}, Down: true}, true, false},
+	{retryhttp.Retry{Status: 408}, false, false},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: time.Millisecond}, Status: 429}, false, false},
+	{retryhttp.Retry{Status: 429, Asked: time.Second}, false, true},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Err: io.ErrUnexpectedEOF}, Status: 429, Asked: time.Second}, false, true},
+	{retryhttp.Retry{Status: 503, Asked: time.Second}, true, false},
 }
 
 // compareWithModel applies ops to b and to a model of it, which must agree on
@@ -206,9 +213,9 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var requests []*http.Request
-	var open []bool // whose last Withdraw was granted and can be refunded
+	var open []float64 // what the last Withdraw cost, if it can be refunded
 	for i := range 4 {
-		requests, open = append(requests, requestTo([]string{"a", "b"}[i%2])), append(open, false)
+		requests, open = append(requests, requestTo([]string{"a", "b"}[i%2])), append(open, 0)
 	}
 	models := map[string]*budgetModel{}
 	for _, op := range ops {
@@ -222,45 +229,44 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 		}
 		switch kind {
 		case 0, 1, 2:
-			if kind == 2 {
-				failed := failures[amount%len(failures)]
-				b.Failed(req, failed.attempt)
-				m.failed(failed.down, failed.invited, failed.attempt.Elapsed.Seconds())
+			f := failures[0]
+			if kind > 0 {
+				f = failures[amount%len(failures)]
 			}
-			price, overdraft := m.price, m.overdraft
-			if !modeled {
-				price = 1.0 / 3 // or more
+			f.retry.Request, f.retry.Again = req, kind == 2
+			before := b.Status(req).Tokens
+			cost, granted := b.Withdraw(f.retry)
+			if !f.retry.Again {
+				m.failed(f)
 			}
-			before := b.Tokens(req)
-			granted := b.Withdraw(req)
 			if modeled {
-				want := m.withdraw()
+				price, want := m.withdraw(f)
 				if m.unsure {
 					return
 				}
 				require.Equal(t, want, granted, "Withdraw with %v tokens", before)
+				if granted {
+					require.Equal(t, price, cost)
+				}
 			}
 			switch {
-			case granted && overdraft == 0:
-				open[i] = true
-				require.GreaterOrEqual(t, before, price-1e-9)
-				if modeled && before < 1e6 && before >= 1 && b.MinPerSecond == 0 {
-					require.InDelta(t, before-price, b.Tokens(req), 1e-6)
-				}
 			case granted:
-				open[i] = true
+				open[i] = cost
+				if modeled && before < 1e6 && before >= 1 && b.MinPerSecond == 0 {
+					require.InDelta(t, before-cost, b.Status(req).Tokens, 1e-6)
+				}
 			default:
 				require.Less(t, before, 1.0)
-				require.Equal(t, before, b.Tokens(req))
+				require.Equal(t, before, b.Status(req).Tokens)
 			}
 		case 3:
-			if open[i] {
-				before := b.Tokens(req)
-				b.Refund(req)
-				m.refund()
-				open[i] = false
-				require.GreaterOrEqual(t, b.Tokens(req), before)
-				require.LessOrEqual(t, b.Tokens(req), before+1+1e-6*max(before, 1))
+			if cost := open[i]; cost > 0 {
+				before := b.Status(req).Tokens
+				b.Refund(req, cost)
+				m.refund(cost)
+				open[i] = 0
+				require.GreaterOrEqual(t, b.Status(req).Tokens, before)
+				require.LessOrEqual(t, b.Status(req).Tokens, before+1+1e-6*max(before, 1))
 			}
 		case 4, 5:
 			for range 1 + amount*int(kind-4)*3 {
@@ -277,7 +283,7 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 				m.advance(d.Seconds())
 			}
 		}
-		tokens := b.Tokens(req)
+		tokens := b.Status(req).Tokens
 		require.False(t, math.IsNaN(tokens) || math.IsInf(tokens, 0), "%v tokens", tokens)
 		require.GreaterOrEqual(t, tokens, 0.0)
 		if modeled {
@@ -298,7 +304,7 @@ func TestBudgetAgreesWithAPlainModel(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 2))
 				b := &retryhttp.TokenBucket{
 					Ratio:        pick(rng, -1, 0, 0, 0.05, 0.1, 0.3, 1, 2.5),
-					Most:         pick(rng, 0, 0, 0.05, 0.5, 1),
+					HealthyRatio: pick(rng, 0, 0, 0.05, 0.5, 1),
 					Burst:        int(pick(rng, -1, 0, 0, 1, 2, 10, 100)),
 					Window:       time.Duration(pick(rng, -1, 0, 0, 0.5e9, 1e9, 60e9, 3600e9)),
 					MinPerSecond: pick(rng, perSecond...),
@@ -329,7 +335,7 @@ func TestBudgetOfTheAWSSDK(t *testing.T) {
 		req := requestTo("example.test")
 		assert.Equal(t, 100, drawAll(t, &b, req))
 		deposit(&b, req, 4)
-		assert.False(t, b.Withdraw(req), "4 tokens are no retry")
+		assert.False(t, withdraw(&b, req), "4 tokens are no retry")
 		deposit(&b, req, 1)
 		assert.Equal(t, 1, drawAll(t, &b, req))
 		deposit(&b, req, 10_000)
@@ -343,7 +349,7 @@ func TestBudgetOfATenthOfTheCallsAfterTheFirstHundred(t *testing.T) {
 		req := requestTo("example.test")
 		retries := 0
 		for range 100 {
-			if b.Withdraw(req) {
+			if withdraw(&b, req) {
 				retries++
 			}
 		}
@@ -353,7 +359,7 @@ func TestBudgetOfATenthOfTheCallsAfterTheFirstHundred(t *testing.T) {
 		for call := range 10_000 {
 			time.Sleep(10 * time.Millisecond)
 			if call%5 == 0 {
-				if b.Withdraw(req) {
+				if withdraw(&b, req) {
 					retries++
 				}
 			} else {
@@ -377,7 +383,7 @@ func TestBudgetOfFinagle(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		earned := 0.2 * 100 * 10
-		assert.InEpsilon(t, earned+10, b.Tokens(req), 0.01)
+		assert.InEpsilon(t, earned+10, b.Status(req).Tokens, 0.01)
 		assert.InEpsilon(t, earned+10, drawAll(t, &b, req), 0.01)
 
 		granted := 0

@@ -28,20 +28,20 @@ func failedWith(status int, took time.Duration, header ...string) retryhttp.Atte
 func earned(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) float64 {
 	t.Helper()
 	drawAll(t, b, req)
-	before := b.Tokens(req)
+	before := b.Status(req).Tokens
 	deposit(b, req, 10)
-	return b.Tokens(req) - before
+	return b.Status(req).Tokens - before
 }
 
 // tenths are tenths of a second with results each.
 func tenths(b *retryhttp.TokenBucket, req *http.Request, n, failures, successes int, a retryhttp.Attempt) {
 	for range n {
 		for range failures {
-			b.Failed(req, a)
+			countFailure(b, req, a)
 		}
 		deposit(b, req, successes)
 		time.Sleep(100 * time.Millisecond)
-		b.Tokens(req) // weighs them
+		b.Status(req) // weighs them
 	}
 }
 
@@ -165,45 +165,46 @@ func TestBudgetMayBeOverdrawnByTheTimeOfTheFailedAttempt(t *testing.T) {
 		drawAll(t, b, req)
 		granted := 0
 		for range 1000 {
-			b.Failed(req, retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: 15 * time.Second})
-			if b.Withdraw(req) {
+			slow := retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: 15 * time.Second}
+			if _, ok := b.Withdraw(retryhttp.Retry{Request: req, Failed: slow}); ok {
 				granted++
 			}
 		}
 		assert.InDelta(t, 150, granted, 3, "10/s · 15 s")
-		assert.Zero(t, b.Tokens(req))
-		assert.False(t, b.Withdraw(req), "the overdraft belongs to the retry of a slow failure")
+		assert.Zero(t, b.Status(req).Tokens)
+		assert.False(t, withdraw(b, req), "the overdraft belongs to the retry of a slow failure")
 		deposit(b, req, 200)
-		assert.False(t, b.Withdraw(req), "later successes pay: 200 · 0.5 are less than 150")
+		assert.False(t, withdraw(b, req), "later successes pay: 200 · 0.5 are less than 150")
 		deposit(b, req, 110)
-		assert.True(t, b.Withdraw(req))
+		assert.True(t, withdraw(b, req))
 	})
 }
 
 func TestBudgetChargesAThirdForAnInvitedRetry(t *testing.T) {
 	for name, c := range map[string]struct {
-		attempt retryhttp.Attempt
+		retry   retryhttp.Retry
 		granted int
 	}{
-		"a 429 with a Retry-After":       {failedWith(429, 0, "Retry-After", "1"), 15},
-		"a 429 without":                  {failedWith(429, 0), 5},
-		"a 429 with a Retry-After of 0":  {failedWith(429, 0, "Retry-After", "0"), 5},
-		"a 503 with a Retry-After":       {failedWith(503, 0, "Retry-After", "1"), 5},
-		"a connection that was not made": {retryhttp.Attempt{Err: io.ErrUnexpectedEOF}, 5},
+		"a 429 with a Retry-After":       {retryhttp.Retry{Status: 429, Asked: time.Second}, 15},
+		"a 429 of a program's own Retry": {retryhttp.Retry{Failed: failedWith(429, 0), Asked: time.Second}, 15},
+		"a 429 without":                  {retryhttp.Retry{Status: 429}, 5},
+		"a 503 with a Retry-After":       {retryhttp.Retry{Status: 503, Asked: time.Second}, 5},
+		"a connection that was not made": {retryhttp.Retry{Failed: retryhttp.Attempt{Err: io.ErrUnexpectedEOF}}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, req := new(retryhttp.TokenBucket), requestTo("a")
-				granted := 0
+				c.retry.Request = req
+				granted, price := 0, 0.0
 				for range 100 {
-					b.Failed(req, c.attempt)
-					if b.Withdraw(req) {
-						granted++
+					if cost, ok := b.Withdraw(c.retry); ok {
+						granted, price = granted+1, cost
 					}
 				}
 				assert.Equal(t, c.granted, granted)
-				b.Refund(req)
-				assert.InDelta(t, 5.0/float64(c.granted), b.Tokens(req), 1e-9, "a Refund gives back what was paid")
+				assert.InDelta(t, 5.0/float64(c.granted), price, 1e-9)
+				b.Refund(req, price)
+				assert.InDelta(t, price, b.Status(req).Tokens, 1e-9)
 			})
 		})
 	}
@@ -237,6 +238,6 @@ func TestInvitedRetryCostsAThirdAlthoughItsBodyBrokeOff(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 		require.Equal(t, 4, sent)
-		assert.InDelta(t, 4, b.Tokens(requestTo("host")), 1e-9, "three invited retries cost a token")
+		assert.InDelta(t, 4, b.Status(requestTo("host")).Tokens, 1e-9, "three invited retries cost a token")
 	})
 }

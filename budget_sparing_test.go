@@ -22,19 +22,19 @@ func TestSparingIsWhileABucketEarnsRatio(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			req := requestTo("host")
-			assert.False(t, c.bucket.Sparing(req), "nothing is known")
+			assert.False(t, c.bucket.Status(req).Sparing, "nothing is known")
 			for range 100 {
-				c.bucket.Failed(req, retryhttp.Attempt{Err: errBroken})
+				countFailure(c.bucket, req, retryhttp.Attempt{Err: errBroken})
 				time.Sleep(100 * time.Millisecond)
 			}
-			assert.Equal(t, c.sparing, c.bucket.Sparing(req))
-			assert.False(t, c.bucket.Sparing(requestTo("other")))
+			assert.Equal(t, c.sparing, c.bucket.Status(req).Sparing)
+			assert.False(t, c.bucket.Status(requestTo("other")).Sparing)
 			for range 200 {
 				c.bucket.Deposit(req)
 				time.Sleep(100 * time.Millisecond)
-				c.bucket.Sparing(req) // as a gauge does
+				c.bucket.Status(req) // as a gauge does
 			}
-			assert.False(t, c.bucket.Sparing(req), "most succeed again")
+			assert.False(t, c.bucket.Status(req).Sparing, "most succeed again")
 		})
 	}
 }
@@ -54,7 +54,7 @@ func TestSparingFollowsTheResultsOfATransport(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				time.Sleep(100 * time.Millisecond)
 			}
-			assert.Equal(t, sparing, b.Sparing(req), "%d", status)
+			assert.Equal(t, sparing, b.Status(req).Sparing, "%d", status)
 		})
 	}
 }

@@ -31,9 +31,9 @@ var (
 func TestBudgetUnlimitedNeverRefuses(t *testing.T) {
 	var b retryhttp.Unlimited
 	for range 1000 {
-		require.True(t, b.Withdraw(nil))
+		require.True(t, withdraw(b, nil))
 	}
-	b.Refund(nil)
+	b.Refund(nil, 1)
 	b.Deposit(nil)
 }
 
@@ -41,15 +41,15 @@ func TestBudgetZeroValueIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b retryhttp.TokenBucket
 		req := requestTo("a")
-		assert.Equal(t, 5.0, b.Tokens(req))
+		assert.Equal(t, 5.0, b.Status(req).Tokens)
 		for left := 4; left >= 0; left-- {
-			assert.True(t, b.Withdraw(req))
-			assert.Equal(t, float64(left), b.Tokens(req))
+			assert.True(t, withdraw(&b, req))
+			assert.Equal(t, float64(left), b.Status(req).Tokens)
 		}
-		assert.False(t, b.Withdraw(req))
-		assert.Zero(t, b.Tokens(req))
+		assert.False(t, withdraw(&b, req))
+		assert.Zero(t, b.Status(req).Tokens)
 		time.Sleep(24 * time.Hour)
-		assert.False(t, b.Withdraw(req), "time alone earns nothing")
+		assert.False(t, withdraw(&b, req), "time alone earns nothing")
 		deposit(&b, req, 10)
 		assert.Equal(t, 5, drawAll(t, &b, req))
 	})
@@ -90,7 +90,7 @@ func TestBudgetEarnsExactlyItsRatio(t *testing.T) {
 					for i := range c.successes {
 						deposit(&b, req, 1)
 						if c.retries == 1 && i < c.successes-1 {
-							require.False(t, b.Withdraw(req), "after %d", i+1)
+							require.False(t, withdraw(&b, req), "after %d", i+1)
 						}
 						granted += drawAll(t, &b, req)
 					}
@@ -136,15 +136,15 @@ func TestBudgetFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, req := c.bucket, requestTo("a")
-				assert.InDelta(t, c.start, b.Tokens(req), 1e-9)
+				assert.InDelta(t, c.start, b.Status(req).Tokens, 1e-9)
 				assert.Equal(t, int(c.start), drawAll(t, b, req))
-				assert.Zero(t, b.Tokens(req))
+				assert.Zero(t, b.Status(req).Tokens)
 				deposit(b, req, 100)
-				assert.InDelta(t, c.filled, b.Tokens(req), 1e-9)
+				assert.InDelta(t, c.filled, b.Status(req).Tokens, 1e-9)
 				deposit(b, req, 100)
 				granted := drawAll(t, b, req)
 				assert.LessOrEqual(t, float64(granted), max(2*c.filled, c.start))
-				assert.Less(t, b.Tokens(req), 1.0)
+				assert.Less(t, b.Status(req).Tokens, 1.0)
 			})
 		})
 	}
@@ -165,10 +165,10 @@ func TestBudgetSurvivesHugeFields(t *testing.T) {
 				for range 50 {
 					deposit(b, req, 100)
 					for range 100 {
-						require.True(t, b.Withdraw(req))
+						require.True(t, withdraw(b, req))
 					}
-					b.Refund(req)
-					tokens := b.Tokens(req)
+					b.Refund(req, 1)
+					tokens := b.Status(req).Tokens
 					require.False(t, math.IsNaN(tokens) || math.IsInf(tokens, 0))
 					require.GreaterOrEqual(t, tokens, 0.0)
 					time.Sleep(time.Second)
@@ -212,16 +212,16 @@ func TestBudgetKeepsKeysApart(t *testing.T) {
 				b := retryhttp.TokenBucket{Key: c.key}
 				require.Equal(t, 5, drawAll(t, &b, c.x))
 				if c.shared {
-					require.False(t, b.Withdraw(c.y))
+					require.False(t, withdraw(&b, c.y))
 					deposit(&b, c.x, 2)
-					assert.True(t, b.Withdraw(c.y))
-					b.Refund(c.x)
-					assert.Equal(t, 1.0, b.Tokens(c.y))
+					assert.True(t, withdraw(&b, c.y))
+					b.Refund(c.x, 1)
+					assert.Equal(t, 1.0, b.Status(c.y).Tokens)
 				} else {
-					assert.Equal(t, 5.0, b.Tokens(c.y))
+					assert.Equal(t, 5.0, b.Status(c.y).Tokens)
 					deposit(&b, c.y, 10)
-					b.Refund(c.y)
-					assert.False(t, b.Withdraw(c.x))
+					b.Refund(c.y, 1)
+					assert.False(t, withdraw(&b, c.x))
 					assert.Equal(t, 5, drawAll(t, &b, c.y))
 				}
 			})
@@ -233,7 +233,10 @@ func TestBudgetAsksKeyOnceForEachOperation(t *testing.T) {
 	asked := 0
 	b := retryhttp.TokenBucket{Key: func(*http.Request) string { asked++; return fmt.Sprint(asked) }}
 	for i, op := range []func(*http.Request){
-		b.Deposit, b.Refund, func(req *http.Request) { b.Withdraw(req) }, func(req *http.Request) { b.Tokens(req) },
+		b.Deposit,
+		func(req *http.Request) { b.Refund(req, 1) },
+		func(req *http.Request) { withdraw(&b, req) },
+		func(req *http.Request) { b.Status(req) },
 	} {
 		op(requestTo("a"))
 		require.Equal(t, i+1, asked)
@@ -244,19 +247,19 @@ func TestBudgetRefundIsExactAndNeverOverfills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 3}
 		req := requestTo("a")
-		b.Refund(req)
-		assert.Equal(t, 3.0, b.Tokens(req), "full as it was")
+		b.Refund(req, 1)
+		assert.Equal(t, 3.0, b.Status(req).Tokens, "full as it was")
 		for range 1000 {
-			require.True(t, b.Withdraw(req))
-			require.Equal(t, 2.0, b.Tokens(req))
-			b.Refund(req)
-			require.Equal(t, 3.0, b.Tokens(req))
+			require.True(t, withdraw(&b, req))
+			require.Equal(t, 2.0, b.Status(req).Tokens)
+			b.Refund(req, 1)
+			require.Equal(t, 3.0, b.Status(req).Tokens)
 		}
 		drawAll(t, &b, req)
 		deposit(&b, req, 1)
-		require.False(t, b.Withdraw(req))
-		b.Refund(req)
-		assert.InDelta(t, 1.5, b.Tokens(req), 1e-9, "beside what was earned")
+		require.False(t, withdraw(&b, req))
+		b.Refund(req, 1)
+		assert.InDelta(t, 1.5, b.Status(req).Tokens, 1e-9, "beside what was earned")
 	})
 }
 
@@ -268,9 +271,9 @@ func TestBudgetRefundRespectsRoomThatHasShrunk(t *testing.T) {
 		require.Equal(t, 100, drawAll(t, &b, req))
 		time.Sleep(45 * time.Second)
 		for range 100 {
-			b.Refund(req)
+			b.Refund(req, 1)
 		}
-		assert.InDelta(t, 100*math.Exp(-45.0/20), b.Tokens(req), 1e-8)
+		assert.InDelta(t, 100*math.Exp(-45.0/20), b.Status(req).Tokens, 1e-8)
 	})
 }
 
@@ -279,15 +282,15 @@ func TestBudgetRefundGoesToTheEarnedTokens(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 1, Window: -1, MinPerSecond: 1}
 		req := requestTo("a")
 		require.Equal(t, 2, drawAll(t, &b, req))
-		b.Refund(req)
-		assert.Equal(t, 1.0, b.Tokens(req))
+		b.Refund(req, 1)
+		assert.Equal(t, 1.0, b.Status(req).Tokens)
 		time.Sleep(time.Minute)
-		assert.Equal(t, 2.0, b.Tokens(req), "MinPerSecond refills beside it")
-		require.True(t, b.Withdraw(req))
-		require.True(t, b.Withdraw(req))
-		b.Refund(req)
-		b.Refund(req)
-		assert.Equal(t, 1.0, b.Tokens(req), "there is room for one")
+		assert.Equal(t, 2.0, b.Status(req).Tokens, "MinPerSecond refills beside it")
+		require.True(t, withdraw(&b, req))
+		require.True(t, withdraw(&b, req))
+		b.Refund(req, 1)
+		b.Refund(req, 1)
+		assert.Equal(t, 1.0, b.Status(req).Tokens, "there is room for one")
 	})
 }
 
@@ -302,8 +305,8 @@ func TestBudgetMinPerSecondKeepsItsRate(t *testing.T) {
 				each := time.Duration(float64(time.Second) / perSecond)
 				for range 50 {
 					time.Sleep(each / 2)
-					require.False(t, b.Withdraw(req))
-					require.InDelta(t, 0.5, b.Tokens(req), 1e-6)
+					require.False(t, withdraw(&b, req))
+					require.InDelta(t, 0.5, b.Status(req).Tokens, 1e-6)
 					time.Sleep(each - each/2)
 					require.Equal(t, 1, drawAll(t, &b, req))
 				}
@@ -318,11 +321,11 @@ func TestBudgetAsksMinPerSecondLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := retryhttp.TokenBucket{Burst: 2, Window: -1, Ratio: -1, MinPerSecond: 3}
 		req := requestTo("a")
-		require.Equal(t, 5.0, b.Tokens(req))
-		require.True(t, b.Withdraw(req))
-		require.True(t, b.Withdraw(req))
+		require.Equal(t, 5.0, b.Status(req).Tokens)
+		require.True(t, withdraw(&b, req))
+		require.True(t, withdraw(&b, req))
 		time.Sleep(time.Minute)
-		assert.Equal(t, 3.0, b.Tokens(req), "the earned ones went first and do not come back")
+		assert.Equal(t, 3.0, b.Status(req).Tokens, "the earned ones went first and do not come back")
 	})
 }
 
@@ -333,8 +336,8 @@ func TestBudgetTokensIsWhatWithdrawGrants(t *testing.T) {
 		drawAll(t, &b, req)
 		time.Sleep(3 * time.Second)
 		b.Deposit(req)
-		assert.Equal(t, 0.75, b.Tokens(req), "half an earned token, and three quarters of MinPerSecond's")
-		assert.False(t, b.Withdraw(req))
+		assert.Equal(t, 0.75, b.Status(req).Tokens, "half an earned token, and three quarters of MinPerSecond's")
+		assert.False(t, withdraw(&b, req))
 	})
 }
 
@@ -348,7 +351,7 @@ func TestBudgetRoomFollowsTheRecentRate(t *testing.T) {
 			}
 			tokensAre := func(t *testing.T, b *retryhttp.TokenBucket, want float64) {
 				t.Helper()
-				require.InDelta(t, want, b.Tokens(requestTo("a")), 1e-8)
+				require.InDelta(t, want, b.Status(requestTo("a")).Tokens, 1e-8)
 			}
 			t.Run("an instant's successes decay", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -357,7 +360,7 @@ func TestBudgetRoomFollowsTheRecentRate(t *testing.T) {
 					tokensAre(t, b, ratio*n)
 					for range 10 {
 						time.Sleep(w / 2)
-						tokensAre(t, b, b.Tokens(requestTo("a")))
+						tokensAre(t, b, b.Status(requestTo("a")).Tokens)
 					}
 					tokensAre(t, b, ratio*n*math.Exp(-5))
 				})
@@ -376,13 +379,13 @@ func TestBudgetRoomFollowsTheRecentRate(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := &retryhttp.TokenBucket{Ratio: ratio, Burst: -1, Window: window}
 					tokensAre(t, b, 0)
-					b.Withdraw(requestTo("a")) // makes the bucket
+					withdraw(b, requestTo("a")) // makes the bucket
 					step, steps := w/100, 0
 					for _, windows := range []int{1, 2, 5} {
 						for ; steps < 100*windows; steps++ {
 							time.Sleep(step)
 							b.Deposit(requestTo("a"))
-							b.Tokens(requestTo("a"))
+							b.Status(requestTo("a"))
 						}
 						tokensAre(t, b, ratio*100*(1-math.Exp(-float64(windows))))
 					}
@@ -410,7 +413,7 @@ func TestBudgetWithoutWindowHoldsBurst(t *testing.T) {
 		for range 1000 {
 			deposit(&b, req, 100)
 			time.Sleep(10 * time.Millisecond)
-			require.Equal(t, 3.0, b.Tokens(req))
+			require.Equal(t, 3.0, b.Status(req).Tokens)
 		}
 	})
 }
@@ -436,7 +439,7 @@ func TestBudgetOfABusyClientFollowsTheLastWindow(t *testing.T) {
 				}
 				// Successes come once a second in one burst, so up to 64 of them and a
 				// second's decay are in doubt.
-				assert.InEpsilon(t, 0.1*20*float64(c.now), b.Tokens(req), 0.1)
+				assert.InEpsilon(t, 0.1*20*float64(c.now), b.Status(req).Tokens, 0.1)
 			})
 		})
 	}
@@ -453,10 +456,10 @@ func TestBudgetOfABusyClientSpansABlip(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		assert.InEpsilon(t, 0.1*1000*20, b.Tokens(busy), 0.01)
-		assert.Equal(t, 5.0, b.Tokens(small))
+		assert.InEpsilon(t, 0.1*1000*20, b.Status(busy).Tokens, 0.01)
+		assert.Equal(t, 5.0, b.Status(small).Tokens)
 		for range 300 { // 100 ms of failures, three retries each
-			require.True(t, b.Withdraw(busy))
+			require.True(t, withdraw(&b, busy))
 		}
 	})
 }
@@ -478,17 +481,17 @@ func TestBudgetGrantsWhatWasEarnedAndNoMoreFromManyGoroutines(t *testing.T) {
 			for range successes {
 				b.Deposit(req)
 				for range 3 {
-					if !b.Withdraw(req) {
+					if !withdraw(&b, req) {
 						continue
 					}
 					if rng.IntN(3) == 0 {
-						b.Refund(req)
+						b.Refund(req, 1)
 					} else {
 						net.Add(1)
 					}
 				}
 				if rng.IntN(16) == 0 {
-					tokens := b.Tokens(req)
+					tokens := b.Status(req).Tokens
 					if tokens < 0 || tokens > burst {
 						assert.Failf(t, "out of bounds", "%v tokens", tokens)
 					}
@@ -580,7 +583,7 @@ func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
 
 type refundPanics struct{ retryhttp.Unlimited }
 
-func (refundPanics) Refund(*http.Request) { panic(http.ErrAbortHandler) }
+func (refundPanics) Refund(*http.Request, float64) { panic(http.ErrAbortHandler) }
 
 func TestBudgetRefundThatPanicsClosesTheNextBody(t *testing.T) {
 	next := &bodies.Tracked{Reader: strings.NewReader("x")}
@@ -596,7 +599,7 @@ func TestBudgetRefundThatPanicsClosesTheNextBody(t *testing.T) {
 func drawAll(t *testing.T, b *retryhttp.TokenBucket, req *http.Request) int {
 	t.Helper()
 	for n := 0; ; n++ {
-		if !b.Withdraw(req) {
+		if !withdraw(b, req) {
 			return n
 		}
 		require.Less(t, n, 1_000_000, "it never refuses")

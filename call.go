@@ -26,8 +26,9 @@ type call struct {
 	held      time.Duration // included in waited
 	lined     time.Duration // the part of held without a token
 	ambiguous bool          // an attempt before the last may have taken effect
-	spare     bool          // the token of the hedge is neither given back nor spent on a retry
+	spare     receipt       // the token of the hedge, until it is given back or spent on a retry
 	place     string        // the key of its place in line: Gate.Key may change its answer
+	bucket    bucketID      // which bucket it draws on in line; zero if a Budget does not know
 	deposited bool          // the Budget knows of the success
 	refused   bool          // the Budget has refused a hedge
 }
@@ -44,10 +45,10 @@ func (c *call) giveBack() {
 	c.bodies.release(true)      // before the response is closed, which may wait for the upload
 }
 
-// mayBegin waits before the first attempt if Gate.First requires it. It returns false if the
+// mayBegin waits before the first attempt if Gate.HoldFirst requires it. It returns false if the
 // context has ended.
 func (c *call) mayBegin() bool {
-	if g := c.policy.Gate; g.First && c.policy.MaxRetryAfter >= 0 && g.waitFirst(c.req, &c.timer, c.room(c.start)/2) {
+	if g := c.policy.Gate; g.HoldFirst && c.policy.MaxRetryAfter >= 0 && g.waitFirst(c.req, &c.timer, c.room(c.start)/2) {
 		c.addHeld(c.start)
 		c.waited = c.held
 	}
@@ -71,7 +72,7 @@ func (c *call) prepare(first *attempt) {
 		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
 		// with it a Read of the response.
 		held := p.AttemptTimeout > 0 || c.limits().reads()
-		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, held, p.MaxBodyBytes)
+		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, held, p.RecordBytes)
 		if c.bodies != nil {
 			_ = c.open(first) // the first reading is always granted
 		}
@@ -209,14 +210,29 @@ func (c *call) plan(got *result, next *attempt) Stop {
 // claim withdraws the retry's token when every other check has passed. It then opens the
 // retry's body, unless a hedge may still read its own, or the retry has to wait in line.
 func (c *call) claim(got *result, next *attempt) Stop {
-	c.token = c.withdraw(got, false) || c.takeSpare()
+	later := c.withdrawRetry(got)
+	if !c.token.held {
+		c.token = c.takeSpare()
+	}
+	queued := !c.token.held && later && c.mayQueue(got, next)
 	switch {
-	case !c.token && !c.mayQueue(got, next):
+	case !c.token.held && !queued:
 		return c.endRefused(got, next)
-	case !c.token || c.race != nil:
+	case queued || c.race != nil:
 		return ""
 	}
 	return c.openRetry(got, next)
+}
+
+// withdrawRetry is withdraw for the retry that follows got. It also learns which bucket the retry draws
+// on, even if a Budget that wraps a TokenBucket is asked.
+func (c *call) withdrawRetry(got *result) (later bool) {
+	q := c.question()
+	c.ask(&q.Retry, got)
+	later = c.withdraw(&q.Retry)
+	c.bucket = q.bucket
+	c.answered(q)
+	return later
 }
 
 func (c *call) openRetry(got *result, next *attempt) Stop {
@@ -240,7 +256,7 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 // pause reports the retry, drains the failed response, and waits. If the context ends
 // meanwhile, pause returns StopCanceled, because the response is gone.
 func (c *call) pause(got *result, next *attempt) Stop {
-	if !c.token {
+	if !c.token.held {
 		return c.queue(got, next)
 	}
 	got.Wait = next.wait

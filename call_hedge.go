@@ -65,7 +65,7 @@ func (c *call) arm(next *attempt) {
 // beside the wait for a retry.
 func (c *call) settle(r *race, next *attempt, got *result) {
 	r.surface()
-	c.sent, c.hedges, c.spare, c.leg = r.next.number, 1, true, r.onTheWay
+	c.sent, c.hedges, c.spare, c.leg = r.next.number, 1, r.bought, r.onTheWay
 	switch c.judgeFirst(r, next, got) {
 	case undecided:
 		if c.refusal(got) != "" {
@@ -101,17 +101,18 @@ func (c *call) takeHedge(r *race, next *attempt, got *result) {
 // refundHedge gives back the hedge's token if the race has ended in a Final response. The
 // allowance bounds such hedges, and the tokens are there for retries.
 func (c *call) refundHedge(got *result) {
-	if got.class == Final && got.Response != nil && c.takeSpare() {
-		c.policy.Budget.Refund(c.req)
+	if got.class == Final && got.Response != nil {
+		c.token = c.takeSpare()
+		c.refund()
 	}
 }
 
-// takeSpare reports whether the call still has the hedge's token, and takes the token. If the
-// hedge has taken the last token, a retry that takes the place of the hedge needs no other.
-func (c *call) takeSpare() bool {
-	had := c.spare
-	c.spare = false
-	return had
+// takeSpare takes the hedge's token, if the call still has it. If the hedge has taken the last token,
+// a retry that takes the place of the hedge needs no other.
+func (c *call) takeSpare() receipt {
+	spare := c.spare
+	c.spare = receipt{}
+	return spare
 }
 
 // judgeFirst judges the first attempt unless the hedge has won, and returns the state of the

@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -15,11 +16,11 @@ import (
 // mostKept is how many bytes of a failed response are kept for a retry that waits in line.
 const mostKept = 16 << 10
 
-// mayQueue reports whether a retry that the Budget has refused may wait in line. The response of got
-// is then in memory. There is no race: a retry beside a hedge has the token of the hedge.
+// mayQueue reports whether a retry that the Budget has refused may wait in line. The response of got is
+// then in memory. There is no race: a retry beside a hedge has the token of the hedge.
 func (c *call) mayQueue(got *result, next *attempt) bool {
 	gate := c.policy.Gate
-	if !c.policy.asksAgain || c.lined >= gate.hold() {
+	if c.lined >= gate.hold() {
 		return false
 	}
 	place, admitted := gate.admit(c.req)
@@ -115,16 +116,38 @@ func (c *call) dropResponse(got *result) {
 	}
 }
 
+// turnsWith returns what distinguishes the bucket of a retry in line from other buckets.
+func (c *call) turnsWith() any {
+	budget := c.policy.Budget
+	switch {
+	case c.bucket != bucketID{}:
+		return c.bucket
+	case reflect.ValueOf(budget).Comparable():
+		return budget
+	}
+	return nil
+}
+
+// askAgain asks the Budget for the token of a retry in line.
+func (c *call) askAgain(got *result) (granted bool) {
+	q := c.question()
+	c.ask(&q.Retry, got)
+	q.Again = true
+	c.withdraw(&q.Retry)
+	c.answered(q)
+	return c.token.held
+}
+
 // standInLine waits for a token, and reports whether the retry may be sent.
 func (c *call) standInLine(got *result) (granted bool) {
 	due, gate := c.core.now(), c.policy.Gate
-	c.pass, granted = gate.hosts.Queue(c.req, c.place, bucketOf(c.policy.Budget, c.req), &c.timer, outage.Line{
+	c.pass, granted = gate.hosts.Queue(c.req, c.place, c.turnsWith(), &c.timer, outage.Line{
 		Mark:   c.mark,
 		Limit:  min(c.room(due)/2, gate.hold()-c.lined),
 		Window: gate.hold(),
 		Heed:   c.policy.MaxRetryAfter >= 0,
 		Asked:  got.asked > 0,
-		Ask:    func() bool { c.token = c.withdraw(got, true); return c.token },
+		Ask:    func() bool { return c.askAgain(got) },
 	})
 	c.lined += c.core.now() - due
 	c.addHeld(due)

@@ -118,7 +118,7 @@ func TestShortResponseOfAnyMediaTypeIsKept(t *testing.T) {
 		t.Run(media, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				spent := &retryhttp.TokenBucket{Burst: 1}
-				require.True(t, spent.Withdraw(requestTo("host")))
+				require.True(t, withdraw(spent, requestTo("host")))
 				var n atomic.Int64
 				rt := retryhttp.New(script.Step(func(r *http.Request) (*http.Response, error) {
 					resp := &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}}

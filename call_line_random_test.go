@@ -61,21 +61,21 @@ func (c *crowd) count(n *int) {
 	}
 }
 
-func (c *crowd) Withdraw(req *http.Request) bool {
+func (c *crowd) Withdraw(r retryhttp.Retry) (cost float64, granted bool) {
 	if c.wild && c.chance(0.01) {
 		panic(errWild)
 	}
-	granted := c.TokenBucket.Withdraw(req)
+	cost, granted = c.TokenBucket.Withdraw(r)
 	if granted {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.granted++
 	}
-	return granted
+	return cost, granted
 }
 
-func (c *crowd) Refund(req *http.Request) {
-	c.TokenBucket.Refund(req)
+func (c *crowd) Refund(req *http.Request, cost float64) {
+	c.TokenBucket.Refund(req, cost)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refunded++
@@ -133,7 +133,7 @@ func (c *crowd) failure() *http.Response {
 // policy is a policy with features that a request in line may meet.
 func (c *crowd) policy() retryhttp.Policy {
 	p := retryhttp.Policy{
-		Budget: c, Gate: &retryhttp.Gate{First: c.chance(0.5)},
+		Budget: c, Gate: &retryhttp.Gate{HoldFirst: c.chance(0.5)},
 		OnRetry: func(retryhttp.Attempt) { c.count(&c.retries) },
 		OnDone:  func(retryhttp.Attempt, retryhttp.Outcome) { c.count(&c.done) },
 	}
@@ -264,7 +264,7 @@ func (c *crowd) check(gate *retryhttp.Gate) {
 	assert.Equal(c.t, 300, c.returned+c.exploded)
 	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
 	require.NoError(c.t, err)
-	assert.Zero(c.t, gate.Held(req))
+	assert.Zero(c.t, gate.Status(req).Held)
 	assert.Zero(c.t, retryhttp.InTrouble(gate, "host"))
 	if !c.wild {
 		assert.Equal(c.t, 300, c.done)

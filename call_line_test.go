@@ -3,6 +3,7 @@ package retryhttp_test
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func newLining(t *testing.T, edit func(*retryhttp.Policy)) *lining {
 	l := &lining{t: t, gate: new(retryhttp.Gate), start: time.Now()}
 	l.body = func() io.ReadCloser { return io.NopCloser(strings.NewReader("sorry")) }
 	spent := &retryhttp.TokenBucket{Burst: 1}
-	require.True(t, spent.Withdraw(l.request("/")))
+	require.True(t, withdraw(spent, l.request("/")))
 	p := retryhttp.Policy{Backoff: retryhttp.Constant(100 * ms), Gate: l.gate, Budget: spent}
 	if edit != nil {
 		edit(&p)
@@ -188,20 +189,25 @@ type grudging struct {
 	asked  int
 	heard  []int // the numbers of the failed attempts
 	panics bool  // when it is asked again
+	never  bool  // it says so
 }
 
-func (b *grudging) Failed(_ *http.Request, a retryhttp.Attempt) { b.heard = append(b.heard, a.Number) }
-
-func (b *grudging) Withdraw(*http.Request) bool {
+func (b *grudging) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	if !r.Again {
+		b.heard = append(b.heard, r.Failed.Number)
+	}
 	b.asked++
 	if b.panics && b.asked > 1 {
 		panic("asked again")
 	}
 	if time.Since(b.start) < b.from || b.grants == 0 {
-		return false
+		if b.never {
+			cost = math.Inf(1)
+		}
+		return cost, false
 	}
 	b.grants--
-	return true
+	return 1, true
 }
 
 func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
@@ -245,16 +251,17 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 
 func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
 	slow := &retryhttp.TokenBucket{Ratio: -1, Burst: -1, MinPerSecond: 0.001}
-	require.True(t, slow.Withdraw(requestTo("host")))
+	require.True(t, withdraw(slow, requestTo("host")))
 	for name, c := range map[string]struct {
 		budget retryhttp.Budget
 		asked  int
 		took   time.Duration
 	}{
-		"a budget that hears of failures": {new(grudging), 2, 100 * ms},
-		"another budget":                  {struct{ retryhttp.Budget }{new(grudging)}, 1, 100 * ms},
-		"a bucket that earns nothing":     {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 100 * ms},
-		"a bucket with a MinPerSecond":    {slow, 0, 100 * ms},
+		"a budget":                     {new(grudging), 2, 100 * ms},
+		"a budget around a budget":     {struct{ retryhttp.Budget }{new(grudging)}, 2, 100 * ms},
+		"a budget that never grants":   {&grudging{never: true}, 1, 100 * ms},
+		"a bucket that earns nothing":  {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 100 * ms},
+		"a bucket with a MinPerSecond": {slow, 0, 100 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -495,7 +502,7 @@ func TestRefusedRetryWhoseBodyCannotBeOpened(t *testing.T) {
 		budget := &retryhttp.TokenBucket{Burst: 1}
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = budget })
 		req := l.request("/503,200")
-		require.True(t, budget.Withdraw(req))
+		require.True(t, withdraw(budget, req))
 		req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("x"))
 		req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe }
 		l.at(40*ms, "/200,a")
@@ -504,7 +511,7 @@ func TestRefusedRetryWhoseBodyCannotBeOpened(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
 		assert.Equal(t, 240*ms, retryhttp.OutcomeOf(resp).Waited)
-		assert.InDelta(t, 1, budget.Tokens(req), 1e-9, "the token is given back")
+		assert.InDelta(t, 1, budget.Status(req).Tokens, 1e-9, "the token is given back")
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, "sorry", string(text))
@@ -562,7 +569,7 @@ func TestRetryFromTheLineCutsThePreviousAttemptsReaderOff(t *testing.T) {
 			return l.answer(req)
 		})
 		spent := &retryhttp.TokenBucket{Burst: 1}
-		require.True(t, spent.Withdraw(l.request("/")))
+		require.True(t, withdraw(spent, l.request("/")))
 		l.rt = retryhttp.New(keeping, retryhttp.Policy{Gate: l.gate, Budget: spent, Backoff: retryhttp.Constant(100 * ms)})
 		l.at(40*ms, "/200,a")
 		l.at(240*ms, "/200,b")

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asking is a Budget that hears of failures, and calls a function when it is asked.
+// asking is a Budget that calls a function when it is asked.
 type asking struct {
 	retryhttp.Unlimited
 	asked func(*http.Request) bool
@@ -26,9 +26,11 @@ type asking struct {
 	refunded int
 }
 
-func (b *asking) Failed(*http.Request, retryhttp.Attempt) {}
-func (b *asking) Withdraw(r *http.Request) bool           { return b.asked(r) }
-func (b *asking) Refund(*http.Request) {
+func (b *asking) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	return 1, b.asked(r.Request)
+}
+
+func (b *asking) Refund(*http.Request, float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refunded++
@@ -157,17 +159,16 @@ func TestNextInLineIsProbedAfterAGrant(t *testing.T) {
 	})
 }
 
-// A TokenBucket's Key may be finer than the Gate's.
+// A TokenBucket's Key may be finer than the Gate's, and another Budget may be around the bucket.
 func TestSpentBucketHoldsUpNoOtherInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &retryhttp.TokenBucket{Burst: -1, Ratio: 1, Key: func(r *http.Request) string {
+		b := &counted{Budget: &retryhttp.TokenBucket{Burst: -1, Ratio: 1, Key: func(r *http.Request) string {
 			return strings.Split(r.URL.RawQuery, "&")[0]
-		}}
+		}}}
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
 		l.at(0, "/503,never?dead") // at the head of the line
-		l.at(50*ms, "/200,1?other")
 		l.others.Go(func() {
-			for d := 300 * ms; d < 4*time.Second; d += 100 * ms {
+			for d := 150 * ms; d < 4*time.Second; d += 100 * ms {
 				time.Sleep(d - time.Since(l.start))
 				_, err := l.rt.RoundTrip(l.request("/200," + d.String() + "?live"))
 				assert.NoError(t, err)
@@ -176,7 +177,8 @@ func TestSpentBucketHoldsUpNoOtherInLine(t *testing.T) {
 		time.Sleep(10 * ms)
 		resp, _, took := l.ask("/503,200?live")
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.LessOrEqual(t, took, 500*ms, "its bucket had a token at 300 ms")
+		assert.LessOrEqual(t, took, 240*ms, "its bucket has had a token since 150 ms")
+		assert.EqualValues(t, 1, b.granted.Load(), "it was no probe")
 		l.others.Wait()
 	})
 }

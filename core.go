@@ -2,6 +2,7 @@ package retryhttp
 
 import (
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ type core struct {
 	base   http.RoundTripper
 	epoch  time.Time // the time that all times of an exchange are measured from
 	drains respbody.Drains
+	asked  sync.Pool // of *question: see withdraw.go
 
 	// below belongs to the Base below. It is known once an attempt has reached the Base.
 	below atomic.Pointer[detour.Dispatcher]

@@ -179,7 +179,7 @@ func withToken(req *http.Request, token string) *http.Request {
 
 // The refusal of a token is no failure of the attempt: the Transport sees only the second answer.
 // For a request that may be retried, the Transport makes a GetBody: for files of any size, and for
-// streams whose ContentLength is at most MaxBodyBytes.
+// streams whose ContentLength is at most RecordBytes.
 func ExampleNew_tokenRefreshed() {
 	valid := "second"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

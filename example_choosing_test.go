@@ -212,9 +212,9 @@ func ExamplePolicy_languageModel() {
 var byTenant = retryhttp.Policy{
 	MaxRetryAfter: 5 * time.Minute,
 	Gate: &retryhttp.Gate{
-		First: true, // an attempt before the limit ends is refused, and may count
-		Hold:  2 * time.Minute,
-		Key:   tenant,
+		HoldFirst: true, // an attempt before the limit ends is refused, and may count
+		Hold:      2 * time.Minute,
+		Key:       tenant,
 	},
 	Budget: &retryhttp.TokenBucket{Key: tenant},
 }
@@ -310,8 +310,8 @@ func ExampleGate_Status() {
 	}
 	req.Header.Set("Idempotency-Key", "delivery-4711") // the same however often it is sent
 	show(client.Do(req))
-	down, closed := webhooks.Gate.Status(req)
-	fmt.Println("down:", down, "closed for", closed.Round(time.Minute))
+	host := webhooks.Gate.Status(req)
+	fmt.Println("down:", host.Down, "closed for", host.Closed.Round(time.Minute))
 	// Output:
 	// 429 Too Many Requests
 	// down: false closed for 10m0s

@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"sync/atomic"
 
@@ -41,12 +42,12 @@ func ExampleNew_defaultTransport() {
 	// Output: 200 OK at attempt 2
 }
 
-// broke is a Budget that has nothing.
+// broke is a Budget that has nothing, and never will.
 type broke struct{}
 
-func (broke) Withdraw(*http.Request) bool { return false }
-func (broke) Refund(*http.Request)        {}
-func (broke) Deposit(*http.Request)       {}
+func (broke) Withdraw(retryhttp.Retry) (cost float64, ok bool) { return math.Inf(1), false }
+func (broke) Refund(*http.Request, float64)                    {}
+func (broke) Deposit(*http.Request)                            {}
 
 // A budget of nothing is the last reason not to retry. So the requests that end for this reason are
 // the requests that another budget would have retried.

@@ -24,10 +24,9 @@ func watch(p retryhttp.Policy, budget *retryhttp.TokenBucket, gate *retryhttp.Ga
 		}
 	}
 	expvar.Publish("host", expvar.Func(func() any {
-		down, closed := gate.Status(host)
+		g, b := gate.Status(host), budget.Status(host)
 		return map[string]any{
-			"down": down, "closed": closed.Seconds(), "held": gate.Held(host),
-			"tokens": budget.Tokens(host), "sparing": budget.Sparing(host),
+			"down": g.Down, "closed": g.Closed.Seconds(), "held": g.Held, "tokens": b.Tokens, "sparing": b.Sparing,
 		}
 	}))
 	return p

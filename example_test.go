@@ -69,7 +69,7 @@ func ExamplePolicy() {
 		Idempotent:       retryhttp.Idempotent,
 		IdempotencyKey:   retryhttp.RandomKey,
 		RetryUnprocessed: true,
-		MaxBodyBytes:     1 << 20,
+		RecordBytes:      1 << 20,
 		Budget:           &retryhttp.TokenBucket{Ratio: 0.2, Burst: 10},
 		OnRetry: func(a retryhttp.Attempt) {
 			fmt.Println("retrying after attempt", a.Number)
@@ -326,7 +326,7 @@ func ExampleTokenBucket() {
 		}
 		resp.Body.Close()
 		outcome := retryhttp.OutcomeOf(resp)
-		fmt.Printf("attempts: %d, stop: %s, left: %v\n", outcome.Attempts, outcome.Stop, budget.Tokens(resp.Request))
+		fmt.Printf("attempts: %d, stop: %s, left: %v\n", outcome.Attempts, outcome.Stop, budget.Status(resp.Request).Tokens)
 	}
 	// Output:
 	// attempts: 3, stop: budget, left: 0

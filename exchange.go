@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/bucket"
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/outage"
@@ -36,6 +35,7 @@ type exchange struct {
 	pace  *pace        // nil if the request is not hedged
 	rival rival        // nil unless another attempt may be under way
 	mark  uint32       // the Gate's mark at the end of the newest attempt
+	spent receipt      // the token of the attempt under way
 	owned
 }
 
@@ -50,7 +50,7 @@ type rival interface {
 type owned struct {
 	unsent   *http.Request  // the request of the first attempt, or of a hedge, until it is sent
 	bodies   *bodies        // what the attempts' bodies come from; nil if each is sent as it is
-	token    bool           // a token is withdrawn for an attempt that is not sent yet
+	token    receipt        // of an attempt that is not sent yet
 	pass     outage.Pass    // the pass of an attempt that has not ended
 	response *http.Response // a response that is neither returned nor drained yet
 }
@@ -64,47 +64,6 @@ func (x *exchange) giveBack() {
 		closeBody(x.unsent)
 	}
 	closing.Response(x.response)
-}
-
-// withdraw asks the Budget for the token of the retry that follows got. With again, the Budget has
-// refused the same retry before.
-func (x *exchange) withdraw(got *result, again bool) bool {
-	if own, ok := x.policy.Budget.(*TokenBucket); ok {
-		return own.retry(x.req, x.failure(got), again)
-	}
-	if hears, ok := x.policy.Budget.(failureBudget); ok && !again {
-		hears.Failed(x.req, got.Attempt)
-	}
-	return x.policy.Budget.Withdraw(x.req)
-}
-
-// countFailure tells the bucket of a failure for whose retry it is not asked. Otherwise a client of
-// requests that cannot be repeated would never see an overload. If MaxAttempts were made, their
-// retries have counted.
-func (x *exchange) countFailure(got *result, stop Stop) {
-	switch stop {
-	case StopNotIdempotent, StopBody, StopDeadline:
-		if own, ok := x.policy.Budget.(*TokenBucket); ok {
-			own.count(x.req, x.failure(got))
-		}
-	}
-}
-
-// failure returns what got says to the bucket.
-func (x *exchange) failure(got *result) bucket.Failure {
-	f := got.failure(x.req, x.policy.MaxRetryAfter)
-	if f.Down {
-		f.Outage, _ = x.policy.Gate.Status(x.req)
-	}
-	return f
-}
-
-// refund gives back the token of a retry that is not sent.
-func (x *exchange) refund() {
-	if x.token {
-		x.token = false
-		x.policy.Budget.Refund(x.req)
-	}
 }
 
 // attempt is what is planned for an attempt, until it is made. Others learn of it by an Attempt.
@@ -181,7 +140,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	if next.number > 1 || !x.policy.Gate.calm() {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
-	x.unsent, x.token = nil, false
+	x.unsent, x.spent, x.token = nil, x.token, receipt{}
 	l := x.limits()
 	if l.peek > 0 && x.policy.observed {
 		l.goOn = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }

@@ -24,16 +24,16 @@ import (
 // see what a RoundTripper below adds.
 //
 // A Retry-After on a 503 holds the retries of no other request, because it often comes from one replica
-// of many. It closes the key for Status, and for first attempts if First is set.
+// of many. It closes the key for Status, and for first attempts if HoldFirst is set.
 type Gate struct {
 	// Hold is the longest that a retry is held, on top of its own wait, or waits in line for a token of
 	// its Budget. 0 means 5 s. With a negative value nothing is held, and there is no line. Raise it for
 	// background work, which can wait for the end of an outage.
 	Hold time.Duration
 
-	// First makes first attempts wait as well, while their key is closed for no longer than they may
+	// HoldFirst makes first attempts wait as well, while their key is closed for no longer than they may
 	// be held. Set it where a rate limit rejects what is sent too soon.
-	First bool
+	HoldFirst bool
 
 	// Key returns what requests share their fate by. Nil means URL.Host. Set it if one host serves
 	// several services, or if a load balancer hides several hosts behind one name.
@@ -44,20 +44,27 @@ type Gate struct {
 
 const defaultHold = 5 * time.Second
 
-// Held returns how many requests with req's key are held now, or wait for a token of their Budget,
-// for a gauge. It does not count requests that a closure for other credentials holds. A nil req, or
-// one without a URL, has the key "".
-func (g *Gate) Held(req *http.Request) int { return g.hosts.Held(keyOf(req, g.Key), headerOf(req)) }
+// GateStatus is the state of a Gate's key. It may gain fields.
+type GateStatus struct {
+	Down   bool          // the key is down
+	Closed time.Duration // for how long a Retry-After or a RateLimit closes it for the request
+	Held   int           // how many requests with the key wait now
+	InLine int           // how many of them wait for a token of their Budget
+}
 
-// InLine returns how many of the requests that Held counts wait for a token of their Budget.
-func (g *Gate) InLine(req *http.Request) int { return g.hosts.InLine(keyOf(req, g.Key)) }
+// Status returns the state of req's key, for gauges and for schedulers, which had better send
+// something else meanwhile. Without results, a key is down for 10 s at most, since only new results
+// can show that its host is well. Requests in line do not make a key down. Held does not count
+// requests that a closure for other credentials holds. A nil req, or one without a URL, has the key "".
+// If Key panics, the panic is the caller's.
+func (g *Gate) Status(req *http.Request) GateStatus {
+	key, header := keyOf(req, g.Key), headerOf(req)
+	down, closed := g.hosts.Status(key, header)
+	return GateStatus{Down: down, Closed: closed, Held: g.hosts.Held(key, header), InLine: g.hosts.InLine(key)}
+}
 
-// Status reports whether req's key is down, and for how long a Retry-After or a RateLimit closes
-// it for req. It is for schedulers, which had better send something else meanwhile. Without
-// results, a key is down for 10 s at most, since only new results can show that its host is well.
-// Requests that wait in line for a token of their Budget do not make a key down. A nil req, or one
-// without a URL, has the key "". If Key panics, the panic is the caller's.
-func (g *Gate) Status(req *http.Request) (down bool, closed time.Duration) {
+// status returns what the loop needs of Status.
+func (g *Gate) status(req *http.Request) (down bool, closed time.Duration) {
 	return g.hosts.Status(keyOf(req, g.Key), headerOf(req))
 }
 
@@ -135,6 +142,6 @@ func (g *Gate) hold() time.Duration {
 }
 
 func (g *Gate) blocks(req *http.Request) bool {
-	down, closed := g.Status(req)
+	down, closed := g.status(req)
 	return down || closed > 0
 }

@@ -67,7 +67,7 @@ func TestGateIsClosedByRetryAfter(t *testing.T) {
 		assert.Equal(t, 200*ms, sent)
 	})
 	t.Run("a negative Hold", func(t *testing.T) {
-		sent, _ := afterClosed(t, &retryhttp.Gate{Hold: -1, First: true}, "/429?Retry-After=2")
+		sent, _ := afterClosed(t, &retryhttp.Gate{Hold: -1, HoldFirst: true}, "/429?Retry-After=2")
 		assert.Equal(t, 200*ms, sent)
 	})
 }
@@ -149,7 +149,7 @@ func TestGateIsClosedForMaxRetryAfterAtMost(t *testing.T) {
 			v := g.at(0, "/503,200")
 			g.at(100*ms, path, once, func(p *retryhttp.Policy) { p.MaxRetryAfter = 2 * time.Second })
 			g.wait(100 * ms)
-			_, closed := g.gate.Status(requestTo("host"))
+			closed := g.gate.Status(requestTo("host")).Closed
 			assert.Equal(t, 2*time.Second, closed, path)
 			g.ended.Wait()
 			if strings.HasPrefix(path, "/503") {
@@ -317,7 +317,7 @@ func TestGateHoldsWhatComesDueWhileItsKeyIsClosedAndThenDown(t *testing.T) {
 }
 
 func first(g *retryhttp.Gate) *retryhttp.Gate {
-	g.First = true
+	g.HoldFirst = true
 	return g
 }
 
@@ -329,7 +329,7 @@ func TestGateHoldsFirstAttemptsWhileClosed(t *testing.T) {
 		timeout time.Duration
 		held    bool
 	}{
-		{"with First", first(new(retryhttp.Gate)), "/429?Retry-After=2", 0, true},
+		{"with HoldFirst", first(new(retryhttp.Gate)), "/429?Retry-After=2", 0, true},
 		{"without", new(retryhttp.Gate), "/429?Retry-After=2", 0, false},
 		{"of a host that is only down", first(new(retryhttp.Gate)), "/503", 0, false},
 		{"longer than Hold", first(&retryhttp.Gate{Hold: 1899 * ms}), "/429?Retry-After=2", 0, false},

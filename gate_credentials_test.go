@@ -99,7 +99,7 @@ func TestGateDelaysNoRetriesOfOtherTenants(t *testing.T) {
 
 func TestGateIsClosedForTheLongerOfHostAndCredentials(t *testing.T) {
 	for host, own := range map[int]int{2: 4, 4: 2} {
-		inGate(t, &retryhttp.Gate{First: true}, func(t *testing.T, g *gated) {
+		inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
 			g.header = bearer("a")
 			v := g.at(200*ms, "/200")
 			g.at(100*ms, fmt.Sprint("/429?Retry-After=", own), once)
@@ -205,8 +205,8 @@ func TestGateStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inGate(t, &retryhttp.Gate{Key: key}, func(t *testing.T, g *gated) {
 				status := func(req *http.Request) string {
-					down, closed := g.gate.Status(req)
-					return fmt.Sprint(down, " ", closed)
+					s := g.gate.Status(req)
+					return fmt.Sprint(s.Down, " ", s.Closed)
 				}
 				ask := func() (a, b, none string) { return status(as(bearer("a"))), status(as(bearer("b"))), status(as(nil)) }
 				a, b, none := ask()
@@ -258,7 +258,7 @@ func TestGateStatus(t *testing.T) {
 			g.at(150*ms, "/503@1h", once) // under way, so that there is no probe
 			g.at(90*ms, "/503,200")
 			g.wait(10 * time.Second)
-			down, _ := g.gate.Status(requestTo("host"))
+			down := g.gate.Status(requestTo("host")).Down
 			assert.True(t, down)
 			assert.Equal(t, 1, g.held())
 		})
@@ -268,17 +268,15 @@ func TestGateStatus(t *testing.T) {
 			g.down()
 			g.at(0, "/429?Retry-After=2", once)
 			g.wait(200 * ms)
-			down, closed := g.gate.Status(requestTo("host"))
-			assert.False(t, down)
-			assert.Zero(t, closed)
+			assert.Zero(t, g.gate.Status(requestTo("host")))
 		})
 	})
 }
 
 func TestGateHeldCountsTheClosureOfTheRequestsCredentials(t *testing.T) {
-	inGate(t, &retryhttp.Gate{First: true}, func(t *testing.T, g *gated) {
+	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
 		held := func() []int {
-			return []int{g.gate.Held(as(bearer("a"))), g.gate.Held(as(bearer("b"))), g.gate.Held(as(nil))}
+			return []int{g.gate.Status(as(bearer("a"))).Held, g.gate.Status(as(bearer("b"))).Held, g.gate.Status(as(nil)).Held}
 		}
 		g.header = bearer("a")
 		g.at(0, "/429?Retry-After=2", once)
@@ -309,9 +307,9 @@ func TestGateHeldCountsWhatWaitsAfterAClosureOfCredentials(t *testing.T) {
 			g.at(0, "/503,200")
 		}
 		g.wait(2*time.Second + 1)
-		_, closed := g.gate.Status(as(bearer("a")))
+		closed := g.gate.Status(as(bearer("a"))).Closed
 		assert.Zero(t, closed)
-		assert.Positive(t, g.gate.Held(as(bearer("a"))))
+		assert.Positive(t, g.gate.Status(as(bearer("a"))).Held)
 	})
 }
 
@@ -329,8 +327,7 @@ func TestGateKeepsABoundedNumberOfClosures(t *testing.T) {
 			limit(2000+i, 10*ms)
 		}
 		closed := func(i int) time.Duration {
-			_, closed := g.gate.Status(as(bearer(strconv.Itoa(i))))
-			return closed
+			return g.gate.Status(as(bearer(strconv.Itoa(i)))).Closed
 		}
 		g.wait(20 * ms)
 		assert.Equal(t, 1024, retryhttp.LimitedCredentials(g.gate, "host"))
@@ -359,8 +356,7 @@ func TestGateLooksForClosuresThatAreOverTenTimesASecond(t *testing.T) {
 		keeps := func(i int) bool {
 			req := as(bearer(strconv.Itoa(i)))
 			retryhttp.CloseFor(g, req, 10*ms)
-			_, closed := g.Status(req)
-			return closed > 0
+			return g.Status(req).Closed > 0
 		}
 		for i := range 1024 {
 			assert.True(t, keeps(i))
@@ -386,7 +382,7 @@ func TestGateForgetsNoKeyThatIsClosedForCredentials(t *testing.T) {
 		}
 		g.at(20*time.Second, "//new/503", once)
 		g.wait(21 * time.Second)
-		_, closed := g.gate.Status(as(bearer("a")))
+		closed := g.gate.Status(as(bearer("a"))).Closed
 		assert.Equal(t, 9*time.Second, closed)
 		for i := range 4200 {
 			g.at(22*time.Second, "//h"+strconv.Itoa(i)+"/503", once)
@@ -432,7 +428,7 @@ func TestGateMakesRoomForClosuresAfterTheClockWentBack(t *testing.T) {
 		g.header = bearer("new")
 		g.at(0, "/429?Retry-After=2", once)
 		g.wait(0)
-		_, closed := g.gate.Status(as(bearer("new")))
+		closed := g.gate.Status(as(bearer("new"))).Closed
 		assert.Equal(t, 2*time.Second, closed)
 	})
 }
@@ -470,7 +466,7 @@ func TestGateOfManyTenantsAtOnce(t *testing.T) {
 		g.ended.Wait()
 		assert.Zero(t, retryhttp.InTrouble(g.gate, "host"))
 		for i := range 7 {
-			assert.Zero(t, g.gate.Held(as(bearer(strconv.Itoa(i)))))
+			assert.Zero(t, g.gate.Status(as(bearer(strconv.Itoa(i)))).Held)
 		}
 	})
 }

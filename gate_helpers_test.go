@@ -149,7 +149,7 @@ func (g *gated) wait(until time.Duration) {
 
 // held is how many of the requests to "host" are held now.
 func (g *gated) held() int {
-	return g.gate.Held(requestTo("host"))
+	return g.gate.Status(requestTo("host")).Held
 }
 
 func inMillis(list ...float64) (durations []time.Duration) {

@@ -2,7 +2,6 @@ package retryhttp_test
 
 import (
 	"math"
-	"net/http"
 	"sync"
 	"time"
 
@@ -158,19 +157,17 @@ func (m *gateModel) spend() {
 	m.credit = min(m.credit, 4)
 }
 
-// refusing is a Budget that hears of failures, and refuses the retry of each path so often.
+// refusing is a Budget that refuses the retry of each path so often.
 type refusing struct {
 	retryhttp.Unlimited
 	mu   sync.Mutex
 	left map[string]int
 }
 
-func (*refusing) Failed(*http.Request, retryhttp.Attempt) {}
-
-func (b *refusing) Withdraw(req *http.Request) bool {
+func (b *refusing) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := b.left[req.URL.Path]
-	b.left[req.URL.Path] = max(left-1, 0)
-	return left == 0
+	left := b.left[r.Request.URL.Path]
+	b.left[r.Request.URL.Path] = max(left-1, 0)
+	return 1, left == 0
 }

@@ -23,11 +23,8 @@ func TestStatusAndGaugesOfARequestWithoutAURL(t *testing.T) {
 			RoundTrip(requestTo("host")) // a Gate without results looks at nothing
 		require.Error(t, err)
 		for _, req := range []*http.Request{nil, {}} {
-			down, closed := gate.Status(req)
-			assert.False(t, down)
-			assert.Zero(t, closed)
-			assert.Zero(t, gate.Held(req))
-			assert.EqualValues(t, 5, bucket.Tokens(req))
+			assert.Zero(t, gate.Status(req))
+			assert.EqualValues(t, 5, bucket.Status(req).Tokens)
 			_, known := hedge.Delay(req)
 			assert.False(t, known)
 		}
@@ -53,16 +50,15 @@ func TestKeyThatPanicsPanicsInTheCallerOfStatusAlone(t *testing.T) {
 		for range 10 {
 			asking.Go(func() {
 				assert.PanicsWithValue(t, "no key", func() { g.gate.Status(bad) })
-				assert.PanicsWithValue(t, "no key", func() { g.gate.Held(bad) })
 			})
 		}
 		asking.Wait()
-		down, _ := g.gate.Status(requestTo("host"))
+		down := g.gate.Status(requestTo("host")).Down
 		assert.True(t, down)
 		assert.Equal(t, 1, g.held())
 		g.ended.Wait()
 		assert.Equal(t, 200, held.status)
-		down, _ = g.gate.Status(requestTo("host"))
+		down = g.gate.Status(requestTo("host")).Down
 		assert.False(t, down)
 	})
 }
@@ -76,10 +72,11 @@ func TestStatusIsNotDownWhileOnlyALineWaits(t *testing.T) {
 				l.at(time.Duration(i)*20*ms, "/503,200,"+strconv.Itoa(i))
 			}
 			time.Sleep(300 * ms)
-			down, closed := l.gate.Status(l.request("/"))
-			assert.Equal(t, want, down, "after %d failures", failures)
-			assert.Zero(t, closed)
-			assert.Greater(t, l.gate.Held(l.request("/")), 4)
+			s := l.gate.Status(l.request("/"))
+			assert.Equal(t, want, s.Down, "after %d failures", failures)
+			assert.Zero(t, s.Closed)
+			assert.Greater(t, s.Held, 4)
+			assert.Equal(t, s.Held, s.InLine)
 			l.others.Wait()
 		})
 	}

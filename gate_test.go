@@ -182,7 +182,7 @@ func TestGateKeepsTheTokenOfWhatItHolds(t *testing.T) {
 }
 
 func TestGateNeverHoldsAFirstAttemptOfAHostThatIsDown(t *testing.T) {
-	inGate(t, &retryhttp.Gate{First: true}, func(t *testing.T, g *gated) {
+	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
 		g.down()
 		for _, v := range append(g.every(150*ms, 10*ms, 50, "/503"), g.at(700*ms, "/200")) {
 			defer func() { assert.Zero(t, v.outcome.Held) }()
@@ -740,9 +740,9 @@ func TestGateHeldOfOtherKeys(t *testing.T) {
 		other := g.at(90*ms, "//other/503,200")
 		g.wait(300 * ms)
 		assert.Equal(t, 1, g.held())
-		assert.Zero(t, g.gate.Held(requestTo("other")))
-		assert.Zero(t, g.gate.Held(requestTo("never-seen")))
-		assert.Zero(t, g.gate.Held(&http.Request{}))
+		assert.Zero(t, g.gate.Status(requestTo("other")).Held)
+		assert.Zero(t, g.gate.Status(requestTo("never-seen")).Held)
+		assert.Zero(t, g.gate.Status(&http.Request{}).Held)
 		assert.Equal(t, 290*ms, other.sent[1])
 	})
 	key := func(req *http.Request) string { return req.Header.Get("Tenant") }
@@ -751,7 +751,7 @@ func TestGateHeldOfOtherKeys(t *testing.T) {
 			g.at(time.Duration(i)*ms, fmt.Sprintf("//host%d/503", i))
 		}
 		g.wait(205 * ms)
-		assert.Positive(t, g.gate.Held(&http.Request{}), "all hosts share a fate")
+		assert.Positive(t, g.gate.Status(&http.Request{}).Held, "all hosts share a fate")
 	})
 }
 

@@ -241,7 +241,7 @@ func (panickingHandler) Handle(context.Context, slog.Record) error {
 
 type panickingBudget struct{ retryhttp.Unlimited }
 
-func (panickingBudget) Withdraw(*http.Request) bool { panic("boom") }
+func (panickingBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) { panic("boom") }
 
 // oncePanickingBudget panics at its first Withdraw.
 type oncePanickingBudget struct {
@@ -249,13 +249,13 @@ type oncePanickingBudget struct {
 	panicked atomic.Bool
 }
 
-func (b *oncePanickingBudget) Withdraw(*http.Request) bool {
+func (b *oncePanickingBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
 	if b.panicked.CompareAndSwap(false, true) {
 		panic("boom")
 	}
-	return true
+	return 1, true
 }
 
 type panickingRefund struct{ retryhttp.Unlimited }
 
-func (panickingRefund) Refund(*http.Request) { panic("boom") }
+func (panickingRefund) Refund(*http.Request, float64) { panic("boom") }

@@ -478,12 +478,12 @@ type slowBudget struct {
 	refunded atomic.Int64
 }
 
-func (b *slowBudget) Withdraw(*http.Request) bool {
+func (b *slowBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
 	time.Sleep(b.takes)
-	return true
+	return 1, true
 }
 
-func (b *slowBudget) Refund(req *http.Request) {
+func (b *slowBudget) Refund(req *http.Request, _ float64) {
 	_ = req.URL.Host + req.Header.Get("X")
 	b.refunded.Add(1)
 }

@@ -193,7 +193,7 @@ func TestStreamsThatFailBeforeTheirFirstEventMarkAHostAsDown(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			time.Sleep(20 * ms)
 		}
-		down, _ := gate.Status(get(t, t.Context()))
+		down := gate.Status(get(t, t.Context())).Down
 		assert.True(t, down)
 	})
 }

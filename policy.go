@@ -89,11 +89,11 @@ type Policy struct {
 	// trust the servers and proxies to know what they have processed.
 	RetryUnprocessed bool
 
-	// MaxBodyBytes is how many bytes are recorded of a request body that can be read only once. After
+	// RecordBytes is how many bytes are recorded of a request body that can be read only once. After
 	// more of it has been read, the request is not retried and ends with [StopBody]. 0 means 64 KiB, and
 	// a negative value records nothing. Raise it for large bodies that come from a stream, or set
 	// Request.GetBody, which needs no memory.
-	MaxBodyBytes int64
+	RecordBytes int64
 
 	// BufferBytes reads response bodies of up to this many bytes within the attempt, so that a body
 	// that breaks off is retried. After the last attempt, the body's Read returns the error. Streams
@@ -140,14 +140,13 @@ type Policy struct {
 const (
 	defaultMaxAttempts   = 4
 	defaultMaxRetryAfter = time.Minute
-	defaultMaxBodyBytes  = 64 << 10
+	defaultRecordBytes   = 64 << 10
 )
 
 // resolved is a Policy whose zero fields are replaced by their defaults.
 type resolved struct {
 	Policy
-	observed  bool // Elapsed may be read after a success
-	asksAgain bool // the Budget may be asked again for a retry that it has refused
+	observed bool // Elapsed may be read after a success
 }
 
 // shared is what the requests of a Transport share if its Policy sets no Budget or no Gate.
@@ -161,7 +160,7 @@ func (p Policy) resolve(own *shared) resolved {
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, defaultMaxAttempts)
 	p.Backoff = p.Backoff.orDefault()
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
-	p.MaxBodyBytes = cmp.Or(p.MaxBodyBytes, defaultMaxBodyBytes)
+	p.RecordBytes = cmp.Or(p.RecordBytes, defaultRecordBytes)
 	if p.Classify == nil {
 		p.Classify = Classify
 	}
@@ -177,7 +176,7 @@ func (p Policy) resolve(own *shared) resolved {
 	if p.Gate == nil {
 		p.Gate = &own.gate
 	}
-	return resolved{p, observed, p.Gate.Hold >= 0 && mayBeAskedAgain(p.Budget)}
+	return resolved{p, observed}
 }
 
 type policyKey struct{}

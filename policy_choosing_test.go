@@ -470,7 +470,7 @@ func TestWebhookWorkerIsSoonFree(t *testing.T) {
 				assert.Equal(t, c.status, status)
 				assert.Equal(t, c.stop, stop)
 				assert.Equal(t, c.took, took)
-				_, closed := policy.Gate.Status(requestTo("host.example"))
+				closed := policy.Gate.Status(requestTo("host.example")).Closed
 				assert.Equal(t, c.closed, closed)
 			})
 		})
@@ -511,12 +511,12 @@ func TestWebhookHostThatRefusesKeepsNoWorkerAndIsReportedAsDown(t *testing.T) {
 			})
 		}
 		working.Wait()
-		down, _ := policy.Gate.Status(requestTo("host.example"))
+		down := policy.Gate.Status(requestTo("host.example")).Down
 		assert.True(t, down)
 		up.Store(true)
 		status, _, _ := deliver(t, rt, "20")
 		assert.Equal(t, http.StatusOK, status)
-		down, _ = policy.Gate.Status(requestTo("host.example"))
+		down = policy.Gate.Status(requestTo("host.example")).Down
 		assert.False(t, down)
 	})
 }

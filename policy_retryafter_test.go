@@ -67,7 +67,7 @@ func TestPolicyRetryAfterThatIsNotAskedCountsForNothing(t *testing.T) {
 		p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { return time.Hour, false }
 		p.Gate = &retryhttp.Gate{}
 		p.OnRetry = func(retryhttp.Attempt) {
-			_, closed := p.Gate.Status(get(t, t.Context()))
+			closed := p.Gate.Status(get(t, t.Context())).Closed
 			assert.Zero(t, closed)
 		}
 		began := time.Now()
@@ -178,9 +178,8 @@ func TestGateHeedsPolicyRetryAfter(t *testing.T) {
 			resp, err := retryhttp.New(script.New(script.Status(code, "Reset", "4s")), p).RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			down, closed := p.Gate.Status(get(t, t.Context()))
-			assert.False(t, down)
-			assert.Equal(t, 4*time.Second, closed, "%d", code)
+			want := retryhttp.GateStatus{Closed: 4 * time.Second}
+			assert.Equal(t, want, p.Gate.Status(get(t, t.Context())), "%d", code)
 		})
 	}
 }
@@ -193,10 +192,10 @@ func TestBudgetHeedsPolicyRetryAfter(t *testing.T) {
 			bucket := &retryhttp.TokenBucket{}
 			p.Budget = bucket
 			req := get(t, t.Context())
-			before := bucket.Tokens(req)
+			before := bucket.Status(req).Tokens
 			p.OnRetry = func(retryhttp.Attempt) {
 				paid := map[int]float64{503: 1, 429: 1. / 3}[code]
-				assert.InDelta(t, before-paid, bucket.Tokens(req), 1e-9, "%d", code)
+				assert.InDelta(t, before-paid, bucket.Status(req).Tokens, 1e-9, "%d", code)
 			}
 			resp, err := retryhttp.New(script.New(script.Status(code, "Reset", "1s"), script.Status(200)), p).RoundTrip(req)
 			require.NoError(t, err)

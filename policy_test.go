@@ -46,7 +46,7 @@ func TestWithPolicyEditsTheResolvedPolicy(t *testing.T) {
 	assert.Equal(t, 1, attempts(t, rt, ctx))
 	assert.Equal(t, 4, seen.MaxAttempts)
 	assert.Equal(t, time.Minute, seen.MaxRetryAfter)
-	assert.Equal(t, int64(64<<10), seen.MaxBodyBytes)
+	assert.Equal(t, int64(64<<10), seen.RecordBytes)
 	assert.IsType(t, &retryhttp.TokenBucket{}, seen.Budget)
 	assert.NotNil(t, seen.Backoff)
 	assert.NotNil(t, seen.Classify)
@@ -70,7 +70,7 @@ func TestWithPolicySettingAFieldToZeroMeansItsDefault(t *testing.T) {
 		assert.Equal(t, 4, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)))
 		assert.Equal(t, 3, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)),
 			"the Transport's own bucket had 5 tokens, for all of its requests")
-		assert.Equal(t, 1.0, own.Tokens(get(t, t.Context())))
+		assert.Equal(t, 1.0, own.Status(get(t, t.Context())).Tokens)
 	})
 }
 

@@ -24,6 +24,7 @@ type race struct {
 	exchange         // of the hedge
 	next     attempt // the hedge
 	paid     bool    // the allowance has paid for a hedge that is not sent yet
+	bought   receipt // what the Budget has taken for a hedge that was sent
 	first    bounds
 	timer    *time.Timer
 

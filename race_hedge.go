@@ -64,11 +64,10 @@ func (r *race) prepare() bool {
 		return false
 	}
 	r.paid = true
-	if !r.policy.Budget.Withdraw(r.req) {
+	if r.withdraw(&Retry{Request: r.req}); !r.token.held {
 		r.noteRefusal()
 		return false
 	}
-	r.token = true
 	return r.openHedge()
 }
 
@@ -110,7 +109,7 @@ func (r *race) begin() bool {
 	r.waiting, r.wake = context.WithCancel(r.req.Context())
 	r.onTheWay = r.leg
 	r.sent, r.next.begins = true, r.core.now()
-	r.paid, r.token = false, false // the call has the token now: see call.spare
+	r.paid, r.bought, r.token = false, r.token, receipt{} // for call.spare
 	return true
 }
 

@@ -231,11 +231,11 @@ func (b *grantingBudget) grant(n int) {
 	b.grants = b.withdrawn - b.refunded + n
 }
 
-func (b *grantingBudget) Withdraw(req *http.Request) bool {
+func (b *grantingBudget) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.mu.Lock()
 	b.refuse = b.withdrawn-b.refunded >= b.grants
 	b.mu.Unlock()
-	return b.countingBudget.Withdraw(req)
+	return b.countingBudget.Withdraw(r)
 }
 
 // compareRaces plays requests with a Hedge and with the model.

@@ -486,7 +486,7 @@ func TestRetryIsHeldBesideAHedge(t *testing.T) {
 				assert.Equal(t, c.at, f.at)
 				assert.Equal(t, c.held, f.out.Held)
 				assert.LessOrEqual(t, f.out.Held, f.out.Waited)
-				assert.Zero(t, p.Gate.Held(get(t, t.Context())))
+				assert.Zero(t, p.Gate.Status(get(t, t.Context())).Held)
 			})
 		})
 	}

@@ -80,7 +80,7 @@ func TestPacedRefusesAtOnceAndFinally(t *testing.T) {
 		}
 		assert.Equal(t, 190*ms, time.Since(start))
 		assert.Zero(t, budget.withdrawn)
-		down, _ := gate.Status(requestTo("host.example"))
+		down := gate.Status(requestTo("host.example")).Down
 		assert.False(t, down)
 		assert.Len(t, base.Requests(), 1)
 	})
@@ -134,7 +134,7 @@ func TestRefreshingSendsEachBodyWholeWithTheNewToken(t *testing.T) {
 					rt := retryhttp.New(newRefreshing(base, "host.example", func(context.Context) (string, error) {
 						tokens++
 						return fmt.Sprint(tokens), nil
-					}), retryhttp.Policy{MaxBodyBytes: size})
+					}), retryhttp.Policy{RecordBytes: size})
 					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", c.body())
 					require.NoError(t, err)
 					if c.length > 0 {

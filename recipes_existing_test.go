@@ -269,7 +269,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 					if err == nil {
 						require.NoError(t, resp.Body.Close())
 					}
-					assert.Zero(t, gate.Held(requestTo("host.example")))
+					assert.Zero(t, gate.Status(requestTo("host.example")).Held)
 				}
 				assert.Zero(t, time.Since(start))
 				assert.Len(t, base.Requests(), 100)

@@ -74,7 +74,7 @@ func TestGetBodyIsCarriedByAttemptsOfAStreamThatIsKept(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			base := script.New(script.Fail(errBroken), script.Status(503))
 			p := noWait
-			p.MaxBodyBytes, p.AttemptTimeout, p.MaxAttempts = tc.limit, tc.attemptTimeout, tc.maxAttempts
+			p.RecordBytes, p.AttemptTimeout, p.MaxAttempts = tc.limit, tc.attemptTimeout, tc.maxAttempts
 			req, err := http.NewRequest("PUT", "http://host.example/", io.MultiReader(strings.NewReader("x")))
 			require.NoError(t, err)
 			req.ContentLength = tc.length

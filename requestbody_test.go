@@ -131,7 +131,7 @@ func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 				body := &bodies.Tracked{Reader: strings.NewReader(content)}
 				req, err := http.NewRequest("PUT", "http://server/", body)
 				require.NoError(t, err)
-				resp, err := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: tc.limit}).RoundTrip(req)
+				resp, err := retryhttp.New(base, retryhttp.Policy{RecordBytes: tc.limit}).RoundTrip(req)
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)

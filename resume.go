@@ -154,7 +154,8 @@ func (d *download) bring(n int64) {
 	}
 	c := d.resuming
 	if !enough && d.part.brought >= enoughProgress {
-		c.policy.Budget.Refund(c.req)
+		c.token, c.spent = c.spent, receipt{}
+		c.refund()
 	}
 	if d.offset == d.whole.End {
 		c.policy.Budget.Deposit(c.req)

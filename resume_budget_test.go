@@ -101,13 +101,13 @@ func TestFlakyDownloadLeavesTheTokensToOtherRequests(t *testing.T) {
 		budget := &retryhttp.TokenBucket{}
 		p := retryhttp.Policy{Resume: true, Budget: budget, Backoff: retryhttp.Constant(time.Second)}
 		p.OnRetry = func(retryhttp.Attempt) {
-			assert.GreaterOrEqual(t, budget.Tokens(get(t, t.Context())), 4.0)
+			assert.GreaterOrEqual(t, budget.Status(get(t, t.Context())).Tokens, 4.0)
 		}
 		_, err := lengthOf(t, &flaky{300 << 20, []int64{1 << 20}}, p, func() {
-			assert.GreaterOrEqual(t, budget.Tokens(get(t, t.Context())), 4.0)
+			assert.GreaterOrEqual(t, budget.Status(get(t, t.Context())).Tokens, 4.0)
 		})
 		require.NoError(t, err)
-		assert.Equal(t, 5.0, budget.Tokens(get(t, t.Context())))
+		assert.Equal(t, 5.0, budget.Status(get(t, t.Context())).Tokens)
 	})
 }
 

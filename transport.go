@@ -20,7 +20,7 @@
 //
 // Every attempt sends the whole request body. A GetBody is used if there is one. An *os.File is
 // read in place, and any other body that can seek is rewound. Other bodies are recorded while
-// they are sent, up to [Policy.MaxBodyBytes]. An io.NopCloser hides a file: set Request.Body to
+// they are sent, up to [Policy.RecordBytes]. An io.NopCloser hides a file: set Request.Body to
 // the file itself. A response body is handed over as it came. Only AttemptTimeout, BufferBytes,
 // PeekBytes, Resume, StallTimeout and Hedge wrap it.
 //

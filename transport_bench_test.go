@@ -78,7 +78,7 @@ func BenchmarkSuccessBesideManyHosts(b *testing.B) {
 		b.Run(traffic.name, func(b *testing.B) {
 			budget := &retryhttp.TokenBucket{}
 			for i := range traffic.failed {
-				budget.Withdraw(requests[i])
+				withdraw(budget, requests[i])
 			}
 			rt := retryhttp.New(bare, retryhttp.Policy{Budget: budget})
 			b.ReportAllocs()

@@ -205,13 +205,13 @@ func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 		held.Gate = &retryhttp.Gate{Hold: time.Hour}
 		ours := costOfWaiting(t, retryhttp.New(base, held), n, func() {
 			wait()
-			assert.Equal(t, n, held.Gate.Held(requestTo("host.example")))
+			assert.Equal(t, n, held.Gate.Status(requestTo("host.example")).Held)
 		})
 		lined := held
 		lined.Gate, lined.Budget = &retryhttp.Gate{Hold: time.Hour}, &retryhttp.TokenBucket{Burst: -1}
 		inLine := costOfWaiting(t, retryhttp.New(base, lined), n, func() {
 			wait()
-			assert.InDelta(t, n, lined.Gate.Held(requestTo("host.example")), n/100, "some are probes")
+			assert.InDelta(t, n, lined.Gate.Status(requestTo("host.example")).Held, n/100, "some are probes")
 		})
 		t.Logf("bytes per sleeper: %.0f, if held %.0f, in line %.0f", floor, ours, inLine)
 		assert.LessOrEqual(t, ours, 1.1*floor)
@@ -241,8 +241,8 @@ func TestCostOfAKeyIsAKibibyteAtMost(t *testing.T) {
 		return float64(after.HeapAlloc-before.HeapAlloc) / n
 	}
 	bucket := perKey(func(req *http.Request) {
-		budget.Failed(req, retryhttp.Attempt{Err: io.ErrUnexpectedEOF})
-		budget.Withdraw(req)
+		countFailure(budget, req, retryhttp.Attempt{Err: io.ErrUnexpectedEOF})
+		withdraw(budget, req)
 		budget.Deposit(req)
 	})
 	fate := perKey(func(req *http.Request) {
@@ -283,7 +283,7 @@ func BenchmarkCancelHeld(b *testing.B) {
 				for range n {
 					ended.Go(func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
 				}
-				for hold < 0 && failed.Load() < n || hold > 0 && gate.Held(req) < n-n/100 { // some are probes
+				for hold < 0 && failed.Load() < n || hold > 0 && gate.Status(req).Held < n-n/100 { // some are probes
 					runtime.Gosched()
 				}
 				b.StartTimer()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -130,24 +131,27 @@ func seconds(list ...float64) (durations []time.Duration) {
 }
 
 // countingBudget counts its calls. It grants everything, or nothing if refuse is
-// set.
+// set, in which case nothing waits in line.
 type countingBudget struct {
 	mu                           sync.Mutex
 	withdrawn, refunded, deposit int
 	refuse                       bool
 }
 
-func (b *countingBudget) Withdraw(*http.Request) bool {
+func (b *countingBudget) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.refuse {
-		return false
+	switch {
+	case r.Stop != "":
+		return 0, false
+	case b.refuse:
+		return math.Inf(1), false
 	}
 	b.withdrawn++
-	return true
+	return 1, true
 }
 
-func (b *countingBudget) Refund(*http.Request) {
+func (b *countingBudget) Refund(_ *http.Request, cost float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refunded++
@@ -181,4 +185,15 @@ func addRandom(f *testing.F, n, least, most int) {
 		}
 		f.Add(data)
 	}
+}
+
+// withdraw asks b for a retry of which nothing is known but the request.
+func withdraw(b retryhttp.Budget, req *http.Request) bool {
+	_, ok := b.Withdraw(retryhttp.Retry{Request: req})
+	return ok
+}
+
+// countFailure tells b of a failure that no retry follows.
+func countFailure(b retryhttp.Budget, req *http.Request, failed retryhttp.Attempt) {
+	b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Stop: retryhttp.StopNotIdempotent})
 }

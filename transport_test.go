@@ -364,7 +364,7 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 	// one by one, and each time expects the next as the Stop.
 	spent := &retryhttp.TokenBucket{Ratio: -1, Burst: -1}
 	p := retryhttp.Policy{
-		MaxAttempts: 1, MaxBodyBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
+		MaxAttempts: 1, RecordBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
 	}
 	code, header, method := 200, []string{"Retry-After", "3600"}, "POST"
 	ctx, cancel := context.WithCancel(t.Context())
@@ -412,7 +412,7 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 	assert.Equal(t, retryhttp.StopAttempts, run())
 	p.MaxAttempts = 0
 	assert.Equal(t, retryhttp.StopBody, run())
-	p.MaxBodyBytes = 0
+	p.RecordBytes = 0
 	assert.Equal(t, retryhttp.StopRetryAfter, run())
 	header = nil
 	assert.Equal(t, retryhttp.StopDeadline, run())

@@ -101,7 +101,7 @@ func TestTimeThatAFirstAttemptIsHeldIsMeasured(t *testing.T) {
 			header := http.Header{"Retry-After": {"2"}}
 			return &http.Response{StatusCode: 429, Header: header, Body: http.NoBody, Request: req}, nil
 		})
-		policy := retryhttp.Policy{MaxAttempts: 1, Gate: &retryhttp.Gate{First: true}}
+		policy := retryhttp.Policy{MaxAttempts: 1, Gate: &retryhttp.Gate{HoldFirst: true}}
 		rt := otelretry.New(base, policy, tel.options()...)
 		for range 2 {
 			_, err := send(t, t.Context(), rt, "GET", shop)
@@ -144,7 +144,7 @@ func TestRequestsThatAreHeldAreCounted(t *testing.T) {
 		policy.Gate = &retryhttp.Gate{}
 		policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
 			ended.Add(1)
-			last.Store(int64(policy.Gate.Held(a.Request)))
+			last.Store(int64(policy.Gate.Status(a.Request).Held))
 		}
 		wait := sendSteadily(t, otelretry.New(failingFor(time.Second), policy, tel.options()...), 300)
 
@@ -153,7 +153,7 @@ func TestRequestsThatAreHeldAreCounted(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		synctest.Wait()
 		assert.Zero(t, ended.Load())
-		held := policy.Gate.Held(asked(t))
+		held := policy.Gate.Status(asked(t)).Held
 		assert.Greater(t, held, 20)
 		assert.InDelta(t, held, tel.waitingForOne(t), 2, "what came due since the newest attempt")
 
@@ -199,7 +199,7 @@ func TestRequestsThatAreCanceledAreNoLongerHeld(t *testing.T) {
 		wg.Wait()
 		require.Len(t, left, 20)
 		assert.Zero(t, left[19])
-		assert.Zero(t, policy.Gate.Held(asked(t)))
+		assert.Zero(t, policy.Gate.Status(asked(t)).Held)
 		assert.Zero(t, tel.waitingForOne(t))
 	})
 }

@@ -62,7 +62,7 @@ func TestHedgesAreCounted(t *testing.T) {
 // spent is a Budget that refuses everything.
 type spent struct{ retryhttp.Unlimited }
 
-func (spent) Withdraw(*http.Request) bool { return false }
+func (spent) Withdraw(retryhttp.Retry) (cost float64, ok bool) { return 0, false }
 
 func TestHedgesThatTheBudgetRefusesAreCounted(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -461,9 +461,9 @@ func TestAHedgeThatIsNotSentHasNoSpan(t *testing.T) {
 // slowBudget takes longer for a token than a first attempt takes.
 type slowBudget struct{ retryhttp.Unlimited }
 
-func (slowBudget) Withdraw(*http.Request) bool {
+func (slowBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
 	time.Sleep(5 * hedgeAfter)
-	return true
+	return 1, true
 }
 
 func TestAnAttemptAfterTheWinnersIsLinkedToTheWinner(t *testing.T) {

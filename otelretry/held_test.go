@@ -65,7 +65,7 @@ func TestAWaitInLineIsToldApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		spent := &retryhttp.TokenBucket{Burst: 1}
-		require.True(t, spent.Withdraw(asked(t)))
+		spend(t, spent, asked(t))
 		policy := retryhttp.Policy{Budget: spent, Backoff: retryhttp.Constant(100 * time.Millisecond)}
 		rt := otelretry.New(failingFor(time.Second), policy, tel.options()...)
 		sendSteadily(t, rt, 200)()
@@ -88,7 +88,7 @@ func TestARequestThatWasHeldInVainSaysSoInItsCallersSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		spent := &retryhttp.TokenBucket{Burst: 1}
-		require.True(t, spent.Withdraw(asked(t)))
+		spend(t, spent, asked(t))
 		var held atomic.Int64
 		policy := retryhttp.Policy{Budget: spent, OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { held.Store(int64(o.Held)) }}
 		rt := otelretry.New(failingFor(time.Hour), policy, tel.options()...)
@@ -124,7 +124,7 @@ func TestAFirstAttemptThatWasHeldIsHedged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		policy := hedging()
-		policy.Gate = &retryhttp.Gate{First: true}
+		policy.Gate = &retryhttp.Gate{HoldFirst: true}
 		rt := otelretry.New(limiting(attempts(answer{2 * hedgeAfter, 200, nil}, never)), policy, tel.options()...)
 		for range 2 {
 			_, err := send(t, t.Context(), rt, "GET", shop)
@@ -142,7 +142,7 @@ func TestAHoldAboveAnotherTransportIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()
 		policy := noBudget()
-		policy.Gate = &retryhttp.Gate{First: true}
+		policy.Gate = &retryhttp.Gate{HoldFirst: true}
 		inner := otelretry.New(limiting(playing(200)), noBudget(), tel.options()...)
 		outer := otelretry.New(inner, policy, tel.options()...)
 		for range 2 {

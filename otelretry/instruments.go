@@ -67,7 +67,7 @@ func newInstruments(meter metric.Meter) instruments {
 		tokens: m.level("budget.tokens", "{token}",
 			"Number of retries that the budget held when a request had ended."),
 		sparing: m.number("budget.sparing", "{budget}",
-			"1 if a success earned only the budget's Ratio when a request had ended, 0 if it earned Most."),
+			"1 if a success earned only the budget's Ratio when a request had ended, 0 if it earned HealthyRatio."),
 		decides: m.number("budget.shared", "{budget}",
 			"1 if the balance that a fleet shares decided when a request had ended, 0 if the process decided alone."),
 		viewTime: m.level("budget.view_time", "s",

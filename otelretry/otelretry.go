@@ -58,7 +58,7 @@
 //	retryhttp.client.body.resumptions  counter, {resumption} attempts made to continue a body that had broken off
 //	retryhttp.client.body.given_up     counter, {body}       bodies that Policy.Resume did not continue, by the reason
 //	retryhttp.client.budget.tokens     gauge, {token}        tokens in the budget when a request had ended
-//	retryhttp.client.budget.sparing    gauge, {budget}       1 if a success earned only Ratio, 0 if it earned Most
+//	retryhttp.client.budget.sparing    gauge, {budget}       1 if a success earned only Ratio, 0 if it earned HealthyRatio
 //	retryhttp.client.budget.shared     gauge, {budget}       1 if a fleet's balance decided, 0 if the process was alone
 //	retryhttp.client.budget.view_time  gauge, s              Unix time of the process's view of a fleet's balance
 //	retryhttp.client.gate.held         gauge, {request}      requests that the Gate held, after each attempt
@@ -164,8 +164,8 @@ type Transport struct {
 // at the end of that request. If it replaces OnRetry, gate.held is recorded only at the end of
 // that request.
 //
-// budget.tokens and budget.sparing need a Budget that has TokenBucket's methods Tokens and Sparing.
-// budget.shared and budget.view_time need one with the method Shared, as package redisbudget has.
+// The gauges of budget need a Budget that has TokenBucket's method Status. budget.shared and
+// budget.view_time need a Status that is of a Fleet, as package redisbudget has.
 // The gauges of gate need a Gate whose Hold is not negative. hedge.delay needs a Hedge.
 func New(base http.RoundTripper, p retryhttp.Policy, opts ...Option) *Transport {
 	// By default otelhttp uses the tracer of the span around a request. A span that came from

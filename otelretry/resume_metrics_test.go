@@ -86,7 +86,7 @@ func TestATokenThatAResumptionTookIsMissing(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, header-1, tel.tokens(t)[0].Value)
 
-			require.True(t, budget.Withdraw(req))
+			spend(t, budget, req)
 			_, err = io.ReadFull(resp.Body, make([]byte, 1))
 			require.NoError(t, err)
 			assert.Equal(t, header-1, tel.tokens(t)[0].Value, "only the Read that resumes records")
@@ -130,7 +130,7 @@ func TestResumptionsThatAreNoLongerHeldAreNotCounted(t *testing.T) {
 					cancel()
 				}
 				wg.Wait()
-				assert.Zero(t, policy.Gate.Held(asked(t)))
+				assert.Zero(t, policy.Gate.Status(asked(t)).Held)
 				assert.Zero(t, tel.waitingForOne(t))
 			})
 		})
@@ -163,7 +163,7 @@ func TestResumptionsThatAreCanceledBeforeTheirAttemptAreNotCounted(t *testing.T)
 			})
 		}
 		time.Sleep(700 * time.Millisecond) // by then a probe of theirs has failed
-		before := policy.Gate.Held(asked(t))
+		before := policy.Gate.Status(asked(t)).Held
 		for _, body := range bodies {
 			wg.Go(func() {
 				_, err := io.ReadAll(body)
@@ -176,7 +176,7 @@ func TestResumptionsThatAreCanceledBeforeTheirAttemptAreNotCounted(t *testing.T)
 		}
 		cancelDownloads()
 		synctest.Wait()
-		assert.Equal(t, policy.Gate.Held(asked(t)), tel.waitingForOne(t))
+		assert.Equal(t, policy.Gate.Status(asked(t)).Held, tel.waitingForOne(t))
 		assert.Nil(t, tel.metric(t, "retryhttp.client.body.resumptions").Data)
 		cancelOthers()
 		wg.Wait()

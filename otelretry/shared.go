@@ -12,29 +12,20 @@ import (
 
 // shared is what the requests of a Transport share, and gauges show.
 type shared struct {
-	budget balance          // nil if the Budget does not report its tokens
-	thrift thrift           // nil if the Budget does not report what a success earns
-	fleet  fleet            // nil if the Budget is not shared by processes
+	bucket bucket           // nil if the Budget does not report its state
 	gate   *retryhttp.Gate  // nil if the Gate holds nothing
 	hedge  *retryhttp.Hedge // nil if the Policy has none
 }
 
-// balance, thrift and fleet are implemented by the Budgets of this library. Any other Budget may
-// implement them, too.
-type (
-	balance interface{ Tokens(*http.Request) float64 }
-	thrift  interface{ Sparing(*http.Request) bool }
-	fleet   interface {
-		Shared(*http.Request) (age time.Duration, shared bool)
-	}
-)
+// bucket is implemented by the Budgets of this library. Any other Budget may implement it, too.
+type bucket interface {
+	Status(*http.Request) retryhttp.BucketStatus
+}
 
 // sharedBy returns what the requests of t share: its Budget, its Gate and its Hedge.
 func sharedBy(t *retryhttp.Transport) (s shared) {
 	p := policyOf(t)
-	s.budget, _ = p.Budget.(balance)
-	s.thrift, _ = p.Budget.(thrift)
-	s.fleet, _ = p.Budget.(fleet)
+	s.bucket, _ = p.Budget.(bucket)
 	if p.Gate.Hold >= 0 {
 		s.gate = p.Gate
 	}
@@ -61,14 +52,8 @@ func (m *metrics) recordShared(req *http.Request, l *labels) {
 		return
 	}
 	ctx := req.Context()
-	if m.budget != nil {
-		m.tokens.Record(ctx, m.budget.Tokens(req), l.gauge...)
-	}
-	if m.thrift != nil {
-		l.sparing.record(ctx, m.sparing, l.gauge, func() int { return oneIf(m.thrift.Sparing(req)) })
-	}
-	if m.fleet != nil {
-		m.recordFleet(req, l)
+	if m.bucket != nil {
+		m.recordBucket(req, l)
 	}
 	if m.gate != nil {
 		m.recordGate(req, l)
@@ -81,18 +66,23 @@ func (m *metrics) recordShared(req *http.Request, l *labels) {
 	}
 }
 
-func (m *metrics) recordFleet(req *http.Request, l *labels) {
-	age, decides := m.fleet.Shared(req)
-	m.decides.Record(req.Context(), int64(oneIf(decides)), l.gauge...)
-	if age > 0 {
-		m.viewTime.Record(req.Context(), unix(time.Now().Add(-age)), l.gauge...)
+func (m *metrics) recordBucket(req *http.Request, l *labels) {
+	ctx, s := req.Context(), m.bucket.Status(req)
+	m.tokens.Record(ctx, s.Tokens, l.gauge...)
+	l.sparing.record(ctx, m.sparing, l.gauge, func() int { return oneIf(m.bucket.Status(req).Sparing) })
+	if !s.Fleet {
+		return
+	}
+	m.decides.Record(ctx, int64(oneIf(s.Shared)), l.gauge...)
+	if s.Age > 0 {
+		m.viewTime.Record(ctx, unix(time.Now().Add(-s.Age)), l.gauge...)
 	}
 }
 
 func (m *metrics) recordGate(req *http.Request, l *labels) {
 	m.recordHeld(req, l)
-	l.inLine.record(req.Context(), m.inLine, l.gauge, func() int { return m.gate.InLine(req) })
-	if _, closed := m.gate.Status(req); closed > 0 {
+	l.inLine.record(req.Context(), m.inLine, l.gauge, func() int { return m.gate.Status(req).InLine })
+	if closed := m.gate.Status(req).Closed; closed > 0 {
 		m.closedUntil.Record(req.Context(), unix(time.Now().Add(closed)), l.gauge...)
 	}
 }
@@ -102,7 +92,7 @@ func (m *metrics) recordGate(req *http.Request, l *labels) {
 // recorded: the gauge returns to 0 when no request is held.
 func (m *metrics) recordHeld(req *http.Request, l *labels) {
 	for recorded := -1; recorded != 0; {
-		now := m.gate.Held(req)
+		now := m.gate.Status(req).Held
 		if now == recorded {
 			return
 		}

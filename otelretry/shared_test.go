@@ -97,7 +97,9 @@ type fleetBudget struct {
 	shared bool
 }
 
-func (f *fleetBudget) Shared(*http.Request) (time.Duration, bool) { return f.age, f.shared }
+func (f *fleetBudget) Status(*http.Request) retryhttp.BucketStatus {
+	return retryhttp.BucketStatus{Fleet: true, Shared: f.shared, Age: f.age}
+}
 
 func TestASharedBudgetThatIsAwayIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -161,4 +163,11 @@ func TestAnEditThatSetsNoBudgetChangesNoGauge(t *testing.T) {
 	rt := otelretry.New(playing(200), atOnce, append(tel.options(), otelretry.WithKey(func(req *http.Request) string { return req.URL.Path }))...)
 	_, err := rt.RoundTrip((&http.Request{}).WithContext(context.Background()))
 	require.NoError(t, err, "a Key is not asked about a request without a URL")
+}
+
+// spend takes a token from b.
+func spend(t *testing.T, b retryhttp.Budget, req *http.Request) {
+	t.Helper()
+	_, ok := b.Withdraw(retryhttp.Retry{Request: req})
+	require.True(t, ok)
 }

@@ -159,7 +159,7 @@ func TestAWaitOfAResumptionInLineIsCounted(t *testing.T) {
 		policy := resuming()
 		policy.Backoff, policy.Budget = retryhttp.Constant(time.Second), &retryhttp.TokenBucket{Burst: 1, Ratio: 0.001}
 		policy.Gate = &retryhttp.Gate{Hold: time.Second} // after which a probe needs a token
-		require.True(t, policy.Budget.Withdraw(asked(t)))
+		spend(t, policy.Budget, asked(t))
 		rt := otelretry.New(breaking(5, 5), policy, tel.options()...)
 		var readers sync.WaitGroup
 		for range 2 { // a lone one would not wait in line

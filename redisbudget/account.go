@@ -34,8 +34,6 @@ type account struct {
 	unreported unreported
 	health     health
 	weighed    uint64  // deposits that the health includes
-	terms      terms   // of the next withdrawal
-	paid       float64 // what the newest withdrawal cost
 	overdrawn  float64 // what overdrafts have granted, and successes have not paid yet
 
 	timer *time.Timer // nil before a call was first scheduled
@@ -84,8 +82,6 @@ func newAccount(b *Bucket, key string, now time.Time) *account {
 		settings: s,
 		key:      s.prefix + ":{" + key + "}",
 		foldedAt: now,
-		terms:    oneToken,
-		paid:     oneToken.price,
 	}
 	a.own.burst = min(s.burst, 1)
 	a.own.tokens = a.own.burst
@@ -113,9 +109,7 @@ func (a *account) update(f func(*account, time.Time)) bool {
 	return true
 }
 
-func (a *account) withdraw(now time.Time) (granted bool) {
-	terms := a.terms
-	defer func() { a.terms = terms.after(granted) }()
+func (a *account) withdraw(now time.Time, terms terms) (cost float64, granted bool) {
 	tokens := a.balance(now)
 	granted = tokens >= round(terms.price)
 	limited := granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price)
@@ -127,14 +121,14 @@ func (a *account) withdraw(now time.Time) (granted bool) {
 		granted = true
 	}
 	if granted {
-		a.paid = terms.price
-		a.own.take(a.paid, a.settings)
-		a.book(a.paid)
+		cost = terms.price
+		a.own.take(cost, a.settings)
+		a.book(cost)
 	}
 	a.granted = a.granted || granted && !a.failing
 	// The withdrawals before a limited one have brought a call forward.
 	a.refused = a.refused || !granted && !limited || a.failing
-	return granted
+	return cost, granted
 }
 
 // share returns this process's share of the fleet's recent successes. The capacity of the last
@@ -152,12 +146,12 @@ func (a *account) share(now time.Time) float64 {
 	return min(a.own.capacity(a.settings)/fleet, 1)
 }
 
-// refund gives back what the newest withdrawal cost. Nothing is recorded for each withdrawal.
-func (a *account) refund(time.Time) {
-	debt := min(a.overdrawn, a.paid)
+// refund gives back the cost of a withdrawal.
+func (a *account) refund(cost float64) {
+	debt := min(a.overdrawn, cost)
 	a.overdrawn -= debt
-	a.own.take(debt-a.paid, a.settings)
-	a.book(-a.paid)
+	a.own.take(debt-cost, a.settings)
+	a.book(-cost)
 }
 
 // book takes n tokens from the shared balance, even if the own bucket has granted them.

@@ -102,7 +102,7 @@ func TestUnsharedAccountThatWasAskedForRetriesIsDropped(t *testing.T) {
 		a := someAccount()
 		a.silence()
 		for range 5 {
-			require.True(t, a.update(func(a *account, now time.Time) { a.withdraw(now) }))
+			require.True(t, a.update(func(a *account, now time.Time) { a.withdraw(now, terms{price: 1}) }))
 		}
 		time.Sleep(a.settings.retire)
 		assert.True(t, a.drop(time.Now()))
@@ -209,9 +209,11 @@ func TestRefusedWithdrawIsNotForgottenWhenAnotherIsGranted(t *testing.T) {
 			a.pace.take(now, a.settings.interval)
 		}
 		a.own.tokens = 0
-		require.False(t, a.withdraw(now))
+		_, granted := a.withdraw(now, terms{price: 1})
+		require.False(t, granted)
 		a.own.tokens = 1
-		require.True(t, a.withdraw(now))
+		_, granted = a.withdraw(now, terms{price: 1})
+		require.True(t, granted)
 		at, ok := a.next(now)
 		assert.True(t, ok)
 		assert.Equal(t, now, at)

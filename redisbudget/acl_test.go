@@ -41,7 +41,7 @@ func TestTheDocumentedAccessControlIsEnough(t *testing.T) {
 	near, far := fleetMember(t, restricted(t, s)), fleetMember(t, restricted(t, s))
 	req := get(t, host)
 	near.Deposit(req)
-	eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
+	eventually(t, func() bool { return near.Status(req).Tokens == 20 }, "an answer")
 	spend(t, near, req, 19, far)
 	sharing(t, near, 30) // in pipelines too
 	require.Positive(t, s.admin.PTTL(t.Context(), balance(host)).Val(), "the balance expires")
@@ -72,9 +72,9 @@ func TestEachCommandOfTheDocumentedAccessControlIsNeeded(t *testing.T) {
 			var failures errorLog
 			b := &redisbudget.Bucket{Client: restricted(t, s), Interval: shortInterval, OnError: failures.add}
 			req := get(t, host)
-			require.True(t, b.Withdraw(req))
+			require.True(t, withdraw(b, req))
 			eventually(t, func() bool { return len(failures.all()) > 1 }, "calls fail")
-			assert.False(t, b.Withdraw(req), "the own bucket decides")
+			assert.False(t, withdraw(b, req), "the own bucket decides")
 			require.Error(t, b.Close())
 			for _, err := range failures.all() {
 				var refusal redis.Error
@@ -94,11 +94,11 @@ func TestABalanceThatMayNotExpireIsBookedOnceAndReported(t *testing.T) {
 	b := &redisbudget.Bucket{Client: restricted(t, s), Ratio: -1, Interval: shortInterval, OnError: failures.add}
 	req := get(t, host)
 	b.Deposit(req)
-	eventually(t, func() bool { return b.Tokens(req) == 20 }, "the view decides")
-	require.True(t, b.Withdraw(req))
+	eventually(t, func() bool { return b.Status(req).Tokens == 20 }, "the view decides")
+	require.True(t, withdraw(b, req))
 	eventually(t, func() bool { return s.tokens(t, host) == 19 }, "the withdrawal is booked")
 	eventually(t, func() bool { b.Deposit(req); return len(failures.all()) > 2 }, "it is reported")
-	require.Equal(t, 19.0, b.Tokens(req), "the view decides")
+	require.Equal(t, 19.0, b.Status(req).Tokens, "the view decides")
 	err := b.Close()
 	require.Equal(t, 19.0, s.tokens(t, host), "the withdrawal is booked once")
 	for _, err := range append(failures.all(), err) {

@@ -47,7 +47,7 @@ func BenchmarkWithdraw(b *testing.B) {
 		req := get(b, host)
 		b.ReportAllocs()
 		for b.Loop() {
-			budget.Withdraw(req)
+			withdraw(budget, req)
 		}
 	})
 }

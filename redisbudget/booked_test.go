@@ -48,8 +48,8 @@ func TestACallWhoseAnswerIsLostGrantsNothingTwice(t *testing.T) {
 		stored float64
 	}{
 		{"a deposit", (*redisbudget.Bucket).Deposit, 11},
-		{"a withdrawal", func(b *redisbudget.Bucket, req *http.Request) { b.Withdraw(req) }, 8},
-		{"a refund", (*redisbudget.Bucket).Refund, 11},
+		{"a withdrawal", func(b *redisbudget.Bucket, req *http.Request) { withdraw(b, req) }, 8},
+		{"a refund", func(b *redisbudget.Bucket, req *http.Request) { b.Refund(req, 1) }, 11},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -120,9 +120,9 @@ func TestAllOfACallThatWasNotBookedIsReportedAgain(t *testing.T) {
 				b.Deposit(req)
 			}
 			for range 3 {
-				require.True(t, b.Withdraw(req))
+				require.True(t, withdraw(b, req))
 			}
-			b.Refund(req)
+			b.Refund(req, 1)
 			eventually(t, func() bool { return failed.Load() >= 2 }, "calls fail")
 			test.mend(t, s, p)
 			stored(t, s, b, 10+8-3+1)

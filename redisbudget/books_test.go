@@ -54,7 +54,7 @@ func TestRefundThatMayBeBookedIsNotReportedAgain(t *testing.T) {
 		require.Equal(t, 90.0, e.stored(t, "tokens"))
 		e.mute.Store(true)
 		for range 5 {
-			b.Refund(req)
+			b.Refund(req, 1)
 		}
 		synctest.Wait()
 		e.mute.Store(false)
@@ -67,7 +67,7 @@ func TestFailedDialLosesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		e.down.Store(true)
 		b, req := &redisbudget.Bucket{Client: e.client(t), Window: 1000 * time.Hour, Burst: 100}, get(t, host)
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		deposit(b, req, 7)
 		synctest.Wait()
 		e.down.Store(false)
@@ -87,7 +87,7 @@ func TestWhatCannotBeReportedFadesWithTheWindow(t *testing.T) {
 		for i := range 10 * 20 * 100 { // 100 a second
 			b.Deposit(req)
 			if i%10 == 0 {
-				require.True(t, b.Withdraw(req))
+				require.True(t, withdraw(b, req))
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -116,7 +116,7 @@ func TestWhatIsDoneDuringALongCallFadesWhenTheCallFails(t *testing.T) {
 		for range 289 { // 100 a second
 			time.Sleep(10 * time.Millisecond)
 			b.Deposit(req)
-			b.Withdraw(req)
+			withdraw(b, req)
 		}
 		time.Sleep(200 * time.Millisecond)
 		e.refuse.Store(false)
@@ -152,12 +152,12 @@ func TestServerIsAskedAgainAfterAllHasFaded(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		e.refuse.Store(true)
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		time.Sleep(3 * window)
-		require.Zero(t, b.Tokens(req), "the own bucket decides")
+		require.Zero(t, b.Status(req).Tokens, "the own bucket decides")
 		e.refuse.Store(false)
 		time.Sleep(5 * window)
-		assert.Equal(t, 1.0, b.Tokens(req), "a view does, and it is old")
+		assert.Equal(t, 1.0, b.Status(req).Tokens, "a view does, and it is old")
 	})
 }
 

@@ -18,9 +18,9 @@ import (
 
 func TestKeyUsedOnceIsAskedForEverMoreSeldomUntilItIsForgotten(t *testing.T) {
 	uses := map[string]func(*redisbudget.Bucket, *testing.T){
-		"Withdraw": func(b *redisbudget.Bucket, t *testing.T) { b.Withdraw(get(t, host)) },
+		"Withdraw": func(b *redisbudget.Bucket, t *testing.T) { withdraw(b, get(t, host)) },
 		"Deposit":  func(b *redisbudget.Bucket, t *testing.T) { b.Deposit(get(t, host)) },
-		"Refund":   func(b *redisbudget.Bucket, t *testing.T) { b.Refund(get(t, host)) },
+		"Refund":   func(b *redisbudget.Bucket, t *testing.T) { b.Refund(get(t, host), 1) },
 	}
 	for name, use := range uses {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestRefusedWithdrawBringsACallForwardOncePerInterval(t *testing.T) {
 		times := e.callTimes()
 		for range 3 {
 			time.Sleep(100 * time.Millisecond)
-			require.False(t, b.Withdraw(req))
+			require.False(t, withdraw(b, req))
 		}
 		synctest.Wait()
 		require.Equal(t, []time.Duration{100 * time.Millisecond}, times(), "at once, and once")
@@ -110,7 +110,7 @@ func TestRefusedWithdrawBringsACallForwardOncePerInterval(t *testing.T) {
 		require.Len(t, times(), 2)
 		assert.GreaterOrEqual(t, times()[1], 100*time.Millisecond+interval)
 		assert.LessOrEqual(t, times()[1], 100*time.Millisecond+interval+spread)
-		b.Withdraw(req)
+		withdraw(b, req)
 		synctest.Wait()
 		assert.Len(t, times(), 3, "a further Interval has begun")
 	})
@@ -126,7 +126,7 @@ func TestGrantedWithdrawBringsACallForward(t *testing.T) {
 				synctest.Wait()
 				calls := e.record()
 				for range 7 {
-					require.True(t, b.Withdraw(req))
+					require.True(t, withdraw(b, req))
 					synctest.Wait()
 				}
 				pause := interval / 20
@@ -139,7 +139,7 @@ func TestGrantedWithdrawBringsACallForward(t *testing.T) {
 				}
 				assert.Equal(t, []time.Duration{0, 0, 0, 0, pause}, at, "four at once")
 				assert.Equal(t, 7.0, withdrawals)
-				require.True(t, b.Withdraw(req))
+				require.True(t, withdraw(b, req))
 				synctest.Wait()
 				assert.Equal(t, 10*pause, calls()[5].at, "at once after a pause")
 			})
@@ -157,7 +157,7 @@ func TestWithdrawBringsACallForwardWhileCallsFail(t *testing.T) {
 		b.Deposit(req)
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)
-		require.True(t, b.Withdraw(req), "by the own bucket")
+		require.True(t, withdraw(b, req), "by the own bucket")
 		assert.Equal(t, []time.Duration{0, 100 * time.Millisecond}, times())
 	})
 }
@@ -173,7 +173,7 @@ func TestCallThatFailsIsFollowedByTheNextRegularOne(t *testing.T) {
 		times := e.callTimes()
 		b.Deposit(req)
 		time.Sleep(trip / 2)
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		time.Sleep(interval + spread + trip)
 		require.Len(t, times(), 2)
 		assert.GreaterOrEqual(t, times()[1], trip+interval)
@@ -202,11 +202,11 @@ func TestCallsAreAsFewAsGrantedRetriesAndTwoInAnInterval(t *testing.T) {
 						time.Sleep(time.Duration(rng.ExpFloat64() * float64(mean)))
 						switch rng.IntN(10) {
 						case 0, 1, 2:
-							if b.Withdraw(req) {
+							if withdraw(b, req) {
 								granted++
 							}
 						case 3:
-							b.Refund(req)
+							b.Refund(req, 1)
 						default:
 							b.Deposit(req)
 						}
@@ -235,7 +235,7 @@ func TestOneCallAtATime(t *testing.T) {
 		})
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		for range 200 {
-			b.Withdraw(req)
+			withdraw(b, req)
 			b.Deposit(req)
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -269,7 +269,7 @@ func TestAnyIntervalGrantsTheBalanceOnce(t *testing.T) {
 				times := e.callTimes()
 				granted := 0
 				for range 100 {
-					if b.Withdraw(req) {
+					if withdraw(b, req) {
 						granted++
 					}
 					time.Sleep(5 * time.Millisecond)
@@ -293,7 +293,7 @@ func TestEndlessIntervalIsNoBusyLoop(t *testing.T) {
 		b.Deposit(req)
 		time.Sleep(time.Hour)
 		assert.Len(t, times(), 1)
-		b.Withdraw(req)
+		withdraw(b, req)
 		time.Sleep(time.Hour)
 		assert.Len(t, times(), 2)
 	})

@@ -19,12 +19,12 @@ import (
 func TestCloseReportsWhatIsLeftAndEndsTheCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		deposit(b, get(t, "other.example"), 1)
 		synctest.Wait()
 		calls := e.record()
 		deposit(b, req, 5)
-		b.Refund(req)
+		b.Refund(req, 1)
 		deposit(b, get(t, "other.example"), 3)
 		require.NoError(t, b.Close())
 		require.Len(t, calls(), 2)
@@ -55,7 +55,7 @@ func TestCloseWaitsForTheCallUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Window: -1, Ratio: 1}, get(t, host)
 		e.onCall(func(*server.Peer, []string) bool { time.Sleep(300 * time.Millisecond); return false })
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		synctest.Wait()
 		deposit(b, req, 1)
 		start := time.Now()
@@ -70,7 +70,7 @@ func TestCloseMakesNoCallIfTheOneUnderWayReportsAll(t *testing.T) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		e.delay.Store(int64(300 * time.Millisecond))
 		calls := e.callTimes()
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		synctest.Wait()
 		require.NoError(t, b.Close())
 		assert.Len(t, calls(), 1)
@@ -101,7 +101,7 @@ func TestNewKeyAfterCloseMakesNoCall(t *testing.T) {
 		b := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}
 		require.NoError(t, b.Close())
 		b.Deposit(get(t, host))
-		b.Withdraw(get(t, host))
+		withdraw(b, get(t, host))
 		time.Sleep(rest)
 		assert.Empty(t, got.all(), "not even one that fails")
 	})
@@ -117,7 +117,7 @@ func TestCloseTakesASecondAtMost(t *testing.T) {
 				e.onCall(func(*server.Peer, []string) bool { time.Sleep(2 * time.Second); return false })
 				deposit(b, req, 1)
 				if underWay {
-					b.Withdraw(req)
+					withdraw(b, req)
 					synctest.Wait()
 				}
 				start := time.Now()
@@ -177,7 +177,7 @@ func TestCloseAmidUseBooksWhatWasDoneBefore(t *testing.T) {
 						}
 						b.Deposit(req)
 						if n := granted(b, req, 2); n > 0 {
-							b.Refund(req)
+							b.Refund(req, 1)
 							withdrawn.Add(int64(n - 1))
 						}
 					}

@@ -66,12 +66,12 @@ func TestClusterIsAskedWhoTookOverAfterALostConnection(t *testing.T) {
 		require.True(t, shares(b, req))
 		e.down.Store(true)
 		for range 5 {
-			b.Withdraw(req)
+			withdraw(b, req)
 			time.Sleep(interval)
 		}
 		require.False(t, shares(b, req))
 		s.master.Store(newMaster)
-		b.Withdraw(req)
+		withdraw(b, req)
 		time.Sleep(2*interval + spread)
 		assert.True(t, shares(b, req), "after the call that fails, and the next")
 		assert.NoError(t, b.Close())
@@ -87,7 +87,7 @@ func TestAnswersOfAClusterAskForNothing(t *testing.T) {
 		require.EqualValues(t, 1, s.asked.Load())
 		e.onCall(func(c *server.Peer, _ []string) bool { c.WriteError("WRONGTYPE"); return true })
 		for range 10 {
-			b.Withdraw(req)
+			withdraw(b, req)
 			time.Sleep(interval)
 		}
 		assert.EqualValues(t, 1, s.asked.Load())

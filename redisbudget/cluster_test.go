@@ -124,12 +124,12 @@ func TestAnyClientSharesTheBalance(t *testing.T) {
 			}
 			for i := range hosts {
 				req := get(t, fmt.Sprintf("shop-%d.example", i))
-				eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
-				require.True(t, near.Withdraw(req))
+				eventually(t, func() bool { return near.Status(req).Tokens == 20 }, "an answer")
+				require.True(t, withdraw(near, req))
 			}
 			for i := range hosts {
 				req := get(t, fmt.Sprintf("shop-%d.example", i))
-				spent := func() bool { far.Deposit(req); return far.Tokens(req) == 19 }
+				spent := func() bool { far.Deposit(req); return far.Status(req).Tokens == 19 }
 				eventually(t, spent, "another process knows what is left")
 				servers.owner(t, req.URL.Host)
 			}
@@ -145,7 +145,7 @@ func TestASlotThatMovesTakesItsBalanceAlong(t *testing.T) {
 	c := startCluster(t)
 	near, far, req := c.process(t), c.process(t), get(t, host)
 	near.Deposit(req)
-	eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
+	eventually(t, func() bool { return near.Status(req).Tokens == 20 }, "an answer")
 	spend(t, near, req, 19, far)
 
 	from, to := c.owner(t, host)
@@ -177,7 +177,7 @@ func sharing(t *testing.T, b *redisbudget.Bucket, n int) []*http.Request {
 		b.Deposit(req)
 	}
 	for _, req := range reqs {
-		eventually(t, func() bool { return b.Tokens(req) == 20 }, "an answer")
+		eventually(t, func() bool { return b.Status(req).Tokens == 20 }, "an answer")
 	}
 	return reqs
 }
@@ -197,7 +197,7 @@ func TestStalledNodeOfAClusterHoldsUpNoCallToTheOthers(t *testing.T) {
 	resume := sync.OnceFunc(func() { stalled.signal(t, syscall.SIGCONT) })
 	defer resume()
 	for _, req := range reqs {
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 	}
 	time.Sleep(2 * shortInterval) // a process waits half an Interval for an answer, and decides alone then
 	waiting := 0
@@ -205,7 +205,7 @@ func TestStalledNodeOfAClusterHoldsUpNoCallToTheOthers(t *testing.T) {
 		if owners[req] == stalled {
 			waiting++
 		} else {
-			answered := func() bool { b.Deposit(req); return b.Tokens(req) == 19 }
+			answered := func() bool { b.Deposit(req); return b.Status(req).Tokens == 19 }
 			eventually(t, answered, "the shared balance decides")
 		}
 	}
@@ -244,7 +244,7 @@ func TestCallsOfAPipelineFollowTheirSlots(t *testing.T) {
 	}
 	require.Greater(t, moved, 2*atOnce)
 	for _, req := range reqs {
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 	}
 	for _, req := range reqs {
 		booked := func() bool {

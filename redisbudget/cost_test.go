@@ -28,10 +28,10 @@ func TestBudgetAllocatesNothingOnTheRequestPath(t *testing.T) {
 	failed := failedWith(429, time.Second, "Retry-After", "1")
 	for name, use := range map[string]func(){
 		"Deposit":  func() { b.Deposit(req) },
-		"Withdraw": func() { b.Withdraw(req) },
-		"Refund":   func() { b.Refund(req) },
-		"Tokens":   func() { b.Tokens(req) },
-		"Failed":   func() { b.Failed(req, failed) },
+		"Withdraw": func() { withdraw(b, req) },
+		"Refund":   func() { b.Refund(req, 1) },
+		"Status":   func() { b.Status(req) },
+		"Failed":   func() { countFailure(b, req, failed) },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(1000, use), name)
 	}

@@ -73,7 +73,7 @@ func failsOver(t *testing.T, dial func() redis.UniversalClient, find func() (mas
 	}
 	near, far, req := process(), process(), get(t, host)
 	near.Deposit(req)
-	eventually(t, func() bool { return near.Tokens(req) == 20 }, "an answer")
+	eventually(t, func() bool { return near.Status(req).Tokens == 20 }, "an answer")
 	spend(t, near, req, 19, far)
 
 	master, replica := find()
@@ -83,8 +83,7 @@ func failsOver(t *testing.T, dial func() redis.UniversalClient, find func() (mas
 	master.kill(t)
 	decides := func(b *redisbudget.Bucket) bool {
 		b.Deposit(req)
-		_, shared := b.Shared(req)
-		return shared
+		return b.Status(req).Shared
 	}
 	eventually(t, func() bool { return !decides(near) }, "the failure is noticed")
 	eventually(t, func() bool { decides(near); return replica.isMaster(t) }, "the replica takes over")

@@ -27,7 +27,7 @@ func TestWithoutItsEngineEachProcessIsBoundedByItsOwnBucket(t *testing.T) {
 		defer f.stall()()
 		granted := make([]int, len(f.processes))
 		retry := func(i int, b *redisbudget.Bucket) {
-			if b.Withdraw(f.req) {
+			if withdraw(b, f.req) {
 				granted[i]++
 			}
 		}
@@ -50,7 +50,7 @@ func TestBalanceDecidesAgainWhenTheEngineIsBackAfterAMinute(t *testing.T) {
 		restore := f.stall()
 		granted := 0.0
 		retry := func(_ int, b *redisbudget.Bucket) {
-			if b.Withdraw(f.req) {
+			if withdraw(b, f.req) {
 				granted++
 			}
 		}
@@ -60,7 +60,7 @@ func TestBalanceDecidesAgainWhenTheEngineIsBackAfterAMinute(t *testing.T) {
 		restore()
 		f.succeed(10*time.Second, 20*time.Second)
 		for _, b := range f.processes {
-			assert.Greater(t, b.Tokens(f.req), 2.0, "an own bucket has one")
+			assert.Greater(t, b.Status(f.req).Tokens, 2.0, "an own bucket has one")
 		}
 
 		balance, beyond := f.balance(t), f.beyond(2*time.Second)

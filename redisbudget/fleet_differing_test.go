@@ -43,7 +43,7 @@ func (c clocks) steps(t *testing.T) (calls [][]string, granted int, balance floa
 			b := f.processes[0]
 			if i%4 < 2 {
 				b.Deposit(f.req)
-			} else if b.Withdraw(f.req) {
+			} else if withdraw(b, f.req) {
 				granted++
 			}
 			time.Sleep(10 * time.Second)
@@ -89,7 +89,7 @@ func TestSettingsThatDifferDisagreeAboutCapacityAlone(t *testing.T) {
 				case rng.Float64() >= failing:
 					b.Deposit(f.req)
 					earned += max(settings[i%len(settings)].ratio, 0)
-				case b.Withdraw(f.req):
+				case withdraw(b, f.req):
 					granted++
 				}
 			})

@@ -61,7 +61,7 @@ func (f *fleet) balance(t *testing.T) float64 {
 func (f *fleet) beyond(every time.Duration) float64 {
 	sum := 0.0
 	for _, b := range f.processes {
-		sum += min(b.Tokens(f.req), unheard(every))
+		sum += min(b.Status(f.req).Tokens, unheard(every))
 	}
 	return sum
 }

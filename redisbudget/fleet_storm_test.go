@@ -34,7 +34,7 @@ func (s storm) run(t *testing.T) (balance, granted float64, calls int) {
 		times := f.engine.callTimes()
 		f.engine.delay.Store(int64(s.trip))
 		f.each(s.retry, s.lasts(), func(_ int, b *redisbudget.Bucket) {
-			if b.Withdraw(f.req) {
+			if withdraw(b, f.req) {
 				granted++
 			}
 		})

@@ -27,7 +27,7 @@ func TestFleetInAnOutageIsGrantedItsBalanceAndARoundTripsWithdrawals(t *testing.
 				f := startFleet(t, 50, nil)
 				f.succeed(c.success, 30*time.Second)
 				if c.called {
-					f.each(roundTrip, roundTrip, func(_ int, b *redisbudget.Bucket) { b.Withdraw(f.req) })
+					f.each(roundTrip, roundTrip, func(_ int, b *redisbudget.Bucket) { withdraw(b, f.req) })
 					time.Sleep(2 * roundTrip)
 				}
 				balance, beyond := f.balance(t), f.beyond(c.retry)
@@ -36,7 +36,7 @@ func TestFleetInAnOutageIsGrantedItsBalanceAndARoundTripsWithdrawals(t *testing.
 				granted, start := 0.0, time.Now()
 				var spent, last time.Duration
 				f.each(c.retry, 5*time.Second/2, func(_ int, b *redisbudget.Bucket) {
-					if !b.Withdraw(f.req) {
+					if !withdraw(b, f.req) {
 						return
 					}
 					granted++
@@ -69,7 +69,7 @@ func TestFleetIsNeverGrantedMoreThanItEarnsAndTheBound(t *testing.T) {
 					earned += 0.1
 					return
 				}
-				if b.Withdraw(f.req) {
+				if withdraw(b, f.req) {
 					granted++
 				}
 				most = max(most, granted-earned)
@@ -90,7 +90,7 @@ func TestIdleFleetIsGrantedAtMostATokenMoreForEachProcess(t *testing.T) {
 		require.Equal(t, balance, f.balance(t))
 		granted := 0.0
 		retry := func(_ int, b *redisbudget.Bucket) {
-			if b.Withdraw(f.req) {
+			if withdraw(b, f.req) {
 				granted++
 			}
 		}
@@ -108,20 +108,20 @@ func TestDebtOfAFleetIsBookedUpToTheCapacity(t *testing.T) {
 		f := startFleet(t, 100, nil)
 		f.succeed(roundTrip, roundTrip)
 		f.each(roundTrip/4, roundTrip/4, func(i int, b *redisbudget.Bucket) {
-			require.True(t, b.Withdraw(f.req), "process %d has not heard of the others", i)
+			require.True(t, withdraw(b, f.req), "process %d has not heard of the others", i)
 		})
 		time.Sleep(2 * interval)
 		require.Equal(t, -20.0, f.balance(t))
 
 		earner, asker := f.processes[0], f.processes[1]
 		for success := range 210 {
-			require.False(t, asker.Withdraw(f.req), "after %d successes", success)
+			require.False(t, withdraw(asker, f.req), "after %d successes", success)
 			time.Sleep(interval) // so that this answer is without the next success
 			earner.Deposit(f.req)
 			time.Sleep(interval)
 		}
 		time.Sleep(5 * interval) // until the asker has asked once more
-		assert.True(t, asker.Withdraw(f.req), "a debt of 20 and the token are earned")
+		assert.True(t, withdraw(asker, f.req), "a debt of 20 and the token are earned")
 	})
 }
 
@@ -130,9 +130,9 @@ func TestOneProcessMaySpendTheWholeBalance(t *testing.T) {
 		f := startFleet(t, 100, nil)
 		f.succeed(time.Second, 30*time.Second)
 		busy, granted := f.processes[7], 0.0
-		view := busy.Tokens(f.req)
+		view := busy.Status(f.req).Tokens
 		for range 1000 {
-			if busy.Withdraw(f.req) {
+			if withdraw(busy, f.req) {
 				granted++
 			}
 			time.Sleep(time.Millisecond)
@@ -151,8 +151,8 @@ func TestProcessMaySpendItsShareUntilTheNextAnswer(t *testing.T) {
 		f.each(time.Second, 30*time.Second, func(_ int, b *redisbudget.Bucket) { deposit(b, f.req, 2) })
 		time.Sleep(2 * interval)
 		one := f.processes[7]
-		require.InDelta(t, 250, one.Tokens(f.req), 49, "a hundredth of it is its share")
-		require.True(t, one.Withdraw(f.req), "within its share")
+		require.InDelta(t, 250, one.Status(f.req).Tokens, 49, "a hundredth of it is its share")
+		require.True(t, withdraw(one, f.req), "within its share")
 		time.Sleep(2 * roundTrip)
 		assert.Equal(t, 2, granted(one, f.req, 50))
 		time.Sleep(2 * roundTrip)
@@ -174,13 +174,13 @@ func TestLoneProcessMaySpendTheBalanceAtOnceAfterAPause(t *testing.T) {
 		f.each(10*time.Millisecond, 60*time.Second, func(_ int, b *redisbudget.Bucket) { deposit(b, f.req, 1) })
 		for range 7 {
 			time.Sleep(time.Second)
-			balance := alone.Tokens(f.req)
+			balance := alone.Status(f.req).Tokens
 			require.Greater(t, balance, 20.0)
 			got := granted(alone, f.req, 1000)
 			assert.LessOrEqual(t, got, int(balance))
 			assert.GreaterOrEqual(t, got, int(0.9998*balance))
 			for range got {
-				alone.Refund(f.req)
+				alone.Refund(f.req, 1)
 			}
 		}
 	})
@@ -193,9 +193,9 @@ func TestProcessWithFewSuccessesMaySpendATokenUntilTheNextAnswer(t *testing.T) {
 		f.each(100*time.Millisecond, 30*time.Second, func(int, *redisbudget.Bucket) { deposit(busy, f.req, 1) })
 		deposit(quiet, f.req, 1)
 		time.Sleep(2 * interval)
-		require.Greater(t, quiet.Tokens(f.req), 20.0)
+		require.Greater(t, quiet.Status(f.req).Tokens, 20.0)
 		assert.Equal(t, 1, granted(quiet, f.req, 50))
-		quiet.Refund(f.req)
+		quiet.Refund(f.req, 1)
 		assert.Equal(t, 1, granted(quiet, f.req, 50), "the refund gives it back")
 	})
 }

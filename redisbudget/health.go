@@ -19,8 +19,9 @@ const (
 	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
 	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a
 	// server is given a rest. A server that is hardly better at the end of the rest is partly broken,
-	// however few the retries are, and is not on trial again.
+	// however few the retries are, and is not on trial again. A short outage is no reason for a trial.
 	trial       = 15 * time.Second
+	longOutage  = 300 * time.Millisecond
 	rest        = 10 * time.Second
 	betterBelow = 0.3
 )
@@ -35,6 +36,9 @@ type health struct {
 	ups       float64 // the results of the present tenth
 	downs     float64
 	tenthFrom time.Time
+
+	outage     time.Time // the newest failure of an outage
+	outageFrom time.Time // the first
 }
 
 // weigh adds the results of the tenth that is over to the mean.
@@ -50,6 +54,19 @@ func (h *health) weigh(now time.Time) {
 		h.improve(now)
 	case !h.poor:
 		h.worsen(now)
+	}
+}
+
+// sufferOutage records that all attempts fail. An outage is no overload, so it does not make a server
+// poor that is well between outages. But an overload can look like an outage while it is worst, so a
+// server is on trial after an outage that has lasted for a while.
+func (h *health) sufferOutage(now time.Time) {
+	if now.Sub(h.outage) >= longOutage {
+		h.outageFrom = now
+	}
+	h.outage = now
+	if !h.poor && now.Sub(h.outageFrom) >= longOutage {
+		h.trialEnds = now.Add(trial)
 	}
 }
 

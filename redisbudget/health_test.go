@@ -21,14 +21,15 @@ func failedWith(status int, took time.Duration, header ...string) retryhttp.Atte
 }
 
 // tenths are tenths of a second with results each.
-func tenths(b *redisbudget.Bucket, req *http.Request, n, failures, successes int, a retryhttp.Attempt) {
+func tenths(b *redisbudget.Bucket, n, failures, successes int, r retryhttp.Retry) {
+	r.Stop = retryhttp.StopNotIdempotent
 	for range n {
 		for range failures {
-			b.Failed(req, a)
+			b.Withdraw(r)
 		}
-		deposit(b, req, successes)
+		deposit(b, r.Request, successes)
 		time.Sleep(100 * time.Millisecond)
-		b.Tokens(req) // weighs them
+		b.Status(r.Request) // weighs them
 	}
 }
 
@@ -36,9 +37,9 @@ func tenths(b *redisbudget.Bucket, req *http.Request, n, failures, successes int
 func earned(t *testing.T, b *redisbudget.Bucket, req *http.Request) float64 {
 	t.Helper()
 	require.Equal(t, 100, granted(b, req, 100), "so that there is room")
-	before := b.Tokens(req)
+	before := b.Status(req).Tokens
 	deposit(b, req, 10)
-	return b.Tokens(req) - before
+	return b.Status(req).Tokens - before
 }
 
 func TestProcessEarnsByItsOwnResults(t *testing.T) {
@@ -46,26 +47,28 @@ func TestProcessEarnsByItsOwnResults(t *testing.T) {
 	for name, c := range map[string]struct {
 		failures, successes int
 		attempt             retryhttp.Attempt
+		down                bool    // the Gate has the host down
 		earned              float64 // by ten successes
 	}{
-		"a third fails":             {1, 2, failure, 5},
-		"two thirds fail":           {2, 1, failure, 1},
-		"two thirds are errors":     {2, 1, retryhttp.Attempt{Err: http.ErrServerClosed}, 1},
-		"two thirds are 429":        {2, 1, failedWith(429, time.Millisecond), 5},
-		"two thirds ask for a wait": {2, 1, failedWith(503, time.Millisecond, "Retry-After", "1"), 5},
+		"a third fails":             {1, 2, failure, false, 5},
+		"two thirds fail":           {2, 1, failure, false, 1},
+		"two thirds, in an outage":  {2, 1, failure, true, 5},
+		"two thirds are errors":     {2, 1, retryhttp.Attempt{Err: http.ErrServerClosed}, false, 1},
+		"two thirds are 429":        {2, 1, failedWith(429, time.Millisecond), false, 5},
+		"two thirds ask for a wait": {2, 1, failedWith(503, time.Millisecond, "Retry-After", "1"), false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
 				one, req := &redisbudget.Bucket{Client: e.client(t), Burst: 1000}, get(t, host)
 				other := &redisbudget.Bucket{Client: e.client(t), Burst: 1000}
-				tenths(one, req, 100, c.failures, c.successes, c.attempt)
-				require.True(t, other.Withdraw(req))
+				tenths(one, 100, c.failures, c.successes, retryhttp.Retry{Request: req, Failed: c.attempt, Down: c.down})
+				require.True(t, withdraw(other, req))
 				require.Equal(t, 500, granted(one, req, 500))
 				time.Sleep(rest)
 				before := e.stored(t, "tokens")
 				calls := e.record()
 				deposit(one, req, 10)
-				assert.InDelta(t, before+c.earned, one.Tokens(req), 1e-6, "at once")
+				assert.InDelta(t, before+c.earned, one.Status(req).Tokens, 1e-6, "at once")
 				time.Sleep(2 * interval)
 				require.NotEmpty(t, calls())
 				assert.Equal(t, 10.0, calls()[0].deposits, "the rate is of successes")
@@ -92,18 +95,18 @@ func TestProcessGivesAServerARest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
 				b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 100_000}, get(t, host)
-				failed := failedWith(503, time.Millisecond)
-				tenths(b, req, 20, 100, 0, failed)
+				failed := retryhttp.Retry{Request: req, Failed: failedWith(503, time.Millisecond)}
+				tenths(b, 20, 100, 0, failed)
 				require.InDelta(t, 1, earned(t, b, req), 1e-6, "poor")
-				tenths(b, req, 10, 0, 100, failed)
+				tenths(b, 10, 0, 100, failed)
 				require.InDelta(t, 5, earned(t, b, req), 1e-6, "well")
-				tenths(b, req, 20, 45, 55, failed)
+				tenths(b, 20, 45, 55, failed)
 				assert.InDelta(t, 1, earned(t, b, req), 1e-6, "worse")
-				tenths(b, req, 84, c.failing, 100-c.failing, failed)
+				tenths(b, 84, c.failing, 100-c.failing, failed)
 				assert.InDelta(t, 1, earned(t, b, req), 1e-6, "before the end of the rest")
-				tenths(b, req, 16, c.failing, 100-c.failing, failed)
+				tenths(b, 16, c.failing, 100-c.failing, failed)
 				assert.InDelta(t, 5, earned(t, b, req), 1e-6, "after the rest")
-				tenths(b, req, 30, 45, 55, failed)
+				tenths(b, 30, 45, 55, failed)
 				assert.InDelta(t, c.later, earned(t, b, req), 1e-6, "worse again")
 			})
 		})
@@ -114,20 +117,20 @@ func TestProcessGivesAServerARest(t *testing.T) {
 func TestProcessTriesAServerThatWasPoorAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 100_000}, get(t, host)
-		failed := failedWith(503, time.Millisecond)
+		failed := retryhttp.Retry{Request: req, Failed: failedWith(503, time.Millisecond)}
 		poorAndWell := func() {
-			tenths(b, req, 20, 100, 0, failed)
-			tenths(b, req, 30, 35, 65, failed)
+			tenths(b, 20, 100, 0, failed)
+			tenths(b, 30, 35, 65, failed)
 		}
 		poorAndWell()
-		tenths(b, req, 30, 45, 55, failed)
+		tenths(b, 30, 45, 55, failed)
 		require.InDelta(t, 1, earned(t, b, req), 1e-6, "rests")
-		tenths(b, req, 100, 35, 65, failed)
-		tenths(b, req, 100, 45, 55, failed)
+		tenths(b, 100, 35, 65, failed)
+		tenths(b, 100, 45, 55, failed)
 		require.InDelta(t, 5, earned(t, b, req), 1e-6, "no better after the rest")
 		poorAndWell()
 		require.InDelta(t, 5, earned(t, b, req), 1e-6, "well")
-		tenths(b, req, 30, 45, 55, failed)
+		tenths(b, 30, 45, 55, failed)
 		assert.InDelta(t, 1, earned(t, b, req), 1e-6, "rests again")
 	})
 }
@@ -136,7 +139,7 @@ func TestProcessTriesAServerThatWasPoorAgain(t *testing.T) {
 func TestBusyProcessSeesSoonThatItsServerIsWell(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Burst: 100_000, Interval: time.Minute}, get(t, host)
-		tenths(b, req, 20, 100, 0, failedWith(503, time.Millisecond))
+		tenths(b, 20, 100, 0, retryhttp.Retry{Request: req, Failed: failedWith(503, time.Millisecond)})
 		require.InDelta(t, 1, earned(t, b, req), 1e-6, "poor")
 		for range 1000 { // 1,000 a second
 			b.Deposit(req)

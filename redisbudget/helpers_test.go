@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
@@ -278,7 +279,7 @@ func noCallAtOnce(b *redisbudget.Bucket, req *http.Request) {
 	b.Deposit(req)
 	synctest.Wait()
 	for range 4 {
-		b.Withdraw(req)
+		withdraw(b, req)
 		synctest.Wait()
 	}
 }
@@ -287,7 +288,7 @@ func noCallAtOnce(b *redisbudget.Bucket, req *http.Request) {
 func granted(b *redisbudget.Bucket, req *http.Request, n int) int {
 	granted := 0
 	for range n {
-		if b.Withdraw(req) {
+		if withdraw(b, req) {
 			granted++
 		}
 	}
@@ -312,4 +313,15 @@ func inBubble(t *testing.T, f func(t *testing.T, e *engine)) {
 		require.NoError(t, b.Close())
 		f(t, e)
 	})
+}
+
+// withdraw asks b for a retry of which nothing is known but the request.
+func withdraw(b retryhttp.Budget, req *http.Request) bool {
+	_, ok := b.Withdraw(retryhttp.Retry{Request: req})
+	return ok
+}
+
+// countFailure tells b of a failure that no retry follows.
+func countFailure(b retryhttp.Budget, req *http.Request, failed retryhttp.Attempt) {
+	b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Stop: retryhttp.StopNotIdempotent})
 }

@@ -37,7 +37,7 @@ func hosts(t *testing.T, n int) (reqs []*http.Request) {
 func key(req *http.Request) string { return "retryhttp:{" + req.URL.Host + "}" }
 
 // shares reports whether the shared balance decides: an own bucket has one token.
-func shares(b *redisbudget.Bucket, req *http.Request) bool { return b.Tokens(req) > 2 }
+func shares(b *redisbudget.Bucket, req *http.Request) bool { return b.Status(req).Tokens > 2 }
 
 // depositEach deposits a success for each host. Calls that are due at once begin in this order.
 func depositEach(b *redisbudget.Bucket, reqs []*http.Request) {

@@ -81,10 +81,10 @@ func TestNothingIsLookedForUntilTheIntervalIsOver(t *testing.T) {
 func TestKeyThatIsNotKnownHasTheTokensThatItWouldHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := full()
-		require.True(t, b.crowd.update(func(a *account, now time.Time) { a.withdraw(now) }))
-		assert.Zero(t, b.Tokens(nil), "of the account of all for which there is no room")
+		require.True(t, b.crowd.update(func(a *account, now time.Time) { a.withdraw(now, terms{price: 1}) }))
+		assert.Zero(t, b.Status(nil).Tokens, "of the account of all for which there is no room")
 		b.count--
-		assert.Equal(t, 1.0, b.Tokens(nil), "of its own")
+		assert.Equal(t, 1.0, b.Status(nil).Tokens, "of its own")
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
@@ -62,10 +63,7 @@ func TestNoRequestHasTheEmptyKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &redisbudget.Bucket{Key: key}
-			assert.NotPanics(t, func() { b.Tokens(nil) })
-			assert.False(t, b.Sparing(nil))
-			_, shared := b.Shared(nil)
-			assert.False(t, shared)
+			assert.Equal(t, retryhttp.BucketStatus{Tokens: 1, Fleet: true}, b.Status(nil))
 		})
 	}
 }
@@ -101,10 +99,10 @@ func TestAnyTextIsAKey(t *testing.T) {
 		}
 		for _, key := range keys {
 			req := &http.Request{Method: key}
-			require.True(t, b.Withdraw(req))
+			require.True(t, withdraw(b, req))
 			synctest.Wait()
 			assert.True(t, e.Exists("retryhttp:{"+key+"}"), "%.10q", key)
-			assert.Equal(t, 19.0, b.Tokens(req), "%.10q", key)
+			assert.Equal(t, 19.0, b.Status(req).Tokens, "%.10q", key)
 		}
 	})
 }
@@ -114,14 +112,14 @@ func TestKeysBeyondTheMostShareOneOwnBucket(t *testing.T) {
 		b := &redisbudget.Bucket{Client: e.client(t)}
 		e.full.Store(true)
 		fill(t, b, maxKeys)
-		require.Equal(t, 20.0, b.Tokens(get(t, "4095.example")))
+		require.Equal(t, 20.0, b.Status(get(t, "4095.example")).Tokens)
 		calls := e.callTimes()
-		assert.Equal(t, 1.0, b.Tokens(get(t, "one.example")))
+		assert.Equal(t, 1.0, b.Status(get(t, "one.example")).Tokens)
 		assert.Equal(t, 1, granted(b, get(t, "one.example"), 2))
 		assert.Zero(t, granted(b, get(t, "two.example"), 2))
 		deposit(b, get(t, "two.example"), 10)
 		assert.Equal(t, 1, granted(b, get(t, "three.example"), 2))
-		b.Refund(get(t, "one.example"))
+		b.Refund(get(t, "one.example"), 1)
 		assert.Equal(t, 1, granted(b, get(t, "two.example"), 2))
 		synctest.Wait()
 		assert.Empty(t, calls(), "nothing is reported")
@@ -159,7 +157,7 @@ func TestDroppedKeyIsNotAskedFor(t *testing.T) {
 		calls := e.record()
 		time.Sleep(time.Hour)
 		assert.InDelta(t, 8, len(calls()), 1, "of the new key alone")
-		assert.Equal(t, 1.0, b.Tokens(get(t, "0.example")))
+		assert.Equal(t, 1.0, b.Status(get(t, "0.example")).Tokens)
 	})
 }
 
@@ -191,12 +189,12 @@ func TestTokensAddsNoKey(t *testing.T) {
 		b := &redisbudget.Bucket{Client: e.client(t)}
 		calls := e.callTimes()
 		for i := range maxKeys + 1 {
-			require.Equal(t, 1.0, b.Tokens(get(t, fmt.Sprintf("%d.example", i))))
+			require.Equal(t, 1.0, b.Status(get(t, fmt.Sprintf("%d.example", i))).Tokens)
 		}
 		assert.Empty(t, calls())
 		b.Deposit(get(t, host))
 		synctest.Wait()
-		assert.Equal(t, 20.0, b.Tokens(get(t, host)))
+		assert.Equal(t, 20.0, b.Status(get(t, host)).Tokens)
 	})
 }
 
@@ -210,7 +208,7 @@ func TestWithoutClientNothingIsShared(t *testing.T) {
 		fill(t, b, maxKeys)
 		time.Sleep(window)
 		fill(t, b, maxKeys+1)
-		assert.Equal(t, 1.0, b.Tokens(get(t, "4096.example")))
+		assert.Equal(t, 1.0, b.Status(get(t, "4096.example")).Tokens)
 		assert.NoError(t, b.Close())
 	})
 }

@@ -34,8 +34,8 @@ func fleetMember(t *testing.T, client redis.UniversalClient) *redisbudget.Bucket
 // spend withdraws one token, and waits until the others see that it is gone.
 func spend(t *testing.T, b *redisbudget.Bucket, req *http.Request, left float64, others ...*redisbudget.Bucket) {
 	t.Helper()
-	require.True(t, b.Withdraw(req))
+	require.True(t, withdraw(b, req))
 	for _, other := range others {
-		eventually(t, func() bool { other.Deposit(req); return other.Tokens(req) == left }, "the others know what is left")
+		eventually(t, func() bool { other.Deposit(req); return other.Status(req).Tokens == left }, "the others know what is left")
 	}
 }

@@ -33,8 +33,8 @@ func TestOnErrorGetsTheClientsErrorOncePerInterval(t *testing.T) {
 		b := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}
 		e.refuse.Store(true)
 		for range 100 {
-			b.Withdraw(get(t, host))
-			b.Withdraw(get(t, "other.example"))
+			withdraw(b, get(t, host))
+			withdraw(b, get(t, "other.example"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.InDelta(t, 10, len(got.all()), 1)
@@ -51,7 +51,7 @@ func TestOnErrorIsNotCalledWhileAllIsWell(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		var got errs
 		b := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}
-		b.Withdraw(get(t, host))
+		withdraw(b, get(t, host))
 		time.Sleep(time.Hour)
 		assert.Empty(t, got.all())
 	})
@@ -70,11 +70,11 @@ func TestOnErrorThatBlocksDelaysNothingAndIsCalledOnceAtATime(t *testing.T) {
 		e.refuse.Store(true)
 		for range 10 {
 			time.Sleep(interval)
-			b.Withdraw(req)
+			withdraw(b, req)
 		}
 		e.refuse.Store(false)
 		time.Sleep(2 * interval)
-		assert.Equal(t, e.stored(t, "tokens"), b.Tokens(req), "the shared balance decides again")
+		assert.Equal(t, e.stored(t, "tokens"), b.Status(req).Tokens, "the shared balance decides again")
 		assert.NoError(t, b.Close(), "which does not wait for the hook")
 		assert.EqualValues(t, 1, hooks.Load())
 		close(release)
@@ -87,16 +87,16 @@ func TestOnErrorMayUseAndCloseTheBucket(t *testing.T) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		b.OnError = func(error) {
 			b.Deposit(req)
-			b.Tokens(req)
-			if b.Withdraw(req) {
-				b.Refund(req)
+			b.Status(req)
+			if withdraw(b, req) {
+				b.Refund(req, 1)
 			}
 			e.refuse.Store(false)
 			assert.NoError(t, b.Close())
 			closed.Store(true)
 		}
 		e.refuse.Store(true)
-		require.True(t, b.Withdraw(req))
+		require.True(t, withdraw(b, req))
 		synctest.Wait()
 		assert.True(t, closed.Load())
 		assert.Equal(t, 19.0, e.stored(t, "tokens"), "what the failed call did not report")
@@ -116,12 +116,12 @@ func TestPanicOfOnErrorIsDropped(t *testing.T) {
 					OnError: func(error) { hooks.Add(1); end() },
 				}, get(t, host)
 				e.refuse.Store(true)
-				b.Withdraw(req)
+				withdraw(b, req)
 				time.Sleep(3 * interval)
 				assert.Greater(t, hooks.Load(), int32(1), "it is called again")
 				e.refuse.Store(false)
 				time.Sleep(2 * interval)
-				assert.Equal(t, e.stored(t, "tokens"), b.Tokens(req))
+				assert.Equal(t, e.stored(t, "tokens"), b.Status(req).Tokens)
 			})
 		})
 	}
@@ -154,7 +154,7 @@ func TestClientThatPanicsIsAFailedCall(t *testing.T) {
 				assert.ErrorContains(t, got.all()[0], "redisbudget: the balance was not updated: the client "+says)
 				panics.Store(false)
 				time.Sleep(2 * interval)
-				assert.Equal(t, e.stored(t, "tokens"), b.Tokens(req))
+				assert.Equal(t, e.stored(t, "tokens"), b.Status(req).Tokens)
 			})
 		})
 	}
@@ -174,9 +174,9 @@ func TestClientThatBlocksHoldsUpNothing(t *testing.T) {
 		start := time.Now()
 		for range 1000 {
 			b.Deposit(req)
-			b.Withdraw(req)
-			b.Refund(req)
-			b.Tokens(req)
+			withdraw(b, req)
+			b.Refund(req, 1)
+			b.Status(req)
 		}
 		assert.Zero(t, time.Since(start))
 		time.Sleep(time.Minute)
@@ -192,7 +192,7 @@ func TestNilPointerAsClientIsAFailedCall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got errs
 				b := &redisbudget.Bucket{Client: client, OnError: got.add}
-				b.Withdraw(get(t, host))
+				withdraw(b, get(t, host))
 				assert.Len(t, got.all(), 1)
 				assert.Error(t, b.Close())
 			})
@@ -223,7 +223,7 @@ func TestAnswerThatIsNoBalanceIsAFailedCall(t *testing.T) {
 				var got errs
 				b, req := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}, get(t, host)
 				e.onCall(func(c *server.Peer, _ []string) bool { write(c); return true })
-				b.Withdraw(req)
+				withdraw(b, req)
 				require.Len(t, got.all(), 1)
 				assert.ErrorContains(t, got.all()[0], "redisbudget: the balance was not updated: ")
 				assert.Zero(t, granted(b, req, 5))
@@ -242,9 +242,9 @@ func TestBalanceBeyondTheCapacityIsNotBelieved(t *testing.T) {
 			})
 			b.Deposit(req)
 			synctest.Wait()
-			assert.Equal(t, want, b.Tokens(req))
+			assert.Equal(t, want, b.Status(req).Tokens)
 			deposit(b, req, 5)
-			assert.Equal(t, 20.0, max(b.Tokens(req), want), "a debt is at most the capacity")
+			assert.Equal(t, 20.0, max(b.Status(req).Tokens, want), "a debt is at most the capacity")
 		})
 	}
 }
@@ -259,7 +259,7 @@ func TestErrorHoldsNoPassword(t *testing.T) {
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return e.Dial() },
 		})
 		b := &redisbudget.Bucket{Client: client, OnError: got.add}
-		b.Withdraw(get(t, "user:"+password+"@"+host))
+		withdraw(b, get(t, "user:"+password+"@"+host))
 		require.Len(t, got.all(), 1)
 		assert.NotContains(t, got.all()[0].Error(), password)
 		err := b.Close()
@@ -276,7 +276,7 @@ func TestErrorHoldsNoArgumentsOfACommand(t *testing.T) {
 		var got errs
 		b := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}
 		e.onCall(func(c *server.Peer, _ []string) bool { c.WriteError(reply); return true })
-		b.Withdraw(get(t, host))
+		withdraw(b, get(t, host))
 		require.Len(t, got.all(), 1)
 		assert.EqualError(t, got.all()[0], "redisbudget: the balance was not updated: ERR unknown command 'EVALSHA'")
 		err := b.Close()

@@ -49,7 +49,7 @@ func newProcess(t *testing.T, client redis.UniversalClient) *process {
 	return p
 }
 
-func (p *process) tokens() float64 { return p.Tokens(p.sender.req) }
+func (p *process) tokens() float64 { return p.Status(p.sender.req).Tokens }
 
 // shares reports whether the shared balance decides, and has more than the own bucket can
 // hold. It sends a request.

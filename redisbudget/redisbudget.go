@@ -76,7 +76,7 @@
 // answer. An error that matches [ErrSlow] is no failure: an answer came late, or has not come yet,
 // and the process decides alone meanwhile. If there are many, use a nearer Redis, a larger PoolSize
 // or a longer Interval. If they come once per Interval, Redis is probably not reachable.
-// Record Tokens as a gauge; package otelretry does so. The command HGET Prefix:{key} tokens
+// Record Status as gauges; package otelretry does so. The command HGET Prefix:{key} tokens
 // shows the balance. The balance is negative after the fleet has spent more than it had.
 // go-redis logs failed dials itself, see redis.SetLogger.
 package redisbudget
@@ -84,6 +84,7 @@ package redisbudget
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -104,7 +105,7 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // at most max(Burst, Ratio · rate · Window) tokens, where rate is the recent rate of the fleet's
 // successes. Set the fields alike in all processes: each call uses the settings of its process.
 //
-// Each process judges by its own results whether a success earns Most or Ratio. It may overdraw the
+// Each process judges by its own results whether a success earns HealthyRatio or Ratio. It may overdraw the
 // balance for its own slow attempts, even if it has spent its share. A retry that is refused may
 // wait until a success of its own process earns it.
 //
@@ -128,14 +129,13 @@ type Bucket struct {
 	Prefix string
 
 	// Ratio is how many retries each success earns while most attempts of its process fail. 0 means
-	// 0.1. Negative or NaN means none, ever. Refused retries then wait in line in vain, unless the
-	// Gate's Hold is negative, too. Set Ratio to bound retries to this share of the successes at all
-	// times: Most is then the same, unless it is set too.
+	// 0.1. Negative or NaN means none, ever. Set Ratio to bound retries to this share of the
+	// successes at all times: HealthyRatio is then the same, unless it is set too.
 	Ratio float64
 
-	// Most is how many retries each success earns while most attempts of its process succeed. 0 means
+	// HealthyRatio is how many retries each success earns while most attempts of its process succeed. 0 means
 	// 0.5, or Ratio if that is set. Less than Ratio, or NaN, means Ratio.
-	Most float64
+	HealthyRatio float64
 
 	// Burst is the number of tokens at the start, and the least capacity. 0 means 20, and a negative
 	// number means none. It is the reserve of the whole fleet, so it may be larger than a
@@ -178,23 +178,28 @@ type Bucket struct {
 	hook  hook
 }
 
-// Withdraw takes a token, or reports false if there is less than one token. Without a report of
-// Failed before it, it takes a whole token.
-func (b *Bucket) Withdraw(req *http.Request) (granted bool) {
-	b.update(req, func(a *account, now time.Time) { granted = a.withdraw(now) })
-	return granted
+// Withdraw takes what r costs, or reports false, as a [retryhttp.TokenBucket] does. A Bucket whose
+// successes earn nothing returns an infinite cost with a refusal.
+func (b *Bucket) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	b.update(r.Request, func(a *account, now time.Time) {
+		if !r.Again {
+			a.fail(&r, now)
+		}
+		if r.Stop == "" {
+			cost, ok = a.withdraw(now, a.termsOf(&r))
+		}
+		if !ok && a.settings.earns(false) == 0 {
+			cost = math.Inf(1)
+		}
+	})
+	return cost, ok
 }
 
-// Refund gives back what the newest Withdraw took, if there is room.
-func (b *Bucket) Refund(req *http.Request) {
-	b.update(req, func(a *account, now time.Time) { a.refund(now) })
-}
-
-// Failed records a failed attempt of req. If the next Withdraw is for its retry, the retry has the
-// cost and the overdraft that the attempt allows, as in a [retryhttp.TokenBucket]. Failed knows of a
-// wait what the header says, and not what a Policy.RetryAfter has read elsewhere.
-func (b *Bucket) Failed(req *http.Request, failed retryhttp.Attempt) {
-	b.update(req, func(a *account, _ time.Time) { a.fail(&failed) })
+// Refund gives back the cost of a Withdraw, if there is room. A cost of 0 or less, or NaN, is nothing.
+func (b *Bucket) Refund(req *http.Request, cost float64) {
+	if cost > 0 {
+		b.update(req, func(a *account, _ time.Time) { a.refund(cost) })
+	}
 }
 
 // Deposit credits a success.
@@ -213,9 +218,14 @@ func (b *Bucket) Deposit(req *http.Request) {
 	}
 }
 
-// Tokens returns the tokens that req could draw on now, as known to this process, for a gauge.
-// A debt is 0 tokens. Tokens makes no call.
-func (b *Bucket) Tokens(req *http.Request) float64 {
+// Status returns the state of the balance that req draws on, as known to this process, for gauges.
+// Status makes no call, and adds no balance.
+//
+// A debt is 0 Tokens. Sparing is about a success of this process, and is never true if HealthyRatio
+// and Ratio are equal. If Shared is false, the process decides alone: the last call has failed or takes
+// too long, no answer has come yet, or the Bucket is closed. An unused Bucket makes no calls, so its
+// view grows old. Fleet is always true.
+func (b *Bucket) Status(req *http.Request) retryhttp.BucketStatus {
 	a, ok := b.find(b.key(req))
 	if !ok {
 		a = b.stranger()
@@ -224,38 +234,16 @@ func (b *Bucket) Tokens(req *http.Request) float64 {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.fold(now)
-	return max(a.balance(now), 0)
-}
-
-// Shared reports, for gauges, whether the shared balance decides for req now, and how old this
-// process's view of it is. If shared is false, the process decides alone: the last call has failed
-// or takes too long, no answer has come yet, or the Bucket is closed. If no answer has come yet,
-// age is 0. An unused Bucket makes no calls, so its view grows old. Shared makes no call.
-func (b *Bucket) Shared(req *http.Request) (age time.Duration, shared bool) {
-	a, ok := b.find(b.key(req))
-	if !ok {
-		return 0, false
+	s := retryhttp.BucketStatus{
+		Tokens:  max(a.balance(now), 0),
+		Sparing: a.health.poor && a.settings.earns(true) < a.settings.earns(false),
+		Fleet:   true,
+		Shared:  a.viewDecides(now),
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
 	if a.view.known {
-		age = now.Sub(a.view.asked)
+		s.Age = now.Sub(a.view.asked)
 	}
-	return age, a.viewDecides(now)
-}
-
-// Sparing reports, for a gauge, whether a success of this process earns only Ratio for req now,
-// because most of its results were failures. It is never true if Most and Ratio are equal.
-func (b *Bucket) Sparing(req *http.Request) bool {
-	a, ok := b.find(b.key(req))
-	if !ok {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.fold(time.Now())
-	return a.health.poor && a.settings.earns(true) < a.settings.earns(false)
+	return s
 }
 
 // Close sends unreported amounts to Redis, and waits at most a second. If that fails, the

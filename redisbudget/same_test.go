@@ -39,7 +39,7 @@ func TestOneProcessIsGrantedWhatATokenBucketGrants(t *testing.T) {
 					e, req := startEngine(t), get(t, host)
 					// Asked for its tokens, a TokenBucket does the arithmetic that a call does.
 					var want atomic.Value // float64
-					e.onCall(func(*server.Peer, []string) bool { want.Store(alone.Tokens(req)); return false })
+					e.onCall(func(*server.Peer, []string) bool { want.Store(alone.Status(req).Tokens); return false })
 					shared := &redisbudget.Bucket{
 						Client: e.client(t), Interval: time.Millisecond,
 						Ratio: s.ratio, Burst: s.burst, Window: s.window,
@@ -58,8 +58,7 @@ func compareSteps(
 	t.Helper()
 	withdrawn, granted := 0, 0
 	deposit := func(b retryhttp.Budget, req *http.Request) bool { b.Deposit(req); return true }
-	refund := func(b retryhttp.Budget, req *http.Request) bool { b.Refund(req); return true }
-	withdraw := func(b retryhttp.Budget, req *http.Request) bool { return b.Withdraw(req) }
+	refund := func(b retryhttp.Budget, req *http.Request) bool { b.Refund(req, 1); return true }
 	deposit(alone, req)
 	deposit(shared, req)
 	most := 0.0
@@ -83,7 +82,7 @@ func compareSteps(
 		synctest.Wait()
 		tokens := tokens.Load().(float64)
 		most = max(most, tokens)
-		require.InDelta(t, tokens, shared.(*redisbudget.Bucket).Tokens(req), 1e-8+most*clockError, "step %d", i)
+		require.InDelta(t, tokens, shared.(*redisbudget.Bucket).Status(req).Tokens, 1e-8+most*clockError, "step %d", i)
 		if got {
 			granted++
 		}

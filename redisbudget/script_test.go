@@ -21,9 +21,9 @@ func TestScriptIsSentAlongWhenTheServerDoesNotKnowIt(t *testing.T) {
 		calls := e.record()
 		b.Deposit(req)
 		assert.Len(t, calls(), 2, "EVALSHA and EVAL, in one call")
-		assert.Equal(t, 20.0, b.Tokens(req))
+		assert.Equal(t, 20.0, b.Status(req).Tokens)
 		assert.Equal(t, 1/window.Seconds(), e.stored(t, "rate"), "booked once")
-		b.Withdraw(req)
+		withdraw(b, req)
 		assert.Len(t, calls(), 3)
 	})
 }
@@ -62,7 +62,7 @@ func TestBalanceOfAnotherTypeIsLeftAlone(t *testing.T) {
 		assert.Equal(t, "mine", text)
 		e.Del(storedKey)
 		time.Sleep(2 * interval)
-		assert.Equal(t, e.stored(t, "tokens"), b.Tokens(req))
+		assert.Equal(t, e.stored(t, "tokens"), b.Status(req).Tokens)
 	})
 }
 
@@ -86,7 +86,7 @@ func TestFieldThatIsNoFiniteNumberCountsAsMissing(t *testing.T) {
 					}
 					assert.InDelta(t, want["tokens"], e.stored(t, "tokens"), 1e-9)
 					assert.InDelta(t, want["rate"], e.stored(t, "rate"), 1e-9)
-					assert.InDelta(t, want["tokens"], b.Tokens(req), 1e-9)
+					assert.InDelta(t, want["tokens"], b.Status(req).Tokens, 1e-9)
 				})
 			})
 		}
@@ -127,11 +127,11 @@ func TestClockThatIsSetBackCostsOneCall(t *testing.T) {
 		time.Sleep(rest)
 		before := e.stored(t, "rate")
 		e.SetTime(time.Now().Add(-time.Hour))
-		b.Withdraw(req)
+		withdraw(b, req)
 		synctest.Wait()
 		assert.Equal(t, before, e.stored(t, "rate"))
 		e.SetTime(time.Now().Add(-time.Hour + window))
-		b.Withdraw(req)
+		withdraw(b, req)
 		time.Sleep(2 * interval)
 		assert.InEpsilon(t, before*e.decayed(window), e.stored(t, "rate"), 1e-6)
 	})
@@ -144,26 +144,26 @@ func TestSettingsOfEachProcessHoldForItsCalls(t *testing.T) {
 		req := get(t, host)
 		large.Deposit(req)
 		synctest.Wait()
-		assert.Equal(t, 50.0, large.Tokens(req))
+		assert.Equal(t, 50.0, large.Status(req).Tokens)
 		small.Deposit(req)
 		synctest.Wait()
-		assert.Equal(t, 5.0, small.Tokens(req))
-		large.Withdraw(req)
+		assert.Equal(t, 5.0, small.Status(req).Tokens)
+		withdraw(large, req)
 		synctest.Wait()
-		assert.Equal(t, 4.0, large.Tokens(req), "of the same balance")
+		assert.Equal(t, 4.0, large.Status(req).Tokens, "of the same balance")
 	})
 }
 
 // No time of a process is sent: its clock may be wrong.
 func TestCallSendsSettingsAndAmounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
-		b := &redisbudget.Bucket{Client: e.client(t), Ratio: 1.0 / 3, Most: 0.75, Burst: 7, Window: 1500 * time.Millisecond}
+		b := &redisbudget.Bucket{Client: e.client(t), Ratio: 1.0 / 3, HealthyRatio: 0.75, Burst: 7, Window: 1500 * time.Millisecond}
 		req := get(t, host)
 		noCallAtOnce(b, req)
 		var args []string
 		e.onCall(func(_ *server.Peer, a []string) bool { args = a; return false })
 		deposit(b, req, 2)
-		b.Withdraw(req)
+		withdraw(b, req)
 		time.Sleep(pause)
 		synctest.Wait()
 		require.Len(t, args, 10)

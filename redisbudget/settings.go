@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	defaultPrefix   = "retryhttp"
-	defaultInterval = time.Second
-	defaultWindow   = 20 * time.Second
-	defaultRatio    = 0.1
-	defaultMost     = 0.5
-	minPatience     = 50 * time.Millisecond
-	maxInterval     = math.MaxInt64 / 20 // 14 years; sums do not overflow
+	defaultPrefix       = "retryhttp"
+	defaultInterval     = time.Second
+	defaultWindow       = 20 * time.Second
+	defaultRatio        = 0.1
+	defaultHealthyRatio = 0.5
+	minPatience         = 50 * time.Millisecond
+	maxInterval         = math.MaxInt64 / 20 // 14 years; sums do not overflow
 )
 
 // settings holds a Bucket's settings, with the defaults filled in.
 type settings struct {
-	prefix   string
-	ratio    float64 // tokens earned by each success while most results are failures
-	most     float64 // tokens earned by each success otherwise; at least ratio
-	burst    float64
-	window   time.Duration // 0: no capacity beyond burst
-	interval time.Duration
-	fade     time.Duration // time constant with which unreported amounts fade while calls fail
-	keep     time.Duration // how long a balance outlives its last use
-	patience time.Duration // how long a call may take before the own bucket decides
-	retire   time.Duration // time without use after which an account may be dropped
+	prefix       string
+	ratio        float64 // tokens earned by each success while most results are failures
+	healthyRatio float64 // tokens earned by each success otherwise; at least ratio
+	burst        float64
+	window       time.Duration // 0: no capacity beyond burst
+	interval     time.Duration
+	fade         time.Duration // time constant with which unreported amounts fade while calls fail
+	keep         time.Duration // how long a balance outlives its last use
+	patience     time.Duration // how long a call may take before the own bucket decides
+	retire       time.Duration // time without use after which an account may be dropped
 }
 
 func (b *Bucket) resolve() settings {
@@ -41,10 +41,10 @@ func (b *Bucket) resolve() settings {
 	}
 	s.ratio = sensible(s.ratio)
 	switch {
-	case s.ratio == 0 || b.Most == 0 && b.Ratio != 0:
-		s.most = s.ratio
+	case s.ratio == 0 || b.HealthyRatio == 0 && b.Ratio != 0:
+		s.healthyRatio = s.ratio
 	default:
-		s.most = max(sensible(cmp.Or(b.Most, defaultMost)), s.ratio)
+		s.healthyRatio = max(sensible(cmp.Or(b.HealthyRatio, defaultHealthyRatio)), s.ratio)
 	}
 	if s.interval <= 0 {
 		s.interval = defaultInterval
@@ -62,7 +62,7 @@ func (s *settings) earns(poor bool) float64 {
 	if poor {
 		return s.ratio
 	}
-	return s.most
+	return s.healthyRatio
 }
 
 // sensible returns x, or 0 if x is negative or NaN. The result is at most math.MaxInt32, which is

@@ -12,41 +12,39 @@ import (
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
-func TestSharedReportsWhetherTheBalanceDecidesAndHowOldItsViewIs(t *testing.T) {
+func TestStatusReportsWhetherTheBalanceDecidesAndHowOldItsViewIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
-		age, shared := b.Shared(req)
-		assert.False(t, shared, "nobody has asked yet")
-		assert.Zero(t, age)
+		status := b.Status(req)
+		assert.False(t, status.Shared, "nobody has asked yet")
+		assert.Zero(t, status.Age)
 		deposit(b, req, 1)
 		time.Sleep(interval / 2)
-		age, shared = b.Shared(req)
-		assert.True(t, shared)
-		assert.Equal(t, interval/2, age.Round(interval/10))
+		status = b.Status(req)
+		assert.True(t, status.Shared)
+		assert.Equal(t, interval/2, status.Age.Round(interval/10))
 
 		other := get(t, "other.example")
 		e.refuse.Store(true)
-		b.Withdraw(other)
-		age, shared = b.Shared(other)
-		assert.False(t, shared, "no answer has come yet")
-		assert.Zero(t, age)
+		withdraw(b, other)
+		status = b.Status(other)
+		assert.False(t, status.Shared, "no answer has come yet")
+		assert.Zero(t, status.Age)
 		for range 20 {
 			deposit(b, req, 1)
 			time.Sleep(interval)
 		}
-		age, shared = b.Shared(req)
-		assert.False(t, shared)
-		assert.Greater(t, age, 15*interval)
+		status = b.Status(req)
+		assert.False(t, status.Shared)
+		assert.Greater(t, status.Age, 15*interval)
 
 		e.refuse.Store(false)
 		deposit(b, req, 1)
 		time.Sleep(20 * interval)
-		_, shared = b.Shared(req)
-		assert.True(t, shared)
+		assert.True(t, b.Status(req).Shared)
 
 		require.NoError(t, b.Close())
-		_, shared = b.Shared(req)
-		assert.False(t, shared, "closed")
+		assert.False(t, b.Status(req).Shared, "closed")
 	})
 }
 
@@ -56,16 +54,16 @@ func TestSparingIsWhileAProcessEarnsRatio(t *testing.T) {
 		sparing bool
 	}{{0.5, true}, {0.1, false}} {
 		inBubble(t, func(t *testing.T, e *engine) {
-			b, req := &redisbudget.Bucket{Client: e.client(t), Most: c.most}, get(t, host)
-			assert.False(t, b.Sparing(req))
+			b, req := &redisbudget.Bucket{Client: e.client(t), HealthyRatio: c.most}, get(t, host)
+			assert.False(t, b.Status(req).Sparing)
 			deposit(b, req, 1)
-			assert.False(t, b.Sparing(req))
+			assert.False(t, b.Status(req).Sparing)
 			for range 100 {
-				b.Failed(req, retryhttp.Attempt{Err: errors.New("broken")})
-				b.Withdraw(req)
+				countFailure(b, req, retryhttp.Attempt{Err: errors.New("broken")})
+				withdraw(b, req)
 				time.Sleep(interval / 10)
 			}
-			assert.Equal(t, c.sparing, b.Sparing(req))
+			assert.Equal(t, c.sparing, b.Status(req).Sparing)
 		})
 	}
 }
@@ -76,13 +74,12 @@ func TestSparingWeighsTheLatestResults(t *testing.T) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		for range 10 {
 			for range 10 {
-				b.Failed(req, retryhttp.Attempt{Err: errors.New("broken")})
+				countFailure(b, req, retryhttp.Attempt{Err: errors.New("broken")})
 			}
 			time.Sleep(interval / 10)
-			sparing := b.Sparing(req)
-			b.Tokens(req)
-			require.Equal(t, b.Sparing(req), sparing)
+			sparing := b.Status(req).Sparing
+			require.Equal(t, b.Status(req).Sparing, sparing)
 		}
-		assert.True(t, b.Sparing(req))
+		assert.True(t, b.Status(req).Sparing)
 	})
 }

@@ -2,44 +2,44 @@ package redisbudget
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/retryhttp/retryhttp"
 )
 
-// terms are what the next withdrawal costs, and how far below zero it may take the tokens.
+// terms are what a withdrawal costs, and how far below zero it may take the tokens.
 type terms struct {
 	price, overdraft float64
-}
-
-var oneToken = terms{price: 1}
-
-// after returns the terms of the withdrawal that follows one with t, unless a failure is recorded
-// before. A withdrawal that is refused may be asked for again, at the same price.
-func (t terms) after(granted bool) terms {
-	if granted {
-		return oneToken
-	}
-	return terms{price: t.price}
 }
 
 // invitedPrice is the cost of a retry whose moment the server has named.
 const invitedPrice = 1.0 / 3
 
-// fail records a failed attempt of this process, and the terms of its retry. The overdraft is one
-// for each success of this process that is usual in the time that the attempt took. Other processes
-// have overdrafts of their own.
-func (a *account) fail(failed *retryhttp.Attempt) {
-	a.terms = terms{price: 1, overdraft: a.own.rate * failed.Elapsed.Seconds()}
-	if failed.Response == nil {
+// termsOf returns the terms of a retry. The overdraft is one for each success of this process that is
+// usual in the time that the attempt took. Other processes have overdrafts of their own.
+func (a *account) termsOf(r *retryhttp.Retry) terms {
+	t := terms{price: 1, overdraft: a.own.rate * max(r.Failed.Elapsed, 0).Seconds()}
+	if statusOf(r) == http.StatusTooManyRequests && r.Asked > 0 {
+		t.price = invitedPrice
+	}
+	return t
+}
+
+// fail records a failed attempt of this process. A hedge follows no failure.
+func (a *account) fail(r *retryhttp.Retry, now time.Time) {
+	status := statusOf(r)
+	refused := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+	switch down := status >= http.StatusInternalServerError || r.Failed.Err != nil && !refused; {
+	case down && r.Down:
+		a.health.sufferOutage(now)
+	case down:
 		a.health.downs++
-		return
 	}
-	status := failed.Response.StatusCode
-	asked, asks := retryhttp.RetryAfter(failed.Response.Header)
-	if asked > 0 && status == http.StatusTooManyRequests {
-		a.terms.price = invitedPrice
+}
+
+func statusOf(r *retryhttp.Retry) int {
+	if r.Status == 0 && r.Failed.Response != nil { // somebody else's Retry
+		return r.Failed.Response.StatusCode
 	}
-	if !asks && status >= http.StatusInternalServerError {
-		a.health.downs++
-	}
+	return r.Status
 }

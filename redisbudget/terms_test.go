@@ -12,22 +12,14 @@ import (
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
-// failing is a Budget that hears of failures.
-type failing interface {
-	retryhttp.Budget
-	Failed(*http.Request, retryhttp.Attempt)
-}
-
-// retries counts the retries that are granted of n, each of an attempt that has failed.
-func retries(b failing, req *http.Request, n int, a retryhttp.Attempt) int {
-	granted := 0
+// retries counts the retries that are granted of n, and returns what one costs.
+func retries(b retryhttp.Budget, r retryhttp.Retry, n int) (granted int, price float64) {
 	for range n {
-		b.Failed(req, a)
-		if b.Withdraw(req) {
-			granted++
+		if cost, ok := b.Withdraw(r); ok {
+			granted, price = granted+1, cost
 		}
 	}
-	return granted
+	return granted, price
 }
 
 // A process may overdraw as much as a TokenBucket allows, and the answers to calls add nothing to
@@ -38,12 +30,12 @@ func TestProcessMayOverdrawTheBalanceByTheTimeOfTheFailedAttempt(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
 				shared, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 				alone := &retryhttp.TokenBucket{Burst: 20}
-				slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 15 * time.Second}
+				slow := retryhttp.Retry{Request: req, Failed: retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 15 * time.Second}}
 				forgiven := 20
 				if away {
 					forgiven = 0
 				}
-				same := func(claim string, f func(b failing) int) (n int) {
+				same := func(claim string, f func(b retryhttp.Budget) int) (n int) {
 					n = f(shared)
 					want := f(alone)
 					assert.GreaterOrEqual(t, n, want-1, claim)
@@ -64,13 +56,13 @@ func TestProcessMayOverdrawTheBalanceByTheTimeOfTheFailedAttempt(t *testing.T) {
 				e.down.Store(away)
 				deposit(1)
 				time.Sleep(2 * interval)
-				for shared.Withdraw(req) || alone.Withdraw(req) {
+				for withdraw(shared, req) || withdraw(alone, req) {
 				}
 				time.Sleep(2 * interval)
-				overdraw := func(b failing) int { return retries(b, req, 1000, slow) }
+				overdraw := func(b retryhttp.Budget) int { granted, _ := retries(b, slow, 1000); return granted }
 				first := same("10/s · 15 s, while the rate fades", overdraw)
 				assert.InDelta(t, 120, first, 20)
-				assert.Zero(t, shared.Tokens(req))
+				assert.Zero(t, shared.Status(req).Tokens)
 				if !away {
 					assert.Equal(t, -20.0, e.stored(t, "tokens"), "it is booked, up to the capacity")
 				}
@@ -79,9 +71,9 @@ func TestProcessMayOverdrawTheBalanceByTheTimeOfTheFailedAttempt(t *testing.T) {
 				assert.Positive(t, same("successes have paid a part of it", overdraw))
 				deposit(100)
 				require.Positive(t, overdraw(shared))
-				shared.Refund(req)
-				assert.Equal(t, 1, retries(shared, req, 1000, slow), "a retry that was not sent")
-				assert.False(t, shared.Withdraw(req), "the overdraft belongs to the retry of a slow failure")
+				shared.Refund(req, 1)
+				assert.Equal(t, 1, overdraw(shared), "a retry that was not sent")
+				assert.False(t, withdraw(shared, req), "the overdraft belongs to the retry of a slow failure")
 			})
 		})
 	}
@@ -89,27 +81,31 @@ func TestProcessMayOverdrawTheBalanceByTheTimeOfTheFailedAttempt(t *testing.T) {
 
 func TestInvitedRetryCostsAThirdOfTheFleetsToken(t *testing.T) {
 	for name, c := range map[string]struct {
-		attempt retryhttp.Attempt
+		retry   retryhttp.Retry
 		granted int
 	}{
-		"a 429 with a Retry-After":      {failedWith(429, 0, "Retry-After", "1"), 60},
-		"a 429 without":                 {failedWith(429, 0), 20},
-		"a 429 with a Retry-After of 0": {failedWith(429, 0, "Retry-After", "0"), 20},
-		"a 503 with a Retry-After":      {failedWith(503, 0, "Retry-After", "1"), 20},
-		"an error":                      {retryhttp.Attempt{Err: http.ErrServerClosed}, 20},
+		"a 429 with a Retry-After":       {retryhttp.Retry{Status: 429, Asked: time.Second}, 60},
+		"a 429 of a program's own Retry": {retryhttp.Retry{Failed: failedWith(429, 0), Asked: time.Second}, 60},
+		"a 429 without":                  {retryhttp.Retry{Status: 429}, 20},
+		"a 503 with a Retry-After":       {retryhttp.Retry{Status: 503, Asked: time.Second}, 20},
+		"an error":                       {retryhttp.Retry{Failed: retryhttp.Attempt{Err: http.ErrServerClosed}}, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *engine) {
 				b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 				b.Deposit(req)
 				time.Sleep(rest)
-				assert.Equal(t, c.granted, retries(b, req, 100, c.attempt))
+				c.retry.Request = req
+				n, price := retries(b, c.retry, 100)
+				assert.Equal(t, c.granted, n)
 				time.Sleep(rest)
 				assert.InDelta(t, 0, e.stored(t, "tokens"), 1e-6)
-				b.Refund(req)
+				b.Refund(req, price)
 				time.Sleep(rest)
 				assert.InDelta(t, 20.0/float64(c.granted), e.stored(t, "tokens"), 1e-6, "what was paid")
-				assert.Equal(t, 1, granted(b, req, 2), "the refused retry may ask again, at its price")
+				c.retry.Again = true
+				n, _ = retries(b, c.retry, 2)
+				assert.Equal(t, 1, n, "the refused retry may ask again, at its price")
 			})
 		})
 	}
@@ -121,9 +117,10 @@ func TestTermsOfAFailureAreForItsRetryAlone(t *testing.T) {
 			b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 			b.Deposit(req)
 			time.Sleep(rest)
-			require.Equal(t, 1, retries(b, req, 1, failedWith(429, 0, "Retry-After", "1")))
-			require.True(t, b.Withdraw(req))
-			assert.InDelta(t, 20-4.0/3, b.Tokens(req), 1e-6)
+			n, _ := retries(b, retryhttp.Retry{Request: req, Status: 429, Asked: time.Second}, 1)
+			require.Equal(t, 1, n)
+			require.True(t, withdraw(b, req))
+			assert.InDelta(t, 20-4.0/3, b.Status(req).Tokens, 1e-6)
 		})
 	})
 	t.Run("the overdraft", func(t *testing.T) {
@@ -135,8 +132,9 @@ func TestTermsOfAFailureAreForItsRetryAlone(t *testing.T) {
 			}
 			granted(b, req, 100)
 			slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 10 * time.Second}
-			require.Equal(t, 2, retries(b, req, 2, slow))
-			assert.False(t, b.Withdraw(req))
+			n, _ := retries(b, retryhttp.Retry{Request: req, Failed: slow}, 2)
+			require.Equal(t, 2, n)
+			assert.False(t, withdraw(b, req))
 		})
 	})
 }
@@ -145,16 +143,18 @@ func TestTermsOfAFailureAreForItsRetryAlone(t *testing.T) {
 func TestInvitedRetryIsReportedAgainAfterAFailedCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t), Window: 1000 * time.Hour, Burst: 100}, get(t, host)
-		invited := failedWith(429, 0, "Retry-After", "1")
+		invited := retryhttp.Retry{Request: req, Status: 429, Asked: time.Second}
 		noCallAtOnce(b, req)
 		e.refuse.Store(true)
 		calls := e.record()
-		require.Equal(t, 1, retries(b, req, 1, invited))
+		n, _ := retries(b, invited, 1)
+		require.Equal(t, 1, n)
 		time.Sleep(pause)
 		require.Len(t, calls(), 1)
 		require.InDelta(t, 1.0/3, calls()[0].withdrawals, 1e-9)
 		deposit(b, req, 4) // of which the own bucket grants retries while calls fail
-		require.Equal(t, 3, retries(b, req, 3, invited))
+		n, _ = retries(b, invited, 3)
+		require.Equal(t, 3, n)
 		e.refuse.Store(false)
 		time.Sleep(interval + spread)
 		require.Greater(t, len(calls()), 1)
@@ -173,7 +173,7 @@ func busyFleet(t *testing.T, e *engine, req *http.Request) *redisbudget.Bucket {
 		time.Sleep(100 * time.Millisecond)
 	}
 	require.NoError(t, others.Close()) // which makes no further call of its own
-	require.Greater(t, one.Tokens(req), 1900.0)
+	require.Greater(t, one.Status(req).Tokens, 1900.0)
 	return one
 }
 
@@ -187,8 +187,9 @@ func TestProcessThatHasSpentItsShareMayStillOverdraw(t *testing.T) {
 		share := granted(one, req, 1000)
 		require.InDelta(t, 20, share, 2)
 		slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: 10 * time.Second}
-		assert.InDelta(t, 100, retries(one, req, 1000, slow), 2)
-		assert.False(t, one.Withdraw(req))
+		overdrawn, _ := retries(one, retryhttp.Retry{Request: req, Failed: slow}, 1000)
+		assert.InDelta(t, 100, overdrawn, 2)
+		assert.False(t, withdraw(one, req))
 		booked := 0.0
 		for _, c := range calls() {
 			booked += c.withdrawals
@@ -215,7 +216,7 @@ func TestProcessThatHasSpentItsShareBringsNoCallForward(t *testing.T) {
 func TestRefusedRetryWaitsForASuccess(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b := &redisbudget.Bucket{Client: e.client(t), Burst: 1}
-		require.True(t, b.Withdraw(get(t, host)))
+		require.True(t, withdraw(b, get(t, host)))
 		time.Sleep(rest)
 		start := time.Now()
 		rt := retryhttp.New(answers(func(req *http.Request) int {

@@ -19,10 +19,10 @@ func TestOneTokenIsGrantedBeforeTheFirstAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		e.delay.Store(1)
-		assert.Equal(t, 1.0, b.Tokens(req))
+		assert.Equal(t, 1.0, b.Status(req).Tokens)
 		assert.Equal(t, 1, granted(b, req, 5))
 		time.Sleep(10 * time.Millisecond)
-		assert.Equal(t, 19.0, b.Tokens(req), "and is taken from the shared balance")
+		assert.Equal(t, 19.0, b.Status(req).Tokens, "and is taken from the shared balance")
 		assert.Equal(t, 19, granted(b, req, 25))
 	})
 }
@@ -64,7 +64,7 @@ func TestOwnSuccessesCountAtOnceUpToTheCapacity(t *testing.T) {
 		deposit(b, req, 2)
 		assert.Equal(t, 1, granted(b, req, 2))
 		deposit(b, req, 1000)
-		assert.Equal(t, 4.0, b.Tokens(req), "the capacity of the last answer")
+		assert.Equal(t, 4.0, b.Status(req).Tokens, "the capacity of the last answer")
 	})
 }
 
@@ -72,15 +72,15 @@ func TestRefundGivesATokenBackUpToTheCapacity(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		e.delay.Store(1)
-		require.True(t, b.Withdraw(req))
-		b.Refund(req)
-		assert.Equal(t, 1.0, b.Tokens(req), "of the own bucket")
+		require.True(t, withdraw(b, req))
+		b.Refund(req, 1)
+		assert.Equal(t, 1.0, b.Status(req).Tokens, "of the own bucket")
 		time.Sleep(10 * time.Millisecond)
 		require.Equal(t, 5, granted(b, req, 5))
 		for range 10 {
-			b.Refund(req)
+			b.Refund(req, 1)
 		}
-		assert.Equal(t, 20.0, b.Tokens(req))
+		assert.Equal(t, 20.0, b.Status(req).Tokens)
 		time.Sleep(2 * interval)
 		assert.Equal(t, 20.0, e.stored(t, "tokens"))
 	})
@@ -92,10 +92,10 @@ func TestRefundToANewAccountGivesAWholeTokenBack(t *testing.T) {
 		one := &redisbudget.Bucket{Client: e.client(t)}
 		two := &redisbudget.Bucket{Client: e.client(t)}
 		req := get(t, host)
-		require.True(t, one.Withdraw(req))
+		require.True(t, withdraw(one, req))
 		time.Sleep(rest)
 		require.Equal(t, 19.0, e.stored(t, "tokens"))
-		two.Refund(req)
+		two.Refund(req, 1)
 		time.Sleep(rest)
 		assert.Equal(t, 20.0, e.stored(t, "tokens"))
 	})
@@ -116,7 +116,7 @@ func TestAnswerIsAddedToWhatWasDoneSinceItsCallBegan(t *testing.T) {
 		deposit(b, req, 7)
 		require.Equal(t, 1, granted(b, req, 2), "by the own bucket, whose room is 1")
 		time.Sleep(100*time.Millisecond + 1)
-		assert.Equal(t, 17.0, b.Tokens(req), "10 and 1, and then 7 less 1")
+		assert.Equal(t, 17.0, b.Status(req).Tokens, "10 and 1, and then 7 less 1")
 	})
 }
 
@@ -137,16 +137,16 @@ func TestOwnBucketDecidesWhileACallIsSlow(t *testing.T) {
 				}
 				return false
 			})
-			require.True(t, b.Withdraw(req), "which brings a call forward")
+			require.True(t, withdraw(b, req), "which brings a call forward")
 			synctest.Wait()
 			deposit(b, req, 1)
 			time.Sleep(patience)
-			assert.Equal(t, 20.0, b.Tokens(req))
+			assert.Equal(t, 20.0, b.Status(req).Tokens)
 			time.Sleep(time.Nanosecond)
-			assert.Equal(t, 1.0, b.Tokens(req), "the call is older than that")
+			assert.Equal(t, 1.0, b.Status(req).Tokens, "the call is older than that")
 			assert.Equal(t, 1, granted(b, req, 5))
 			time.Sleep(interval)
-			assert.Equal(t, 19.0, b.Tokens(req), "the answer has come")
+			assert.Equal(t, 19.0, b.Status(req).Tokens, "the answer has come")
 		})
 	}
 }
@@ -156,16 +156,16 @@ func TestOwnBucketDecidesAfterAFailureUntilTheNextAnswer(t *testing.T) {
 		b, req := &redisbudget.Bucket{Client: e.client(t)}, get(t, host)
 		deposit(b, req, 1)
 		synctest.Wait()
-		require.Equal(t, 20.0, b.Tokens(req))
+		require.Equal(t, 20.0, b.Status(req).Tokens)
 		e.refuse.Store(true)
 		time.Sleep(2 * interval)
 		deposit(b, req, 1)
 		synctest.Wait()
 		assert.Equal(t, 1, granted(b, req, 5))
-		assert.Zero(t, b.Tokens(req))
+		assert.Zero(t, b.Status(req).Tokens)
 		e.refuse.Store(false)
 		time.Sleep(2 * interval)
-		assert.Equal(t, 19.0, b.Tokens(req), "nobody has done anything")
+		assert.Equal(t, 19.0, b.Status(req).Tokens, "nobody has done anything")
 	})
 }
 
@@ -179,9 +179,9 @@ func TestOwnBucketHoldsWhatThisProcessHasEarned(t *testing.T) {
 			b.Deposit(req)
 		}
 		// 100 a second, of which a tenth for 20 s, and a minute is three Windows.
-		assert.InDelta(t, 200*0.95, b.Tokens(req), 2)
+		assert.InDelta(t, 200*0.95, b.Status(req).Tokens, 2)
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1.0, b.Tokens(req), "the room goes with the rate")
+		assert.Equal(t, 1.0, b.Status(req).Tokens, "the room goes with the rate")
 	})
 }
 
@@ -238,14 +238,14 @@ func TestOldViewIsCutToOneTokenOnce(t *testing.T) {
 			time.Sleep(time.Until(start.Add(asked + age)))
 			require.Equal(t, asked, times()[len(times())-1])
 			e.delay.Store(1)
-			assert.EqualValues(t, want, b.Tokens(req))
+			assert.EqualValues(t, want, b.Status(req).Tokens)
 			assert.Equal(t, want, granted(b, req, 30))
 			if want == 1 {
 				deposit(b, req, 30)
 				assert.Equal(t, 3, granted(b, req, 30), "cut once: what is earned since counts")
 			}
 			time.Sleep(rest)
-			assert.EqualValues(t, e.stored(t, "tokens"), b.Tokens(req), "a Withdraw asks")
+			assert.EqualValues(t, e.stored(t, "tokens"), b.Status(req).Tokens, "a Withdraw asks")
 		})
 	}
 }
@@ -268,15 +268,15 @@ func TestOwnBucketFollowsTheLastWindowWithoutCalls(t *testing.T) {
 		}
 		for range 2 {
 			work()
-			want := alone.Tokens(req)
+			want := alone.Status(req).Tokens
 			assert.Greater(t, want, 180.0)
 			// The two fold at different deposits of 64, which take 0.64 s of a Window of 20 s.
-			assert.InEpsilon(t, want, unshared.Tokens(req), 0.016)
-			assert.InEpsilon(t, want, closed.Tokens(req), 0.016)
+			assert.InEpsilon(t, want, unshared.Status(req).Tokens, 0.016)
+			assert.InEpsilon(t, want, closed.Status(req).Tokens, 0.016)
 			work()
 			time.Sleep(idle)
-			assert.Less(t, alone.Tokens(req), 2.0)
-			assert.Less(t, unshared.Tokens(req), 2.0)
+			assert.Less(t, alone.Status(req).Tokens, 2.0)
+			assert.Less(t, unshared.Status(req).Tokens, 2.0)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func TestFailureIsReportedSoonAfterThatItWasSlow(t *testing.T) {
 		client := unreachable("192.0.2.1:6379")
 		b, req := &redisbudget.Bucket{Client: client, OnError: got.add}, get(t, host)
 		for range 120 {
-			b.Withdraw(req)
+			withdraw(b, req)
 			time.Sleep(interval)
 		}
 		slow, failures := got.all()
@@ -126,10 +126,10 @@ func TestSlowReportWaitsForAnIntervalAfterAFailure(t *testing.T) {
 		b, reqs := &redisbudget.Bucket{Client: e.client(t), OnError: got.add}, hosts(t, 2)
 		e.refuse.Store(true)
 		e.delay.Store(int64(2500 * time.Millisecond))
-		b.Withdraw(reqs[0])
+		withdraw(b, reqs[0])
 		time.Sleep(interval - time.Millisecond)
 		e.delay.Store(int64(2900 * time.Millisecond))
-		b.Withdraw(reqs[1])
+		withdraw(b, reqs[1])
 		time.Sleep(2 * interval)
 		slow, failures := got.all()
 		assert.Equal(t, []time.Duration{interval, 2 * interval}, slow)

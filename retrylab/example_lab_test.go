@@ -26,7 +26,7 @@ func TestBudgetsInADeployment(t *testing.T) {
 		Policies: []retrylab.Policy{
 			{Name: "default", New: retrylab.Default},
 			{Name: "a third for each success", New: func() retryhttp.Policy {
-				return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Most: 0.33}}
+				return retryhttp.Policy{Budget: &retryhttp.TokenBucket{HealthyRatio: 0.33}}
 			}},
 		},
 	}.Run(t)

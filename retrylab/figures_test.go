@@ -221,11 +221,11 @@ type history struct {
 	before   int64
 }
 
-func (h *history) Deposit(*http.Request) { h.deposits.Add(1) }
-func (h *history) Refund(*http.Request)  {}
-func (h *history) Withdraw(*http.Request) bool {
+func (h *history) Deposit(*http.Request)         { h.deposits.Add(1) }
+func (h *history) Refund(*http.Request, float64) {}
+func (h *history) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
 	h.first.Do(func() { h.before = h.deposits.Load() })
-	return false
+	return 0, false
 }
 
 func TestBudgetHasTheDepositsOfTheUptime(t *testing.T) {

@@ -87,12 +87,12 @@ func (s *sender) take(h *host) (id string, ok bool) {
 	if len(h.waiting) == 0 || now.Before(h.due) || h.underWay >= perHost {
 		return "", false
 	}
-	down, closed := s.gate.Status(h.request)
-	if closed > 0 {
-		h.due = now.Add(closed) // the host has said when it is to be asked again
+	status := s.gate.Status(h.request)
+	if status.Closed > 0 {
+		h.due = now.Add(status.Closed) // the host has said when it is to be asked again
 		return "", false
 	}
-	if (down || h.pause > 0) && h.underWay > 0 {
+	if (status.Down || h.pause > 0) && h.underWay > 0 {
 		return "", false // one delivery at a time finds out whether the host is up again
 	}
 	id, h.waiting = h.waiting[0], h.waiting[1:]
@@ -127,7 +127,7 @@ func (s *sender) end(h *host, id string, delivered bool) {
 		return
 	}
 	h.waiting = append(h.waiting, id)
-	if _, closed := s.gate.Status(h.request); closed == 0 {
+	if s.gate.Status(h.request).Closed == 0 {
 		h.pause = min(max(2*h.pause, firstPause), longestPause)
 		h.due = time.Now().Add(h.pause)
 	}

@@ -13,7 +13,7 @@ import (
 // far from overflow.
 type Settings struct {
 	Ratio        float64       // tokens earned by each deposit while most results are failures
-	Most         float64       // tokens earned by each deposit otherwise; at least Ratio
+	HealthyRatio float64       // tokens earned by each deposit otherwise; at least Ratio
 	Burst        float64       // tokens at the start, and the least capacity
 	Window       time.Duration // capacity for what this long at the recent rate earns
 	IdleAfter    time.Duration // a bucket drawn on longer ago leaves nothing to its successor
@@ -42,14 +42,12 @@ type bucket struct {
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
 	share     share
-	next      terms   // of the next withdrawal
-	paid      float64 // what the newest withdrawal cost
 
 	floor *rate.Limiter // the source of MinPerSecond; nil if there is none
 }
 
 func newBucket(key string, s Settings, now time.Time) *bucket {
-	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst, next: oneToken, paid: 1}
+	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst}
 	if s.MinPerSecond > 0 {
 		most := max(1, int(math.Ceil(s.MinPerSecond)))
 		b.floor = rate.NewLimiter(rate.Limit(s.MinPerSecond), most)
@@ -57,7 +55,8 @@ func newBucket(key string, s Settings, now time.Time) *bucket {
 	return b
 }
 
-// Failure is what a failed attempt says to the budget of its retry.
+// Failure is what a failed attempt says to the budget of its retry. The zero Failure is for a hedge,
+// before which nothing has failed.
 type Failure struct {
 	Down    bool          // the host is down, for all that the attempt shows
 	Outage  bool          // the Gate holds retries back, because all attempts fail
@@ -74,22 +73,11 @@ type terms struct {
 	price, overdraft float64
 }
 
-var oneToken = terms{price: 1}
-
-// after returns the terms of the withdrawal that follows one with t, unless a failure is recorded
-// before. A withdrawal that is refused may be asked for again, at the same price.
-func (t terms) after(granted bool) terms {
-	if granted {
-		return oneToken
-	}
-	return terms{price: t.price}
-}
-
 // termsOf returns the terms for the retry of an attempt that failed. Each success in the time
 // that the attempt took allows an overdraft of one: a connection that dies with a minute of slow
 // answers is no storm, and later successes pay.
 func (b *bucket) termsOf(f Failure) terms {
-	t := terms{price: oneToken.price, overdraft: b.perSecond * max(f.Took, 0).Seconds()}
+	t := terms{price: 1, overdraft: b.perSecond * max(f.Took, 0).Seconds()}
 	if f.Invited {
 		t.price = invitedPrice
 	}
@@ -145,7 +133,7 @@ func (b *bucket) earns() float64 {
 	if b.share.poor {
 		return b.settings.Ratio
 	}
-	return b.settings.Most
+	return b.settings.HealthyRatio
 }
 
 // decay adds n deposits to the mean rate. It assumes that they were spread evenly over the given
@@ -174,23 +162,23 @@ func (b *bucket) asNew(now time.Time) bool {
 		(b.floor == nil || round(b.floorTokens(now)) >= float64(b.floor.Burst()))
 }
 
-func (b *bucket) withdraw(now time.Time, t terms) bool {
+func (b *bucket) withdraw(now time.Time, t terms) (cost float64, granted bool) {
 	switch {
 	case round(b.tokens+t.overdraft) >= round(t.price):
 		b.tokens -= t.price
-		b.paid = t.price
+		return t.price, true
 	case round(b.floorTokens(now)) >= 1:
 		b.floor.ReserveN(now, 1)
-		b.paid = 1
-	default:
-		return false
+		return 1, true
 	}
-	return true
+	return 0, false
 }
 
-// refund gives back what the newest withdrawal cost. Nothing is recorded for each withdrawal.
-func (b *bucket) refund() {
-	b.tokens = min(b.tokens+b.paid, b.capacity())
+// refund gives back the cost of a withdrawal to what was earned, even if the floor granted it.
+func (b *bucket) refund(cost float64) {
+	if cost > 0 { // and no NaN
+		b.tokens = min(b.tokens+cost, b.capacity())
+	}
 }
 
 // balance returns how many whole tokens withdraw would grant, plus the larger of the two

@@ -31,9 +31,9 @@ func returns(t *testing.T, f func()) {
 
 func TestDepositTakesNoLock(t *testing.T) {
 	var table Table
-	settings := func() Settings { return Settings{Ratio: 0.1, Most: 0.1, Burst: 50} }
+	settings := func() Settings { return Settings{Ratio: 0.1, HealthyRatio: 0.1, Burst: 50} }
 	for range 50 {
-		require.True(t, table.Withdraw("a", settings))
+		require.True(t, withdraw(&table, "a", settings))
 	}
 	b := table.find("a")
 	require.NotNil(t, b)
@@ -49,7 +49,7 @@ func TestDepositTakesNoLock(t *testing.T) {
 		})
 		assert.Zero(t, b.folded, "nobody could do the arithmetic")
 	}()
-	assert.InDelta(t, 0.1*5*foldEvery, table.Tokens("a", settings), 1e-9, "and nothing was lost")
+	assert.InDelta(t, 0.1*5*foldEvery, tokens(&table, "a", settings), 1e-9, "and nothing was lost")
 }
 
 // A processor folds at every 64th deposit of its own.
@@ -90,7 +90,7 @@ func TestSlowDepositsHaveOneCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var table Table
 		for range 10 * foldEvery {
-			table.Withdraw("a", usual) // which folds, and makes the next fold come soon
+			withdraw(&table, "a", usual) // which folds, and makes the next fold come soon
 			table.Deposit("a", usual)
 			time.Sleep(2 * busyTime / foldEvery)
 		}
@@ -132,7 +132,7 @@ func TestLanesFoldInTurn(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(100 * time.Second)
-		assert.InDelta(t, 5, table.Tokens("a", usual), 1.5)
+		assert.InDelta(t, 5, tokens(&table, "a", usual), 1.5)
 	})
 }
 
@@ -160,7 +160,7 @@ func TestFullTableMakesRoomForOneDepositInMany(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var table Table
 			for i := range maxBuckets {
-				table.Withdraw(fmt.Sprint(i), usual)
+				withdraw(&table, fmt.Sprint(i), usual)
 			}
 			table.busy.Store(busy)
 			for range foldEvery - 1 {

@@ -16,7 +16,7 @@ import (
 // The list is made once for many evictions. Only where buckets are in use, it is made anew now and
 // then, because one of them may have become as good as new.
 func TestTableListsItsBucketsSeldom(t *testing.T) {
-	withdraw := func(table *Table, key string) { table.Withdraw(key, usual) }
+	withdraw := func(table *Table, key string) { withdraw(table, key, usual) }
 	for name, c := range map[string]struct {
 		use   func(table *Table, key string)
 		lists int // for each maxBuckets evictions
@@ -28,7 +28,7 @@ func TestTableListsItsBucketsSeldom(t *testing.T) {
 		}, 1},
 		"as good as new": {func(table *Table, key string) {
 			withdraw(table, key)
-			table.Refund(key, usual)
+			table.Refund(key, usual, 1)
 		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestTableListsItsBucketsSeldom(t *testing.T) {
 func full(t *testing.T) *Table {
 	table := new(Table)
 	for i := range maxBuckets {
-		require.True(t, table.Withdraw(fmt.Sprint(i), usual))
+		require.True(t, withdraw(table, fmt.Sprint(i), usual))
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(time.Minute)
@@ -76,11 +76,11 @@ func TestEvictionPassesOverWhatWasUsedSinceTheList(t *testing.T) {
 		table := full(t)
 		require.Equal(t, "0", nextEvicted(table).key)
 		for range 4 {
-			require.True(t, table.Withdraw("0", usual))
+			require.True(t, withdraw(table, "0", usual))
 		}
-		require.True(t, table.Withdraw("new", usual))
-		assert.Zero(t, table.Tokens("0", usual), "it is still there")
-		assert.Equal(t, 5.0, table.Tokens("1", usual), "and the next one is not")
+		require.True(t, withdraw(table, "new", usual))
+		assert.Zero(t, tokens(table, "0", usual), "it is still there")
+		assert.Equal(t, 5.0, tokens(table, "1", usual), "and the next one is not")
 		assert.Equal(t, maxBuckets, kept(t, table))
 	})
 }
@@ -112,7 +112,7 @@ func TestEvictionTakesWhatIsAsGoodAsNew(t *testing.T) {
 				}
 				if when.since != "" {
 					nextEvicted(table)
-					table.Refund(when.since, usual)
+					table.Refund(when.since, usual, 1)
 				}
 				assert.Equal(t, when.beforeTheList+when.since, nextEvicted(table).key)
 			})
@@ -124,10 +124,10 @@ func TestEvictionUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := full(t)
 		old := nextEvicted(table)
-		assert.Equal(t, 5.0, table.Tokens("new", usual))
+		assert.Equal(t, 5.0, tokens(table, "new", usual))
 		require.True(t, old.mu.TryLock(), "by a gauge")
 		old.mu.Unlock()
-		assert.True(t, table.Withdraw("new", usual))
+		assert.True(t, withdraw(table, "new", usual))
 		require.True(t, old.evicted.Load())
 		assert.True(t, old.mu.TryLock(), "a goroutine that waits for it finds that it no longer counts")
 	})
@@ -153,7 +153,7 @@ func TestEvictionGrantsNothingTwice(t *testing.T) {
 	const workers, rounds, burst = 6, 15_000, 2
 	settings := func() Settings {
 		s := usual()
-		s.Burst, s.Ratio, s.Most = burst, 0, 0
+		s.Burst, s.Ratio, s.HealthyRatio = burst, 0, 0
 		return s
 	}
 	var table Table
@@ -169,14 +169,14 @@ func TestEvictionGrantsNothingTwice(t *testing.T) {
 	for range workers {
 		drawers.Go(func() {
 			for range rounds {
-				if table.Withdraw("a", settings) {
+				if withdraw(&table, "a", settings) {
 					granted.Add(1)
 					if out.Add(1) > burst {
 						tooMany.Add(1)
 					}
 					runtime.Gosched()
 					out.Add(-1)
-					table.Refund("a", settings)
+					table.Refund("a", settings, 1)
 				}
 				runtime.Gosched()
 			}
@@ -191,7 +191,7 @@ func TestEvictionGrantsNothingTwice(t *testing.T) {
 	var drained atomic.Int64
 	for range workers {
 		drawers.Go(func() {
-			for table.Withdraw("a", settings) {
+			for withdraw(&table, "a", settings) {
 				drained.Add(1)
 			}
 		})

@@ -29,19 +29,10 @@ func TestFailureWithoutARetryCounts(t *testing.T) {
 		live(&table, 10*time.Second, 0, 20, Failure{Invited: true})
 		assert.Zero(t, kept(t, &table), "nothing was counted")
 		live(&table, 10*time.Second, 8, 12, Failure{Invited: true})
-		assert.False(t, table.Poor("a"))
+		assert.False(t, poor(&table, "a"))
 		live(&table, 10*time.Second, 8, 12, down)
-		assert.True(t, table.Poor("a"))
+		assert.True(t, poor(&table, "a"))
 	})
-}
-
-// The next withdrawal is for another request's retry.
-func TestFailureWithoutARetryLeavesTheTermsAlone(t *testing.T) {
-	var table Table
-	table.Failed("a", usual, Failure{Invited: true})
-	table.Count("a", usual, down)
-	assert.True(t, table.Withdraw("a", usual))
-	assert.InDelta(t, 5-invitedPrice, table.Tokens("a", usual), 1e-9)
 }
 
 // An outage is no overload. But a server is on trial after it, and is then poor if it is hardly well.
@@ -64,10 +55,10 @@ func TestOutagePutsAServerOnTrial(t *testing.T) {
 				var table Table
 				live(&table, time.Second, 20, 0, down)
 				live(&table, tt.lasts, 0, 20, tt.during)
-				assert.False(t, table.Poor("a"))
+				assert.False(t, poor(&table, "a"))
 				time.Sleep(tt.later)
 				live(&table, 5*time.Second, 11, 9, down)
-				assert.Equal(t, tt.poor, table.Poor("a"))
+				assert.Equal(t, tt.poor, poor(&table, "a"))
 			})
 		})
 	}

@@ -26,48 +26,33 @@ type Table struct {
 	turnedAway atomic.Uint32 // number of deposits that found neither a bucket nor room for one
 }
 
-// Failed records the failure of an attempt. The next withdrawal from key's bucket is for its retry.
-func (t *Table) Failed(key string, settings func() Settings, failure Failure) {
-	t.update(key, settings, func(b *bucket, now time.Time) {
-		b.failed(failure, now)
-		b.next = b.termsOf(failure)
-	})
-}
-
 // Count records the failure of an attempt that no retry follows.
 func (t *Table) Count(key string, settings func() Settings, failure Failure) {
-	if failure.Down {
+	if failure.Down || failure.Outage {
 		t.update(key, settings, func(b *bucket, now time.Time) { b.failed(failure, now) })
 	}
 }
 
-// Withdraw takes a token from key's bucket, or reports false if there is none.
-func (t *Table) Withdraw(key string, settings func() Settings) (granted bool) {
-	t.update(key, settings, func(b *bucket, now time.Time) {
-		granted = b.withdraw(now, b.next)
-		b.next = b.next.after(granted)
-	})
-	return granted
-}
-
-// Retry is Failed and Withdraw in one step. With again, the failure was recorded before.
-func (t *Table) Retry(key string, settings func() Settings, failure Failure, again bool) (granted bool) {
+// Withdraw takes what the retry after failure costs from key's bucket, or reports false. With again,
+// the failure was recorded before.
+func (t *Table) Withdraw(key string, settings func() Settings, failure Failure, again bool) (cost float64, granted bool) {
 	t.update(key, settings, func(b *bucket, now time.Time) {
 		if !again {
 			b.failed(failure, now)
 		}
-		granted = b.withdraw(now, b.termsOf(failure))
+		cost, granted = b.withdraw(now, b.termsOf(failure))
 	})
-	return granted
+	return cost, granted
 }
 
-// Refund gives key's bucket back what the newest withdrawal cost, if it has room.
-func (t *Table) Refund(key string, settings func() Settings) {
-	t.update(key, settings, func(b *bucket, _ time.Time) { b.refund() })
+// Refund gives key's bucket back the cost of a withdrawal, if it has room.
+func (t *Table) Refund(key string, settings func() Settings, cost float64) {
+	t.update(key, settings, func(b *bucket, _ time.Time) { b.refund(cost) })
 }
 
-// Tokens returns how much could be withdrawn from key's bucket now. It adds no bucket.
-func (t *Table) Tokens(key string, settings func() Settings) float64 {
+// Status returns how much could be withdrawn from key's bucket now, and whether a deposit earns only
+// the Ratio. It adds no bucket.
+func (t *Table) Status(key string, settings func() Settings) (tokens float64, poor bool) {
 	b := t.find(key)
 	if b == nil {
 		b = t.successor(key, settings)
@@ -76,19 +61,7 @@ func (t *Table) Tokens(key string, settings func() Settings) float64 {
 	defer b.mu.Unlock()
 	now := time.Now()
 	b.fold(now)
-	return b.balance(now)
-}
-
-// Poor reports whether a deposit to key's bucket earns only the Ratio now. It adds no bucket.
-func (t *Table) Poor(key string) bool {
-	b := t.find(key)
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fold(time.Now())
-	return b.share.poor
+	return b.balance(now), b.share.poor
 }
 
 // update runs f on key's bucket, with the bucket's lock held. A bucket that was evicted

@@ -17,7 +17,7 @@ import (
 
 // usual returns the Settings of a TokenBucket whose fields are zero.
 func usual() Settings {
-	return Settings{Ratio: 0.1, Most: 0.1, Burst: 5, Window: 20 * time.Second, IdleAfter: 20 * time.Second}
+	return Settings{Ratio: 0.1, HealthyRatio: 0.1, Burst: 5, Window: 20 * time.Second, IdleAfter: 20 * time.Second}
 }
 
 // kept counts the buckets that table has, and requires that its count agrees.
@@ -42,13 +42,13 @@ func TestTokensMakesNoBucket(t *testing.T) {
 		return s
 	}
 	for i := range 100 {
-		require.Equal(t, 7.0, table.Tokens(fmt.Sprint(i), settings))
+		require.Equal(t, 7.0, tokens(&table, fmt.Sprint(i), settings))
 	}
 	assert.Zero(t, kept(t, &table))
 	table.Deposit("a", settings)
 	assert.Equal(t, 1, kept(t, &table))
-	table.Withdraw("b", settings)
-	table.Refund("c", settings)
+	withdraw(&table, "b", settings)
+	table.Refund("c", settings, 1)
 	assert.Equal(t, 3, kept(t, &table))
 }
 
@@ -59,18 +59,18 @@ func TestSettingsAreAskedForOncePerBucket(t *testing.T) {
 	for range 2 * foldEvery { // the second half in lanes
 		table.Deposit("a", settings)
 	}
-	table.Withdraw("a", settings)
-	table.Refund("a", settings)
-	table.Tokens("a", settings)
+	withdraw(&table, "a", settings)
+	table.Refund("a", settings, 1)
+	tokens(&table, "a", settings)
 	assert.Equal(t, 1, asked)
-	table.Withdraw("b", settings)
+	withdraw(&table, "b", settings)
 	assert.Equal(t, 2, asked)
 }
 
 func TestTableKeepsABoundedNumberOfBuckets(t *testing.T) {
 	for name, use := range map[string]func(*Table, string){
 		"as good as new": func(table *Table, key string) { table.Deposit(key, usual) },
-		"used":           func(table *Table, key string) { table.Withdraw(key, usual) },
+		"used":           func(table *Table, key string) { withdraw(table, key, usual) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 		op   func(*Table)
 		want float64 // tokens of the successor
 	}{
-		"Withdraw": {func(table *Table) { table.Withdraw("a", usual) }, 4},
-		"Refund":   {func(table *Table) { table.Refund("a", usual) }, 5},
+		"Withdraw": {func(table *Table) { withdraw(table, "a", usual) }, 4},
+		"Refund":   {func(table *Table) { table.Refund("a", usual, 1) }, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 50 { // chance decides whether the bucket is found before it goes
@@ -118,7 +118,7 @@ func TestWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 				table.mu.Unlock()
 				<-done
 				require.Equal(t, 5.0, b.tokens, "of the evicted bucket")
-				require.Equal(t, c.want, table.Tokens("a", usual))
+				require.Equal(t, c.want, tokens(&table, "a", usual))
 			}
 		})
 	}
@@ -140,15 +140,15 @@ func TestTableDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
 
 // A retry that asks again for its token, as a retry in line does, has failed no second time.
 func TestRetryCountsItsFailureOnce(t *testing.T) {
-	for again, poor := range map[bool]bool{false: true, true: false} {
+	for again, want := range map[bool]bool{false: true, true: false} {
 		synctest.Test(t, func(t *testing.T) {
 			var table Table
 			for range 100 {
-				table.Retry("a", usual, Failure{Down: true}, again)
+				table.Withdraw("a", usual, Failure{Down: true}, again)
 				time.Sleep(100 * time.Millisecond)
 			}
 			table.Deposit("a", usual)
-			assert.Equal(t, poor, table.Poor("a"), "again: %v", again)
+			assert.Equal(t, want, poor(&table, "a"), "again: %v", again)
 		})
 	}
 }
@@ -170,7 +170,7 @@ func TestTableAddsOneBucketForAKey(t *testing.T) {
 		for range each {
 			withdrawn.Go(func() {
 				come.Add(1)
-				for table.Withdraw(fmt.Sprint(i), settings) {
+				for withdraw(&table, fmt.Sprint(i), settings) {
 					granted.Add(1)
 				}
 			})
@@ -178,4 +178,19 @@ func TestTableAddsOneBucketForAKey(t *testing.T) {
 		withdrawn.Wait()
 		require.EqualValues(t, usual().Burst, granted.Load())
 	}
+}
+
+func withdraw(t *Table, key string, settings func() Settings) (granted bool) {
+	_, granted = t.Withdraw(key, settings, Failure{}, false)
+	return granted
+}
+
+func tokens(t *Table, key string, settings func() Settings) float64 {
+	tokens, _ := t.Status(key, settings)
+	return tokens
+}
+
+func poor(t *Table, key string) bool {
+	_, poor := t.Status(key, usual)
+	return poor
 }

@@ -205,7 +205,7 @@ func TestHealthyProcessesHaveEarnedTheirTokens(t *testing.T) {
 		}, time.Minute, 200, func() *http.Request { return req })
 		assert.Equal(t, time.Minute, time.Since(start))
 		for _, b := range budgets {
-			assert.InDelta(t, 0.1*100*20, b.Tokens(req), 20, "a tenth of a hundred a second, for 20 s")
+			assert.InDelta(t, 0.1*100*20, b.Status(req).Tokens, 20, "a tenth of a hundred a second, for 20 s")
 		}
 	})
 }

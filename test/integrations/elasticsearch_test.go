@@ -114,7 +114,7 @@ func TestElasticsearchRepeatsWhatReads(t *testing.T) {
 }
 
 // net/http knows how to read a strings.Reader again; a stream is kept up to
-// MaxBodyBytes.
+// RecordBytes.
 func TestElasticsearchRepeatsLargeSearches(t *testing.T) {
 	search := strings.Repeat(" ", 200<<10) + "{}"
 	for attempts, body := range map[int]io.Reader{

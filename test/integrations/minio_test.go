@@ -54,11 +54,11 @@ func newMinio(endpoint string, policy retryhttp.Policy) (*minio.Client, error) {
 }
 
 // minio-go signs above the Transport. So MaxElapsed ends the retries before the signature ends,
-// after 15 minutes. minio-go also hides a body's Seek and ReadAt. So MaxBodyBytes must be the size
+// after 15 minutes. minio-go also hides a body's Seek and ReadAt. So RecordBytes must be the size
 // of a part, or large parts are sent once. Each upload then holds up to four of them.
 var minioPolicy = retryhttp.Policy{
-	MaxElapsed:   10 * time.Minute,
-	MaxBodyBytes: 17 << 20, // a part of 16 MiB, which is minio's default, and its signatures
+	MaxElapsed:  10 * time.Minute,
+	RecordBytes: 17 << 20, // a part of 16 MiB, which is minio's default, and its signatures
 }
 
 func storeObject(w http.ResponseWriter, r *http.Request) {

@@ -15,11 +15,11 @@ import (
 // the header. Both are valid again, because they are the same bytes.
 func TestMinioRepeatsUploadsThatAreKept(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	for attempts, kept := range map[int]int64{1: 0, 3: minioPolicy.MaxBodyBytes} {
+	for attempts, kept := range map[int]int64{1: 0, 3: minioPolicy.RecordBytes} {
 		server := failing(storeObject, 503, 503)
 		defer server.Close()
 		policy := threeAttempts(minioPolicy)
-		policy.MaxBodyBytes = kept
+		policy.RecordBytes = kept
 
 		_, err := minioClient(t, server.URL, policy).
 			PutObject(t.Context(), "books", "17", bytes.NewReader(content), int64(len(content)), minio.PutObjectOptions{})

@@ -21,7 +21,7 @@ import (
 
 // A proxy may repeat only what its method allows, whatever key a client has sent
 // (RFC 9110, section 9.2.2). What it forwards can be read only once, so that
-// MaxBodyBytes says up to which size a body is kept and can be sent again.
+// RecordBytes says up to which size a body is kept and can be sent again.
 //
 // Its requests have no deadline: MaxElapsed ends the retries, and
 // ResponseHeaderTimeout a backend's silence. That counts from the end of the upload,
@@ -61,9 +61,9 @@ func Example_reverseProxy() {
 }
 
 var proxyPolicy = retryhttp.Policy{
-	MaxElapsed:   30 * time.Second, // more than ResponseHeaderTimeout, or silence is never retried
-	MaxBodyBytes: 1 << 20,
-	Idempotent:   idempotentMethod,
+	MaxElapsed:  30 * time.Second, // more than ResponseHeaderTimeout, or silence is never retried
+	RecordBytes: 1 << 20,
+	Idempotent:  idempotentMethod,
 }
 
 func newProxy(target *url.URL, base *http.Transport, policy retryhttp.Policy) *httputil.ReverseProxy {

@@ -22,7 +22,7 @@ import (
 // X-Amz-Date, which S3 takes for 15 minutes: MaxElapsed ends the retries before. The
 // SDK's own retries, which NopRetryer switches off, would sign anew.
 //
-// The SDK also hides a body's Seek and ReadAt, so that only MaxBodyBytes of it could
+// The SDK also hides a body's Seek and ReadAt, so that only RecordBytes of it could
 // be sent again: inPlace is for larger ones. It needs
 // RequestChecksumCalculationWhenRequired, for over https the body would otherwise be
 // sent in an encoding with a checksum at the end. To have it verified all the same,

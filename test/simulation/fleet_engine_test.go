@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -85,12 +84,12 @@ type granting struct {
 	process *processCalls
 }
 
-func (g granting) Withdraw(req *http.Request) bool {
-	granted := g.Bucket.Withdraw(req)
+func (g granting) Withdraw(r retryhttp.Retry) (cost float64, granted bool) {
+	cost, granted = g.Bucket.Withdraw(r)
 	if granted {
 		g.process.grant()
 	}
-	return granted
+	return cost, granted
 }
 
 // fleet returns the Policy of a run's processes. They have a client and a Bucket each, and a

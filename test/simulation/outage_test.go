@@ -286,11 +286,11 @@ func (r *report) throttle() {
 For 2 s a service answers each of 1,000 requests a second with 429 and a Retry-After that names the end. Then it takes
 so many attempts a second, and sends away the rest with "Retry-After: 1". Sent meanwhile are attempts per request in
 the 2 s. Lost is the part of all requests of 12 s, from the beginning.`)
-	first := func() retryhttp.Policy { return retryhttp.Policy{Gate: &retryhttp.Gate{First: true}} }
+	first := func() retryhttp.Policy { return retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}} }
 	var rows [][]string
 	for _, c := range []client{
 		{"no retries", once}, {"the budget alone", ungated(defaults)},
-		{"default policy", defaults}, {"Gate with First", first},
+		{"default policy", defaults}, {"Gate with HoldFirst", first},
 	} {
 		row := []string{c.name}
 		for _, capacity := range []float64{1300, 2000} {
@@ -307,8 +307,8 @@ the 2 s. Lost is the part of all requests of 12 s, from the beginning.`)
 		"client", "1,300/s afterwards: sent meanwhile", "lost", "peak", "2,000/s afterwards: sent meanwhile", "lost", "peak",
 	}, rows)
 	r.add(`
-With First, nothing is sent while the service is closed, and nothing is lost. All that was held returns within half of
-that time: the peak is what First costs.`)
+With HoldFirst, nothing is sent while the service is closed, and nothing is lost. All that was held returns within half of
+that time: the peak is what HoldFirst costs.`)
 }
 
 func (r *report) payments() {

@@ -225,7 +225,7 @@ func (p *proxy) CloseIdleConnections() {
 func (a animal) policy() retryhttp.Policy {
 	p := retryhttp.Policy{Backoff: retryhttp.Constant(0)}
 	if a.byMethod {
-		p.MaxBodyBytes = proxyKeeps
+		p.RecordBytes = proxyKeeps
 		p.Idempotent = func(req *http.Request) bool {
 			return retryhttp.Idempotent(&http.Request{Method: req.Method})
 		}

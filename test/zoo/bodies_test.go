@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Policy.MaxBodyBytes is 64 KiB by default, which lies between the first two sizes.
+// Policy.RecordBytes is 64 KiB by default, which lies between the first two sizes.
 // Buffers on the way cannot hold the last one, so an upload meets an early answer.
 const (
 	kept   = 64 << 10

@@ -15,7 +15,7 @@ import (
 
 type bucketSpec struct {
 	Ratio        float64 `json:"ratio"`
-	Most         float64 `json:"most"`
+	HealthyRatio float64 `json:"healthy_ratio"`
 	Burst        int     `json:"burst"`
 	WindowMs     int64   `json:"window_ms"`
 	MinPerSecond float64 `json:"min_per_second"`
@@ -24,7 +24,7 @@ type bucketSpec struct {
 
 func (s *bucketSpec) build() *retryhttp.TokenBucket {
 	b := &retryhttp.TokenBucket{
-		Ratio: s.Ratio, Most: s.Most, Burst: s.Burst, Window: millis(s.WindowMs), MinPerSecond: s.MinPerSecond,
+		Ratio: s.Ratio, HealthyRatio: s.HealthyRatio, Burst: s.Burst, Window: millis(s.WindowMs), MinPerSecond: s.MinPerSecond,
 	}
 	if s.OneForAll {
 		b.Key = func(*http.Request) string { return "all" }
@@ -67,7 +67,7 @@ func (c *budgetCase) run(t *testing.T, exact float64) {
 			assert.Equal(t, *step.Granted, granted, "step %d: granted; %s", i+1, c.Because)
 		}
 		if step.Balance != nil {
-			assert.InDelta(t, *step.Balance, b.Tokens(req), math.Max(step.Tolerance, exact),
+			assert.InDelta(t, *step.Balance, b.Status(req).Tokens, math.Max(step.Tolerance, exact),
 				"step %d: balance; %s", i+1, c.Because)
 		}
 	}
@@ -82,13 +82,13 @@ func (s *budgetStep) do(t *testing.T, b *retryhttp.TokenBucket, req *http.Reques
 	for range times {
 		switch s.Op {
 		case "withdraw":
-			if b.Withdraw(req) {
+			if _, ok := b.Withdraw(retryhttp.Retry{Request: req}); ok {
 				granted++
 			}
 		case "deposit":
 			b.Deposit(req)
 		case "refund":
-			b.Refund(req)
+			b.Refund(req, 1)
 		case "read":
 			require.NotNil(t, s.Balance)
 		default:

@@ -35,7 +35,7 @@ type policySpec struct {
 	Idempotent       *bool           `json:"idempotent"`
 	IdempotencyKey   *string         `json:"idempotency_key"`
 	RetryUnprocessed bool            `json:"retry_unprocessed"`
-	MaxBodyBytes     int64           `json:"max_body_bytes"`
+	RecordBytes      int64           `json:"record_bytes"`
 	Budget           *decisionBudget `json:"budget"`
 	Below            *policySpec     `json:"below"`
 }
@@ -128,7 +128,7 @@ func (c *decisionCase) run(t *testing.T) []time.Duration {
 	}
 	if c.Expect.Balance != nil {
 		require.NotNil(t, bucket)
-		assert.InDelta(t, *c.Expect.Balance, bucket.Tokens(req), 1e-9, "balance; %s", c.Because)
+		assert.InDelta(t, *c.Expect.Balance, bucket.Status(req).Tokens, 1e-9, "balance; %s", c.Because)
 	}
 	if c.Expect.Keys != nil {
 		assert.Equal(t, c.Expect.Keys, server.keys(), "keys; %s", c.Because)
@@ -195,7 +195,7 @@ func (s *policySpec) build(t *testing.T) (retryhttp.Policy, *retryhttp.TokenBuck
 		Backoff:          s.Backoff.build(t),
 		MaxRetryAfter:    millis(s.MaxRetryAfterMs),
 		RetryUnprocessed: s.RetryUnprocessed,
-		MaxBodyBytes:     s.MaxBodyBytes,
+		RecordBytes:      s.RecordBytes,
 	}
 	if s.Classes != nil {
 		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {

@@ -19,8 +19,8 @@ import (
 type gateCase struct {
 	vector
 	Gate struct {
-		HoldMs int64 `json:"hold_ms"`
-		First  bool  `json:"first"`
+		HoldMs    int64 `json:"hold_ms"`
+		HoldFirst bool  `json:"hold_first"`
 	} `json:"gate"`
 	Requests []gateRequest `json:"requests"`
 	Expect   []struct {
@@ -51,7 +51,7 @@ func testGateVectors(t *testing.T) {
 }
 
 func (c *gateCase) run(t *testing.T) {
-	gate := &retryhttp.Gate{Hold: millis(c.Gate.HoldMs), First: c.Gate.First}
+	gate := &retryhttp.Gate{Hold: millis(c.Gate.HoldMs), HoldFirst: c.Gate.HoldFirst}
 	began := time.Now()
 	visits := make([]*visit, len(c.Requests))
 	var ended sync.WaitGroup

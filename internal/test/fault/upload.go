@@ -18,13 +18,13 @@ type Kind struct {
 	Name string
 	Size int
 	// Spendable means that the body cannot be sent again once more than
-	// Policy.MaxBodyBytes of it have been read.
+	// Policy.RecordBytes of it have been read.
 	Spendable bool
 
 	open func(u *Upload) (io.ReadCloser, error)
 }
 
-// The default of Policy.MaxBodyBytes lies between the first two sizes. The kernel and the proxy
+// The default of Policy.RecordBytes lies between the first two sizes. The kernel and the proxy
 // cannot hold the last size for a server that does not read.
 const (
 	small  = 48 << 10

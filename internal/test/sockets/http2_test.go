@@ -259,8 +259,9 @@ type refusesOnce struct {
 	asked atomic.Bool
 }
 
-func (*refusesOnce) Failed(*http.Request, retryhttp.Attempt) {}
-func (b *refusesOnce) Withdraw(*http.Request) bool           { return b.asked.Swap(true) }
+func (b *refusesOnce) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
+	return 1, b.asked.Swap(true)
+}
 
 // The response to a HEAD has no body, so there is nothing to keep while its retry waits in line.
 func TestRefusedRetryOfAHEADAsksAgain(t *testing.T) {

@@ -209,7 +209,7 @@ func TestResendByNetHTTPOfAStreamIsRefusedWithItsCause(t *testing.T) {
 	})
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	rt := retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 100})
+	rt := retryhttp.New(base, retryhttp.Policy{RecordBytes: 100})
 	for range 2 {
 		req, err := http.NewRequest("POST", "http://"+listener.Addr().String(),
 			io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))))

@@ -96,8 +96,8 @@ func TestUploadSurvivesAnEarly503(t *testing.T) {
 						req.ContentLength = -1
 					}
 					rt := retryhttp.New(base, retryhttp.Policy{
-						Backoff:      retryhttp.Constant(time.Millisecond),
-						MaxBodyBytes: int64(len(content)),
+						Backoff:     retryhttp.Constant(time.Millisecond),
+						RecordBytes: int64(len(content)),
 					})
 					resp, err := rt.RoundTrip(req)
 					require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
 				content := bytes.Repeat([]byte("x"), 16<<20)
 				req := bodies.Kinds(t)[kind](content)
 				req.URL, req.Host = get(t, url).URL, ""
-				p := retryhttp.Policy{MaxBodyBytes: 64 << 20, Backoff: retryhttp.Constant(0)}
+				p := retryhttp.Policy{RecordBytes: 64 << 20, Backoff: retryhttp.Constant(0)}
 				p.OnRetry = func(a retryhttp.Attempt) {
 					close(inHook)
 					defer close(read)

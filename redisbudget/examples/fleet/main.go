@@ -99,7 +99,7 @@ func (p *process) await(url string, wanted func(tokens float64) bool) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for !wanted(p.bucket.Tokens(req)) {
+	for !wanted(p.bucket.Status(req).Tokens) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -108,7 +108,7 @@ func TestCommandHelps(t *testing.T) {
 
 func TestFlagsReachThePolicy(t *testing.T) {
 	c, html, err := parse(strings.Fields("-html report.html -max-attempts 7 -max-elapsed 9s -attempt-timeout 1s -max-retry-after 2s -backoff-base 5s -backoff-limit 5s "+
-		"-budget-ratio .2 -budget-most .3 -burst 4 -budget-window 3s -min-per-second 6 -hold 8s -first "+
+		"-budget-ratio .2 -budget-healthy-ratio .3 -burst 4 -budget-window 3s -min-per-second 6 -hold 8s -hold-first "+
 		"-hedge .03 -hedge-after 11ms -hedge-min 12ms"), nil)
 	require.NoError(t, err)
 	assert.Equal(t, "report.html", html)
@@ -117,8 +117,8 @@ func TestFlagsReachThePolicy(t *testing.T) {
 	assert.Equal(t, "9s 1s 2s", strings.Join([]string{p.MaxElapsed.String(), p.AttemptTimeout.String(), p.MaxRetryAfter.String()}, " "))
 	assert.LessOrEqual(t, p.Backoff(3, 0).Seconds(), 5.0)
 	b := p.Budget.(*retryhttp.TokenBucket)
-	assert.Equal(t, []any{.2, .3, 4, 3 * time.Second, 6.0}, []any{b.Ratio, b.Most, b.Burst, b.Window, b.MinPerSecond})
-	assert.Equal(t, []any{8 * time.Second, true}, []any{p.Gate.Hold, p.Gate.First})
+	assert.Equal(t, []any{.2, .3, 4, 3 * time.Second, 6.0}, []any{b.Ratio, b.HealthyRatio, b.Burst, b.Window, b.MinPerSecond})
+	assert.Equal(t, []any{8 * time.Second, true}, []any{p.Gate.Hold, p.Gate.HoldFirst})
 	assert.Equal(t, []any{.03, 11 * time.Millisecond, 12 * time.Millisecond}, []any{p.Hedge.Share, p.Hedge.After, p.Hedge.Min})
 	assert.NotSame(t, p.Budget, c.Policies[0].New().Budget, "each process has its own")
 

@@ -94,7 +94,7 @@ func (s *settings) declare(f *flag.FlagSet) {
 // optional are flags for which 0 is a value of its own.
 var optional = []string{
 	"deadline", "slowly", "silent", "experiments", "backoff-base", "backoff-limit", "hedge", "hedge-after", "hedge-min",
-	"max-elapsed", "attempt-timeout", "min-per-second", "first", "no-budget", "no-gate",
+	"max-elapsed", "attempt-timeout", "min-per-second", "hold-first", "no-budget", "no-gate",
 }
 
 // noZeros returns an error for a flag that is given as 0 although the experiments read 0 as the default.
@@ -148,13 +148,13 @@ func (s *settings) experiments() ([]retrylab.Experiment, error) {
 // policy has the fields of a retryhttp.Policy that are numbers.
 type policy struct {
 	retryhttp.Policy
-	base, limit             time.Duration
-	ratio, most, perSecond  float64
-	burst                   int
-	window, hold            time.Duration
-	first, noBudget, noGate bool
-	hedge                   float64
-	hedgeAfter, hedgeMin    time.Duration
+	base, limit                    time.Duration
+	ratio, healthyRatio, perSecond float64
+	burst                          int
+	window, hold                   time.Duration
+	holdFirst, noBudget, noGate    bool
+	hedge                          float64
+	hedgeAfter, hedgeMin           time.Duration
 }
 
 func (p *policy) declare(f *flag.FlagSet) {
@@ -166,13 +166,13 @@ func (p *policy) declare(f *flag.FlagSet) {
 	f.DurationVar(&p.limit, "backoff-limit", 30*time.Second, "Policy.Backoff: FullJitter's limit `time`")
 	f.BoolVar(&p.noBudget, "no-budget", false, "Policy.Budget: Unlimited")
 	f.Float64Var(&p.ratio, "budget-ratio", 0, "TokenBucket.Ratio: `retries` per success; negative: none (default 0.1)")
-	f.Float64Var(&p.most, "budget-most", 0, "TokenBucket.Most: `retries` per success (default 0.5, or the ratio if that is set)")
+	f.Float64Var(&p.healthyRatio, "budget-healthy-ratio", 0, "TokenBucket.HealthyRatio: `retries` per success (default 0.5, or the ratio if that is set)")
 	f.IntVar(&p.burst, "burst", 0, "TokenBucket.Burst: `tokens`; negative: none (default 5)")
 	f.DurationVar(&p.window, "budget-window", 0, "TokenBucket.Window: `time`; negative: none (default 20s)")
 	f.Float64Var(&p.perSecond, "min-per-second", 0, "TokenBucket.MinPerSecond: `retries` (default none)")
 	f.BoolVar(&p.noGate, "no-gate", false, "Gate.Hold: negative, so nothing is held")
 	f.DurationVar(&p.hold, "hold", 0, "Gate.Hold: `time`; negative: none (default 5s)")
-	f.BoolVar(&p.first, "first", false, "Gate.First: a Retry-After holds first attempts, too")
+	f.BoolVar(&p.holdFirst, "hold-first", false, "Gate.HoldFirst: a Retry-After holds first attempts, too")
 	f.Float64Var(&p.hedge, "hedge", 0, "Policy.Hedge with this Share: a `part` of the requests (default no hedges)")
 	f.DurationVar(&p.hedgeAfter, "hedge-after", 0, "Hedge.After: `time` (default from the latencies)")
 	f.DurationVar(&p.hedgeMin, "hedge-min", 0, "Hedge.Min: `time`")
@@ -183,12 +183,12 @@ func (p *policy) make() retryhttp.Policy {
 	made := p.Policy
 	made.Backoff = retryhttp.FullJitter(p.base, p.limit)
 	made.Budget = &retryhttp.TokenBucket{
-		Ratio: p.ratio, Most: p.most, Burst: p.burst, Window: p.window, MinPerSecond: p.perSecond,
+		Ratio: p.ratio, HealthyRatio: p.healthyRatio, Burst: p.burst, Window: p.window, MinPerSecond: p.perSecond,
 	}
 	if p.noBudget {
 		made.Budget = retryhttp.Unlimited{}
 	}
-	made.Gate = &retryhttp.Gate{Hold: p.hold, First: p.first}
+	made.Gate = &retryhttp.Gate{Hold: p.hold, HoldFirst: p.holdFirst}
 	if p.noGate {
 		made.Gate.Hold = -1
 	}

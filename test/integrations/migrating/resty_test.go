@@ -165,7 +165,7 @@ func TestAMultipartFormOfRestysIsAStream(t *testing.T) {
 		assert.Equal(t, 1, attemptsOf(t, base, restyOver(retryhttp.New(base, retryhttp.Policy{}))))
 
 		base = answering(http.StatusServiceUnavailable)
-		assert.Equal(t, 4, attemptsOf(t, base, restyOver(retryhttp.New(base, retryhttp.Policy{MaxBodyBytes: 1 << 20}))))
+		assert.Equal(t, 4, attemptsOf(t, base, restyOver(retryhttp.New(base, retryhttp.Policy{RecordBytes: 1 << 20}))))
 	})
 }
 

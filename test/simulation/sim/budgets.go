@@ -129,21 +129,14 @@ type ledger struct {
 	retries, deposits, unearned float64
 }
 
-func (l *ledger) Failed(req *http.Request, a retryhttp.Attempt) {
-	if b, ok := l.Budget.(*retryhttp.TokenBucket); ok {
-		b.Failed(req, a)
-	}
-}
-
-func (l *ledger) Withdraw(req *http.Request) bool {
+func (l *ledger) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	l.mu.Lock() // over the grant too, so that no deposit comes between it and the count
 	defer l.mu.Unlock()
-	if !l.Budget.Withdraw(req) {
-		return false
+	if cost, ok = l.Budget.Withdraw(r); ok {
+		l.retries++
+		l.unearned = max(l.unearned, l.retries-l.ratio*l.deposits)
 	}
-	l.retries++
-	l.unearned = max(l.unearned, l.retries-l.ratio*l.deposits)
-	return true
+	return cost, ok
 }
 
 func (l *ledger) Deposit(req *http.Request) {

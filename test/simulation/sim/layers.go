@@ -107,7 +107,7 @@ func Cascade(t *testing.T, seeds int, chain Chain, policy func() retryhttp.Polic
 				if b != nil {
 					req, err := http.NewRequest(http.MethodGet, serverURL, nil)
 					require.NoError(t, err)
-					reserves[i] = b.Tokens(req)
+					reserves[i] = b.Status(req).Tokens
 				}
 			}
 			server.down.Store(true)

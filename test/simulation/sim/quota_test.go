@@ -91,7 +91,7 @@ func ofAWS() retryhttp.Policy {
 	return retryhttp.Policy{
 		MaxAttempts: 3,
 		Backoff:     retryhttp.FullJitter(time.Second, 20*time.Second),
-		Budget:      &retryhttp.TokenBucket{Ratio: 0.2, Most: 0.2, Burst: 100, Window: -1},
+		Budget:      &retryhttp.TokenBucket{Ratio: 0.2, HealthyRatio: 0.2, Burst: 100, Window: -1},
 		Gate:        &retryhttp.Gate{Hold: -1},
 	}
 }

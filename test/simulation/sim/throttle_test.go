@@ -10,7 +10,7 @@ import (
 )
 
 // first holds first attempts, too, while a Retry-After closes their key.
-func first() retryhttp.Policy { return retryhttp.Policy{Gate: &retryhttp.Gate{First: true}} }
+func first() retryhttp.Policy { return retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}} }
 
 func TestGateOfAProcessThatIsSentAway(t *testing.T) {
 	c := Throttle{
@@ -29,7 +29,7 @@ func TestGateOfAProcessThatIsSentAway(t *testing.T) {
 		assert.Less(t, held.Ignored.Mean, 0.01, "not even first attempts")
 		assert.LessOrEqual(t, held.Lost.Mean, 0.01)
 	})
-	t.Run("First, with double the capacity", func(t *testing.T) {
+	t.Run("HoldFirst, with double the capacity", func(t *testing.T) {
 		d := c
 		d.Policy, d.Capacity = first, 2000
 		r := d.Run(t)

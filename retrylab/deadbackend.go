@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // DeadBackend is a load balancer with some dead backends. It picks a backend for each attempt at random,

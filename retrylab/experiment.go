@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // Experiment is one of the experiments of this package. Each is a struct, and a field that is zero has

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // row makes a row of the trials with a policy. It leaves out trials that failed.
 func (p plan) row(name string, trials []*trial) Row {
-	of := func(value func(*trial) float64) Number { return engine.NumberOf(trials, value) }
+	of := func(value func(*trial) float64) Number { return Number(engine.NumberOf(trials, value)) }
 	seconds := func(times func(*trial) []time.Duration, part float64) Number {
 		return of(func(t *trial) float64 {
 			took := times(t)

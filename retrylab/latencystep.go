@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // LatencyStep is a service with a long tail of latencies, which is slow for a while. Nothing fails, and

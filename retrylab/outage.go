@@ -11,7 +11,7 @@ import (
 	"errors"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // Outage is a service that fails for a while, and then has little room for more than its usual load.

@@ -6,12 +6,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
-// Number is a figure over the runs of an experiment: the mean, its standard error, and the least and
-// the most of any run. If no run has the figure, it is NaN.
-type Number = engine.Number
+// Number is a figure over the runs of an experiment, one for each seed. It may gain fields.
+type Number struct {
+	Mean        float64 // NaN if no run has the figure
+	Error       float64 // the standard error of the mean. 0: a single run
+	Least, Most float64 // of the runs
+}
+
+// String returns the mean and the half width of its 95 % confidence interval.
+func (n Number) String() string { return engine.Number(n).String() }
 
 // Times are the times that some requests took, of all runs together, in order.
 type Times []time.Duration

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // Spike is a spike of load on a service that slows down under load. Its clients lose patience and try

@@ -3,7 +3,7 @@ package simulation
 import (
 	"image/color"
 
-	"github.com/retryhttp/retryhttp/test/simulation/sim"
+	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
 func (r *report) escape() {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/redisbudget"
-	lab "github.com/retryhttp/retryhttp/retrylab/engine"
+	lab "github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // sharing counts the calls of fleets whose processes share a budget.

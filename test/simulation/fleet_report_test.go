@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/test/simulation/sim"
+	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
 func (r *report) fleetBudget() {

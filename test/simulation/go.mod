@@ -1,4 +1,6 @@
-module github.com/retryhttp/retryhttp/test/simulation
+// The path is below retrylab, because the simulations use the internal packages of retrylab. Nobody
+// requires this module.
+module github.com/retryhttp/retryhttp/retrylab/simulation
 
 go 1.26.0
 

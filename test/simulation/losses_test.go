@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/test/simulation/sim"
+	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
 // trouble is a row of a table. Its cells are made from a policy.

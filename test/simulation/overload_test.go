@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/retryhttp/retryhttp/test/simulation/sim"
+	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
 func (r *report) overloaded() {

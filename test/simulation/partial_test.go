@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/test/simulation/sim"
+	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
 // fixedTenth is a policy with a fixed budget: each success earns a tenth of a retry, however many

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
-	"github.com/retryhttp/retryhttp/test/simulation/sim"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
+	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // refusing makes a service whose host refuses connections for a while, and that then answers in 50 ms.

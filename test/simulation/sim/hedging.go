@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // Hedging is one process whose service has a long tail of latencies (see leafLatency), and

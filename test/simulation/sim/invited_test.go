@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // compare runs i with the default policy, with plain retries and without retries.

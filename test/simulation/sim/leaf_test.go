@@ -9,7 +9,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/latency"
 
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 func TestLeafLatencyPassesThroughItsPoints(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // An Outage is a service that fails for a while, and afterwards has a limited capacity. Its
@@ -72,7 +72,7 @@ func (o Outage) Run(t *testing.T) OutageResult {
 		For: o.For, Part: o.Part, Silent: o.Hang, Room: room, Slowly: o.Slowly, After: o.After,
 	}, retrylab.Policy{New: o.Policy})
 	return OutageResult{
-		Hit: got.Hit, Lost: got.Lost, LostLater: got.LostLater.Mean * got.Later.Mean, Load: got.Load, Peak: got.Peak.Most,
+		Hit: engine.Number(got.Hit), Lost: engine.Number(got.Lost), LostLater: got.LostLater.Mean * got.Later.Mean, Load: engine.Number(got.Load), Peak: got.Peak.Most,
 		Recovered: got.SuccessTimes, Offered: got.Offered, Attempts: got.Attempts, Successes: got.Successes,
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // Partial is a service that fails a part of its attempts, at random, and has capacity for any
@@ -49,5 +49,5 @@ func (p Partial) Run(t *testing.T) PartialResult {
 		},
 		Backends: p.Backends, Dead: p.Dead, Refuse: p.Refuse, For: p.For,
 	}, retrylab.Policy{New: p.Policy, Fleet: p.Fleet})
-	return PartialResult{got.Succeeded, got.Load, got.FailureTimes}
+	return PartialResult{engine.Number(got.Succeeded), engine.Number(got.Load), got.FailureTimes}
 }

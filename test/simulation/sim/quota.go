@@ -5,7 +5,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // A Quota is a service that allows a number of attempts in each second. It answers the others with
@@ -36,5 +36,5 @@ func (q Quota) Run(t *testing.T) QuotaResult {
 		Load:    retrylab.Load{Latency: outageLatency, Seeds: q.Seeds},
 		Allowed: q.Allowed, Workers: q.Workers, Jobs: q.Jobs, Bare: q.Bare,
 	}, retrylab.Policy{New: q.Policy})
-	return QuotaResult{got.Lost, got.Load, got.Took}
+	return QuotaResult{engine.Number(got.Lost), engine.Number(got.Load), engine.Number(got.Took)}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab"
-	"github.com/retryhttp/retryhttp/retrylab/engine"
+	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
 // A Reset is a connection that dies once, with all answers that are under way on it. The service
@@ -38,5 +38,5 @@ func (e Reset) Run(t *testing.T) ResetResult {
 		Load:  retrylab.Load{Rate: e.Rate, Uptime: e.WarmUp, Seeds: e.Seeds},
 		Takes: e.Takes,
 	}, retrylab.Policy{New: e.Policy})
-	return ResetResult{got.Hit, got.Lost, got.LostLater, got.Load}
+	return ResetResult{engine.Number(got.Hit), engine.Number(got.Lost), engine.Number(got.LostLater), engine.Number(got.Load)}
 }

@@ -92,8 +92,8 @@ api: ## compare the exported API with testdata/api.txt, and with the last tag
 		echo "$$changes"; \
 	fi
 
-release: api ## make the commits of release VERSION (v1.2.3) on a branch, and rehearse it; RELEASE.md says what follows
-	@cd test/published && $(GO) run ./release "$(VERSION)"
+release: api ## make the commits of release VERSION (v1.2.3) on a branch, and rehearse it; RELEASE.md has the rest
+	@cd test/published && $(GO) run ./release $(VERSION) $(MODULES)
 
 ci: ## run all that must pass before a merge
 	bash .ci/run

@@ -26,25 +26,36 @@ const (
 
 var nested = published.Nested
 
-// released is the version that make release rehearses in the commit of the release.
-var released = flag.String("released", "", "publish the last commit, which must be the release of this version")
+// released are the versions that make release rehearses in the commit of the release.
+var released = flag.String("released", "", "publish the last commit, which must be the release of these versions")
 
 // release is a proxy with the modules of this tree.
 type release struct {
-	proxy   proxy
-	version string
-	later   module.Version // the root again, with its internal packages under other paths
-	env     []string       // of a go command that uses the proxy
+	proxy    proxy
+	versions published.Versions
+	later    module.Version // the root again, with its internal packages under other paths
+	env      []string       // of a go command that uses the proxy
 }
 
-// newRelease publishes the tree as the version of the root that the nested modules require.
+// newRelease publishes the tree: the root as the version that the nested modules require, and those, unless
+// this is a release, as other versions, since each has its own.
 func newRelease(t *testing.T) release {
 	t.Helper()
 	version := required(t, nested[0])
+	arguments := *released
+	if arguments == "" {
+		arguments = version
+		for i, name := range nested {
+			arguments += fmt.Sprintf(" %s=v0.0.%d", name, i+1)
+		}
+	}
+	versions, err := published.ParseVersions(arguments)
+	require.NoError(t, err)
+	require.Equal(t, version, versions[""])
 	r := release{
-		proxy:   proxy(t.TempDir()),
-		version: version,
-		later:   module.Version{Path: root, Version: semver.MajorMinor(version) + ".999"},
+		proxy:    proxy(t.TempDir()),
+		versions: versions,
+		later:    module.Version{Path: root, Version: semver.MajorMinor(version) + ".999"},
 	}
 	for _, name := range append([]string{""}, nested...) {
 		r.proxy.publish(t, r.module(name), name)
@@ -56,7 +67,7 @@ func newRelease(t *testing.T) release {
 
 // module returns the released module of a directory in the tree.
 func (r release) module(directory string) module.Version {
-	return module.Version{Path: path.Join(root, directory), Version: r.version}
+	return module.Version{Path: path.Join(root, directory), Version: r.versions[directory]}
 }
 
 // environment gives the published modules a module cache of their own. The other modules come
@@ -131,7 +142,7 @@ func TestReleaseIsComplete(t *testing.T) {
 		assert.Empty(t, goMod(t, name).Replace, name)
 	}
 	for _, name := range nested {
-		assert.Equal(t, *released, required(t, name), name)
+		assert.Equal(t, r.versions[""], required(t, name), name)
 		output, err := command(filepath.Join(tree, name), r.env, "mod", "tidy", "-diff")
 		assert.NoError(t, err, "%s\n%s", name, output)
 	}
@@ -153,10 +164,10 @@ func use(t *testing.T, r release, rootVersion string, modules ...module.Version)
 // which may have changed everything that it does not export.
 func TestStrangersUseEachModule(t *testing.T) {
 	r := newRelease(t)
-	use(t, r, r.version, r.module(""))
+	use(t, r, r.versions[""], r.module(""))
 	use(t, r, r.later.Version, r.later)
 	for _, name := range nested {
-		use(t, r, r.version, r.module(name))
+		use(t, r, r.versions[""], r.module(name))
 		use(t, r, r.later.Version, r.module(name), r.later)
 	}
 }
@@ -185,7 +196,7 @@ func TestStrangersRunCommandsByTheirVersion(t *testing.T) {
 func (r release) runByVersion(t *testing.T, directory, name string, args ...string) string {
 	t.Helper()
 	bin := t.TempDir()
-	versioned := path.Join(root, directory, name) + "@" + r.version
+	versioned := path.Join(root, directory, name) + "@" + r.versions[directory]
 	output, err := command(t.TempDir(), append(r.env, "GOBIN="+bin), "install", versioned)
 	require.NoError(t, err, output)
 	installed, err := exec.Command(filepath.Join(bin, path.Base(name)), args...).Output()

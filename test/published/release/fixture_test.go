@@ -31,6 +31,9 @@ const changelog = `# Changelog
 [0.0.1]: https://github.com/retryhttp/retryhttp/releases/tag/v0.0.1
 `
 
+// apart are versions of which each module has its own.
+const apart = "v0.1.0 otelretry=v0.4.0 redisbudget=v0.0.2 retrylab=v0.0.3"
+
 // The rehearsal of the fixture fails if there is a file with this name.
 const rehearsal = `package published
 
@@ -43,7 +46,7 @@ import (
 var released = flag.String("released", "", "")
 
 func TestRelease(t *testing.T) {
-	if _, err := os.Stat("../../broken"); err == nil || *released != "v0.1.0" {
+	if _, err := os.Stat("../../broken"); err == nil || *released != "` + apart + `" {
 		t.Error(*released, err)
 	}
 }
@@ -96,7 +99,7 @@ require github.com/retryhttp/retryhttp v0.0.1
 	r.must(t, "config", "user.email", "maintainer@example.com")
 	r.must(t, "add", ".")
 	r.must(t, "commit", "--quiet", "--message=The fixture")
-	for _, tag := range tags("v0.0.1") {
+	for _, tag := range tags(must(published.ParseVersions("v0.0.1"))) {
 		r.must(t, "tag", tag)
 	}
 	return r
@@ -132,12 +135,23 @@ func (r repository) state(t *testing.T) string {
 	}, "\n")
 }
 
-// releaseIn releases version in r, with a directory for temporary files that is empty afterwards.
-func releaseIn(t *testing.T, r repository, version string, output io.Writer) error {
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// releaseIn releases versions in r, with a directory for temporary files that is empty afterwards.
+func releaseIn(t *testing.T, r repository, arguments string, output io.Writer) error {
 	t.Helper()
+	versions, err := published.ParseVersions(arguments)
+	if err != nil {
+		return err
+	}
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	err := release(r, version, date, output)
+	err = release(r, versions, date, output)
 	left, readErr := os.ReadDir(tmp)
 	require.NoError(t, readErr)
 	require.Empty(t, left)

@@ -2,6 +2,7 @@
 // maintainer does before and after.
 //
 //	make release VERSION=v1.2.3
+//	make release VERSION=v1.2.3 MODULES="otelretry=v0.4.0 redisbudget=v0.2.1 retrylab=v0.3.0"
 //
 // All of it happens in a temporary clone of the repository. The repository gets the new branch when the
 // release has been rehearsed, and until then it gets nothing: what fails leaves nothing behind. A worktree
@@ -9,14 +10,16 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/retryhttp/retryhttp/test/published"
 )
 
 func main() {
@@ -29,23 +32,20 @@ func main() {
 }
 
 func command(args []string) error {
-	if len(args) != 1 || args[0] == "" {
-		return errors.New("which version? make release VERSION=v1.2.3")
+	versions, err := published.ParseVersions(strings.Join(args, " "))
+	if err != nil {
+		return err
 	}
 	top, err := repository(".").git("rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
-	return release(repository(top), args[0], time.Now(), os.Stdout)
+	return release(repository(top), versions, time.Now(), os.Stdout)
 }
 
 // release makes a branch of r with two commits: the release, and a tree that is built against itself again.
-func release(r repository, version string, date time.Time, output io.Writer) error {
-	last, err := r.last()
-	if err != nil {
-		return err
-	}
-	if err := r.check(version, last); err != nil {
+func release(r repository, versions published.Versions, date time.Time, output io.Writer) error {
+	if err := r.check(versions); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp("", "release-")
@@ -57,30 +57,30 @@ func release(r repository, version string, date time.Time, output io.Writer) err
 	if err != nil {
 		return err
 	}
-	released, err := clone.commitBoth(version, date, output)
+	released, err := clone.commitBoth(versions, date, output)
 	if err != nil {
 		return err
 	}
-	if _, err := r.git("fetch", "--quiet", string(clone), "HEAD:"+branch(version)); err != nil {
+	if _, err := r.git("fetch", "--quiet", string(clone), "HEAD:"+branch(versions)); err != nil {
 		return err
 	}
-	return r.printRest(version, released, output)
+	return r.printRest(versions, released, output)
 }
 
 // commitBoth makes the two commits, and rehearses the first of them, whose hash it returns.
-func (r repository) commitBoth(version string, date time.Time, output io.Writer) (released string, err error) {
-	if err := r.writeDocuments(version, date); err != nil {
+func (r repository) commitBoth(versions published.Versions, date time.Time, output io.Writer) (released string, err error) {
+	if err := r.writeDocuments(versions[""], date); err != nil {
 		return "", err
 	}
-	again, err := r.writeModules(version)
+	again, err := r.writeModules(versions)
 	if err != nil {
 		return "", err
 	}
-	released, err = r.commit("release: " + version)
+	released, err = r.commit("release: " + versions[""])
 	if err != nil {
 		return "", err
 	}
-	if err := r.rehearse(version, output); err != nil {
+	if err := r.rehearse(versions, output); err != nil {
 		return "", err
 	}
 	if err := r.write(again); err != nil {
@@ -92,14 +92,14 @@ func (r repository) commitBoth(version string, date time.Time, output io.Writer)
 
 // rehearse publishes the modules of the last commit in a proxy of files, and builds programs of strangers
 // against them.
-func (r repository) rehearse(version string, output io.Writer) error {
-	fmt.Fprintf(output, "rehearsing %s, which takes a few minutes\n", version)
-	test := exec.Command("go", "test", "-count=1", "-timeout=20m", ".", "-args", "-released", version)
+func (r repository) rehearse(versions published.Versions, output io.Writer) error {
+	fmt.Fprintf(output, "rehearsing %s, which takes a few minutes\n", versions[""])
+	test := exec.Command("go", "test", "-count=1", "-timeout=20m", ".", "-args", "-released", versions.String())
 	test.Dir = filepath.Join(string(r), "test", "published")
 	test.Env = append(os.Environ(), "GOWORK=off")
 	test.Stdout, test.Stderr = output, output
 	if err := test.Run(); err != nil {
-		return fmt.Errorf("the rehearsal of %s failed: %w", version, err)
+		return fmt.Errorf("the rehearsal of %s failed: %w", versions[""], err)
 	}
 	return nil
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/retryhttp/retryhttp/test/published"
 )
 
-// writeModules makes each nested module require version of the modules that are released. Those that are
+// writeModules makes each nested module require the versions of the modules that are released. Those that are
 // released themselves no longer replace the root, and their go.sum gets the root's checksums.
 // After the release they are built against the tree again, from the files that writeModules returns.
-func (r repository) writeModules(version string) (again map[string][]byte, err error) {
+func (r repository) writeModules(versions published.Versions) (again map[string][]byte, err error) {
 	list, err := r.git("ls-files", "*/go.mod")
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (r repository) writeModules(version string) (again map[string][]byte, err e
 		if err != nil {
 			return nil, err
 		}
-		required, released, err := edited(content, version)
+		required, released, err := edited(content, versions)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func (r repository) writeModules(version string) (again map[string][]byte, err e
 			return nil, err
 		}
 	}
-	sums, err := r.sums(version)
+	sums, err := r.sums(versions[""])
 	if err != nil {
 		return nil, err
 	}
@@ -61,16 +61,16 @@ func (r repository) writeModules(version string) (again map[string][]byte, err e
 	return again, nil
 }
 
-// edited returns a go.mod that requires version of the modules of this repository, with and without their
+// edited returns a go.mod that requires versions of the modules of this repository, with and without their
 // replacements.
-func edited(goMod []byte, version string) (with, without []byte, err error) {
+func edited(goMod []byte, versions published.Versions) (with, without []byte, err error) {
 	file, err := modfile.Parse("go.mod", goMod, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, required := range file.Require {
-		if ours(required.Mod.Path) {
-			if err := file.AddRequire(required.Mod.Path, version); err != nil {
+		if name, ok := ours(required.Mod.Path); ok {
+			if err := file.AddRequire(required.Mod.Path, versions[name]); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -79,7 +79,7 @@ func edited(goMod []byte, version string) (with, without []byte, err error) {
 		return nil, nil, err
 	}
 	for _, replaced := range file.Replace {
-		if ours(replaced.Old.Path) {
+		if _, ok := ours(replaced.Old.Path); ok {
 			if err := file.DropReplace(replaced.Old.Path, replaced.Old.Version); err != nil {
 				return nil, nil, err
 			}
@@ -90,10 +90,13 @@ func edited(goMod []byte, version string) (with, without []byte, err error) {
 	return with, without, err
 }
 
-// ours reports whether path is the path of a module that is released.
-func ours(modulePath string) bool {
-	name, nested := strings.CutPrefix(modulePath, published.Root+"/")
-	return modulePath == published.Root || nested && slices.Contains(published.Nested, name)
+// ours returns the directory of a module that is released, and reports whether modulePath is one's.
+func ours(modulePath string) (directory string, released bool) {
+	directory, nested := strings.CutPrefix(modulePath, published.Root+"/")
+	if !nested {
+		return "", modulePath == published.Root
+	}
+	return directory, slices.Contains(published.Nested, directory)
 }
 
 // sums returns the lines of a go.sum about the root. Its zip has no nested module, whose go.sum these lines

@@ -18,7 +18,7 @@ func TestReleaseIsTwoCommitsOnABranch(t *testing.T) {
 	r := newRepository(t)
 	before := r.state(t)
 	var output strings.Builder
-	require.NoError(t, releaseIn(t, r, "v0.1.0", &output))
+	require.NoError(t, releaseIn(t, r, apart, &output))
 	released := r.must(t, "rev-parse", "release-v0.1.0~1")
 	ref := r.must(t, "for-each-ref", "refs/heads/release-v0.1.0") + "\n"
 	assert.Equal(t, before, strings.Replace(r.state(t), ref, "", 1), "only the branch is new")
@@ -63,7 +63,7 @@ replace (
 require (
 	example.com/other v0.0.1 // indirect
 	github.com/retryhttp/retryhttp v0.1.0 // indirect
-	github.com/retryhttp/retryhttp/otelretry v0.1.0
+	github.com/retryhttp/retryhttp/otelretry v0.4.0
 )`)
 }
 
@@ -72,7 +72,7 @@ require (
 func TestPrintedCommandsPublishModulesThatTheGoCommandTakes(t *testing.T) {
 	r := newRepository(t)
 	var output strings.Builder
-	require.NoError(t, releaseIn(t, r, "v0.1.0", &output))
+	require.NoError(t, releaseIn(t, r, apart, &output))
 	remote := filepath.Join(t.TempDir(), "remote.git")
 	r.must(t, "init", "--quiet", "--bare", remote)
 	r.must(t, "remote", "add", "origin", remote)
@@ -84,8 +84,9 @@ func TestPrintedCommandsPublishModulesThatTheGoCommandTakes(t *testing.T) {
 		}
 	}
 	assert.Equal(t, r.must(t, "rev-parse", "main"), repository(remote).must(t, "rev-parse", "main"))
-	assert.ElementsMatch(t, tags("v0.1.0"), strings.Fields(repository(remote).must(t, "tag")))
-	for _, tag := range tags("v0.1.0") {
+	all := tags(must(published.ParseVersions(apart)))
+	assert.ElementsMatch(t, all, strings.Fields(repository(remote).must(t, "tag")))
+	for _, tag := range all {
 		assert.Equal(t, r.must(t, "rev-parse", "main~1"), r.must(t, "rev-parse", tag), tag)
 	}
 
@@ -100,7 +101,7 @@ func TestPrintedCommandsPublishModulesThatTheGoCommandTakes(t *testing.T) {
 		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), got)
 		return string(got)
 	}
-	assert.True(t, strings.HasSuffix(run(t.TempDir(), "run", published.Root+"/retrylab@v0.1.0"), "retryhttp\n"))
+	assert.True(t, strings.HasSuffix(run(t.TempDir(), "run", published.Root+"/retrylab@v0.0.3"), "retryhttp\n"))
 	checkout := filepath.Join(t.TempDir(), "checkout")
 	r.must(t, "clone", "--quiet", "--branch=v0.1.0", remote, checkout)
 	for _, name := range published.Nested {
@@ -118,7 +119,7 @@ func TestReleaseThatFailsLeavesNothingBehind(t *testing.T) {
 			r := newRepository(t)
 			commitFile(t, r, name, content)
 			before := r.state(t)
-			require.Error(t, releaseIn(t, r, "v0.1.0", io.Discard))
+			require.Error(t, releaseIn(t, r, apart, io.Discard))
 			assert.Equal(t, before, r.state(t))
 		})
 	}
@@ -136,7 +137,15 @@ func TestReleaseIsRefused(t *testing.T) {
 		{"v2.0.0", nil, published.Root + "@v2.0.0: invalid version: should be v0 or v1, not v2"},
 		{"v0.0.1", nil, "v0.0.1 is not newer than v0.0.1"},
 		{"v0.0.1-rc.1", nil, "v0.0.1-rc.1 is not newer than v0.0.1"},
-		{"v0.1.0", func(t *testing.T, r repository) { r.must(t, "tag", "retrylab/v0.1.0") }, "there is a tag or a branch retrylab/v0.1.0"},
+		{"v0.1.0 otelretry=v0.0.1", nil, "otelretry/v0.0.1 is not newer than otelretry/v0.0.1"},
+		{"v0.1.0 other=v0.1.0", nil, "other is no module: there are otelretry, redisbudget, retrylab"},
+		{"v0.1.0 v0.1.1", nil, "there are two versions: v0.1.0 and v0.1.1"},
+		{"otelretry=v0.1.0", nil, "which version? make release VERSION=v1.2.3"},
+		{"v1.0.0 otelretry=v0.2.0 redisbudget=v0.2.0", nil,
+			"which version of retrylab? make release VERSION=v1.0.0 MODULES=retrylab=v0.1.0"},
+		{"v0.1.0", func(t *testing.T, r repository) {
+			r.must(t, "tag", "retrylab/v0.1.0", r.must(t, "commit-tree", "-m", "elsewhere", "HEAD^{tree}"))
+		}, "there is a tag or a branch retrylab/v0.1.0"},
 		{"v0.1.0", func(t *testing.T, r repository) { r.must(t, "branch", "release-v0.1.0") }, "there is a tag or a branch release-v0.1.0"},
 		{"v0.1.0", func(t *testing.T, r repository) { writeFile(t, r, "retryhttp.go", "package changed\n") },
 			"the tree has changes that are not committed: git status lists them"},
@@ -181,7 +190,7 @@ func TestCandidateLeavesItsEntriesToTheRelease(t *testing.T) {
 // A tag of a nested module is none of the root's, and a tag of another branch is not of this line of versions.
 func TestReleaseIsNewerThanTheRootsLastVersionOfItsBranch(t *testing.T) {
 	r := newRepository(t)
-	r.must(t, "tag", "otelretry/v9.9.9")
+	r.must(t, "tag", "otelretry/v0.9.9")
 	r.must(t, "tag", "v0.0.2-rc.1")
 	r.must(t, "checkout", "--quiet", "-b", "other")
 	commitFile(t, r, "new.go", "package retryhttp\n")
@@ -189,9 +198,10 @@ func TestReleaseIsNewerThanTheRootsLastVersionOfItsBranch(t *testing.T) {
 	r.must(t, "checkout", "--quiet", "main")
 	last, err := r.last()
 	require.NoError(t, err)
-	assert.Equal(t, "v0.0.2-rc.1", last)
-	assert.NoError(t, r.check("v0.0.2", last))
-	assert.NoError(t, r.check("v0.1.0-rc.1", last))
+	assert.Equal(t, published.Versions{"": "v0.0.2-rc.1", "otelretry": "v0.9.9", "redisbudget": "v0.0.1", "retrylab": "v0.0.1"}, last)
+	for _, root := range []string{"v0.0.2", "v0.1.0-rc.1"} {
+		assert.NoError(t, r.check(must(published.ParseVersions(root+" otelretry=v0.10.0"))))
+	}
 }
 
 func TestInsertKeepsTheOrderOfGoSum(t *testing.T) {

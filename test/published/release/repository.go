@@ -6,11 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
 
 	"github.com/retryhttp/retryhttp/test/published"
@@ -31,34 +31,39 @@ func (r repository) git(args ...string) (string, error) {
 	return strings.TrimSpace(output.String()), nil
 }
 
-// last returns the newest version of the root among the ancestors of HEAD, or "" if there is none. A later
-// version on another branch does not matter to a release from a branch of an older version.
-func (r repository) last() (version string, err error) {
+// last returns the newest version of each module among the ancestors of HEAD. A later version on another
+// branch does not matter to a release from a branch of an older version.
+func (r repository) last() (published.Versions, error) {
+	last := published.Versions{}
 	tags, err := r.git("tag", "--merged", "HEAD")
 	for tag := range strings.FieldsSeq(tags) {
-		if semver.Compare(tag, version) > 0 { // the tag of a nested module is no version, which is the least
-			version = tag
+		name, version := "", tag
+		if directory, nested := path.Split(tag); directory != "" {
+			name, version = path.Clean(directory), nested
+		}
+		if semver.Compare(version, last[name]) > 0 { // what is no version is the least
+			last[name] = version
 		}
 	}
-	return version, err
+	return last, err
 }
 
-// check returns why r cannot have a release of version.
-func (r repository) check(version, last string) error {
-	if semver.Canonical(version) != version {
-		return fmt.Errorf("%s is no version like v1.2.3 or v1.2.3-rc.1", version)
-	}
-	if err := module.Check(published.Root, version); err != nil { // from v2 on, the path has another end
+// check returns why r cannot have a release of versions.
+func (r repository) check(versions published.Versions) error {
+	last, err := r.last()
+	if err != nil {
 		return err
 	}
-	if semver.Compare(version, last) <= 0 {
-		return fmt.Errorf("%s is not newer than %s", version, last)
+	for _, name := range append([]string{""}, published.Nested...) {
+		if semver.Compare(versions[name], last[name]) <= 0 {
+			return fmt.Errorf("%s is not newer than %s", tag(name, versions[name]), tag(name, last[name]))
+		}
 	}
 	names, err := r.git("for-each-ref", "--format=%(refname:short)", "refs/tags", "refs/heads")
 	if err != nil {
 		return err
 	}
-	for _, name := range append(tags(version), branch(version)) {
+	for _, name := range append(tags(versions), branch(versions)) {
 		if slices.Contains(strings.Fields(names), name) {
 			return fmt.Errorf("there is a tag or a branch %s", name)
 		}
@@ -104,24 +109,27 @@ func (r repository) write(files map[string][]byte) error {
 	return nil
 }
 
-func branch(version string) string { return "release-" + version }
+func branch(versions published.Versions) string { return "release-" + versions[""] }
+
+// tag returns the tag of a module in a directory.
+func tag(directory, version string) string { return path.Join(directory, version) }
 
 // tags returns the tags of a release. The root's tag comes first.
-func tags(version string) []string {
-	all := []string{version}
+func tags(versions published.Versions) []string {
+	all := []string{tag("", versions[""])}
 	for _, name := range published.Nested {
-		all = append(all, name+"/"+version)
+		all = append(all, tag(name, versions[name]))
 	}
 	return all
 }
 
 // printRest prints what a maintainer has to do after the release has been rehearsed.
-func (r repository) printRest(version, released string, output io.Writer) error {
+func (r repository) printRest(versions published.Versions, released string, output io.Writer) error {
 	current, err := r.git("rev-parse", "--abbrev-ref", "HEAD")
 	if err != nil {
 		return err
 	}
-	all := tags(version)
+	all, version := tags(versions), versions[""]
 	fmt.Fprintf(output, `
 The branch %[1]s has the release, %.12[2]s, and a commit after it. Look at both:
 
@@ -134,7 +142,7 @@ git push origin %[3]s
 git tag %[4]s %[2]s
 git push origin %[4]s
 GOPROXY=https://proxy.golang.org go list -m %[5]s@%[4]s
-`, branch(version), released, current, version, published.Root)
+`, branch(versions), released, current, version, published.Root)
 	for _, tag := range all[1:] {
 		fmt.Fprintf(output, "git tag %s %s\n", tag, released)
 	}
@@ -142,7 +150,7 @@ GOPROXY=https://proxy.golang.org go list -m %[5]s@%[4]s
 go run %[2]s/retrylab/cmd/retrylab@%[3]s -experiments outage
 git branch -d %[4]s
 
-Soon after, https://pkg.go.dev/%[2]s@%[3]s has the documentation.
-`, strings.Join(all[1:], " "), published.Root, version, branch(version))
+Soon after, https://pkg.go.dev/%[2]s@%[5]s has the documentation.
+`, strings.Join(all[1:], " "), published.Root, versions["retrylab"], branch(versions), version)
 	return err
 }

@@ -55,7 +55,7 @@ func (l limits) reads() bool { return l.buffer > 0 || l.peek > 0 }
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
 // has failed.
 func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Response, read *respbody.Buffered, err error) {
-	base, failed := resp, classifyStatus(resp.StatusCode) == Retryable
+	base, failed := resp, classifyStatus(resp.StatusCode) != Final
 	if l.buffer > 0 {
 		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
 	}

@@ -12,10 +12,9 @@ import (
 // Budget bounds retries across requests. A Transport withdraws after all other checks, before each
 // retry's wait and before each hedge. The methods are called from many goroutines at once.
 //
-// A retry that a Budget refuses may wait in line for a success of its host, and Withdraw is then asked
-// again for it. When a trouble begins, or while eight or more retries wait, the [Gate] sends some of
-// them without asking: one at a time, to find out whether the host is back. If eight or more wait,
-// more follow while no first attempt succeeds.
+// A retry that a Budget refuses may wait in line for a success of its host. Withdraw is then asked again
+// for it. A [Gate] sends a few of the retries in line without asking, to find out whether the host is
+// back.
 //
 // A Budget may wrap another one, for example to count. If it passes on each [Retry] as it is, and each
 // cost, the Budget inside works as it does alone.

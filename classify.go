@@ -35,13 +35,17 @@ func (c Class) String() string {
 }
 
 // Classify is the default for [Policy.Classify]. Call it from your own for all other cases.
-// Status 408, 429 and 5xx are Retryable; any other is Final.
+// Status 408 and 5xx are Retryable. A 429 is Unprocessed, because it is a refusal. Any other status is
+// Final.
 //
-// An error is Final if a retry would fail the same way: the request's context has ended, the error
-// was marked by [Permanent], TLS verification failed, or the host does not exist. So are an
-// invalid request, an answer without TLS or in another version of HTTP, and an error of a body
-// without a GetBody. An error is Unprocessed if it proves that no byte was written, or that the
-// server refused the stream. Others are Retryable.
+// An error is Final if a retry would fail the same way:
+//   - the request's context has ended, or the error was marked by [Permanent];
+//   - TLS verification failed, the host does not exist, or the request is invalid;
+//   - the answer came without TLS, or in another version of HTTP;
+//   - the request's body returned an error, and there is no GetBody.
+//
+// An error is Unprocessed if it proves that no byte was written, or that the server refused the
+// stream. Any other error is Retryable.
 func Classify(a Attempt) Class {
 	switch {
 	case a.Err != nil:
@@ -54,7 +58,9 @@ func Classify(a Attempt) Class {
 
 func classifyStatus(status int) Class {
 	switch {
-	case refuses(status):
+	case status == http.StatusTooManyRequests:
+		return Unprocessed // a refusal
+	case status == http.StatusRequestTimeout:
 		return Retryable
 	case status >= 500 && status <= 599:
 		return Retryable

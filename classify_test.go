@@ -30,7 +30,10 @@ import (
 func TestClassifyStatus(t *testing.T) {
 	for code := 100; code <= 999; code++ {
 		want := retryhttp.Final
-		if code == 408 || code == 429 || code >= 500 && code <= 599 {
+		switch {
+		case code == 429:
+			want = retryhttp.Unprocessed
+		case code == 408 || code >= 500 && code <= 599:
 			want = retryhttp.Retryable
 		}
 		got := retryhttp.Classify(retryhttp.Attempt{Response: &http.Response{StatusCode: code}})

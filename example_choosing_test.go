@@ -159,10 +159,9 @@ var limited = retryhttp.Policy{
 	MaxRetryAfter:    5 * time.Minute,
 	RetryUnprocessed: true, // the API has only counted a POST that it refused
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
-		if resp := a.Response; resp != nil {
-			_, asked := retryhttp.RetryAfter(resp.Header)
-			if resp.StatusCode == 429 || resp.StatusCode == 403 && asked {
-				return retryhttp.Unprocessed
+		if resp := a.Response; resp != nil && resp.StatusCode == 403 {
+			if _, asked := retryhttp.RetryAfter(resp.Header); asked {
+				return retryhttp.Unprocessed // as a 429 is anyway
 			}
 		}
 		return retryhttp.Classify(a)

@@ -19,12 +19,12 @@ import (
 // So does an exhausted [RateLimit], if its reset is within MaxRetryAfter. Each retry is held for
 // at most Hold, and at most half of the time left. There are at most 4,096 keys.
 //
-// If Key is nil, a closure holds only requests with the same Authorization, X-Api-Key, Api-Key and
-// X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024 closures of each host. It does not
-// see what a RoundTripper below adds.
+// If Key is nil, a closed key holds only requests with the same credentials: the header fields
+// Authorization, X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024
+// credentials of each host. It does not see credentials that a RoundTripper below adds.
 //
-// A Retry-After on a 503 holds the retries of no other request, because it often comes from one replica
-// of many. It closes the key for Status, and for first attempts if HoldFirst is set.
+// A Retry-After on a 503 holds only the retry of its own request, because it often comes from one
+// replica of many. For Status, and for first attempts if HoldFirst is set, it closes the key.
 type Gate struct {
 	// Hold is the longest that a retry is held, on top of its own wait, or waits in line for a token of
 	// its Budget. 0 means 5 s. With a negative value nothing is held, and there is no line. Raise it for
@@ -35,8 +35,8 @@ type Gate struct {
 	// be held. Set it where a rate limit rejects what is sent too soon.
 	HoldFirst bool
 
-	// Key returns what requests share their fate by. Nil means URL.Host. Set it if one host serves
-	// several services, or if a load balancer hides several hosts behind one name.
+	// Key returns the key of a request. Requests with the same key go up and down together. Nil means
+	// URL.Host. Set it if one host serves several services that fail independently.
 	Key func(*http.Request) string
 
 	hosts outage.Watch

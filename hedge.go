@@ -39,8 +39,8 @@ type Hedge struct {
 	// 0 or less means 30 s. Raise it for hosts that you call rarely.
 	Window time.Duration
 
-	// Key returns what has latencies, and an allowance, of its own. Nil means URL.Host. Set it if the
-	// requests to one host differ much in latency, for example by route.
+	// Key returns the key of a request. Each key has its own latencies, and its own share of hedges. Nil
+	// means URL.Host. Set it if the requests to one host differ much in latency, for example by route.
 	Key func(*http.Request) string
 
 	paces   keyed.Map[pace]

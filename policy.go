@@ -13,13 +13,13 @@ import (
 // programs set come first. Functions may run concurrently.
 type Policy struct {
 	// MaxAttempts is how often a request is sent at most, including the first attempt and any hedge.
-	// 0 means 4, 1 means that nothing is retried, and a negative number sets no limit. Raise it for
-	// background work that must outlast an outage, together with MaxElapsed or a deadline.
+	// 0 means 4, 1 means that nothing is retried, and a negative number sets no limit. Raise it if many
+	// attempts fail by chance. To outlast an outage, raise Gate.Hold.
 	MaxAttempts int
 
 	// MaxElapsed limits the time from the start of the first attempt to the start of the last. An
 	// attempt that has begun may take longer. With Resume, the time starts again when a body first
-	// breaks off, and when it does so after another 1 MiB. 0 or less sets no limit, and only the
+	// breaks off, and each time a body breaks off after another 1 MiB has come. 0 or less sets no limit, and only the
 	// request's context ends the retries. A deadline on the context is usually better, because it also
 	// ends the attempts.
 	MaxElapsed time.Duration
@@ -85,7 +85,7 @@ type Policy struct {
 	IdempotencyKey func(*http.Request) string
 
 	// RetryUnprocessed also retries a request that is not idempotent, but only after an attempt that
-	// the server provably did not process. See [Unprocessed]. Set it for a POST that must arrive, if you
+	// the server provably did not process, such as a 429. See [Unprocessed]. Set it for a POST that must arrive, if you
 	// trust the servers and proxies to know what they have processed.
 	RetryUnprocessed bool
 
@@ -105,10 +105,10 @@ type Policy struct {
 	// PeekBytes makes the first bytes of a response body that is not buffered whole a part of the
 	// attempt, streams included. [Attempt.Peek] ends with the first event of a text/event-stream, of JSON
 	// lines or of an event stream of AWS, and has what the first Read brings of other bodies. It has up to
-	// PeekBytes, and 64 KiB at most. While Classify answers [Undecided], one more event is awaited, and Peek
-	// has all of them. A body that breaks off before that is a failed attempt. So are a stream of events
-	// that ends before its first byte, and silence for longer than AttemptTimeout. Later bytes are not delayed. After the last attempt, the caller gets
-	// the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096 for
+	// PeekBytes, and 64 KiB at most. While Classify answers [Undecided], one more event is awaited, and
+	// Peek has all of them. An attempt has failed if its body breaks off before that, if a stream of events
+	// ends before its first byte, or if AttemptTimeout is over. Later bytes are not delayed. After the last
+	// attempt, the caller gets the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096 for
 	// example, and let Classify look for an error in the first event. Do not set it for an exchange
 	// over HTTP/2 in which the server sends nothing before the client has sent more: it would be held
 	// back.
@@ -187,9 +187,10 @@ type policyEdit struct {
 	outer *policyEdit
 }
 
-// WithPolicy returns a context that changes the Policy of its requests, in every Transport. Edits
-// nest, outermost first, and get a copy with the defaults filled in. Make no Budget, Gate or Hedge
-// in them.
+// WithPolicy returns a context that changes the Policy of its requests, in every Transport. The edit
+// gets a copy of the Policy in which a default stands wherever a field was zero. Edits nest: the one of
+// the outermost context comes first. Make no Budget, Gate or Hedge in an edit, because it would be new
+// for each request.
 func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	if edit == nil {
 		return ctx

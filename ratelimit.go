@@ -11,10 +11,13 @@ import (
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
-// RateLimit returns how much of a quota is left, how long it must last, and whether h has a valid
-// limit. reset is 0 if that time is unknown or over; the quota need not be full then. It reads the
-// RateLimit field (draft-ietf-httpapi-ratelimit-headers-11; the least remaining counts), or else
-// X-RateLimit-*, and the first 8 lines of each. With an Age, there is none.
+// RateLimit reads a rate limit from a response's header. remaining is how many requests are left, and
+// reset is the time until there are more. A reset of 0 means that this time is unknown or over. ok is
+// false if h has no valid limit, or an Age, which a response from a cache has.
+//
+// RateLimit reads the field RateLimit (draft-ietf-httpapi-ratelimit-headers-11), of which the limit with
+// the least remaining counts. Without this field, it reads X-RateLimit-Remaining and X-RateLimit-Reset. It
+// reads at most 8 lines of each.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	// Most responses have neither field, and should pay only for these look-ups.
 	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/bucket"
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
@@ -111,16 +110,6 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 		return outage.Nothing
 	}
 	return outage.Down
-}
-
-// failure returns what the attempt says to its retry's budget, as failureOf does for an Attempt. The
-// result knows more: its body may have broken off, and nobody may listen to a Retry-After.
-func (r *result) failure(req *http.Request, maxRetryAfter time.Duration) bucket.Failure {
-	return bucket.Failure{
-		Down:    r.verdict(req) == outage.Down,
-		Invited: r.status == http.StatusTooManyRequests && r.askedFor(maxRetryAfter) > 0,
-		Took:    r.Elapsed,
-	}
 }
 
 // closesByStatus reports whether a Retry-After on a response with this status closes its key.

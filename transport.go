@@ -24,6 +24,44 @@
 // the file itself. A response body is handed over as it came. Only AttemptTimeout, BufferBytes,
 // PeekBytes, Resume, StallTimeout and Hedge wrap it.
 //
+// # Zero and negative values
+//
+// A zero field means its default, and a nil function, Budget or Gate does, too.
+//
+//	                        zero                    negative            to switch it off
+//	Policy
+//	  MaxAttempts           4                       no limit            1: nothing is retried
+//	  MaxElapsed            no limit                no limit            0
+//	  AttemptTimeout        no limit                no limit            0
+//	  Backoff               FullJitter(250ms, 30s)                      Constant(0): no wait
+//	  MaxRetryAfter         a minute                the header is       -1
+//	                                                ignored
+//	  RecordBytes           64 KiB                  nothing is recorded -1
+//	  BufferBytes           nothing is buffered     as zero             0
+//	  PeekBytes             nothing is awaited      as zero             0
+//	  StallTimeout          no limit                as zero             0
+//	  Budget                a new TokenBucket                           Unlimited{}
+//	  Gate                  a new Gate                                  &Gate{Hold: -1}
+//	  Hedge                 no hedges                                   nil
+//	TokenBucket
+//	  Ratio                 0.1                     nothing is earned   -1
+//	  HealthyRatio          0.5, or Ratio if set    as Ratio            as Ratio
+//	  Burst                 5                       none                -1
+//	  Window                20 s                    no room beyond      -1
+//	                                                Burst
+//	  MinPerSecond          none                    none                0
+//	Gate
+//	  Hold                  5 s                     nothing is held,    -1
+//	                                                and there is no line
+//	Hedge
+//	  Share                 0.05                    nothing is hedged   -1
+//	  After                 the quantile            the quantile        0
+//	  Min                   1 ms                    no minimum          -1
+//	  Window                30 s                    30 s
+//
+// In a [Backoff], a limit of 0 or less is no limit, and a base or a step of 0 or less gives no wait. A
+// number that is NaN counts as negative.
+//
 // # Chains of RoundTrippers
 //
 // Place signing, authentication, tracing and circuit breakers below a Transport, and caches

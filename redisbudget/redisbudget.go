@@ -12,9 +12,9 @@
 // collapse, in 20 simulations (median to longest; see docs/simulation.md):
 //
 //	                               100 processes   1,000 processes
-//	TokenBucket                    18 to 20 s      97 to 101 s
-//	TokenBucket with Burst 1       10 to 11 s      24 to 27 s
-//	redisbudget.Bucket             10 to 12 s      18 to 19 s
+//	TokenBucket                    19 to 20 s      99 to 103 s
+//	TokenBucket with Burst 1       12 to 13 s      25 to 29 s
+//	redisbudget.Bucket             12 to 13 s      19 to 21 s
 //
 // # When not to use it
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/detour"
 )
 
-// Attempt describes one attempt and how it went. It must not be changed.
+// Attempt describes one attempt and how it went. It must not be changed. It may gain fields.
 type Attempt struct {
 	Number   int            // 1 for the first; 0 in OnDone if the context had ended before it
 	Request  *http.Request  // as it was sent, but with the caller's context

@@ -243,7 +243,7 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 	if err == nil {
 		return "" // bodies holds the body until it is sent
 	}
-	c.refund()
+	c.refund(&c.token)
 	if ended(c.req) {
 		return StopCanceled
 	}

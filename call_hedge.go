@@ -102,8 +102,7 @@ func (c *call) takeHedge(r *race, next *attempt, got *result) {
 // allowance bounds such hedges, and the tokens are there for retries.
 func (c *call) refundHedge(got *result) {
 	if got.class == Final && got.Response != nil {
-		c.token = c.takeSpare()
-		c.refund()
+		c.refund(&c.spare)
 	}
 }
 

@@ -128,7 +128,7 @@ func (c *call) openLate(got *result, next *attempt) Stop {
 
 // dropRetry gives back what a retry has claimed that is not sent.
 func (c *call) dropRetry() {
-	c.refund()
+	c.refund(&c.token)
 	c.leaveGate()
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// Class is a fact about one attempt. An unknown value counts as Final.
+// Class is a fact about one attempt. An unknown value counts as Final. Other values may be added.
 type Class int
 
 const (

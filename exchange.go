@@ -58,7 +58,7 @@ type owned struct {
 // giveBack gives back what is owned for an attempt that is not sent, or that is not judged. The
 // bodies come last, because their Close may take its time, or panic.
 func (x *exchange) giveBack() {
-	x.refund()
+	x.refund(&x.token)
 	x.pass.GiveBack()
 	if x.unsent != nil {
 		closeBody(x.unsent)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Outcome is how a request ended. See [OutcomeOf] and [Error].
+// Outcome is how a request ended. See [OutcomeOf] and [Error]. It may gain fields.
 type Outcome struct {
 	Attempts     int           // attempts made; 0 if the context had ended before the first
 	Elapsed      time.Duration // from start to end, including a hold before the first attempt
@@ -21,6 +21,7 @@ type Outcome struct {
 
 // Stop is why no further attempt was made, fit for a metric's label. If several apply, the first
 // of them in this list is reported. A Final response is [StopFinal], even if the context has ended.
+// Other values may be added.
 type Stop string
 
 const (

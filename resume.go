@@ -154,8 +154,7 @@ func (d *download) bring(n int64) {
 	}
 	c := d.resuming
 	if !enough && d.part.brought >= enoughProgress {
-		c.token, c.spent = c.spent, receipt{}
-		c.refund()
+		c.refund(&c.spent)
 	}
 	if d.offset == d.whole.End {
 		c.policy.Budget.Deposit(c.req)

@@ -40,16 +40,15 @@ func (x *exchange) countFailure(got *result, stop Stop) {
 		q.Stop = stop
 		x.withdraw(&q.Retry)
 		x.answered(q)
-		x.refund()
+		x.refund(&x.token)
 	}
 }
 
-// refund gives back the token of a retry that is not sent.
-func (x *exchange) refund() {
-	if x.token.held {
-		cost := x.token.cost
-		x.token = receipt{}
-		x.policy.Budget.Refund(x.req, cost)
+// refund gives back what the Budget has taken, once, even if its Refund panics.
+func (x *exchange) refund(r *receipt) {
+	if taken := *r; taken.held {
+		*r = receipt{}
+		x.policy.Budget.Refund(x.req, taken.cost)
 	}
 }
 

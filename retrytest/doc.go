@@ -18,4 +18,7 @@
 // Both record what arrives, request bodies included. When a test fails, its log has the records in a table.
 //
 // In a testing/synctest bubble, a Transport waits in virtual time. Make it within the bubble.
+//
+// Until the root module is v1, this package may change with any minor version. The CHANGELOG says what
+// has changed.
 package retrytest

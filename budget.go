@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/bucket"
@@ -63,7 +64,8 @@ type Retry struct {
 	// StopNotIdempotent, StopBody or StopDeadline. Other values may be added.
 	Stop Stop
 
-	bucket *bucketID // where a TokenBucket leaves which of its buckets it has asked; may be nil
+	// bucket is where a TokenBucket leaves which of its buckets has refused the retry. It may be nil.
+	bucket *atomic.Pointer[bucketID]
 }
 
 // Unlimited is a Budget that never refuses.
@@ -145,10 +147,10 @@ func (b *TokenBucket) Withdraw(r Retry) (cost float64, ok bool) {
 		b.buckets.Count(key, b.settings, failure)
 		return 0, false
 	}
-	if r.bucket != nil {
-		*r.bucket = bucketID{b, key}
-	}
 	cost, ok = b.buckets.Withdraw(key, b.settings, failure, r.Again)
+	if !ok && r.bucket != nil {
+		r.bucket.Store(&bucketID{b, key})
+	}
 	if !ok && !b.mayEarn() {
 		cost = math.Inf(1)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -184,4 +185,54 @@ func TestBudgetGetsBackAtOnceWhatNoRetryFollows(t *testing.T) {
 			assert.Equal(t, around.granted.Load(), around.failures.Load())
 		})
 	}
+}
+
+// A failure counts once, even if the Budget grants a retry whose body cannot be opened then.
+func TestFailureWhoseRetryHasNoBodyCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &counted{Budget: new(retryhttp.TokenBucket)}
+		rt := retryhttp.New(script.Step(script.Status(503)), retryhttp.Policy{Budget: budget})
+		req, err := http.NewRequest(http.MethodPut, "http://host", strings.NewReader("x"))
+		require.NoError(t, err)
+		req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF }
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+		assert.EqualValues(t, 1, budget.granted.Load())
+		assert.EqualValues(t, 1, budget.refunded.Load())
+		assert.Zero(t, budget.failures.Load())
+	})
+}
+
+// echoed is a Budget that tries another one beside it, in goroutines of its own.
+type echoed struct {
+	retryhttp.Budget
+	tried *retryhttp.TokenBucket
+	asks  sync.WaitGroup
+}
+
+func (e *echoed) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	e.asks.Go(func() { e.tried.Withdraw(r) })
+	return e.Budget.Withdraw(r)
+}
+
+// A Budget may keep a Retry, and ask another Budget for it whenever it likes.
+func TestRetryMayBeAskedForInAnotherGoroutine(t *testing.T) {
+	budget := &echoed{Budget: &retryhttp.TokenBucket{Burst: -1}, tried: &retryhttp.TokenBucket{Burst: -1}}
+	rt := retryhttp.New(script.Step(script.Status(503)), retryhttp.Policy{
+		Budget: budget, Backoff: retryhttp.Constant(0), Gate: &retryhttp.Gate{Hold: -1},
+	})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				resp, err := rt.RoundTrip(requestTo("host"))
+				if assert.NoError(t, err) {
+					assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
+				}
+			}
+		})
+	}
+	all.Wait()
+	budget.asks.Wait()
 }

@@ -28,7 +28,8 @@ type call struct {
 	ambiguous bool          // an attempt before the last may have taken effect
 	spare     receipt       // the token of the hedge, until it is given back or spent on a retry
 	place     string        // the key of its place in line: Gate.Key may change its answer
-	bucket    bucketID      // which bucket it draws on in line; zero if a Budget does not know
+	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
+	counted   int           // number of the attempt whose failure the Budget knows of
 	deposited bool          // the Budget knows of the success
 	refused   bool          // the Budget has refused a hedge
 }
@@ -230,7 +231,7 @@ func (c *call) withdrawRetry(got *result) (later bool) {
 	q := c.question()
 	c.ask(&q.Retry, got)
 	later = c.withdraw(&q.Retry)
-	c.bucket = q.bucket
+	c.bucket, c.counted = q.bucket.Load(), got.Number
 	c.answered(q)
 	return later
 }
@@ -354,6 +355,24 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	}
 	c.owned = owned{}
 	return got.answer(), err
+}
+
+// countFailure reports a failure to the Budget that has not been asked for its retry. Otherwise a client
+// of requests that cannot be repeated would never see an overload. If MaxAttempts were made, their
+// retries have counted.
+func (c *call) countFailure(got *result, stop Stop) {
+	switch stop {
+	case StopNotIdempotent, StopBody, StopDeadline:
+		if got.Number == c.counted { // its body could not be opened
+			return
+		}
+		q := c.question()
+		c.ask(&q.Retry, got)
+		q.Stop = stop
+		c.withdraw(&q.Retry)
+		c.answered(q)
+		c.refund(&c.token)
+	}
 }
 
 // report records the Outcome on the response or in the error, and reports it.

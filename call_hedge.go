@@ -102,16 +102,20 @@ func (c *call) takeHedge(r *race, next *attempt, got *result) {
 // allowance bounds such hedges, and the tokens are there for retries.
 func (c *call) refundHedge(got *result) {
 	if got.class == Final && got.Response != nil {
+		c.spare.lent = false
 		c.refund(&c.spare)
 	}
 }
 
 // takeSpare takes the hedge's token, if the call still has it. If the hedge has taken the last token,
-// a retry that takes the place of the hedge needs no other.
+// a retry that takes the place of the hedge needs no other. The hedge was sent: the token is not given
+// back if the retry is not.
 func (c *call) takeSpare() receipt {
-	spare := c.spare
-	c.spare = receipt{}
-	return spare
+	if c.spare.lent {
+		return receipt{}
+	}
+	c.spare.lent = c.spare.held
+	return c.spare
 }
 
 // judgeFirst judges the first attempt unless the hedge has won, and returns the state of the

@@ -120,22 +120,22 @@ func (c *call) dropResponse(got *result) {
 func (c *call) turnsWith() any {
 	budget := c.policy.Budget
 	switch {
-	case c.bucket != bucketID{}:
-		return c.bucket
+	case c.bucket != nil:
+		return *c.bucket
 	case reflect.ValueOf(budget).Comparable():
 		return budget
 	}
 	return nil
 }
 
-// askAgain asks the Budget for the token of a retry in line.
-func (c *call) askAgain(got *result) (granted bool) {
+// askAgain asks the Budget for the token of a retry in line. later is as for withdraw.
+func (c *call) askAgain(got *result) (granted, later bool) {
 	q := c.question()
 	c.ask(&q.Retry, got)
 	q.Again = true
-	c.withdraw(&q.Retry)
+	later = c.withdraw(&q.Retry)
 	c.answered(q)
-	return c.token.held
+	return c.token.held, later
 }
 
 // standInLine waits for a token, and reports whether the retry may be sent.
@@ -147,7 +147,7 @@ func (c *call) standInLine(got *result) (granted bool) {
 		Window: gate.hold(),
 		Heed:   c.policy.MaxRetryAfter >= 0,
 		Asked:  got.asked > 0,
-		Ask:    func() bool { return c.askAgain(got) },
+		Ask:    func() (granted, later bool) { return c.askAgain(got) },
 	})
 	c.lined += c.core.now() - due
 	c.addHeld(due)

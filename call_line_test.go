@@ -598,3 +598,23 @@ func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
 		l.others.Wait()
 	})
 }
+
+// finally grants nothing, and says of a retry in line that it never will.
+type finally struct{ retryhttp.Unlimited }
+
+func (finally) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	if r.Again {
+		return math.Inf(1), false
+	}
+	return 0, false
+}
+
+func TestRefusedRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = finally{} }).lasting(6 * time.Second)
+		resp, out, took := l.ask("/503 closes,200")
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, retryhttp.StopBudget, out.Stop)
+		assert.Less(t, took, 4*time.Second, "2 of them are the server's wish")
+	})
+}

@@ -201,3 +201,18 @@ func TestHedgesDoNotMakeRequestsFail(t *testing.T) {
 		})
 	}
 }
+
+// A retry that has the token of a hedge that was sent gives nothing back if the retry itself is not sent.
+func TestTokenOfASentHedgeIsNotGivenBackForItsRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		budget := new(grantingBudget)
+		budget.grant(1)
+		p.Budget, p.Backoff = budget, retryhttp.Constant(10*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer time.AfterFunc(5*time.Second, cancel).Stop()
+		f := newTrack(lap{after: 60 * ms, code: 503}, lap{after: ms, code: 503}).runOn(t, p, get(t, ctx))
+		assert.Error(t, f.err)
+		assert.Zero(t, budget.refunded)
+	})
+}

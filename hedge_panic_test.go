@@ -116,6 +116,23 @@ func TestPanicOfALosersLoggerGivesNoTokenBackTwice(t *testing.T) {
 	})
 }
 
+// A hedge whose Logger panics is not sent, and costs neither a token nor a part of the allowance.
+func TestPanicOfTheLoggerOfAHedgeCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Logger = slog.New(panickingHandler{})
+		r := newTrack(lap{after: time.Second, code: 200})
+		assert.PanicsWithValue(t, "boom", func() { r.runOn(t, p, get(t, t.Context())) })
+		assert.Len(t, r.attempts(), 1)
+		b := p.Budget.(*countingBudget)
+		assert.Equal(t, 1, b.withdrawn)
+		assert.Equal(t, 1, b.refunded)
+		p.Logger = nil
+		f := newTrack(lap{after: time.Second, code: 200}, lap{after: ms, code: 200}).runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 1, f.out.Hedges, "the first request may be hedged, and no other yet")
+	})
+}
+
 func TestPanicOfTheFirstAttemptEndsTheHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTrack(panickingLap(60*ms, func() { panic("boom") }), lap{after: time.Hour, code: 200})

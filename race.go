@@ -36,6 +36,7 @@ type race struct {
 	waiting  context.Context    // of a caller that waits beside the hedge; ends with the caller's
 	wake     context.CancelFunc // ends waiting: the hedge has decided, or the race is over
 	letGo    func() bool        // stops the caller's context from ending the hedge
+	reported bool               // the hedge goes to the base; its own goroutine's
 
 	mu       sync.Mutex // never held while user code runs
 	state    raceState

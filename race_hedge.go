@@ -15,6 +15,7 @@ func (r *race) fire() {
 	defer r.giveBack()
 	if r.ownRequest() && r.prepare() && r.begin() {
 		r.report()
+		r.reported = true
 		r.transmit(&r.next, r.got, r.second)
 		switch r.judgeHedge() {
 		case hedgeWon:
@@ -144,6 +145,11 @@ func (r *race) end(panicked any, exits bool) {
 	r.mu.Unlock()
 	if !undecided {
 		return
+	}
+	if r.sent && !r.reported { // the Logger has panicked
+		bought := r.bought // the caller may read r.bought
+		r.refund(&bought)
+		r.pace.refund()
 	}
 	if r.sent {
 		r.wake()

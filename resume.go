@@ -359,6 +359,7 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 // Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
 	c := d.resuming
+	c.countFailure(got, stop)
 	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)

@@ -160,3 +160,17 @@ func TestResumptionGivesItsTokenBackThoughItIsClosedEarly(t *testing.T) {
 	assert.Equal(t, 1, budget.withdrawn)
 	assert.Equal(t, 1, budget.refunded)
 }
+
+// The failure that ends a download counts, though no resumption follows it.
+func TestBreakThatIsNotResumedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &counted{Budget: new(retryhttp.TokenBucket)}
+		_, err := download(t, cutAfter(10), retryhttp.Policy{
+			Budget: budget, Resume: true, Backoff: retryhttp.Constant(time.Second), MaxElapsed: 100 * ms,
+		})
+		var failed *retryhttp.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, retryhttp.StopDeadline, failed.Stop)
+		assert.EqualValues(t, 1, budget.failures.Load())
+	})
+}

@@ -1,12 +1,16 @@
 package retryhttp
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // This file has how an exchange asks its Budget.
 
 // receipt is what a Budget has taken for an attempt.
 type receipt struct {
 	held bool
+	lent bool // the receipt is of a hedge that was sent, and is not given back for the retry
 	cost float64
 }
 
@@ -15,7 +19,7 @@ type receipt struct {
 func (x *exchange) withdraw(r *Retry) (later bool) {
 	cost, ok := x.policy.Budget.Withdraw(*r)
 	if ok {
-		x.token = receipt{true, cost}
+		x.token = receipt{held: true, cost: cost}
 	}
 	return !ok && !math.IsInf(cost, 1)
 }
@@ -29,35 +33,21 @@ func (x *exchange) ask(r *Retry, got *result) {
 	}
 }
 
-// countFailure reports a failure to the Budget that is not asked for its retry. Otherwise a client of
-// requests that cannot be repeated would never see an overload. If MaxAttempts were made, their
-// retries have counted.
-func (x *exchange) countFailure(got *result, stop Stop) {
-	switch stop {
-	case StopNotIdempotent, StopBody, StopDeadline:
-		q := x.question()
-		x.ask(&q.Retry, got)
-		q.Stop = stop
-		x.withdraw(&q.Retry)
-		x.answered(q)
-		x.refund(&x.token)
-	}
-}
-
 // refund gives back what the Budget has taken, once, even if its Refund panics.
 func (x *exchange) refund(r *receipt) {
-	if taken := *r; taken.held {
-		*r = receipt{}
+	taken := *r
+	*r = receipt{}
+	if taken.held && !taken.lent {
 		x.policy.Budget.Refund(x.req, taken.cost)
 	}
 }
 
-// question is what a Budget is asked, and which bucket it has looked at. Questions are used again: a
-// Retry is large for the stack of a request that sleeps afterwards, and the bucket would be an object
-// for each retry.
+// question is what a Budget is asked, and which bucket has refused it. Questions are used again: a Retry
+// is large for the stack of a request that sleeps afterwards. The bucket is atomic because somebody's
+// Budget may ask a TokenBucket in another goroutine, and after it has answered itself.
 type question struct {
 	Retry
-	bucket bucketID
+	bucket atomic.Pointer[bucketID]
 }
 
 func (x *exchange) question() *question {
@@ -65,12 +55,13 @@ func (x *exchange) question() *question {
 	if q == nil {
 		q = new(question)
 	}
+	q.bucket.Store(nil)
 	q.Retry.bucket = &q.bucket
 	return q
 }
 
 // answered takes q back. If the Budget has panicked, q is left to the collector.
 func (x *exchange) answered(q *question) {
-	*q = question{}
+	q.Retry = Retry{}
 	x.core.asked.Put(q)
 }

@@ -157,7 +157,13 @@ func (a *account) refund(cost float64) {
 // book takes n tokens from the shared balance, even if the own bucket has granted them.
 func (a *account) book(n float64) {
 	a.view.take(n)
-	if !a.silent {
+	switch booked := a.unreported.withdrawals; {
+	case a.silent:
+	case a.failing && n < 0:
+		// A refund cancels a withdrawal that is not reported. A part of the withdrawal may have faded, and
+		// the rest of the refund would grant tokens that were not earned.
+		a.unreported.withdrawals = max(booked+n, min(booked, 0))
+	default:
 		a.unreported.withdrawals += n
 	}
 }

@@ -275,6 +275,29 @@ func TestAmountsFadeOnceWhileCallsFail(t *testing.T) {
 	})
 }
 
+// While calls fail, what is not reported fades. A refund cancels what is left of its withdrawal, and
+// grants nothing beyond.
+func TestRefundOfAFadedWithdrawalGrantsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := someAccount()
+		a.failing = true
+		a.book(1)
+		time.Sleep(a.settings.fade)
+		a.fold(time.Now())
+		require.InDelta(t, 1/math.E, a.unreported.withdrawals, 1e-9)
+		a.refund(1)
+		assert.Zero(t, a.unreported.withdrawals)
+		a.refund(1)
+		assert.Zero(t, a.unreported.withdrawals, "it was reported before the calls failed, or has faded")
+		a.unreported.withdrawals = -1 // of a call that was not booked
+		a.refund(1)
+		assert.Equal(t, -1.0, a.unreported.withdrawals)
+		a.failing = false
+		a.refund(1)
+		assert.Equal(t, -2.0, a.unreported.withdrawals)
+	})
+}
+
 // A capacity that would now be the Burst or less shows no rate of the fleet.
 func TestShareIsNotKnownAfterTheRateHasFaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

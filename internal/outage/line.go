@@ -111,7 +111,8 @@ type Line struct {
 	Window time.Duration // as for Admit
 	Heed   bool          // closures hold the retry as well
 	Asked  bool          // the server has asked for the retry's wait: the retry is not lone
-	Ask    func() bool   // asks the budget for a token
+	// Ask asks the budget for a token. later reports whether the budget may grant later what it refuses.
+	Ask func() (granted, later bool)
 }
 
 // Queue holds a retry, which has a place, in the line until Ask grants a token, or until a probe needs
@@ -153,7 +154,7 @@ const (
 func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, deadline time.Time) (Pass, admission) {
 	w := f.joinLine(bucket, l)
 	if w == nil { // it asks for the first and the last time
-		if l.Ask() {
+		if granted, _ := l.Ask(); granted {
 			return Pass{}, paid
 		}
 		return Pass{}, refused
@@ -172,11 +173,15 @@ func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, dead
 			out = true
 			return w.pass, w.admission()
 		case asks != unheld:
-			switch {
-			case l.Ask():
+			switch granted, later := l.Ask(); {
+			case granted:
 				out = true
 				return f.grant(w, asks, l.Window), paid
 			case asks == atTheEnd:
+				out = true
+				return f.giveUp(w)
+			case !later:
+				f.passAsk(asks)
 				out = true
 				return f.giveUp(w)
 			}

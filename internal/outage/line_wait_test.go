@@ -43,9 +43,9 @@ func TestCanceledRetryAsksForNoToken(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	req := new(http.Request).WithContext(ctx)
-	_, granted := w.Queue(req, host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() bool {
+	_, granted := w.Queue(req, host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() (bool, bool) {
 		t.Error("asked")
-		return true
+		return true, true
 	}})
 	assert.False(t, granted)
 }
@@ -59,7 +59,7 @@ func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
 		w.Close(host, time.Minute, nil, WholeHost)
 		w.fates.Find(host).endRun()
 		start := time.Now()
-		_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() bool { return true }})
+		_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() (bool, bool) { return true, true }})
 		assert.True(t, granted)
 		assert.Zero(t, time.Since(start))
 	})
@@ -83,9 +83,9 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		w.Admit(host, hold)
 		asks := 0
 		go func() {
-			_, granted := w.Queue(req, host, "bucket", new(timer.Timer), Line{Limit: hold, Heed: true, Asked: true, Ask: func() bool {
+			_, granted := w.Queue(req, host, "bucket", new(timer.Timer), Line{Limit: hold, Heed: true, Asked: true, Ask: func() (bool, bool) {
 				asks++
-				return false
+				return false, true
 			}})
 			assert.False(t, granted)
 		}()
@@ -111,7 +111,7 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 		f.last()
 		time.Sleep(firstPause) // a probe is due
 		assert.PanicsWithValue(t, "asked", func() {
-			w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool {
+			w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) {
 				f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
 				assert.False(t, f.underWay.none())
 				panic("asked")
@@ -131,7 +131,7 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 			synctest.Wait()
 			f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
 		}()
-		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool { return false }})
+		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) { return false, true }})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
 		assert.False(t, f.underWay.none())
@@ -144,9 +144,9 @@ func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 		var w Watch
 		f := fail(&w)
 		w.Admit(host, hold)
-		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Asked: true, Ask: func() bool {
+		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Asked: true, Ask: func() (bool, bool) {
 			f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
-			return false
+			return false, true
 		}})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
@@ -161,7 +161,7 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 		f := fail(&w)
 		w.Admit(host, hold)
 		go func() {
-			_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() bool { return true }})
+			_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) { return true, true }})
 			assert.True(t, granted)
 		}()
 		synctest.Wait()
@@ -247,5 +247,27 @@ func TestCreditOfACanceledRetryIsTheNextOnes(t *testing.T) {
 		assert.Equal(t, bySuccess, all[0].asks)
 		f.lookInLine(all[0], time.Now().Add(soon), true)
 		assert.Equal(t, bySuccess, all[1].asks)
+	})
+}
+
+// A retry that the budget will never grant leaves the line at once, and its turn is another bucket's.
+func TestRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		f := fail(&w)
+		w.Admit(host, hold)
+		f.last()
+		over := make(chan time.Time, 1)
+		go func() {
+			_, granted := w.Queue(new(http.Request), host, "a", new(timer.Timer), Line{Limit: soon, Asked: true, Ask: func() (bool, bool) { return false, false }})
+			assert.False(t, granted)
+			over <- time.Now()
+		}()
+		synctest.Wait()
+		next := linesUp(t, f, "b")[0]
+		now := time.Now()
+		assert.LessOrEqual(t, (<-over).Sub(now), longestPause)
+		assert.Same(t, next, f.oldest())
+		assert.Equal(t, asProbe, next.asks)
 	})
 }

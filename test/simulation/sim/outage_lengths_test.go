@@ -19,18 +19,19 @@ func TestOutageOfSecondsLosesLittle(t *testing.T) {
 		outage     time.Duration
 		lost, load float64
 		tenth      float64 // the least that is lost with a tenth for each success, and no line
+		seeds      int
 	}{
-		{1, 3 * time.Second, 0.05, 1.05, 0.99},
-		{100, 1 * time.Second, 0.04, 1.5, 0.6},
-		{100, 3 * time.Second, 0.22, 1.25, 0.99},
+		{1, 3 * time.Second, 0.05, 1.05, 0.99, 4},
+		{100, 1 * time.Second, 0.04, 1.5, 0.6, 4},
+		{100, 3 * time.Second, 0.22, 1.25, 0.99, 4},
 		// Few of these processes see 8 failures before their retries are over.
-		{1000, 1 * time.Second, 0.45, 2.8, 0.5},
-		{1000, 3 * time.Second, 0.62, 2.8, 0.9},
+		{1000, 1 * time.Second, 0.45, 2.8, 0.5, 16},
+		{1000, 3 * time.Second, 0.62, 2.8, 0.9, 4},
 	} {
 		t.Run(fmt.Sprint(c.processes, " processes, ", c.outage), func(t *testing.T) {
 			o := Outage{
 				Policy: defaults, Processes: c.processes, Rate: 1000, WarmUp: steady,
-				For: c.outage, After: 10 * time.Second, Capacity: 1300, Seeds: 4 / min(fewer, 2),
+				For: c.outage, After: 10 * time.Second, Capacity: 1300, Seeds: c.seeds / min(fewer, 2),
 			}
 			r := o.Run(t)
 			t.Logf("lost %v, later %v, load %v, peak %.2f", r.Lost, r.LostLater, r.Load, r.Peak)

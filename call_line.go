@@ -142,8 +142,10 @@ func (c *call) askAgain(got *result) (granted, later bool) {
 func (c *call) standInLine(got *result) (granted bool) {
 	due, gate := c.core.now(), c.policy.Gate
 	c.pass, granted = gate.hosts.Queue(c.req, c.place, c.turnsWith(), &c.timer, outage.Line{
-		Mark:   c.mark,
-		Limit:  min(c.room(due)/2, gate.hold()-c.lined),
+		Mark: c.mark,
+		// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
+		// that has none cannot leave, and a quarter of the time is enough for most attempts.
+		Limit:  min(c.room(due)/4*3, gate.hold()-c.lined),
 		Window: gate.hold(),
 		Heed:   c.policy.MaxRetryAfter >= 0,
 		Asked:  got.asked > 0,

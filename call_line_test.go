@@ -468,7 +468,7 @@ func TestRequestWhoseTimeInLineIsOverAsksOnce(t *testing.T) {
 	})
 }
 
-func TestRefusedRetryWaitsForHalfOfTheTimeThatIsLeft(t *testing.T) {
+func TestRefusedRetryWaitsForThreeQuartersOfTheTimeThatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil).lasting(5 * time.Second)
 		l.at(50*ms, "/200")
@@ -477,7 +477,7 @@ func TestRefusedRetryWaitsForHalfOfTheTimeThatIsLeft(t *testing.T) {
 		resp, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
 		require.NoError(t, err)
 		assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
-		assert.InDelta(t, time.Second, retryhttp.OutcomeOf(resp).Held, float64(ms))
+		assert.InDelta(t, 1500*ms, retryhttp.OutcomeOf(resp).Held, float64(ms))
 		l.others.Wait()
 	})
 }

@@ -17,7 +17,7 @@ import (
 // success then releases a quarter of a retry, or more if there are no first attempts. A
 // Retry-After on a 429 closes the key for its time, or for MaxRetryAfter if that is shorter.
 // So does an exhausted [RateLimit], if its reset is within MaxRetryAfter. Each retry is held for
-// at most Hold, and at most half of the time left. There are at most 4,096 keys.
+// at most Hold, and at most half of the time left; in line for a token, three quarters of it. There are at most 4,096 keys.
 //
 // If Key is nil, a closed key holds only requests with the same credentials: the header fields
 // Authorization, X-Api-Key, Api-Key and X-Goog-Api-Key. The Gate keeps a hash of them, for at most 1,024

@@ -84,7 +84,7 @@ func (m *gateModel) comesDueInLine(i int) {
 		return
 	}
 	l.steps = append(l.steps, i)
-	limit := min(m.hold, m.room(i)/2)
+	limit := min(m.hold, m.room(i)/4*3)
 	if limit <= 0 {
 		m.ask(i, atTheEnd)
 		return

@@ -19,7 +19,7 @@ import (
 // Plain retries lose hardly any of them, and one in twenty may fail. Many do if nobody asks the server again.
 // The simulations have the figures of many sizes and times, in virtual time.
 func TestBurstOfAFreshProgramOutlastsARestart(t *testing.T) {
-	const programs = 30
+	const programs = 200 // a program loses all or nothing
 	for _, n := range []int{4, 8} {
 		t.Run(fmt.Sprint(n, " at once"), func(t *testing.T) {
 			t.Parallel()

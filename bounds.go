@@ -11,6 +11,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/neterr"
+	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
@@ -134,7 +135,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 			b.cancel(nil)
 		}
 	}()
-	b.body.Watch(&b.request)
+	replay.Watch(&b.request, &b.body)
 	resp, err := base.RoundTrip(&b.request)
 	var read *respbody.Buffered
 	switch {

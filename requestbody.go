@@ -3,7 +3,6 @@ package retryhttp
 import (
 	"bytes"
 	"io"
-	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -17,24 +16,23 @@ import (
 // sent as it is. Such a request has no body, has a GetBody that http.NewRequest made, or cannot
 // be retried.
 type bodies struct {
-	replayed replay.Bodies // nil if the body is sent as it is, but without a GetBody
-	trailer  http.Header   // the trailer that the caller announced
-	hidden   bool          // GetBody is removed from every attempt
+	replayed *replay.Body // nil if the body is sent as it is, but without a GetBody
+	hidden   bool         // GetBody is removed from every attempt
 }
 
 // reading is one attempt's right to read the body. The zero value is for a body that is sent as
 // it is.
-type reading struct{ replayed replay.Reading }
+type reading struct{ lease *replay.Lease }
 
 // cut ends the attempt's reading.
 func (r reading) cut() {
-	if r.replayed != nil {
-		r.replayed.Cut()
+	if r.lease != nil {
+		r.lease.Cut()
 	}
 }
 
 // usesGetBody reports whether the attempt may read bodies from the caller's GetBody.
-func (r reading) usesGetBody() bool { return r.replayed != nil && r.replayed.UsesGetBody() }
+func (r reading) usesGetBody() bool { return r.lease != nil && r.lease.UsesGetBody() }
 
 // bodiesOf decides how the attempts of req, which has a body, send it. idempotent is the answer of
 // Policy.Idempotent. With held, each attempt has a time limit, or awaits more than its header. At most
@@ -58,7 +56,7 @@ func bodiesOf(req *http.Request, idempotent, mayRetry, held bool, keep int64) *b
 	if !mayRetry {
 		keep = -1
 	}
-	return &bodies{replayed: replay.Of(req, keep), trailer: req.Trailer.Clone(), hidden: hidden}
+	return &bodies{replay.Of(req, keep), hidden}
 }
 
 // asItIs reports whether the caller's body is sent as it is, and so is each body from its GetBody.
@@ -91,12 +89,9 @@ func (b *bodies) open(
 	case b.asItIs():
 		next.Body, err = req.GetBody()
 	case first:
-		opened.replayed, err = b.replayed.First(req.Context(), b.ownTrailer(req, next))
+		opened.lease = b.replayed.First(next)
 	default:
-		opened.replayed, err = previous.replayed.Next(req.Context(), patience, b.ownTrailer(req, next))
-	}
-	if err == nil && opened.replayed != nil {
-		err = opened.replayed.SetBody(next)
+		opened.lease, err = previous.lease.Next(next, patience)
 	}
 	if b != nil && b.hidden {
 		next.GetBody = nil
@@ -115,31 +110,16 @@ func (b *bodies) readableBeside(req *http.Request) bool {
 // openBeside gives next a body for an attempt that runs beside elder's attempt. It calls a
 // GetBody that http.NewRequest did not make only if no attempt has a body open.
 func (b *bodies) openBeside(req, next *http.Request, elder reading) (opened reading, err error) {
-	if b.asItIs() {
-		if next.Body, err = req.GetBody(); err != nil {
-			return reading{}, err
-		}
-		// Even such a body is not sent as it is, so that the reading can be cut.
-		opened.replayed, err = replay.Of(next, 0).First(req.Context(), nil)
-	} else {
-		opened.replayed, err = elder.replayed.Beside(req.Context(), b.ownTrailer(req, next))
+	if !b.asItIs() {
+		opened.lease, err = elder.lease.Beside(next)
+		return opened, err
 	}
-	if err != nil {
+	if next.Body, err = req.GetBody(); err != nil {
 		return reading{}, err
 	}
-	return opened, opened.replayed.SetBody(next)
-}
-
-// ownTrailer gives next its own Trailer, and returns a function that fills the Trailer at the end
-// of the body. A body may set the values of req.Trailer when it is read to its end. An earlier
-// attempt may do so while the new attempt looks at the keys of the Trailer.
-func (b *bodies) ownTrailer(req, next *http.Request) (atEOF func()) {
-	if len(b.trailer) == 0 {
-		return nil
-	}
-	trailer := b.trailer.Clone()
-	next.Trailer = trailer
-	return func() { maps.Copy(trailer, req.Trailer) }
+	// Even such a body is not sent as it is, so that the reading can be cut.
+	opened.lease = replay.Of(next, 0).First(next)
+	return opened, nil
 }
 
 // madeByNewRequest reports whether http.NewRequest made getBody for a body in memory. The readers

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 
@@ -117,7 +118,7 @@ type (
 		content []byte // what every attempt must get
 		end     error  // what must come after it
 		limit   int64
-		source  *Source
+		source  *Body
 		body    *chunked
 		start   int // where body stood when it was handed over
 		closes  *closer
@@ -133,13 +134,10 @@ type (
 	}
 	modelLease struct {
 		lease      *Lease
-		elder      *modelLease
 		generation int
 		over       bool
-		opened     bool
 		newest     *modelReader
 		met        bool // a reader has met the end
-		told       bool // the lease was told of the end
 	}
 	modelReader struct {
 		reader io.ReadCloser
@@ -158,31 +156,13 @@ func (r *modelReader) counts() bool {
 	return !r.over && !r.lease.over && !r.ended && (r.used || r == r.lease.newest)
 }
 
-// younger reports whether l runs beside an elder attempt that needs the body.
-func (m *model) younger(l *modelLease) bool {
-	e := l.elder
-	if e == nil {
-		return false
-	}
-	needs := !e.over && !e.opened
-	for _, r := range m.readers {
-		needs = needs || r.lease == e && r.counts()
-	}
-	return needs || m.younger(e)
-}
-
 // outgrow is called when a Read of r has taken more than is kept.
 func (m *model) outgrow(r *modelReader) {
-	if r.lease.generation < m.generation || m.younger(r.lease) {
+	if r.lease.generation < m.generation {
 		r.lease.over = true
 		return
 	}
 	m.spent = true
-	for _, other := range m.readers {
-		if !other.over && m.younger(other.lease) {
-			other.lease.over = true
-		}
-	}
 }
 
 // settle checks what must hold after every step.
@@ -204,20 +184,24 @@ func (m *model) settle() {
 	require.Equal(m.t, want, m.closes.closes.Load(), "closes")
 	require.Equal(m.t, !m.spent, m.source.Repeatable(), "repeatable")
 	for _, l := range m.leases {
-		require.Equal(m.t, l.met, l.told, "whether the end was told")
+		require.Equal(m.t, l.met, toldOfEnd(l.lease), "whether the end was told")
 	}
 }
 
-func (m *model) newLease(instead *modelLease) {
-	l := &modelLease{}
-	var old *Lease
-	if instead != nil {
-		old = instead.lease
-	}
-	var err error
-	l.lease, err = leaseInstead(m.source, m.t.Context(), old, func() { l.told = true })
+func (m *model) first() { m.add(&modelLease{lease: m.source.First(new(http.Request))}) }
+
+// add adds a lease, which begins with a reader.
+func (m *model) add(l *modelLease) {
+	m.leases = append(m.leases, l)
+	l.newest = &modelReader{reader: l.lease.newest, lease: l}
+	m.readers = append(m.readers, l.newest)
+}
+
+// next has an attempt follow the attempt old, which is cut or not.
+func (m *model) next(old *modelLease, cut bool) {
+	l, err := follow(old.lease)
 	switch {
-	case instead != nil && m.isStream() && m.ended && m.end != io.EOF:
+	case m.isStream() && m.ended && m.end != io.EOF:
 		require.Equal(m.t, &ReadError{m.end}, err) // the next attempt would only meet it again
 		return
 	case m.sealed || m.spent:
@@ -225,29 +209,29 @@ func (m *model) newLease(instead *modelLease) {
 		return
 	}
 	require.NoError(m.t, err)
-	if instead != nil {
-		instead.over = true
-		m.generation++
+	if cut {
+		old.lease.Cut()
+		old.over = true
+	} else {
+		m.source.mu.Lock()
+		m.source.endPause() // does not wait for it
+		m.source.mu.Unlock()
 	}
-	l.generation = m.generation
-	m.leases = append(m.leases, l)
+	m.generation++
+	m.add(&modelLease{lease: l, generation: m.generation})
 }
 
 func (m *model) beside(elder *modelLease) {
-	l := &modelLease{elder: elder, generation: elder.generation}
-	var err error
-	l.lease, err = as[*Lease](elder.lease.Beside(m.t.Context(), func() { l.told = true }))
-	switch {
-	case m.isStream() && m.ended && m.end != io.EOF:
-		require.Equal(m.t, &ReadError{m.end}, err)
-	case elder.over:
-		require.Equal(m.t, ErrOver, err)
-	case m.sealed || m.spent:
-		require.Equal(m.t, ErrSpent, err)
-	default:
-		require.NoError(m.t, err)
-		m.leases = append(m.leases, l)
+	if m.kind != kindSection {
+		return
 	}
+	l, err := elder.lease.Beside(new(http.Request))
+	if m.sealed || elder.over {
+		require.Equal(m.t, ErrOver, err)
+		return
+	}
+	require.NoError(m.t, err)
+	m.add(&modelLease{lease: l, generation: elder.generation})
 }
 
 func (m *model) open(l *modelLease) {
@@ -260,7 +244,7 @@ func (m *model) open(l *modelLease) {
 	default:
 		require.NoError(m.t, err)
 		reader := &modelReader{reader: r, lease: l}
-		l.newest, l.opened = reader, true
+		l.newest = reader
 		m.readers = append(m.readers, reader)
 	}
 }
@@ -325,9 +309,8 @@ func (m *model) seal(cut bool) {
 	m.source.Seal(cut)
 	m.sealed = true
 	if cut {
-		for _, r := range m.readers {
-			r.lease.over = r.lease.over || !r.over
-			r.over = true
+		for _, l := range m.leases {
+			l.over = true
 		}
 	}
 }
@@ -409,8 +392,9 @@ func FuzzReplay(f *testing.F) {
 		}
 		body := fuzzBody(int(kind), content, from, c, m.closes)
 		m.start = c.at
-		m.source = newSource(body, limit)
-		m.newLease(nil)
+		m.source = newBody(body, limit)
+		announceTrailer(m.source)
+		m.first()
 		for len(schedule) >= 2 {
 			do, which, amount := schedule[0]%steps, int(schedule[0]/steps), int(schedule[1])
 			schedule = schedule[2:]
@@ -426,9 +410,9 @@ func FuzzReplay(f *testing.F) {
 			case do == stepOpen:
 				m.open(l)
 			case do == stepLease:
-				m.newLease(nil)
+				m.next(l, false)
 			case do == stepReplace:
-				m.newLease(l)
+				m.next(l, true)
 			case do == stepBeside:
 				m.beside(l)
 			case do == stepSeal || do == stepSealCut:
@@ -490,7 +474,7 @@ func FuzzReplayConcurrent(f *testing.F) {
 		}
 		c := closer{done: make(chan struct{})}
 		source := &chunked{chunks: chunks, end: io.EOF, early: kind/kindCount%2 == 1}
-		s := newSource(fuzzBody(int(kind%kindCount), content, 0, source, &c), limit)
+		s := newBody(fuzzBody(int(kind%kindCount), content, 0, source, &c), limit)
 		random := rand.New(rand.NewPCG(seed, 1))
 
 		type result struct {
@@ -522,7 +506,7 @@ func FuzzReplayConcurrent(f *testing.F) {
 			for range random.IntN(200) {
 				s.Repeatable() // passes time, and takes the lock
 			}
-			next, err := leaseInstead(s, t.Context(), l, nil)
+			next, err := leaseInstead(l)
 			if err != nil {
 				require.Equal(t, ErrSpent, err)
 				break
@@ -538,16 +522,14 @@ func FuzzReplayConcurrent(f *testing.F) {
 		// Then all at once.
 		var readers []*Reader
 		for range 4 {
-			l, err := leaseInstead(s, t.Context(), nil, nil)
-			if err != nil {
-				require.Equal(t, ErrSpent, err)
+			if !s.Repeatable() {
 				break
 			}
-			readers = append(readers, open(t, l))
+			readers = append(readers, open(t, lease(t, s, nil)))
 		}
 		var unread *Reader // it alone keeps the body open when the others have met the end
-		if l, err := leaseInstead(s, t.Context(), nil, nil); err == nil {
-			unread = open(t, l)
+		if s.Repeatable() {
+			unread = open(t, lease(t, s, nil))
 		}
 		s.Seal(false)
 		var done []<-chan result
@@ -577,7 +559,7 @@ func TestConcurrentReadersGetTheExactBody(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%d", kind, limit), func(t *testing.T) {
 				for seed := range uint64(2) {
 					var closes closer
-					s := newSource(fuzzBody(kind, content, 0, &chunked{chunks: []byte{200, 1, 0, 255}, end: io.EOF}, &closes), limit)
+					s := newBody(fuzzBody(kind, content, 0, &chunked{chunks: []byte{200, 1, 0, 255}, end: io.EOF}, &closes), limit)
 					spends := kind >= kindStream && limit < int64(len(content))
 					var wg sync.WaitGroup
 					var mu sync.Mutex
@@ -624,7 +606,7 @@ func TestAttemptGetsTheExactBodyWhileTheOneBeforeIsStillReading(t *testing.T) {
 	for kind := range kindCount {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			for seed := range uint64(4) {
-				s := newSource(fuzzBody(kind, content, 0, &chunked{end: io.EOF}, new(closer)), int64(len(content)))
+				s := newBody(fuzzBody(kind, content, 0, &chunked{end: io.EOF}, new(closer)), int64(len(content)))
 				var l *Lease
 				var wg sync.WaitGroup
 				for i := range uint64(4) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,7 +77,7 @@ func TestBodyWhoseReadLimitsItselfIsSentWholeOrFails(t *testing.T) {
 							if came > len(want) {
 								failsWith(t, r, io.EOF)
 							}
-							next, err := leaseInstead(s, t.Context(), first, nil)
+							next, err := leaseInstead(first)
 							if limit < len(text) && min(came, limit) > 0 && (came > len(want) || s.length > 0) {
 								require.Equal(t, errLimited, err, "limit %d, read %d: it is known before the attempt", limit, came)
 							}
@@ -145,13 +146,15 @@ func FuzzOwnRead(f *testing.F) {
 		if length > 0 {
 			s.length = int64(len(want)) // any other length is an error of net/http's
 		}
-		var l *Lease
-		for range 4 {
-			next, err := leaseInstead(s, t.Context(), l, nil)
-			if err != nil {
-				break
+		l := s.First(new(http.Request))
+		for i := range 4 {
+			if i > 0 {
+				next, err := leaseInstead(l)
+				if err != nil {
+					break
+				}
+				l = next
 			}
-			l = next
 			for range 1 + random.IntN(2) { // the second as a resend of net/http's HTTP/2
 				r := open(t, l)
 				if random.IntN(2) == 0 {
@@ -283,7 +286,7 @@ func TestSeekerThatFindsNoEndIsRewoundIfItsEndIsKnown(t *testing.T) {
 			if c.came == len(text) {
 				failsWith(t, r, io.EOF)
 			}
-			next, err := as[*Lease](l.Next(t.Context(), 0, nil))
+			next, err := l.Next(new(http.Request), 0)
 			require.Equal(t, c.want, err)
 			if err != nil {
 				assert.Equal(t, text, got+readAll(t, r), "the first attempt can continue")
@@ -304,7 +307,8 @@ func TestAttemptBeforeARetryDoesNotMoveTheBodyBack(t *testing.T) {
 				first := lease(t, s, nil)
 				r := open(t, first)
 				got := read(t, r, 5)
-				next := lease2(t, first)
+				next, err := follow(first)
+				require.NoError(t, err)
 				if cut {
 					time.AfterFunc(pauseTime-1, first.Cut)
 				}

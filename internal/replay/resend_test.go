@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func TestPanicOfReadDoesNotTruncateTheNextAttempt(t *testing.T) {
 				}
 				return under.Read(p)
 			}
-			var s *Source
+			var s *Body
 			if k == "stream" {
 				s = New(plainBody{readerFunc(rd), new(closer)}, 1000)
 			} else {
@@ -62,7 +63,7 @@ func TestPanicOfReadDoesNotTruncateTheNextAttempt(t *testing.T) {
 			}
 			l := lease(t, s, nil)
 			require.Panics(t, func() { io.ReadAll(open(t, l)) })
-			l2, err := as[*Lease](l.Next(t.Context(), 0, nil))
+			l2, err := l.Next(new(http.Request), 0)
 			if err != nil {
 				return
 			}
@@ -110,7 +111,7 @@ func TestABodyThatWasReadToItsEndIsClosed(t *testing.T) {
 		for _, sealedFirst := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, sealed first: %v", name, sealedFirst), func(t *testing.T) {
 				var closes closer
-				s := newSource(body(&closes), 100)
+				s := newBody(body(&closes), 100)
 				r := open(t, lease(t, s, nil))
 				if sealedFirst {
 					s.Seal(false)
@@ -167,7 +168,7 @@ func TestBodyThatIsReadLateIsNotClosed(t *testing.T) {
 	get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
 	r, o := begin(plainBody{bytes.NewReader([]byte(text)), &opened}, get)
 	r.late = true
-	body := o.Body()
+	body := o.newest
 	clone, err := o.Open()
 	require.NoError(t, err)
 	readAll(t, clone)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"time"
 )
 
 // rewinder reads a body that can seek. The readers take turns, and move the body's position back
@@ -16,20 +15,19 @@ import (
 // what the body is, until the body is moved for the first time. After that, a reader must get
 // the same bytes up to the same end, or it fails.
 type rewinder struct {
-	source *Source
-	body   io.ReadSeeker
-	start  int64 // the body's position when it was handed over
-	turns  turns
+	of    *Body
+	body  io.ReadSeeker
+	start int64 // the body's position when it was handed over
+	turns turns
 
 	// guarded by turns; positions are relative to start
 	position int64
-	size     int64  // where Seek finds the end; unknown until it is needed
-	moved    bool   // the first reading is over
-	first    mark   // how far the first reading came
-	end      int64  // where the body ends; unknown until it is met, or the body is moved
-	sought   bool   // only Seek has shown the end, in the middle of the first reading
-	changed  bool   // the body was not what the first reading has shown
-	stopped  *Lease // the attempt that is about to be cut for a retry
+	size     int64 // where Seek finds the end; unknown until it is needed
+	moved    bool  // the first reading is over
+	first    mark  // how far the first reading came
+	end      int64 // where the body ends; unknown until it is met, or the body is moved
+	sought   bool  // only Seek has shown the end, in the middle of the first reading
+	changed  bool  // the body was not what the first reading has shown
 }
 
 // mark is a position in the body, with a checksum of the bytes before it.
@@ -56,8 +54,8 @@ var (
 )
 
 // newRewinder returns a rewinder of a body that stands at start. The size may be unknown.
-func newRewinder(s *Source, body io.ReadSeeker, start, size int64) *rewinder {
-	return &rewinder{source: s, body: body, start: start, turns: newTurns(), size: size, end: unknown}
+func newRewinder(b *Body, body io.ReadSeeker, start, size int64) *rewinder {
+	return &rewinder{of: b, body: body, start: start, turns: newTurns(), size: size, end: unknown}
 }
 
 func (w *rewinder) repeatable() bool { return true }
@@ -66,64 +64,25 @@ func (w *rewinder) repeatable() bool { return true }
 // If another reader has the turn, rewind does not wait, since the turn may take forever. The
 // next reader detects the failure then.
 //
-// The attempt after, if not nil, reads no more for a while: each of its reads would move the
-// body, and a Read after a Seek may cost a request.
-func (w *rewinder) rewind(after *Lease) error {
+// [Lease.Next] has paused the previous attempt: each of its reads would move the body, and a Read
+// after a Seek may cost a request.
+func (w *rewinder) rewind() error {
 	select {
 	case w.turns <- struct{}{}:
 		defer w.turns.give()
-		err := w.seek(0)
-		if err == nil {
-			w.stopped = after
-		}
-		return err
+		return w.seek(0)
 	default:
 		return nil
 	}
 }
 
 func (w *rewinder) read(r *Reader, p []byte) (int, error) {
-	if err := w.take(r); err != nil {
-		return 0, err
-	}
 	at := mark{r.offset, r.sum}
-	n, err := w.turns.read(r, p, func(p []byte) (int, error) {
-		if err := w.source.enter(r); err != nil {
-			return 0, err
-		}
-		defer w.source.leave()
-		return w.readAt(p, &at)
-	})
+	n, err := w.turns.read(r, p, func(p []byte) (int, error) { return w.readAt(p, &at) })
 	if n > 0 { // otherwise the Read may still be under way
 		r.sum = at.sum
 	}
 	return n, err
-}
-
-// take waits for r's turn. An attempt that is about to be cut waits to be cut, but not forever:
-// the server may wait for the body, and the code that cuts the attempt for the server.
-func (w *rewinder) take(r *Reader) error {
-	if err := w.turns.take(r); err != nil {
-		return err
-	}
-	if w.stopped != r.lease {
-		return nil
-	}
-	w.turns.give()
-	timer := time.NewTimer(pauseTime)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.over:
-		return ErrOver
-	case <-r.lease.ctx.Done():
-		return r.lease.ctx.Err()
-	}
-	if err := w.turns.take(r); err != nil {
-		return err
-	}
-	w.stopped = nil
-	return nil
 }
 
 // readAt reads at a mark, and moves the mark.
@@ -258,7 +217,7 @@ func (w *rewinder) unmoved(stood int64) int64 {
 // finds only now, Seek knows only a part of the body.
 func (w *rewinder) settle() error {
 	end := w.end
-	if length := w.source.length; length > 0 {
+	if length := w.of.length; length > 0 {
 		end = length
 	}
 	late := w.size == unknown

@@ -10,12 +10,12 @@ import (
 // Bodies of other types are not read with ReadAt. A type that embeds a file may have a Read that
 // leaves out what ReadAt returns, and each ReadAt may cost a request.
 type section struct {
-	source *Source
-	file   file
-	start  int64 // the file's position when it was handed over
-	size   int64 // the size that the file reported then, counted from start
+	of    *Body
+	file  file
+	start int64 // the file's position when it was handed over
+	size  int64 // the size that the file reported then, counted from start
 
-	// guarded by source.mu
+	// guarded by of.mu
 	first    *Reader // the first reader that got bytes
 	furthest int64   // the furthest offset that a reader has reached
 	end      int64   // size, or less if the file was met to end earlier
@@ -27,18 +27,15 @@ type file interface {
 	Stat() (os.FileInfo, error)
 }
 
-func newSection(s *Source, f file, start, size int64) *section {
-	return &section{source: s, file: f, start: start, size: size, end: size}
+func newSection(b *Body, f file, start, size int64) *section {
+	return &section{of: b, file: f, start: start, size: size, end: size}
 }
 
-func (s *section) repeatable() bool    { return true }
-func (s *section) rewind(*Lease) error { return nil }
+func (s *section) repeatable() bool { return true }
+func (s *section) rewind() error    { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
-	if err := s.source.enter(r); err != nil {
-		return 0, err
-	}
-	defer s.source.leave()
+	defer r.from.leave()
 	left := s.left(r)
 	if left <= 0 {
 		return 0, io.EOF
@@ -59,15 +56,15 @@ func (s *section) read(r *Reader, p []byte) (int, error) {
 }
 
 func (s *section) left(r *Reader) int64 {
-	s.source.mu.Lock()
-	defer s.source.mu.Unlock()
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	return s.end - r.offset
 }
 
 // reached records that r has reached an offset, and whether the file ends there.
 func (s *section) reached(r *Reader, offset int64, ends bool) {
-	s.source.mu.Lock()
-	defer s.source.mu.Unlock()
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	if s.first == nil && offset > 0 {
 		s.first = r
 	}
@@ -85,11 +82,11 @@ func (s *section) reached(r *Reader, offset int64, ends bool) {
 // a file in /sys reports 4096 bytes and has a few. A later reader believes it only if the file
 // still reports the same size, which a truncated file does not.
 func (s *section) early(r *Reader, offset int64) error {
-	length := s.source.length
-	s.source.mu.Lock()
+	length := s.of.length
+	s.of.mu.Lock()
 	first := s.first == nil || s.first == r
 	believed := offset >= s.furthest && (length <= 0 || length == offset)
-	s.source.mu.Unlock()
+	s.of.mu.Unlock()
 	if believed && (first || s.reportsSize()) {
 		return io.EOF
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -89,7 +90,7 @@ func TestFileCutShortBelowAnotherReaderIsNotTheEndOfTheBody(t *testing.T) {
 	elder := lease(t, s, nil)
 	slow := open(t, elder)
 	read(t, slow, 3)
-	beside, err := as[*Lease](elder.Beside(t.Context(), nil))
+	beside, err := elder.Beside(new(http.Request))
 	require.NoError(t, err)
 	read(t, open(t, beside), 9)
 	require.NoError(t, f.Truncate(3))
@@ -127,7 +128,7 @@ func TestFileIsReadStraightIntoTheCallersBuffer(t *testing.T) {
 func TestFileIsNotReadOnceItsLastByteWasGiven(t *testing.T) {
 	reads := 0
 	body := &spyFile{fileBody: fileBody{bytes.NewReader([]byte(text)), new(closer)}, readAt: func([]byte) { reads++ }}
-	r := open(t, lease(t, newSource(body, 1000), nil))
+	r := open(t, lease(t, newBody(body, 1000), nil))
 	read(t, r, len(text))
 	failsWith(t, r, io.EOF)
 	assert.Equal(t, 1, reads)
@@ -154,7 +155,7 @@ func TestFileIsReadByAllReadersAtTheSameTime(t *testing.T) {
 				<-stall
 			}
 		}
-		s := newSource(body, 1000)
+		s := newBody(body, 1000)
 		a, b := open(t, lease(t, s, nil)), open(t, lease(t, s, nil))
 		result := make(chan string)
 		go func() {
@@ -183,7 +184,7 @@ func TestFileIsNotClosedUnderAReader(t *testing.T) {
 func TestFileWithImpossibleCountsFails(t *testing.T) {
 	for name, count := range map[string]int{"negative": -1, "larger than the buffer": 9, "the whole body": len(text)} {
 		t.Run(name, func(t *testing.T) {
-			s := newSource(lyingFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}, count}, 1000)
+			s := newBody(lyingFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}, count}, 1000)
 			for range 2 {
 				failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
 			}
@@ -201,7 +202,7 @@ func (f lyingFile) ReadAt([]byte, int64) (int, error) { return f.count, nil }
 
 // An io.ReaderAt may return an error with the last byte it was asked for.
 func TestFileThatFailsAfterItsLastByteWasSentWhole(t *testing.T) {
-	s := newSource(lateFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}}, 1000)
+	s := newBody(lateFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}}, 1000)
 	assert.Equal(t, text, readAll(t, open(t, lease(t, s, nil))))
 }
 
@@ -223,7 +224,7 @@ type specialFile struct {
 
 func (f *specialFile) Stat() (os.FileInfo, error) { return sizeInfo{size: f.reports}, nil }
 
-func specialFileOf(t *testing.T, s *Source, reports int64) *specialFile {
+func specialFileOf(t *testing.T, s *Body, reports int64) *specialFile {
 	t.Helper()
 	f := &specialFile{fileOf(t, text), reports}
 	s.origin = newSection(s, f, 0, reports)

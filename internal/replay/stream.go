@@ -6,28 +6,28 @@ import "io"
 // from the body, and never reads ahead. A body may be written in answer to the server, or
 // never end.
 type stream struct {
-	source *Source
-	body   io.Reader
-	limit  int64
-	turns  turns // for reading from body
+	of    *Body
+	body  io.Reader
+	limit int64
+	turns turns // for reading from body
 
-	// guarded by source.mu
+	// guarded by of.mu
 	record []byte
 	total  int64 // bytes taken from body; equal to len(record) unless spent
 	spent  bool  // the record was dropped
 	end    error // the error with which body ended
 }
 
-func newStream(s *Source, body io.Reader, limit int64) *stream {
-	return &stream{source: s, body: body, limit: limit, turns: newTurns()}
+func newStream(b *Body, body io.Reader, limit int64) *stream {
+	return &stream{of: b, body: body, limit: limit, turns: newTurns()}
 }
 
 func (s *stream) repeatable() bool { return !s.spent }
 
 // rewind returns the body's error, so that no attempt begins that would meet this error again.
-func (s *stream) rewind(*Lease) error {
-	s.source.mu.Lock()
-	defer s.source.mu.Unlock()
+func (s *stream) rewind() error {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	if s.end == io.EOF {
 		return nil
 	}
@@ -36,21 +36,14 @@ func (s *stream) rewind(*Lease) error {
 
 func (s *stream) read(r *Reader, p []byte) (int, error) {
 	if n, err, ok := s.recorded(r, p); ok {
-		return n, err
-	}
-	if err := s.turns.take(r); err != nil {
-		return 0, err
-	}
-	// The previous reader may have read past r's position.
-	if n, err, ok := s.recorded(r, p); ok {
-		s.turns.give()
+		r.from.leave()
 		return n, err
 	}
 	return s.turns.read(r, p, func(p []byte) (int, error) {
-		if err := s.source.enter(r); err != nil {
-			return 0, err
+		// The previous reader may have read past r's position.
+		if n, err, ok := s.recorded(r, p); ok {
+			return n, err
 		}
-		defer s.source.leave()
 		returned := false
 		defer func() {
 			if !returned { // the bytes of this Read are lost
@@ -71,8 +64,8 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 // recorded serves a Read from the record. If ok is false, r is at the end of the record, and
 // must continue from the body.
 func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
-	s.source.mu.Lock()
-	defer s.source.mu.Unlock()
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	switch {
 	case r.offset < s.total && s.spent:
 		return 0, ErrSpent, true
@@ -85,24 +78,23 @@ func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
 }
 
 // keep records the bytes that r has read from the body. Past the limit, the record is dropped,
-// and only r continues. There are two exceptions. If r's attempt gives way to another attempt,
+// and only r continues. There are two exceptions. If a newer attempt has been promised the beginning,
 // r's attempt ends here. If r's attempt has ended during this Read, the bytes are recorded,
 // because no other reader has them, and another attempt may need them.
 func (s *stream) keep(r *Reader, p []byte, end error) {
-	s.source.mu.Lock()
-	defer s.source.mu.Unlock()
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	s.total += int64(len(p))
 	s.end = end
 	fits := s.total <= max(s.limit, 0) || len(p) == 0 // the record may already be longer
 	switch {
 	case s.spent:
-	case fits || r.isOver() || r.lease.givesWay():
+	case fits || r.isOver() || r.lease.generation < s.of.newest:
 		s.record = append(s.record, p...)
 		if !fits && !r.isOver() {
-			r.lease.cut()
+			r.lease.over = true
 		}
 	default:
 		s.spent, s.record = true, nil
-		s.source.cutYounger()
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func streamOf(content string, limit int64) (*Source, *stream) {
+func streamOf(content string, limit int64) (*Body, *stream) {
 	s := New(plainBody{strings.NewReader(content), new(closer)}, limit)
 	return s, s.origin.(*stream)
 }
@@ -65,7 +65,7 @@ func TestStreamCanBeRepeatedUpToTheLimitAndNotBeyond(t *testing.T) {
 				assert.True(t, bytes.Equal(content, got), "the attempt reads on to the exact end")
 
 				assert.Equal(t, c.repeatable, s.Repeatable())
-				second, err := leaseInstead(s, t.Context(), nil, nil)
+				second, err := follow(l)
 				if !c.repeatable {
 					assert.Equal(t, ErrSpent, err)
 					assert.Nil(t, second)
@@ -235,12 +235,10 @@ func TestReadLeftBehindDoesNotWriteToItsCallersBuffer(t *testing.T) {
 func TestReadThatItsContextEndedLeavesItsBytesOnRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		content, body := chanBody()
-		s := New(body, 1000)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := leaseInstead(s, ctx, nil, nil)
-		require.NoError(t, err)
-		r := open(t, l)
+		s := newIn(ctx, body, 1000)
+		r := open(t, lease(t, s, nil))
 		failsWith(t, r, context.DeadlineExceeded)
 		content <- []byte("late")
 		synctest.Wait()
@@ -256,9 +254,8 @@ func TestEndMetByAReadUnderWayReachesTheAttemptThatFollows(t *testing.T) {
 		old := lease(t, s, nil)
 		go open(t, old).Read(make([]byte, 8))
 		synctest.Wait()
-		told := false
-		l, err := leaseInstead(s, t.Context(), old, func() { told = true })
-		require.NoError(t, err)
+		announceTrailer(s)
+		l := lease(t, s, old)
 		result := make(chan error, 1)
 		go func() {
 			_, err := open(t, l).Read(make([]byte, 8))
@@ -267,7 +264,7 @@ func TestEndMetByAReadUnderWayReachesTheAttemptThatFollows(t *testing.T) {
 		synctest.Wait()
 		close(content)
 		assert.Equal(t, io.EOF, <-result)
-		assert.True(t, told)
+		assert.True(t, toldOfEnd(l))
 	})
 }
 

@@ -14,40 +14,23 @@ type turns chan struct{}
 
 func newTurns() turns { return make(turns, 1) }
 
-// take waits for r's turn until r's attempt ends.
-func (t turns) take(r *Reader) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-r.over:
-		return ErrOver
-	case <-r.lease.ctx.Done():
-		return r.lease.ctx.Err()
-	}
-}
-
 func (t turns) give() { <-t }
 
 const bufferSize = 32 << 10 // the size of the buffer in net/http's own copy loop
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// read calls f, which reads the body, and returns f's result. The caller has taken r's turn,
-// and read gives it back.
-func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
-	return readBeside(r, p, func(p []byte) (int, error) {
-		defer t.give()
-		return f(p)
-	})
-}
-
-// readBeside calls f, which reads the body, and returns f's result.
+// read calls f, which reads the body, when it is r's turn, and returns f's result.
 //
-// If r's attempt ends meanwhile, readBeside does not wait for f. net/http's HTTP/1 transport
+// If r's attempt ends meanwhile, read does not wait for f. net/http's HTTP/1 transport
 // does not return from RoundTrip while it is in a Read of the body, even if the context has
 // ended. So a caller whose body stalls would wait despite every time limit. For this reason f
 // gets its own goroutine and buffer: f may return after p has gone to other code.
-func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
+func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
+	if err := t.take(r); err != nil {
+		r.from.leave()
+		return 0, err
+	}
 	buffer := buffers.Get().(*[bufferSize]byte)
 	done := make(chan result, 1)
 	go func() {
@@ -56,6 +39,8 @@ func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 			got.panicked = recover()
 			done <- got
 		}()
+		defer r.from.leave()
+		defer t.give()
 		got.n, got.err = f(buffer[:min(len(p), bufferSize)])
 	}()
 	select {
@@ -68,8 +53,24 @@ func readBeside(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 		return got.n, got.err
 	case <-r.over:
 		return 0, ErrOver
-	case <-r.lease.ctx.Done():
-		return 0, r.lease.ctx.Err()
+	case <-r.lease.body.ctx.Done():
+		return 0, r.lease.body.ctx.Err()
+	}
+}
+
+// take waits for r's turn until r's attempt ends.
+func (t turns) take(r *Reader) error {
+	select {
+	case t <- struct{}{}:
+		if r.isOver() {
+			t.give()
+			return ErrOver
+		}
+		return nil
+	case <-r.over:
+		return ErrOver
+	case <-r.lease.body.ctx.Done():
+		return r.lease.body.ctx.Err()
 	}
 }
 
@@ -81,14 +82,3 @@ type result struct {
 }
 
 var errNoReturn = errors.New("the request body's Read ended its goroutine")
-
-var errInvalidRead = errors.New("the request body's reader returned an impossible count")
-
-// checked returns the results of a Read into a buffer of the given length. It turns an
-// impossible count into an error, because counts become slice bounds and offsets here.
-func checked(n int, err error, length int) (int, error) {
-	if n < 0 || n > length {
-		return 0, errInvalidRead
-	}
-	return n, err
-}

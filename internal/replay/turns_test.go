@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // turnTakers are the bodies whose readers wait for each other.
@@ -29,40 +28,38 @@ func TestReadOfABodyThatStallsGivesUp(t *testing.T) {
 	for kind, body := range turnTakers {
 		for _, c := range []struct {
 			name string
-			end  func(s *Source, r *Reader, cancel context.CancelFunc)
+			end  func(s *Body, r *Reader, cancel context.CancelFunc)
 			want error
 			wait time.Duration
 		}{
-			{"when its lease is replaced", func(s *Source, r *Reader, _ context.CancelFunc) {
-				leaseInstead(s, context.Background(), r.lease, nil)
+			{"when its lease is replaced", func(s *Body, r *Reader, _ context.CancelFunc) {
+				leaseInstead(r.lease)
 			}, ErrOver, 0},
-			{"when its lease is cut", func(_ *Source, r *Reader, _ context.CancelFunc) { r.lease.Cut() }, ErrOver, 0},
-			{"when the source is sealed", func(s *Source, _ *Reader, _ context.CancelFunc) { s.Seal(true) }, ErrOver, 0},
-			{"when it is closed", func(_ *Source, r *Reader, _ context.CancelFunc) { r.Close() }, ErrOver, 0},
-			{"when its context is cancelled", func(_ *Source, _ *Reader, cancel context.CancelFunc) {
+			{"when its lease is cut", func(_ *Body, r *Reader, _ context.CancelFunc) { r.lease.Cut() }, ErrOver, 0},
+			{"when the source is sealed", func(s *Body, _ *Reader, _ context.CancelFunc) { s.Seal(true) }, ErrOver, 0},
+			{"when it is closed", func(_ *Body, r *Reader, _ context.CancelFunc) { r.Close() }, ErrOver, 0},
+			{"when its context is cancelled", func(_ *Body, _ *Reader, cancel context.CancelFunc) {
 				cancel()
 			}, context.Canceled, 0},
-			{"at its deadline", func(*Source, *Reader, context.CancelFunc) {}, context.DeadlineExceeded, time.Minute},
+			{"at its deadline", func(*Body, *Reader, context.CancelFunc) {}, context.DeadlineExceeded, time.Minute},
 		} {
 			for _, waits := range []bool{false, true} { // for another one's Read
 				t.Run(fmt.Sprintf("%s/%s/waits %t", kind, c.name, waits), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						stall := make(chan struct{})
 						reads := 0
-						s := New(body(func([]byte) (int, error) {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						defer cancel()
+						s := newIn(ctx, body(func([]byte) (int, error) {
 							reads++
 							<-stall
 							return 0, broken
 						}), 1000)
+						r := open(t, lease(t, s, nil))
 						if waits {
 							go open(t, lease(t, s, nil)).Read(make([]byte, 8))
 							synctest.Wait()
 						}
-						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						defer cancel()
-						l, err := leaseInstead(s, ctx, nil, nil)
-						require.NoError(t, err)
-						r := open(t, l)
 						result := make(chan error, 1)
 						go func() {
 							n, err := r.Read(make([]byte, 8))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/field"
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // These are sizes of a buffer. firstBuffer is enough for most JSON. A server may declare any
@@ -64,7 +65,7 @@ func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Dur
 // closeEarly closes the rest of a body that was read to its end. Close waits for an upload, and ends
 // it over HTTP/2, so a body beside an upload is left to its reader.
 func (b *Buffered) closeEarly(req *http.Request) {
-	if b.rest != nil && !uploads(req) {
+	if b.rest != nil && !replay.Uploads(req) {
 		rest := b.rest
 		b.rest = nil
 		closing.Soon(rest)
@@ -96,7 +97,7 @@ func (b *Buffered) take(
 		return resp, b.err
 	}
 	b.whole = int64(len(b.data)) <= limit
-	if closing.WhileRead(b.rest) && !uploads(req) {
+	if closing.WhileRead(b.rest) && !replay.Uploads(req) {
 		// Close waits for an upload, and ends it over HTTP/2, but no upload is left.
 		_ = b.rest.Close()
 		b.rest = nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -76,7 +77,7 @@ func (s *Drains) Start(resp *http.Response, read bool) *Drain {
 		d.run = d.readAll
 	}
 	d.reset(resp, read)
-	if isInMemory(d.body) {
+	if replay.InMemory(d.body) {
 		d.readAll()
 	} else {
 		go d.run()

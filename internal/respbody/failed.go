@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // failedFill reads the body of a failed response into a buffer, in a goroutine of its own. A retry
@@ -32,7 +33,7 @@ type failedFill struct {
 func (b *Buffered) fillForAMoment(
 	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
 ) *http.Response {
-	if isInMemory(b.rest) {
+	if replay.InMemory(b.rest) {
 		b.fill(declared, limit, nil)
 		return resp
 	}

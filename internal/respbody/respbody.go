@@ -28,10 +28,9 @@ type Body struct {
 	base  io.ReadCloser // the base's body; nil before Wrap
 	stall *stallWatch   // nil: a Read may take any time
 
-	mu      sync.Mutex
-	sending bool // the request's body has not been sent yet
-	using   int  // number of request bodies that are being read
-	over    bool // the response is read or closed
+	mu   sync.Mutex
+	held int  // number of others that need the context
+	over bool // the response is read or closed
 }
 
 // Wrap makes b the body of resp, unless that is empty. A positive stall bounds each Read.
@@ -64,12 +63,16 @@ func IsEmpty(body io.ReadCloser) bool {
 func (b *Body) note(change func()) {
 	b.mu.Lock()
 	change()
-	release := b.over && !b.sending && b.using == 0
+	release := b.over && b.held == 0
 	b.mu.Unlock()
 	if release {
 		b.Cancel(nil)
 	}
 }
+
+// Hold adds n to the number of others that need the attempt's context, such as the upload. A negative n
+// ends what a positive n has begun.
+func (b *Body) Hold(n int) { b.note(func() { b.held += n }) }
 
 // end records that the response is over.
 func (b *Body) end() { b.note(func() { b.over = true }) }

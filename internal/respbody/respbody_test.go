@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
@@ -28,7 +29,7 @@ func TestContextIsReleasedWhenResponseAndUploadAreOver(t *testing.T) {
 	for _, uploadFirst := range []bool{false, true} {
 		b, ctx := bodyOf(t)
 		req := upload(t)
-		b.Watch(req)
+		replay.Watch(req, b)
 		resp := response(200, &body{pieces: []string{"answer"}, end: io.EOF})
 		b.Wrap(resp, 0, nil)
 		first, second := resp.Body, req.Body
@@ -49,7 +50,7 @@ func TestContextIsReleasedByTheResponseAloneIfNothingIsUploaded(t *testing.T) {
 	for _, req := range []*http.Request{get(t), small} {
 		b, ctx := bodyOf(t)
 		before := req.Body
-		b.Watch(req)
+		replay.Watch(req, b)
 		assert.Equal(t, before, req.Body)
 		resp := response(200, &body{end: io.EOF})
 		b.Wrap(resp, 0, nil)

@@ -2,15 +2,13 @@ package replay
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -18,161 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-const text = "one body, sent as often as it takes"
-
-type closer struct {
-	closes atomic.Int32
-	done   chan struct{} // closed by the first Close, unless it is nil
-}
-
-func (c *closer) Close() error {
-	if c.closes.Add(1) == 1 && c.done != nil {
-		close(c.done)
-	}
-	return nil
-}
-
-// wait waits for a Close that has a goroutine of its own, because some Read
-// that was left behind is still about to return.
-func (c *closer) wait() { <-c.done }
-
-// The three shapes a body can have. Embedding an interface hides all the other
-// methods of what is inside.
-type (
-	fileBody struct {
-		*bytes.Reader
-		*closer
-	}
-	seekBody struct {
-		io.ReadSeeker
-		*closer
-	}
-	plainBody struct {
-		io.Reader
-		*closer
-	}
-)
-
-func (f fileBody) Stat() (os.FileInfo, error) { return sizeInfo{size: f.Size()}, nil }
-
-// sizeInfo is what a section asks for.
-type sizeInfo struct {
-	os.FileInfo
-	size int64
-}
-
-func (i sizeInfo) Size() int64 { return i.size }
-
-// newSource is New for a body that may stand for an *os.File: it has Stat.
-func newSource(body io.ReadCloser, limit int64) *Source {
-	s := New(body, limit)
-	if f, ok := body.(file); ok {
-		start, _ := body.(io.Seeker).Seek(0, io.SeekCurrent)
-		if info, err := f.Stat(); err == nil && info.Size() > start {
-			s.origin = newSection(s, f, start, info.Size()-start)
-		}
-	}
-	return s
-}
-
-// kinds makes a body of each shape, for what holds whatever the shape.
-var kinds = []struct {
-	name string
-	make func(content []byte, c *closer) io.ReadCloser
-}{
-	{"section", func(content []byte, c *closer) io.ReadCloser { return fileBody{bytes.NewReader(content), c} }},
-	{"rewinder", func(content []byte, c *closer) io.ReadCloser { return seekBody{bytes.NewReader(content), c} }},
-	{"rewinder with ReadAt", func(content []byte, c *closer) io.ReadCloser {
-		return readAtBody{seekBody{bytes.NewReader(content), c}}
-	}},
-	{"stream", func(content []byte, c *closer) io.ReadCloser { return plainBody{bytes.NewReader(content), c} }},
-}
-
-// device is like /dev/zero: it has random access and accepts a Seek, but has no size, and its
-// position means nothing.
-type device struct {
-	io.Reader
-	closer
-	size    int64 // where seeking to the end leads
-	seekEnd error // what else it gives
-	seekSet error // what seeking back gives
-}
-
-func (d *device) ReadAt([]byte, int64) (int, error) { panic("a device is not read at an offset") }
-
-func (d *device) Seek(_ int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekEnd:
-		return d.size, d.seekEnd
-	case io.SeekStart:
-		return 0, d.seekSet
-	}
-	return 0, nil
-}
-
-// unseekable has a Seek that always fails, as an *os.File's does on a pipe.
-type unseekable struct{ plainBody }
-
-func (unseekable) ReadAt([]byte, int64) (int, error) { panic("a pipe is not read at an offset") }
-func (unseekable) Seek(int64, int) (int64, error)    { return 0, errors.New("illegal seek") }
-
-func lease(t *testing.T, s *Source, instead *Lease) *Lease {
-	t.Helper()
-	l, err := leaseInstead(s, t.Context(), instead, nil)
-	require.NoError(t, err)
-	return l
-}
-
-func open(t *testing.T, l *Lease) *Reader {
-	t.Helper()
-	r, err := l.Open()
-	require.NoError(t, err)
-	return r.(*Reader)
-}
-
-func read(t *testing.T, r io.Reader, n int) string {
-	t.Helper()
-	p := make([]byte, n)
-	_, err := io.ReadFull(r, p)
-	require.NoError(t, err)
-	return string(p)
-}
-
-func readAll(t *testing.T, r io.Reader) string {
-	t.Helper()
-	p, err := io.ReadAll(r)
-	require.NoError(t, err)
-	return string(p)
-}
-
-func failsWith(t *testing.T, r io.Reader, want error) {
-	t.Helper()
-	n, err := r.Read(make([]byte, 8))
-	assert.Zero(t, n)
-	assert.Equal(t, want, err)
-}
-
-func fileOf(t *testing.T, content string) *os.File {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "body")
-	require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func pipeOf(t *testing.T, content string) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	t.Cleanup(func() { r.Close() })
-	_, err = io.WriteString(w, content)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return r
-}
 
 func TestEachKindOfBodyIsReadInTheWayThatSuitsIt(t *testing.T) {
 	for _, c := range []struct {
@@ -305,24 +148,9 @@ func TestEndlessDeviceIsRepeatedAsFarAsItIsKept(t *testing.T) {
 	r := open(t, second)
 	assert.Equal(t, want, read(t, r, 600))
 	assert.Equal(t, string([]byte{600 % 256}), read(t, r, 1), "the second attempt goes on where the first one stood")
-	_, err := leaseInstead(s, t.Context(), second, nil)
+	_, err := leaseInstead(second)
 	assert.Equal(t, ErrSpent, err)
 }
-
-// rot is an endless body whose byte at offset i is i modulo 256.
-func rot(at byte) io.Reader {
-	return readerFunc(func(p []byte) (int, error) {
-		for i := range p {
-			p[i] = at
-			at++
-		}
-		return len(p), nil
-	})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // The bytes that were read to find the size are lost if seeking back fails. An empty body must not
 // be sent in their place.
@@ -343,7 +171,7 @@ func TestEveryAttemptReadsTheExactBytes(t *testing.T) {
 		for name, content := range map[string][]byte{"empty": {}, "one byte": {'x'}, "text": []byte(text), "big": big} {
 			for _, chunk := range []int{1, 7, 4096, 100_000} {
 				t.Run(fmt.Sprintf("%s/%s/%d", kind.name, name, chunk), func(t *testing.T) {
-					s := newSource(kind.make(content, new(closer)), int64(len(content)))
+					s := newBody(kind.make(content, new(closer)), int64(len(content)))
 					var l *Lease
 					for range 3 {
 						l = lease(t, s, l)
@@ -362,7 +190,7 @@ func TestAttemptReadsTheWholeBodyHoweverFarTheOneBeforeCame(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			for n := range len(text) + 1 {
-				s := newSource(kind.make([]byte(text), new(closer)), 1000)
+				s := newBody(kind.make([]byte(text), new(closer)), 1000)
 				first := lease(t, s, nil)
 				assert.Equal(t, text[:n], read(t, open(t, first), n))
 				require.Equal(t, text, readAll(t, open(t, lease(t, s, first))), "after %d bytes", n)
@@ -374,7 +202,7 @@ func TestAttemptReadsTheWholeBodyHoweverFarTheOneBeforeCame(t *testing.T) {
 func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := newSource(kind.make([]byte(text), new(closer)), 1000)
+			s := newBody(kind.make([]byte(text), new(closer)), 1000)
 			l := lease(t, s, nil)
 			a, b, c := open(t, l), open(t, l), open(t, lease(t, s, nil))
 			var gotA, gotB, gotC string
@@ -396,7 +224,7 @@ func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
 func TestReadOfNothingReadsNothing(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := newSource(kind.make([]byte{}, new(closer)), 1000)
+			s := newBody(kind.make([]byte{}, new(closer)), 1000)
 			r := open(t, lease(t, s, nil))
 			n, err := r.Read(nil)
 			assert.Zero(t, n)
@@ -439,7 +267,7 @@ func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				permutations(events, func(order []int) {
 					var c closer
-					s := newSource(kind.make([]byte(text), &c), 1000)
+					s := newBody(kind.make([]byte(text), &c), 1000)
 					l := lease(t, s, nil)
 					older, newer := open(t, l), open(t, lease(t, s, nil))
 					read(t, older, 5)
@@ -453,9 +281,12 @@ func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
 							require.NoError(t, newer.Close())
 							newOpen = false
 						case replace:
-							_, err := leaseInstead(s, t.Context(), l, nil)
+							next, err := leaseInstead(l)
 							require.Equal(t, sealed, err != nil)
-							oldOpen = oldOpen && sealed
+							if !sealed {
+								require.NoError(t, next.newest.Close())
+								oldOpen = false
+							}
 						case cutOld:
 							l.Cut()
 							oldOpen = false
@@ -466,6 +297,7 @@ func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
 							s.Seal(true)
 							sealed, oldOpen, newOpen = true, false, false
 						}
+						synctest.Wait() // for the Close that Cut begins
 						wasClosed = wasClosed || sealed && !oldOpen && !newOpen
 						want := int32(0)
 						if wasClosed {
@@ -483,20 +315,16 @@ func TestBodyIsClosedOnceWhenSealedAndNoReaderIsOpen(t *testing.T) {
 // inBubble: in virtual time closing.Soon waits for every Close, however slow the machine is.
 func inBubble(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) }
 
-func TestBodyThatNoAttemptOpenedIsClosedBySeal(t *testing.T) {
-	for _, cut := range []bool{false, true} {
-		t.Run(fmt.Sprintf("cut %t", cut), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				var c closer
-				s := New(plainBody{strings.NewReader(text), &c}, 1000)
-				l := lease(t, s, nil)
-				s.Seal(cut)
-				assert.EqualValues(t, 1, c.closes.Load())
-				_, err := l.Open()
-				assert.Equal(t, ErrOver, err, "there is no body left to open")
-				s.Seal(cut)
-				assert.EqualValues(t, 1, c.closes.Load())
-			})
+// The context may end before the first attempt.
+func TestBodyThatNoAttemptReadsIsClosedBySeal(t *testing.T) {
+	for _, getBody := range []func() (io.ReadCloser, error){nil, func() (io.ReadCloser, error) { return nil, nil }} {
+		inBubble(t, func(t *testing.T) {
+			var c closer
+			b := Of(&http.Request{Body: plainBody{strings.NewReader(text), &c}, GetBody: getBody}, 1000)
+			b.Seal(false)
+			assert.EqualValues(t, 1, c.closes.Load())
+			b.Seal(true)
+			assert.EqualValues(t, 1, c.closes.Load())
 		})
 	}
 }
@@ -504,7 +332,7 @@ func TestBodyThatNoAttemptOpenedIsClosedBySeal(t *testing.T) {
 func TestLeaseThatIsCutCannotBeOpened(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := newSource(kind.make([]byte(text), new(closer)), 1000)
+			s := newBody(kind.make([]byte(text), new(closer)), 1000)
 			l := lease(t, s, nil)
 			l.Cut()
 			l.Cut()
@@ -520,11 +348,11 @@ func TestSealedBodyCanStillBeOpenedWhileItIsRead(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			var c closer
-			s := newSource(kind.make([]byte(text), &c), 1000)
+			s := newBody(kind.make([]byte(text), &c), 1000)
 			l := lease(t, s, nil)
 			a := open(t, l)
 			s.Seal(false)
-			_, err := leaseInstead(s, t.Context(), nil, nil)
+			_, err := leaseInstead(l)
 			assert.Equal(t, ErrSpent, err, "there is no further attempt")
 			b := open(t, l)
 			assert.Equal(t, text, readAll(t, a))
@@ -539,14 +367,14 @@ func TestSealedBodyCanStillBeOpenedWhileItIsRead(t *testing.T) {
 
 func TestReaderThatIsOverGivesNothing(t *testing.T) {
 	for _, kind := range kinds {
-		for name, end := range map[string]func(*Source, *Lease, *Reader){
-			"closed":   func(_ *Source, _ *Lease, r *Reader) { r.Close() },
-			"replaced": func(s *Source, l *Lease, _ *Reader) { leaseInstead(s, context.Background(), l, nil) },
-			"cut off":  func(_ *Source, l *Lease, _ *Reader) { l.Cut() },
-			"sealed":   func(s *Source, _ *Lease, _ *Reader) { s.Seal(true) },
+		for name, end := range map[string]func(*Body, *Lease, *Reader){
+			"closed":   func(_ *Body, _ *Lease, r *Reader) { r.Close() },
+			"replaced": func(s *Body, l *Lease, _ *Reader) { leaseInstead(l) },
+			"cut off":  func(_ *Body, l *Lease, _ *Reader) { l.Cut() },
+			"sealed":   func(s *Body, _ *Lease, _ *Reader) { s.Seal(true) },
 		} {
 			t.Run(kind.name+"/"+name, func(t *testing.T) {
-				s := newSource(kind.make([]byte(text), new(closer)), 1000)
+				s := newBody(kind.make([]byte(text), new(closer)), 1000)
 				l := lease(t, s, nil)
 				r := open(t, l)
 				read(t, open(t, l), 20) // what is on record is over too
@@ -562,24 +390,6 @@ func TestReaderThatIsOverGivesNothing(t *testing.T) {
 	}
 }
 
-func TestNewLeaseEndsTheOneItReplacesAndNoOther(t *testing.T) {
-	for _, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) {
-			s := newSource(kind.make([]byte(text), new(closer)), 1000)
-			replaced, other := lease(t, s, nil), lease(t, s, nil)
-			a, b, c := open(t, replaced), open(t, replaced), open(t, other)
-			granted := lease(t, s, replaced)
-			failsWith(t, a, ErrOver)
-			failsWith(t, b, ErrOver)
-			_, err := replaced.Open()
-			assert.Equal(t, ErrOver, err)
-			assert.Equal(t, text, readAll(t, c))
-			assert.Equal(t, text, readAll(t, open(t, other)))
-			assert.Equal(t, text, readAll(t, open(t, granted)))
-		})
-	}
-}
-
 // Cutting off the old attempt for a retry that cannot be would cost the caller
 // what the old attempt still brings.
 func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
@@ -588,7 +398,7 @@ func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
 		l := lease(t, s, nil)
 		r := open(t, l)
 		head := read(t, r, 4)
-		_, err := leaseInstead(s, t.Context(), l, nil)
+		_, err := leaseInstead(l)
 		require.Equal(t, ErrSpent, err)
 		assert.Equal(t, text, head+readAll(t, r))
 	})
@@ -598,87 +408,46 @@ func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {
 		r := open(t, l)
 		head := read(t, r, 4)
 		s.Seal(false)
-		_, err := leaseInstead(s, t.Context(), l, nil)
+		_, err := leaseInstead(l)
 		require.Equal(t, ErrSpent, err)
 		assert.Equal(t, text, head+readAll(t, r))
 	})
 }
 
-func TestEndOfTheBodyIsToldToTheLeaseBeforeReadReturns(t *testing.T) {
-	for _, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) {
-			s := newSource(kind.make([]byte(text), new(closer)), 1000)
-			for range 2 { // from the body, then from the record
-				told, other := 0, 0
-				l, err := leaseInstead(s, t.Context(), nil, func() { told++ })
-				require.NoError(t, err)
-				_, err = leaseInstead(s, t.Context(), nil, func() { other++ })
-				require.NoError(t, err)
-				r := open(t, l)
-				_, err = r.Read(nil)
-				require.NoError(t, err)
-				read(t, r, len(text)-1)
-				assert.Zero(t, told, "one byte is left")
-				for err == nil {
-					assert.Zero(t, told)
-					_, err = r.Read(make([]byte, 8))
-				}
-				require.Equal(t, io.EOF, err)
-				assert.Equal(t, 1, told)
-				assert.Zero(t, other, "the end was met by another lease")
-			}
-		})
-	}
-}
-
-func TestFailureIsNotToldAsTheEndOfTheBody(t *testing.T) {
-	s := New(plainBody{iotest.ErrReader(io.ErrUnexpectedEOF), new(closer)}, 1000)
-	l, err := leaseInstead(s, t.Context(), nil, func() { t.Error("told of an end") })
-	require.NoError(t, err)
-	r := open(t, l)
-	failsWith(t, r, &ReadError{io.ErrUnexpectedEOF})
-	r.Close()
-	failsWith(t, r, ErrOver)
-}
-
 // The function fills the attempt's trailer. Another reader of the same lease may fill
 // it at that moment, or a reader that has met the end may read it. Without the race
 // detector this test cannot fail.
-func TestEndOfTheBodyIsToldToALeaseWithoutARace(t *testing.T) {
+func TestTrailerIsFilledBeforeReadReturnsTheEnd(t *testing.T) {
 	content, body := chanBody()
-	s := New(body, 1000)
-	trailer := ""
-	l, err := leaseInstead(s, t.Context(), nil, func() { trailer = "sum" })
-	require.NoError(t, err)
-	done := make(chan string)
+	b := New(body, 1000)
+	announceTrailer(b)
+	l, other := lease(t, b, nil), lease(t, b, nil)
+	done := make(chan bool)
 	for range 2 {
 		r := open(t, l)
 		go func() {
 			io.Copy(io.Discard, r)
-			done <- trailer
+			done <- toldOfEnd(l)
 		}()
 	}
 	content <- []byte(text)
+	assert.False(t, toldOfEnd(l))
 	close(content)
 	for range 2 {
-		assert.Equal(t, "sum", <-done)
+		assert.True(t, <-done)
 	}
+	assert.False(t, toldOfEnd(other), "the end was met by another attempt")
 }
 
-// chanBody is a body whose every Read takes one item of the channel, which must
-// fit, and that ends with the channel. Closing it has no effect on a Read.
-func chanBody() (chan []byte, plainBody) {
-	content := make(chan []byte)
-	return content, plainBody{readerFunc(func(p []byte) (int, error) {
-		b, ok := <-content
-		if !ok {
-			return 0, io.EOF
-		}
-		if len(b) > len(p) {
-			panic("the item does not fit")
-		}
-		return copy(p, b), nil
-	}), new(closer)}
+func TestFailureDoesNotFillTheTrailer(t *testing.T) {
+	b := New(plainBody{iotest.ErrReader(io.ErrUnexpectedEOF), new(closer)}, 1000)
+	announceTrailer(b)
+	l := lease(t, b, nil)
+	r := open(t, l)
+	failsWith(t, r, &ReadError{io.ErrUnexpectedEOF})
+	assert.False(t, toldOfEnd(l))
+	r.Close()
+	failsWith(t, r, ErrOver)
 }
 
 func TestBodyThatFailsIsTheCauseOfAReadError(t *testing.T) {
@@ -696,7 +465,7 @@ func TestBodyThatFailsIsTheCauseOfAReadError(t *testing.T) {
 		}, text[:4]},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newSource(c.body, 1000)
+			s := newBody(c.body, 1000)
 			for range 2 {
 				got, err := io.ReadAll(open(t, lease(t, s, nil)))
 				assert.Equal(t, c.want, string(got))
@@ -736,12 +505,12 @@ func (b *serialBody) Close() error {
 }
 
 // endings are the ways in which a source loses its last reader and is sealed.
-var endings = map[string]func(*Source, *Reader){
-	"closed, then sealed":  func(s *Source, r *Reader) { r.Close(); s.Seal(false) },
-	"sealed, then closed":  func(s *Source, r *Reader) { s.Seal(false); r.Close() },
-	"cut off, then sealed": func(s *Source, r *Reader) { r.lease.Cut(); s.Seal(false) },
-	"sealed, then cut off": func(s *Source, r *Reader) { s.Seal(false); r.lease.Cut() },
-	"cut off by the seal":  func(s *Source, _ *Reader) { s.Seal(true) },
+var endings = map[string]func(*Body, *Reader){
+	"closed, then sealed":  func(s *Body, r *Reader) { r.Close(); s.Seal(false) },
+	"sealed, then closed":  func(s *Body, r *Reader) { s.Seal(false); r.Close() },
+	"cut off, then sealed": func(s *Body, r *Reader) { r.lease.Cut(); s.Seal(false) },
+	"sealed, then cut off": func(s *Body, r *Reader) { s.Seal(false); r.lease.Cut() },
+	"cut off by the seal":  func(s *Body, _ *Reader) { s.Seal(true) },
 }
 
 func TestCloseFreesAReadThatIsUnderWay(t *testing.T) {
@@ -781,7 +550,7 @@ func TestCloseDoesNotWaitForAReadThatIsUnderWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				content, stalled := chanBody()
 				body := newSerialBody(stalled)
-				s := newSource(body, 1000)
+				s := newBody(body, 1000)
 				r := open(t, lease(t, s, nil))
 				result := make(chan error, 1)
 				go func() {
@@ -811,27 +580,13 @@ func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			var c closer
-			s := newSource(kind.make([]byte(text), &c), 1000)
+			s := newBody(kind.make([]byte(text), &c), 1000)
 			l := lease(t, s, nil)
 			r := open(t, l)
 			read(t, r, 3)
 			s.Seal(true)
 			require.EqualValues(t, 1, c.closes.Load())
-			assert.Equal(t, ErrOver, s.enter(r))
-			_, err := s.origin.read(r, make([]byte, 8))
-			assert.Equal(t, ErrOver, err)
+			assert.False(t, r.enter())
 		})
 	}
-}
-
-// leaseInstead returns a new lease, and cuts off the lease that it replaces, if there is one.
-func leaseInstead(s *Source, ctx context.Context, old *Lease, atEOF func()) (*Lease, error) {
-	if old == nil {
-		return as[*Lease](s.First(ctx, atEOF))
-	}
-	l, err := as[*Lease](old.Next(ctx, 0, atEOF))
-	if err == nil {
-		old.Cut()
-	}
-	return l, err
 }

@@ -1,0 +1,315 @@
+package replay
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrSpent means that the beginning of the body was not kept.
+	ErrSpent = errors.New("the request body cannot be sent again: more of it was sent than is kept")
+	// ErrOver is the error of a reader whose attempt is over.
+	ErrOver = errors.New("the attempt that read this request body is over")
+	// ErrInUse means that GetBody might rewind a body that another attempt has open.
+	ErrInUse = errors.New("another attempt has the request body open")
+	// ErrNoBody means that GetBody returned neither a body nor an error, or returned http.NoBody.
+	// The request has content, or GetBody would not be called.
+	ErrNoBody = errors.New("GetBody returned no body")
+)
+
+// A Lease is one attempt's right to read the body.
+type Lease struct {
+	body       *Body
+	generation generation
+	trailer    http.Header // the attempt's own
+	once       sync.Once   // fills trailer
+
+	// guarded by body.mu
+	over   bool
+	first  *Reader
+	newest *Reader
+}
+
+// isOver reports whether the attempt is over. The caller holds mu.
+func (l *Lease) isOver() bool { return l.over || l.generation < l.body.live }
+
+// First gives req the body of the first attempt.
+func (b *Body) First(req *http.Request) *Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := &Lease{body: b, generation: b.newest}
+	l.give(req, l.reader(b.own))
+	return l
+}
+
+// Next gives req a body for the attempt that follows this attempt, which may still be reading. An
+// error means that the body cannot be read from its beginning again, and changes nothing.
+//
+// If a Read of this attempt, or of the attempt beside it, would move the position of the new
+// attempt, the Reads pause until they are cut. Then Next waits for a Read that is under way, but no
+// longer than patience or the end of the request's context. If GetBody returns the very body that
+// is still being read, the error is [ErrInUse]: the Read would take bytes from the new attempt.
+func (l *Lease) Next(req *http.Request, patience time.Duration) (*Lease, error) {
+	b := l.body
+	b.mu.Lock()
+	defer b.settle(apart)
+	err := l.pause(patience)
+	if err == nil {
+		err = b.unlocked(b.origin.rewind)
+	}
+	if err == nil && (b.sealed || !b.origin.repeatable()) {
+		err = ErrSpent
+	}
+	next := &Lease{body: b, generation: b.newest + 1}
+	if err == nil {
+		err = next.begin(req)
+	}
+	if err != nil {
+		b.resume()
+		return nil, err
+	}
+	b.newest++
+	return next, nil
+}
+
+// Beside gives req a body for an attempt that runs beside this attempt, and does not affect it.
+//
+// GetBody may rewind the body that this attempt reads. So Beside calls GetBody only if every opened
+// body has been closed, and no Read or Close is under way. Beside does not wait for that. While one
+// of the two attempts has a body open, [Lease.Open] fails for the other attempt. The error is
+// ErrInUse, ErrOver, or an error from GetBody.
+func (l *Lease) Beside(req *http.Request) (*Lease, error) {
+	b := l.body
+	b.mu.Lock()
+	defer b.settle(apart)
+	switch {
+	case b.sealed || l.isOver():
+		return nil, ErrOver
+	case b.getBody != nil && len(b.opened) > 0:
+		return nil, ErrInUse
+	}
+	younger := &Lease{body: b, generation: l.generation}
+	if err := younger.begin(req); err != nil {
+		return nil, err
+	}
+	return younger, nil
+}
+
+// Open returns a new reader at the beginning of the body. It can serve as
+// [net/http.Request.GetBody]. Open fails if the next attempt has begun, or if an attempt beside this
+// attempt has a body open. GetBody would rewind the body of the other attempt.
+func (l *Lease) Open() (io.ReadCloser, error) {
+	b := l.body
+	b.mu.Lock()
+	defer b.settle(apart)
+	switch {
+	case l.isOver() || l.isPaused() || b.own.closed && b.getBody == nil:
+		return nil, ErrOver
+	case !b.origin.repeatable():
+		return nil, ErrSpent
+	case slices.ContainsFunc(b.opened, l.isBeside):
+		return nil, ErrOver
+	}
+	r, err := l.open()
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// isBeside reports whether an attempt beside l has o from GetBody.
+func (l *Lease) isBeside(o *opened) bool {
+	return l.body.getBody != nil && o.lease != l && o.lease.generation == l.generation
+}
+
+// UsesGetBody reports whether the attempt may read bodies from the request's own GetBody.
+func (l *Lease) UsesGetBody() bool { return l.body.getBody != nil }
+
+// Cut ends the attempt: its readers return ErrOver. It does not wait for a Close. After the result,
+// the end of an attempt may free the body.
+func (l *Lease) Cut() {
+	b := l.body
+	b.mu.Lock()
+	l.over = true
+	if l.isPaused() {
+		b.endPause()
+	}
+	b.settle(apart)
+}
+
+// begin opens a reader of the body for req. The caller holds mu.
+func (l *Lease) begin(req *http.Request) error {
+	r, err := l.open()
+	if err == nil {
+		l.give(req, r)
+	}
+	return err
+}
+
+// give makes req send r. It also gives req its own Trailer, if there is one. A body may set the
+// values of the caller's Trailer when it is read to its end, and an earlier attempt may do so while
+// the new attempt looks at the keys of the Trailer.
+func (l *Lease) give(req *http.Request, r *Reader) {
+	req.Body, req.GetBody = r, nil
+	if l.body.keepsBeginning() {
+		req.GetBody = l.Open // a base that finds a GetBody relies on it at any time
+	}
+	if l.body.filled != nil {
+		l.trailer = l.body.trailer.Clone()
+		req.Trailer = l.trailer
+	}
+}
+
+// metEnd fills the Trailer of the attempt when the end of the body is met.
+func (l *Lease) metEnd() {
+	if l.trailer != nil {
+		l.once.Do(func() { maps.Copy(l.trailer, l.body.filled.Trailer) })
+	}
+}
+
+// open opens a reader. The caller holds mu, which is free while GetBody is called.
+func (l *Lease) open() (*Reader, error) {
+	if l.body.getBody == nil {
+		return l.reader(l.body.own), nil
+	}
+	o, err := l.reopen()
+	if err == nil && l.isOver() {
+		err = ErrOver // without a reader, o is closed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.reader(o), nil
+}
+
+// reader returns a new reader of o. The caller holds mu.
+func (l *Lease) reader(o *opened) *Reader {
+	r := &Reader{lease: l, from: o, over: make(chan struct{})}
+	l.body.readers = append(l.body.readers, r)
+	o.lease, l.newest = l, r
+	if l.first == nil {
+		l.first = r
+	}
+	return r
+}
+
+// reopen returns what GetBody returns. Meanwhile, it counts as a call that is under way.
+func (l *Lease) reopen() (*opened, error) {
+	b := l.body
+	o := &opened{of: b, lease: l, calls: 1, closed: true}
+	b.opened = append(b.opened, o)
+	defer o.left()
+	var body io.ReadCloser
+	err := b.unlocked(func() (err error) {
+		body, err = b.getBody()
+		return err
+	})
+	if err == nil && (body == nil || body == http.NoBody) {
+		err = ErrNoBody
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range b.opened {
+		switch {
+		case !same(body, other.ReadCloser):
+		case other.passed:
+			return nil, ErrInUse
+		case !other.closed:
+			return other, nil
+		}
+	}
+	o.ReadCloser, o.closed = body, false
+	return o, nil
+}
+
+// same reports whether x and y are the very same body.
+func same(x, y io.ReadCloser) bool {
+	return y != nil && reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
+}
+
+// unlocked calls f without mu. f may panic.
+func (b *Body) unlocked(f func() error) error {
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	return f()
+}
+
+// pauseTime is the longest pause of the previous attempt's Reads. The server may wait for them, and
+// other code for the server.
+const pauseTime = 250 * time.Millisecond
+
+// isPaused reports whether the Reads of the attempt pause. The caller holds mu.
+func (l *Lease) isPaused() bool {
+	return l.body.paused != nil && l.generation == l.body.pausedAt
+}
+
+// pause pauses the Reads of l and of an attempt beside it, if they disturb the next attempt. It waits
+// for calls that are under way, and fails if the context ends first. The caller holds mu, which is free
+// while pause waits.
+func (l *Lease) pause(patience time.Duration) error {
+	b := l.body
+	if _, seeks := b.origin.(*rewinder); !seeks && b.getBody == nil {
+		return nil
+	}
+	if !l.isPaused() {
+		b.endPause()
+		paused := make(chan struct{})
+		b.paused, b.pausedAt = paused, l.generation
+		b.timer = time.AfterFunc(pauseTime, func() {
+			b.mu.Lock()
+			if b.paused == paused {
+				b.endPause()
+			}
+			b.settle(apart)
+		})
+	}
+	if b.busy() {
+		b.quiet = make(chan struct{})
+		quiet := b.quiet
+		if err := b.unlocked(func() error { return b.await(quiet, min(patience, pauseTime)) }); err != nil {
+			return err
+		}
+	}
+	for _, o := range b.opened {
+		o.passed = o.passed || o.calls > 0 && b.getBody != nil
+	}
+	return nil
+}
+
+// endPause ends a pause, if there is one, when the next attempt may begin to read. The previous attempts
+// can continue if each reader knows its offset. Otherwise they are over. The caller holds mu.
+func (b *Body) endPause() {
+	if b.paused != nil && b.getBody != nil {
+		b.live = max(b.live, b.pausedAt+1)
+	}
+	b.resume()
+}
+
+// resume ends a pause, if there is one. The caller holds mu.
+func (b *Body) resume() {
+	if b.paused != nil {
+		b.timer.Stop()
+		close(b.paused)
+		b.paused = nil
+	}
+}
+
+// await waits for a channel, but no longer than patience. It fails if the context ends first.
+func (b *Body) await(quiet <-chan struct{}, patience time.Duration) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-quiet:
+	case <-timer.C:
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+	return nil
+}

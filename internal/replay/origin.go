@@ -1,0 +1,119 @@
+package replay
+
+import (
+	"errors"
+	"io"
+	"os"
+)
+
+// ReadError marks an error from reading a body that has no GetBody, as opposed to sending it.
+type ReadError struct{ Err error }
+
+func (e *ReadError) Error() string { return e.Err.Error() }
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// BodyError marks an error from reading a body that has a GetBody.
+type BodyError struct{ Err error }
+
+func (e *BodyError) Error() string { return e.Err.Error() }
+func (e *BodyError) Unwrap() error { return e.Err }
+
+// origin provides the bytes of a Body.
+type origin interface {
+	// read is like io.Reader's Read, starting at r.offset. It calls r.from.leave when the body is no
+	// longer used, which may be later than its return.
+	read(r *Reader, p []byte) (int, error)
+	// repeatable reports whether the first byte can be read again. The caller holds Body.mu.
+	repeatable() bool
+	// rewind returns an error if the first byte cannot be read again, as known without
+	// waiting. It is called for a retry, without Body.mu.
+	rewind() error
+}
+
+func originOf(b *Body, body io.Reader, limit int64) origin {
+	if b.getBody != nil {
+		return reopened{}
+	}
+	seeker, ok := body.(io.ReadSeeker)
+	if !ok {
+		return newStream(b, body, limit)
+	}
+	start, err := seeker.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return newStream(b, body, limit) // for example a pipe in an *os.File
+	}
+	if _, ok := body.(io.ReaderAt); !ok {
+		return newRewinder(b, seeker, start, unknown)
+	}
+	size, err := sizeOf(seeker, start)
+	switch f, ok := body.(*os.File); {
+	case size > 0 && ok:
+		return newSection(b, f, start, size)
+	case size > 0 && err == nil:
+		return newRewinder(b, seeker, start, size)
+	}
+	// A device or a file in /proc has no size, and may return different bytes when it is read
+	// twice.
+	s := newStream(b, body, limit)
+	if err != nil {
+		s.end = &ReadError{err}
+	}
+	return s
+}
+
+// sizeOf returns how far Seek can move a body, which stands at start, or 0 if that is unknown.
+// The error is the failure to move the body back to start: the caller finds the body there if
+// nothing is read.
+func sizeOf(body io.Seeker, start int64) (int64, error) {
+	end, sizeErr := body.Seek(0, io.SeekEnd)
+	at, err := body.Seek(start, io.SeekStart)
+	if err == nil && at != start {
+		err = errMoved
+	}
+	if sizeErr != nil {
+		return 0, err
+	}
+	return end - start, err
+}
+
+// keepsBeginning reports whether the beginning of the body stays available however much is read.
+// A stream may outgrow the bytes that are kept, unless its length is known.
+func (b *Body) keepsBeginning() bool {
+	recorded, ok := b.origin.(*stream)
+	return !ok || 0 < b.length && b.length <= recorded.limit
+}
+
+// reopened is the origin of bodies from GetBody.
+type reopened struct{}
+
+func (reopened) repeatable() bool { return true }
+func (reopened) rewind() error    { return nil }
+
+func (reopened) read(r *Reader, p []byte) (int, error) {
+	defer r.from.leave()
+	n, err := r.from.Read(p)
+	if r.from.wasPassed() {
+		return 0, ErrOver // the bytes may be from after the rewind
+	}
+	if err != nil && err != io.EOF && err != ErrOver {
+		err = &BodyError{err}
+	}
+	return n, err
+}
+
+func (o *opened) wasPassed() bool {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	return o.passed
+}
+
+var errInvalidRead = errors.New("the request body's reader returned an impossible count")
+
+// checked returns the results of a Read into a buffer of the given length. It turns an
+// impossible count into an error, because counts become slice bounds and offsets here.
+func checked(n int, err error, length int) (int, error) {
+	if n < 0 || n > length {
+		return 0, errInvalidRead
+	}
+	return n, err
+}

@@ -106,21 +106,21 @@ func (b *bounds) begin(ctx context.Context, body reading) {
 	b.reading, b.body.Cancel = body, b.cancel
 }
 
-// beginLeashed is like begin, but the attempt ends with ctx only until letGo is called.
-func (b *bounds) beginLeashed(ctx context.Context, body reading) (letGo func() bool) {
+// beginDetachable is like begin, but the attempt ends with ctx only until detach is called.
+func (b *bounds) beginDetachable(ctx context.Context, body reading) (detach func() bool) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	letGo = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	detach = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	b.ctx.caller, b.ctx.hedge = ctx, true
 	b.ctx.Context = httptrace.WithClientTrace(own, &httptrace.ClientTrace{
 		GetConn: func(string) { b.connecting.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { b.connecting.Store(false) },
 	})
 	b.cancel = func(cause error) {
-		letGo()
+		detach()
 		cancel(cause)
 	}
 	b.reading, b.body.Cancel = body, b.cancel
-	return letGo
+	return detach
 }
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered

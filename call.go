@@ -18,20 +18,20 @@ type call struct {
 	race  *race // the race of the attempt and its hedge that are under way, or nil
 	timer timer.Timer
 
-	start     time.Duration // read from core.now
-	sent      int           // number of attempts
-	hedges    int           // number of attempts that were sent beside another: 0 or 1
-	uncounted int           // the part of sent that no longer counts, since a body has come so far
-	waited    time.Duration
-	held      time.Duration // included in waited
-	lined     time.Duration // the part of held without a token
-	ambiguous bool          // an attempt before the last may have taken effect
-	spare     receipt       // the token of the hedge, until it is given back or spent on a retry
-	place     string        // the key of its place in line: Gate.Key may change its answer
-	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
-	counted   int           // number of the attempt whose failure the Budget knows of
-	deposited bool          // the Budget knows of the success
-	refused   bool          // the Budget has refused a hedge
+	start      time.Duration // read from core.now
+	sent       int           // number of attempts
+	hedges     int           // number of attempts that were sent beside another: 0 or 1
+	uncounted  int           // the part of sent that no longer counts: a body has come so far
+	waited     time.Duration
+	held       time.Duration // included in waited
+	lined      time.Duration // the part of held without a token
+	ambiguous  bool          // an attempt before the last may have taken effect
+	hedgeToken receipt       // the token of the hedge, until it is given back or spent on a retry
+	place      string        // the key of its place in line: Gate.Key may change its answer
+	bucket     *bucketID     // which bucket it draws on in line; nil if a Budget does not know
+	counted    int           // number of the attempt whose failure the Budget knows of
+	deposited  bool          // the Budget knows of the success
+	refused    bool          // the Budget has refused a hedge
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
@@ -213,7 +213,7 @@ func (c *call) plan(got *result, next *attempt) Stop {
 func (c *call) claim(got *result, next *attempt) Stop {
 	later := c.withdrawRetry(got)
 	if !c.token.held {
-		c.token = c.takeSpare()
+		c.token = c.takeHedgeToken()
 	}
 	queued := !c.token.held && later && c.mayQueue(got, next)
 	switch {

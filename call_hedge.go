@@ -11,7 +11,7 @@ import (
 // sendTimed is send for a Policy with a Hedge.
 func (c *call) sendTimed(next *attempt, got *result) {
 	if next.number == 1 && c.mayBeHedged() {
-		c.pace = c.policy.Hedge.pace(c.req)
+		c.tail = c.policy.Hedge.tail(c.req)
 	}
 	if next.request == nil {
 		_ = c.open(next) // cannot fail, because the request has no body
@@ -37,16 +37,16 @@ func (c *call) mayBeHedged() bool {
 
 // arm starts the timer that sends a hedge beside next, if next may be hedged.
 func (c *call) arm(next *attempt) {
-	if c.pace == nil || c.hedges > 0 || c.attemptsLeft() < 1 || numberOf(c.req.Context()) > 1 {
+	if c.tail == nil || c.hedges > 0 || c.attemptsLeft() < 1 || numberOf(c.req.Context()) > 1 {
 		return
 	}
-	delay := time.Duration(c.pace.delay.Load())
+	delay := time.Duration(c.tail.delay.Load())
 	if delay == 0 {
 		return
 	}
 	r := &race{
 		exchange: exchange{
-			core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, withBody: c.withBody, pace: c.pace,
+			core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, idempotent: c.idempotent, withBody: c.withBody, tail: c.tail,
 			since: c.since, leg: c.leg, route: c.route, owned: owned{bodies: c.bodies},
 		},
 		next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins},
@@ -65,7 +65,7 @@ func (c *call) arm(next *attempt) {
 // beside the wait for a retry.
 func (c *call) settle(r *race, next *attempt, got *result) {
 	r.surface()
-	c.sent, c.hedges, c.spare, c.leg = r.next.number, 1, r.bought, r.onTheWay
+	c.sent, c.hedges, c.hedgeToken, c.leg = r.next.number, 1, r.bought, r.onTheWay
 	switch c.judgeFirst(r, next, got) {
 	case undecided:
 		if c.refusal(got) != "" {
@@ -102,20 +102,20 @@ func (c *call) takeHedge(r *race, next *attempt, got *result) {
 // allowance bounds such hedges, and the tokens are there for retries.
 func (c *call) refundHedge(got *result) {
 	if got.class == Final && got.Response != nil {
-		c.spare.lent = false
-		c.refund(&c.spare)
+		c.hedgeToken.lent = false
+		c.refund(&c.hedgeToken)
 	}
 }
 
-// takeSpare takes the hedge's token, if the call still has it. If the hedge has taken the last token,
+// takeHedgeToken takes the hedge's token, if the call still has it. If the hedge has taken the last token,
 // a retry that takes the place of the hedge needs no other. The hedge was sent: the token is not given
 // back if the retry is not.
-func (c *call) takeSpare() receipt {
-	if c.spare.lent {
+func (c *call) takeHedgeToken() receipt {
+	if c.hedgeToken.lent {
 		return receipt{}
 	}
-	c.spare.lent = c.spare.held
-	return c.spare
+	c.hedgeToken.lent = c.hedgeToken.held
+	return c.hedgeToken
 }
 
 // judgeFirst judges the first attempt unless the hedge has won, and returns the state of the
@@ -129,7 +129,7 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 	c.pass.Abandon()
 	c.pass = outage.Pass{}
 	now := c.core.now()
-	c.pace.observe(c.hedgeTime(now), now-next.begins, false)
+	c.tail.observe(c.hedgeTime(now), now-next.begins, false)
 	return hedgeWon
 }
 

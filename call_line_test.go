@@ -249,7 +249,7 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 	}
 }
 
-func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
+func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
 	slow := &retryhttp.TokenBucket{Ratio: -1, Burst: -1, MinPerSecond: 0.001}
 	require.True(t, withdraw(slow, requestTo("host")))
 	for name, c := range map[string]struct {
@@ -282,7 +282,7 @@ func TestLoneRefusedRetryAsksOnceMore(t *testing.T) {
 }
 
 // A server that names the time of a retry is well enough to answer, though others have failed.
-func TestRefusedRetryThatTheServerHasInvitedIsNotLone(t *testing.T) {
+func TestRefusedRetryThatTheServerHasInvitedIsNotAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil).lasting(5 * time.Second)
 		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
@@ -297,9 +297,9 @@ func TestRefusedRetryThatTheServerHasInvitedIsNotLone(t *testing.T) {
 	})
 }
 
-// Retry-After: 0 asks for a retry at once. Nothing is to be learned from such a wait, so that a lone
+// Retry-After: 0 asks for a retry at once. Nothing is to be learned from such a wait, so that a single
 // retry does not wait in line.
-func TestRefusedRetryThatMayComeAtOnceIsLone(t *testing.T) {
+func TestRefusedRetryThatMayComeAtOnceIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
 		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
@@ -328,7 +328,7 @@ func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
 		var early, late, waited atomic.Int64
-		for d := time.Duration(0); d < 30*time.Second; d += 70 * ms { // some fail in each backoff: none is lone
+		for d := time.Duration(0); d < 30*time.Second; d += 70 * ms { // some fail in each backoff: none is alone
 			time.Sleep(d - time.Since(l.start))
 			l.others.Go(func() {
 				_, _, took := l.ask("/503")
@@ -543,7 +543,7 @@ func TestRefusedRetryKnowsThatAnEarlierAttemptMayHaveTakenEffect(t *testing.T) {
 			return granted
 		}}
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-		l.at(150*ms, "/200,x") // the retry is not lone
+		l.at(150*ms, "/200,x") // the retry is not alone
 		l.at(250*ms, "/200,y")
 		req := l.request("/reset,429,409")
 		req.Method, req.Header = http.MethodPost, http.Header{"Idempotency-Key": {"k"}}

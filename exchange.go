@@ -32,7 +32,7 @@ type exchange struct {
 
 	leg   *numbered    // the attempt under way; nil if a Base below need not know of it
 	route detour.Route // of the attempts before
-	pace  *pace        // nil if the request is not hedged
+	tail  *tail        // nil if the request is not hedged
 	rival rival        // nil unless another attempt may be under way
 	mark  uint32       // the Gate's mark at the end of the newest attempt
 	spent receipt      // the token of the attempt under way
@@ -257,15 +257,15 @@ func (x *exchange) judgeTimed(made *attempt, got *result) {
 	x.judge(made, got)
 	x.endAttempt(got)
 	switch {
-	case x.pace == nil:
+	case x.tail == nil:
 	case got.class == Final && got.Response != nil:
-		x.pace.answer(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed)
+		x.tail.answer(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed)
 	case is[*attemptTimeoutError](got.Err):
-		x.pace.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, false)
+		x.tail.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, false)
 	}
 }
 
 // hedgeTime converts a time of core.now to a time of the Hedge's clock.
 func (x *exchange) hedgeTime(now time.Duration) time.Duration {
-	return x.core.epoch.Sub(x.pace.hedge.start()) + now
+	return x.core.epoch.Sub(x.tail.hedge.start()) + now
 }

@@ -75,7 +75,7 @@ func (m *gateModel) comesDueInLine(i int) {
 	l := &m.line
 	first := m.waiting() == 0
 	m.due[i] = m.now
-	if first && m.run > 0 && len(l.places) == 1 && m.begun == m.mark[i] { // it is lone
+	if first && m.run > 0 && len(l.places) == 1 && m.begun == m.mark[i] { // it is alone
 		m.leavePlace(i)
 		m.over[i] = !m.withdraw(i)
 		if !m.over[i] {

@@ -270,11 +270,11 @@ func (m *gateModel) room(i int) time.Duration {
 
 func (m *gateModel) comesDue(i int) {
 	limit := min(m.hold, m.room(i)/2)
-	lone := m.waiting() == 0 && m.begun == m.mark[i]
+	alone := m.waiting() == 0 && m.begun == m.mark[i]
 	switch {
 	case limit <= 0, !m.isDown() && (len(m.queue) == 0 || m.now >= m.behind):
 		m.begin(i)
-	case lone:
+	case alone:
 		m.enter(i)
 		m.send(i)
 	default:

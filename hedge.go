@@ -43,11 +43,11 @@ type Hedge struct {
 	// means URL.Host. Set it if the requests to one host differ much in latency, for example by route.
 	Key func(*http.Request) string
 
-	paces   keyed.Map[pace]
+	tails   keyed.Map[tail]
 	crowded atomic.Bool // keys may have been forgotten
 
 	once  sync.Once
-	epoch time.Time // the moment from which all paces measure time
+	epoch time.Time // the moment from which all tails measure time
 }
 
 const (
@@ -72,11 +72,11 @@ func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	case h.After > 0:
 		return h.least(h.After), true
 	}
-	p := h.paces.Find(keyOf(req, h.Key))
-	if p == nil {
+	t := h.tails.Find(keyOf(req, h.Key))
+	if t == nil {
 		return 0, false
 	}
-	d := p.compute(time.Since(h.start()))
+	d := t.compute(time.Since(h.start()))
 	return d, d > 0
 }
 
@@ -99,16 +99,16 @@ func (h *Hedge) start() time.Time {
 	return h.epoch
 }
 
-// pace returns the pace of req's key, or nil if req is not hedged.
-func (h *Hedge) pace(req *http.Request) *pace {
+// tail returns the tail of req's key, or nil if req is not hedged.
+func (h *Hedge) tail(req *http.Request) *tail {
 	if h.share() == 0 {
 		return nil
 	}
-	return h.paces.FindOrAdd(keyOf(req, h.Key), func() *pace { return newPace(h) }, (*pace).idle)
+	return h.tails.FindOrAdd(keyOf(req, h.Key), func() *tail { return newTail(h) }, (*tail).idle)
 }
 
-// pace holds the recent latencies of one key, and the hedges that its answers have earned.
-type pace struct {
+// tail holds the recent latencies of one key, and the hedges that its answers have earned.
+type tail struct {
 	hedge  *Hedge
 	share  float64
 	earns  int64 // what each answer adds to the allowance
@@ -120,83 +120,83 @@ type pace struct {
 	stale     atomic.Int64 // when the delay is due for a refresh
 }
 
-func newPace(h *Hedge) *pace {
-	p := &pace{hedge: h, share: h.share()}
-	p.earns = int64(math.Round(p.share * oneHedge))
+func newTail(h *Hedge) *tail {
+	t := &tail{hedge: h, share: h.share()}
+	t.earns = int64(math.Round(t.share * oneHedge))
 	if !h.crowded.Load() {
 		// Otherwise each of many keys would get a hedge whenever the key is added again.
-		p.allowance.Store(oneHedge)
+		t.allowance.Store(oneHedge)
 	}
-	p.recent = latency.New(p.window())
+	t.recent = latency.New(t.window())
 	if h.After > 0 {
-		p.delay.Store(int64(h.least(h.After)))
+		t.delay.Store(int64(h.least(h.After)))
 	}
-	return p
+	return t
 }
 
-func (p *pace) window() time.Duration {
-	if p.hedge.Window <= 0 {
+func (t *tail) window() time.Duration {
+	if t.hedge.Window <= 0 {
 		return defaultHedgeWindow
 	}
-	return p.hedge.Window
+	return t.hedge.Window
 }
 
 // compute returns the delay after which an attempt is hedged, as of now, or 0 for no hedge.
-func (p *pace) compute(now time.Duration) time.Duration {
+func (t *tail) compute(now time.Duration) time.Duration {
 	switch {
-	case p.hedge.After > 0:
-		return p.hedge.least(p.hedge.After)
-	case float64(p.recent.Answers(now)) < answersBeyond/p.share:
+	case t.hedge.After > 0:
+		return t.hedge.least(t.hedge.After)
+	case float64(t.recent.Answers(now)) < answersBeyond/t.share:
 		return 0
 	}
-	return p.hedge.least(p.recent.Quantile(now, 1-p.share))
+	return t.hedge.least(t.recent.Quantile(now, 1-t.share))
 }
 
-func (p *pace) answer(now, latency time.Duration) {
+func (t *tail) answer(now, latency time.Duration) {
 	for {
-		had := p.allowance.Load()
-		if had >= mostHedges || p.allowance.CompareAndSwap(had, min(had+p.earns, mostHedges)) {
+		had := t.allowance.Load()
+		if had >= mostHedges || t.allowance.CompareAndSwap(had, min(had+t.earns, mostHedges)) {
 			break
 		}
 	}
-	p.observe(now, latency, true)
+	t.observe(now, latency, true)
 }
 
 // observe records the latency of an answer, or of an attempt that was given up for being slow. It
 // refreshes the delay now and then. A refresh is cheap until there are enough answers.
-func (p *pace) observe(now, latency time.Duration, answer bool) {
-	p.recent.Record(now, latency, answer)
-	if p.observed.Add(1) < refreshEvery && p.delay.Load() > 0 && now < time.Duration(p.stale.Load()) {
+func (t *tail) observe(now, latency time.Duration, answer bool) {
+	t.recent.Record(now, latency, answer)
+	if t.observed.Add(1) < refreshEvery && t.delay.Load() > 0 && now < time.Duration(t.stale.Load()) {
 		return
 	}
-	p.observed.Store(0)
-	p.stale.Store(int64(now + p.window()/refreshWithin))
-	p.delay.Store(int64(p.compute(now)))
+	t.observed.Store(0)
+	t.stale.Store(int64(now + t.window()/refreshWithin))
+	t.delay.Store(int64(t.compute(now)))
 }
 
-func (p *pace) withdraw() bool {
+func (t *tail) withdraw() bool {
 	for {
-		had := p.allowance.Load()
+		had := t.allowance.Load()
 		if had < oneHedge {
 			return false
 		}
-		if p.allowance.CompareAndSwap(had, had-oneHedge) {
+		if t.allowance.CompareAndSwap(had, had-oneHedge) {
 			return true
 		}
 	}
 }
 
-func (p *pace) refund() {
+func (t *tail) refund() {
 	for {
-		had := p.allowance.Load()
-		if p.allowance.CompareAndSwap(had, min(had+oneHedge, mostHedges)) {
+		had := t.allowance.Load()
+		if t.allowance.CompareAndSwap(had, min(had+oneHedge, mostHedges)) {
 			return
 		}
 	}
 }
 
 // idle reports whether the key had no answers within its Window.
-func (p *pace) idle(now time.Time) bool {
-	p.hedge.crowded.Store(true)
-	return p.recent.Answers(now.Sub(p.hedge.start())) == 0
+func (t *tail) idle(now time.Time) bool {
+	t.hedge.crowded.Store(true)
+	return t.recent.Answers(now.Sub(t.hedge.start())) == 0
 }

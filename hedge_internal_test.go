@@ -10,7 +10,7 @@ import (
 
 // A refresh looks at all latencies of a key, so it must not follow each answer.
 func TestDelayOfAHedgeIsRefreshedNowAndThen(t *testing.T) {
-	p := newPace(&Hedge{Share: 1, Window: refreshWithin * time.Second})
+	p := newTail(&Hedge{Share: 1, Window: refreshWithin * time.Second})
 	refreshes := func(now time.Duration) bool {
 		const notRefreshed = 7
 		p.delay.Store(notRefreshed)

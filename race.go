@@ -35,7 +35,7 @@ type race struct {
 	turn     chan struct{}      // held by the goroutine that is judging
 	waiting  context.Context    // of a caller that waits beside the hedge; ends with the caller's
 	wake     context.CancelFunc // ends waiting: the hedge has decided, or the race is over
-	letGo    func() bool        // stops the caller's context from ending the hedge
+	detach   func() bool        // stops the caller's context from ending the hedge
 	reported bool               // the hedge goes to the base; its own goroutine's
 
 	mu       sync.Mutex // never held while user code runs
@@ -148,7 +148,7 @@ func (r *race) conclude() raceState {
 		r.endHedge()
 		if r.req.Context().Err() == nil {
 			now := r.core.now()
-			r.pace.observe(r.hedgeTime(now), now-r.next.begins, false)
+			r.tail.observe(r.hedgeTime(now), now-r.next.begins, false)
 		}
 	}
 	r.surface()
@@ -185,7 +185,7 @@ func (r *race) lose(to *result) {
 		r.endHedge()
 		return
 	}
-	r.letGo()
+	r.detach()
 	time.AfterFunc(respbody.MaxDrainTime, func() { r.second.end(ErrSuperseded) })
 }
 

@@ -59,9 +59,9 @@ func (r *race) prepare() bool {
 	switch {
 	case ended(r.req), r.room(now) < 0, r.policy.Gate.blocks(r.req):
 		return false
-	case r.pace.compute(r.hedgeTime(now)) == 0: // the answers are no longer recent
+	case r.tail.compute(r.hedgeTime(now)) == 0: // the answers are no longer recent
 		return false
-	case !r.pace.withdraw():
+	case !r.tail.withdraw():
 		return false
 	}
 	r.paid = true
@@ -103,14 +103,14 @@ func (r *race) begin() bool {
 		return false
 	}
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
-	r.letGo = r.second.beginLeashed(r.next.request.Context(), r.next.reading)
+	r.detach = r.second.beginDetachable(r.next.request.Context(), r.next.reading)
 	if r.turn == nil {
 		r.turn = make(chan struct{}, 1)
 	}
 	r.waiting, r.wake = context.WithCancel(r.req.Context())
 	r.onTheWay = r.leg
 	r.sent, r.next.begins = true, r.core.now()
-	r.paid, r.bought, r.token = false, r.token, receipt{} // for call.spare
+	r.paid, r.bought, r.token = false, r.token, receipt{} // for call.hedgeToken
 	return true
 }
 
@@ -126,7 +126,7 @@ func (r *race) report() {
 // giveBack gives back what a hedge has taken, if the hedge was not sent or was not judged.
 func (r *race) giveBack() {
 	if r.paid {
-		r.pace.refund()
+		r.tail.refund()
 	}
 	r.exchange.giveBack()
 }
@@ -149,7 +149,7 @@ func (r *race) end(panicked any, exits bool) {
 	if r.sent && !r.reported { // the Logger has panicked
 		bought := r.bought // the caller may read r.bought
 		r.refund(&bought)
-		r.pace.refund()
+		r.tail.refund()
 	}
 	if r.sent {
 		r.wake()

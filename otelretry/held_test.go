@@ -92,7 +92,7 @@ func TestARequestThatWasHeldInVainSaysSoInItsCallersSpan(t *testing.T) {
 		var held atomic.Int64
 		policy := retryhttp.Policy{Budget: spent, OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { held.Store(int64(o.Held)) }}
 		rt := otelretry.New(failingFor(time.Hour), policy, tel.options()...)
-		go func() { // makes the request not a lone one
+		go func() { // makes the request not the only one
 			_, _ = send(t, t.Context(), rt, "GET", shop)
 		}()
 		time.Sleep(time.Millisecond / 2)

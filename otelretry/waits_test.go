@@ -162,7 +162,7 @@ func TestAWaitOfAResumptionInLineIsCounted(t *testing.T) {
 		spend(t, policy.Budget, asked(t))
 		rt := otelretry.New(breaking(5, 5), policy, tel.options()...)
 		var readers sync.WaitGroup
-		for range 2 { // a lone one would not wait in line
+		for range 2 { // a single one would not wait in line
 			readers.Go(func() {
 				_, err := read(t, t.Context(), rt)
 				assert.Error(t, err)

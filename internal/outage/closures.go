@@ -42,14 +42,14 @@ func (c *closure) extend(now time.Time, d time.Duration) {
 	}
 }
 
-// closures are the closures of a key. The fate's mu guards all fields.
+// closures are the closures of a key. The mutex of the key's health guards all fields.
 //
 // A 429 is about a client, which most servers know by its credentials. So a 429 closes the key only
 // for the requests that carry the same credentials. Otherwise one limited tenant would hold up the
 // retries of all others.
 //
 // A 503 is about the host, and often about one replica of many. It holds no retry but its own: the
-// queue paces the retries of a host that is down, and one replica would hold up those of the others.
+// queue spreads the retries of a host that is down, and one replica would hold up those of the others.
 // First attempts may stay away until then.
 type closures struct {
 	host    closure
@@ -165,37 +165,37 @@ func (c *closures) held(header http.Header) int64 {
 }
 
 // close closes the key. The caller holds mu.
-func (f *fate) close(now time.Time, d time.Duration, header http.Header, of Scope) {
-	f.closures.add(now, d, header, of)
-	if of == FirstAttempts && f.run.Load() >= downAfter {
-		f.expectCrowd(now, d)
+func (h *health) close(now time.Time, d time.Duration, header http.Header, of Scope) {
+	h.closures.add(now, d, header, of)
+	if of == FirstAttempts && h.run.Load() >= downAfter {
+		h.expectCrowd(now, d)
 	}
-	f.closed.Store(f.closures.latest.left(now) > 0)
+	h.closed.Store(h.closures.latest.left(now) > 0)
 }
 
 // expectCrowd has retries queue although the key may be well by then. A host that is down tells all its
 // clients one moment, and they would be its next outage. The caller holds mu.
-func (f *fate) expectCrowd(now time.Time, d time.Duration) {
-	until := durations.Add(d, min(behindFactor*d, f.window))
-	f.crowded = later(f.crowded, now.Add(until))
-	f.closures.latest.extend(now, until) // so that the retries look
+func (h *health) expectCrowd(now time.Time, d time.Duration) {
+	until := durations.Add(d, min(behindFactor*d, h.window))
+	h.crowded = later(h.crowded, now.Add(until))
+	h.closures.latest.extend(now, until) // so that the retries look
 }
 
 // closure returns the closure that lasts longest for a retry, or a first attempt, with header's
 // credentials, how much longer it lasts, and how long a closure the server asked for.
-func (f *fate) closure(header http.Header, first bool) (closed *closure, left, asked time.Duration) {
-	if !f.closed.Load() {
+func (h *health) closure(header http.Header, first bool) (closed *closure, left, asked time.Duration) {
+	if !h.closed.Load() {
 		return nil, 0, 0
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
-	if f.closures.latest.left(now) == 0 {
-		f.closures.sweep(now)
-		f.closed.Store(false)
+	if h.closures.latest.left(now) == 0 {
+		h.closures.sweep(now)
+		h.closed.Store(false)
 		return nil, 0, 0
 	}
-	closed = f.closures.of(header, first, now)
+	closed = h.closures.of(header, first, now)
 	return closed, closed.left(now), closed.asked
 }
 
@@ -206,19 +206,19 @@ func (f *fate) closure(header http.Header, first bool) (closed *closure, left, a
 // If the key is closed again meanwhile, the wait continues, for at most twice as long as the
 // server asked. A host that refuses a few requests in a hundred closes its key again and again.
 // Without this bound, the key of such a host would stay closed.
-func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, first bool) (waited bool) {
+func (h *health) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, first bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
-		closed, left, asked := f.closure(req.Header, first)
+		closed, left, asked := h.closure(req.Header, first)
 		left = min(left, durations.Add(asked, asked)-time.Since(due))
 		limit := time.Until(deadline)
 		if left <= 0 || limit <= 0 || first && left > limit {
 			return waited
 		}
-		f.waiting.Add(1)
+		h.waiting.Add(1)
 		closed.waiting.Add(1)
 		t.Sleep(req.Context(), min(left+durations.Uniform(0, min(asked/2, max(limit-left, 0))), limit))
 		closed.waiting.Add(-1)
-		f.waiting.Add(-1)
+		h.waiting.Add(-1)
 		if isDone(req.Context()) {
 			return true
 		}
@@ -227,8 +227,8 @@ func (f *fate) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.
 
 // closedMeanwhile reports whether the key is closed for a retry that was queued. Only the host's
 // closure stops the queue, so a retry may be released although its credentials are limited.
-func (f *fate) closedMeanwhile(req *http.Request) bool {
-	_, left, _ := f.closure(req.Header, false)
+func (h *health) closedMeanwhile(req *http.Request) bool {
+	_, left, _ := h.closure(req.Header, false)
 	return left > 0 && !isDone(req.Context())
 }
 

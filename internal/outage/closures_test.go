@@ -40,11 +40,11 @@ func TestBusyHostHoldsFirstAttemptsOnly(t *testing.T) {
 func TestBusyHostReleasesRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		held := joined(t, f, 2)
+		h := fail(&w)
+		held := joined(t, h, 2)
 		w.Close(host, time.Minute, nil, FirstAttempts)
 		time.Sleep(firstPause)
-		f.locked(f.rouse)
+		h.locked(h.checkProbe)
 		assert.True(t, held[0].left)
 		for range successesPerRelease {
 			w.End(host, Pass{}, Up, true, hold)
@@ -71,13 +71,13 @@ func TestLongestClosureCounts(t *testing.T) {
 				w.Close(host, tt.host, other, WholeHost)
 				w.Close(host, tt.busy, other, FirstAttempts)
 				w.Close(host, tt.limited, own, SameCredentials)
-				f := w.fates.Find(host)
-				_, left, asked := f.closure(own, false)
+				h := w.keys.Find(host)
+				_, left, asked := h.closure(own, false)
 				assert.Equal(t, tt.retry, left)
 				assert.Equal(t, tt.retry, asked)
-				_, left, _ = f.closure(own, true)
+				_, left, _ = h.closure(own, true)
 				assert.Equal(t, tt.first, left)
-				_, left, _ = f.closure(other, true)
+				_, left, _ = h.closure(other, true)
 				assert.Equal(t, max(tt.host, tt.busy), left)
 			})
 		})
@@ -112,9 +112,9 @@ func TestClientsToldOneMomentQueue(t *testing.T) {
 				time.Sleep(tt.due)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 				defer cancel()
-				f := w.fates.Find(host)
-				f.locked(func(now time.Time) { f.newest = now }) // no probe is due
-				f.closure(nil, false)                            // somebody has looked whether the host is closed
+				h := w.keys.Find(host)
+				h.locked(func(now time.Time) { h.newest = now }) // no probe is due
+				h.closure(nil, false)                            // somebody has looked whether the host is closed
 				_, held := w.Wait(new(http.Request).WithContext(ctx), host, new(timer.Timer), 0, hold, true)
 				assert.Equal(t, tt.held, held)
 			})

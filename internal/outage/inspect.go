@@ -12,16 +12,16 @@ type Snapshot struct {
 // Inspect returns what w counts for a key.
 func (w *Watch) Inspect(key string) (s Snapshot) {
 	trouble := int64(0)
-	for k, f := range w.fates.All() {
+	for k, h := range w.keys.All() {
 		s.Keys++
-		f.mu.Lock()
+		h.mu.Lock()
 		if k == key {
-			s.Failures = f.run.Load()
-			s.Open = int64(uint32(f.underWay.Load())) + f.queued.Load() + f.waiting.Load() + f.line.places.Load()
-			s.Limited = len(f.closures.limited)
+			s.Failures = h.run.Load()
+			s.Open = int64(uint32(h.underWay.Load())) + h.queued.Load() + h.waiting.Load() + h.line.places.Load()
+			s.Limited = len(h.closures.limited)
 		}
-		trouble += min(f.run.Load(), 1) + min(f.queued.Load(), 1)
-		f.mu.Unlock()
+		trouble += min(h.run.Load(), 1) + min(h.queued.Load(), 1)
+		h.mu.Unlock()
 	}
 	s.Sound = w.trouble.Load() == trouble
 	return s

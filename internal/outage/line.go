@@ -10,7 +10,7 @@ import (
 )
 
 // line holds the retries that the budget has refused. They wait for a token, behind the retries that
-// have one. The fate's mu guards all fields but the atomics.
+// have one. The mutex of the key's health guards all fields except the atomics.
 //
 // For a while, every refused retry may join: the trouble may be short. In lasting trouble most would
 // wait for nothing, so that no more may wait than the line has lately served, and one.
@@ -34,9 +34,9 @@ const forgottenAfter = 30 * time.Minute
 // A trouble ends with a success, and not with a pause between two batches. Nobody waits in a later
 // run before a success: a page with two calls to a dead service would be slow each time. A trouble
 // of rejections alone has no such end, and is over after window without a refusal.
-func (f *fate) admit(now time.Time, window time.Duration) bool {
-	f.window = window
-	l := &f.line
+func (h *health) admit(now time.Time, window time.Duration) bool {
+	h.window = window
+	l := &h.line
 	since := now.Sub(l.refusal)
 	over := since >= window && (l.run.IsZero() || l.recovered.Load()) || since >= forgottenAfter
 	if since < 0 || over {
@@ -44,13 +44,13 @@ func (f *fate) admit(now time.Time, window time.Duration) bool {
 	}
 	if l.run.IsZero() {
 		l.recovered.Store(false) // before run is read, or the end of the run might be missed
-		if f.run.Load() != 0 {
-			l.run = f.since
+		if h.run.Load() != 0 {
+			l.run = h.since
 		}
 	}
 	l.refusal = now
 	if l.isLasting(now, window) {
-		dead := !l.run.IsZero() && !l.run.Equal(f.since) && !l.recovered.Load()
+		dead := !l.run.IsZero() && !l.run.Equal(h.since) && !l.recovered.Load()
 		if dead || float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
 			return false
 		}
@@ -94,15 +94,15 @@ func (l *line) busy(now time.Time) bool {
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
-// caller calls Leave with this key when the retry no longer waits. The key's fate is not forgotten
+// caller calls Leave with this key when the retry no longer waits. The key's health is not forgotten
 // before. window is the longest time that a retry is held.
 func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
-	w.update(key, func(f *fate, now time.Time) { admitted = f.admit(now, window) })
+	w.update(key, func(h *health, now time.Time) { admitted = h.admit(now, window) })
 	return admitted
 }
 
 // Leave gives up the place in the line that Admit gave.
-func (w *Watch) Leave(key string) { w.fates.Find(key).line.leave() }
+func (w *Watch) Leave(key string) { w.keys.Find(key).line.leave() }
 
 // Line is what a retry in the line waits with.
 type Line struct {
@@ -110,7 +110,7 @@ type Line struct {
 	Limit  time.Duration // the longest wait
 	Window time.Duration // as for Admit
 	Heed   bool          // closures hold the retry as well
-	Asked  bool          // the server has asked for the retry's wait: the retry is not lone
+	Asked  bool          // the server has asked for the retry's wait: the retry is not alone
 	// Ask asks the budget for a token. later reports whether the budget may grant later what it refuses.
 	Ask func() (granted, later bool)
 }
@@ -120,17 +120,17 @@ type Line struct {
 // ended. The bucket, which is comparable, tells retries apart that draw on others. It is no field of
 // the Line, because it is kept, and the Line's Ask would escape with it.
 func (w *Watch) Queue(req *http.Request, key string, bucket any, t *timer.Timer, l Line) (p Pass, granted bool) {
-	f := w.fates.Find(key)
+	h := w.keys.Find(key)
 	deadline := time.Now().Add(l.Limit)
 	for {
 		if l.Heed {
-			f.waitWhileClosed(req, t, deadline, false)
+			h.waitWhileClosed(req, t, deadline, false)
 		}
 		if isDone(req.Context()) {
 			return Pass{}, false
 		}
-		p, how := f.queue(req, bucket, t, l, deadline)
-		if how == refused || !l.Heed || !f.closedMeanwhile(req) {
+		p, how := h.queue(req, bucket, t, l, deadline)
+		if how == refused || !l.Heed || !h.closedMeanwhile(req) {
 			return p, how != refused
 		}
 		p.GiveBack()
@@ -151,8 +151,8 @@ const (
 )
 
 // queue is Queue for a retry that no closure holds.
-func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, deadline time.Time) (Pass, admission) {
-	w := f.joinLine(bucket, l)
+func (h *health) queue(req *http.Request, bucket any, t *timer.Timer, l Line, deadline time.Time) (Pass, admission) {
+	w := h.joinLine(bucket, l)
 	if w == nil { // it asks for the first and the last time
 		if granted, _ := l.Ask(); granted {
 			return Pass{}, paid
@@ -162,12 +162,12 @@ func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, dead
 	out := false
 	defer func() {
 		if !out { // Ask has panicked
-			p, _ := f.giveUp(w)
+			p, _ := h.giveUp(w)
 			p.GiveBack()
 		}
 	}()
 	for ended := false; ; {
-		at, asks, left := f.lookInLine(w, deadline, ended)
+		at, asks, left := h.lookInLine(w, deadline, ended)
 		switch {
 		case left:
 			out = true
@@ -176,16 +176,16 @@ func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, dead
 			switch granted, later := l.Ask(); {
 			case granted:
 				out = true
-				return f.grant(w, asks, l.Window), paid
+				return h.grant(w, asks, l.Window), paid
 			case asks == atTheEnd:
 				out = true
-				return f.giveUp(w)
+				return h.giveUp(w)
 			case !later:
-				f.passAsk(asks)
+				h.passAsk(asks)
 				out = true
-				return f.giveUp(w)
+				return h.giveUp(w)
 			}
-			f.passAsk(asks)
+			h.passAsk(asks)
 			continue
 		}
 		t.Start(time.Until(at))
@@ -199,48 +199,48 @@ func (f *fate) queue(req *http.Request, bucket any, t *timer.Timer, l Line, dead
 	}
 }
 
-// joinLine puts a retry into the line. It returns nil if the retry is lone: nothing waits, and
+// joinLine puts a retry into the line. It returns nil if the retry is alone: nothing waits, and
 // nothing has begun since its own failure. Only a later failure could follow its wait.
-func (f *fate) joinLine(bucket any, l Line) *waiter {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.oneMore() // before run is read
-	lone := !l.Asked && f.line.places.Load() == 1 && f.oldest() == nil && f.run.Load() > 0 && f.mark.Load() == l.Mark
-	if lone {
-		f.oneLess()
+func (h *health) joinLine(bucket any, l Line) *waiter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.oneMore() // before run is read
+	alone := !l.Asked && h.line.places.Load() == 1 && h.oldest() == nil && h.run.Load() > 0 && h.mark.Load() == l.Mark
+	if alone {
+		h.oneLess()
 		return nil
 	}
 	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
-	earned := f.oldest() == nil && f.run.Load() == 0 // perhaps, during its backoff
-	f.line.add(w, bucket)
-	f.unpaid.Add(1)
+	earned := h.oldest() == nil && h.run.Load() == 0 // perhaps, during its backoff
+	h.line.add(w, bucket)
+	h.unpaid.Add(1)
 	if earned {
-		f.letAsk(w, bySuccess)
+		h.letAsk(w, bySuccess)
 	}
 	return w
 }
 
 // lookInLine reports whether w has left the line, or may ask for a token. Otherwise it returns when
 // w looks again if nothing wakes w earlier.
-func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Time, asks exit, left bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Time, asks exit, left bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
 	over := !now.Before(deadline)
 	if !w.left && ended {
-		f.remove(w)
+		h.remove(w)
 		if w.asks == bySuccess { // the next one has its turn
-			f.credit += successesPerRelease
-			f.spend(now)
+			h.credit += successesPerRelease
+			h.spend(now)
 		}
-		f.rouse(now)
+		h.checkProbe(now)
 	}
 	w.armed = deadline
 	if !w.left && !over {
-		f.rouse(now) // w may be the oldest, or have made the line long
+		h.checkProbe(now) // w may be the oldest, or have made the line long
 	}
 	select {
-	case <-w.wake: // a signal from rouse
+	case <-w.wake: // a signal from checkProbe
 	default:
 	}
 	asks, w.asks = w.asks, unheld
@@ -251,31 +251,31 @@ func (f *fate) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Ti
 }
 
 // grant takes w, which has got a token, out of the line.
-func (f *fate) grant(w *waiter, how exit, window time.Duration) Pass {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) grant(w *waiter, how exit, window time.Duration) Pass {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
-	f.line.serve(now, window)
+	h.line.serve(now, window)
 	if w.left {
 		return w.pass // a probe has released it meanwhile
 	}
 	if how == atTheEnd {
-		f.remove(w)
-		f.rouse(now)
+		h.remove(w)
+		h.checkProbe(now)
 		return Pass{}
 	}
-	f.release(w, now, how)
-	f.rouse(now)
+	h.release(w, now, how)
+	h.checkProbe(now)
 	return w.pass
 }
 
 // giveUp takes w out of the line, unless a probe has released it meanwhile.
-func (f *fate) giveUp(w *waiter) (Pass, admission) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) giveUp(w *waiter) (Pass, admission) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !w.left {
-		f.remove(w)
-		f.rouse(time.Now())
+		h.remove(w)
+		h.checkProbe(time.Now())
 	}
 	return w.pass, w.admission()
 }
@@ -289,10 +289,10 @@ func (w *waiter) admission() admission {
 }
 
 // passAsk lets a retry ask that draws on another bucket than one that was refused.
-func (f *fate) passAsk(how exit) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if next := f.line.tenants.pass(); next != nil {
+func (h *health) passAsk(how exit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if next := h.line.tenants.pass(); next != nil {
 		next.ask(how)
 	}
 }

@@ -11,44 +11,44 @@ import (
 // In lasting trouble, as many may wait as the line has served within the last window, and one.
 func TestLineAdmitsWhatItHasServed(t *testing.T) {
 	const window = 5 * time.Second
-	f := newFate(new(atomic.Int64))
+	h := newHealth(new(atomic.Int64))
 	now := time.Now()
 	admitted := func() (n int) {
-		for f.admit(now, window) {
+		for h.admit(now, window) {
 			n++
 		}
-		f.line.places.Add(int64(-n)) // they leave
+		h.line.places.Add(int64(-n)) // they leave
 		return n
 	}
 	for range 100 {
-		assert.True(t, f.admit(now, window), "at first all may wait")
+		assert.True(t, h.admit(now, window), "at first all may wait")
 	}
-	f.line.places.Store(0)
+	h.line.places.Store(0)
 	for range 6 { // the trouble lasts
 		now = now.Add(time.Second)
-		f.line.refusal = now
+		h.line.refusal = now
 	}
 	assert.Equal(t, 1, admitted(), "the line has served nothing")
 	for range 10 {
-		f.line.serve(now, window)
+		h.line.serve(now, window)
 	}
 	assert.Equal(t, 11, admitted())
 	now = now.Add(window - 1)
 	assert.Equal(t, 5, admitted(), "what it has served fades: 10/e, and one")
 	now = now.Add(window)
-	assert.True(t, f.admit(now, window))
-	assert.True(t, f.admit(now, window), "another trouble")
+	assert.True(t, h.admit(now, window))
+	assert.True(t, h.admit(now, window), "another trouble")
 }
 
 // A test's clock may go back, from one bubble to the next.
 func TestLineAfterTheClockWentBack(t *testing.T) {
 	const window = 5 * time.Second
-	f := newFate(new(atomic.Int64))
+	h := newHealth(new(atomic.Int64))
 	now := time.Now()
-	assert.True(t, f.admit(now.Add(time.Hour), window))
+	assert.True(t, h.admit(now.Add(time.Hour), window))
 	for range 6 {
 		now = now.Add(time.Second)
-		f.admit(now, window)
+		h.admit(now, window)
 	}
-	assert.False(t, f.admit(now, window), "the trouble lasts")
+	assert.False(t, h.admit(now, window), "the trouble lasts")
 }

@@ -16,22 +16,22 @@ import (
 const soon = time.Minute // a deadline that is not near
 
 // inLine lets a retry join the line that draws on bucket, and looks once.
-func inLine(t *testing.T, f *fate, bucket any, deadline time.Time) *waiter {
-	f.line.places.Add(1)
-	w := f.joinLine(bucket, Line{Asked: true})
+func inLine(t *testing.T, h *health, bucket any, deadline time.Time) *waiter {
+	h.line.places.Add(1)
+	w := h.joinLine(bucket, Line{Asked: true})
 	require.NotNil(t, w)
-	f.lookInLine(w, deadline, false)
+	h.lookInLine(w, deadline, false)
 	return w
 }
 
 // last makes the trouble last, so that a probe needs a token.
-func (f *fate) last() {
-	f.locked(func(now time.Time) { f.line.trouble = now.Add(-f.window) })
+func (h *health) last() {
+	h.locked(func(now time.Time) { h.line.trouble = now.Add(-h.window) })
 }
 
-func linesUp(t *testing.T, f *fate, buckets ...any) (all []*waiter) {
+func linesUp(t *testing.T, h *health, buckets ...any) (all []*waiter) {
 	for _, bucket := range buckets {
-		all = append(all, inLine(t, f, bucket, time.Now().Add(soon)))
+		all = append(all, inLine(t, h, bucket, time.Now().Add(soon)))
 	}
 	return all
 }
@@ -57,7 +57,7 @@ func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
 		fail(&w)
 		w.Admit(host, hold)
 		w.Close(host, time.Minute, nil, WholeHost)
-		w.fates.Find(host).endRun()
+		w.keys.Find(host).endRun()
 		start := time.Now()
 		_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() (bool, bool) { return true, true }})
 		assert.True(t, granted)
@@ -65,13 +65,13 @@ func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
 	})
 }
 
-// A retry whose own failure says nothing about the host, as a 429 does, is not lone: others may earn
+// A retry whose own failure says nothing about the host, as a 429 does, is not alone: others may earn
 // a token for it.
-func TestRetryWithoutARunOfFailuresIsNotLone(t *testing.T) {
+func TestRetryWithoutARunOfFailuresIsNotAlone(t *testing.T) {
 	var w Watch
 	w.Admit(host, hold)
 	mark := w.End(host, Pass{}, Nothing, true, hold)
-	assert.NotNil(t, w.fates.Find(host).joinLine(nil, Line{Mark: mark}))
+	assert.NotNil(t, w.keys.Find(host).joinLine(nil, Line{Mark: mark}))
 }
 
 // A retry that a probe has released without a token has none if its host is closed meanwhile.
@@ -79,7 +79,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
 		req := &http.Request{Header: http.Header{}}
-		f := fail(&w)
+		h := fail(&w)
 		w.Admit(host, hold)
 		asks := 0
 		go func() {
@@ -90,9 +90,9 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 			assert.False(t, granted)
 		}()
 		synctest.Wait()
-		f.locked(func(now time.Time) {
-			f.release(f.oldest(), now, asProbe)
-			f.close(now, hold, req.Header, WholeHost)
+		h.locked(func(now time.Time) {
+			h.release(h.oldest(), now, asProbe)
+			h.close(now, hold, req.Header, WholeHost)
 		})
 		time.Sleep(2 * hold)
 		synctest.Wait()
@@ -106,18 +106,18 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		w.Admit(host, hold)
-		f.last()
+		h.last()
 		time.Sleep(firstPause) // a probe is due
 		assert.PanicsWithValue(t, "asked", func() {
 			w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) {
-				f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
-				assert.False(t, f.underWay.none())
+				h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
+				assert.False(t, h.underWay.none())
 				panic("asked")
 			}})
 		})
-		assert.True(t, f.underWay.none())
+		assert.True(t, h.underWay.none())
 	})
 }
 
@@ -125,16 +125,16 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 func TestFreeProbeStaysUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		w.Admit(host, hold)
 		go func() {
 			synctest.Wait()
-			f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
+			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 		}()
 		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) { return false, true }})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
-		assert.False(t, f.underWay.none())
+		assert.False(t, h.underWay.none())
 	})
 }
 
@@ -142,15 +142,15 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		w.Admit(host, hold)
 		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Asked: true, Ask: func() (bool, bool) {
-			f.locked(func(now time.Time) { f.release(f.oldest(), now, asProbe) })
+			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 			return false, true
 		}})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
-		assert.False(t, f.underWay.none())
+		assert.False(t, h.underWay.none())
 	})
 }
 
@@ -158,40 +158,40 @@ func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 func TestGrantedRetryUsesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		w.Admit(host, hold)
 		go func() {
 			_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) { return true, true }})
 			assert.True(t, granted)
 		}()
 		synctest.Wait()
-		next := linesUp(t, f, "a")[0]
-		f.behind = time.Now().Add(soon)
+		next := linesUp(t, h, "a")[0]
+		h.behind = time.Now().Add(soon)
 		for range successesPerRelease {
 			w.End(host, Pass{}, Up, true, hold)
 		}
 		synctest.Wait()
-		assert.Same(t, next, f.oldest())
+		assert.Same(t, next, h.oldest())
 		assert.Equal(t, unheld, next.asks)
 	})
 }
 
 // A retry may be released while it gets its token, or while its context ends.
 func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
-	for name, leave := range map[string]func(f *fate, w *waiter){
-		"canceled": func(f *fate, w *waiter) { f.lookInLine(w, time.Now().Add(soon), true) },
-		"granted":  func(f *fate, w *waiter) { assert.Equal(t, w.pass, f.grant(w, bySuccess, hold)) },
-		"gives up": func(f *fate, w *waiter) { f.giveUp(w) },
+	for name, leave := range map[string]func(h *health, w *waiter){
+		"canceled": func(h *health, w *waiter) { h.lookInLine(w, time.Now().Add(soon), true) },
+		"granted":  func(h *health, w *waiter) { assert.Equal(t, w.pass, h.grant(w, bySuccess, hold)) },
+		"gives up": func(h *health, w *waiter) { h.giveUp(w) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Watch
-				f := fail(&w)
-				all := linesUp(t, f, "a", "a")
-				f.locked(func(now time.Time) { f.release(all[0], now, asProbe) })
-				leave(f, all[0])
-				assert.Same(t, all[1], f.oldest())
-				assert.EqualValues(t, 1, f.queued.Load())
+				h := fail(&w)
+				all := linesUp(t, h, "a", "a")
+				h.locked(func(now time.Time) { h.release(all[0], now, asProbe) })
+				leave(h, all[0])
+				assert.Same(t, all[1], h.oldest())
+				assert.EqualValues(t, 1, h.queued.Load())
 			})
 		})
 	}
@@ -199,18 +199,18 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 
 // The next retry is woken for its probe when the one before leaves, although nothing else happens.
 func TestNextInLineIsWokenForItsProbe(t *testing.T) {
-	for name, leave := range map[string]func(f *fate, w *waiter){
-		"canceled":           func(f *fate, w *waiter) { f.lookInLine(w, time.Now().Add(soon), true) },
-		"granted at the end": func(f *fate, w *waiter) { f.grant(w, atTheEnd, hold) },
-		"refused at the end": func(f *fate, w *waiter) { f.giveUp(w) },
+	for name, leave := range map[string]func(h *health, w *waiter){
+		"canceled":           func(h *health, w *waiter) { h.lookInLine(w, time.Now().Add(soon), true) },
+		"granted at the end": func(h *health, w *waiter) { h.grant(w, atTheEnd, hold) },
+		"refused at the end": func(h *health, w *waiter) { h.giveUp(w) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Watch
-				f := fail(&w)
-				all := linesUp(t, f, "a", "a")
+				h := fail(&w)
+				all := linesUp(t, h, "a", "a")
 				assert.Greater(t, time.Until(all[1].armed), longestPause)
-				leave(f, all[0])
+				leave(h, all[0])
 				assert.Less(t, time.Until(all[1].armed), longestPause)
 			})
 		})
@@ -221,15 +221,15 @@ func TestNextInLineIsWokenForItsProbe(t *testing.T) {
 func TestRetryAtItsEndLeavesTheProbeToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		deadline := time.Now().Add(firstPause)
-		first := inLine(t, f, "a", deadline)
-		next := inLine(t, f, "a", deadline.Add(soon))
+		first := inLine(t, h, "a", deadline)
+		next := inLine(t, h, "a", deadline.Add(soon))
 		time.Sleep(firstPause)
-		_, asks, _ := f.lookInLine(first, deadline, false)
+		_, asks, _ := h.lookInLine(first, deadline, false)
 		assert.Equal(t, atTheEnd, asks)
-		f.giveUp(first)
-		_, asks, _ = f.lookInLine(next, deadline.Add(soon), false)
+		h.giveUp(first)
+		_, asks, _ = h.lookInLine(next, deadline.Add(soon), false)
 		assert.Equal(t, asProbe, asks)
 	})
 }
@@ -238,14 +238,14 @@ func TestRetryAtItsEndLeavesTheProbeToTheNext(t *testing.T) {
 func TestCreditOfACanceledRetryIsTheNextOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		all := linesUp(t, f, "a", "a")
-		f.behind = time.Now().Add(soon)
+		h := fail(&w)
+		all := linesUp(t, h, "a", "a")
+		h.behind = time.Now().Add(soon)
 		for range successesPerRelease {
 			w.End(host, Pass{}, Up, true, hold)
 		}
 		assert.Equal(t, bySuccess, all[0].asks)
-		f.lookInLine(all[0], time.Now().Add(soon), true)
+		h.lookInLine(all[0], time.Now().Add(soon), true)
 		assert.Equal(t, bySuccess, all[1].asks)
 	})
 }
@@ -254,9 +254,9 @@ func TestCreditOfACanceledRetryIsTheNextOnes(t *testing.T) {
 func TestRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		w.Admit(host, hold)
-		f.last()
+		h.last()
 		over := make(chan time.Time, 1)
 		go func() {
 			_, granted := w.Queue(new(http.Request), host, "a", new(timer.Timer), Line{Limit: soon, Asked: true, Ask: func() (bool, bool) { return false, false }})
@@ -264,10 +264,10 @@ func TestRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
 			over <- time.Now()
 		}()
 		synctest.Wait()
-		next := linesUp(t, f, "b")[0]
+		next := linesUp(t, h, "b")[0]
 		now := time.Now()
 		assert.LessOrEqual(t, (<-over).Sub(now), longestPause)
-		assert.Same(t, next, f.oldest())
+		assert.Same(t, next, h.oldest())
 		assert.Equal(t, asProbe, next.asks)
 	})
 }

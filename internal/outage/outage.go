@@ -12,11 +12,11 @@ import (
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
-// Watch has a fate for each key. The zero value is ready to use. Its methods are safe for concurrent
+// Watch knows the health of each key. The zero value is ready to use. Its methods are safe for concurrent
 // use.
 type Watch struct {
-	fates   keyed.Map[fate]
-	trouble atomic.Int64 // runs of failures, and queues, of all fates; 0: successes have no work
+	keys    keyed.Map[health]
+	trouble atomic.Int64 // runs of failures, and queues, of all keys; 0: successes have no work
 	closed  atomic.Bool  // a key has been closed at some time
 }
 
@@ -39,16 +39,16 @@ func (w *Watch) EverClosed() bool { return w.closed.Load() }
 // Begin counts an attempt that is about to be sent, if its host may be down and Wait has not
 // counted the attempt. p is the Pass that Wait returned, or the zero Pass.
 func (w *Watch) Begin(key string, p Pass) Pass {
-	if f := w.fates.Find(key); f != nil && f.run.Load() != 0 {
-		began := f.enter()
-		p.fate, p.run = began.fate, began.run
+	if h := w.keys.Find(key); h != nil && h.run.Load() != 0 {
+		began := h.enter()
+		p.health, p.run = began.health, began.run
 	}
 	return p
 }
 
 // Close closes the key for d. The header has the credentials of the request that was refused.
 func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope) {
-	w.update(key, func(f *fate, now time.Time) { f.close(now, d, header, of) })
+	w.update(key, func(h *health, now time.Time) { h.close(now, d, header, of) })
 	w.closed.Store(true)
 }
 
@@ -58,17 +58,17 @@ func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope)
 func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duration) (mark uint32) {
 	switch {
 	case v == Up:
-		if f := w.fates.Find(key); f != nil {
-			f.succeed(p, first, hold)
+		if h := w.keys.Find(key); h != nil {
+			h.succeed(p, first, hold)
 		}
 	case v == Down && hold >= 0:
-		w.update(key, func(f *fate, now time.Time) {
-			f.fail(now, p.left == asProbe, hold)
-			mark = f.mark.Load()
+		w.update(key, func(h *health, now time.Time) {
+			h.fail(now, p.left == asProbe, hold)
+			mark = h.mark.Load()
 		})
 	default:
-		if f := w.fates.Find(key); f != nil {
-			mark = f.mark.Load()
+		if h := w.keys.Find(key); h != nil {
+			mark = h.mark.Load()
 		}
 	}
 	p.leave(v == Nothing)
@@ -78,16 +78,16 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 // Wait holds a retry that is due, for at most limit, and reports whether the retry was held. The
 // mark comes from the End of the previous attempt. With heed, closures hold the retry as well.
 func (w *Watch) Wait(req *http.Request, key string, t *timer.Timer, mark uint32, limit time.Duration, heed bool) (p Pass, held bool) {
-	f := w.fates.Find(key)
-	if f == nil || f.open() {
+	h := w.keys.Find(key)
+	if h == nil || h.open() {
 		return Pass{}, false
 	}
 	deadline := time.Now().Add(limit)
 	for {
-		closed := heed && f.waitWhileClosed(req, t, deadline, false)
-		p, queued := f.wait(req.Context(), t, mark, deadline)
+		closed := heed && h.waitWhileClosed(req, t, deadline, false)
+		p, queued := h.wait(req.Context(), t, mark, deadline)
 		held = held || closed || queued
-		if !queued || !heed || !f.closedMeanwhile(req) {
+		if !queued || !heed || !h.closedMeanwhile(req) {
 			return p, held
 		}
 		p.GiveBack()
@@ -97,57 +97,57 @@ func (w *Watch) Wait(req *http.Request, key string, t *timer.Timer, mark uint32,
 // WaitWhileClosed holds a first attempt while its key is closed, if the closure fits into limit.
 // It reports whether the attempt was held.
 func (w *Watch) WaitWhileClosed(req *http.Request, key string, t *timer.Timer, limit time.Duration) (held bool) {
-	f := w.fates.Find(key)
-	return f != nil && f.waitWhileClosed(req, t, time.Now().Add(limit), true)
+	h := w.keys.Find(key)
+	return h != nil && h.waitWhileClosed(req, t, time.Now().Add(limit), true)
 }
 
 // Held returns how many requests with the key are held now. It does not count requests that a
 // closure for other credentials than header's holds.
 func (w *Watch) Held(key string, header http.Header) int {
-	f := w.fates.Find(key)
-	if f == nil || f.queued.Load()+f.waiting.Load() == 0 {
+	h := w.keys.Find(key)
+	if h == nil || h.queued.Load()+h.waiting.Load() == 0 {
 		return 0
 	}
-	f.mu.Lock() // without the lock, a retry might count that is not going to be held
-	defer f.mu.Unlock()
-	return int(f.queued.Load() + f.closures.held(header))
+	h.mu.Lock() // without the lock, a retry might count that is not going to be held
+	defer h.mu.Unlock()
+	return int(h.queued.Load() + h.closures.held(header))
 }
 
 // InLine returns how many of the held requests with the key have no token.
 func (w *Watch) InLine(key string) int {
-	f := w.fates.Find(key)
-	if f == nil {
+	h := w.keys.Find(key)
+	if h == nil {
 		return 0
 	}
-	return int(f.unpaid.Load())
+	return int(h.unpaid.Load())
 }
 
 // Status reports whether the key is down, and for how long it is closed for header's credentials.
 // A key without new results is not reported as down for ever.
 func (w *Watch) Status(key string, header http.Header) (down bool, closed time.Duration) {
-	f := w.fates.Find(key)
-	if f == nil || f.open() {
+	h := w.keys.Find(key)
+	if h == nil || h.open() {
 		return false, 0
 	}
-	_, closed, _ = f.closure(header, true)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	_, closed, _ = h.closure(header, true)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
-	return f.down(now) && !f.idle(now), closed
+	return h.down(now) && !h.idle(now), closed
 }
 
-// update runs f on the key's fate, with the fate's lock held. It does nothing if the key has no
-// fate and there is no room for a new fate. A fate that is forgotten meanwhile is no longer read,
+// update runs change on the key's health, with its lock held. It does nothing if the key has no
+// health and there is no room for a new health. A health that is forgotten meanwhile is no longer read,
 // so update looks up the key again.
-func (w *Watch) update(key string, f func(*fate, time.Time)) {
+func (w *Watch) update(key string, change func(*health, time.Time)) {
 	for {
-		k := w.fates.FindOrAdd(key, func() *fate { return newFate(&w.trouble) }, (*fate).forget)
+		k := w.keys.FindOrAdd(key, func() *health { return newHealth(&w.trouble) }, (*health).forget)
 		if k == nil {
 			return
 		}
 		k.mu.Lock()
 		if !k.forgotten {
-			f(k, time.Now())
+			change(k, time.Now())
 			k.mu.Unlock()
 			return
 		}

@@ -28,9 +28,9 @@ func TestSuccessTakesNoLock(t *testing.T) {
 		w.Close(host, time.Second, req.Header, SameCredentials)
 		time.Sleep(time.Minute)
 		send(Down) // after the closures
-		f := w.fates.Find(host)
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		h := w.keys.Find(host)
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		send(Up) // ends the run of failures
 		send(Up)
 		assert.True(t, w.Calm())
@@ -44,8 +44,8 @@ func TestWatchKeepsNoCredentials(t *testing.T) {
 	for range 2 {
 		var w Watch
 		w.Close(host, time.Minute, header, SameCredentials)
-		f := w.fates.Find(host)
-		hashes = slices.AppendSeq(hashes, maps.Keys(f.closures.limited))
+		h := w.keys.Find(host)
+		hashes = slices.AppendSeq(hashes, maps.Keys(h.closures.limited))
 	}
 	assert.Len(t, hashes, 2)
 	assert.NotEqual(t, hashes[0], hashes[1])

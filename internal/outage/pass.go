@@ -4,10 +4,10 @@ package outage
 // Passes can be compared. With a fifth field, the compiler would keep Passes in memory, and a held
 // request would need a larger stack.
 type Pass struct {
-	fate     *fate  // the fate that counts the attempt as under way, or nil
-	run      uint32 // the run of failures in which the attempt is under way
+	health   *health // the health that counts the attempt as under way, or nil
+	run      uint32  // the run of failures in which the attempt is under way
 	left     exit
-	released *fate // the fate whose successes released the attempt, until it is sent; or nil
+	released *health // the health whose successes released the attempt, until it is sent; or nil
 }
 
 // exit is how a retry has left the queue.
@@ -21,7 +21,7 @@ const (
 )
 
 // UnderWay reports whether the attempt is counted as under way.
-func (p Pass) UnderWay() bool { return p.fate != nil }
+func (p Pass) UnderWay() bool { return p.health != nil }
 
 // Sent returns the Pass of an attempt that is being sent. It can no longer be given back.
 func (p Pass) Sent() Pass {
@@ -42,7 +42,7 @@ func (p Pass) Abandon() { p.leave(true) }
 
 // leave ends what Begin began. An attempt that says nothing about its host ends silently.
 func (p Pass) leave(silently bool) {
-	if p.fate != nil {
-		p.fate.leave(p.run, silently)
+	if p.health != nil {
+		p.health.leave(p.run, silently)
 	}
 }

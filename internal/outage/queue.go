@@ -7,7 +7,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
-// waiter is a retry in the queue, or in the line of retries without a token. The fate's mu guards
+// waiter is a retry in the queue, or in the line of retries without a token. The mutex of the key's health guards
 // all fields.
 type waiter struct {
 	wake  chan struct{} // buffers one signal
@@ -24,17 +24,17 @@ type waiter struct {
 
 // wait holds a retry that is due while the key is down or other retries are held. It returns at
 // the deadline or the end of ctx at the latest, and reports whether the retry was held.
-func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p Pass, held bool) {
+func (h *health) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p Pass, held bool) {
 	if ctx.Err() != nil {
 		// Otherwise the retry would count as begun, although it is not going to be sent.
 		return Pass{}, false
 	}
-	w, p := f.join(mark)
+	w, p := h.join(mark)
 	if w == nil {
 		return p, false
 	}
 	for ended := false; ; held = true {
-		at, over := f.look(w, deadline, ended)
+		at, over := h.look(w, deadline, ended)
 		if over {
 			return w.pass, held
 		}
@@ -50,67 +50,67 @@ func (f *fate) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline t
 }
 
 // join queues a retry. It returns a nil waiter if the retry need not wait.
-func (f *fate) join(mark uint32) (*waiter, Pass) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) join(mark uint32) (*waiter, Pass) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
-	f.oneMore() // before run is read
-	queues := f.down(now) || now.Before(f.crowded) || f.held.first() != nil && now.Before(f.behind)
-	if f.forgotten || !queues {
-		f.oneLess()
+	h.oneMore() // before run is read
+	queues := h.down(now) || now.Before(h.crowded) || h.held.first() != nil && now.Before(h.behind)
+	if h.forgotten || !queues {
+		h.oneLess()
 		return nil, Pass{}
 	}
-	if f.oldest() == nil && f.mark.Load() == mark {
-		f.oneLess()
-		return nil, f.enter()
+	if h.oldest() == nil && h.mark.Load() == mark {
+		h.oneLess()
+		return nil, h.enter()
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
-	f.held.add(&w.place, w)
+	h.held.add(&w.place, w)
 	return w, Pass{}
 }
 
 // oldest returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
 // holds mu.
-func (f *fate) oldest() *waiter {
-	if w := f.held.first(); w != nil {
+func (h *health) oldest() *waiter {
+	if w := h.held.first(); w != nil {
 		return w
 	}
-	return f.line.first()
+	return h.line.first()
 }
 
 // look reports whether w need not wait any longer. Otherwise it returns when w looks again if
 // nothing wakes w earlier.
-func (f *fate) look(w *waiter, deadline time.Time, ended bool) (at time.Time, over bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, over bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
 	if !w.left && (ended || !now.Before(deadline)) {
-		f.remove(w)
-		f.rouse(now)
+		h.remove(w)
+		h.checkProbe(now)
 	}
 	w.armed = deadline
-	if f.oldest() == w {
-		f.rouse(now)
+	if h.oldest() == w {
+		h.checkProbe(now)
 	}
 	select {
-	case <-w.wake: // a signal from rouse
+	case <-w.wake: // a signal from checkProbe
 	default:
 	}
 	return w.armed, w.left
 }
 
-// rouse sends the oldest retry as a probe if a probe is due. The next probe may be due later, but
-// before the first retry in the queue looks at the clock. rouse then wakes this retry, which
+// checkProbe sends the oldest retry as a probe if a probe is due. The next probe may be due later, but
+// before the first retry in the queue looks at the clock. checkProbe then wakes this retry, which
 // resets its timer. The caller holds mu.
-func (f *fate) rouse(now time.Time) {
-	if f.oldest() == nil {
+func (h *health) checkProbe(now time.Time) {
+	if h.oldest() == nil {
 		return
 	}
-	if due, ok := f.probeDue(now); ok && !due.After(now) {
-		f.sendProbe(now)
+	if due, ok := h.probeDue(now); ok && !due.After(now) {
+		h.sendProbe(now)
 	}
-	w := f.oldest()
-	if due, ok := f.probeDue(now); ok && w != nil && due.Before(w.armed) {
+	w := h.oldest()
+	if due, ok := h.probeDue(now); ok && w != nil && due.Before(w.armed) {
 		w.armed = due
 		w.signal()
 	}
@@ -121,22 +121,22 @@ func (f *fate) rouse(now time.Time) {
 //
 // What is under way is going to tell, so a probe waits for it. At the beginning of a run it does not
 // wait for long: one attempt that hangs, or a long poll, would strand the others.
-func (f *fate) probeDue(now time.Time) (due time.Time, ok bool) {
-	pause := f.pause
-	if f.probing {
+func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
+	pause := h.pause
+	if h.probing {
 		pause = firstPause
 	}
-	due = f.newest.Add(pause)
-	if f.run.Load() > 0 && f.isShortLine() && !f.line.isLasting(due, f.window) {
-		due = f.newest.Add(time.Duration(shortLinePauses * float64(pause)))
+	due = h.newest.Add(pause)
+	if h.run.Load() > 0 && h.isShortLine() && !h.line.isLasting(due, h.window) {
+		due = h.newest.Add(time.Duration(shortLinePauses * float64(pause)))
 	}
-	if !f.underWay.none() {
-		if now.Sub(f.since) >= f.window {
+	if !h.underWay.none() {
+		if now.Sub(h.since) >= h.window {
 			return time.Time{}, false
 		}
-		due = later(due, f.born.Add(time.Duration(f.entered.Load())).Add(f.window/blockedFor))
+		due = later(due, h.born.Add(time.Duration(h.entered.Load())).Add(h.window/blockedFor))
 	}
-	if closed := &f.closures.host; closed.left(now) > 0 {
+	if closed := &h.closures.host; closed.left(now) > 0 {
 		due = later(due, closed.until)
 	}
 	return due, true
@@ -150,100 +150,100 @@ func later(a, b time.Time) time.Time {
 }
 
 // isShortLine reports whether all that waits is in the line, and few wait.
-func (f *fate) isShortLine() bool { return f.held.first() == nil && f.queued.Load() < freeProbesFrom }
+func (h *health) isShortLine() bool { return h.held.first() == nil && h.queued.Load() < freeProbesFrom }
 
 // sendProbe releases the oldest retry as a probe, or has it ask for a token. The next probe has a
 // pause of its own, whatever the answer: a probe that is refused does not pass its turn on.
-func (f *fate) sendProbe(now time.Time) {
-	w := f.oldest()
-	if f.isShortLine() && f.line.isLasting(now, f.window) {
-		f.newest, f.probing = now, false
-		f.letAsk(w, asProbe)
+func (h *health) sendProbe(now time.Time) {
+	w := h.oldest()
+	if h.isShortLine() && h.line.isLasting(now, h.window) {
+		h.newest, h.probing = now, false
+		h.letAsk(w, asProbe)
 		return
 	}
-	f.release(w, now, asProbe)
+	h.release(w, now, asProbe)
 }
 
 // release takes w out of the queue or the line, and sends it. If the newest result is a success, a
 // probe does not count as under way. Otherwise a host that is healthy but slow would get only one
 // probe per answer. The next probe waits for firstPause, or for a result.
-func (f *fate) release(w *waiter, now time.Time, how exit) {
+func (h *health) release(w *waiter, now time.Time, how exit) {
 	switch {
 	case how == bySuccess:
-		w.pass.released = f
-	case f.run.Load() > 0:
-		w.pass = f.enter()
+		w.pass.released = h
+	case h.run.Load() > 0:
+		w.pass = h.enter()
 	default:
-		w.pass.released = f
-		f.newest, f.probing = now, true
+		w.pass.released = h
+		h.newest, h.probing = now, true
 	}
 	w.pass.left = how
-	f.remove(w)
+	h.remove(w)
 	w.signal()
 }
 
 // spend releases the oldest retries for which there is credit. The oldest in the line needs a token
 // as well, and asks for it. It may ask at each success while the host has not been down lately.
 // If the host is closed, credit for one retry is kept. The caller holds mu.
-func (f *fate) spend(now time.Time) {
-	for w := f.oldest(); w != nil && f.closures.host.left(now) == 0; w = f.oldest() {
-		free := !w.unpaid || f.queued.Load() >= freeProbesFrom && f.withoutFirsts(now)
-		if f.credit < successesPerRelease && (free || now.Before(f.behind)) {
+func (h *health) spend(now time.Time) {
+	for w := h.oldest(); w != nil && h.closures.host.left(now) == 0; w = h.oldest() {
+		free := !w.unpaid || h.queued.Load() >= freeProbesFrom && h.withoutFirsts(now)
+		if h.credit < successesPerRelease && (free || now.Before(h.behind)) {
 			break
 		}
-		f.credit = max(f.credit-successesPerRelease, 0)
+		h.credit = max(h.credit-successesPerRelease, 0)
 		if !free {
-			f.letAsk(w, bySuccess)
+			h.letAsk(w, bySuccess)
 			break
 		}
-		f.release(w, now, bySuccess)
+		h.release(w, now, bySuccess)
 	}
-	f.credit = min(f.credit, successesPerRelease)
+	h.credit = min(h.credit, successesPerRelease)
 }
 
 // passOn releases the next retry in place of a released retry that was canceled.
-func (f *fate) passOn() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) passOn() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
-	f.credit += successesPerRelease
-	f.spend(now)
-	f.rouse(now)
+	h.credit += successesPerRelease
+	h.spend(now)
+	h.checkProbe(now)
 }
 
 // remove takes w out of the queue or the line. The caller holds mu.
-func (f *fate) remove(w *waiter) {
+func (h *health) remove(w *waiter) {
 	if w.unpaid {
-		f.line.remove(w)
-		f.unpaid.Add(-1)
+		h.line.remove(w)
+		h.unpaid.Add(-1)
 	} else {
 		w.place.remove()
 	}
 	w.left = true
-	if f.oldest() == nil {
-		f.pause, f.credit = firstPause, 0
+	if h.oldest() == nil {
+		h.pause, h.credit = firstPause, 0
 	}
-	f.oneLess()
+	h.oneLess()
 }
 
 // oneMore and oneLess update queued. trouble may be too high for a moment, but never too low,
 // or a success would see no trouble. The caller holds mu.
-func (f *fate) oneMore() {
-	f.trouble.Add(1)
-	if f.queued.Add(1) > 1 {
-		f.trouble.Add(-1)
+func (h *health) oneMore() {
+	h.trouble.Add(1)
+	if h.queued.Add(1) > 1 {
+		h.trouble.Add(-1)
 	}
 }
 
-func (f *fate) oneLess() {
-	if f.queued.Add(-1) == 0 {
-		f.trouble.Add(-1)
+func (h *health) oneLess() {
+	if h.queued.Add(-1) == 0 {
+		h.trouble.Add(-1)
 	}
 }
 
 // letAsk lets w ask for a token, and others after it if it is refused. The caller holds mu.
-func (f *fate) letAsk(w *waiter, how exit) {
-	f.line.tenants.begin(w)
+func (h *health) letAsk(w *waiter, how exit) {
+	h.line.tenants.begin(w)
 	w.ask(how)
 }
 

@@ -14,19 +14,19 @@ import (
 )
 
 // joined lets n retries join the queue.
-func joined(t *testing.T, f *fate, n int) (all []*waiter) {
+func joined(t *testing.T, h *health, n int) (all []*waiter) {
 	for range n {
-		w, _ := f.join(0)
+		w, _ := h.join(0)
 		require.NotNil(t, w)
-		f.look(w, time.Now().Add(time.Minute), false)
+		h.look(w, time.Now().Add(time.Minute), false)
 		all = append(all, w)
 	}
 	return all
 }
 
-func (f *fate) locked(do func(now time.Time)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (h *health) locked(do func(now time.Time)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	do(time.Now())
 }
 
@@ -34,14 +34,14 @@ func (f *fate) locked(do func(now time.Time)) {
 func TestProbeIsUnderWayAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		held := joined(t, f, 2)
+		h := fail(&w)
+		held := joined(t, h, 2)
 		time.Sleep(firstPause)
-		f.locked(f.rouse)
+		h.locked(h.checkProbe)
 		assert.True(t, held[0].left)
 		assert.True(t, held[0].pass.UnderWay())
 		time.Sleep(longestPause)
-		f.locked(f.rouse)
+		h.locked(h.checkProbe)
 		assert.False(t, held[1].left)
 	})
 }
@@ -52,16 +52,16 @@ func TestTurnIsPassedOnUnlessItIsUsed(t *testing.T) {
 	for _, how := range []exit{bySuccess, asProbe} {
 		synctest.Test(t, func(t *testing.T) {
 			var w Watch
-			f := fail(&w)
-			held := joined(t, f, 4)
-			f.endRun() // the newest result is a success
-			f.locked(func(now time.Time) { f.release(held[0], now, how) })
+			h := fail(&w)
+			held := joined(t, h, 4)
+			h.endRun() // the newest result is a success
+			h.locked(func(now time.Time) { h.release(held[0], now, how) })
 			held[0].pass.Sent().GiveBack()
 			assert.False(t, held[1].left, "it was sent")
 			held[0].pass.GiveBack()
 			assert.True(t, held[1].left)
 			assert.False(t, held[2].left)
-			at, _ := f.look(held[2], time.Now().Add(time.Minute), false)
+			at, _ := h.look(held[2], time.Now().Add(time.Minute), false)
 			assert.Less(t, time.Until(at), longestPause, "the next probe")
 		})
 	}
@@ -72,10 +72,10 @@ func TestTurnIsPassedOnUnlessItIsUsed(t *testing.T) {
 func TestNextIsWokenForItsProbeWhenATurnIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		held := joined(t, f, 3)
-		f.endRun()
-		f.locked(func(now time.Time) { f.release(held[0], now, bySuccess) })
+		h := fail(&w)
+		held := joined(t, h, 3)
+		h.endRun()
+		h.locked(func(now time.Time) { h.release(held[0], now, bySuccess) })
 		held[0].pass.GiveBack()
 		assert.True(t, held[1].left)
 		assert.Less(t, time.Until(held[2].armed), longestPause)
@@ -86,13 +86,13 @@ func TestNextIsWokenForItsProbeWhenATurnIsPassedOn(t *testing.T) {
 func TestCanceledRetryThatHasLeftIsNotRemovedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		held := joined(t, f, 2)
-		f.locked(func(now time.Time) { f.release(held[0], now, asProbe) })
-		_, over := f.look(held[0], time.Now().Add(time.Minute), true)
+		h := fail(&w)
+		held := joined(t, h, 2)
+		h.locked(func(now time.Time) { h.release(held[0], now, asProbe) })
+		_, over := h.look(held[0], time.Now().Add(time.Minute), true)
 		assert.True(t, over)
-		assert.Same(t, held[1], f.oldest())
-		assert.EqualValues(t, 1, f.queued.Load())
+		assert.Same(t, held[1], h.oldest())
+		assert.EqualValues(t, 1, h.queued.Load())
 	})
 }
 
@@ -100,14 +100,14 @@ func TestCanceledRetryThatHasLeftIsNotRemovedAgain(t *testing.T) {
 func TestCanceledRetryDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		mark := f.mark.Load()
-		p, held := f.wait(ctx, nil, mark, time.Now().Add(time.Minute))
+		mark := h.mark.Load()
+		p, held := h.wait(ctx, nil, mark, time.Now().Add(time.Minute))
 		assert.Equal(t, Pass{}, p)
 		assert.False(t, held)
-		assert.Equal(t, mark, f.mark.Load())
+		assert.Equal(t, mark, h.mark.Load())
 	})
 }
 
@@ -115,8 +115,8 @@ func TestCanceledRetryDoesNotBegin(t *testing.T) {
 func TestCreditDoesNotGrowWhileTheHostIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		held := joined(t, f, 4)
+		h := fail(&w)
+		held := joined(t, h, 4)
 		w.Close(host, time.Second, nil, WholeHost)
 		for range 10 * successesPerRelease {
 			w.End(host, Pass{}, Up, true, hold)
@@ -125,7 +125,7 @@ func TestCreditDoesNotGrowWhileTheHostIsClosed(t *testing.T) {
 		time.Sleep(time.Second)
 		w.End(host, Pass{}, Up, true, hold)
 		assert.True(t, held[0].left)
-		assert.EqualValues(t, 3, f.queued.Load())
+		assert.EqualValues(t, 3, h.queued.Load())
 	})
 }
 
@@ -133,12 +133,12 @@ func TestCreditDoesNotGrowWhileTheHostIsClosed(t *testing.T) {
 func TestProbeWaitsForTheEndOfAClosure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		due := f.newest.Add(firstPause)
+		h := fail(&w)
+		due := h.newest.Add(firstPause)
 		now := time.Now()
-		closed := &f.closures.host
+		closed := &h.closures.host
 		dueAt := func(now time.Time) time.Time {
-			due, ok := f.probeDue(now)
+			due, ok := h.probeDue(now)
 			assert.True(t, ok)
 			return due
 		}
@@ -185,18 +185,18 @@ func TestHoldThatEndsInAClosureIsReported(t *testing.T) {
 func TestHangHoldsProbesBackForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		w.Begin(host, Pass{})
 		time.Sleep(firstPause)
 		w.Begin(host, Pass{}) // the newest counts
-		for _, held := range joined(t, f, 2) {
-			at, _ := f.look(held, time.Now().Add(soon), false)
+		for _, held := range joined(t, h, 2) {
+			at, _ := h.look(held, time.Now().Add(soon), false)
 			assert.Equal(t, hold/blockedFor, time.Until(at), "it looks at the clock by itself")
 			time.Sleep(hold/blockedFor - 1)
-			f.locked(f.rouse)
+			h.locked(h.checkProbe)
 			assert.False(t, held.left)
 			time.Sleep(time.Nanosecond)
-			f.locked(f.rouse)
+			h.locked(h.checkProbe)
 			assert.True(t, held.left)
 		}
 	})
@@ -206,16 +206,16 @@ func TestHangHoldsProbesBackForAWhile(t *testing.T) {
 func TestHangInALongRunHoldsProbesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		time.Sleep(time.Until(f.since.Add(hold)))
+		h := fail(&w)
+		time.Sleep(time.Until(h.since.Add(hold)))
 		hangs := w.Begin(host, Pass{})
-		held := joined(t, f, 1)[0]
+		held := joined(t, h, 1)[0]
 		time.Sleep(time.Minute)
-		f.locked(f.rouse)
+		h.locked(h.checkProbe)
 		assert.False(t, held.left)
 		w.End(host, hangs, Nothing, true, hold)
 		time.Sleep(firstPause)
-		f.locked(f.rouse)
+		h.locked(h.checkProbe)
 		assert.True(t, held.left)
 	})
 }

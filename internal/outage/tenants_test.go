@@ -20,13 +20,13 @@ func asking(t *testing.T, all []*waiter) (found *waiter) {
 }
 
 // refuseAll refuses every ask of a turn, and returns the buckets that were asked.
-func (f *fate) refuseAll(t *testing.T, all []*waiter) (asked []any) {
+func (h *health) refuseAll(t *testing.T, all []*waiter) (asked []any) {
 	for w := asking(t, all); w != nil; w = asking(t, all) {
 		asked = append(asked, w.tenant.bucket)
 		assert.Same(t, w.tenant.waiters.first(), w, "the oldest asks")
 		how := w.asks
 		w.asks = unheld
-		f.passAsk(how)
+		h.passAsk(how)
 	}
 	return asked
 }
@@ -41,18 +41,18 @@ func TestBucketsTakeTurns(t *testing.T) {
 		{"one", []any{"a", "a"}, [][]any{{"a"}, {"a"}}},
 		{"two", []any{"a", "a", "b", "b", "a"}, [][]any{{"a", "b"}, {"a", "b"}}},
 		{"four", []any{"a", "b", "c", "d"}, [][]any{{"a", "b", "c", "d"}, {"a", "b", "c", "d"}}},
-		{"six", []any{"a", "a", "b", "c", "c", "d", "e", "f"}, [][]any{
-			{"a", "b", "c", "d"}, {"a", "e", "f", "b"}, {"a", "c", "d", "e"},
+		{"six", []any{"a", "a", "b", "c", "c", "d", "e", "h"}, [][]any{
+			{"a", "b", "c", "d"}, {"a", "e", "h", "b"}, {"a", "c", "d", "e"},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Watch
-				f := fail(&w)
-				all := linesUp(t, f, tt.line...)
+				h := fail(&w)
+				all := linesUp(t, h, tt.line...)
 				for _, want := range tt.turns {
-					f.locked(func(time.Time) { f.letAsk(f.oldest(), asProbe) })
-					assert.Equal(t, want, f.refuseAll(t, all))
+					h.locked(func(time.Time) { h.letAsk(h.oldest(), asProbe) })
+					assert.Equal(t, want, h.refuseAll(t, all))
 				}
 			})
 		})
@@ -63,20 +63,20 @@ func TestBucketsTakeTurns(t *testing.T) {
 func TestBucketThatHasLeftHasNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		all := linesUp(t, f, "a", "b", "c", "d", "e")
-		f.locked(func(time.Time) { f.letAsk(all[0], bySuccess) })
-		f.giveUp(all[1])
-		f.giveUp(all[3])
-		all = append(all, linesUp(t, f, "b")...)
-		assert.Equal(t, []any{"a", "c", "e"}, f.refuseAll(t, all))
-		f.locked(func(time.Time) { f.letAsk(all[0], bySuccess) })
-		assert.Equal(t, []any{"a", "b", "c", "e"}, f.refuseAll(t, all))
-		f.locked(func(time.Time) { f.letAsk(all[0], bySuccess) })
+		h := fail(&w)
+		all := linesUp(t, h, "a", "b", "c", "d", "e")
+		h.locked(func(time.Time) { h.letAsk(all[0], bySuccess) })
+		h.giveUp(all[1])
+		h.giveUp(all[3])
+		all = append(all, linesUp(t, h, "b")...)
+		assert.Equal(t, []any{"a", "c", "e"}, h.refuseAll(t, all))
+		h.locked(func(time.Time) { h.letAsk(all[0], bySuccess) })
+		assert.Equal(t, []any{"a", "b", "c", "e"}, h.refuseAll(t, all))
+		h.locked(func(time.Time) { h.letAsk(all[0], bySuccess) })
 		for _, left := range []int{0, 2, 4, 5} {
-			f.giveUp(all[left])
+			h.giveUp(all[left])
 		}
-		f.passAsk(bySuccess) // to nobody
+		h.passAsk(bySuccess) // to nobody
 	})
 }
 
@@ -85,18 +85,18 @@ func TestFewAskForEachSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tenants, each = 100, 100
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		var line []any
 		for i := range tenants * each {
 			line = append(line, i%tenants)
 		}
-		all := linesUp(t, f, line...)
+		all := linesUp(t, h, line...)
 		w.End(host, Pass{}, Up, true, hold)
-		f.behind = time.Time{} // from now on each success lets one ask
+		h.behind = time.Time{} // from now on each success lets one ask
 		turns := map[any]int{}
 		for range tenants / mostPasses {
 			w.End(host, Pass{}, Up, true, hold)
-			asked := f.refuseAll(t, all)
+			asked := h.refuseAll(t, all)
 			assert.Len(t, asked, 1+mostPasses)
 			for _, bucket := range asked[1:] {
 				turns[bucket]++

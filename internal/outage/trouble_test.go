@@ -72,9 +72,9 @@ func TestTroubleOfRejectionsEndsWithAPause(t *testing.T) {
 func TestTroubleEndsWhileRetriesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		refuse(&w, 1)
-		joined(t, f, 2)
+		joined(t, h, 2)
 		w.End(host, Pass{}, Up, true, hold)
 		time.Sleep(hold)
 		assert.Equal(t, 3, refuse(&w, 3))
@@ -126,15 +126,15 @@ func TestProbeNeedsNoToken(t *testing.T) {
 				until := time.Now().Add(tt.after)
 				refuse(&w, 1)
 				time.Sleep(tt.after - time.Second)
-				f := fail(&w)
-				all := linesUp(t, f, make([]any, tt.wait)...)
+				h := fail(&w)
+				all := linesUp(t, h, make([]any, tt.wait)...)
 				time.Sleep(time.Until(until))
-				f.locked(f.rouse)
+				h.locked(h.checkProbe)
 				assert.Equal(t, tt.free, all[0].left)
 				if tt.free {
 					assert.Equal(t, free, all[0].admission())
 				} else {
-					at, asks, _ := f.lookInLine(all[0], until.Add(soon), false)
+					at, asks, _ := h.lookInLine(all[0], until.Add(soon), false)
 					assert.Equal(t, asProbe, asks)
 					assert.Equal(t, firstPause, time.Until(at), "the next probe has its pause")
 				}
@@ -150,7 +150,7 @@ func TestProbeOfALimitedClientNeedsNoToken(t *testing.T) {
 			var w Watch
 			refuse(&w, 1)
 			time.Sleep(after)
-			one := inLine(t, w.fates.Find(host), nil, time.Now().Add(soon))
+			one := inLine(t, w.keys.Find(host), nil, time.Now().Add(soon))
 			assert.Equal(t, after < hold, one.left)
 		})
 	}
@@ -175,11 +175,11 @@ func TestPausesOfAShortLine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Watch
 				refuse(&w, 1)
-				f := fail(&w)
-				f.line.trouble = time.Now().Add(-tt.trouble)
-				joined(t, f, tt.held)
-				linesUp(t, f, make([]any, tt.line)...)
-				due, ok := f.probeDue(time.Now())
+				h := fail(&w)
+				h.line.trouble = time.Now().Add(-tt.trouble)
+				joined(t, h, tt.held)
+				linesUp(t, h, make([]any, tt.line)...)
+				due, ok := h.probeDue(time.Now())
 				assert.True(t, ok)
 				assert.Equal(t, tt.pause, time.Until(due))
 			})

@@ -78,7 +78,7 @@ func escapePanel(title string, got, none [][]sim.EscapeCell) panel {
 					classes[j]++
 				}
 			}
-			crosses[j], dots[j] = cell.Fate() == sim.Down, cell.Fate() == sim.Short
+			crosses[j], dots[j] = cell.Ending() == sim.Down, cell.Ending() == sim.Short
 		}
 		p.classes, p.crosses, p.dots = append(p.classes, classes), append(p.crosses, crosses), append(p.dots, dots)
 	}

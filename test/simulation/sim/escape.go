@@ -26,17 +26,17 @@ type EscapeCell struct {
 	After  float64 // goodput from 20 to 30 s after the spike
 }
 
-// Fate is what became of a service.
-type Fate int
+// Ending is what became of a service.
+type Ending int
 
 const (
-	Back  Fate = iota // it has nine tenths of the goodput that it had before the spike
-	Short             // it has half of that
-	Down              // it has less, or next to nothing
+	Back  Ending = iota // it has nine tenths of the goodput that it had before the spike
+	Short               // it has half of that
+	Down                // it has less, or next to nothing
 )
 
-// Fate returns what became of the service.
-func (c EscapeCell) Fate() Fate {
+// Ending returns what became of the service.
+func (c EscapeCell) Ending() Ending {
 	const nextToNothing = 0.05
 	switch {
 	case c.After < nextToNothing || c.After < 0.5*c.Before:

@@ -18,8 +18,8 @@ func TestRetriesKeepNoServiceDownThatComesBackWithoutThem(t *testing.T) {
 			e.Policy = defaults
 			for i, row := range e.Run(t) {
 				for j, cell := range row {
-					if none[i][j].Fate() == Back {
-						assert.NotEqual(t, Down, cell.Fate(), "load %v, cost %v: %+v", e.Loads[i], e.Costs[j], cell)
+					if none[i][j].Ending() == Back {
+						assert.NotEqual(t, Down, cell.Ending(), "load %v, cost %v: %+v", e.Loads[i], e.Costs[j], cell)
 					}
 				}
 			}
@@ -31,7 +31,7 @@ func TestRetriesKeepNoServiceDownThatComesBackWithoutThem(t *testing.T) {
 			Loads: []float64{0.6}, Costs: []float64{0.1, 0.6}, Seeds: 1,
 		}
 		cells := e.Run(t)
-		assert.Equal(t, Back, cells[0][0].Fate())
-		assert.Equal(t, Down, cells[0][1].Fate())
+		assert.Equal(t, Back, cells[0][0].Ending())
+		assert.Equal(t, Down, cells[0][1].Ending())
 	})
 }

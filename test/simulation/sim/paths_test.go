@@ -10,7 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// byPath gives each path of a host a budget and a fate of its own.
+// byPath gives each path of a host a budget and a health of its own.
 func byPath() retryhttp.Policy {
 	key := func(req *http.Request) string { return req.URL.Host + req.URL.Path }
 	return retryhttp.Policy{Budget: &retryhttp.TokenBucket{Key: key}, Gate: &retryhttp.Gate{Key: key}}

@@ -17,16 +17,16 @@ import (
 const hold = 5 * time.Second
 
 // fail makes the host fail eight times, so that it is down.
-func fail(w *Watch) *fate {
+func fail(w *Watch) *health {
 	for range downAfter {
 		w.End(host, Pass{}, Down, true, hold)
 		time.Sleep(downFor / (downAfter - 1))
 	}
 	w.End(host, Pass{}, Down, true, hold)
-	return w.fates.Find(host)
+	return w.keys.Find(host)
 }
 
-// A fate that is in use is not forgotten, however long ago its host has failed.
+// A health that is in use is not forgotten, however long ago its host has failed.
 func TestForgetsNoFateThatIsInUse(t *testing.T) {
 	req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
 	for _, tt := range []struct {
@@ -36,13 +36,13 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 	}{
 		{"nothing", func(*testing.T, *Watch) func() { return func() {} }, false},
 		{"a retry that is held", func(t *testing.T, w *Watch) func() {
-			f := w.fates.Find(host)
+			h := w.keys.Find(host)
 			held := &waiter{wake: make(chan struct{}, 1)}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.oneMore()
-			f.held.add(&held.place, held)
-			return func() { f.remove(held) }
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.oneMore()
+			h.held.add(&held.place, held)
+			return func() { h.remove(held) }
 		}, true},
 		{"a request after a closure", func(t *testing.T, w *Watch) func() {
 			w.Close(host, 2*hold, nil, WholeHost)
@@ -73,45 +73,45 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w Watch
-				w.Close(host, 1, nil, WholeHost) // it has a fate
+				w.Close(host, 1, nil, WholeHost) // it has a record
 				time.Sleep(idleAfter)
 				end := tt.use(t, &w)
-				f := w.fates.Find(host)
-				assert.Equal(t, tt.kept, !f.forget(time.Now()))
+				h := w.keys.Find(host)
+				assert.Equal(t, tt.kept, !h.forget(time.Now()))
 				end()
-				assert.True(t, f.forget(time.Now()))
+				assert.True(t, h.forget(time.Now()))
 				assert.True(t, w.Calm())
 			})
 		})
 	}
 }
 
-// Somebody may have found a fate before it was forgotten. What would be recorded there nobody would
+// Somebody may have found a health before it was forgotten. What would be recorded there nobody would
 // read, and nobody would release a retry that waits there.
 func TestForgottenFateIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
+		h := fail(&w)
 		time.Sleep(idleAfter)
-		assert.True(t, f.forget(time.Now()))
-		f.run.Store(downAfter) // as somebody sees it who has read the run before
+		assert.True(t, h.forget(time.Now()))
+		h.run.Store(downAfter) // as somebody sees it who has read the run before
 
-		held, _ := f.join(0)
+		held, _ := h.join(0)
 		assert.Nil(t, held)
-		assert.Zero(t, f.queued.Load())
+		assert.Zero(t, h.queued.Load())
 
 		for i := range keyed.Most - 1 {
-			w.fates.FindOrAdd(strconv.Itoa(i), func() *fate { return newFate(&w.trouble) }, nil)
+			w.keys.FindOrAdd(strconv.Itoa(i), func() *health { return newHealth(&w.trouble) }, nil)
 		}
 		go func() {
 			for range 1000 {
-				runtime.Gosched() // update has found f
+				runtime.Gosched() // update has found h
 			}
-			w.fates.FindOrAdd("new", func() *fate { return newFate(&w.trouble) }, func(found *fate, now time.Time) bool {
-				return found == f || found.forget(now)
+			w.keys.FindOrAdd("new", func() *health { return newHealth(&w.trouble) }, func(found *health, now time.Time) bool {
+				return found == h || found.forget(now)
 			})
 		}()
-		w.update(host, func(used *fate, _ time.Time) { assert.NotSame(t, f, used) })
+		w.update(host, func(used *health, _ time.Time) { assert.NotSame(t, h, used) })
 	})
 }
 
@@ -119,16 +119,16 @@ func TestForgottenFateIsNotUsed(t *testing.T) {
 func TestSecondOutageLeavesTheRetriesBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
-		f := fail(&w)
-		behind := func() time.Duration { return time.Until(f.behind).Round(time.Millisecond) }
-		f.join(0)
+		h := fail(&w)
+		behind := func() time.Duration { return time.Until(h.behind).Round(time.Millisecond) }
+		h.join(0)
 		time.Sleep(time.Second - downFor)
 		w.End(host, Pass{}, Up, true, hold)
 		assert.InDelta(t, behindFactor*time.Second, behind(), float64(200*time.Millisecond))
-		before := f.behind
+		before := h.behind
 		fail(&w)
 		w.End(host, Pass{}, Up, true, hold)
-		assert.Equal(t, before, f.behind)
+		assert.Equal(t, before, h.behind)
 	})
 }
 
@@ -140,13 +140,13 @@ func TestAbandonedAttemptOfAnEarlierRunPostponesNoProbe(t *testing.T) {
 		early := w.Begin(host, Pass{})
 		assert.True(t, early.UnderWay())
 		w.End(host, Pass{}, Up, true, hold)
-		f := fail(&w)
-		held, _ := f.join(0)
+		h := fail(&w)
+		held, _ := h.join(0)
 		assert.NotNil(t, held)
-		newest := f.newest
+		newest := h.newest
 		time.Sleep(firstPause / 2)
 		early.Abandon()
-		assert.Equal(t, newest, f.newest)
+		assert.Equal(t, newest, h.newest)
 	})
 }
 
@@ -166,10 +166,10 @@ func TestInspectCountsWhatIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
 		req := &http.Request{Header: http.Header{}}
-		f := fail(&w)
+		h := fail(&w)
 		w.Begin(host, Pass{}) // under way
 		assert.EqualValues(t, 1, w.Inspect(host).Open)
-		f.join(0)
+		h.join(0)
 		assert.EqualValues(t, 2, w.Inspect(host).Open)
 		w.Admit(host, hold)
 		assert.EqualValues(t, 3, w.Inspect(host).Open)

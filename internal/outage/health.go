@@ -48,14 +48,14 @@ const (
 	idleAfter = 10 * time.Second
 )
 
-// fate is the state that the requests of one key share. It records whether their host is down
+// health is the state that the requests of one key share. It records whether their host is down
 // or has asked for a pause, and which retries are held.
 //
 // Because of the atomics, a success needs no lock while nothing is held. A retry that is queued
 // changes queued and then reads run and underWay. A result changes run and underWay and then
 // reads queued. Therefore at least one of the two sees the other.
-type fate struct {
-	trouble  *atomic.Int64 // the Watch's; this fate adds 1 if run is not 0, and 1 if queued is not
+type health struct {
+	trouble  *atomic.Int64 // the Watch's; this key adds 1 if run is not 0, and 1 if queued is not
 	born     time.Time
 	run      atomic.Int64 // number of failures since the last success
 	underWay underWay
@@ -84,131 +84,131 @@ type fate struct {
 	closures closures
 }
 
-func newFate(trouble *atomic.Int64) *fate {
-	return &fate{trouble: trouble, born: time.Now(), pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
+func newHealth(trouble *atomic.Int64) *health {
+	return &health{trouble: trouble, born: time.Now(), pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
 }
 
 // down reports whether the key is down. The caller holds mu.
-func (f *fate) down(now time.Time) bool {
-	return f.run.Load() >= downAfter && now.Sub(f.since) >= downFor
+func (h *health) down(now time.Time) bool {
+	return h.run.Load() >= downAfter && now.Sub(h.since) >= downFor
 }
 
 // idle reports whether nothing is known about the host now. The caller holds mu.
-func (f *fate) idle(now time.Time) bool {
-	return f.oldest() == nil && now.Sub(f.newest) >= idleAfter
+func (h *health) idle(now time.Time) bool {
+	return h.oldest() == nil && now.Sub(h.newest) >= idleAfter
 }
 
 // open reports whether a retry may be sent without reading the clock. This is so if the key is
 // neither down nor closed, and nothing is queued.
-func (f *fate) open() bool {
-	return f.run.Load() < downAfter && f.queued.Load() == 0 && !f.closed.Load()
+func (h *health) open() bool {
+	return h.run.Load() < downAfter && h.queued.Load() == 0 && !h.closed.Load()
 }
 
 // enter counts an attempt as under way.
-func (f *fate) enter() Pass {
-	f.mark.Add(1)
-	f.entered.Store(int64(time.Since(f.born)))
-	return Pass{fate: f, run: f.underWay.enter()}
+func (h *health) enter() Pass {
+	h.mark.Add(1)
+	h.entered.Store(int64(time.Since(h.born)))
+	return Pass{health: h, run: h.underWay.enter()}
 }
 
 // leave ends what enter began. If an attempt says nothing about the host, its end postpones the
 // next probe, as a result does.
-func (f *fate) leave(run uint32, silently bool) {
-	left, counted := f.underWay.leave(run)
-	if !counted || !silently && (left > 0 || f.queued.Load() == 0) {
+func (h *health) leave(run uint32, silently bool) {
+	left, counted := h.underWay.leave(run)
+	if !counted || !silently && (left > 0 || h.queued.Load() == 0) {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
 	if silently {
-		f.newest, f.probing = now, false
+		h.newest, h.probing = now, false
 	}
-	f.rouse(now)
+	h.checkProbe(now)
 }
 
 // fail records a failure. The caller holds mu.
-func (f *fate) fail(now time.Time, probe bool, window time.Duration) {
-	f.window = window
-	if f.idle(now) {
-		f.endRun()
+func (h *health) fail(now time.Time, probe bool, window time.Duration) {
+	h.window = window
+	if h.idle(now) {
+		h.endRun()
 	}
-	if run := f.run.Load(); run == 0 || !f.run.CompareAndSwap(run, run+1) {
-		f.trouble.Add(1) // before run changes, or a success might see neither
-		f.run.Store(1)
-		f.since = now
-		f.pause = min(f.pause, firstPause)
-		f.mark.Add(1)
+	if run := h.run.Load(); run == 0 || !h.run.CompareAndSwap(run, run+1) {
+		h.trouble.Add(1) // before run changes, or a success might see neither
+		h.run.Store(1)
+		h.since = now
+		h.pause = min(h.pause, firstPause)
+		h.mark.Add(1)
 	}
-	f.newest, f.probing = now, false
+	h.newest, h.probing = now, false
 	if probe {
-		f.pause = min(max(2*f.pause, firstPause), longestPause)
+		h.pause = min(max(2*h.pause, firstPause), longestPause)
 	}
-	f.rouse(now)
+	h.checkProbe(now)
 }
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
-func (f *fate) succeed(p Pass, first bool, hold time.Duration) {
-	if f.queued.Load() == 0 {
-		f.getWell()
-		if f.queued.Load() == 0 {
+func (h *health) succeed(p Pass, first bool, hold time.Duration) {
+	if h.queued.Load() == 0 {
+		h.getWell()
+		if h.queued.Load() == 0 {
 			return
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
-	if f.down(now) {
-		f.behind = later(f.behind, now.Add(min(behindFactor*now.Sub(f.since), hold)))
+	if h.down(now) {
+		h.behind = later(h.behind, now.Add(min(behindFactor*now.Sub(h.since), hold)))
 	}
-	f.getWell()
-	f.newest, f.probing = now, false
-	f.pause = min(f.pause, firstPause)
+	h.getWell()
+	h.newest, h.probing = now, false
+	h.pause = min(h.pause, firstPause)
 	if p.left == asProbe {
-		f.pause = max(f.pause/2, leastPause)
+		h.pause = max(h.pause/2, leastPause)
 	}
 	if first {
-		f.firstUp = now
+		h.firstUp = now
 	}
-	f.credit++
-	if p.left != unheld && f.withoutFirsts(now) {
-		f.credit += fannedOut * successesPerRelease
+	h.credit++
+	if p.left != unheld && h.withoutFirsts(now) {
+		h.credit += fannedOut * successesPerRelease
 	}
-	f.spend(now)
-	f.rouse(now)
+	h.spend(now)
+	h.checkProbe(now)
 }
 
 // withoutFirsts reports whether no first attempt has succeeded for some time. None has succeeded
 // since the newest run began, unless it is recorded in firstUp. The caller holds mu.
-func (f *fate) withoutFirsts(now time.Time) bool {
-	return now.Sub(f.since) >= firstsGone && now.Sub(f.firstUp) >= firstsGone
+func (h *health) withoutFirsts(now time.Time) bool {
+	return now.Sub(h.since) >= firstsGone && now.Sub(h.firstUp) >= firstsGone
 }
 
 // getWell ends the run with a success.
-func (f *fate) getWell() {
-	if f.endRun() {
-		f.line.recovered.Store(true) // after run has changed
+func (h *health) getWell() {
+	if h.endRun() {
+		h.line.recovered.Store(true) // after run has changed
 	}
 }
 
-func (f *fate) endRun() (ended bool) {
-	if f.run.Swap(0) == 0 {
+func (h *health) endRun() (ended bool) {
+	if h.run.Swap(0) == 0 {
 		return false
 	}
-	f.trouble.Add(-1)
-	f.underWay.endRun()
+	h.trouble.Add(-1)
+	h.underWay.endRun()
 	return true
 }
 
-// forget reports whether f contains nothing worth keeping. If so, it marks f as forgotten.
-func (f *fate) forget(now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.oldest() != nil || f.waiting.Load() > 0 || f.line.busy(now) || f.closures.latest.left(now) > 0 ||
-		f.run.Load() != 0 && now.Sub(f.newest) < idleAfter {
+// forget reports whether h contains nothing worth keeping. If so, it marks h as forgotten.
+func (h *health) forget(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.oldest() != nil || h.waiting.Load() > 0 || h.line.busy(now) || h.closures.latest.left(now) > 0 ||
+		h.run.Load() != 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}
-	f.forgotten = true
-	f.endRun()
+	h.forgotten = true
+	h.endRun()
 	return true
 }

@@ -1,9 +1,11 @@
 package retryhttp
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/replay"
@@ -115,3 +117,25 @@ func Permanent(err error) error {
 type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
+
+// ended reports whether req's caller has stopped waiting. A deadline counts as soon as it has
+// passed, even if the context has not noticed. http.Client.Timeout closes Request.Cancel, which
+// ends an attempt, and the context notices only afterwards.
+func ended(req *http.Request) bool {
+	if req.Context().Err() != nil || deadlinePassed(req.Context()) {
+		return true
+	}
+	//lint:ignore SA1019 some still use it, and http.Client.Timeout does
+	cancel := req.Cancel
+	select {
+	case <-cancel:
+		return true
+	default:
+		return false
+	}
+}
+
+func deadlinePassed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}

@@ -78,3 +78,17 @@ func fractionOf(unit time.Duration, digits string) (part time.Duration) {
 	}
 	return part
 }
+
+// spread returns how long to wait before a retry. The room must be at least asked + backoff.
+//
+// Clients that receive the same moment from a Retry-After must not return at the same moment. So
+// asked is only a minimum. A client adds its backoff, or a random time of up to half of asked if
+// the random time is longer. This spread is proportional to the time in which the server's queue
+// of clients built up. Near the deadline, the random time is limited to the time that is left.
+// The backoff is not cut.
+func spread(asked, backoff, room time.Duration) time.Duration {
+	if asked <= 0 {
+		return backoff
+	}
+	return durations.Add(asked, max(backoff, durations.Uniform(0, min(asked/2, room-asked))))
+}

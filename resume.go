@@ -2,10 +2,10 @@ package retryhttp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/representation"
@@ -16,19 +16,23 @@ import (
 // again, and before a resumption costs no token.
 const enoughProgress = 1 << 20
 
-// download is the body of a response that is resumed where it breaks off.
+// download is the body of a response that is resumed where it breaks off. If the server does not let it
+// be resumed, the error of a break says why. That error is no *Error: nothing was tried, so a
+// Transport above may retry.
 //
 // All work happens in the caller's Read. A break is judged like a failed attempt, and a
 // resumption is prepared like a retry. Close may be called from another goroutine.
 type download struct {
-	whole  representation.Representation
-	offset int64 // position of the caller's next byte in the representation
-	part   part  // the part that is being read
+	whole  representation.Representation // its End is negative if the length is unknown
+	why    error                         // why it cannot be resumed, or nil
+	offset int64                         // of the caller's next byte, in the representation
+	part   part                          // the part that is being read
 
-	origin   origin
-	resuming *resuming // nil before the first break
-	broke    error     // what ended the part; if bytes came with it, the next Read resumes
-	failed   error     // the error that every further Read returns
+	call     call          // goes on after RoundTrip has returned; owns nothing before a break
+	original *http.Request // the requests of resumptions are made from it
+	next     attempt       // the newest attempt, and later its successor
+	broke    error         // what ended the part; if bytes came with it, the next Read resumes
+	failed   error         // the error that every further Read returns
 
 	mu     sync.Mutex // guards what Close looks at; only Read changes body
 	body   io.ReadCloser
@@ -44,32 +48,8 @@ type part struct {
 	inner   *Outcome // recorded by a nested Transport
 }
 
-// origin is what a download keeps of its call until the first break.
-type origin struct {
-	core   *core
-	policy *resolved
-	req    *http.Request // the caller's request
-	keyed  *http.Request
-	sent   *http.Request
-
-	idempotent          bool
-	number, made        int // number of the attempt that had the response; number of all attempts
-	hedges              int
-	refused             bool
-	start, begins       time.Duration
-	waited, timeInGates time.Duration
-}
-
-// resuming is a call that continues after RoundTrip has returned.
-type resuming struct {
-	call
-	original *http.Request // the request that the resumptions' requests are made from
-	next     attempt       // the newest attempt, and later its successor
-}
-
-// makeResumable makes the body of a final response resume where it breaks off. If the server does
-// not let it be resumed, the error of a break says so. A nested Transport that has retried is not
-// called again.
+// makeResumable makes the body of a final response resume where it breaks off. A nested Transport that
+// has retried is not called again.
 func makeResumable(c *call, made *attempt, got *result) {
 	resp := got.Response
 	if resp == nil || resp.Body == nil || got.inner != nil || got.Body != nil {
@@ -78,16 +58,28 @@ func makeResumable(c *call, made *attempt, got *result) {
 	if c.withBody || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
 		return
 	}
-	origin := origin{
-		core: c.core, policy: c.policy, req: c.req, keyed: c.keyed, sent: got.Request, idempotent: c.idempotent,
-		number: got.Number, made: c.sent, hedges: c.hedges, refused: c.refused, start: c.start, begins: made.begins, waited: c.waited, timeInGates: c.held,
+	d := &download{
+		body: resp.Body,
+		call: call{
+			exchange: exchange{core: c.core, policy: c.policy, req: c.req, idempotent: c.idempotent},
+			start:    c.start, sent: c.sent, hedges: c.hedges, refused: c.refused, waited: c.waited, held: c.held,
+		},
+		original: c.keyed,
+		next:     attempt{number: got.Number, request: got.Request, begins: made.begins},
 	}
-	whole, why := representation.Of(c.keyed, resp)
-	if why != nil {
-		resp.Body = &unresumable{why: refusedError{why}, left: resp.ContentLength, body: resp.Body, origin: origin}
-		return
+	var refusal *representation.Refusal
+	if d.whole, refusal = representation.Of(c.keyed, resp); refusal != nil {
+		d.whole, d.why = representation.Representation{End: resp.ContentLength}, refusedError{refusal}
 	}
-	resp.Body = &download{whole: whole, offset: whole.Begin, body: resp.Body, origin: origin}
+	d.offset = d.whole.Begin
+	resp.Body = d
+}
+
+// wantsResumption reports whether the caller's request, which has no body, and the kind of its
+// response, can be a download. Nobody needs the body of a redirect.
+func wantsResumption(req *http.Request, resp *http.Response) bool {
+	return (req.Method == http.MethodGet || req.Method == "") &&
+		resp.StatusCode != http.StatusSwitchingProtocols && !respbody.IsRedirect(resp) && !respbody.IsEmpty(resp.Body)
 }
 
 // Read returns the next bytes of the representation, from any response.
@@ -101,9 +93,13 @@ func (d *download) Read(p []byte) (int, error) {
 		if err == nil {
 			return n, nil
 		}
-		if !d.isBreak(err) {
+		switch {
+		case !d.isBreak(err):
 			d.release()
 			return n, err
+		case d.why != nil:
+			d.failed = d.cannotGoOn(err)
+			return n, d.failed
 		}
 		d.broke = err
 		if n > 0 {
@@ -152,7 +148,7 @@ func (d *download) bring(n int64) {
 	if !d.part.resumed {
 		return
 	}
-	c := d.resuming
+	c := &d.call
 	if !enough && d.part.brought >= enoughProgress {
 		c.refund(&c.spent)
 	}
@@ -179,6 +175,7 @@ func (d *download) readEnd(scratch []byte) error {
 // the connection is the end of the bytes. Before the last byte, an end is an error.
 func (d *download) endOfPart(err error) error {
 	switch {
+	case d.why != nil:
 	case d.offset == d.whole.End && respbody.IsConnectionsEnd(d.body, err):
 		return io.EOF
 	case d.offset < d.whole.End && err == io.EOF:
@@ -188,35 +185,52 @@ func (d *download) endOfPart(err error) error {
 }
 
 // isBreak reports whether the caller still wants bytes, and bytes are missing. If a nested
-// Transport has given up, its error is not a break.
+// Transport has given up, its error is not a break. From a break on, the download uses copies of the
+// caller's request, which the caller may change as soon as Close has returned.
 func (d *download) isBreak(err error) bool {
-	d.mu.Lock() // also for the request: see begin
+	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.offset < d.whole.End && !d.closed && !ended(d.origin.req) && !is[*Error](err)
+	missing := d.offset < d.whole.End || d.whole.End < 0
+	if err == io.EOF || !missing || d.closed || ended(d.call.req) || is[*Error](err) {
+		return false
+	}
+	if d.cancel == nil {
+		d.begin()
+	}
+	return true
+}
+
+// cannotGoOn returns the error of a break that nothing mends, and reports it.
+func (d *download) cannotGoOn(broke error) error {
+	defer d.release()
+	err := &brokenError{broke, d.why}
+	c := &d.call
+	c.policy.reportBroken(c.req, &Attempt{Number: d.next.number, Request: d.next.request, Err: err}, c.outcome(&result{}, StopFinal))
+	return err
 }
 
 // resume provides a body that continues at the offset, or sets the error that the caller gets.
 func (d *download) resume() {
 	d.failed = d.broke // returned by a Read that follows a panic of a hook
-	c := d.leavePart()
-	if c == nil {
+	if !d.leavePart() {
 		d.failed = http.ErrBodyReadAfterClose
 		return
 	}
+	c := &d.call
 	defer c.giveBack()
-	got := d.brokenOff(c)
+	got := d.brokenOff()
 	var why error
 	for {
 		stop := c.refusal(&got)
 		if stop == "" {
-			stop = c.again(&got, &c.next)
+			stop = c.again(&got, &d.next)
 		}
 		if stop != "" {
 			d.giveUp(&got, stop, why)
 			return
 		}
 		var how representation.Continuation
-		how, why = d.ask(c, &got)
+		how, why = d.ask(&got)
 		switch {
 		case got.Response == nil || got.class != Final: // a failed attempt
 		case why != nil:
@@ -229,70 +243,54 @@ func (d *download) resume() {
 	}
 }
 
-// leavePart closes the body that broke off, and returns the call that continues it. It
-// returns nil if the caller has closed the body.
-func (d *download) leavePart() *resuming {
+// leavePart closes the body that broke off. It returns false if the caller has closed it.
+func (d *download) leavePart() bool {
 	d.mu.Lock()
 	broken, closed := d.body, d.closed
 	d.body = http.NoBody
-	if d.resuming == nil && !closed {
-		d.begin()
-	}
 	d.mu.Unlock()
-	if closed {
-		return nil
+	if !closed {
+		closing.Soon(broken)
 	}
-	closing.Soon(broken)
-	return d.resuming
+	return !closed
 }
 
-// begin makes the call that all resumptions share. Close ends the call's context. The lock is
-// held, because the caller may change its request as soon as Close has returned: from here on, the
-// download uses copies.
+// begin prepares the call that all resumptions share. Close ends the call's context, and with it the
+// copies of the caller's request. The caller holds mu.
 func (d *download) begin() {
-	o := &d.origin
-	ctx, cancel := context.WithCancelCause(o.req.Context())
-	o.own(ctx)
-	policy := *o.policy
-	policy.BufferBytes, policy.PeekBytes = 0, 0 // Classify has no use for a part of a body
+	c := &d.call
+	ctx, cancel := context.WithCancelCause(c.req.Context())
 	d.cancel = cancel
-	d.resuming = &resuming{
-		call: call{
-			exchange: exchange{core: o.core, policy: &policy, req: o.req, idempotent: o.idempotent},
-			start:    o.start, sent: o.made, hedges: o.hedges, refused: o.refused, waited: o.waited, held: o.timeInGates,
-		},
-		original: o.keyed,
-		next:     attempt{number: o.number, request: o.sent, begins: o.begins},
-	}
-	d.startOver()
-}
-
-// own replaces the requests by copies. The copies of the caller's request end with ctx.
-func (o *origin) own(ctx context.Context) {
-	req, keyed := o.req.Clone(ctx), o.keyed
-	if keyed == o.req {
-		keyed = req
+	req, original := c.req.Clone(ctx), d.original
+	if original == c.req {
+		original = req
 	} else {
-		keyed = keyed.Clone(ctx)
+		original = original.Clone(ctx)
 	}
-	o.req, o.keyed, o.sent = req, keyed, o.sent.Clone(o.sent.Context())
+	c.req, d.original = req, original
+	d.next.request = d.next.request.Clone(d.next.request.Context())
+	policy := *c.policy
+	policy.BufferBytes, policy.PeekBytes = 0, 0 // Classify has no use for a part of a body
+	c.policy = &policy
+	d.startOver()
 }
 
 // startOver makes the attempts and the time in line count anew, and MaxElapsed run from now.
 func (d *download) startOver() {
-	c := d.resuming
-	c.uncounted, c.since, c.lined, c.next.backoff = c.sent-1, c.core.now(), 0, 0
+	c := &d.call
+	c.uncounted, c.since, c.lined, d.next.backoff = c.sent-1, c.core.now(), 0, 0
 }
 
 // brokenOff returns the break as the result of an attempt.
-func (d *download) brokenOff(c *resuming) result {
+func (d *download) brokenOff() result {
 	if d.part.brought >= enoughProgress {
 		d.startOver()
 	}
+	c := &d.call
 	got := result{brokeOff: true, Attempt: Attempt{
-		Number: c.next.number, Request: c.next.request, Err: d.broke, Offset: d.offset,
+		Number: d.next.number, Request: d.next.request, Err: d.broke, Offset: d.offset,
 	}}
-	c.judge(&c.next, &got)
+	c.judge(&d.next, &got)
 	got.inner = d.part.inner
 	c.endAttempt(&got)
 	return got
@@ -301,17 +299,18 @@ func (d *download) brokenOff(c *resuming) result {
 // ask makes an attempt to continue the body. It returns how the response continues the body, or
 // why it does not. Policy.Classify judges only errors. It does not decide what a status means
 // here.
-func (d *download) ask(c *resuming, got *result) (how representation.Continuation, why error) {
-	c.keyed = d.whole.Request(c.original, d.offset)
+func (d *download) ask(got *result) (how representation.Continuation, why error) {
+	c := &d.call
+	c.keyed = d.whole.Request(d.original, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
-	c.sent = c.next.number
-	c.note(&c.next)
-	c.transmit(&c.next, got, nil)
+	c.sent = d.next.number
+	c.note(&d.next)
+	c.transmit(&d.next, got, nil)
 	if got.Response == nil {
-		c.judge(&c.next, got)
+		c.judge(&d.next, got)
 		why = got.Err
 	} else {
-		got.Elapsed = c.core.now() - c.next.begins
+		got.Elapsed = c.core.now() - d.next.begins
 		got.class = classifyStatus(got.status)
 		got.inner = innerOutcome(&got.Attempt)
 		got.hear(c.policy.RetryAfter)
@@ -336,7 +335,7 @@ func (d *download) continuedBy(got *result) (representation.Continuation, error)
 
 // goOn continues the body with the response of a resumption.
 func (d *download) goOn(got *result, how representation.Continuation) {
-	d.resuming.owned = owned{}
+	d.call.owned = owned{}
 	if got.Response.Body == nil {
 		got.Response.Body = http.NoBody
 	}
@@ -358,7 +357,7 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 // giveUp makes the error that ends the body. The error carries the Outcome, which shows an outer
 // Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
-	c := d.resuming
+	c := &d.call
 	c.countFailure(got, stop)
 	closing.Response(got.Response)
 	c.owned = owned{}
@@ -426,4 +425,44 @@ func (e *brokenError) Unwrap() []error {
 		return []error{e.broke}
 	}
 	return []error{e.broke, e.why}
+}
+
+// These are the reasons why [Policy.Resume] did not continue a body that broke off. The error of
+// the Read matches one of them, and the error that broke the body.
+//
+// ErrChanged means that the server has another version than the one that the caller has begun to
+// read. The server answered 412 or 416, or sent another validator or another length. Start the
+// download again.
+//
+// ErrNotResumable means that the server does not let the download be continued. The first response
+// did not qualify, because it had no validator, no known length, or was decompressed. Or the answer
+// had another status, another encoding, no validator, or a range that does not fit. If the first
+// response did not qualify, no attempt was made to continue, and the error of the Read is no *Error.
+//
+// The error matches neither if the retries ended, such as with [StopAttempts]. It also matches
+// neither if the caller rules out resumption, by a POST or by MaxAttempts 1.
+var (
+	ErrChanged      = errors.New("the file has changed")
+	ErrNotResumable = errors.New("the download cannot be resumed")
+)
+
+// refusedError is the error that a caller gets for a Refusal.
+type refusedError struct{ *representation.Refusal }
+
+func (e refusedError) Error() string {
+	switch {
+	case e.Status != 0 && e.Changed:
+		return ErrChanged.Error() + ": the answer was " + statusText(e.Status)
+	case e.Status != 0:
+		return statusError(e.Status).Error()
+	}
+	return e.Text
+}
+
+// Unwrap returns ErrChanged or ErrNotResumable.
+func (e refusedError) Unwrap() error {
+	if e.Changed {
+		return ErrChanged
+	}
+	return ErrNotResumable
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
@@ -15,33 +16,29 @@ import (
 // the attempts so far.
 type call struct {
 	exchange
-	race  *race // the race of the attempt and its hedge that are under way, or nil
 	timer timer.Timer
 
-	start      time.Duration // read from core.now
-	sent       int           // number of attempts
-	hedges     int           // number of attempts that were sent beside another: 0 or 1
-	uncounted  int           // the part of sent that no longer counts: a body has come so far
-	waited     time.Duration
-	held       time.Duration // included in waited
-	lined      time.Duration // the part of held without a token
-	ambiguous  bool          // an attempt before the last may have taken effect
-	hedgeToken receipt       // the token of the hedge, until it is given back or spent on a retry
-	place      string        // the key of its place in line: Gate.Key may change its answer
-	bucket     *bucketID     // which bucket it draws on in line; nil if a Budget does not know
-	counted    int           // number of the attempt whose failure the Budget knows of
-	deposited  bool          // the Budget knows of the success
-	refused    bool          // the Budget has refused a hedge
+	start     time.Duration // read from core.now
+	sent      int           // number of attempts
+	hedges    int           // number of attempts that were sent beside another: 0 or 1
+	uncounted int           // the part of sent that no longer counts: a body has come so far
+	waited    time.Duration
+	held      time.Duration // included in waited
+	lined     time.Duration // the part of held without a token
+	ambiguous bool          // an attempt before the last may have taken effect
+	place     string        // the key of its place in line: Gate.Key may change its answer
+	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
+	counted   int           // number of the attempt whose failure the Budget knows of
+	deposited bool          // the Budget knows of the success
+	refused   bool          // the Budget has refused a hedge
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
-// http.ErrAbortHandler, which a function up the stack recovers. After finish, there is at most a
-// race, whose hedge was under way when the caller's context ended.
+// http.ErrAbortHandler, which a function up the stack recovers. After finish, there is nothing.
 func (c *call) giveBack() {
-	if c.race == nil && c.owned == (owned{}) {
+	if c.owned == (owned{}) {
 		return
 	}
-	c.race.abandon()
 	defer c.exchange.giveBack() // even if the body panics
 	c.bodies.release(true)      // before the response is closed, which may wait for the upload
 }
@@ -86,11 +83,11 @@ func (c *call) send(next *attempt, got *result) {
 	if c.mustNote(next) {
 		c.note(next)
 	}
+	c.sent = next.number
 	if c.policy.Hedge != nil {
-		c.sendTimed(next, got)
+		c.sendHedged(next, got)
 		return
 	}
-	c.sent = next.number
 	c.transmit(next, got, nil)
 	c.judge(next, got)
 	c.deposit(got) // before the Gate lets a retry in line ask for what the success has earned
@@ -168,15 +165,15 @@ func (c *call) retries() int {
 // again prepares the attempt that follows got, and waits until it may be sent. If no attempt
 // follows, again returns the reason.
 func (c *call) again(got *result, next *attempt) Stop {
-	stop := c.plan(got, next)
+	stop := Stop("")
+	if next.number <= c.sent { // else it was planned when a hedge was awaited
+		stop = c.plan(got, next)
+	}
 	if stop == "" {
 		stop = c.claim(got, next)
 	}
 	if stop == "" {
 		stop = c.pause(got, next)
-	}
-	if stop != "" && c.race != nil {
-		return c.afterHedge(got, next)
 	}
 	return stop
 }
@@ -209,20 +206,16 @@ func (c *call) plan(got *result, next *attempt) Stop {
 }
 
 // claim withdraws the retry's token when every other check has passed. It then opens the
-// retry's body, unless a hedge may still read its own, or the retry has to wait in line.
+// retry's body, unless the retry has to wait in line.
 func (c *call) claim(got *result, next *attempt) Stop {
 	later := c.withdrawRetry(got)
-	if !c.token.held {
-		c.token = c.takeHedgeToken()
-	}
-	queued := !c.token.held && later && c.mayQueue(got, next)
 	switch {
-	case !c.token.held && !queued:
-		return c.endRefused(got, next)
-	case queued || c.race != nil:
+	case c.token.held:
+		return c.openRetry(got, next)
+	case later && c.mayQueue(got, next):
 		return ""
 	}
-	return c.openRetry(got, next)
+	return c.endRefused(got, next)
 }
 
 // withdrawRetry is withdraw for the retry that follows got. It also learns which bucket the retry draws
@@ -266,17 +259,12 @@ func (c *call) pause(got *result, next *attempt) Stop {
 	// read.
 	next.previous.cut()
 	c.waitOut(got, next)
-	c.hold(0)
-	if c.race != nil {
-		if stop := c.meetHedge(got, next); stop != "" {
-			return stop
-		}
-	}
+	c.hold()
 	next.begins = c.core.now()
 	c.waited += next.begins - next.decided
 	if !ended(c.req) {
 		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
-		return c.openLate(got, next)
+		return ""
 	}
 	c.dropRetry()
 	if got.responded {
@@ -291,7 +279,7 @@ func (c *call) pause(got *result, next *attempt) Stop {
 // The drain and the sleep run in parallel. Waking up at the end of a drain would cost as much
 // as the drain.
 func (c *call) waitOut(got *result, next *attempt) {
-	ctx := c.waiting()
+	ctx := c.req.Context()
 	failed := got.Response
 	c.forget(got)
 	if failed != nil {
@@ -304,21 +292,17 @@ func (c *call) waitOut(got *result, next *attempt) {
 	c.timer.Sleep(ctx, c.left(next))
 }
 
-// hold waits while the Gate holds a retry that was due before the time late.
-func (c *call) hold(late time.Duration) {
-	now, req := c.core.now(), c.req
-	if c.race != nil {
-		req = req.WithContext(c.race.waiting)
-	}
-	gate := c.policy.Gate
-	limit := min(durations.Add(c.room(now), late)/2, gate.hold()) - late
+// hold waits while the Gate holds a retry that is due.
+func (c *call) hold() {
+	now, gate := c.core.now(), c.policy.Gate
+	limit := min(c.room(now)/2, gate.hold())
 	if limit <= 0 {
 		return
 	}
 	// This is not a method of the Gate: a held request's stack has no room for another frame.
 	var held bool
-	c.pass, held = gate.hosts.Wait(req, keyOf(req, gate.Key), &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
-	if held && c.race == nil {
+	c.pass, held = gate.hosts.Wait(c.req, keyOf(c.req, gate.Key), &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
+	if held {
 		c.addHeld(now)
 	}
 }
@@ -402,4 +386,15 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 		Stop:         stop,
 		Ambiguous:    c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),
 	}.including(got.inner)
+}
+
+// dropRetry gives back what a retry has claimed that is not sent.
+func (c *call) dropRetry() {
+	c.refund(&c.token)
+	c.leaveGate()
+}
+
+func (c *call) leaveGate() {
+	c.pass.GiveBack()
+	c.pass = outage.Pass{}
 }

@@ -17,7 +17,7 @@ import (
 const mostKept = 16 << 10
 
 // mayQueue reports whether a retry that the Budget has refused may wait in line. The response of got is
-// then in memory. There is no race: a retry beside a hedge has the token of the hedge.
+// then in memory.
 func (c *call) mayQueue(got *result, next *attempt) bool {
 	gate := c.policy.Gate
 	if c.lined >= gate.hold() {
@@ -43,11 +43,10 @@ func (c *call) mayQueue(got *result, next *attempt) bool {
 
 // endRefused ends a request that gets no token and may not wait in line. It ends no sooner than its
 // retry would have been sent, or somebody's loop of requests would turn hot while the host is down.
-// A short response is read meanwhile: its connection is for others. Nothing waits if a hedge is under
-// way, which decides.
+// A short response is read meanwhile: its connection is for others.
 func (c *call) endRefused(got *result, next *attempt) Stop {
 	before := c.core.now()
-	if left := next.backoff - (before - next.decided); left > 0 && c.race == nil {
+	if left := min(next.backoff, next.wait) - (before - next.decided); left > 0 {
 		c.keep(got, left)
 		c.timer.Sleep(c.req.Context(), left-(c.core.now()-before))
 		c.waited += c.core.now() - before

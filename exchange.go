@@ -58,16 +58,10 @@ type exchange struct {
 	leg   *numbered    // the attempt under way; nil if a Base below need not know of it
 	route detour.Route // of the attempts before
 	tail  *tail        // nil if the request is not hedged
-	rival rival        // nil unless another attempt may be under way
+	rival *race        // nil unless another attempt may be under way
 	mark  uint32       // the Gate's mark at the end of the newest attempt
 	spent receipt      // the token of the attempt under way
 	owned
-}
-
-// rival is a race, whose two attempts are judged in turn.
-type rival interface {
-	takeTurn() (undecided bool) // waits for the turn, and reports whether the race is undecided
-	giveTurn()
 }
 
 // owned holds what is given back when an exchange ends, even if a panic of a hook or of the base

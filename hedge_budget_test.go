@@ -26,7 +26,7 @@ func TestTokenOfAHedgeIsGivenBackAfterAFinalResponse(t *testing.T) {
 		"the first attempt wins":              {[]lap{{after: 60 * ms, code: 200}, {}}, 1, 1},
 		"the hedge wins":                      {[]lap{{}, {after: 10 * ms, code: 404}}, 1, 1},
 		"the hedge has failed, and loses":     {[]lap{{after: 90 * ms, code: 200}, {after: 10 * ms, code: 503}}, 1, 1},
-		"the hedge wins while a retry waits":  {[]lap{{after: 60 * ms, code: 503}, {after: 100 * ms, code: 200}}, 2, 2},
+		"the hedge wins while a retry waits":  {[]lap{{after: 60 * ms, code: 503}, {after: 100 * ms, code: 200}}, 1, 1},
 		"a retry takes the place of a hedge":  {[]lap{{after: 60 * ms, code: 503}, {}, {after: ms, code: 200}}, 2, 0},
 		"both fail, and a retry succeeds":     {[]lap{{after: 90 * ms, code: 503}, {after: ms, code: 503}, {code: 200, after: ms}}, 2, 0},
 		"the first attempt cannot be retried": {[]lap{{after: 60 * ms, err: permanent}, {}}, 1, 0},
@@ -67,35 +67,6 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 				assert.Equal(t, c.refused, f.out.HedgeRefused)
 				assert.Equal(t, c.refused, done.HedgeRefused)
 				assert.Equal(t, c.tokens, f.out.Hedges)
-			})
-		})
-	}
-}
-
-// If a hedge has taken the last token, a retry that follows needs no other.
-func TestLastTokenThatAHedgeHasTakenPaysForARetry(t *testing.T) {
-	failed := lap{after: 60 * ms, code: 503}
-	for name, c := range map[string]struct {
-		laps     []lap
-		sent     int
-		refunded int
-	}{
-		"of a hedge that hangs":                {[]lap{failed, {}, {after: ms, code: 200}}, 3, 0},
-		"of a hedge that has failed":           {[]lap{failed, {after: 5 * ms, code: 503}, {after: ms, code: 200}}, 3, 0},
-		"of a hedge that wins during the wait": {[]lap{failed, {after: 500 * ms, code: 200}}, 2, 1},
-		"for one retry":                        {[]lap{failed, {}, {after: ms, code: 503}}, 3, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				budget := new(grantingBudget)
-				budget.grant(1)
-				p.Budget = budget
-				r := newTrack(c.laps...)
-				r.runOn(t, p, get(t, t.Context()))
-				assert.Len(t, r.attempts(), c.sent)
-				assert.Equal(t, 1, budget.withdrawn)
-				assert.Equal(t, c.refunded, budget.refunded)
 			})
 		})
 	}
@@ -200,19 +171,4 @@ func TestHedgesDoNotMakeRequestsFail(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A retry that has the token of a hedge that was sent gives nothing back if the retry itself is not sent.
-func TestTokenOfASentHedgeIsNotGivenBackForItsRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		budget := new(grantingBudget)
-		budget.grant(1)
-		p.Budget, p.Backoff = budget, retryhttp.Constant(10*time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer time.AfterFunc(5*time.Second, cancel).Stop()
-		f := newTrack(lap{after: 60 * ms, code: 503}, lap{after: ms, code: 503}).runOn(t, p, get(t, ctx))
-		assert.Error(t, f.err)
-		assert.Zero(t, budget.refunded)
-	})
 }

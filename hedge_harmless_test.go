@@ -27,8 +27,9 @@ import (
 // on how many attempts that are not hedges came before, and on nothing else.
 //
 // The claim is that a request that has a Final response without a Hedge has a Final response with
-// the Hedge, and no later. There are two conditions. MaxAttempts is one more with the Hedge, which
-// counts for it. And the hedge's response has no Retry-After, which the retries would obey.
+// the Hedge, and no later. There are three conditions. MaxAttempts is one more with the Hedge, which
+// counts for it. The Budget has a token more, which pays for the hedge. And the hedge's response has
+// no Retry-After, which the retries would obey.
 type trial struct {
 	body     int // an index of trialBodies
 	attempts int
@@ -190,8 +191,11 @@ type verdictOf struct {
 // run sends the request, with a Hedge or without.
 func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (v verdictOf) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := new(grantingBudget)
-		budget.grant(c.tokens)
+		budget, tokens := new(grantingBudget), c.tokens
+		if hedge != nil {
+			tokens++
+		}
+		budget.grant(tokens)
 		p := retryhttp.Policy{
 			MaxAttempts: c.attempts, AttemptTimeout: c.timeout, MaxElapsed: c.elapsed,
 			Backoff: func(n int, _ time.Duration) time.Duration { return raceBackoff(n) },

@@ -38,7 +38,7 @@ func TestHedgeThatIsTooLateDoesNotLookAtTheRequest(t *testing.T) {
 }
 
 func TestPanicOfAHedgeDoesNotChangeADecidedRace(t *testing.T) {
-	for _, state := range []raceState{firstWon, hedgeWon, bothFailed, abandoned} {
+	for _, state := range []raceState{hedgeFailed, firstWon, hedgeWon, abandoned} {
 		r := &race{state: state}
 		r.end("boom", true)
 		assert.Equal(t, state, r.state)

@@ -309,7 +309,7 @@ func TestHowMuchIsReadOfAHedgesResponseThatNobodyGets(t *testing.T) {
 			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 20 * ms, code: 200}, 250 * ms, true,
 		},
 		"it comes late, and takes longer than 250 ms after the race": {
-			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 140 * ms, code: 200, deaf: true}, 330 * ms, false,
+			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 140 * ms, code: 200, deaf: true}, 470 * ms, false,
 		},
 		"it comes later than that": {
 			lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 300 * ms, code: 200, deaf: true}, 350 * ms, false,

@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
-	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
-// race is an attempt that is sent in its caller's goroutine, and the hedge that a timer sends
-// beside the attempt if it is slow. Before the hedge is sent, there is only the timer.
+// race is an attempt that is sent in its call's goroutine, and the hedge that a timer sends beside
+// the attempt if it is slow. Before the hedge is sent, there is only the timer. A race begins and
+// ends within call.send, so the rest of a call knows one attempt and one result.
 //
-// Each goroutine judges the result of its own attempt, because the caller's goroutine may hang in
-// the base. The goroutines take turns, so that Classify never runs for both attempts at once. The
-// turn is a channel and not a sync.Mutex: a testing/synctest bubble hangs while a goroutine waits
-// for a sync.Mutex.
+// Each goroutine judges the result of its own attempt, because the call's goroutine may hang in
+// the base, and only Classify knows which result is final. The goroutines take turns, so that
+// Classify never runs for both attempts at once. The turn is a channel and not a sync.Mutex: a
+// testing/synctest bubble hangs while a goroutine waits for a sync.Mutex.
 type race struct {
 	exchange         // of the hedge
 	next     attempt // the hedge
@@ -31,34 +31,31 @@ type race struct {
 	// These fields are set when the hedge is sent.
 	second   *bounds
 	onTheWay *numbered
-	got      *result            // of the hedge; the caller's once the hedge has decided the race
-	turn     chan struct{}      // held by the goroutine that is judging
-	waiting  context.Context    // of a caller that waits beside the hedge; ends with the caller's
-	wake     context.CancelFunc // ends waiting: the hedge has decided, or the race is over
-	detach   func() bool        // stops the caller's context from ending the hedge
-	reported bool               // the hedge goes to the base; its own goroutine's
+	got      *result       // of the hedge; the call's once the hedge has won
+	turn     chan struct{} // held by the goroutine that is judging
+	judged   chan struct{} // closed when the hedge has won, has failed, or has panicked
+	detach   func() bool   // stops the caller's context from ending the hedge
+	reported bool          // the hedge goes to the base; its own goroutine's
 
 	mu       sync.Mutex // never held while user code runs
 	state    raceState
-	sent     bool // the hedge was sent
-	failed   bool // one attempt has failed, and the other is awaited
-	refused  bool // the Budget refused the hedge; final after disarm
-	inner    *Outcome
-	asked    time.Duration // until when a failed response asks to wait, by core.now; or 0
+	sent     bool          // the hedge was sent
+	refused  bool          // the Budget refused the hedge; final after disarm
+	asked    time.Duration // until when a hedge that has failed asks to wait, by core.now; or 0
+	inner    *Outcome      // of a hedge that has failed
 	panicked any           // what the hedge panicked with; nil: it has called runtime.Goexit
-	until    time.Time     // the deadline of a hedge that has lost
 }
 
 // raceState is the state of a race.
 type raceState int
 
 const (
-	undecided  raceState = iota
-	firstWon             // the first attempt has won, or has ended before a hedge was sent
-	hedgeWon             // the hedge has won with a Final response
-	bothFailed           // both attempts have failed, and the later result counts
-	abandoned            // the caller no longer waits for the hedge
-	panicking            // the hedge's goroutine has panicked, or has called runtime.Goexit
+	undecided   raceState = iota
+	hedgeFailed           // the first attempt's result will count
+	firstWon              // the first attempt has won, or has ended before a hedge was sent
+	hedgeWon              // the hedge has won with a Final response
+	abandoned             // the call no longer waits for the hedge
+	panicking             // the hedge's goroutine has panicked, or has called runtime.Goexit
 )
 
 // disarm reports whether the first attempt has ended before a hedge was sent. If so, no hedge
@@ -74,107 +71,79 @@ func (r *race) disarm() bool {
 	return true
 }
 
-// decide records a result, and returns the resulting state of the race. A Final result wins, but
-// not an error of the hedge, which the first attempt may not meet. If the first result is a
-// failure, the other attempt decides the race.
-func (r *race) decide(got *result, win raceState) raceState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.state != undecided:
-		// Too late: the caller stopped waiting, or the hedge panicked, while this result was
-		// judged.
-		return abandoned
-	case got.class == Final && (win == firstWon || got.Response != nil):
-		r.state, r.until = win, time.Now().Add(respbody.MaxDrainTime)
-	case r.failed:
-		r.state = bothFailed
-	default:
-		r.failed = true
-		r.noteFailure(got)
-	}
-	return r.state
-}
-
-// noteFailure records what the first of two failures means for a retry. A Final error of the
-// hedge means nothing.
-func (r *race) noteFailure(got *result) {
-	if got.class == Final {
-		return
-	}
-	r.inner = got.inner
-	if asked := got.askedFor(r.policy.MaxRetryAfter); asked > 0 {
-		r.asked = durations.Add(r.core.now(), asked)
+// await waits until the hedge is judged, for limit at most, or until the caller's context ends.
+func (r *race) await(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-r.judged:
+	case <-timer.C:
+	case <-r.keyed.Context().Done():
 	}
 }
 
-// firstBounds returns the bounds of the attempt that a hedge may be sent beside, or nil.
-func (r *race) firstBounds() *bounds {
-	if r == nil {
-		return nil
-	}
-	return &r.first
-}
-
-// discard clears away resp, which may be nil, and ends its attempt with bounds b. Nobody waits.
-func (r *race) discard(b *bounds, resp *http.Response) {
-	if resp == nil {
-		b.end(ErrSuperseded)
-		return
-	}
-	go func() {
-		// Drops a panic of Close: the attempt has lost, or has failed.
-		defer func() { _ = recover() }()
-		r.clear(b, resp, respbody.MaxDrainTime)
-	}()
-}
-
-// clear reads the rest of resp, which nobody receives, so that its connection can be reused. Then
-// it ends the attempt.
-func (r *race) clear(b *bounds, resp *http.Response, limit time.Duration) {
-	defer b.end(ErrSuperseded)
-	if resp != nil {
-		r.core.drains.Start(resp, limit > 0).Join(context.Background(), new(timer.Timer), limit)
-	}
-}
-
-// conclude returns how the hedge has decided the race. If the hedge has not, conclude ends the
-// hedge, and returns abandoned. It does not return while the hedge is judged, because Classify
-// must not run after RoundTrip has returned, or for two attempts at once.
+// conclude returns how the hedge has ended. If the hedge has not, conclude ends it, and returns
+// abandoned. It does not return while the hedge is judged, because Classify must not run after
+// RoundTrip has returned, or for two attempts at once.
 func (r *race) conclude() raceState {
 	defer r.giveTurn()
 	r.takeTurn()
-	if r.become(abandoned) {
+	state := r.become(abandoned)
+	if state == abandoned {
 		r.endHedge()
-		if r.req.Context().Err() == nil {
-			now := r.core.now()
-			r.tail.observe(r.hedgeTime(now), now-r.next.begins, false)
+		if r.keyed.Context().Err() == nil {
+			r.observe(&r.next)
 		}
 	}
-	r.surface()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state
+	return state
 }
 
-// takeTurn waits for the turn to judge, and reports whether the race is undecided.
+// observe records the time that an attempt has had which is given up for the other.
+func (r *race) observe(given *attempt) {
+	now := r.core.now()
+	r.tail.observe(r.hedgeTime(now), now-given.begins, false)
+}
+
+// takeTurn waits for the turn to judge, and reports whether a result still counts.
 func (r *race) takeTurn() bool {
 	r.turn <- struct{}{}
-	return r.is(undecided)
+	state := r.current()
+	return state == undecided || state == hedgeFailed
 }
 
 func (r *race) giveTurn() { <-r.turn }
 
-// surface repeats the hedge's panic or runtime.Goexit in the caller's goroutine, if there was
-// one.
+// surface repeats the hedge's panic or runtime.Goexit in the call's goroutine, if there was one.
 func (r *race) surface() {
-	if !r.is(panicking) {
+	if r.current() != panicking {
 		return
 	}
 	if r.panicked == nil {
 		runtime.Goexit()
 	}
 	panic(r.panicked)
+}
+
+// discard clears away the response of a first attempt beside which the hedge has won. Nobody waits.
+func (r *race) discard(resp *http.Response) {
+	if resp == nil {
+		r.first.end(ErrSuperseded)
+		return
+	}
+	go func() {
+		defer func() { _ = recover() }() // drops a panic of Close
+		r.clear(&r.first, resp)
+	}()
+}
+
+// clear reads the rest of resp, which nobody receives, so that its connection can be reused. Then
+// it ends the attempt.
+func (r *race) clear(b *bounds, resp *http.Response) {
+	defer b.end(ErrSuperseded)
+	if resp != nil {
+		wanted := b.ctx.Err() == nil // else a Read would fail
+		r.core.drains.Start(resp, wanted).Join(context.Background(), new(timer.Timer), respbody.MaxDrainTime)
+	}
 }
 
 // lose ends the hedge, which has lost to a result. Ending the hedge at once would cost its
@@ -201,45 +170,38 @@ func (r *race) mayEndByItself(buffering bool) bool {
 // context's cause is the hedge's cause.
 func (r *race) endHedge() {
 	var cause error = ErrSuperseded
-	if ctx := r.req.Context(); ctx.Err() != nil {
+	if ctx := r.keyed.Context(); ctx.Err() != nil {
 		cause = context.Cause(ctx)
 	}
 	r.second.end(cause)
 }
 
-// abandon ends a race whose caller panics.
+// abandon ends a race whose call panics.
 func (r *race) abandon() {
-	if r == nil {
-		return
-	}
 	r.timer.Stop()
-	r.mu.Lock()
-	state, sent := r.state, r.sent
-	r.state = abandoned
-	r.mu.Unlock()
+	state := r.become(abandoned)
 	r.first.end(ErrSuperseded)
-	if sent {
-		r.wake()
+	if r.second != nil {
 		r.second.end(ErrSuperseded)
-		if state == hedgeWon || state == bothFailed {
-			closing.Response(r.got.answer()) // the caller has not taken the response
-		}
+	}
+	if state == hedgeWon && r.got != nil { // the call has not taken the response
+		closing.Response(r.got.answer())
 	}
 }
 
-// become sets the state of an undecided race. It returns false if the race is already decided.
-func (r *race) become(state raceState) bool {
+func (r *race) current() raceState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state != undecided {
-		return false
-	}
-	r.state = state
-	return true
+	return r.state
 }
 
-func (r *race) is(state raceState) bool {
+// become decides an undecided race, and returns its state. The first attempt may still win after
+// the hedge has failed.
+func (r *race) become(state raceState) raceState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state == state
+	if r.state == undecided || r.state == hedgeFailed && state == firstWon {
+		r.state = state
+	}
+	return r.state
 }

@@ -1,11 +1,8 @@
 package retryhttp
 
 import (
-	"context"
-	"time"
-
+	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
-	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // fire sends the hedge, unless there is a reason not to send it.
@@ -17,13 +14,12 @@ func (r *race) fire() {
 		r.report()
 		r.reported = true
 		r.transmit(&r.next, r.got, r.second)
-		switch r.judgeHedge() {
-		case hedgeWon:
+		if r.judgeHedge() == hedgeWon {
 			r.first.end(ErrSuperseded)
-		case bothFailed:
-			r.first.reading.cut() // a retry may follow
-		default:
-			r.clearHedge()
+		} else {
+			resp := r.response
+			r.response = nil
+			r.clear(r.second, resp)
 		}
 	}
 	exits = false
@@ -107,10 +103,10 @@ func (r *race) begin() bool {
 	if r.turn == nil {
 		r.turn = make(chan struct{}, 1)
 	}
-	r.waiting, r.wake = context.WithCancel(r.req.Context())
+	r.judged = make(chan struct{})
 	r.onTheWay = r.leg
 	r.sent, r.next.begins = true, r.core.now()
-	r.paid, r.bought, r.token = false, r.token, receipt{} // for call.hedgeToken
+	r.paid, r.bought, r.token = false, r.token, receipt{}
 	return true
 }
 
@@ -137,58 +133,47 @@ func (r *race) end(panicked any, exits bool) {
 	if panicked == nil && !exits {
 		return
 	}
-	r.mu.Lock()
-	undecided := r.state == undecided
-	if undecided {
-		r.state, r.panicked = panicking, panicked
-	}
-	r.mu.Unlock()
-	if !undecided {
+	r.panicked = panicked
+	if r.become(panicking) != panicking {
 		return
 	}
-	if r.sent && !r.reported { // the Logger has panicked
-		bought := r.bought // the caller may read r.bought
-		r.refund(&bought)
-		r.tail.refund()
-	}
-	if r.sent {
-		r.wake()
+	if r.second != nil {
+		if !r.reported { // the Logger has panicked
+			r.refund(&r.bought)
+			r.tail.refund()
+		}
+		close(r.judged)
 	}
 	r.first.end(ErrSuperseded)
 }
 
-// judgeHedge judges the hedge's result unless the race is decided, and returns the state of the
-// race. An error that comes after the end of the caller's context does not decide the race. The
-// first attempt may have had a response, and the caller's error must name its status.
+// judgeHedge judges the hedge's result unless the race is decided, and returns the race's state. A
+// Final error is no result: the first attempt may not meet it.
 func (r *race) judgeHedge() raceState {
 	defer r.giveTurn()
-	wanted := r.takeTurn()
-	gone := r.got.answer() == nil && r.req.Context().Err() != nil
-	if gone || !wanted {
+	if !r.takeTurn() {
 		r.pass.Abandon()
 		r.pass = outage.Pass{}
 		return abandoned
 	}
 	r.judgeTimed(&r.next, r.got)
-	decided := r.decide(r.got, hedgeWon)
-	if decided == hedgeWon || decided == bothFailed {
-		r.response = nil // the caller has the response now
-		r.wake()
+	state := hedgeFailed
+	if r.got.class == Final && r.got.Response != nil {
+		state = hedgeWon
+	} else if r.got.class != Final {
+		r.noteFailure()
 	}
-	return decided
+	if state = r.become(state); state == hedgeWon {
+		r.response = nil // the call has the response now
+	}
+	close(r.judged)
+	return state
 }
 
-// clearHedge discards the response of a hedge that has lost or has failed first.
-func (r *race) clearHedge() {
-	r.mu.Lock()
-	limit := respbody.MaxDrainTime
-	if !r.until.IsZero() {
-		limit = time.Until(r.until)
-	} else if r.state == abandoned {
-		limit = 0
+// noteFailure records what the failure of the hedge means for a retry.
+func (r *race) noteFailure() {
+	r.inner = r.got.inner
+	if asked := r.got.askedFor(r.policy.MaxRetryAfter); asked > 0 {
+		r.asked = durations.Add(r.core.now(), asked)
 	}
-	r.mu.Unlock()
-	resp := r.response
-	r.response = nil
-	r.clear(r.second, resp, limit)
 }

@@ -76,7 +76,9 @@ type raceModel struct {
 	delay     time.Duration // 0: no hedges
 	allowance int64
 	grants    int
-	spare     bool // the hedge's token may pay for a retry
+	bought    bool          // the hedge's token is given back after a Final response
+	until     time.Duration // until when a retry waits that was planned before its hedge had ended; or 0
+	readAt    time.Duration
 
 	r        *hedgedRequest
 	now      time.Duration // since the request's start, as all times
@@ -116,26 +118,20 @@ type played struct {
 }
 
 func (m *raceModel) play(r *hedgedRequest) forecast {
-	m.r, m.now, m.grants, m.spare, m.forecast = r, 0, r.grants, false, forecast{}
+	m.r, m.now, m.grants, m.forecast = r, 0, r.grants, forecast{}
 	for {
-		got, hedge := m.attempt()
-		m.now = got.at
+		m.bought, m.until = false, 0
+		got := m.attempt()
 		stop := m.stop(got)
-		switch {
-		case hedge != nil && stop == "":
-			stop = m.waitBeside(&got, *hedge)
-		case hedge != nil:
-			got = m.awaitHedge(got, *hedge)
-			stop = m.stopOrWait(got)
-		case stop == "":
+		kept := stop != "" && got.ending.hasResponse()
+		switch stop {
+		case "":
 			stop = m.wait(got)
-		}
-		refused := stop == retryhttp.StopBudget
-		if refused {
+		case retryhttp.StopBudget:
 			stop = m.waitRefused(got)
 		}
 		if stop != "" {
-			m.finish(got, stop, refused && got.ending.hasResponse())
+			m.finish(got, stop, kept)
 			return m.forecast
 		}
 	}
@@ -171,18 +167,18 @@ func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) play
 	return p
 }
 
-// attempt plays an attempt, and perhaps a hedge, until there is a result. If the result is a
-// failure of the first attempt, the hedge may still be under way.
-func (m *raceModel) attempt() (got played, underWay *played) {
+// attempt plays an attempt, and perhaps a hedge beside it, until there is a result.
+func (m *raceModel) attempt() played {
 	sent := len(m.forecast.attempts)
 	armed := m.delay > 0 && m.r.kind.hedged && m.forecast.outcome.Hedges == 0 && m.r.max-sent >= 2
 	first := m.send(m.now, m.leaves(), sent+1, false)
 	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: m.now, bounded: armed || m.r.timeout > 0})
 	due := m.now + m.delay
+	m.now = first.at
 	if !armed || first.at < due || !m.affords(due) {
 		m.answered(first)
 		m.ends(first.number, first.at, first.at)
-		return first, nil
+		return first
 	}
 	m.forecast.outcome.Hedges++
 	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: due, bounded: true})
@@ -201,17 +197,17 @@ func (m *raceModel) affords(due time.Duration) bool {
 	m.allowance -= wholeHedge
 	m.grants--
 	m.forecast.withdrawn++
-	m.spare = true
+	m.bought = true
 	return true
 }
 
-// race returns the result that counts, and the hedge if it is under way.
-func (m *raceModel) race(first, hedge played) (got played, underWay *played) {
-	if hedge.at < first.at {
-		return m.hedgeFirst(first, hedge), nil
-	}
-	if first.ending.fails() {
-		return first, &hedge
+// race returns the result that counts.
+func (m *raceModel) race(first, hedge played) played {
+	switch {
+	case hedge.at < first.at:
+		return m.hedgeFirst(first, hedge)
+	case first.ending.fails():
+		return m.firstFails(first, hedge)
 	}
 	m.answered(first)
 	m.refundHedge(first)
@@ -222,7 +218,7 @@ func (m *raceModel) race(first, hedge played) (got played, underWay *played) {
 	} else {
 		m.loses(first, hedge)
 	}
-	return first, nil
+	return first
 }
 
 // hedgeFirst plays a race in which the hedge ends first. Only a Final response of the hedge is a
@@ -232,6 +228,7 @@ func (m *raceModel) hedgeFirst(first, hedge played) played {
 		m.answered(hedge)
 		m.refundHedge(hedge)
 		m.loses(hedge, first)
+		m.now = hedge.at
 		return hedge
 	}
 	until := hedge.at + losersTime
@@ -251,70 +248,42 @@ func (m *raceModel) hedgeFirst(first, hedge played) played {
 	return first
 }
 
-// awaitHedge plays a hedge beside which no retry can be made.
-func (m *raceModel) awaitHedge(first, hedge played) played {
-	until := first.at + losersTime
-	if !m.letsGo(hedge, first) {
-		until = min(until, m.leaves())
+// firstFails plays a hedge that is awaited for as long as the retry would wait, or to its end if no
+// retry follows. Only a Final response of the hedge is a result.
+func (m *raceModel) firstFails(first, hedge played) played {
+	end, retried := never, m.plans(first) == ""
+	if retried {
+		end = first.at + max(first.asked, 0) + raceBackoff(m.forecast.retries+1)
 	}
-	m.ends(first.number, first.at, until)
-	m.answered(hedge)
-	m.refundHedge(hedge)
-	if hedge.ending.fails() {
-		hedge.asked = max(hedge.asked, first.at+first.asked-hedge.at)
-	}
-	if hedge.ending == gone {
-		m.ends(hedge.number, hedge.at, hedge.at)
-		hedge.number = 0
-	}
-	m.now = hedge.at
-	return hedge
-}
-
-// waitBeside plays the wait before a retry while the hedge is under way.
-func (m *raceModel) waitBeside(got *played, hedge played) retryhttp.Stop {
-	m.claim()
-	decided, backoff := m.now, raceBackoff(m.forecast.retries)
-	end := decided + got.asked + backoff
-	m.ends(got.number, got.at, min(got.at+losersTime, m.leaves()))
-	if hedge.at >= min(end, m.leaves()) { // the hedge is ended
-		m.now = min(end, m.leaves())
-		m.ends(hedge.number, m.now, m.now)
-		return m.endOfWait()
+	due := end
+	end = min(end, m.leaves())
+	if hedge.at >= end {
+		m.now = end
+		if retried {
+			m.until = due
+		}
+		m.ends(hedge.number, end, end)
+		m.ends(first.number, first.at, first.over)
+		return first
 	}
 	m.now = hedge.at
-	switch {
-	case !hedge.ending.fails() && hedge.ending.hasResponse():
-		m.forecast.refunded++
+	cleared := min(hedge.at+losersTime, m.leaves())
+	if hedge.ending == succeeds || hedge.ending == missing {
 		m.answered(hedge)
 		m.refundHedge(hedge)
-		*got = hedge
-		return retryhttp.StopFinal
-	case hedge.ending.fails():
-		*got = hedge
-		if stop := m.longer(hedge, backoff, &end); stop != "" {
-			m.forecast.refunded++
-			return stop
-		}
+		m.ends(first.number, first.at, cleared)
+		return hedge
 	}
-	m.ends(hedge.number, hedge.at, min(hedge.at+losersTime, m.leaves()))
-	m.now = min(end, m.leaves())
-	m.forecast.outcome.Waited += m.now - hedge.at
-	return m.endOfWait()
-}
-
-// longer plays what a Retry-After of the hedge does to a wait.
-func (m *raceModel) longer(hedge played, backoff time.Duration, end *time.Duration) retryhttp.Stop {
-	switch {
-	case hedge.asked > raceLongest:
-		return retryhttp.StopRetryAfter
-	case hedge.asked <= *end-m.now:
-		return ""
-	case hedge.asked+backoff > m.room():
-		return retryhttp.StopDeadline
+	m.ends(hedge.number, hedge.at, cleared)
+	m.ends(first.number, first.at, first.over)
+	if retried && !(hedge.ending.fails() && hedge.at+hedge.asked > due) {
+		m.until = due
 	}
-	*end = m.now + hedge.asked + backoff
-	return ""
+	first.asked -= hedge.at - first.at
+	if hedge.ending.fails() {
+		first.asked = max(first.asked, hedge.asked)
+	}
+	return first
 }
 
 // loses ends the context of an attempt that has lost.
@@ -345,7 +314,23 @@ func (m *raceModel) answered(p played) {
 	}
 }
 
+// stop returns why no retry follows.
 func (m *raceModel) stop(got played) retryhttp.Stop {
+	stop := retryhttp.Stop("")
+	switch {
+	case m.now == m.leaves() && got.ending.fails():
+		return retryhttp.StopCanceled
+	case m.until == 0:
+		stop = m.plans(got)
+	}
+	if stop == "" && m.grants == 0 {
+		return retryhttp.StopBudget
+	}
+	return stop
+}
+
+// plans is like stop, but does not ask the Budget.
+func (m *raceModel) plans(got played) retryhttp.Stop {
 	switch {
 	case got.ending == succeeds, got.ending == missing, got.ending == permanent:
 		return retryhttp.StopFinal
@@ -359,8 +344,6 @@ func (m *raceModel) stop(got played) retryhttp.Stop {
 		return retryhttp.StopRetryAfter
 	case max(got.asked, 0)+raceBackoff(m.forecast.retries+1) > m.room():
 		return retryhttp.StopDeadline
-	case m.grants == 0 && !m.spare:
-		return retryhttp.StopBudget
 	}
 	return ""
 }
@@ -378,12 +361,18 @@ func (m *raceModel) room() time.Duration {
 
 // wait plays the wait before a retry, beside which a failed response is read.
 func (m *raceModel) wait(got played) retryhttp.Stop {
-	m.claim()
+	m.forecast.retries++
+	m.grants--
+	m.forecast.withdrawn++
 	wait := max(got.asked, 0) + raceBackoff(m.forecast.retries) // which is longer than a drain may take
+	if m.until > 0 {
+		wait = m.until - m.now
+	}
+	from := m.now
 	end := min(m.now+wait, m.leaves())
-	m.ends(got.number, got.at, min(got.at+losersTime, m.leaves()))
-	m.forecast.outcome.Waited += end - m.now
+	m.ends(got.number, got.at, min(m.now+losersTime, m.leaves()))
 	m.now = end
+	m.forecast.outcome.Waited += end - from
 	stop := m.endOfWait()
 	if stop == "" {
 		m.lost(got)
@@ -393,33 +382,22 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 
 // waitRefused plays the backoff of a retry that the Budget has refused. Its response is read meanwhile.
 func (m *raceModel) waitRefused(got played) retryhttp.Stop {
-	m.forecast.read = got.ending.hasResponse() && got.over <= min(m.now+losersTime, m.leaves())
-	end := min(m.now+raceBackoff(m.forecast.retries+1), m.leaves())
+	wait := raceBackoff(m.forecast.retries + 1)
+	if m.until > 0 {
+		wait = min(wait, m.until-m.now)
+	}
+	if wait == 0 {
+		return retryhttp.StopBudget
+	}
+	m.readAt = max(got.over, m.now)
+	m.forecast.read = got.ending.hasResponse() && m.readAt <= min(m.now+losersTime, m.leaves())
+	end := min(m.now+wait, m.leaves())
 	m.forecast.outcome.Waited += end - m.now
 	m.now = end
 	if end == m.leaves() {
 		return retryhttp.StopCanceled
 	}
 	return retryhttp.StopBudget
-}
-
-func (m *raceModel) stopOrWait(got played) retryhttp.Stop {
-	stop := m.stop(got)
-	if stop == "" {
-		stop = m.wait(got)
-	}
-	return stop
-}
-
-// claim takes what a retry costs.
-func (m *raceModel) claim() {
-	m.forecast.retries++
-	if m.grants == 0 {
-		m.spare = false
-		return
-	}
-	m.grants--
-	m.forecast.withdrawn++
 }
 
 // endOfWait gives a retry's token back if the caller has gone.
@@ -440,8 +418,8 @@ func (m *raceModel) lost(got played) {
 
 // refundHedge gives back the hedge's token after a Final response.
 func (m *raceModel) refundHedge(p played) {
-	if m.spare && (p.ending == succeeds || p.ending == missing) {
-		m.spare = false
+	if m.bought && (p.ending == succeeds || p.ending == missing) {
+		m.bought = false
 		m.grants++
 		m.forecast.refunded++
 	}
@@ -467,6 +445,7 @@ func (m *raceModel) finish(got played, stop retryhttp.Stop, kept bool) {
 	over := got.over
 	switch {
 	case f.read:
+		over = m.readAt
 	case got.ending.hasResponse() && m.r.caller != readsAll:
 		over = m.now
 	case kept:

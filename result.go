@@ -59,7 +59,7 @@ func (r *result) askedFor(maxRetryAfter time.Duration) time.Duration {
 	if maxRetryAfter < 0 {
 		return 0
 	}
-	return r.asked
+	return max(r.asked, 0)
 }
 
 // unprocessed reports whether the server provably did not process the attempt. If so, a

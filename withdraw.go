@@ -10,7 +10,6 @@ import (
 // receipt is what a Budget has taken for an attempt.
 type receipt struct {
 	held bool
-	lent bool // the receipt is of a hedge that was sent, and is not given back for the retry
 	cost float64
 }
 
@@ -37,7 +36,7 @@ func (x *exchange) ask(r *Retry, got *result) {
 func (x *exchange) refund(r *receipt) {
 	taken := *r
 	*r = receipt{}
-	if taken.held && !taken.lent {
+	if taken.held {
 		x.policy.Budget.Refund(x.req, taken.cost)
 	}
 }

@@ -247,64 +247,99 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 	return StopBody
 }
 
-// pause reports the retry, drains the failed response, and waits. If the context ends
-// meanwhile, pause returns StopCanceled, because the response is gone.
+// pause waits until the retry may be sent, and ends the failed response, which the caller gets only if
+// a retry in line gets no token. A retry that has its token is announced before its wait, and one in line
+// when it has got a token.
 func (c *call) pause(got *result, next *attempt) Stop {
-	if !c.token.held {
-		return c.queue(got, next)
+	paid := c.token.held
+	if paid {
+		c.announce(got, next, next.wait)
+		c.drain(got, next)
 	}
-	got.Wait = next.wait
-	c.policy.reportRetry(c.req, &got.Attempt)
-	// Not earlier: cut may cost the connection, and with it the failed body, which OnRetry may
-	// read.
-	next.previous.cut()
-	c.waitOut(got, next)
-	c.hold()
+	c.timer.Sleep(c.req.Context(), c.left(next))
+	stop := c.hold(got, next)
+	if stop == "" && !paid {
+		c.announce(got, next, c.core.now()-next.decided)
+	}
 	next.begins = c.core.now()
 	c.waited += next.begins - next.decided
-	if !ended(c.req) {
+	if ended(c.req) {
+		stop = StopCanceled
+	}
+	switch stop {
+	case "":
 		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
-		return ""
+		c.dropResponse(got)
+	case StopCanceled:
+		c.dropRetry()
+		c.dropResponse(got)
+		if got.responded {
+			got.Err = statusError(got.status)
+		}
+	default:
+		c.dropRetry()
 	}
-	c.dropRetry()
-	if got.responded {
-		got.Err = statusError(got.status)
-	}
-	return StopCanceled
+	return stop
 }
 
-// waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
-// The call does not retain the response meanwhile.
+// announce reports a retry that has its token. Only then is the previous attempt's reading cut: this
+// may cost the connection, and with it the failed body, which OnRetry may read.
+func (c *call) announce(got *result, next *attempt, wait time.Duration) {
+	got.Wait = wait
+	c.policy.reportRetry(c.req, &got.Attempt)
+	next.previous.cut()
+}
+
+// drain drains the failed response during the wait of which the drain and OnRetry are a part. The call does
+// not retain the response meanwhile.
 //
-// The drain and the sleep run in parallel. Waking up at the end of a drain would cost as much
-// as the drain.
-func (c *call) waitOut(got *result, next *attempt) {
+// The drain and a sleep run in parallel. Waking up at the end of a drain would cost as much as the
+// drain.
+func (c *call) drain(got *result, next *attempt) {
 	ctx := c.req.Context()
 	failed := got.Response
 	c.forget(got)
-	if failed != nil {
-		limit := min(respbody.MaxDrainTime, c.patience(next))
-		drain := c.core.drains.Start(failed, limit > 0)
-		slept := min(c.left(next), limit)
-		c.timer.Sleep(ctx, slept)
-		drain.Join(ctx, &c.timer, limit-slept)
-	}
-	c.timer.Sleep(ctx, c.left(next))
-}
-
-// hold waits while the Gate holds a retry that is due.
-func (c *call) hold() {
-	now, gate := c.core.now(), c.policy.Gate
-	limit := min(c.room(now)/2, gate.hold())
-	if limit <= 0 {
+	if failed == nil {
 		return
 	}
-	// This is not a method of the Gate: a held request's stack has no room for another frame.
-	var held bool
-	c.pass, held = gate.hosts.Wait(c.req, keyOf(c.req, gate.Key), &c.timer, c.mark, limit, c.policy.MaxRetryAfter >= 0)
-	if held {
-		c.addHeld(now)
+	limit := min(respbody.MaxDrainTime, c.patience(next))
+	drain := c.core.drains.Start(failed, limit > 0)
+	slept := min(c.left(next), limit)
+	c.timer.Sleep(ctx, slept)
+	drain.Join(ctx, &c.timer, limit-slept)
+}
+
+// hold waits while the Gate holds a retry that is due, or until a retry in line has a token. A retry in
+// line then opens its body.
+func (c *call) hold(got *result, next *attempt) Stop {
+	due, gate, paid := c.core.now(), c.policy.Gate, c.token.held
+	turn := outage.Turn{Mark: c.mark, Limit: min(c.room(due)/2, gate.hold()), Heed: c.policy.MaxRetryAfter >= 0}
+	var place string
+	var bucket any
+	switch {
+	case !paid:
+		place, bucket = c.inLine(got, &turn)
+	case turn.Limit > 0:
+		place = keyOf(c.req, gate.Key)
+	default:
+		return ""
 	}
+	// This is not a method of the Gate: a held request's stack has no room for another frame.
+	pass, held, ok := gate.hosts.Wait(c.req, place, bucket, &c.timer, turn)
+	c.pass = pass
+	if held {
+		if !paid {
+			c.lined += c.core.now() - due
+		}
+		c.addHeld(due)
+	}
+	switch {
+	case paid:
+		return ""
+	case !ok || ended(c.req):
+		return StopBudget
+	}
+	return c.openRetry(got, next)
 }
 
 // addHeld adds the time since the Gate began to hold the request, and reports the total.

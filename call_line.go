@@ -9,7 +9,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
-// This file has what happens to a retry that the Budget refuses: it may wait in line until a success
+// This file has what differs for a retry that the Budget refuses: it may wait in line until a success
 // of its host has earned a token. The failed response is kept meanwhile, because the caller gets it
 // if no token comes.
 
@@ -73,39 +73,6 @@ func (c *call) keep(got *result, patience time.Duration) bool {
 	return whole && !ended(c.req)
 }
 
-// queue waits out the backoff of a retry that has no token, and then waits in line for one. If the
-// Budget grants none, the result is the caller's.
-func (c *call) queue(got *result, next *attempt) Stop {
-	defer c.policy.Gate.leave(c.place)
-	c.timer.Sleep(c.req.Context(), c.left(next))
-	stop := StopBudget
-	if granted := c.standInLine(got); granted && !ended(c.req) {
-		stop = c.openRetry(got, next)
-	}
-	if stop == "" {
-		got.Wait = c.core.now() - next.decided
-		c.policy.reportRetry(c.req, &got.Attempt)
-	}
-	next.begins = c.core.now()
-	c.waited += next.begins - next.decided
-	switch {
-	case ended(c.req):
-		c.dropRetry()
-		c.dropResponse(got)
-		if got.responded {
-			got.Err = statusError(got.status)
-		}
-		return StopCanceled
-	case stop != "":
-		c.leaveGate()
-		return stop
-	}
-	next.previous.cut()
-	c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
-	c.dropResponse(got)
-	return ""
-}
-
 // dropResponse closes the failed response, which nobody gets. A Close that panics is not repeated.
 func (c *call) dropResponse(got *result) {
 	resp := got.answer()
@@ -137,20 +104,13 @@ func (c *call) askAgain(got *result) (granted, later bool) {
 	return c.token.held, later
 }
 
-// standInLine waits for a token, and reports whether the retry may be sent.
-func (c *call) standInLine(got *result) (granted bool) {
-	due, gate := c.core.now(), c.policy.Gate
-	c.pass, granted = gate.hosts.Queue(c.req, c.place, c.turnsWith(), &c.timer, outage.Line{
-		Mark: c.mark,
-		// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
-		// that has none cannot leave, and a quarter of the time is enough for most attempts.
-		Limit:  min(c.room(due)/4*3, gate.hold()-c.lined),
-		Window: gate.hold(),
-		Heed:   c.policy.MaxRetryAfter >= 0,
-		Asked:  got.asked > 0,
-		Ask:    func() (granted, later bool) { return c.askAgain(got) },
-	})
-	c.lined += c.core.now() - due
-	c.addHeld(due)
-	return granted
+// inLine completes the turn of a retry in line. It returns the key of its place, and its bucket.
+func (c *call) inLine(got *result, turn *outage.Turn) (place string, bucket any) {
+	gate := c.policy.Gate
+	// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
+	// that has none cannot leave, and a quarter of the time is enough for most attempts.
+	turn.Limit = min(c.room(c.core.now())/4*3, gate.hold()-c.lined)
+	turn.Window, turn.Asked = gate.hold(), got.asked > 0
+	turn.Ask = func() (granted, later bool) { return c.askAgain(got) }
+	return c.place, c.turnsWith()
 }

@@ -96,7 +96,7 @@ func TestForgottenFateIsNotUsed(t *testing.T) {
 		assert.True(t, h.forget(time.Now()))
 		h.run.Store(downAfter) // as somebody sees it who has read the run before
 
-		held, _ := h.join(0)
+		held, _, _ := h.join(nil, new(Turn))
 		assert.Nil(t, held)
 		assert.Zero(t, h.queued.Load())
 
@@ -121,7 +121,7 @@ func TestSecondOutageLeavesTheRetriesBehind(t *testing.T) {
 		var w Watch
 		h := fail(&w)
 		behind := func() time.Duration { return time.Until(h.behind).Round(time.Millisecond) }
-		h.join(0)
+		h.join(nil, new(Turn))
 		time.Sleep(time.Second - downFor)
 		w.End(host, Pass{}, Up, true, hold)
 		assert.InDelta(t, behindFactor*time.Second, behind(), float64(200*time.Millisecond))
@@ -141,7 +141,7 @@ func TestAbandonedAttemptOfAnEarlierRunPostponesNoProbe(t *testing.T) {
 		assert.True(t, early.UnderWay())
 		w.End(host, Pass{}, Up, true, hold)
 		h := fail(&w)
-		held, _ := h.join(0)
+		held, _, _ := h.join(nil, new(Turn))
 		assert.NotNil(t, held)
 		newest := h.newest
 		time.Sleep(firstPause / 2)
@@ -169,7 +169,7 @@ func TestInspectCountsWhatIsOpen(t *testing.T) {
 		h := fail(&w)
 		w.Begin(host, Pass{}) // under way
 		assert.EqualValues(t, 1, w.Inspect(host).Open)
-		h.join(0)
+		h.join(nil, new(Turn))
 		assert.EqualValues(t, 2, w.Inspect(host).Open)
 		w.Admit(host, hold)
 		assert.EqualValues(t, 3, w.Inspect(host).Open)

@@ -2,11 +2,8 @@ package outage
 
 import (
 	"math"
-	"net/http"
 	"sync/atomic"
 	"time"
-
-	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // line holds the retries that the budget has refused. They wait for a token, behind the retries that
@@ -94,7 +91,7 @@ func (l *line) busy(now time.Time) bool {
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
-// caller calls Leave with this key when the retry no longer waits. The key's health is not forgotten
+// caller calls Wait or Leave with this key, which give up its place. The key's health is not forgotten
 // before. window is the longest time that a retry is held.
 func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 	w.update(key, func(h *health, now time.Time) { admitted = h.admit(now, window) })
@@ -104,108 +101,24 @@ func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 // Leave gives up the place in the line that Admit gave.
 func (w *Watch) Leave(key string) { w.keys.Find(key).line.leave() }
 
-// Line is what a retry in the line waits with.
-type Line struct {
-	Mark   uint32        // from the End of the previous attempt
-	Limit  time.Duration // the longest wait
-	Window time.Duration // as for Admit
-	Heed   bool          // closures hold the retry as well
-	Asked  bool          // the server has asked for the retry's wait: the retry is not alone
-	// Ask asks the budget for a token. later reports whether the budget may grant later what it refuses.
-	Ask func() (granted, later bool)
-}
-
-// Queue holds a retry, which has a place, in the line until Ask grants a token, or until a probe needs
-// none. It reports false if there is no token at the end of the wait, or the request's context has
-// ended. The bucket, which is comparable, tells retries apart that draw on others. It is no field of
-// the Line, because it is kept, and the Line's Ask would escape with it.
-func (w *Watch) Queue(req *http.Request, key string, bucket any, t *timer.Timer, l Line) (p Pass, granted bool) {
-	h := w.keys.Find(key)
-	deadline := time.Now().Add(l.Limit)
-	for {
-		if l.Heed {
-			h.waitWhileClosed(req, t, deadline, false)
-		}
-		if isDone(req.Context()) {
-			return Pass{}, false
-		}
-		p, how := h.queue(req, bucket, t, l, deadline)
-		if how == refused || !l.Heed || !h.closedMeanwhile(req) {
-			return p, how != refused
-		}
-		p.GiveBack()
-		if how == paid {
-			p, _ = w.Wait(req, key, t, l.Mark, time.Until(deadline), true)
-			return p, true
+// joinLine puts a retry into the line. A retry is alone if nothing waits, and nothing has begun since
+// its own failure. Only a later failure could follow its wait, so it asks for the first and the last time.
+func (h *health) joinLine(bucket any, turn *Turn) (*waiter, admission) {
+	w := h.addToLine(bucket, turn)
+	if w == nil {
+		if granted, _ := turn.Ask(); granted {
+			return nil, paid
 		}
 	}
+	return w, refused
 }
 
-// admission is how a retry leaves the line.
-type admission uint8
-
-const (
-	refused admission = iota
-	paid              // with a token
-	free              // without, as a probe or in a long line
-)
-
-// queue is Queue for a retry that no closure holds.
-func (h *health) queue(req *http.Request, bucket any, t *timer.Timer, l Line, deadline time.Time) (Pass, admission) {
-	w := h.joinLine(bucket, l)
-	if w == nil { // it asks for the first and the last time
-		if granted, _ := l.Ask(); granted {
-			return Pass{}, paid
-		}
-		return Pass{}, refused
-	}
-	out := false
-	defer func() {
-		if !out { // Ask has panicked
-			p, _ := h.giveUp(w)
-			p.GiveBack()
-		}
-	}()
-	for ended := false; ; {
-		at, asks, left := h.lookInLine(w, deadline, ended)
-		switch {
-		case left:
-			out = true
-			return w.pass, w.admission()
-		case asks != unheld:
-			switch granted, later := l.Ask(); {
-			case granted:
-				out = true
-				return h.grant(w, asks, l.Window), paid
-			case asks == atTheEnd:
-				out = true
-				return h.giveUp(w)
-			case !later:
-				h.passAsk(asks)
-				out = true
-				return h.giveUp(w)
-			}
-			h.passAsk(asks)
-			continue
-		}
-		t.Start(time.Until(at))
-		select {
-		case <-w.wake:
-		case <-t.C:
-		case <-req.Context().Done():
-			ended = true
-		}
-		t.Stop()
-	}
-}
-
-// joinLine puts a retry into the line. It returns nil if the retry is alone: nothing waits, and
-// nothing has begun since its own failure. Only a later failure could follow its wait.
-func (h *health) joinLine(bucket any, l Line) *waiter {
+// addToLine returns nil if the retry is alone.
+func (h *health) addToLine(bucket any, turn *Turn) *waiter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.oneMore() // before run is read
-	alone := !l.Asked && h.line.places.Load() == 1 && h.oldest() == nil && h.run.Load() > 0 && h.mark.Load() == l.Mark
+	alone := !turn.Asked && h.line.places.Load() == 1 && h.oldest() == nil && h.run.Load() > 0 && h.mark.Load() == turn.Mark
 	if alone {
 		h.oneLess()
 		return nil
@@ -220,72 +133,56 @@ func (h *health) joinLine(bucket any, l Line) *waiter {
 	return w
 }
 
-// lookInLine reports whether w has left the line, or may ask for a token. Otherwise it returns when
-// w looks again if nothing wakes w earlier.
-func (h *health) lookInLine(w *waiter, deadline time.Time, ended bool) (at time.Time, asks exit, left bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := time.Now()
-	over := !now.Before(deadline)
-	if !w.left && ended {
-		h.remove(w)
-		if w.asks == bySuccess { // the next one has its turn
-			h.credit += successesPerRelease
-			h.spend(now)
+// ask asks for the token of w, which leaves the line if there is nothing left to wait for.
+func (h *health) ask(w *waiter, why exit, turn *Turn) {
+	answered := false
+	defer func() {
+		if !answered { // Ask has panicked
+			h.giveUp(w)
+			w.pass.GiveBack()
 		}
-		h.checkProbe(now)
-	}
-	w.armed = deadline
-	if !w.left && !over {
-		h.checkProbe(now) // w may be the oldest, or have made the line long
-	}
-	select {
-	case <-w.wake: // a signal from checkProbe
+	}()
+	granted, later := turn.Ask()
+	answered = true
+	switch {
+	case granted:
+		h.grant(w, why, turn.Window)
+	case why == atTheEnd:
+		h.giveUp(w)
 	default:
+		h.passAsk(why)
+		if !later {
+			h.giveUp(w)
+		}
 	}
-	asks, w.asks = w.asks, unheld
-	if over {
-		asks = atTheEnd
-	}
-	return w.armed, asks, w.left
 }
 
-// grant takes w, which has got a token, out of the line.
-func (h *health) grant(w *waiter, how exit, window time.Duration) Pass {
+// grant takes w, which has got a token, out of the line, unless a probe has released it meanwhile.
+func (h *health) grant(w *waiter, why exit, window time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
+	w.granted = true
 	h.line.serve(now, window)
-	if w.left {
-		return w.pass // a probe has released it meanwhile
-	}
-	if how == atTheEnd {
+	switch {
+	case w.left:
+		return
+	case why == atTheEnd:
 		h.remove(w)
-		h.checkProbe(now)
-		return Pass{}
+	default:
+		h.release(w, now, why)
 	}
-	h.release(w, now, how)
 	h.checkProbe(now)
-	return w.pass
 }
 
 // giveUp takes w out of the line, unless a probe has released it meanwhile.
-func (h *health) giveUp(w *waiter) (Pass, admission) {
+func (h *health) giveUp(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !w.left {
 		h.remove(w)
 		h.checkProbe(time.Now())
 	}
-	return w.pass, w.admission()
-}
-
-// admission returns how w has left the line without asking.
-func (w *waiter) admission() admission {
-	if w.pass.left == unheld {
-		return refused
-	}
-	return free
 }
 
 // passAsk lets a retry ask that draws on another bucket than one that was refused.

@@ -18,9 +18,9 @@ const soon = time.Minute // a deadline that is not near
 // inLine lets a retry join the line that draws on bucket, and looks once.
 func inLine(t *testing.T, h *health, bucket any, deadline time.Time) *waiter {
 	h.line.places.Add(1)
-	w := h.joinLine(bucket, Line{Asked: true})
+	w := h.addToLine(bucket, &Turn{Asked: true})
 	require.NotNil(t, w)
-	h.lookInLine(w, deadline, false)
+	h.look(w, deadline, false)
 	return w
 }
 
@@ -43,7 +43,7 @@ func TestCanceledRetryAsksForNoToken(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	req := new(http.Request).WithContext(ctx)
-	_, granted := w.Queue(req, host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() (bool, bool) {
+	_, _, granted := w.Wait(req, host, nil, new(timer.Timer), Turn{Limit: hold, Ask: func() (bool, bool) {
 		t.Error("asked")
 		return true, true
 	}})
@@ -59,7 +59,7 @@ func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
 		w.Close(host, time.Minute, nil, WholeHost)
 		w.keys.Find(host).endRun()
 		start := time.Now()
-		_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Ask: func() (bool, bool) { return true, true }})
+		_, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Ask: func() (bool, bool) { return true, true }})
 		assert.True(t, granted)
 		assert.Zero(t, time.Since(start))
 	})
@@ -71,7 +71,7 @@ func TestRetryWithoutARunOfFailuresIsNotAlone(t *testing.T) {
 	var w Watch
 	w.Admit(host, hold)
 	mark := w.End(host, Pass{}, Nothing, true, hold)
-	assert.NotNil(t, w.keys.Find(host).joinLine(nil, Line{Mark: mark}))
+	assert.NotNil(t, w.keys.Find(host).addToLine(nil, &Turn{Mark: mark}))
 }
 
 // A retry that a probe has released without a token has none if its host is closed meanwhile.
@@ -83,7 +83,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		w.Admit(host, hold)
 		asks := 0
 		go func() {
-			_, granted := w.Queue(req, host, "bucket", new(timer.Timer), Line{Limit: hold, Heed: true, Asked: true, Ask: func() (bool, bool) {
+			_, _, granted := w.Wait(req, host, "bucket", new(timer.Timer), Turn{Limit: hold, Heed: true, Asked: true, Ask: func() (bool, bool) {
 				asks++
 				return false, true
 			}})
@@ -97,7 +97,6 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		time.Sleep(2 * hold)
 		synctest.Wait()
 		assert.Equal(t, 1, asks, "at the end")
-		w.Leave(host)
 		assert.Zero(t, w.Inspect(host).Open)
 	})
 }
@@ -111,7 +110,7 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 		h.last()
 		time.Sleep(firstPause) // a probe is due
 		assert.PanicsWithValue(t, "asked", func() {
-			w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) {
+			w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Asked: true, Ask: func() (bool, bool) {
 				h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 				assert.False(t, h.underWay.none())
 				panic("asked")
@@ -131,7 +130,7 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 			synctest.Wait()
 			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 		}()
-		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) { return false, true }})
+		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Asked: true, Ask: func() (bool, bool) { return false, true }})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
 		assert.False(t, h.underWay.none())
@@ -144,7 +143,7 @@ func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 		var w Watch
 		h := fail(&w)
 		w.Admit(host, hold)
-		p, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Asked: true, Ask: func() (bool, bool) {
+		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Asked: true, Ask: func() (bool, bool) {
 			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 			return false, true
 		}})
@@ -161,7 +160,7 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 		h := fail(&w)
 		w.Admit(host, hold)
 		go func() {
-			_, granted := w.Queue(new(http.Request), host, nil, new(timer.Timer), Line{Limit: hold, Asked: true, Ask: func() (bool, bool) { return true, true }})
+			_, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Asked: true, Ask: func() (bool, bool) { return true, true }})
 			assert.True(t, granted)
 		}()
 		synctest.Wait()
@@ -179,8 +178,8 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 // A retry may be released while it gets its token, or while its context ends.
 func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 	for name, leave := range map[string]func(h *health, w *waiter){
-		"canceled": func(h *health, w *waiter) { h.lookInLine(w, time.Now().Add(soon), true) },
-		"granted":  func(h *health, w *waiter) { assert.Equal(t, w.pass, h.grant(w, bySuccess, hold)) },
+		"canceled": func(h *health, w *waiter) { h.look(w, time.Now().Add(soon), true) },
+		"granted":  func(h *health, w *waiter) { h.grant(w, bySuccess, hold) },
 		"gives up": func(h *health, w *waiter) { h.giveUp(w) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +188,9 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 				h := fail(&w)
 				all := linesUp(t, h, "a", "a")
 				h.locked(func(now time.Time) { h.release(all[0], now, asProbe) })
+				pass := all[0].pass
 				leave(h, all[0])
+				assert.Equal(t, pass, all[0].pass)
 				assert.Same(t, all[1], h.oldest())
 				assert.EqualValues(t, 1, h.queued.Load())
 			})
@@ -200,7 +201,7 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 // The next retry is woken for its probe when the one before leaves, although nothing else happens.
 func TestNextInLineIsWokenForItsProbe(t *testing.T) {
 	for name, leave := range map[string]func(h *health, w *waiter){
-		"canceled":           func(h *health, w *waiter) { h.lookInLine(w, time.Now().Add(soon), true) },
+		"canceled":           func(h *health, w *waiter) { h.look(w, time.Now().Add(soon), true) },
 		"granted at the end": func(h *health, w *waiter) { h.grant(w, atTheEnd, hold) },
 		"refused at the end": func(h *health, w *waiter) { h.giveUp(w) },
 	} {
@@ -226,10 +227,10 @@ func TestRetryAtItsEndLeavesTheProbeToTheNext(t *testing.T) {
 		first := inLine(t, h, "a", deadline)
 		next := inLine(t, h, "a", deadline.Add(soon))
 		time.Sleep(firstPause)
-		_, asks, _ := h.lookInLine(first, deadline, false)
+		_, asks, _ := h.look(first, deadline, false)
 		assert.Equal(t, atTheEnd, asks)
 		h.giveUp(first)
-		_, asks, _ = h.lookInLine(next, deadline.Add(soon), false)
+		_, asks, _ = h.look(next, deadline.Add(soon), false)
 		assert.Equal(t, asProbe, asks)
 	})
 }
@@ -245,7 +246,7 @@ func TestCreditOfACanceledRetryIsTheNextOnes(t *testing.T) {
 			w.End(host, Pass{}, Up, true, hold)
 		}
 		assert.Equal(t, bySuccess, all[0].asks)
-		h.lookInLine(all[0], time.Now().Add(soon), true)
+		h.look(all[0], time.Now().Add(soon), true)
 		assert.Equal(t, bySuccess, all[1].asks)
 	})
 }
@@ -259,7 +260,7 @@ func TestRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
 		h.last()
 		over := make(chan time.Time, 1)
 		go func() {
-			_, granted := w.Queue(new(http.Request), host, "a", new(timer.Timer), Line{Limit: soon, Asked: true, Ask: func() (bool, bool) { return false, false }})
+			_, _, granted := w.Wait(new(http.Request), host, "a", new(timer.Timer), Turn{Limit: soon, Asked: true, Ask: func() (bool, bool) { return false, false }})
 			assert.False(t, granted)
 			over <- time.Now()
 		}()

@@ -75,22 +75,34 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 	return mark
 }
 
-// Wait holds a retry that is due, for at most limit, and reports whether the retry was held. The
-// mark comes from the End of the previous attempt. With heed, closures hold the retry as well.
-func (w *Watch) Wait(req *http.Request, key string, t *timer.Timer, mark uint32, limit time.Duration, heed bool) (p Pass, held bool) {
+// Wait holds a retry that is due while its key is down or closed, and a retry that has a place in the line
+// until Ask grants a token, or until a probe needs none. It reports whether the retry was held, and
+// whether it may be sent. The bucket, which is comparable, tells retries in the line apart that draw on
+// others. It is no field of the Turn, because it is kept, and the Turn's Ask would escape with it.
+func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn Turn) (p Pass, held, ok bool) {
 	h := w.keys.Find(key)
-	if h == nil || h.open() {
-		return Pass{}, false
+	if turn.Ask != nil {
+		defer h.line.leave()
+	} else if h == nil || h.open() {
+		return Pass{}, false, true
 	}
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(turn.Limit)
 	for {
-		closed := heed && h.waitWhileClosed(req, t, deadline, false)
-		p, queued := h.wait(req.Context(), t, mark, deadline)
-		held = held || closed || queued
-		if !queued || !heed || !h.closedMeanwhile(req) {
-			return p, held
+		closed := turn.Heed && h.waitWhileClosed(req, t, deadline, false)
+		held = held || closed
+		if isDone(req.Context()) {
+			// Otherwise the retry would count as begun, although it is not going to be sent.
+			return Pass{}, held, false
+		}
+		p, how, queued := h.wait(req, bucket, t, &turn, deadline)
+		held = held || queued
+		if !queued || how == refused || !turn.Heed || !h.closedMeanwhile(req) {
+			return p, held, how != refused
 		}
 		p.GiveBack()
+		if how == paid {
+			turn.Ask = nil // it has its token
+		}
 	}
 }
 

@@ -1,11 +1,24 @@
 package outage
 
 import (
-	"context"
+	"net/http"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
+
+// Turn is what a retry that is due waits with.
+type Turn struct {
+	Mark  uint32        // from the End of the previous attempt
+	Limit time.Duration // the longest wait
+	Heed  bool          // closures hold the retry as well
+
+	// Ask asks the budget for the token of a retry in the line. later reports whether the budget may
+	// grant later what it refuses. Ask is nil for a retry that has its token.
+	Ask    func() (granted, later bool)
+	Window time.Duration // as for Admit
+	Asked  bool          // the server has asked for the retry's wait: the retry is not alone
+}
 
 // waiter is a retry in the queue, or in the line of retries without a token. The mutex of the key's health guards
 // all fields.
@@ -16,41 +29,66 @@ type waiter struct {
 	left  bool          // the waiter has left the queue or the line
 	pass  Pass
 
-	unpaid   bool // it has no token, and is in the line
+	unpaid   bool // it is in the line
+	granted  bool // it has got its token there
 	asks     exit // why it may ask for a token now, or unheld
 	tenant   *tenant
 	ofTenant node[waiter] // among those of the tenant
 }
 
-// wait holds a retry that is due while the key is down or other retries are held. It returns at
-// the deadline or the end of ctx at the latest, and reports whether the retry was held.
-func (h *health) wait(ctx context.Context, t *timer.Timer, mark uint32, deadline time.Time) (p Pass, held bool) {
-	if ctx.Err() != nil {
-		// Otherwise the retry would count as begun, although it is not going to be sent.
-		return Pass{}, false
-	}
-	w, p := h.join(mark)
+// admission is how a wait has ended.
+type admission uint8
+
+const (
+	refused admission = iota
+	paid              // the retry has its token
+	free              // it needs none, as a probe or in a long line
+)
+
+// wait holds a retry that no closure holds until its turn comes. It returns at the deadline or the end
+// of the request's context at the latest.
+func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn, deadline time.Time) (p Pass, how admission, held bool) {
+	w, p, how := h.join(bucket, turn)
 	if w == nil {
-		return p, false
+		return p, how, false
 	}
 	for ended := false; ; held = true {
-		at, over := h.look(w, deadline, ended)
-		if over {
-			return w.pass, held
+		at, asks, left := h.look(w, deadline, ended)
+		switch {
+		case left:
+			return w.pass, w.admission(), held
+		case asks != unheld:
+			h.ask(w, asks, turn)
+			continue
 		}
 		t.Start(time.Until(at))
 		select {
 		case <-w.wake:
 		case <-t.C:
-		case <-ctx.Done():
+		case <-req.Context().Done():
 			ended = true
 		}
 		t.Stop()
 	}
 }
 
-// join queues a retry. It returns a nil waiter if the retry need not wait.
-func (h *health) join(mark uint32) (*waiter, Pass) {
+// admission returns how w has left the queue or the line.
+func (w *waiter) admission() admission {
+	switch {
+	case !w.unpaid || w.granted:
+		return paid
+	case w.pass.left != unheld:
+		return free
+	}
+	return refused
+}
+
+// join queues a retry. It returns a nil waiter if the retry need not wait, or would wait in vain.
+func (h *health) join(bucket any, turn *Turn) (*waiter, Pass, admission) {
+	if turn.Ask != nil {
+		w, how := h.joinLine(bucket, turn)
+		return w, Pass{}, how
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -58,15 +96,15 @@ func (h *health) join(mark uint32) (*waiter, Pass) {
 	queues := h.down(now) || now.Before(h.crowded) || h.held.first() != nil && now.Before(h.behind)
 	if h.forgotten || !queues {
 		h.oneLess()
-		return nil, Pass{}
+		return nil, Pass{}, paid
 	}
-	if h.oldest() == nil && h.mark.Load() == mark {
+	if h.oldest() == nil && h.mark.Load() == turn.Mark {
 		h.oneLess()
-		return nil, h.enter()
+		return nil, h.enter(), paid
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
 	h.held.add(&w.place, w)
-	return w, Pass{}
+	return w, Pass{}, paid
 }
 
 // oldest returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
@@ -78,25 +116,34 @@ func (h *health) oldest() *waiter {
 	return h.line.first()
 }
 
-// look reports whether w need not wait any longer. Otherwise it returns when w looks again if
-// nothing wakes w earlier.
-func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, over bool) {
+// look reports whether w has left the queue or the line, or may ask for a token. Otherwise it returns
+// when w looks again if nothing wakes w earlier.
+func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, asks exit, left bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if !w.left && (ended || !now.Before(deadline)) {
+	over := !now.Before(deadline)
+	if !w.left && (ended || over && !w.unpaid) {
 		h.remove(w)
+		if w.asks == bySuccess { // the next one has its turn
+			h.credit += successesPerRelease
+			h.spend(now)
+		}
 		h.checkProbe(now)
 	}
 	w.armed = deadline
-	if h.oldest() == w {
-		h.checkProbe(now)
+	if !w.left && !over {
+		h.checkProbe(now) // w may be the oldest, or have made the line long
 	}
 	select {
 	case <-w.wake: // a signal from checkProbe
 	default:
 	}
-	return w.armed, w.left
+	asks, w.asks = w.asks, unheld
+	if over {
+		asks = atTheEnd
+	}
+	return w.armed, asks, w.left
 }
 
 // checkProbe sends the oldest retry as a probe if a probe is due. The next probe may be due later, but

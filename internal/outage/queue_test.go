@@ -16,7 +16,7 @@ import (
 // joined lets n retries join the queue.
 func joined(t *testing.T, h *health, n int) (all []*waiter) {
 	for range n {
-		w, _ := h.join(0)
+		w, _, _ := h.join(nil, new(Turn))
 		require.NotNil(t, w)
 		h.look(w, time.Now().Add(time.Minute), false)
 		all = append(all, w)
@@ -61,7 +61,7 @@ func TestTurnIsPassedOnUnlessItIsUsed(t *testing.T) {
 			held[0].pass.GiveBack()
 			assert.True(t, held[1].left)
 			assert.False(t, held[2].left)
-			at, _ := h.look(held[2], time.Now().Add(time.Minute), false)
+			at, _, _ := h.look(held[2], time.Now().Add(time.Minute), false)
 			assert.Less(t, time.Until(at), longestPause, "the next probe")
 		})
 	}
@@ -89,7 +89,7 @@ func TestCanceledRetryThatHasLeftIsNotRemovedAgain(t *testing.T) {
 		h := fail(&w)
 		held := joined(t, h, 2)
 		h.locked(func(now time.Time) { h.release(held[0], now, asProbe) })
-		_, over := h.look(held[0], time.Now().Add(time.Minute), true)
+		_, _, over := h.look(held[0], time.Now().Add(time.Minute), true)
 		assert.True(t, over)
 		assert.Same(t, held[1], h.oldest())
 		assert.EqualValues(t, 1, h.queued.Load())
@@ -104,9 +104,13 @@ func TestCanceledRetryDoesNotBegin(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		mark := h.mark.Load()
-		p, held := h.wait(ctx, nil, mark, time.Now().Add(time.Minute))
+		h.queued.Add(1) // it is not open
+		req := new(http.Request).WithContext(ctx)
+		p, held, ok := w.Wait(req, host, nil, new(timer.Timer), Turn{Mark: mark, Limit: time.Minute})
+		h.queued.Add(-1)
 		assert.Equal(t, Pass{}, p)
 		assert.False(t, held)
+		assert.False(t, ok)
 		assert.Equal(t, mark, h.mark.Load())
 	})
 }
@@ -157,7 +161,7 @@ func TestRetryOfANeutralResultIsTheProbeIfNothingCameBetween(t *testing.T) {
 		fail(&w)
 		req := new(http.Request)
 		mark := w.End(host, w.Begin(host, Pass{}), Nothing, true, hold)
-		p, held := w.Wait(req, host, new(timer.Timer), mark, hold, true)
+		p, held, _ := w.Wait(req, host, nil, new(timer.Timer), Turn{Mark: mark, Limit: hold, Heed: true})
 		assert.False(t, held)
 		assert.True(t, p.UnderWay())
 	})
@@ -174,7 +178,7 @@ func TestHoldThatEndsInAClosureIsReported(t *testing.T) {
 			w.Close(host, time.Minute, req.Header, SameCredentials)
 		}()
 		start := time.Now()
-		_, held := w.Wait(req, host, new(timer.Timer), 0, firstPause*3/4, true)
+		_, held, _ := w.Wait(req, host, nil, new(timer.Timer), Turn{Mark: 0, Limit: firstPause * 3 / 4, Heed: true})
 		assert.True(t, held)
 		assert.Equal(t, firstPause*3/4, time.Since(start))
 	})
@@ -190,7 +194,7 @@ func TestHangHoldsProbesBackForAWhile(t *testing.T) {
 		time.Sleep(firstPause)
 		w.Begin(host, Pass{}) // the newest counts
 		for _, held := range joined(t, h, 2) {
-			at, _ := h.look(held, time.Now().Add(soon), false)
+			at, _, _ := h.look(held, time.Now().Add(soon), false)
 			assert.Equal(t, hold/blockedFor, time.Until(at), "it looks at the clock by itself")
 			time.Sleep(hold/blockedFor - 1)
 			h.locked(h.checkProbe)

@@ -134,7 +134,7 @@ func TestProbeNeedsNoToken(t *testing.T) {
 				if tt.free {
 					assert.Equal(t, free, all[0].admission())
 				} else {
-					at, asks, _ := h.lookInLine(all[0], until.Add(soon), false)
+					at, asks, _ := h.look(all[0], until.Add(soon), false)
 					assert.Equal(t, asProbe, asks)
 					assert.Equal(t, firstPause, time.Until(at), "the next probe has its pause")
 				}

@@ -247,20 +247,17 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 	return StopBody
 }
 
-// pause waits until the retry may be sent, and ends the failed response, which the caller gets only if
-// a retry in line gets no token. A retry that has its token is announced before its wait, and one in line
-// when it has got a token.
+// pause waits until the retry may be sent.
 func (c *call) pause(got *result, next *attempt) Stop {
-	paid := c.token.held
-	if paid {
+	if c.token.held {
 		c.announce(got, next, next.wait)
-		c.drain(got, next)
+		c.waitOut(got, next)
 	}
-	c.timer.Sleep(c.req.Context(), c.left(next))
-	stop := c.hold(got, next)
-	if stop == "" && !paid {
-		c.announce(got, next, c.core.now()-next.decided)
-	}
+	return c.endPause(got, next, c.hold(got, next))
+}
+
+// endPause ends the failed response, unless it is the caller's because a retry in line has got no token.
+func (c *call) endPause(got *result, next *attempt, stop Stop) Stop {
 	next.begins = c.core.now()
 	c.waited += next.begins - next.decided
 	if ended(c.req) {
@@ -282,64 +279,51 @@ func (c *call) pause(got *result, next *attempt) Stop {
 	return stop
 }
 
-// announce reports a retry that has its token. Only then is the previous attempt's reading cut: this
-// may cost the connection, and with it the failed body, which OnRetry may read.
+// announce reports a retry that has its token: before its wait, or when it has got one in line. Only
+// then is the previous attempt's reading cut: this may cost the connection, and with it the failed body,
+// which OnRetry may read.
 func (c *call) announce(got *result, next *attempt, wait time.Duration) {
 	got.Wait = wait
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.cut()
 }
 
-// drain drains the failed response during the wait of which the drain and OnRetry are a part. The call does
-// not retain the response meanwhile.
+// waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
+// The call does not retain the response meanwhile.
 //
-// The drain and a sleep run in parallel. Waking up at the end of a drain would cost as much as the
-// drain.
-func (c *call) drain(got *result, next *attempt) {
+// The drain and the sleep run in parallel. Waking up at the end of a drain would cost as much
+// as the drain.
+func (c *call) waitOut(got *result, next *attempt) {
 	ctx := c.req.Context()
 	failed := got.Response
 	c.forget(got)
-	if failed == nil {
-		return
+	if failed != nil {
+		limit := min(respbody.MaxDrainTime, c.patience(next))
+		drain := c.core.drains.Start(failed, limit > 0)
+		slept := min(c.left(next), limit)
+		c.timer.Sleep(ctx, slept)
+		drain.Join(ctx, &c.timer, limit-slept)
 	}
-	limit := min(respbody.MaxDrainTime, c.patience(next))
-	drain := c.core.drains.Start(failed, limit > 0)
-	slept := min(c.left(next), limit)
-	c.timer.Sleep(ctx, slept)
-	drain.Join(ctx, &c.timer, limit-slept)
+	c.timer.Sleep(ctx, c.left(next))
 }
 
-// hold waits while the Gate holds a retry that is due, or until a retry in line has a token. A retry in
-// line then opens its body.
+// hold waits while the Gate holds a retry that is due. A retry without a token stands in line.
 func (c *call) hold(got *result, next *attempt) Stop {
-	due, gate, paid := c.core.now(), c.policy.Gate, c.token.held
-	turn := outage.Turn{Mark: c.mark, Limit: min(c.room(due)/2, gate.hold()), Heed: c.policy.MaxRetryAfter >= 0}
-	var place string
-	var bucket any
-	switch {
-	case !paid:
-		place, bucket = c.inLine(got, &turn)
-	case turn.Limit > 0:
-		place = keyOf(c.req, gate.Key)
-	default:
+	if !c.token.held {
+		return c.standInLine(got, next)
+	}
+	now, gate := c.core.now(), c.policy.Gate
+	turn := outage.Turn{Mark: c.mark, Limit: min(c.room(now)/2, gate.hold()), Heed: c.policy.MaxRetryAfter >= 0}
+	if turn.Limit <= 0 {
 		return ""
 	}
 	// This is not a method of the Gate: a held request's stack has no room for another frame.
-	pass, held, ok := gate.hosts.Wait(c.req, place, bucket, &c.timer, turn)
-	c.pass = pass
+	var held bool
+	c.pass, held, _ = gate.hosts.Wait(c.req, keyOf(c.req, gate.Key), nil, &c.timer, &turn)
 	if held {
-		if !paid {
-			c.lined += c.core.now() - due
-		}
-		c.addHeld(due)
+		c.addHeld(now)
 	}
-	switch {
-	case paid:
-		return ""
-	case !ok || ended(c.req):
-		return StopBudget
-	}
-	return c.openRetry(got, next)
+	return ""
 }
 
 // addHeld adds the time since the Gate began to hold the request, and reports the total.

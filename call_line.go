@@ -104,13 +104,30 @@ func (c *call) askAgain(got *result) (granted, later bool) {
 	return c.token.held, later
 }
 
-// inLine completes the turn of a retry in line. It returns the key of its place, and its bucket.
-func (c *call) inLine(got *result, turn *outage.Turn) (place string, bucket any) {
-	gate := c.policy.Gate
-	// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
-	// that has none cannot leave, and a quarter of the time is enough for most attempts.
-	turn.Limit = min(c.room(c.core.now())/4*3, gate.hold()-c.lined)
-	turn.Window, turn.Asked = gate.hold(), got.asked > 0
-	turn.Ask = func() (granted, later bool) { return c.askAgain(got) }
-	return c.place, c.turnsWith()
+// standInLine sleeps out the backoff of a retry that has no token, waits for its token, and opens its body.
+func (c *call) standInLine(got *result, next *attempt) Stop {
+	c.timer.Sleep(c.req.Context(), c.left(next))
+	now, gate := c.core.now(), c.policy.Gate
+	var held, granted bool
+	c.pass, held, granted = gate.hosts.Wait(c.req, c.place, c.turnsWith(), &c.timer, &outage.Turn{
+		Mark: c.mark,
+		// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
+		// that has none cannot leave, and a quarter of the time is enough for most attempts.
+		Limit:  min(c.room(now)/4*3, gate.hold()-c.lined),
+		Heed:   c.policy.MaxRetryAfter >= 0,
+		Window: gate.hold(),
+		Ask:    func() (granted, later bool) { return c.askAgain(got) },
+	})
+	c.lined += c.core.now() - now
+	if held {
+		c.addHeld(now)
+	}
+	if !granted || ended(c.req) {
+		return StopBudget
+	}
+	stop := c.openRetry(got, next)
+	if stop == "" {
+		c.announce(got, next, c.core.now()-next.decided)
+	}
+	return stop
 }

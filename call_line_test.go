@@ -113,7 +113,6 @@ func TestRefusedRetryIsSentWhenASuccessHasEarnedIt(t *testing.T) {
 		took      time.Duration
 		held      time.Duration
 	}{
-		"during its backoff":  {[]time.Duration{40 * ms, 60 * ms}, 100 * ms, 0},
 		"while it is in line": {[]time.Duration{40 * ms, 340 * ms}, 340 * ms, 240 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,22 +278,6 @@ func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A server that names the time of a retry is well enough to answer, though others have failed.
-func TestRefusedRetryThatTheServerHasInvitedIsNotAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil).lasting(5 * time.Second)
-		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
-		_, err := l.rt.RoundTrip(l.request("/503").WithContext(once))
-		require.NoError(t, err)
-		l.at(5*time.Second, "/200")
-		resp, o, took := l.ask("/429 closes,200")
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, 2, o.Attempts)
-		assert.Equal(t, 5*time.Second, took)
-		l.others.Wait()
-	})
 }
 
 // Retry-After: 0 asks for a retry at once. Nothing is to be learned from such a wait, so that a single
@@ -593,6 +576,7 @@ func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = &grudging{panics: true} })
 		l.at(50*ms, "/200")
+		l.at(150*ms, "/200")
 		assert.PanicsWithValue(t, "asked again", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
 		assert.Zero(t, retryhttp.InTrouble(l.gate, "host"))
 		l.others.Wait()

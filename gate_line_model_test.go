@@ -94,12 +94,8 @@ func (m *gateModel) comesDueInLine(i int) {
 			m.ask(i, atTheEnd)
 		}
 	})
-	switch {
-	case !first:
-	case m.probeDue() <= m.now:
+	if first && m.probeDue() <= m.now {
 		m.sendProbe()
-	case m.run == 0:
-		m.ask(i, bySuccess)
 	}
 }
 

@@ -43,7 +43,6 @@ type gateModel struct {
 	run, underWay, begun, credit int
 	since, newest, behind, pause time.Duration
 	firstUp, entered             time.Duration
-	probing                      bool
 	queue                        []int // of steps, the oldest first
 	line                         lineModel
 	mark                         map[int]int
@@ -103,13 +102,9 @@ func (m *gateModel) next() int {
 
 // probeDue returns when the next probe is due: never, if it waits for what is under way.
 func (m *gateModel) probeDue() time.Duration {
-	pause := m.pause
-	if m.probing {
-		pause = 250 * time.Millisecond
-	}
-	due := m.newest + pause
+	due := m.newest + m.pause
 	if m.run > 0 && m.isShortLine() && !m.isLasting(due) {
-		due = m.newest + pause*5/2
+		due = m.newest + m.pause*5/2
 	}
 	if m.underWay == 0 {
 		return due
@@ -128,7 +123,7 @@ func (m *gateModel) isLasting(at time.Duration) bool { return at-m.line.trouble 
 
 func (m *gateModel) sendProbe() {
 	if m.isShortLine() && m.isLasting(m.now) {
-		m.newest, m.probing = m.now, false
+		m.newest = m.now
 		m.ask(m.line.steps[0], asProbe)
 		return
 	}
@@ -140,7 +135,7 @@ func (m *gateModel) releaseProbe(i int) {
 	m.leavePlace(i)
 	m.probe[i], m.freed[i] = true, true
 	if m.run == 0 {
-		m.newest, m.probing = m.now, true
+		m.newest = m.now
 		m.begin(i)
 		return
 	}
@@ -185,15 +180,15 @@ func (m *gateModel) end(i int, answer string) {
 			m.begun++
 			m.pause = min(m.pause, 250*time.Millisecond)
 		}
-		m.newest, m.probing = m.now, false
+		m.newest = m.now
 		if m.probe[i] {
-			m.pause = min(max(2*m.pause, 250*time.Millisecond), 5*time.Second)
+			m.pause = min(2*m.pause, 5*time.Second)
 		}
 	case up:
 		m.success(i)
 	case nothing:
 		if m.counted[i] {
-			m.newest, m.probing = m.now, false
+			m.newest = m.now
 		}
 	}
 	m.mark[i] = m.begun
@@ -229,10 +224,10 @@ func (m *gateModel) success(i int) {
 		if m.isDown() {
 			m.behind = max(m.behind, m.now+min(5*(m.now-m.since), m.hold))
 		}
-		m.newest, m.probing = m.now, false
+		m.newest = m.now
 		m.pause = min(m.pause, 250*time.Millisecond)
 		if m.probe[i] {
-			m.pause = max(m.pause/2, time.Millisecond)
+			m.pause = 125 * time.Millisecond
 		}
 		if len(m.sent[i]) == 1 {
 			m.firstUp = m.now
@@ -310,7 +305,7 @@ func (m *gateModel) cancel(i int) {
 	m.leave(i)
 	m.leavePlace(i)
 	if m.counted[i] {
-		m.newest, m.probing = m.now, false
+		m.newest = m.now
 		m.underWay--
 	}
 }

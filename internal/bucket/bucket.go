@@ -29,8 +29,6 @@ type bucket struct {
 	key      string
 	evicted  atomic.Bool // written with mu held
 	deposits atomic.Uint64
-	stripes  atomic.Pointer[[]stripe] // count in place of the field deposits, once there are many
-	_        [cacheLine]byte          // separates what every deposit reads from what a fold writes
 
 	mu        sync.Mutex
 	settings  Settings
@@ -65,7 +63,7 @@ type Failure struct {
 }
 
 // invitedPrice is the cost of a retry whose moment the server has named. Such a retry is cheap to
-// refuse.
+// refuse. Without it, docs/simulation.md, "What each mechanism pays for", has what a quota costs.
 const invitedPrice = 1.0 / 3
 
 // terms are what a withdrawal costs, and how far below zero it may take the tokens.
@@ -113,7 +111,7 @@ func (b *bucket) inherit(old *bucket, now time.Time) {
 
 // fold brings tokens and the mean rate up to date. The caller holds b.mu.
 func (b *bucket) fold(now time.Time) {
-	total := b.total()
+	total := b.deposits.Load()
 	n := float64(total - b.folded)
 	b.folded = total
 	if n > 0 {

@@ -2,6 +2,7 @@ package bucket
 
 import "time"
 
+// What the absence of each of these costs is in docs/simulation.md, "What each mechanism pays for".
 const (
 	// Results are weighed by tenths of a second. Each weighs as much as its results, and at most
 	// mostOfATenth of shareOf, because streams that die with one connection are one event.

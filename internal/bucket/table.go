@@ -18,10 +18,6 @@ type Table struct {
 	buckets sync.Map     // maps string to *bucket; Load takes no lock
 	count   atomic.Int32 // number of buckets; written with mu held
 
-	busy      atomic.Bool   // a bucket has stripes
-	lanes     sync.Pool     // of *lane
-	lanesMade atomic.Uint32 // number of lanes ever made
-
 	evictions  evictions     // guarded by mu
 	turnedAway atomic.Uint32 // number of deposits that found neither a bucket nor room for one
 }

@@ -19,7 +19,7 @@ func TestBusyHostHoldsFirstAttemptsOnly(t *testing.T) {
 		w.Close(host, time.Second, http.Header{"Authorization": {"x"}}, FirstAttempts)
 		req := &http.Request{Header: http.Header{"Authorization": {"y"}}}
 		start := time.Now()
-		_, held, _ := w.Wait(req, host, nil, new(timer.Timer), Turn{Mark: 0, Limit: hold, Heed: true})
+		_, held, _ := w.Wait(req, host, nil, new(timer.Timer), &Turn{Mark: 0, Limit: hold, Heed: true})
 		assert.False(t, held)
 		assert.Zero(t, time.Since(start))
 		down, closed := w.Status(host, req.Header)
@@ -115,7 +115,7 @@ func TestClientsToldOneMomentQueue(t *testing.T) {
 				h := w.keys.Find(host)
 				h.locked(func(now time.Time) { h.newest = now }) // no probe is due
 				h.closure(nil, false)                            // somebody has looked whether the host is closed
-				_, held, _ := w.Wait(new(http.Request).WithContext(ctx), host, nil, new(timer.Timer), Turn{Mark: 0, Limit: hold, Heed: true})
+				_, held, _ := w.Wait(new(http.Request).WithContext(ctx), host, nil, new(timer.Timer), &Turn{Mark: 0, Limit: hold, Heed: true})
 				assert.Equal(t, tt.held, held)
 			})
 		})

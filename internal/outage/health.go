@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// What the absence of each of these costs is in docs/simulation.md, "What each mechanism pays for".
 const (
 	// A key is down after downAfter failures in a row. A client should not be slowed down if
 	// only half of its requests fail. The first of these failures must be at least downFor ago,
@@ -16,7 +17,6 @@ const (
 	// These pauses separate the newest result from the next probe, if nothing is under way.
 	firstPause   = 250 * time.Millisecond
 	longestPause = 5 * time.Second
-	leastPause   = time.Millisecond
 	// successesPerRelease is the number of successes that release one retry. A quarter of a
 	// retry per success keeps the load after an outage below 1.7 times the usual load. If all
 	// retries were released at once, ten times the usual load would cause a new outage.
@@ -69,8 +69,7 @@ type health struct {
 	mu        sync.Mutex
 	forgotten bool
 	since     time.Time     // the first failure of the run
-	newest    time.Time     // result or silent end; a success counts only while retries are queued
-	probing   bool          // newest is the time of a probe that does not count as under way
+	newest    time.Time     // result, silent end or free probe; a success if retries wait
 	firstUp   time.Time     // the newest success of a first attempt while retries were queued
 	window    time.Duration // how long a retry may be held
 	behind    time.Time     // until then, retries queue behind others although the key is not down
@@ -122,7 +121,7 @@ func (h *health) leave(run uint32, silently bool) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	if silently {
-		h.newest, h.probing = now, false
+		h.newest = now
 	}
 	h.checkProbe(now)
 }
@@ -140,9 +139,9 @@ func (h *health) fail(now time.Time, probe bool, window time.Duration) {
 		h.pause = min(h.pause, firstPause)
 		h.mark.Add(1)
 	}
-	h.newest, h.probing = now, false
+	h.newest = now
 	if probe {
-		h.pause = min(max(2*h.pause, firstPause), longestPause)
+		h.pause = min(2*h.pause, longestPause)
 	}
 	h.checkProbe(now)
 }
@@ -162,10 +161,10 @@ func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 		h.behind = later(h.behind, now.Add(min(behindFactor*now.Sub(h.since), hold)))
 	}
 	h.getWell()
-	h.newest, h.probing = now, false
+	h.newest = now
 	h.pause = min(h.pause, firstPause)
 	if p.left == asProbe {
-		h.pause = max(h.pause/2, leastPause)
+		h.pause = firstPause / 2
 	}
 	if first {
 		h.firstUp = now

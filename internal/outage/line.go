@@ -17,7 +17,7 @@ type line struct {
 	places    atomic.Int64 // number of retries in the line or on their way; rises with mu held
 	trouble   time.Time    // the first refusal of the trouble
 	refusal   time.Time    // the newest refusal
-	run       time.Time    // when its first run of failures began; zero in one of rejections
+	outage    bool         // it has failures, and not rejections alone
 	recovered atomic.Bool  // a success has ended a run since then
 	served    float64      // number of retries that got a token, with an exponential decay
 	servedAt  time.Time
@@ -28,29 +28,24 @@ const forgottenAfter = 30 * time.Minute
 
 // admit counts a refusal, and reports whether the retry may join the line. The caller holds mu.
 //
-// A trouble ends with a success, and not with a pause between two batches. Nobody waits in a later
-// run before a success: a page with two calls to a dead service would be slow each time. A trouble
-// of rejections alone has no such end, and is over after window without a refusal.
+// A trouble ends with a success, and not with a pause between two batches: a page with two calls to a
+// dead service would be slow each time. A trouble of rejections alone has no such end, and is over
+// after window without a refusal.
 func (h *health) admit(now time.Time, window time.Duration) bool {
 	h.window = window
 	l := &h.line
 	since := now.Sub(l.refusal)
-	over := since >= window && (l.run.IsZero() || l.recovered.Load()) || since >= forgottenAfter
+	over := since >= window && (!l.outage || l.recovered.Load()) || since >= forgottenAfter
 	if since < 0 || over {
-		l.trouble, l.run = now, time.Time{}
+		l.trouble, l.outage = now, false
 	}
-	if l.run.IsZero() {
+	if !l.outage {
 		l.recovered.Store(false) // before run is read, or the end of the run might be missed
-		if h.run.Load() != 0 {
-			l.run = h.since
-		}
+		l.outage = h.run.Load() != 0
 	}
 	l.refusal = now
-	if l.isLasting(now, window) {
-		dead := !l.run.IsZero() && !l.run.Equal(h.since) && !l.recovered.Load()
-		if dead || float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
-			return false
-		}
+	if l.isLasting(now, window) && float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
+		return false
 	}
 	l.places.Add(1)
 	return true
@@ -106,7 +101,7 @@ func (w *Watch) Leave(key string) { w.keys.Find(key).line.leave() }
 func (h *health) joinLine(bucket any, turn *Turn) (*waiter, admission) {
 	w := h.addToLine(bucket, turn)
 	if w == nil {
-		if granted, _ := turn.Ask(); granted {
+		if granted, _ := h.asks(nil, turn); granted {
 			return nil, paid
 		}
 	}
@@ -118,33 +113,20 @@ func (h *health) addToLine(bucket any, turn *Turn) *waiter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.oneMore() // before run is read
-	alone := !turn.Asked && h.line.places.Load() == 1 && h.oldest() == nil && h.run.Load() > 0 && h.mark.Load() == turn.Mark
+	alone := h.line.places.Load() == 1 && h.oldest() == nil && h.run.Load() > 0 && h.mark.Load() == turn.Mark
 	if alone {
 		h.oneLess()
 		return nil
 	}
 	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
-	earned := h.oldest() == nil && h.run.Load() == 0 // perhaps, during its backoff
 	h.line.add(w, bucket)
 	h.unpaid.Add(1)
-	if earned {
-		h.letAsk(w, bySuccess)
-	}
 	return w
 }
 
 // ask asks for the token of w, which leaves the line if there is nothing left to wait for.
 func (h *health) ask(w *waiter, why exit, turn *Turn) {
-	answered := false
-	defer func() {
-		if !answered { // Ask has panicked
-			h.giveUp(w)
-			w.pass.GiveBack()
-		}
-	}()
-	granted, later := turn.Ask()
-	answered = true
-	switch {
+	switch granted, later := h.asks(w, turn); {
 	case granted:
 		h.grant(w, why, turn.Window)
 	case why == atTheEnd:
@@ -155,6 +137,24 @@ func (h *health) ask(w *waiter, why exit, turn *Turn) {
 			h.giveUp(w)
 		}
 	}
+}
+
+// asks asks for the token of w, or of a retry that is alone. If Ask panics, the retry gives up what it has.
+func (h *health) asks(w *waiter, turn *Turn) (granted, later bool) {
+	answered := false
+	defer func() {
+		if answered {
+			return
+		}
+		h.line.leave()
+		if w != nil {
+			h.giveUp(w)
+			w.pass.GiveBack()
+		}
+	}()
+	granted, later = turn.Ask()
+	answered = true
+	return granted, later
 }
 
 // grant takes w, which has got a token, out of the line, unless a probe has released it meanwhile.

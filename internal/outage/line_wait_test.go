@@ -18,7 +18,7 @@ const soon = time.Minute // a deadline that is not near
 // inLine lets a retry join the line that draws on bucket, and looks once.
 func inLine(t *testing.T, h *health, bucket any, deadline time.Time) *waiter {
 	h.line.places.Add(1)
-	w := h.addToLine(bucket, &Turn{Asked: true})
+	w := h.addToLine(bucket, &Turn{})
 	require.NotNil(t, w)
 	h.look(w, deadline, false)
 	return w
@@ -43,7 +43,7 @@ func TestCanceledRetryAsksForNoToken(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	req := new(http.Request).WithContext(ctx)
-	_, _, granted := w.Wait(req, host, nil, new(timer.Timer), Turn{Limit: hold, Ask: func() (bool, bool) {
+	_, _, granted := w.Wait(req, host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) {
 		t.Error("asked")
 		return true, true
 	}})
@@ -56,12 +56,13 @@ func TestLineWithoutHeedIgnoresClosures(t *testing.T) {
 		var w Watch
 		fail(&w)
 		w.Admit(host, hold)
-		w.Close(host, time.Minute, nil, WholeHost)
+		w.Close(host, time.Minute, nil, SameCredentials)
 		w.keys.Find(host).endRun()
+		time.AfterFunc(firstPause/2, func() { w.End(host, Pass{}, Up, true, hold) })
 		start := time.Now()
-		_, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Ask: func() (bool, bool) { return true, true }})
+		_, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) { return true, true }})
 		assert.True(t, granted)
-		assert.Zero(t, time.Since(start))
+		assert.Equal(t, firstPause/2, time.Since(start))
 	})
 }
 
@@ -83,7 +84,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		w.Admit(host, hold)
 		asks := 0
 		go func() {
-			_, _, granted := w.Wait(req, host, "bucket", new(timer.Timer), Turn{Limit: hold, Heed: true, Asked: true, Ask: func() (bool, bool) {
+			_, _, granted := w.Wait(req, host, "bucket", new(timer.Timer), &Turn{Limit: hold, Window: hold, Heed: true, Ask: func() (bool, bool) {
 				asks++
 				return false, true
 			}})
@@ -110,7 +111,7 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 		h.last()
 		time.Sleep(firstPause) // a probe is due
 		assert.PanicsWithValue(t, "asked", func() {
-			w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Asked: true, Ask: func() (bool, bool) {
+			w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) {
 				h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 				assert.False(t, h.underWay.none())
 				panic("asked")
@@ -130,7 +131,7 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 			synctest.Wait()
 			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 		}()
-		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Asked: true, Ask: func() (bool, bool) { return false, true }})
+		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) { return false, true }})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
 		assert.False(t, h.underWay.none())
@@ -143,7 +144,7 @@ func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 		var w Watch
 		h := fail(&w)
 		w.Admit(host, hold)
-		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Asked: true, Ask: func() (bool, bool) {
+		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Ask: func() (bool, bool) {
 			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
 			return false, true
 		}})
@@ -160,7 +161,7 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 		h := fail(&w)
 		w.Admit(host, hold)
 		go func() {
-			_, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), Turn{Limit: hold, Asked: true, Ask: func() (bool, bool) { return true, true }})
+			_, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) { return true, true }})
 			assert.True(t, granted)
 		}()
 		synctest.Wait()
@@ -260,7 +261,7 @@ func TestRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
 		h.last()
 		over := make(chan time.Time, 1)
 		go func() {
-			_, _, granted := w.Wait(new(http.Request), host, "a", new(timer.Timer), Turn{Limit: soon, Asked: true, Ask: func() (bool, bool) { return false, false }})
+			_, _, granted := w.Wait(new(http.Request), host, "a", new(timer.Timer), &Turn{Limit: soon, Ask: func() (bool, bool) { return false, false }})
 			assert.False(t, granted)
 			over <- time.Now()
 		}()

@@ -76,34 +76,40 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 }
 
 // Wait holds a retry that is due while its key is down or closed, and a retry that has a place in the line
-// until Ask grants a token, or until a probe needs none. It reports whether the retry was held, and
-// whether it may be sent. The bucket, which is comparable, tells retries in the line apart that draw on
-// others. It is no field of the Turn, because it is kept, and the Turn's Ask would escape with it.
-func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn Turn) (p Pass, held, ok bool) {
+// until Ask grants a token, or until a probe needs none. Then it gives up the place. It reports whether the
+// retry was held, and whether it may be sent. The bucket, which is comparable, tells retries in the line
+// apart that draw on others. It is no field of the Turn, because it is kept, and the Turn's Ask would
+// escape with it.
+func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn *Turn) (p Pass, held, ok bool) {
 	h := w.keys.Find(key)
-	if turn.Ask != nil {
-		defer h.line.leave()
-	} else if h == nil || h.open() {
+	if turn.Ask == nil && (h == nil || h.open()) {
 		return Pass{}, false, true
 	}
-	deadline := time.Now().Add(turn.Limit)
-	for {
-		closed := turn.Heed && h.waitWhileClosed(req, t, deadline, false)
-		held = held || closed
+	for deadline := time.Now().Add(turn.Limit); ; p.GiveBack() {
+		if turn.Heed && h.waitWhileClosed(req, t, deadline, false) {
+			held = true
+		}
 		if isDone(req.Context()) {
 			// Otherwise the retry would count as begun, although it is not going to be sent.
-			return Pass{}, held, false
+			p = Pass{}
+			break
 		}
-		p, how, queued := h.wait(req, bucket, t, &turn, deadline)
-		held = held || queued
-		if !queued || how == refused || !turn.Heed || !h.closedMeanwhile(req) {
-			return p, held, how != refused
+		var how admission
+		var queued bool
+		p, how, queued = h.wait(req, bucket, t, turn, deadline)
+		held, ok = held || queued, how != refused
+		if !queued || !ok || !turn.Heed || !h.closedMeanwhile(req) {
+			break
 		}
-		p.GiveBack()
 		if how == paid {
 			turn.Ask = nil // it has its token
 		}
+		ok = false
 	}
+	if turn.Window > 0 {
+		h.line.leave()
+	}
+	return p, held, ok
 }
 
 // WaitWhileClosed holds a first attempt while its key is closed, if the closure fits into limit.

@@ -10,14 +10,13 @@ import (
 // Turn is what a retry that is due waits with.
 type Turn struct {
 	Mark  uint32        // from the End of the previous attempt
-	Limit time.Duration // the longest wait
 	Heed  bool          // closures hold the retry as well
+	Limit time.Duration // the longest wait
 
 	// Ask asks the budget for the token of a retry in the line. later reports whether the budget may
 	// grant later what it refuses. Ask is nil for a retry that has its token.
 	Ask    func() (granted, later bool)
-	Window time.Duration // as for Admit
-	Asked  bool          // the server has asked for the retry's wait: the retry is not alone
+	Window time.Duration // as for Admit, of a retry that has a place in the line; or 0
 }
 
 // waiter is a retry in the queue, or in the line of retries without a token. The mutex of the key's health guards
@@ -132,8 +131,8 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 		h.checkProbe(now)
 	}
 	w.armed = deadline
-	if !w.left && !over {
-		h.checkProbe(now) // w may be the oldest, or have made the line long
+	if !w.left && !over && (w.unpaid || h.oldest() == w) { // w may have made the line long
+		h.checkProbe(now)
 	}
 	select {
 	case <-w.wake: // a signal from checkProbe
@@ -169,13 +168,9 @@ func (h *health) checkProbe(now time.Time) {
 // What is under way is going to tell, so a probe waits for it. At the beginning of a run it does not
 // wait for long: one attempt that hangs, or a long poll, would strand the others.
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
-	pause := h.pause
-	if h.probing {
-		pause = firstPause
-	}
-	due = h.newest.Add(pause)
+	due = h.newest.Add(h.pause)
 	if h.run.Load() > 0 && h.isShortLine() && !h.line.isLasting(due, h.window) {
-		due = h.newest.Add(time.Duration(shortLinePauses * float64(pause)))
+		due = h.newest.Add(time.Duration(shortLinePauses * float64(h.pause)))
 	}
 	if !h.underWay.none() {
 		if now.Sub(h.since) >= h.window {
@@ -204,7 +199,7 @@ func (h *health) isShortLine() bool { return h.held.first() == nil && h.queued.L
 func (h *health) sendProbe(now time.Time) {
 	w := h.oldest()
 	if h.isShortLine() && h.line.isLasting(now, h.window) {
-		h.newest, h.probing = now, false
+		h.newest = now
 		h.letAsk(w, asProbe)
 		return
 	}
@@ -213,7 +208,7 @@ func (h *health) sendProbe(now time.Time) {
 
 // release takes w out of the queue or the line, and sends it. If the newest result is a success, a
 // probe does not count as under way. Otherwise a host that is healthy but slow would get only one
-// probe per answer. The next probe waits for firstPause, or for a result.
+// probe per answer.
 func (h *health) release(w *waiter, now time.Time, how exit) {
 	switch {
 	case how == bySuccess:
@@ -222,7 +217,7 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 		w.pass = h.enter()
 	default:
 		w.pass.released = h
-		h.newest, h.probing = now, true
+		h.newest = now
 	}
 	w.pass.left = how
 	h.remove(w)

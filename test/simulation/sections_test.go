@@ -50,6 +50,7 @@ var sections = []section{
 	{"## A herd", (*report).herd},
 	{"## Contention", (*report).contention},
 	{"## Layers", (*report).layers},
+	{"## What each mechanism pays for", (*report).mechanisms},
 	{"## Hedges", (*report).hedges},
 	{"### Hedges in an outage", (*report).hedgesInOutages},
 }

@@ -3,7 +3,9 @@ package retryhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"strings"
@@ -556,5 +558,167 @@ func TestStreamThatBeganWithAnErrorWaitsInLine(t *testing.T) {
 		assert.Equal(t, 2, o.Attempts)
 		assert.Equal(t, 240*ms, took)
 		l.others.Wait()
+	})
+}
+
+// randomAnswer sends random pieces of events, with or without a length, and may break off.
+func randomAnswer(seed uint64) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		dice := rand.New(rand.NewPCG(seed, 0))
+		media := []string{"text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream", "application/json"}
+		w.Header().Set("Content-Type", media[dice.IntN(len(media))])
+		words := []string{"data: 1", "\n", "\n\n", "\r\n\r\n", "\r", "{}", "\x00\x00\x00\x06ab", "\x00\x00\x00\x04", pingEvent}
+		pieces := make([]string, dice.IntN(8))
+		length := 0
+		for i := range pieces {
+			for range 1 + dice.IntN(6) {
+				pieces[i] += words[dice.IntN(len(words))]
+			}
+			length += len(pieces[i])
+		}
+		if dice.IntN(3) == 0 {
+			w.Header().Set("Content-Length", fmt.Sprint(length))
+		}
+		if dice.IntN(8) == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = http.NewResponseController(w).Flush()
+		for _, piece := range pieces {
+			_, _ = io.WriteString(w, piece)
+			if dice.IntN(2) == 0 {
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Duration(dice.IntN(2)) * 100 * ms)
+			}
+			if dice.IntN(12) == 0 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	}
+}
+
+// Whatever is awaited, and whatever Classify answers, the caller reads what the server has sent.
+func TestCallerReadsTheSameHoweverMuchIsAwaited(t *testing.T) {
+	for seed := range uint64(150) {
+		dice := rand.New(rand.NewPCG(seed, 1))
+		p := retryhttp.Policy{
+			MaxAttempts: 1,
+			PeekBytes:   dice.Int64N(3) * dice.Int64N(100),
+			BufferBytes: dice.Int64N(2) * dice.Int64N(100),
+			Classify:    func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Class(dice.IntN(4)) },
+		}
+		if dice.IntN(2) == 0 {
+			p.AttemptTimeout, p.StallTimeout = time.Hour, time.Hour
+		}
+		for _, http2 := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.ServeProtocol(randomAnswer(seed), http2)
+				defer stop()
+				bare, err := base.RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				want, end := io.ReadAll(bare.Body)
+				require.NoError(t, bare.Body.Close())
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err, "seed %d", seed)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, string(want), string(got), "seed %d", seed)
+				if whole := int64(len(want)) == bare.ContentLength; !whole { // a break after the last byte may go unseen
+					assert.Equal(t, end == nil, err == nil, "seed %d: %v, %v", seed, end, err)
+				}
+				assert.Equal(t, bare.StatusCode, resp.StatusCode)
+			})
+		}
+	}
+}
+
+// late is a body that brings nothing before a pause, and then its text and its end.
+type late struct {
+	pause time.Duration
+	text  string
+	end   error // nil: io.EOF
+
+	attempt context.Context // ends the pause
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(l.pause):
+	case <-l.attempt.Done():
+		return 0, context.Cause(l.attempt)
+	}
+	l.pause = 0
+	if l.text != "" {
+		n := copy(p, l.text)
+		l.text = l.text[n:]
+		return n, nil
+	}
+	if l.end == nil {
+		return 0, io.EOF
+	}
+	return 0, l.end
+}
+
+// All headers come at once. The first bytes decide which of two attempts wins, and an attempt whose
+// peek fails is a failed attempt.
+func TestFirstBytesDecideBetweenAnAttemptAndItsHedge(t *testing.T) {
+	answer := func(l late) lap {
+		return lap{code: 200, body: &l, do: func(req *http.Request) { l.attempt = req.Context() }}
+	}
+	for name, c := range map[string]struct {
+		laps     []late
+		at       time.Duration
+		got      string
+		attempts int
+		hedges   int
+		won      bool
+	}{
+		"the first is silent":     {[]late{{pause: time.Hour, text: "1"}, {pause: 10 * ms, text: "2"}}, 60 * ms, "2", 2, 1, true},
+		"the first is sooner":     {[]late{{pause: 70 * ms, text: "1"}, {pause: 60 * ms, text: "2"}}, 70 * ms, "1", 2, 1, false},
+		"the first breaks":        {[]late{{pause: 70 * ms, end: errLost}, {pause: 60 * ms, text: "2"}}, 110 * ms, "2", 2, 1, true},
+		"the hedge breaks":        {[]late{{pause: 90 * ms, text: "1"}, {pause: 10 * ms, end: errLost}}, 90 * ms, "1", 2, 1, false},
+		"the hedge is overloaded": {[]late{{pause: 90 * ms, text: "1"}, {pause: 10 * ms, text: errorEvent}}, 90 * ms, "1", 2, 1, false},
+		"both break":              {[]late{{pause: 70 * ms, end: errLost}, {pause: 60 * ms, end: errLost}, {text: "3"}}, 1070 * ms, "3", 3, 1, false},
+		"the first breaks alone":  {[]late{{pause: 10 * ms, end: errLost}, {text: "2"}}, 1010 * ms, "2", 2, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var laps []lap
+				for _, l := range c.laps {
+					laps = append(laps, answer(l))
+				}
+				r := newTrack(laps...)
+				p := hedging()
+				p.PeekBytes, p.Classify = peeks.PeekBytes, peeks.Classify
+				f := r.begin(t, p, get(t, t.Context()))
+				require.NoError(t, f.err)
+				assert.Equal(t, c.at, f.at)
+				f.read(t)
+				assert.Equal(t, c.got, f.body)
+				assert.Equal(t, c.attempts, f.out.Attempts)
+				assert.Equal(t, c.hedges, f.out.Hedges)
+				assert.Equal(t, c.won, f.out.HedgeWon)
+				time.Sleep(time.Second) // which a hedge that has lost does not take
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
+// The time to the first byte is the latency that a Hedge learns.
+func TestHedgeLearnsTheTimeToTheFirstByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(stream(300*ms, firstEvent))
+		defer stop()
+		p := peeks
+		p.Hedge = &retryhttp.Hedge{Share: 0.5}
+		rt := retryhttp.New(base, p)
+		for range 10 {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		after, ok := p.Hedge.Delay(get(t, t.Context()))
+		assert.True(t, ok)
+		assert.InDelta(t, 300*ms, after, float64(20*ms))
 	})
 }

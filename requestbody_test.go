@@ -2,6 +2,7 @@ package retryhttp_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -408,3 +410,145 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 }
 
 func (b *trailerBody) Close() error { return nil }
+
+// readingBase reads the body of each request and puts it back, as recorders and old signers do. They
+// also do so with a body that is not there.
+type readingBase struct {
+	http.RoundTripper
+	bodies []io.ReadCloser // of the requests, as they came
+}
+
+func (b *readingBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	b.bodies = append(b.bodies, req.Body)
+	var content []byte
+	if req.Body != nil {
+		content, _ = io.ReadAll(req.Body)
+	}
+	req.Body = io.NopCloser(bytes.NewReader(content))
+	req.ContentLength = -1
+	return b.RoundTripper.RoundTrip(req)
+}
+
+// Whether a request has a body is decided before the first attempt.
+func TestBodyThatTheBasePutsOnARequestIsNotTheCallers(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"zero": {},
+		"full": {
+			AttemptTimeout: time.Hour, BufferBytes: 1 << 16, PeekBytes: 1 << 12, Resume: true, StallTimeout: time.Hour,
+			Hedge: &retryhttp.Hedge{After: time.Minute},
+		},
+	} {
+		for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
+			for kind, body := range map[string]io.ReadCloser{"nil": nil, "NoBody": http.NoBody} {
+				t.Run(name+" "+method+" "+kind, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						base := &readingBase{RoundTripper: script.New(script.Status(503), script.Fail(errBroken), script.Status(200))}
+						p.Backoff = retryhttp.Constant(time.Second)
+						req := get(t, t.Context())
+						req.Method, req.Body = method, body
+						resp, err := retryhttp.New(base, p).RoundTrip(req)
+						require.NoError(t, err)
+						assert.Equal(t, 200, resp.StatusCode)
+						require.Len(t, base.bodies, 3)
+						for _, got := range base.bodies[1:] {
+							assert.True(t, got == nil || got == http.NoBody, "a retry has no body")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestDownloadIsResumedThoughTheBasePutsABodyOnItsRequest(t *testing.T) {
+	base := &readingBase{RoundTripper: script.New(cutAfter(10), rest(10))}
+	got, err := download(t, base, resumes)
+	require.NoError(t, err)
+	assert.Equal(t, object, got)
+	assert.Len(t, base.bodies, 2)
+	assert.Nil(t, base.bodies[1])
+}
+
+// uploadBody is a request body of a MiB, whose memory is watched.
+type uploadBody struct {
+	*bytes.Reader
+	content [1 << 20]byte
+}
+
+func (*uploadBody) Close() error { return nil }
+
+// A body of each attempt is in memory while the attempt and the next one are made, and no longer.
+func TestBodiesOfPastAttemptsAreNotKept(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"by default":     {},
+		"AttemptTimeout": {AttemptTimeout: time.Hour},
+		"BufferBytes":    {BufferBytes: 100},
+		"Hedge":          {Hedge: &retryhttp.Hedge{After: time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var made []weak.Pointer[uploadBody]
+			newBody := func() (io.ReadCloser, error) {
+				b := new(uploadBody)
+				b.Reader = bytes.NewReader(b.content[:])
+				made = append(made, weak.Make(b))
+				return b, nil
+			}
+			const attempts = 400
+			base := script.Step(func(req *http.Request) (*http.Response, error) {
+				n, err := io.Copy(io.Discard, req.Body)
+				assert.NoError(t, err)
+				assert.EqualValues(t, 1<<20, n)
+				assert.NoError(t, req.Body.Close())
+				if len(made)%50 == 0 {
+					runtime.GC()
+					for _, body := range made[1 : len(made)-2] { // the first is the caller's
+						assert.True(t, body.Value() == nil, "a body of a past attempt is kept")
+					}
+				}
+				if len(made) == attempts {
+					return script.Response(req, 200), nil
+				}
+				return script.Response(req, 503), nil
+			})
+			p.MaxAttempts, p.Backoff, p.Budget = attempts, retryhttp.Constant(0), retryhttp.Unlimited{}
+			req := get(t, t.Context())
+			req.Method, req.GetBody = "QUERY", newBody
+			req.Body, _ = newBody()
+			resp, err := retryhttp.New(base, p).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, attempts, retryhttp.OutcomeOf(resp).Attempts)
+		})
+	}
+}
+
+// Over HTTP/2, net/http looks at the context only when the Read of the request body has returned.
+func TestContextEndsAnAttemptWhoseBodyHasNothingToSend(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"the first bytes": {PeekBytes: 100},
+		"the whole body":  {BufferBytes: 100},
+		"both":            {BufferBytes: 100, PeekBytes: 100},
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodPut} {
+			t.Run(name+" of a "+method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
+						_ = http.NewResponseController(w).Flush()
+						_, _ = io.Copy(io.Discard, r.Body)
+					}, true)
+					defer stop()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					silent, silence := io.Pipe()
+					time.AfterFunc(time.Minute, func() { silence.Close() }) // or a failure never ends
+					req, err := http.NewRequestWithContext(ctx, method, "http://host.example/", silent)
+					require.NoError(t, err)
+					began := time.Now()
+					_, err = readAll(t, base, p, req)
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Equal(t, time.Second, time.Since(began))
+				})
+			})
+		}
+	}
+}

@@ -734,7 +734,7 @@ func TestGateHeldOfOtherKeys(t *testing.T) {
 			g.at(time.Duration(i)*ms, fmt.Sprintf("//host%d/503", i))
 		}
 		g.wait(205 * ms)
-		assert.Positive(t, g.gate.Status(&http.Request{}).Held, "all hosts share a fate")
+		assert.Positive(t, g.gate.Status(&http.Request{}).Held, "all hosts share a health")
 	})
 }
 

@@ -72,7 +72,7 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 	}
 }
 
-// busy is a service under a steady load. The fate of each attempt that is not a hedge is the same
+// busy is a service under a steady load. What each attempt that is not a hedge meets is the same
 // in every run.
 type busy struct {
 	began   time.Time

@@ -23,7 +23,7 @@ import (
 )
 
 // A trial is a request that is sent twice: once without a Hedge, and once with a Hedge. The first
-// attempt and each retry meet the same fate in both runs, whatever the hedge meets. A fate depends
+// attempt and each retry end in the same way in both runs, whatever the hedge meets. How they end depends
 // on how many attempts that are not hedges came before, and on nothing else.
 //
 // The claim is that a request that has a Final response without a Hedge has a Final response with
@@ -38,22 +38,22 @@ type trial struct {
 	deadline time.Duration
 	tokens   int
 	after    time.Duration // of the Hedge
-	elders   [5]fated      // the first attempt and the retries
-	hedge    fated
+	elders   [5]trialLeg   // the first attempt and the retries
+	hedge    trialLeg
 }
 
-// fated is what an attempt meets.
-type fated struct {
-	ending  fateOf
+// trialLeg is what an attempt meets.
+type trialLeg struct {
+	ending  trialEnding
 	latency time.Duration
 	asked   time.Duration // by a Retry-After
 	body    time.Duration // until the end of the response body
 }
 
-type fateOf int
+type trialEnding int
 
 const (
-	answered fateOf = iota
+	answered trialEnding = iota
 	notFound
 	overloaded
 	severed
@@ -102,8 +102,8 @@ func trialOf(data []byte) trial {
 		}
 		return duration(unit)
 	}
-	fate := func() fated {
-		return fated{fateOf(next() % 8), duration(3 * ms), maybe(4, 8*ms).Truncate(ms), maybe(2, 2*ms)}
+	leg := func() trialLeg {
+		return trialLeg{trialEnding(next() % 8), duration(3 * ms), maybe(4, 8*ms).Truncate(ms), maybe(2, 2*ms)}
 	}
 	c := trial{
 		body:     int(next()) % len(trialBodies),
@@ -115,9 +115,9 @@ func trialOf(data []byte) trial {
 		after:    duration(ms),
 	}
 	for i := range c.elders {
-		c.elders[i] = fate()
+		c.elders[i] = leg()
 	}
-	c.hedge = fate()
+	c.hedge = leg()
 	c.hedge.asked = 0
 	return c
 }
@@ -148,7 +148,7 @@ func (r *trialRun) RoundTrip(req *http.Request) (*http.Response, error) {
 	return meets.meet(req)
 }
 
-func (f *fated) meet(req *http.Request) (*http.Response, error) {
+func (f *trialLeg) meet(req *http.Request) (*http.Response, error) {
 	ctx, latency := req.Context(), f.latency
 	switch f.ending {
 	case silent:
@@ -161,7 +161,7 @@ func (f *fated) meet(req *http.Request) (*http.Response, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	code := map[fateOf]int{answered: 200, notFound: 404, overloaded: 503, deaf: 200, silent: 200}[f.ending]
+	code := map[trialEnding]int{answered: 200, notFound: 404, overloaded: 503, deaf: 200, silent: 200}[f.ending]
 	switch f.ending {
 	case severed:
 		return nil, errBroken

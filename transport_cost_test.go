@@ -246,13 +246,13 @@ func TestCostOfAKeyIsAKibibyteAtMost(t *testing.T) {
 		withdraw(budget, req)
 		budget.Deposit(req)
 	})
-	fate := perKey(func(req *http.Request) {
+	health := perKey(func(req *http.Request) {
 		_, err := rt.RoundTrip(req) //nolint:bodyclose // there is none
 		require.NoError(t, err)
 	})
-	t.Logf("bytes of a key: TokenBucket %.0f, Gate %.0f", bucket, fate)
+	t.Logf("bytes of a key: TokenBucket %.0f, Gate %.0f", bucket, health)
 	assert.LessOrEqual(t, bucket, 1024.0)
-	assert.LessOrEqual(t, fate, 1024.0)
+	assert.LessOrEqual(t, health, 1024.0)
 	runtime.KeepAlive(budget)
 	runtime.KeepAlive(gate)
 	runtime.KeepAlive(reqs)

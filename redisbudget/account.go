@@ -46,7 +46,7 @@ type account struct {
 	refused bool          // another Withdraw came after the last call began
 	began   time.Time     // when the last call began
 	brought time.Time     // when the last call that a refused Withdraw brought forward began
-	pace    pace          // of the calls that granted Withdraws bring forward
+	limiter limiter       // of the calls that granted Withdraws bring forward
 	spread  time.Duration // the delay of the next regular call, so that processes spread
 }
 

@@ -206,7 +206,7 @@ func TestRefusedWithdrawIsNotForgottenWhenAnotherIsGranted(t *testing.T) {
 		a, now := someAccount(), time.Now()
 		a.begin(now)
 		for range callsAtOnce {
-			a.pace.take(now, a.settings.interval)
+			a.limiter.take(now, a.settings.interval)
 		}
 		a.own.tokens = 0
 		_, granted := a.withdraw(now, terms{price: 1})
@@ -246,12 +246,12 @@ func TestCallIsChargedToTheGrantedWithdrawIfARefusedOneHasHadItsOwn(t *testing.T
 		a.refused = true
 		a.begin(now) // brought forward
 		require.Equal(t, now, a.brought)
-		paid := a.pace.paid
+		paid := a.limiter.paid
 		time.Sleep(time.Millisecond)
 		a.refused, a.granted = true, true
 		a.begin(time.Now())
 		assert.Equal(t, now, a.brought)
-		assert.True(t, a.pace.paid.After(paid))
+		assert.True(t, a.limiter.paid.After(paid))
 	})
 }
 

@@ -64,7 +64,7 @@ func TestACallWhoseAnswerIsLostGrantsNothingTwice(t *testing.T) {
 
 			p.meet(unanswered)
 			test.use(b, req)
-			eventually(t, func() bool { return p.fate.Load() == int32(forwarded) }, "an answer is lost")
+			eventually(t, func() bool { return p.handles.Load() == int32(forwarded) }, "an answer is lost")
 			require.NoError(t, client.Ping(t.Context()).Err())
 			eventually(t, func() bool { return calls.Load() == 2 }, "a further call")
 			stored(t, s, b, test.stored)

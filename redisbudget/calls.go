@@ -47,7 +47,7 @@ func (a *account) next(now time.Time) (at time.Time, ok bool) {
 	case a.refused && now.Sub(a.brought) >= a.settings.interval:
 		return now, true
 	case a.granted && !a.failing:
-		return a.pace.next(a.settings.interval), true
+		return a.limiter.next(a.settings.interval), true
 	case a.unreported.any():
 		if sinceCall >= a.settings.interval {
 			return now, true
@@ -92,7 +92,7 @@ func (a *account) begin(now time.Time) (sent unreported) {
 	case early && a.refused && now.Sub(a.brought) >= a.settings.interval:
 		a.brought = now
 	case a.granted:
-		a.pace.take(now, a.settings.interval)
+		a.limiter.take(now, a.settings.interval)
 	}
 	a.granted, a.refused = false, false
 	a.began = now

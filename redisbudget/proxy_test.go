@@ -12,24 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fate is what happens to what a client and a server send each other.
-type fate int32
+// handling is what happens to what a client and a server send each other.
+type handling int32
 
 const (
-	forwarded  fate = iota
-	late            // what the server sends arrives 5 s later
-	lost            // nothing arrives any more on a connection that was used so
-	broken          // connections end
-	unanswered      // the next connection on which the server sends something ends, and the others are forwarded
+	forwarded  handling = iota
+	late                // what the server sends arrives 5 s later
+	lost                // nothing arrives any more on a connection that was used so
+	broken              // connections end
+	unanswered          // the next connection on which the server sends something ends, and the others are forwarded
 )
 
 // proxy hands connections on to a server.
 type proxy struct {
-	addr   string
-	target atomic.Value // string
-	fate   atomic.Int32
-	done   chan struct{}
-	wg     sync.WaitGroup
+	addr    string
+	target  atomic.Value // string
+	handles atomic.Int32
+	done    chan struct{}
+	wg      sync.WaitGroup
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -76,7 +76,7 @@ func (p *proxy) shut() {
 	p.cut()
 }
 
-func (p *proxy) meet(f fate) { p.fate.Store(int32(f)) }
+func (p *proxy) meet(h handling) { p.handles.Store(int32(h)) }
 
 // cut ends all connections.
 func (p *proxy) cut() {
@@ -125,7 +125,7 @@ func (p *proxy) copy(to, from net.Conn, answers bool) {
 		if err != nil {
 			return
 		}
-		switch fate(p.fate.Load()) {
+		switch handling(p.handles.Load()) {
 		case broken:
 			return
 		case lost:
@@ -135,7 +135,7 @@ func (p *proxy) copy(to, from net.Conn, answers bool) {
 				p.wait(5 * time.Second)
 			}
 		case unanswered:
-			if answers && p.fate.CompareAndSwap(int32(unanswered), int32(forwarded)) {
+			if answers && p.handles.CompareAndSwap(int32(unanswered), int32(forwarded)) {
 				return
 			}
 		}

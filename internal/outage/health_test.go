@@ -27,7 +27,7 @@ func fail(w *Watch) *health {
 }
 
 // A health that is in use is not forgotten, however long ago its host has failed.
-func TestForgetsNoFateThatIsInUse(t *testing.T) {
+func TestForgetsNoHealthThatIsInUse(t *testing.T) {
 	req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
 	for _, tt := range []struct {
 		name string
@@ -88,7 +88,7 @@ func TestForgetsNoFateThatIsInUse(t *testing.T) {
 
 // Somebody may have found a health before it was forgotten. What would be recorded there nobody would
 // read, and nobody would release a retry that waits there.
-func TestForgottenFateIsNotUsed(t *testing.T) {
+func TestForgottenHealthIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
 		h := fail(&w)

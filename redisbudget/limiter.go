@@ -11,21 +11,21 @@ const (
 	callsPerInterval = 20
 )
 
-// pace spaces the calls that granted Withdraws bring forward. Each call moves paid ahead by a
+// limiter limits the calls that granted Withdraws bring forward. Each call moves paid ahead by a
 // pause, and paid may be at most callsAtOnce pauses ahead of the time.
-type pace struct{ paid time.Time }
+type limiter struct{ paid time.Time }
 
 // next returns the time of the next call, which may have passed.
-func (p *pace) next(interval time.Duration) time.Time {
-	return p.paid.Add(-(callsAtOnce - 1) * pauseIn(interval))
+func (l *limiter) next(interval time.Duration) time.Time {
+	return l.paid.Add(-(callsAtOnce - 1) * pauseIn(interval))
 }
 
 // take books a call.
-func (p *pace) take(now time.Time, interval time.Duration) {
-	if p.paid.Before(now) {
-		p.paid = now
+func (l *limiter) take(now time.Time, interval time.Duration) {
+	if l.paid.Before(now) {
+		l.paid = now
 	}
-	p.paid = p.paid.Add(pauseIn(interval))
+	l.paid = l.paid.Add(pauseIn(interval))
 }
 
 func pauseIn(interval time.Duration) time.Duration { return interval / callsPerInterval }

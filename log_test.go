@@ -97,28 +97,32 @@ func TestOnDoneGetsTheLastError(t *testing.T) {
 }
 
 func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
-	for _, p := range []retryhttp.Policy{
-		{MaxElapsed: time.Second},
-		{Budget: &countingBudget{refuse: true}},
+	for name, c := range map[string]struct {
+		policy retryhttp.Policy
+		code   int
+	}{
+		"there is no time":       {retryhttp.Policy{MaxElapsed: time.Second}, 0},
+		"there is no token":      {retryhttp.Policy{Budget: &countingBudget{refuse: true}}, 0},
+		"a wait that is cut off": {retryhttp.Policy{}, 503},
 	} {
-		wait := time.Duration(-1)
-		p.Backoff = retryhttp.Constant(time.Minute)
-		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait }
-		_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
-		require.Error(t, err)
-		assert.Zero(t, wait)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				base := script.New(script.Fail(errBroken))
+				if c.code > 0 {
+					base = script.New(script.Status(c.code))
+					time.AfterFunc(time.Second, cancel)
+				}
+				wait := time.Duration(-1)
+				c.policy.Backoff = retryhttp.Constant(time.Minute)
+				c.policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait }
+				_, err := retryhttp.New(base, c.policy).RoundTrip(get(t, ctx))
+				require.Error(t, err)
+				assert.Zero(t, wait)
+			})
+		})
 	}
-	synctest.Test(t, func(t *testing.T) { // nor after a wait that was cut short
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		wait := time.Duration(-1)
-		_, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
-			Backoff: retryhttp.Constant(time.Minute),
-			OnDone:  func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait },
-		}).RoundTrip(get(t, ctx))
-		require.Error(t, err)
-		assert.Zero(t, wait)
-	})
 }
 
 func logOf(t *testing.T, ctx context.Context, p retryhttp.Policy, steps ...script.Step) string {

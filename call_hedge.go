@@ -106,7 +106,7 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 	if got.class == Final {
 		return r.become(firstWon)
 	}
-	return r.current()
+	return r.fail()
 }
 
 // awaitHedge awaits the hedge after the first attempt has failed, for as long as a retry would

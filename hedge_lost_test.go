@@ -380,3 +380,16 @@ func (c *counting) Read(p []byte) (int, error) {
 	c.read.Add(int64(n))
 	return n, nil
 }
+
+// So its connection can be reused.
+func TestResponseOfAFirstAttemptThatFailedIsReadWhenTheHedgeWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := strings.NewReader("sorry")
+		r := newTrack(lap{after: 60 * ms, code: 503, body: body}, lap{after: 50 * ms, code: 200})
+		assert.True(t, r.runOn(t, hedging(), get(t, t.Context())).out.HedgeWon)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, body.Len())
+		r.requireClosed(t)
+	})
+}

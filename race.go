@@ -41,6 +41,7 @@ type race struct {
 	state    raceState
 	sent     bool          // the hedge was sent
 	refused  bool          // the Budget refused the hedge; final after disarm
+	failed   bool          // the first attempt has failed, and the hedge is awaited
 	asked    time.Duration // until when a hedge that has failed asks to wait, by core.now; or 0
 	inner    *Outcome      // of a hedge that has failed
 	panicked any           // what the hedge panicked with; nil: it has called runtime.Goexit
@@ -124,6 +125,17 @@ func (r *race) surface() {
 	panic(r.panicked)
 }
 
+// supersede ends a first attempt beside which the hedge has won. If the attempt has failed before,
+// discard clears its response away.
+func (r *race) supersede() {
+	r.mu.Lock()
+	failed := r.failed
+	r.mu.Unlock()
+	if !failed {
+		r.first.end(ErrSuperseded)
+	}
+}
+
 // discard clears away the response of a first attempt beside which the hedge has won. Nobody waits.
 func (r *race) discard(resp *http.Response) {
 	if resp == nil {
@@ -203,5 +215,13 @@ func (r *race) become(state raceState) raceState {
 	if r.state == undecided || r.state == hedgeFailed && state == firstWon {
 		r.state = state
 	}
+	return r.state
+}
+
+// fail records that the first attempt has failed, and returns the race's state.
+func (r *race) fail() raceState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
 	return r.state
 }

@@ -15,7 +15,7 @@ func (r *race) fire() {
 		r.reported = true
 		r.transmit(&r.next, r.got, r.second)
 		if r.judgeHedge() == hedgeWon {
-			r.first.end(ErrSuperseded)
+			r.supersede()
 		} else {
 			resp := r.response
 			r.response = nil

@@ -42,6 +42,7 @@ type animal struct {
 	http2      bool // net/http speaks HTTP/2 with the server
 	wraps      bool // a failed response that stalls is read until the request's context ends
 	encodes    bool // after a retry the response's body is left encoded
+	hedges     bool // on a slow machine it sends a request twice, and either answer may come first
 
 	// These say how it treats the body that it is given.
 
@@ -55,10 +56,12 @@ type animal struct {
 // hedgedhttp comes first, because its goroutines stay for ten seconds.
 var animals = []animal{
 	{name: "hedgedhttp", wrap: hedged,
-		reads: true, // it sends copies side by side, which share one body, whatever the method
+		reads:  true, // it sends copies side by side, which share one body, whatever the method
+		hedges: true,
 	},
 	{name: "hedgedhttp above", wrap: hedged, above: true,
-		reads: true, // like hedgedhttp below a Transport
+		reads:  true, // like hedgedhttp below a Transport
+		hedges: true,
 	},
 	{name: "gzhttp gzip", wrap: func(next http.RoundTripper, _ *url.URL) http.RoundTripper {
 		return gzhttp.Transport(next, gzhttp.TransportEnableZstd(false))

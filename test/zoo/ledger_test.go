@@ -61,6 +61,13 @@ func (acc *account) arrive(r *http.Request) (*arrival, int) {
 	return a, len(acc.arrivals)
 }
 
+// repeated reports whether the request has arrived more than once.
+func (acc *account) repeated() bool {
+	acc.mu.Lock()
+	defer acc.mu.Unlock()
+	return len(acc.arrivals) > 1
+}
+
 // move lets a server that has answered early read on.
 func (acc *account) move() { acc.once.Do(func() { close(acc.moved) }) }
 

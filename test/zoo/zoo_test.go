@@ -55,13 +55,14 @@ func (s scene) run(t *testing.T, srv *server, n int) {
 	ours := s.send(t, srv, n, true)
 
 	success := ours.success(s.animal.encodes)
-	if bare.success(false) || s.fault.mended && s.repeatable() {
+	lucky := s.animal.hedges && bare.account.repeated()
+	if bare.success(false) && !lucky || s.fault.mended && s.repeatable() {
 		assert.True(t, success, "ours %v\nbare %v", ours, bare)
 	}
 	if bare.err == nil {
 		assert.NoError(t, ours.err, "bare %v", bare)
 	}
-	if !success {
+	if !success && !lucky {
 		assert.Equal(t, bare.status, ours.status, "ours %v\nbare %v", ours, bare)
 		assert.Equal(t, bare.readable, ours.readable, "ours %v\nbare %v", ours, bare)
 	}

@@ -106,6 +106,7 @@ func (c *call) askAgain(got *result) (granted, later bool) {
 
 // standInLine sleeps out the backoff of a retry that has no token, waits for its token, and opens its body.
 func (c *call) standInLine(got *result, next *attempt) Stop {
+	defer c.policy.Gate.leave(c.place)
 	c.timer.Sleep(c.req.Context(), c.left(next))
 	now, gate := c.core.now(), c.policy.Gate
 	var held, granted bool

@@ -129,7 +129,7 @@ func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration)
 }
 
 // admit reports whether a retry that the Budget has refused may wait in line, under a key. The caller
-// then calls leave with this key, unless a Wait of the Watch gives up the place.
+// then calls leave with this key when the retry no longer waits.
 func (g *Gate) admit(req *http.Request) (key string, admitted bool) {
 	key = keyOf(req, g.Key)
 	return key, g.hosts.Admit(key, g.hold())

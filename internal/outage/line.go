@@ -86,7 +86,7 @@ func (l *line) busy(now time.Time) bool {
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
-// caller calls Wait or Leave with this key, which give up its place. The key's health is not forgotten
+// caller calls Leave with this key when the retry no longer waits. The key's health is not forgotten
 // before. window is the longest time that a retry is held.
 func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 	w.update(key, func(h *health, now time.Time) { admitted = h.admit(now, window) })
@@ -101,7 +101,7 @@ func (w *Watch) Leave(key string) { w.keys.Find(key).line.leave() }
 func (h *health) joinLine(bucket any, turn *Turn) (*waiter, admission) {
 	w := h.addToLine(bucket, turn)
 	if w == nil {
-		if granted, _ := h.asks(nil, turn); granted {
+		if granted, _ := turn.Ask(); granted {
 			return nil, paid
 		}
 	}
@@ -126,7 +126,16 @@ func (h *health) addToLine(bucket any, turn *Turn) *waiter {
 
 // ask asks for the token of w, which leaves the line if there is nothing left to wait for.
 func (h *health) ask(w *waiter, why exit, turn *Turn) {
-	switch granted, later := h.asks(w, turn); {
+	answered := false
+	defer func() {
+		if !answered { // Ask has panicked
+			h.giveUp(w)
+			w.pass.GiveBack()
+		}
+	}()
+	granted, later := turn.Ask()
+	answered = true
+	switch {
 	case granted:
 		h.grant(w, why, turn.Window)
 	case why == atTheEnd:
@@ -137,24 +146,6 @@ func (h *health) ask(w *waiter, why exit, turn *Turn) {
 			h.giveUp(w)
 		}
 	}
-}
-
-// asks asks for the token of w, or of a retry that is alone. If Ask panics, the retry gives up what it has.
-func (h *health) asks(w *waiter, turn *Turn) (granted, later bool) {
-	answered := false
-	defer func() {
-		if answered {
-			return
-		}
-		h.line.leave()
-		if w != nil {
-			h.giveUp(w)
-			w.pass.GiveBack()
-		}
-	}()
-	granted, later = turn.Ask()
-	answered = true
-	return granted, later
 }
 
 // grant takes w, which has got a token, out of the line, unless a probe has released it meanwhile.

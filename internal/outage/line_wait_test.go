@@ -98,6 +98,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		time.Sleep(2 * hold)
 		synctest.Wait()
 		assert.Equal(t, 1, asks, "at the end")
+		w.Leave(host)
 		assert.Zero(t, w.Inspect(host).Open)
 	})
 }

@@ -75,11 +75,10 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 	return mark
 }
 
-// Wait holds a retry that is due while its key is down or closed, and a retry that has a place in the line
-// until Ask grants a token, or until a probe needs none. Then it gives up the place. It reports whether the
-// retry was held, and whether it may be sent. The bucket, which is comparable, tells retries in the line
-// apart that draw on others. It is no field of the Turn, because it is kept, and the Turn's Ask would
-// escape with it.
+// Wait holds a retry that is due while its key is down or closed. A retry that has a place in the line is
+// held until Ask grants a token, or until a probe needs none. Wait reports whether the retry was held, and
+// whether it may be sent. Retries in the line with equal buckets draw on one bucket. The bucket, which must
+// be comparable, is no field of the Turn: it is kept, and the Turn's Ask would escape with it.
 func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn *Turn) (p Pass, held, ok bool) {
 	h := w.keys.Find(key)
 	if turn.Ask == nil && (h == nil || h.open()) {
@@ -105,9 +104,6 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 			turn.Ask = nil // it has its token
 		}
 		ok = false
-	}
-	if turn.Window > 0 {
-		h.line.leave()
 	}
 	return p, held, ok
 }

@@ -16,7 +16,7 @@ type Turn struct {
 	// Ask asks the budget for the token of a retry in the line. later reports whether the budget may
 	// grant later what it refuses. Ask is nil for a retry that has its token.
 	Ask    func() (granted, later bool)
-	Window time.Duration // as for Admit, of a retry that has a place in the line; or 0
+	Window time.Duration // as for Admit
 }
 
 // waiter is a retry in the queue, or in the line of retries without a token. The mutex of the key's health guards

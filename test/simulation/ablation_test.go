@@ -68,9 +68,6 @@ func (a ablation) compare(t *testing.T, m sim.Mechanism, seeds int) (with, witho
 
 // Every mechanism pays for itself.
 func TestAblation(t *testing.T) {
-	if raced {
-		t.Skip("the copy has no race detector; .ci/run runs this test without it")
-	}
 	a := newAblation(t)
 	for _, m := range sim.Mechanisms {
 		t.Run(m.Name, func(t *testing.T) {

@@ -3,27 +3,26 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var (
-	trialName  = flag.String("trial", "", "run the trial with this name alone, and print its cost")
-	trialSeeds = flag.Int("seeds", 1, "number of runs of a trial")
+	trialName  = flag.String("trial", "burst", "the trial that TestTrial runs, and whose cost it prints")
+	trialSeeds = flag.Int("seeds", 1, "number of runs of the trial")
 )
 
-// TestTrial is for an Ablation, which names a trial.
+// TestTrial runs one trial. An Ablation names it.
 func TestTrial(t *testing.T) {
-	if *trialName == "" {
-		t.Skip("no trial is named")
-	}
-	for _, trial := range Trials {
-		if *trialName == trial.Name {
-			fmt.Printf("cost: %g\n", trial.Cost(t, *trialSeeds))
-		}
-	}
+	i := slices.IndexFunc(Trials, func(trial Trial) bool { return trial.Name == *trialName })
+	require.NotEqual(t, -1, i, "there is no such trial")
+	cost := Trials[i].Cost(t, *trialSeeds)
+	assert.False(t, math.IsNaN(cost) || math.IsInf(cost, 0))
+	fmt.Printf("cost: %g\n", cost)
 }
 
 func TestEachTrialPaysForAMechanism(t *testing.T) {

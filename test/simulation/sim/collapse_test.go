@@ -10,8 +10,6 @@ import (
 	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
-func defaults() retryhttp.Policy { return retryhttp.Policy{} }
-
 // unbounded is the published client: three attempts, no budget, and no Gate.
 func unbounded(b retryhttp.Backoff) func() retryhttp.Policy {
 	return ungated(func() retryhttp.Policy {

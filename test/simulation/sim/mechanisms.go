@@ -10,7 +10,7 @@ type Mechanism struct {
 	edits []string // each text in it that has the mechanism, and then what does without it if off(%q)
 }
 
-// Mechanisms are those of the default policy, one for each rule or constant.
+// Mechanisms lists the mechanisms of the default policy.
 var Mechanisms = []Mechanism{
 	{"gate", "the Gate holds retries while their host is down", "outage", 40,
 		"gate.go", []string{"\treturn cmp.Or(g.Hold, defaultHold)\n", "\tif off(%q) {\n\t\treturn -1\n\t}\n\treturn cmp.Or(g.Hold, defaultHold)\n"}},
@@ -57,7 +57,7 @@ var Mechanisms = []Mechanism{
 	{"alone", "a retry that is alone in line does not wait", "lone request", 2,
 		"internal/outage/line.go", []string{"\tif alone {", "\tif alone && !off(%q) {"}},
 	{"last ask", "a retry in line asks at the end of its hold", "long outage", 15,
-		"internal/outage/line.go", []string{"\tswitch granted, later := h.asks(w, turn); {\n", "\tvar granted, later bool\n\tif why != atTheEnd || !off(%q) {\n\t\tgranted, later = h.asks(w, turn)\n\t}\n\tswitch {\n"}},
+		"internal/outage/line.go", []string{"\tgranted, later := turn.Ask()\n", "\tvar granted, later bool\n\tif why != atTheEnd || !off(%q) {\n\t\tgranted, later = turn.Ask()\n\t}\n"}},
 	{"spread after a closure", "retries come back within half of the closure", "peak after a 429", 3,
 		"internal/outage/closures.go", []string{"durations.Uniform(0, min(asked/2, max(limit-left, 0)))", "durations.Uniform(0, onlyIf(!off(%q), min(asked/2, max(limit-left, 0))))"}},
 	{"twice as asked", "a closure holds a retry for twice as long as asked at most", "some limited", 0.8,

@@ -33,9 +33,6 @@ func withTimeout(policy func() retryhttp.Policy, d time.Duration) func() retryht
 
 func once() retryhttp.Policy { return retryhttp.Policy{MaxAttempts: 1} }
 
-// steady is three Windows of a budget.
-const steady = time.Minute
-
 func TestGateLosesNothingToASecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		capacity float64

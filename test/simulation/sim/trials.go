@@ -20,12 +20,12 @@ type Trial struct {
 	Cost  func(t *testing.T, seeds int) float64
 }
 
-// trialWarmUp is three Windows of the default budget, which are then full.
-const trialWarmUp = time.Minute
+// steady is three Windows of the default budget, which is full then.
+const steady = time.Minute
 
-func byDefault() retryhttp.Policy { return retryhttp.Policy{} }
+func defaults() retryhttp.Policy { return retryhttp.Policy{} }
 
-// Trials are all trials.
+// Trials lists the trials.
 var Trials = []Trial{
 	{"outage", "lost of 1,000/s in an outage of 1 s, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * trialOutage(1, time.Second, seeds).Run(t).Lost.Mean
@@ -61,7 +61,7 @@ var Trials = []Trial{
 		return 100 * (1 - p.Run(t).Success.Mean)
 	}},
 	{"streams that die", "lost of 50/s answers of 5 s that die with their connection, in %", func(t *testing.T, seeds int) float64 {
-		return 100 * Reset{Policy: byDefault, Rate: 50, Takes: 5 * time.Second, WarmUp: trialWarmUp, Seeds: 2 * seeds}.Run(t).Lost.Mean
+		return 100 * Reset{Policy: defaults, Rate: 50, Takes: 5 * time.Second, WarmUp: steady, Seeds: 2 * seeds}.Run(t).Lost.Mean
 	}},
 	{"overload", "goodput that 1.2 times the capacity costs, in % of it", func(t *testing.T, seeds int) float64 {
 		return trialOverload(t, 1.2, 0, seeds)
@@ -74,13 +74,13 @@ var Trials = []Trial{
 	}},
 	{"spike", "goodput that is missing 16 s after a spike, in % of the capacity", func(t *testing.T, seeds int) float64 {
 		o := Overloaded{
-			Policy: byDefault, Processes: 1, Capacity: 500, Cost: 0.5, Load: 1 / 1.1, WarmUp: 20 * time.Second,
+			Policy: defaults, Processes: 1, Capacity: 500, Cost: 0.5, Load: 1 / 1.1, WarmUp: 20 * time.Second,
 			Before: time.Second, Spike: 3, SpikeFor: 10 * time.Second, After: 24 * time.Second, Seeds: seeds,
 		}
 		return 100 * (o.Load - o.Run(t).Settled(o))
 	}},
 	{"quota", "lost of 1,000 jobs of 50 workers at 20 a second, in %", func(t *testing.T, seeds int) float64 {
-		return 100 * Quota{Policy: byDefault, Allowed: 20, Workers: 50, Jobs: 1000, Seeds: 2 * seeds}.Run(t).Lost.Mean
+		return 100 * Quota{Policy: defaults, Allowed: 20, Workers: 50, Jobs: 1000, Seeds: 2 * seeds}.Run(t).Lost.Mean
 	}},
 	{"peak after a 429", "peak after a Retry-After of 2 s of a service with much room, of the usual load", func(t *testing.T, seeds int) float64 {
 		c := trialThrottle(seeds)
@@ -90,37 +90,37 @@ var Trials = []Trial{
 	{"some limited", "mean seconds of a retried request while 3 of 100 get a 429 with a Retry-After of 1 s", trialLimited},
 	{"peak after named waits", "peak after an outage of 1 s whose 503s name a second, of the usual load", func(t *testing.T, seeds int) float64 {
 		return Invited{
-			Policy: byDefault, Rate: 1000, WarmUp: trialWarmUp, For: time.Second, After: 10 * time.Second, Naming: 1,
+			Policy: defaults, Rate: 1000, WarmUp: steady, For: time.Second, After: 10 * time.Second, Naming: 1,
 			Capacity: 1300, Seeds: seeds,
 		}.Run(t).Peak
 	}},
 	{"seldom", "lost of a request an hour of which a fifth fails, in %", func(t *testing.T, seeds int) float64 {
-		return 100 * Seldom{Policy: byDefault, Every: time.Hour, Requests: 24 * 10, Part: 0.2, Seeds: 4 * seeds}.Run(t).Lost
+		return 100 * Seldom{Policy: defaults, Every: time.Hour, Requests: 24 * 10, Part: 0.2, Seeds: 4 * seeds}.Run(t).Lost
 	}},
 	{"workers", "lost of ten workers in an outage of 5 s, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * trialWorkers(10, seeds).Run(t).Lost.Mean
 	}},
 	{"loop", "attempts a second of a worker in a loop to a refused port", func(t *testing.T, seeds int) float64 {
-		return Loop{Policy: byDefault, Workers: 10, Takes: time.Millisecond, From: 10 * time.Second, For: 30 * time.Second, Seeds: 2 * seeds}.Run(t).PerSecond.Mean
+		return Loop{Policy: defaults, Workers: 10, Takes: time.Millisecond, From: 10 * time.Second, For: 30 * time.Second, Seeds: 2 * seeds}.Run(t).PerSecond.Mean
 	}},
 	{"flapping", "lost while the service is down for 0.4 of each second, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * Flapping{
-			Policy: byDefault, Rate: 1000, WarmUp: trialWarmUp, Down: 400 * time.Millisecond, Every: time.Second,
+			Policy: defaults, Rate: 1000, WarmUp: steady, Down: 400 * time.Millisecond, Every: time.Second,
 			For: 20 * time.Second, Capacity: 2000, Seeds: seeds,
 		}.Run(t).Lost.Mean
 	}},
 	{"cold start", "lost of 5,000 requests at once of a fresh process, down for 200 ms, in %", func(t *testing.T, seeds int) float64 {
-		return 100 * Fanout{Policy: byDefault, Requests: 5000, For: 200 * time.Millisecond, Seeds: seeds}.Run(t).LostOfHit.Mean
+		return 100 * Fanout{Policy: defaults, Requests: 5000, For: 200 * time.Millisecond, Seeds: seeds}.Run(t).LostOfHit.Mean
 	}},
 	{"wait of half dead", "mean seconds of a request of 5/s that one dead backend of two has failed", func(t *testing.T, seeds int) float64 {
 		return meanTime(Invited{
-			Policy: byDefault, Rate: 5, WarmUp: time.Minute, For: 5 * time.Minute, After: time.Second, Part: 0.5,
+			Policy: defaults, Rate: 5, WarmUp: time.Minute, For: 5 * time.Minute, After: time.Second, Part: 0.5,
 			Capacity: 1000, Seeds: seeds,
 		}.Run(t).Took).Seconds()
 	}},
 	{"partly broken", "lost of 20/s of which 38 in 100 fail for ten minutes, of those hit, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * Invited{
-			Policy: byDefault, Rate: 20, WarmUp: time.Minute, For: 10 * time.Minute, After: time.Second, Part: 0.38,
+			Policy: defaults, Rate: 20, WarmUp: time.Minute, For: 10 * time.Minute, After: time.Second, Part: 0.38,
 			Capacity: 1000, Seeds: seeds,
 		}.Run(t).LostOfHit.Mean
 	}},
@@ -139,7 +139,7 @@ var Trials = []Trial{
 	}},
 	{"long flapping", "lost while the service is down for a second of three, for a minute, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * Flapping{
-			Policy: byDefault, Rate: 1000, WarmUp: trialWarmUp, Down: time.Second, Every: 3 * time.Second,
+			Policy: defaults, Rate: 1000, WarmUp: steady, Down: time.Second, Every: 3 * time.Second,
 			For: time.Minute, Capacity: 1300, Seeds: seeds,
 		}.Run(t).Lost.Mean
 	}},
@@ -152,34 +152,34 @@ var Trials = []Trial{
 		return calls / float64(len(all))
 	}},
 	{"cold start, longer", "lost of 5,000 requests at once of a fresh process, down for 2.2 s, in %", func(t *testing.T, seeds int) float64 {
-		return 100 * Fanout{Policy: byDefault, Requests: 5000, For: 2200 * time.Millisecond, Seeds: 6 * seeds}.Run(t).LostOfHit.Mean
+		return 100 * Fanout{Policy: defaults, Requests: 5000, For: 2200 * time.Millisecond, Seeds: 6 * seeds}.Run(t).LostOfHit.Mean
 	}},
 	{"herd", "fullest 10 ms of 1,000 clients with one Retry-After", func(t *testing.T, seeds int) float64 {
-		return Herd{Policy: byDefault, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 20, Seeds: seeds}.Run(t).Peak.Mean
+		return Herd{Policy: defaults, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 20, Seeds: seeds}.Run(t).Peak.Mean
 	}},
 }
 
 func trialOutage(processes int, length time.Duration, seeds int) Outage {
 	return Outage{
-		Policy: byDefault, Processes: processes, Rate: 1000, WarmUp: trialWarmUp, For: length, After: 10 * time.Second,
+		Policy: defaults, Processes: processes, Rate: 1000, WarmUp: steady, For: length, After: 10 * time.Second,
 		Capacity: 1300, Seeds: seeds,
 	}
 }
 
 func trialBurst(requests int, down time.Duration, seeds int) Burst {
-	return Burst{Policy: byDefault, Service: refusing(down), Requests: requests, Seeds: seeds}
+	return Burst{Policy: defaults, Service: refusing(down), Requests: requests, Seeds: seeds}
 }
 
 func trialPartial(backends, dead, seeds int) Partial {
 	return Partial{
-		Policy: byDefault, Processes: 1, Rate: 1000, Backends: backends, Dead: dead, WarmUp: 20 * time.Second,
+		Policy: defaults, Processes: 1, Rate: 1000, Backends: backends, Dead: dead, WarmUp: 20 * time.Second,
 		For: 20 * time.Second, Seeds: seeds,
 	}
 }
 
 func trialOverload(t *testing.T, load, posts float64, seeds int) float64 {
 	o := Overloaded{
-		Policy: byDefault, Processes: 1, Capacity: 500, Cost: 0.5, Load: load, Posts: posts, WarmUp: 20 * time.Second,
+		Policy: defaults, Processes: 1, Capacity: 500, Cost: 0.5, Load: load, Posts: posts, WarmUp: 20 * time.Second,
 		Before: 40 * time.Second, Seeds: seeds,
 	}
 	return 100 * (1 - o.Run(t).Steady(o))
@@ -187,13 +187,13 @@ func trialOverload(t *testing.T, load, posts float64, seeds int) float64 {
 
 func trialThrottle(seeds int) Throttle {
 	return Throttle{
-		Policy: byDefault, Rate: 1000, WarmUp: trialWarmUp, Closed: 2 * time.Second, After: 10 * time.Second,
+		Policy: defaults, Rate: 1000, WarmUp: steady, Closed: 2 * time.Second, After: 10 * time.Second,
 		Capacity: 1300, Seeds: seeds,
 	}
 }
 
 func trialWorkers(workers, seeds int) Workers {
-	return Workers{Policy: byDefault, Workers: workers, WarmUp: trialWarmUp, For: 5 * time.Second, After: 10 * time.Second, Seeds: 2 * seeds}
+	return Workers{Policy: defaults, Workers: workers, WarmUp: steady, For: 5 * time.Second, After: 10 * time.Second, Seeds: 2 * seeds}
 }
 
 // trialLimited is a service that refuses 3 of 100 attempts, and names a wait each time.
@@ -208,7 +208,7 @@ func trialLimited(t *testing.T, seeds int) float64 {
 				resp.Header.Set("Retry-After", "1")
 			}
 			return resp, err
-		}), byDefault())
+		}), defaults())
 		var mu sync.Mutex
 		engine.Poisson(rng, 20*time.Second, 100, engine.Constantly(100), func(time.Duration) {
 			start := time.Now()

@@ -127,7 +127,6 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 		*next = retry
 	}
 	if state == hedgeFailed {
-		c.mark = r.mark
 		got.asked -= retry.decided - failed
 	}
 	return state

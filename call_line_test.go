@@ -503,6 +503,27 @@ func TestRefusedRetryWhoseBodyCannotBeOpened(t *testing.T) {
 	})
 }
 
+func TestProbeWhoseBodyCannotBeOpenedIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, nil)
+		var unopened atomic.Int64
+		for range 8 {
+			l.others.Go(func() {
+				req := l.request("/503")
+				req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("x"))
+				req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe }
+				resp, err := l.rt.RoundTrip(req)
+				assert.NoError(t, err)
+				if retryhttp.OutcomeOf(resp).Stop == retryhttp.StopBody {
+					unopened.Add(1)
+				}
+			})
+		}
+		l.others.Wait()
+		assert.NotZero(t, unopened.Load(), "probes")
+	})
+}
+
 func TestRefusedRetryKnowsThatItsFirstAttemptMayHaveTakenEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)

@@ -1,9 +1,17 @@
 package retryhttp
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
 // Outcome is how a request ended. See [OutcomeOf] and [Error]. It may gain fields.
@@ -89,4 +97,145 @@ func recordOf(resp *http.Response) (*record, bool) {
 	}
 	rec, ok := resp.Request.Context().Value(recordKey{}).(*record)
 	return rec, ok && rec.response == resp
+}
+
+// Error is what [Transport.RoundTrip] returns without a response, and a Read when [Policy.Resume]
+// gives up. It is a net.Error. An http.Client adds the URL, in a *url.Error.
+type Error struct {
+	Outcome
+
+	// Err is the last attempt's error, or the error of the Read. If the context ended before the first
+	// attempt, it is the context's cause.
+	Err error
+
+	canceled []error // on StopCanceled: the context's cause, and its Err
+}
+
+// Error returns the text of the base's error, without secrets. After several attempts, their number,
+// their time and the Stop precede it. The base's text comes last and is unchanged, because programs
+// such as connect-go read codes from it. Stop, and the Logger, say why there was no retry.
+func (e *Error) Error() string {
+	text := textOf(e.Err)
+	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
+		return text // the inner text has the rest
+	}
+	unopened, _ := e.Err.(*unopenedError)
+	switch {
+	case e.Attempts > 1:
+		return fmt.Sprintf("gave up after %d attempts in %v (%s): %s", e.Attempts, e.Elapsed.Round(time.Millisecond), e.why(), text)
+	case unopened != nil:
+		return textOf(unopened.failed)
+	case e.endedLater() && is[statusError](e.Err):
+		return textOf(e.canceled[0]) + ": " + text // no error of the base has a text to keep
+	}
+	return text
+}
+
+// why returns the Stop, and the cause of a cancellation that Err does not name.
+func (e *Error) why() string {
+	why := cmp.Or(string(e.Stop), "no reason was recorded")
+	if e.endedLater() {
+		why += ": " + textOf(e.canceled[0])
+	}
+	return why
+}
+
+// endedLater reports whether the context has ended after the last attempt.
+func (e *Error) endedLater() bool {
+	return len(e.canceled) > 0 && !errors.Is(e.Err, e.canceled[0])
+}
+
+// Unwrap returns Err and, on [StopCanceled], the context's cause and its Err.
+func (e *Error) Unwrap() []error {
+	return append([]error{e.Err}, e.canceled...)
+}
+
+// Timeout reports whether Err, or the end of the context, was a timeout.
+func (e *Error) Timeout() bool {
+	return slices.ContainsFunc(e.Unwrap(), isTimeout)
+}
+
+// Temporary reports whether Err, or the end of the context, says that it is temporary. It does not
+// say whether a retry helps: see [Classify]. (*url.Error).Temporary asks for it.
+func (e *Error) Temporary() bool {
+	return slices.ContainsFunc(e.Unwrap(), isTemporary)
+}
+
+func isTimeout(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout()
+}
+
+func isTemporary(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err)
+	return ok && t.Temporary()
+}
+
+func newError(err error, o Outcome, req *http.Request) *Error {
+	e := &Error{Outcome: o, Err: err}
+	if o.Stop == StopCanceled {
+		e.canceled = endOf(req)
+	}
+	return e
+}
+
+var errCancelClosed = errors.New("the request's Cancel channel was closed")
+
+// noticeTime is how long a context may take to notice that its deadline has passed.
+const noticeTime = time.Millisecond
+
+// endOf returns why req has ended: the context's cause, and the context's Err.
+func endOf(req *http.Request) []error {
+	ctx := req.Context()
+	passed := deadlinePassed(ctx)
+	if passed && ctx.Err() == nil { // only the context knows the cause
+		timer := time.NewTimer(noticeTime)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return []error{context.Cause(ctx), ctx.Err()}
+	case passed:
+		return []error{context.DeadlineExceeded}
+	}
+	return []error{errCancelClosed}
+}
+
+// statusError is the last failure of a request that was canceled while it waited for another
+// attempt. The failure was a response, which is gone.
+type statusError int
+
+func (e statusError) Error() string {
+	return "the last response was " + statusText(int(e))
+}
+
+// unopenedError is an attempt's error after which no body could be opened for a retry.
+type unopenedError struct{ failed, why error }
+
+func (e *unopenedError) Error() string {
+	return "no body for a retry: " + e.why.Error() + ": " + e.failed.Error()
+}
+
+func (e *unopenedError) Unwrap() []error { return []error{e.failed, e.why} }
+
+func statusText(status int) string {
+	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
+}
+
+// textOf returns err's text without secrets.
+func textOf(err error) string {
+	if err == nil {
+		return "no error was recorded" // the Error was not made by this package
+	}
+	return redact.Error(err)
 }

@@ -18,7 +18,7 @@ type core struct {
 	base   http.RoundTripper
 	epoch  time.Time // the time that all times of an exchange are measured from
 	drains respbody.Drains
-	asked  sync.Pool // of *question: see withdraw.go
+	asked  sync.Pool // of *question
 
 	// below belongs to the Base below. It is known once an attempt has reached the Base.
 	below atomic.Pointer[detour.Dispatcher]
@@ -295,4 +295,62 @@ func (x *exchange) judgeTimed(made *attempt, got *result) {
 // hedgeTime converts a time of core.now to a time of the Hedge's clock.
 func (x *exchange) hedgeTime(now time.Duration) time.Duration {
 	return x.core.epoch.Sub(x.tail.hedge.start()) + now
+}
+
+// receipt is what a Budget has taken for an attempt.
+type receipt struct {
+	held bool
+	cost float64
+}
+
+// withdraw asks the Budget for the token of a retry or a hedge. later reports whether the Budget may
+// grant later what it refuses now.
+func (x *exchange) withdraw(r *Retry) (later bool) {
+	cost, ok := x.policy.Budget.Withdraw(*r)
+	if ok {
+		x.token = receipt{held: true, cost: cost}
+	}
+	return !ok && !math.IsInf(cost, 1)
+}
+
+// ask has r ask for the retry that follows got.
+func (x *exchange) ask(r *Retry, got *result) {
+	r.Request, r.Failed, r.Status = x.req, got.Attempt, got.status
+	r.Asked = got.askedFor(x.policy.MaxRetryAfter)
+	if got.Err != nil || got.status >= 500 {
+		r.Down, _ = x.policy.Gate.status(x.req)
+	}
+}
+
+// refund gives back what the Budget has taken, once, even if its Refund panics.
+func (x *exchange) refund(r *receipt) {
+	taken := *r
+	*r = receipt{}
+	if taken.held {
+		x.policy.Budget.Refund(x.req, taken.cost)
+	}
+}
+
+// question is what a Budget is asked, and which bucket has refused it. Questions are used again: a Retry
+// is large for the stack of a request that sleeps afterwards. The bucket is atomic because somebody's
+// Budget may ask a TokenBucket in another goroutine, and after it has answered itself.
+type question struct {
+	Retry
+	bucket atomic.Pointer[bucketID]
+}
+
+func (x *exchange) question() *question {
+	q, _ := x.core.asked.Get().(*question)
+	if q == nil {
+		q = new(question)
+	}
+	q.bucket.Store(nil)
+	q.Retry.bucket = &q.bucket
+	return q
+}
+
+// answered takes q back. If the Budget has panicked, q is left to the collector.
+func (x *exchange) answered(q *question) {
+	q.Retry = Retry{}
+	x.core.asked.Put(q)
 }

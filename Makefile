@@ -42,7 +42,7 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 		done; \
 	done
 
-soak: ## send requests through random faults for SOAKTIME (10m), two thirds of it over HTTP/2
+soak: ## send requests through random faults for SOAKTIME (10m), over HTTP/1 and HTTP/2
 	$(GO) run -race ./internal/test/fault/soak -for $(SOAKTIME)
 
 mutate: ## run mutation tests, for an hour or two

@@ -24,6 +24,7 @@ type result struct {
 	written  bool          // the request header is known to have been written
 	brokeOff bool          // the body broke off, while it was buffered or after RoundTrip returned
 	asked    time.Duration // 0 or less: for no time
+	mayClose bool          // the response may close its key
 
 	// notBefore is the time until which the server asked a parallel attempt to wait, by core.now. 0 if
 	// it did not ask.
@@ -43,7 +44,11 @@ func (r *result) answer() *http.Response {
 // needs it after most successes, which cost two lookups of a header, and nothing else.
 func (r *result) hear(read func(Attempt) (time.Duration, bool)) {
 	resp := r.answer()
-	if resp == nil || r.class == Final && !mayClose(resp) {
+	if resp == nil {
+		return
+	}
+	r.mayClose = mayClose(resp)
+	if r.class == Final && !r.mayClose {
 		return
 	}
 	a := r.Attempt
@@ -124,10 +129,10 @@ func mayClose(resp *http.Response) bool {
 
 // closes returns how long the response closes its key, or 0.
 func (r *result) closes(maxRetryAfter time.Duration) time.Duration {
-	resp := r.answer()
-	if resp == nil || maxRetryAfter < 0 || !mayClose(resp) {
+	if !r.mayClose || maxRetryAfter < 0 {
 		return 0
 	}
+	resp := r.answer()
 	if closesByStatus(resp.StatusCode) && r.asked > 0 {
 		return min(r.asked, maxRetryAfter)
 	}

@@ -118,29 +118,32 @@ func run(t *testing.T, n uint64, c fault.Case, http2 bool) {
 	assert.NoError(t, r.Upload.Closed(http2), "%v", r)
 }
 
-func TestFaultsOverHTTP1(t *testing.T) {
-	runFaults(t, slices.Concat(fault.Answers, fault.WireAnswers, fault.Links), false)
+// The cases of both versions meet side by side, because many of them wait for seconds.
+func TestFaults(t *testing.T) {
+	log.SetOutput(io.Discard) // net/http logs answers that nobody asked for
+	t.Cleanup(func() { log.SetOutput(os.Stderr) })
+	newStage(t, &fault.Fault{}, false).close() // what the process opens for its first socket stays open
+	before := fault.TakeInventory()
+	var both sync.WaitGroup
+	both.Go(func() {
+		t.Run("over HTTP/1", func(t *testing.T) {
+			runFaults(t, slices.Concat(fault.Answers, fault.WireAnswers, fault.Links), false)
+		})
+	})
+	both.Go(func() { t.Run("over HTTP/2", func(t *testing.T) { runFaults(t, overHTTP2(), true) }) })
+	both.Wait()
+	assert.NoError(t, before.Leaked(atRest))
 }
 
-func TestFaultsOverHTTP2(t *testing.T) {
-	faults := slices.Clone(fault.Answers)
-	for _, f := range fault.Links {
-		switch {
-		case f.Reused: // which the beginning of an HTTP/2 connection looks like
-		case f.Effect == fault.Spoils && f.Link.Down.How == fault.Reset: // which may overtake the header
-		default:
-			faults = append(faults, f)
-		}
-	}
-	runFaults(t, faults, true)
+func overHTTP2() []*fault.Fault {
+	return slices.Concat(fault.Answers, slices.DeleteFunc(slices.Clone(fault.Links), func(f *fault.Fault) bool {
+		return f.Reused || // which the beginning of an HTTP/2 connection looks like
+			f.Effect == fault.Spoils && f.Link.Down.How == fault.Reset // which may overtake the header
+	}))
 }
 
 func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	t.Helper()
-	log.SetOutput(io.Discard) // net/http logs answers that nobody asked for
-	t.Cleanup(func() { log.SetOutput(os.Stderr) })
-	newStage(t, faults[0], http2).close() // what the process opens for its first socket stays open
-	before := fault.TakeInventory()
 	all := fault.Cases(faults)
 	// A deadline that is not met makes no difference to a body.
 	all = slices.DeleteFunc(all, func(c fault.Case) bool {
@@ -164,6 +167,5 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 		t.Run(c.String(), func(t *testing.T) { run(t, uint64(len(waiting)+n), c, http2) })
 	})
 	both.Wait()
-	assert.NoError(t, before.Leaked(atRest))
 	t.Logf("%d cases", len(all))
 }

@@ -17,16 +17,18 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
-// Soak is many clients that share a Transport, and a server and a network that
+// Soak is many clients of each Protocol that share a Transport, and a server and a network that
 // fail them at random.
 type Soak struct {
-	Clients int
+	Clients int // of each Protocol
 	Seed    uint64
-	Over    Protocol
 }
 
-// Protocol is what a Soak's clients speak.
+// Protocol is what clients of a Soak speak.
 type Protocol int
+
+// Protocols are all of them.
+var Protocols = []Protocol{HTTP1, HTTP2, HTTP2GoAway}
 
 const (
 	HTTP1 Protocol = iota
@@ -99,14 +101,25 @@ func (p Protocol) patience() time.Duration {
 	return 5 * time.Second
 }
 
-// Run soaks until enough returns true, and returns what was wrong. It asks a few times each second, with
-// what there is so far.
-func (s Soak) Run(enough func(Tally) bool) (Tally, error) {
+// Run soaks over all Protocols side by side until enough returns true for each, and returns what came of
+// the requests, in the order of Protocols, and what was wrong. It asks a few times each second, with what
+// there is so far.
+func (s Soak) Run(enough func(Protocol, Tally) bool) ([]Tally, error) {
 	// net/http logs answers that nobody asked for.
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
 	before := TakeInventory()
-	run, err := s.start()
+	tallies, errs := make([]Tally, len(Protocols)), make([]error, len(Protocols))
+	var wg sync.WaitGroup
+	for i, over := range Protocols {
+		wg.Go(func() { tallies[i], errs[i] = s.over(over, enough) })
+	}
+	wg.Wait()
+	return tallies, errors.Join(errors.Join(errs...), before.Leaked(20*time.Second))
+}
+
+func (s Soak) over(over Protocol, enough func(Protocol, Tally) bool) (Tally, error) {
+	run, err := s.start(over)
 	if err != nil {
 		return Tally{}, err
 	}
@@ -115,13 +128,15 @@ func (s Soak) Run(enough func(Tally) bool) (Tally, error) {
 	for c := range s.Clients {
 		wg.Go(func() { run.client(run.context(c), rand.New(rand.NewPCG(s.Seed, uint64(c))), stop) })
 	}
-	for !enough(run.sofar()) {
+	for !enough(over, run.sofar()) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	close(stop)
 	wg.Wait()
-	err = errors.Join(run.err, run.end())
-	return run.sofar(), errors.Join(err, before.Leaked(20*time.Second))
+	if err = errors.Join(run.err, run.end()); err != nil {
+		err = fmt.Errorf("%v: %w", over, err)
+	}
+	return run.sofar(), err
 }
 
 // soaking is a Soak that runs.
@@ -139,16 +154,16 @@ type soaking struct {
 	err   error
 }
 
-func (s Soak) start() (*soaking, error) {
-	run := &soaking{over: s.Over, server: NewServer(NewLedger())}
+func (s Soak) start(over Protocol) (*soaking, error) {
+	run := &soaking{over: over, server: NewServer(NewLedger())}
 	run.hedge.Share, run.hedge.After = 1, HedgeAfter
-	run.server.Patience = s.Over.patience()
+	run.server.Patience = over.patience()
 	run.http = httptest.NewUnstartedServer(run.server)
 	run.http.Config.ErrorLog = log.New(io.Discard, "", 0)
 	run.http.Config.ConnContext = WithConn
 	run.http.Config.Protocols = new(http.Protocols)
-	run.http.Config.Protocols.SetHTTP1(s.Over == HTTP1)
-	run.http.Config.Protocols.SetUnencryptedHTTP2(s.Over != HTTP1)
+	run.http.Config.Protocols.SetHTTP1(over == HTTP1)
+	run.http.Config.Protocols.SetUnencryptedHTTP2(over != HTTP1)
 	run.http.Start()
 	var err error
 	run.proxy, err = NewProxy(run.http.Listener.Addr().String(), &chance{random: rand.New(rand.NewPCG(s.Seed, 1<<63))})
@@ -156,7 +171,7 @@ func (s Soak) start() (*soaking, error) {
 		run.http.Close()
 		return nil, err
 	}
-	run.proxy.Patience = s.Over.patience()
+	run.proxy.Patience = over.patience()
 	run.base = &http.Transport{
 		DialContext:            run.proxy.DialContext,
 		Protocols:              run.http.Config.Protocols,

@@ -197,6 +197,29 @@ func ExamplePolicy_firstEvent() {
 	// message_start
 }
 
+// If the last attempt's stream begins with an error, too, the caller gets that stream, with a 200 and no
+// error. The Stop says so. To ask again here would be a loop around a loop.
+func ExampleOutcomeOf_stream() {
+	overloaded := "event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n"
+	server := serverStreaming(overloaded, overloaded)
+	defer server.Close()
+
+	policy := languageModel
+	policy.MaxAttempts, policy.Backoff = 2, retryhttp.Constant(10*time.Millisecond)
+	client := &http.Client{Transport: retryhttp.New(nil, policy)}
+	question := strings.NewReader(`{"stream": true}`)
+	resp, err := client.Post(server.URL+"/v1/messages", "application/json", question)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	if stop := retryhttp.OutcomeOf(resp).Stop; stop != retryhttp.StopFinal {
+		fmt.Printf("%s, and no more attempts: %s\n", resp.Status, stop)
+	}
+	// Output: 200 OK, and no more attempts: attempts
+}
+
 // The caller reads one body, whichever responses it comes from. The server must serve
 // ranges, and send a strong ETag or an old Last-Modified.
 func ExamplePolicy_resume() {

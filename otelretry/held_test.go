@@ -3,6 +3,7 @@ package otelretry_test
 import (
 	"context"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,20 +90,23 @@ func TestARequestThatWasHeldInVainSaysSoInItsCallersSpan(t *testing.T) {
 		tel := newTelemetry()
 		spent := &retryhttp.TokenBucket{Burst: 1}
 		spend(t, spent, asked(t))
-		var held atomic.Int64
-		policy := retryhttp.Policy{Budget: spent, OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { held.Store(int64(o.Held)) }}
+		policy := retryhttp.Policy{
+			Budget:  spent,
+			Backoff: retryhttp.Constant(100 * time.Millisecond),
+			Gate:    &retryhttp.Gate{Hold: 100 * time.Millisecond}, // ends before any probe
+		}
 		rt := otelretry.New(failingFor(time.Hour), policy, tel.options()...)
-		go func() { // makes the request not the only one
+		var other sync.WaitGroup
+		other.Go(func() { // makes the request not the only one
 			_, _ = send(t, t.Context(), rt, "GET", shop)
-		}()
+		})
 		time.Sleep(time.Millisecond / 2)
 		caller := tel.inSpan(t, func(ctx context.Context) {
 			_, err := send(t, ctx, rt, "GET", shop)
 			require.NoError(t, err)
 		})
-		require.NotZero(t, held.Load())
-		assert.Len(t, holds(t, []tracetest.SpanStub{caller}), 1)
-		time.Sleep(time.Minute)
+		other.Wait()
+		assert.Equal(t, []float64{0.1}, holds(t, []tracetest.SpanStub{caller}))
 	})
 }
 

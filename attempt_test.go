@@ -4,22 +4,24 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 )
 
 func TestBaseThatBreaksTheRules(t *testing.T) {
@@ -48,39 +50,6 @@ func TestBaseThatBreaksTheRules(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
-		})
-	}
-}
-
-func TestAttemptElapsedIsHowLongItTook(t *testing.T) {
-	var told []time.Duration
-	onRetry := func(a retryhttp.Attempt) { told = append(told, a.Elapsed) }
-	classify := func(a retryhttp.Attempt) retryhttp.Class {
-		told = append(told, a.Elapsed)
-		return retryhttp.Classify(a)
-	}
-	for name, c := range map[string]struct {
-		policy retryhttp.Policy
-		edit   func(*retryhttp.Policy)
-		step   script.Step
-	}{
-		"OnRetry, of a response": {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Status(503)},
-		"OnRetry, of an error":   {retryhttp.Policy{OnRetry: onRetry, MaxAttempts: 2}, nil, script.Fail(errBroken)},
-		"Classify, of a success": {retryhttp.Policy{Classify: classify}, nil, script.Status(200)},
-		"WithPolicy's, of a success": {
-			retryhttp.Policy{}, func(p *retryhttp.Policy) { p.Classify = classify }, script.Status(200),
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			told = nil
-			synctest.Test(t, func(t *testing.T) {
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(3 * time.Second)
-					return c.step(req)
-				})
-				_, _ = retryhttp.New(base, c.policy).RoundTrip(get(t, retryhttp.WithPolicy(t.Context(), c.edit)))
-			})
-			assert.Equal(t, []time.Duration{3 * time.Second}, told)
 		})
 	}
 }
@@ -143,22 +112,6 @@ func unprocessed(a retryhttp.Attempt) retryhttp.Class {
 	return retryhttp.Classify(a)
 }
 
-// A base may keep its request after the attempt has ended.
-func TestAttemptKeepsItsRequestAndItsNumber(t *testing.T) {
-	var seen []int
-	base := busyTwice(&seen)
-	resp, err := retryhttp.New(base, noWait).RoundTrip(getURL(t, "http://host.example"))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Len(t, base.Requests(), 3)
-	for i, req := range base.Requests() {
-		assert.Equal(t, i+1, retryhttp.AttemptOf(req.Context()).Number)
-		for _, other := range base.Requests()[:i] {
-			assert.NotSame(t, other, req)
-		}
-	}
-}
-
 func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 	for name, classify := range map[string]func(retryhttp.Attempt) retryhttp.Class{
 		"the inner one retries": nil,
@@ -181,10 +134,6 @@ func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
 			assert.Equal(t, []int{1, 2, 3}, seen)
 		})
 	}
-}
-
-func TestNumberOfAContextFromElsewhereIsOne(t *testing.T) {
-	assert.Equal(t, 1, retryhttp.AttemptOf(t.Context()).Number)
 }
 
 func TestAttemptTimeoutEndsAtTheHeader(t *testing.T) {
@@ -268,31 +217,6 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAttemptTimeoutIsFoundInTheAttemptsContextOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		ctx := context.WithValue(t.Context(), key{}, "caller's")
-		var attempts []retryhttp.Attempt
-		var sent []context.Context
-		rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
-			sent = append(sent, req.Context())
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		}), retryhttp.Policy{
-			AttemptTimeout: time.Second, MaxAttempts: 2, OnRetry: func(a retryhttp.Attempt) { attempts = append(attempts, a) },
-		})
-		_, err := rt.RoundTrip(get(t, ctx))
-		assert.Equal(t, 2, errorOf(t, err).Attempts)
-		assert.ErrorIs(t, err, context.DeadlineExceeded, "also where the base returns context.Canceled")
-		require.Len(t, attempts, 1)
-		assert.NoError(t, attempts[0].Request.Context().Err(), "the Attempt has the caller's context")
-		assert.Equal(t, time.Second, attempts[0].Elapsed)
-		for _, ctx := range sent {
-			assert.Equal(t, "caller's", ctx.Value(key{}))
-		}
-	})
 }
 
 func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
@@ -495,29 +419,6 @@ func TestAttemptIsHeldAsLongAsTheRequest(t *testing.T) {
 	})
 }
 
-func TestHeldOfAFirstAttemptThatWasHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var held []time.Duration
-		var numbers []int
-		answers := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
-		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			a := retryhttp.AttemptOf(req.Context())
-			held = append(held, a.Held)
-			numbers = append(numbers, a.Number)
-			return answers.RoundTrip(req)
-		}), retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}, MaxAttempts: 1})
-		for range 2 {
-			resp, err := rt.RoundTrip(requestTo("host"))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-		}
-		require.Len(t, held, 2)
-		assert.Zero(t, held[0])
-		assert.GreaterOrEqual(t, held[1], 2*time.Second)
-		assert.Equal(t, []int{1, 1}, numbers)
-	})
-}
-
 func TestHeldOfAResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := resumes
@@ -559,27 +460,6 @@ func TestHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 	})
 }
 
-func TestHeldTellsTheLineApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var held, inLine time.Duration
-		var policy retryhttp.Policy
-		l := newLining(t, func(p *retryhttp.Policy) { policy = *p }).lasting(5 * time.Second)
-		l.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			if a := retryhttp.AttemptOf(req.Context()); a.Number > 1 {
-				held, inLine = a.Held, a.InLine
-			}
-			return l.answer(req)
-		}), policy)
-		l.at(40*ms, "/200,40")
-		l.at(340*ms, "/200,340")
-		_, o, _ := l.ask("/503,200")
-		assert.Equal(t, 240*ms, o.Held)
-		assert.Equal(t, 240*ms, held)
-		assert.Equal(t, 240*ms, inLine)
-		l.others.Wait()
-	})
-}
-
 func TestInLineCountsWhatWaitsForAToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
@@ -593,4 +473,208 @@ func TestInLineCountsWhatWaitsForAToken(t *testing.T) {
 		assert.Zero(t, l.gate.Status(l.request("/")).InLine)
 		assert.Zero(t, new(retryhttp.Gate).Status(nil).InLine)
 	})
+}
+
+// deadlineIn returns how far away the deadline of ctx is, or 0 if there is none.
+func deadlineIn(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return time.Until(deadline)
+}
+
+// endingIn returns a context that ends after d, or never if d is 0.
+func endingIn(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutUntilTheHeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		caller         time.Duration
+		timeout        time.Duration
+		first, retried time.Duration // deadlines of the two attempts
+		later          time.Duration // after a minute
+	}{
+		"no deadline of the caller": {0, 10 * time.Second, 10 * time.Second, 10 * time.Second, 0},
+		"a later one":               {time.Hour, 10 * time.Second, 10 * time.Second, 10 * time.Second, 59 * time.Minute},
+		"one in the retry":          {72 * time.Second, 70 * time.Second, 70 * time.Second, 66 * time.Second, 6 * time.Second},
+		"an earlier one":            {62 * time.Second, 70 * time.Second, 62 * time.Second, 56 * time.Second, -4 * time.Second},
+		"no AttemptTimeout":         {time.Hour, 0, time.Hour, time.Hour - 6*time.Second, 59*time.Minute - 6*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent []context.Context
+				var had []time.Duration
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
+					derived, cancel := context.WithCancel(req.Context())
+					defer cancel()
+					sent, had = append(sent, req.Context()), append(had, deadlineIn(derived))
+					time.Sleep(time.Second)
+					return script.Response(req, 503-303*(len(sent)-1)), nil
+				})
+				ctx, cancel := endingIn(t.Context(), c.caller)
+				defer cancel()
+				p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(5 * time.Second)}
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				require.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, []time.Duration{c.first, c.retried}, had)
+				want, _ := ctx.Deadline()
+				for _, sent := range sent {
+					got, ok := sent.Deadline()
+					assert.Equal(t, want, got)
+					assert.Equal(t, c.caller > 0, ok)
+				}
+			})
+		})
+	}
+}
+
+func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutWhileABodyIsBuffered(t *testing.T) {
+	for name, length := range map[string]int{"the whole body": 4, "a long body": 12} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var deadlines []time.Duration // since the start
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(time.Second)
+					return script.Respond(200, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+						deadline, _ := req.Context().Deadline()
+						deadlines = append(deadlines, deadline.Sub(began))
+						if len(deadlines) > length {
+							return 0, io.EOF
+						}
+						return copy(p, "x"), nil
+					}})(req)
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				p := retryhttp.Policy{AttemptTimeout: 10 * time.Second, BufferBytes: 6}
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Len(t, got, length)
+				for i, d := range deadlines {
+					assert.Equal(t, map[bool]time.Duration{true: 10 * time.Second, false: time.Hour}[i < 7], d)
+				}
+			})
+		})
+	}
+}
+
+// A limiter refuses what it could not let pass in time. Without the deadline, it would reserve a
+// place and wait for the AttemptTimeout.
+func TestLimiterBelowRefusesAnAttemptAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := rate.NewLimiter(rate.Every(10*time.Second), 1)
+		base := script.New(script.Status(200))
+		limited := script.Step(func(req *http.Request) (*http.Response, error) {
+			if err := limiter.Wait(req.Context()); err != nil {
+				return nil, err
+			}
+			return base.RoundTrip(req)
+		})
+		p := retryhttp.Policy{AttemptTimeout: 2 * time.Second, MaxAttempts: 5, Backoff: retryhttp.Constant(3 * time.Second)}
+		var failures []retryhttp.Attempt
+		p.OnRetry = func(a retryhttp.Attempt) { failures = append(failures, a) }
+		rt := retryhttp.New(limited, p)
+		began := time.Now()
+		for _, attempts := range []int{1, 4} {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, attempts, retryhttp.OutcomeOf(resp).Attempts)
+		}
+		assert.InDelta(t, 10*time.Second, time.Since(began), float64(time.Microsecond), "three refusals, and a second in the limiter")
+		for _, a := range failures {
+			assert.ErrorContains(t, a.Err, "would exceed context deadline")
+			assert.Zero(t, a.Elapsed)
+		}
+	})
+}
+
+// propagating is a base that passes on how much time is left, as gRPC does.
+type propagating struct{ base http.RoundTripper }
+
+func (p propagating) RoundTrip(req *http.Request) (*http.Response, error) {
+	own := req.Clone(req.Context())
+	own.Header.Set("Timeout", deadlineIn(req.Context()).String())
+	return p.base.RoundTrip(own)
+}
+
+func TestDeadlineIsPassedOnPerAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Status(503), script.Status(503), script.Status(200))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		p := retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(1200 * ms)}
+		resp, err := retryhttp.New(propagating{base}, p).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		var timeouts []string
+		for _, req := range base.Requests() {
+			timeouts = append(timeouts, req.Header.Get("Timeout"))
+		}
+		assert.Equal(t, []string{"1s", "1s", "600ms"}, timeouts)
+	})
+}
+
+func TestDeadlineThroughNestedTransports(t *testing.T) {
+	for name, c := range map[string]struct{ outer, inner, want time.Duration }{
+		"the outer is earlier": {time.Second, time.Minute, time.Second},
+		"the inner is earlier": {time.Minute, time.Second, time.Second},
+		"the outer alone":      {time.Second, 0, time.Second},
+		"the inner alone":      {0, time.Second, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var had time.Duration
+				var sent context.Context
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					sent, had = req.Context(), deadlineIn(req.Context())
+					return script.Respond(200, &bodies.Hooked{OnRead: strings.NewReader("x").Read})(req)
+				})
+				inner := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: c.inner})
+				resp, err := retryhttp.New(inner, retryhttp.Policy{AttemptTimeout: c.outer}).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, c.want, had)
+				assert.Zero(t, deadlineIn(sent))
+				time.Sleep(time.Hour)
+				assert.NoError(t, sent.Err())
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+// The race detector checks that Deadline may be called at any time.
+func TestDeadlineMayBeReadWhileTheHeaderArrives(t *testing.T) {
+	for range 200 {
+		var reading sync.WaitGroup
+		done := make(chan struct{})
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			reading.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						_ = deadlineIn(req.Context())
+						_ = fmt.Sprint(req.Context())
+					}
+				}
+			})
+			return script.Response(req, 200), nil
+		})
+		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		close(done)
+		reading.Wait()
+	}
 }

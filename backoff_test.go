@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"net/http"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,26 +243,6 @@ func TestBackoffJittersEvenlyOverItsWholeRange(t *testing.T) {
 	}
 }
 
-func TestBackoffDrawsAreIndependent(t *testing.T) {
-	for name, b := range map[string]retryhttp.Backoff{
-		"full":         retryhttp.FullJitter(time.Hour, time.Hour),
-		"equal":        retryhttp.EqualJitter(time.Hour, time.Hour),
-		"decorrelated": retryhttp.DecorrelatedJitter(time.Minute, time.Hour),
-		"spread":       retryhttp.Constant(time.Hour).Spread(0.5),
-		"plus":         retryhttp.Constant(time.Hour).PlusJitter(time.Hour),
-	} {
-		t.Run(name, func(t *testing.T) {
-			seen := make(map[time.Duration]bool)
-			for range 100 {
-				seen[b(3, time.Minute)] = true
-			}
-			// Two of 100 draws from 10^11 values or more are equal once in 10^7 runs
-			// at most.
-			assert.GreaterOrEqual(t, len(seen), 99)
-		})
-	}
-}
-
 func TestBackoffWrappersPassTheirArgumentsOn(t *testing.T) {
 	type args struct {
 		n    int
@@ -289,42 +268,6 @@ func TestBackoffDecorrelatedJitterGrowsFromItsLastDraw(t *testing.T) {
 			require.True(t, time.Millisecond <= d && d <= most, "%v after %v", d, prev)
 			prev = d
 		}
-	}
-}
-
-func TestBackoffKeepsNoState(t *testing.T) {
-	// One value serves many requests at once, each at a retry of its own. The
-	// race detector sees any state; the sequences show that none is kept.
-	backoffs := map[string]retryhttp.Backoff{
-		"constant":    retryhttp.Constant(time.Second),
-		"linear":      retryhttp.Linear(time.Second, time.Minute),
-		"exponential": retryhttp.Exponential(time.Second, time.Minute),
-		"geometric":   retryhttp.Geometric(time.Second, time.Minute, 1.5),
-		"spread":      retryhttp.Exponential(time.Second, time.Minute).Spread(0),
-		"plus":        retryhttp.Exponential(time.Second, time.Minute).PlusJitter(0),
-	}
-	jittered := []retryhttp.Backoff{
-		retryhttp.FullJitter(time.Second, time.Minute),
-		retryhttp.EqualJitter(time.Second, time.Minute),
-		retryhttp.DecorrelatedJitter(time.Second, time.Minute),
-		retryhttp.Exponential(time.Second, time.Minute).Spread(0.5).PlusJitter(time.Second),
-	}
-	for name, b := range backoffs {
-		t.Run(name, func(t *testing.T) {
-			want := waits(b, 20)
-			var wg sync.WaitGroup
-			for range 8 {
-				wg.Go(func() {
-					for range 50 {
-						assert.Equal(t, want, waits(b, 20))
-					}
-					for _, j := range jittered {
-						waits(j, 20)
-					}
-				})
-			}
-			wg.Wait()
-		})
 	}
 }
 
@@ -358,88 +301,6 @@ func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duratio
 
 // These tests build schedules of other libraries, and check them against published
 // numbers.
-
-func TestBackoffScheduleOfGoogleCoreReporting(t *testing.T) {
-	// Five waits of 2^n seconds, n = 0…4, plus up to 1,000 ms drawn anew each time.
-	backoff := retryhttp.Exponential(time.Second, 16*time.Second).PlusJitter(time.Second)
-	for n := range 5 {
-		base := time.Second << n
-		requireUniform(t, base, base+time.Second, func() time.Duration { return backoff(n+1, 0) })
-	}
-	synctest.Test(t, func(t *testing.T) {
-		const runs = 2000
-		sum := 0.0
-		for range runs {
-			starts, outcome := outage(t, retryhttp.Policy{MaxAttempts: 6, Backoff: backoff})
-			require.Len(t, starts, 6, "five waits")
-			require.Equal(t, retryhttp.StopAttempts, outcome.Stop)
-			for n := range 5 {
-				wait := starts[n+1] - starts[n]
-				require.True(t, time.Second<<n <= wait && wait <= time.Second<<n+time.Second, "wait %d: %v", n+1, wait)
-			}
-			// The powers of two are 31 s, and the five additions at most 5 s.
-			require.True(t, 31*time.Second <= outcome.Elapsed && outcome.Elapsed <= 36*time.Second, "%v", outcome.Elapsed)
-			require.Equal(t, outcome.Elapsed, outcome.Waited)
-			sum += outcome.Elapsed.Seconds()
-		}
-		assert.InDelta(t, 31+5*0.5, sum/runs, 7*math.Sqrt(5.0/12/runs), "mean, in seconds")
-	})
-}
-
-func TestBackoffScheduleOfGoogleHTTPClientForJava(t *testing.T) {
-	// The interval grows by 1.5 from 500 ms to 60 s. A wait differs from it by up
-	// to a half. The documentation has this table, in seconds. Its rows are
-	// truncated, and each is computed from the previous row.
-	table := []struct{ interval, lo, hi float64 }{
-		{0.5, 0.25, 0.75},
-		{0.75, 0.375, 1.125},
-		{1.125, 0.562, 1.687},
-		{1.687, 0.8435, 2.53},
-		{2.53, 1.265, 3.795},
-		{3.795, 1.897, 5.692},
-		{5.692, 2.846, 8.538},
-		{8.538, 4.269, 12.807},
-		{12.807, 6.403, 19.210},
-		{19.210, 9.605, 28.815},
-	}
-	interval := retryhttp.Geometric(500*time.Millisecond, time.Minute, 1.5)
-	backoff := interval.Spread(0.5)
-	cut := 500 // milliseconds, by the table's own arithmetic
-	for i, row := range table {
-		n := i + 1
-		assert.InDelta(t, row.interval, float64(cut)/1000, 0.0005, "interval %d of the table", n)
-		cut = cut * 3 / 2
-		exact := time.Duration(0.5 * math.Pow(1.5, float64(i)) * float64(time.Second))
-		assert.Equal(t, exact, interval(n, 0))
-		// The truncation adds up to 0.07 % in the ninth row.
-		assert.InEpsilon(t, row.interval, interval(n, 0).Seconds(), 0.0007)
-		assert.InEpsilon(t, row.lo, interval(n, 0).Seconds()*0.5, 0.0015)
-		assert.InEpsilon(t, row.hi, interval(n, 0).Seconds()*1.5, 0.0007)
-		requireUniform(t, exact-exact/2, exact+exact/2, func() time.Duration { return backoff(n, 0) })
-	}
-	// The cap is on the interval, so a wait at the cap may exceed it.
-	for _, n := range []int{13, 100, math.MaxInt} {
-		assert.Equal(t, time.Minute, interval(n, 0))
-		requireUniform(t, 30*time.Second, 90*time.Second, func() time.Duration { return backoff(n, 0) })
-	}
-
-	t.Run("stops after 15 minutes", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for range 200 {
-				starts, outcome := outage(t, retryhttp.Policy{
-					MaxAttempts: -1, MaxElapsed: 15 * time.Minute, Backoff: backoff, Budget: retryhttp.Unlimited{},
-				})
-				require.Equal(t, retryhttp.StopDeadline, outcome.Stop)
-				require.LessOrEqual(t, outcome.Elapsed, 15*time.Minute)
-				require.GreaterOrEqual(t, outcome.Elapsed, 15*time.Minute-90*time.Second, "stopped sooner than one wait before")
-				for n := 1; n < len(starts); n++ {
-					wait, mid := starts[n]-starts[n-1], interval(n, 0)
-					require.True(t, mid/2 <= wait && wait <= mid+mid/2, "wait %d: %v", n, wait)
-				}
-			}
-		})
-	})
-}
 
 func TestBackoffSchedulesThatAreNamedElsewhere(t *testing.T) {
 	const s = time.Second

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
@@ -296,112 +294,8 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 	}
 }
 
-func TestBudgetAgreesWithAPlainModel(t *testing.T) {
-	pick := func(rng *rand.Rand, from ...float64) float64 { return from[rng.IntN(len(from))] }
-	run := func(perSecond ...float64) func(*testing.T) {
-		return func(t *testing.T) {
-			for seed := range uint64(150) {
-				rng := rand.New(rand.NewPCG(seed, 2))
-				b := &retryhttp.TokenBucket{
-					Ratio:        pick(rng, -1, 0, 0, 0.05, 0.1, 0.3, 1, 2.5),
-					HealthyRatio: pick(rng, 0, 0, 0.05, 0.5, 1),
-					Burst:        int(pick(rng, -1, 0, 0, 1, 2, 10, 100)),
-					Window:       time.Duration(pick(rng, -1, 0, 0, 0.5e9, 1e9, 60e9, 3600e9)),
-					MinPerSecond: pick(rng, perSecond...),
-				}
-				ops := make([]byte, 200)
-				for i := range ops {
-					ops[i] = byte(rng.Uint32())
-				}
-				synctest.Test(t, func(t *testing.T) { compareWithModel(t, b, true, ops) })
-				if t.Failed() {
-					t.Logf("seed %d: %+v", seed, []any{b.Ratio, b.Burst, b.Window, b.MinPerSecond})
-					return
-				}
-			}
-		}
-	}
-	t.Run("earned tokens", run(0))
-	t.Run("with MinPerSecond", run(-1, 0.25, 0.5, 1, 2.5, 10))
-}
-
 // These tests build budgets of other libraries, and check them against published
 // numbers.
-
-func TestBudgetOfTheAWSSDK(t *testing.T) {
-	// 500 tokens and 5 a retry; a success at the first attempt gives back 1.
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Burst: 100, Window: -1, Ratio: 1.0 / 5}
-		req := requestTo("example.test")
-		assert.Equal(t, 100, drawAll(t, &b, req))
-		deposit(&b, req, 4)
-		assert.False(t, withdraw(&b, req), "4 tokens are no retry")
-		deposit(&b, req, 1)
-		assert.Equal(t, 1, drawAll(t, &b, req))
-		deposit(&b, req, 10_000)
-		assert.Equal(t, 100, drawAll(t, &b, req), "500 tokens are all that it holds")
-	})
-}
-
-func TestBudgetOfATenthOfTheCallsAfterTheFirstHundred(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Ratio: 0.1, Burst: 10}
-		req := requestTo("example.test")
-		retries := 0
-		for range 100 {
-			if withdraw(&b, req) {
-				retries++
-			}
-		}
-		assert.Equal(t, 10, retries, "of the first hundred calls, all of which fail")
-
-		successes := 0
-		for call := range 10_000 {
-			time.Sleep(10 * time.Millisecond)
-			if call%5 == 0 {
-				if withdraw(&b, req) {
-					retries++
-				}
-			} else {
-				b.Deposit(req)
-				successes++
-			}
-			require.LessOrEqual(t, float64(retries), 10+0.1*float64(successes)+1e-6)
-		}
-		assert.Equal(t, 8000, successes)
-		assert.InDelta(t, 10+800, retries, 1, "what was earned could be spent")
-	})
-}
-
-func TestBudgetOfFinagle(t *testing.T) {
-	// A fifth of the requests of the last 10 s, and 10 a second.
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Ratio: 0.2, Window: 10 * time.Second, MinPerSecond: 10}
-		req := requestTo("example.test")
-		for range 6000 { // 100 a second, for a minute
-			b.Deposit(req)
-			time.Sleep(10 * time.Millisecond)
-		}
-		earned := 0.2 * 100 * 10
-		assert.InEpsilon(t, earned+10, b.Status(req).Tokens, 0.01)
-		assert.InEpsilon(t, earned+10, drawAll(t, &b, req), 0.01)
-
-		granted := 0
-		for range 10 { // an outage
-			time.Sleep(time.Second)
-			granted += drawAll(t, &b, req)
-		}
-		assert.Equal(t, 100, granted)
-
-		granted = 0
-		for range 1000 { // 10 s in which one attempt in two fails, and 100 a second succeed
-			time.Sleep(10 * time.Millisecond)
-			b.Deposit(req)
-			granted += drawAll(t, &b, req)
-		}
-		assert.Equal(t, 200+100, granted)
-	})
-}
 
 func FuzzBudget(f *testing.F) {
 	ops := []byte("\x04\x00\x08\x10\x18\x03\x0b\x06\x00\x0d\x05\xfd\x00\x07\x00\x01\x02\xff\x00\x03\xfe\x00")

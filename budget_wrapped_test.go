@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -185,23 +184,6 @@ func TestBudgetGetsBackAtOnceWhatNoRetryFollows(t *testing.T) {
 			assert.Equal(t, around.granted.Load(), around.failures.Load())
 		})
 	}
-}
-
-// A failure counts once, even if the Budget grants a retry whose body cannot be opened then.
-func TestFailureWhoseRetryHasNoBodyCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget := &counted{Budget: new(retryhttp.TokenBucket)}
-		rt := retryhttp.New(script.Step(script.Status(503)), retryhttp.Policy{Budget: budget})
-		req, err := http.NewRequest(http.MethodPut, "http://host", strings.NewReader("x"))
-		require.NoError(t, err)
-		req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF }
-		resp, err := rt.RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-		assert.EqualValues(t, 1, budget.granted.Load())
-		assert.EqualValues(t, 1, budget.refunded.Load())
-		assert.Zero(t, budget.failures.Load())
-	})
 }
 
 // echoed is a Budget that tries another one beside it, in goroutines of its own.

@@ -141,14 +141,6 @@ func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestBufferedBodyThatBreaksOffGivesWhatCameFirst(t *testing.T) {
-	p := buffers
-	p.MaxAttempts = 1
-	got, err := download(t, script.New(sends(200, object[:9], errLost)), p)
-	assert.Equal(t, errLost, err)
-	assert.Equal(t, object[:9], got)
-}
-
 // Nothing of a stream is read before the caller reads it.
 func TestBufferLeavesStreamsAlone(t *testing.T) {
 	ok := func(header ...string) script.Step { return sends(200, object[:9], errLost, header...) }
@@ -226,36 +218,11 @@ func TestBufferReadsWhatOnlyResemblesAStream(t *testing.T) {
 	}
 }
 
-// http.Client reads up to 2 KiB of a redirect and does not mind an error.
-func TestRedirectWithAWrongLengthIsNotRetried(t *testing.T) {
-	base := script.New(sends(302, "short", io.ErrUnexpectedEOF, "Location", "/there", "Content-Length", "9"), sends(200, object, io.EOF))
-	resp, err := (&http.Client{Transport: retryhttp.New(base, buffers)}).Do(get(t, t.Context()))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Len(t, base.Requests(), 2)
-	assert.Equal(t, "/there", base.Requests()[1].URL.Path)
-}
-
 func TestBufferLeavesA101Alone(t *testing.T) {
 	c := &conn{Reader: strings.NewReader("x")}
 	resp, err := retryhttp.New(script.New(script.Respond(101, c)), buffers).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	assert.Same(t, c, resp.Body)
-}
-
-func TestBufferedBodyOfNoBytesIsNotNil(t *testing.T) {
-	for name, body := range map[string]io.ReadCloser{"no body": http.NoBody, "an empty one": &piece{err: io.EOF}} {
-		p := buffers
-		var got []byte
-		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { got = a.Body }
-		resp, err := retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.NotNil(t, got, name)
-		assert.Empty(t, got, name)
-		read, err := io.ReadAll(resp.Body)
-		assert.NoError(t, err)
-		assert.Empty(t, read)
-	}
 }
 
 // The caller of a longer body gets the bytes that were read, then the rest as it comes.
@@ -514,87 +481,6 @@ func TestAttemptTimeoutEndsWithABufferedBody(t *testing.T) {
 	})
 }
 
-// The timeout has passed as well when the rest of a long body is left for the caller.
-func TestAttemptTimeoutDoesNotCutWhatIsNotBuffered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, object+object)
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(time.Minute)
-			_, _ = io.WriteString(w, "late")
-		}))
-		defer stop()
-		p := buffers
-		p.AttemptTimeout = time.Second
-		got, err := download(t, base, p)
-		require.NoError(t, err)
-		assert.Equal(t, object+object+"late", got)
-	})
-}
-
-// The first bytes of a body that may not be buffered, or is too long, come at once.
-func TestBufferHoldsNothingBack(t *testing.T) {
-	for name, answer := range map[string]func(http.ResponseWriter){
-		"an event": func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, "data: x\n\n")
-		},
-		"a byte more than BufferBytes": func(w http.ResponseWriter) { _, _ = io.WriteString(w, object+"!") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					answer(w)
-					_ = http.NewResponseController(w).Flush()
-					<-r.Context().Done()
-				}))
-				defer stop()
-				began := time.Now()
-				resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				_, err = resp.Body.Read(make([]byte, 9))
-				require.NoError(t, err)
-				assert.Zero(t, time.Since(began))
-				require.NoError(t, resp.Body.Close())
-			})
-		})
-	}
-}
-
-func TestRetryAfterOfABodyThatBreaksOffCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(sends(503, "x", errLost, "Retry-After", "7"), sends(200, "", errLost), sends(200, "", io.EOF))
-		resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.GreaterOrEqual(t, base.Waits()[0], 7*time.Second)
-		assert.Zero(t, base.Waits()[1])
-
-		base = script.New(sends(503, "x", errLost, "Retry-After", "61"))
-		resp, err = retryhttp.New(base, buffers).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, retryhttp.StopRetryAfter, retryhttp.OutcomeOf(resp).Stop)
-	})
-}
-
-// A 429 with a Retry-After closes its host, though its body breaks off.
-func TestGateHeedsTheHeaderOfABodyThatBreaksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := buffers
-		p.Gate = &retryhttp.Gate{}
-		p.MaxAttempts = 1
-		resp, err := retryhttp.New(script.New(sends(429, "x", errLost, "Retry-After", "3")), p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		p.MaxAttempts = 2
-		base := script.New(script.Status(500), script.Status(200))
-		_, err = download(t, base, p)
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, base.Waits()[0], 3*time.Second)
-	})
-}
-
 func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer    script.Step
@@ -610,71 +496,6 @@ func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
 		_, _ = download(t, script.New(tc.answer), p)
 		assert.Equal(t, tc.deposited, budget.deposit, name)
 	}
-}
-
-// A nested Transport has retried, and its response breaks off while the outer Transport buffers
-// it.
-func TestBufferDoesNotMultiplyRetries(t *testing.T) {
-	base := script.New(script.Status(503), sends(200, object[:9], errLost))
-	outer := retryhttp.New(retryhttp.New(base, noWait), buffers)
-	resp, err := outer.RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
-	assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
-	got, err := io.ReadAll(resp.Body)
-	assert.Equal(t, errLost, err)
-	assert.Equal(t, object[:9], string(got))
-}
-
-func TestCancelAfterABodyThatBrokeOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		p := buffers
-		p.Backoff = retryhttp.Constant(time.Second)
-		base := script.New(sends(200, object[:9], errLost))
-		time.AfterFunc(500*time.Millisecond, cancel)
-		_, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
-		e := errorOf(t, err)
-		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
-		assert.Equal(t, errLost, e.Err)
-		assert.ErrorIs(t, err, context.Canceled)
-	})
-}
-
-// The caller's context ends while the body is read: what came is in hand.
-func TestCancelWhileABodyIsBuffered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, object[:9])
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}))
-		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		resp, err := retryhttp.New(base, buffers).RoundTrip(get(t, ctx))
-		require.NoError(t, err)
-		assert.Equal(t, retryhttp.StopCanceled, retryhttp.OutcomeOf(resp).Stop)
-		got, err := io.ReadAll(resp.Body)
-		assert.Equal(t, object[:9], string(got))
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
-// A failed response that was read needs no drain, and its connection serves the retry.
-func TestBufferedFailureNeedsNoDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, base, stop := memnet.Serve(&server{answers: play(503, 200)})
-		defer stop()
-		p := buffers
-		p.OnRetry = func(a retryhttp.Attempt) {
-			assert.Equal(t, "answer Service Unavailable", string(a.Body))
-		}
-		got, err := download(t, withoutDetours{base}, p)
-		require.NoError(t, err)
-		assert.Equal(t, "answer OK", got)
-		assert.Equal(t, 1, n.Dials())
-	})
 }
 
 func TestBufferGivesUpOnABodyOfEmptyReads(t *testing.T) {
@@ -704,28 +525,6 @@ func TestPanicOfABufferedBodySurfaces(t *testing.T) {
 		}
 		cancel()
 	}
-}
-
-// A longer body is resumed from where it broke off, and not from where the buffer ended.
-func TestBufferedBeginningIsResumed(t *testing.T) {
-	p := resumes
-	p.BufferBytes = 20
-	base := script.New(
-		sends(206, object[:30], errLost, "Content-Range", "bytes 0-35/36", "Etag", `"v1"`), // of unknown length
-		rest(30))
-	req := get(t, t.Context())
-	req.Header.Set("Range", "bytes=0-")
-	got, err := readAll(t, base, p, req)
-	require.NoError(t, err)
-	assert.Equal(t, object, got)
-	assert.Equal(t, []string{"bytes=0-", "bytes=30-35"}, ranges(base))
-
-	p.BufferBytes = 36
-	base = script.New(cutAfter(30), sends(200, object, io.ErrUnexpectedEOF, "Content-Length", "36"))
-	got, err = download(t, base, p)
-	require.NoError(t, err, "all bytes came before the error")
-	assert.Equal(t, object, got)
-	assert.Equal(t, []string{"", ""}, ranges(base), "a short one is sent again")
 }
 
 // The bytes that a resumption has brought are not lost if it breaks off.
@@ -770,31 +569,6 @@ func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
 	}
 }
 
-// Over HTTP/2 the Close of a response waits for the upload, and ends it.
-func TestBufferLeavesAnUploadAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.ServeProtocol(status(503), true)
-		defer stop()
-		free := make(chan struct{})
-		stuck := &bodies.Hooked{OnRead: func([]byte) (int, error) {
-			<-free
-			return 0, io.EOF
-		}}
-		time.AfterFunc(time.Hour, func() { close(free) })
-		req := get(t, t.Context())
-		req.Method, req.Body = http.MethodPost, stuck
-		began := time.Now()
-		resp, err := retryhttp.New(base, buffers).RoundTrip(req)
-		require.NoError(t, err)
-		assert.Zero(t, time.Since(began))
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "answer Service Unavailable", string(got))
-		time.Sleep(2 * time.Hour)
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
 // A 429 is not ambiguous, though its body breaks off.
 func TestRefusalThatBreaksOffIsNotAmbiguous(t *testing.T) {
 	for code, ambiguous := range map[int]bool{429: false, 408: false, 503: true, 200: true} {
@@ -806,17 +580,4 @@ func TestRefusalThatBreaksOffIsNotAmbiguous(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, ambiguous, retryhttp.OutcomeOf(resp).Ambiguous, code)
 	}
-}
-
-// A nested Transport may have read more than the outer one would.
-func TestBodyIsNotLongerThanBufferBytes(t *testing.T) {
-	p := buffers
-	p.BufferBytes = 4
-	var body []byte
-	p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { body = a.Body }
-	base := script.New(sends(200, object, io.EOF, "Content-Length", "36"))
-	got, err := download(t, retryhttp.New(base, buffers), p)
-	require.NoError(t, err)
-	assert.Equal(t, object, got)
-	assert.Nil(t, body)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"sync/atomic"
@@ -118,17 +117,6 @@ func TestTrailerOfAFailedResponseComesWithTheEndThatTheCallerReads(t *testing.T)
 			assert.Equal(t, object, string(got))
 			assert.Equal(t, http.Header{"A": {"announced"}, "B": {"not announced"}}, resp.Trailer)
 			require.NoError(t, resp.Body.Close())
-		})
-	}
-}
-
-func TestOtherResponsesAreBufferedToTheirEnd(t *testing.T) {
-	for _, code := range []int{200, 300, 404, 600} {
-		synctest.Test(t, func(t *testing.T) {
-			p := buffers
-			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, object, string(a.Body), code) }
-			_, err := download(t, script.New(script.Respond(code, trickles(time.Second, 7, io.EOF))), p)
-			require.NoError(t, err)
 		})
 	}
 }
@@ -281,40 +269,6 @@ type mayClose struct {
 
 func (b *mayClose) ClosableWhileRead() bool { return b.closable }
 
-func TestFailedResponseThatStallsIsClosedAfterItsRead(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			var reading atomic.Bool
-			body := &bodies.Hooked{OnClose: func() { assert.False(t, reading.Load()) }}
-			base := script.New(func(req *http.Request) (*http.Response, error) {
-				body.OnRead = func([]byte) (int, error) {
-					reading.Store(true)
-					defer reading.Store(false)
-					select {
-					case <-req.Context().Done():
-						return 0, req.Context().Err()
-					case <-time.After(time.Minute):
-						return 0, io.EOF
-					}
-				}
-				return script.Respond(503, body)(req)
-			}, script.Respond(200, http.NoBody))
-			p := buffers
-			p.AttemptTimeout = timeout
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-			synctest.Wait()
-			if timeout == 0 {
-				assert.Zero(t, body.Closes.Load())
-				time.Sleep(time.Minute)
-				synctest.Wait()
-			}
-			assert.EqualValues(t, 1, body.Closes.Load())
-		})
-	}
-}
-
 func TestPanicOfAFailedResponsesReadSurfaces(t *testing.T) {
 	for after, surfaces := range map[time.Duration]string{0: "in RoundTrip", time.Second: "in Read"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -382,39 +336,6 @@ func TestGoexitOfAFailedResponsesReadEndsItsCaller(t *testing.T) {
 			}()
 			<-ended
 			assert.False(t, returned)
-		})
-	}
-}
-
-func TestAttemptTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
-	for _, tc := range []struct {
-		timeout time.Duration
-		cut     bool
-	}{{100 * time.Millisecond, true}, {249 * time.Millisecond, true}, {251 * time.Millisecond, false}, {time.Second, false}} {
-		t.Run(tc.timeout.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					w.WriteHeader(503)
-					_, _ = io.WriteString(w, "a part")
-					_ = http.NewResponseController(w).Flush()
-					select {
-					case <-r.Context().Done():
-					case <-time.After(time.Minute):
-						_, _ = io.WriteString(w, ", and the rest")
-					}
-				}))
-				defer stop()
-				p := buffers
-				p.MaxAttempts, p.AttemptTimeout = 1, tc.timeout
-				got, err := download(t, base, p)
-				if tc.cut {
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-					assert.Equal(t, "a part", got)
-				} else {
-					assert.NoError(t, err)
-					assert.Equal(t, "a part, and the rest", got)
-				}
-			})
 		})
 	}
 }
@@ -491,73 +412,4 @@ func TestStallTimeoutEndsWithTheCloseOfAFailedResponse(t *testing.T) {
 		assert.Equal(t, context.Canceled, cause)
 		assert.EqualValues(t, 1, body.Closes.Load())
 	})
-}
-
-// Bodies, Policies and callers are drawn at random. Whatever they do, the caller reads a prefix of
-// the body or all of it, no Close is beside a Read, and no goroutine is left.
-func TestFailedResponsesOfAnyKind(t *testing.T) {
-	for seed := range uint64(2000) {
-		synctest.Test(t, func(t *testing.T) {
-			anyFailedResponse(t, rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2)))
-		})
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-// anyFailedResponse draws what its caller does from r, and what the Reads do from reads.
-func anyFailedResponse(t *testing.T, r, reads *rand.Rand) {
-	t.Helper()
-	pause := func(r *rand.Rand) time.Duration { return time.Duration(r.IntN(300)) * time.Millisecond }
-	end := []error{io.EOF, errLost}[r.IntN(2)]
-	rest, together, last := object, r.IntN(2) == 0, false
-	var reading, besides atomic.Int32
-	body := &bodies.Hooked{OnClose: func() { besides.Add(reading.Load()) }}
-	body.OnRead = func(p []byte) (int, error) {
-		reading.Add(1)
-		defer reading.Add(-1)
-		time.Sleep(pause(reads))
-		n := copy(p, rest[:min(reads.IntN(20), len(rest))])
-		rest = rest[n:]
-		if rest == "" && (together || n == 0) {
-			last = true
-			return n, end
-		}
-		return n, nil
-	}
-	p := buffers
-	p.BufferBytes = int64(1 + r.IntN(50))
-	p.MaxAttempts = 1
-	if r.IntN(2) == 0 {
-		p.StallTimeout = time.Hour
-	}
-	resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	time.Sleep(pause(r))
-	ended := make(chan struct{})
-	var got []byte
-	go func() {
-		defer close(ended)
-		got, err = io.ReadAll(resp.Body)
-	}()
-	closes := r.IntN(2) == 0
-	if closes {
-		select {
-		case <-ended:
-		case <-time.After(pause(r)):
-		}
-		besides.Store(-100) // a caller may close beside its own Read
-	} else {
-		<-ended
-		assert.True(t, last)
-		assert.Equal(t, object, string(got))
-		assert.Equal(t, end == io.EOF, err == nil)
-	}
-	assert.NoError(t, resp.Body.Close())
-	<-ended
-	assert.Equal(t, object[:len(got)], string(got))
-	time.Sleep(time.Second)
-	assert.EqualValues(t, 1, body.Closes.Load())
-	assert.LessOrEqual(t, besides.Load(), int32(0))
 }

@@ -2,23 +2,27 @@ package retryhttp_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // lining is a Transport for one host. The path of a request lists the statuses of its attempts.
@@ -296,18 +300,6 @@ func TestRefusedRetryThatMayComeAtOnceIsAlone(t *testing.T) {
 	})
 }
 
-func TestRefusedRetryOfAGateWithoutHoldIsNotInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, func(p *retryhttp.Policy) { p.Gate = &retryhttp.Gate{Hold: -1} })
-		l.at(50*ms, "/200")
-		_, o, took := l.ask("/503,200")
-		assert.Equal(t, 100*ms, took, "its backoff")
-		assert.Zero(t, o.Held)
-		assert.Equal(t, retryhttp.StopBudget, o.Stop)
-		l.others.Wait()
-	})
-}
-
 func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
@@ -332,40 +324,6 @@ func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
 		assert.GreaterOrEqual(t, late.Load(), int64(270))
 		assert.InDelta(t, 19.0/5, waited.Load(), 1, "later, one at a time, for 5 s each")
 	})
-}
-
-// A host that asks its clients to stay away closes the line, too: before the retry is in line, and
-// after it has got its token.
-func TestRefusedRetryHeedsARetryAfter(t *testing.T) {
-	for name, c := range map[string]struct {
-		closes    string
-		at        time.Duration
-		successes []time.Duration
-	}{
-		"before the line": {"429 closes", 50 * ms, []time.Duration{20 * ms, 40 * ms}},
-		"in the line":     {"429 closes", 200 * ms, []time.Duration{20 * ms, 250 * ms}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLining(t, nil)
-				for _, d := range c.successes {
-					l.at(d, "/200,"+d.String())
-				}
-				l.others.Go(func() {
-					time.Sleep(c.at)
-					once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
-					_, err := l.rt.RoundTrip(l.request("/" + c.closes).WithContext(once))
-					assert.NoError(t, err)
-				})
-				resp, o, took := l.ask("/503,200")
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, 2, o.Attempts)
-				assert.GreaterOrEqual(t, took, c.at+2*time.Second)
-				assert.LessOrEqual(t, took, c.at+3*time.Second, "and half of that, at random")
-				l.others.Wait()
-			})
-		})
-	}
 }
 
 func TestRefusedRetryIsCanceledInLine(t *testing.T) {
@@ -452,57 +410,6 @@ func TestRequestWhoseTimeInLineIsOverAsksOnce(t *testing.T) {
 	})
 }
 
-func TestRefusedRetryWaitsForThreeQuartersOfTheTimeThatIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil).lasting(5 * time.Second)
-		l.at(50*ms, "/200")
-		ctx, cancel := context.WithTimeout(t.Context(), 2100*ms)
-		defer cancel()
-		resp, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
-		require.NoError(t, err)
-		assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
-		assert.InDelta(t, 1500*ms, retryhttp.OutcomeOf(resp).Held, float64(ms))
-		l.others.Wait()
-	})
-}
-
-func TestProbeOfALongLineNeedsNoToken(t *testing.T) {
-	for waiting, sent := range map[int]int64{7: 0, 8: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLining(t, nil).lasting(4900 * ms)
-			for i := range waiting {
-				l.at(time.Duration(i)*ms, "/503")
-			}
-			time.Sleep(355 * ms) // the newest failure's 250 ms are over at 257 ms
-			synctest.Wait()
-			assert.Equal(t, sent, l.sent.Load()-int64(waiting), "%d wait", waiting)
-			l.others.Wait()
-		})
-	}
-}
-
-func TestRefusedRetryWhoseBodyCannotBeOpened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget := &retryhttp.TokenBucket{Burst: 1}
-		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = budget })
-		req := l.request("/503,200")
-		require.True(t, withdraw(budget, req))
-		req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("x"))
-		req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe }
-		l.at(40*ms, "/200,a")
-		l.at(240*ms, "/200,b")
-		resp, err := l.rt.RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-		assert.Equal(t, 240*ms, retryhttp.OutcomeOf(resp).Waited)
-		assert.InDelta(t, 1, budget.Status(req).Tokens, 1e-9, "the token is given back")
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "sorry", string(text))
-		l.others.Wait()
-	})
-}
-
 func TestProbeWhoseBodyCannotBeOpenedIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
@@ -524,76 +431,6 @@ func TestProbeWhoseBodyCannotBeOpenedIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestRefusedRetryKnowsThatItsFirstAttemptMayHaveTakenEffect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
-		l.at(40*ms, "/200,a")
-		l.at(240*ms, "/200,b")
-		req := l.request("/503,409")
-		req.Method, req.Header = http.MethodPost, http.Header{"Idempotency-Key": {"k"}}
-		resp, err := l.rt.RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, 409, resp.StatusCode)
-		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
-		l.others.Wait()
-	})
-}
-
-func TestRefusedRetryKnowsThatAnEarlierAttemptMayHaveTakenEffect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start, first := time.Now(), true
-		b := &asking{asked: func(*http.Request) bool {
-			granted := first || time.Since(start) >= 240*ms
-			first = false
-			return granted
-		}}
-		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-		l.at(150*ms, "/200,x") // the retry is not alone
-		l.at(250*ms, "/200,y")
-		req := l.request("/reset,429,409")
-		req.Method, req.Header = http.MethodPost, http.Header{"Idempotency-Key": {"k"}}
-		resp, err := l.rt.RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, 409, resp.StatusCode)
-		assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
-		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
-		assert.NotZero(t, retryhttp.OutcomeOf(resp).Held)
-		l.others.Wait()
-	})
-}
-
-// An attempt may go on reading its body after its response. It must not read on beside the retry.
-func TestRetryFromTheLineCutsThePreviousAttemptsReaderOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var bodies []io.ReadCloser
-		l := newLining(t, nil)
-		keeping := script.Step(func(req *http.Request) (*http.Response, error) {
-			if req.Body != nil {
-				bodies = append(bodies, req.Body)
-			}
-			return l.answer(req)
-		})
-		spent := &retryhttp.TokenBucket{Burst: 1}
-		require.True(t, withdraw(spent, l.request("/")))
-		l.rt = retryhttp.New(keeping, retryhttp.Policy{Gate: l.gate, Budget: spent, Backoff: retryhttp.Constant(100 * ms)})
-		l.at(40*ms, "/200,a")
-		l.at(240*ms, "/200,b")
-		req := l.request("/503,200")
-		req.Method, req.Body, req.ContentLength = http.MethodPut, io.NopCloser(strings.NewReader("body")), 4
-		resp, err := l.rt.RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, 200, resp.StatusCode)
-		require.Len(t, bodies, 2)
-		text, err := io.ReadAll(bodies[0])
-		assert.Error(t, err)
-		assert.Empty(t, text)
-		for _, body := range bodies {
-			assert.NoError(t, body.Close())
-		}
-		l.others.Wait()
-	})
-}
-
 func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = &grudging{panics: true} })
@@ -603,50 +440,6 @@ func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
 		assert.Zero(t, retryhttp.InTrouble(l.gate, "host"))
 		l.others.Wait()
 	})
-}
-
-// finally grants nothing, and says of a retry in line that it never will.
-type finally struct{ retryhttp.Unlimited }
-
-func (finally) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
-	if r.Again {
-		return math.Inf(1), false
-	}
-	return 0, false
-}
-
-func TestRefusedRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = finally{} }).lasting(6 * time.Second)
-		resp, out, took := l.ask("/503 closes,200")
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, retryhttp.StopBudget, out.Stop)
-		assert.Less(t, took, 4*time.Second, "2 of them are the server's wish")
-	})
-}
-
-func TestKeepingAResponseEndsInTime(t *testing.T) {
-	for name, inLine := range map[string]bool{"in line": true, "with a token": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				b := &asking{asked: func(*http.Request) bool { return !inLine || time.Since(start) > 10*ms }}
-				l := newLining(t, func(p *retryhttp.Policy) {
-					p.Budget, p.MaxElapsed, p.Backoff = b, 50*ms, retryhttp.Constant(10*ms)
-				})
-				l.body = func() io.ReadCloser {
-					r, w := io.Pipe()
-					go func() { time.Sleep(240 * ms); _ = w.Close() }()
-					return r
-				}
-				_, o, _ := l.ask("/503,200")
-				time.Sleep(time.Second)
-				if o.Attempts > 1 {
-					assert.LessOrEqual(t, o.Elapsed, 50*ms, "the last attempt's start")
-				}
-			})
-		})
-	}
 }
 
 func TestRequestIsCanceledWhileItsResponseIsKept(t *testing.T) {
@@ -721,36 +514,6 @@ func TestLongBufferedResponseIsNotKeptInLine(t *testing.T) {
 	})
 }
 
-func TestShortResponseOfAnyMediaTypeIsKept(t *testing.T) {
-	for _, media := range []string{"text/plain", "text/event-stream", "application/x-ndjson", "application/grpc"} {
-		t.Run(media, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				spent := &retryhttp.TokenBucket{Burst: 1}
-				require.True(t, withdraw(spent, requestTo("host")))
-				var n atomic.Int64
-				rt := retryhttp.New(script.Step(func(r *http.Request) (*http.Response, error) {
-					resp := &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{}}
-					if r.URL.Path == "/fails" && n.Add(1) == 1 {
-						resp.StatusCode, resp.ContentLength = 503, 5
-						resp.Body = io.NopCloser(strings.NewReader("sorry"))
-						resp.Header.Set("Content-Type", media)
-					}
-					return resp, nil
-				}), retryhttp.Policy{Budget: spent, Backoff: retryhttp.Constant(100 * ms)})
-				for _, d := range []time.Duration{40 * ms, 60 * ms} {
-					time.AfterFunc(d, func() { _, _ = rt.RoundTrip(requestTo("host")) })
-				}
-				req := requestTo("host")
-				req.URL.Path = "/fails"
-				resp, err := rt.RoundTrip(req)
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				time.Sleep(time.Second)
-			})
-		})
-	}
-}
-
 func TestKeptBodyThatPanicsIsClosedOnce(t *testing.T) {
 	for name, read := range map[string]bool{"Read panics": true, "Close panics": false} {
 		t.Run(name, func(t *testing.T) {
@@ -779,4 +542,328 @@ func TestKeptBodyThatPanicsIsClosedOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// crowd is many requests for one host at random times, whose retries wait in line. It is their server,
+// which fails for three seconds, and their Budget.
+type crowd struct {
+	t     *testing.T
+	start time.Time
+	wild  bool // hooks and bodies panic
+	retryhttp.TokenBucket
+
+	mu                    sync.Mutex
+	rng                   *rand.Rand
+	uploads, answers      []*bodies.Tracked
+	resent, retries, done int
+	granted, refunded     int
+	returned, exploded    int
+}
+
+var errWild = errors.New("wild")
+
+func (c *crowd) chance(p float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.Float64() < p
+}
+
+func (c *crowd) below(d time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(c.rng.Int64N(int64(d)))
+}
+
+// count counts, and may panic.
+func (c *crowd) count(n *int) {
+	c.mu.Lock()
+	*n++
+	c.mu.Unlock()
+	if c.wild && c.chance(0.01) {
+		panic(errWild)
+	}
+}
+
+func (c *crowd) Withdraw(r retryhttp.Retry) (cost float64, granted bool) {
+	if c.wild && c.chance(0.01) {
+		panic(errWild)
+	}
+	cost, granted = c.TokenBucket.Withdraw(r)
+	if granted {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.granted++
+	}
+	return cost, granted
+}
+
+func (c *crowd) Refund(req *http.Request, cost float64) {
+	c.TokenBucket.Refund(req, cost)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refunded++
+}
+
+func (c *crowd) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
+	if retryhttp.AttemptOf(req.Context()).Number > 1 {
+		c.count(&c.resent)
+	}
+	time.Sleep(c.below(20 * ms))
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	at := time.Since(c.start)
+	switch failing := 0.3; {
+	case at > 2*time.Second && at < 5*time.Second, c.chance(failing):
+	default:
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+	}
+	if c.chance(0.2) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return c.failure(), nil
+}
+
+func (c *crowd) failure() *http.Response {
+	resp := &http.Response{StatusCode: 503, Header: http.Header{}, ContentLength: -1}
+	if c.chance(0.1) {
+		resp.StatusCode = 429
+		resp.Header.Set("Retry-After", "1")
+	}
+	text := io.Reader(strings.NewReader("sorry"))
+	switch {
+	case c.chance(0.1):
+		text = strings.NewReader(strings.Repeat("x", 20<<10))
+	case c.chance(0.1):
+		text = io.MultiReader(text, slowReader(c.below(time.Second)))
+	case c.chance(0.1):
+		text = io.MultiReader(text, iotest.ErrReader(io.ErrUnexpectedEOF))
+	case c.wild && c.chance(0.05):
+		text = io.MultiReader(text, panicReader{})
+	}
+	body := &bodies.Tracked{Reader: text}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers = append(c.answers, body)
+	resp.Body = body
+	return resp
+}
+
+// policy is a policy with features that a request in line may meet.
+func (c *crowd) policy() retryhttp.Policy {
+	p := retryhttp.Policy{
+		Budget: c, Gate: &retryhttp.Gate{HoldFirst: c.chance(0.5)},
+		OnRetry: func(retryhttp.Attempt) { c.count(&c.retries) },
+		OnDone:  func(retryhttp.Attempt, retryhttp.Outcome) { c.count(&c.done) },
+	}
+	if c.chance(0.5) {
+		p.BufferBytes = 1 << 10
+	}
+	if c.chance(0.5) {
+		p.AttemptTimeout = 15 * ms
+	}
+	if c.chance(0.5) {
+		p.MaxElapsed = 3 * time.Second
+	}
+	if c.chance(0.3) {
+		p.Hedge = &retryhttp.Hedge{Share: 0.2, After: 10 * ms}
+	}
+	return p
+}
+
+// slowReader takes its time to end.
+type slowReader time.Duration
+
+func (r slowReader) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(r))
+	return 0, io.EOF
+}
+
+type panicReader struct{}
+
+func (panicReader) Read([]byte) (int, error) { panic(errWild) }
+
+// request makes a request, which may have a body and may be canceled.
+func (c *crowd) request() *http.Request {
+	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
+	require.NoError(c.t, err)
+	if c.chance(0.5) {
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
+		c.mu.Lock()
+		c.uploads = append(c.uploads, body)
+		c.mu.Unlock()
+		req.Method, req.Body, req.ContentLength = http.MethodPut, body, 1
+	}
+	ctx, cancel := context.WithCancel(c.t.Context())
+	if c.chance(0.3) {
+		ctx, cancel = context.WithTimeout(ctx, c.below(8*time.Second))
+	}
+	if c.chance(0.3) {
+		time.AfterFunc(c.below(8*time.Second), cancel)
+	}
+	time.AfterFunc(time.Minute, cancel)
+	return req.WithContext(ctx)
+}
+
+// send sends a request, and checks what comes of it.
+func (c *crowd) send(rt http.RoundTripper) {
+	defer func() {
+		if v := recover(); v != nil {
+			assert.Equal(c.t, errWild, v)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.exploded++
+		}
+	}()
+	resp, err := rt.RoundTrip(c.request())
+	c.mu.Lock()
+	c.returned++
+	c.mu.Unlock()
+	o := retryhttp.OutcomeOf(resp)
+	if e, ok := errors.AsType[*retryhttp.Error](err); ok {
+		o = e.Outcome
+	}
+	assert.LessOrEqual(c.t, o.Held, o.Waited)
+	assert.LessOrEqual(c.t, o.Waited, o.Elapsed)
+	assert.LessOrEqual(c.t, o.Attempts, 4)
+	if resp == nil {
+		assert.Error(c.t, err)
+		return
+	}
+	assert.NoError(c.t, err)
+	defer func() {
+		_ = recover() // from the Read of a wild body
+		assert.NoError(c.t, resp.Body.Close())
+	}()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != 200 {
+		assert.Contains(c.t, []int{len("sorry"), 20 << 10}, len(text), "whole")
+	}
+}
+
+// Requests that wait in line are canceled, time out, end and panic. All that they own is given back.
+func TestWhatARequestInLineOwnsIsGivenBack(t *testing.T) {
+	for seed := range uint64(15) {
+		for _, wild := range []bool{false, true} {
+			t.Run(fmt.Sprint("seed ", seed, " wild ", wild), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := &crowd{t: t, start: time.Now(), wild: wild, rng: rand.New(rand.NewPCG(seed, 27))}
+					p := c.policy()
+					rt := retryhttp.New(c, p)
+					var all sync.WaitGroup
+					for range 300 {
+						all.Go(func() {
+							time.Sleep(c.below(8 * time.Second))
+							c.send(rt)
+						})
+					}
+					all.Wait()
+					time.Sleep(time.Minute) // what is drained is closed
+					c.check(p.Gate)
+				})
+			})
+		}
+	}
+}
+
+func (c *crowd) check(gate *retryhttp.Gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, body := range c.uploads {
+		assert.EqualValues(c.t, 1, body.Closes.Load(), "request body %d", i)
+	}
+	for i, body := range c.answers {
+		if c.wild {
+			assert.Positive(c.t, body.Closes.Load(), "response body %d", i)
+		} else {
+			assert.EqualValues(c.t, 1, body.Closes.Load(), "response body %d", i)
+		}
+		assert.Zero(c.t, body.Misuses.Load(), "response body %d is read after its Close", i)
+	}
+	assert.Equal(c.t, 300, c.returned+c.exploded)
+	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
+	require.NoError(c.t, err)
+	assert.Zero(c.t, gate.Status(req).Held)
+	assert.Zero(c.t, retryhttp.InTrouble(gate, "host"))
+	if !c.wild {
+		assert.Equal(c.t, 300, c.done)
+		assert.LessOrEqual(c.t, c.granted-c.refunded, c.resent, "the token of a retry that is not sent is given back")
+	}
+}
+
+// asking is a Budget that calls a function when it is asked.
+type asking struct {
+	retryhttp.Unlimited
+	asked func(*http.Request) bool
+
+	mu       sync.Mutex
+	refunded int
+}
+
+func (b *asking) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	return 1, b.asked(r.Request)
+}
+
+func (b *asking) Refund(*http.Request, float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refunded++
+}
+
+// With one processor, the request is canceled after it was called on, and before it has asked.
+func TestCanceledRetryInLinePassesItsTurnOn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	lost := 0
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := newLining(t, nil)
+			l.others.Go(func() {
+				_, _ = l.rt.RoundTrip(l.request("/503,a").WithContext(ctx))
+			})
+			l.at(40*ms, "/200,1") // half a token
+			l.others.Go(func() {
+				time.Sleep(300 * ms)
+				cancel()
+				_, err := l.rt.RoundTrip(l.request("/200,2")) // the token
+				assert.NoError(t, err)
+			})
+			time.Sleep(10 * ms)
+			_, _, took := l.ask("/503,200")
+			if took > 400*ms {
+				lost++
+			}
+			l.others.Wait()
+		})
+	}
+	assert.Zero(t, lost)
+}
+
+// A TokenBucket's Key may be finer than the Gate's, and another Budget may be around the bucket.
+func TestSpentBucketHoldsUpNoOtherInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &counted{Budget: &retryhttp.TokenBucket{Burst: -1, Ratio: 1, Key: func(r *http.Request) string {
+			return strings.Split(r.URL.RawQuery, "&")[0]
+		}}}
+		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
+		l.at(0, "/503,never?dead") // at the head of the line
+		l.others.Go(func() {
+			for d := 150 * ms; d < 4*time.Second; d += 100 * ms {
+				time.Sleep(d - time.Since(l.start))
+				_, err := l.rt.RoundTrip(l.request("/200," + d.String() + "?live"))
+				assert.NoError(t, err)
+			}
+		})
+		time.Sleep(10 * ms)
+		resp, _, took := l.ask("/503,200?live")
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.LessOrEqual(t, took, 240*ms, "its bucket has had a token since 150 ms")
+		assert.EqualValues(t, 1, b.granted.Load(), "it was no probe")
+		l.others.Wait()
+	})
 }

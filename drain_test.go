@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -8,18 +9,19 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestDrainIsBounded(t *testing.T) {
@@ -107,20 +109,6 @@ func TestDrainIsNotMadeInVain(t *testing.T) {
 	}
 }
 
-func TestDrainClosesFailedResponsesAndNotTheLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failed := []*bodies.Slow{bodies.NewSlow(0), bodies.NewSlow(0), bodies.NewSlow(0)}
-		base := script.New(script.Respond(503, failed[0]), script.Respond(500, failed[1]), script.Respond(503, failed[2]))
-		resp, err := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 3}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Equal(t, int32(1), failed[0].Closes.Load())
-		assert.Equal(t, int32(1), failed[1].Closes.Load())
-		assert.Same(t, failed[2], resp.Body)
-		assert.Zero(t, failed[2].Closes.Load())
-		assert.Zero(t, failed[2].Bytes.Load())
-	})
-}
-
 // The server of a stalled response sees that the connection was closed.
 func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 	zipped := new(bytes.Buffer)
@@ -175,36 +163,6 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 	}
 }
 
-// A closed decoder goes back to its pool. A Close beside its Read would give it to
-// another user during the Read.
-func TestDrainClosesOtherBodiesAfterTheirRead(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Hour} {
-		t.Run(timeout.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var reading atomic.Bool
-				body := &bodies.Hooked{}
-				body.OnRead = func([]byte) (int, error) {
-					reading.Store(true)
-					defer reading.Store(false)
-					time.Sleep(time.Minute)
-					return 1, nil
-				}
-				body.OnClose = func() { assert.False(t, reading.Load()) }
-				base := script.New(script.Respond(503, body), script.Status(200))
-				p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second), AttemptTimeout: timeout}
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, []time.Duration{time.Second}, base.Waits(), "the retry does not wait for that")
-				assert.Zero(t, body.Closes.Load())
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				assert.EqualValues(t, 1, body.Closes.Load())
-			})
-		})
-	}
-}
-
 // http.MaxBytesReader belongs to net/http, and wraps any body.
 func TestDrainDoesNotTrustWhatWrapsInNetHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -218,24 +176,6 @@ func TestDrainDoesNotTrustWhatWrapsInNetHTTP(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.EqualValues(t, 1, stuck.Closes.Load())
-	})
-}
-
-// An attempt with a context of its own ends a Read that hangs, with any base.
-func TestDrainEndsTheAttemptsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &bodies.Hooked{}
-		base := script.New(func(req *http.Request) (*http.Response, error) {
-			body.OnRead = func([]byte) (int, error) { <-req.Context().Done(); return 0, req.Context().Err() }
-			return script.Respond(503, body)(req)
-		}, script.Status(200))
-		p := noWait
-		p.AttemptTimeout = time.Hour
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		synctest.Wait()
-		assert.EqualValues(t, 1, body.Closes.Load())
 	})
 }
 
@@ -324,78 +264,6 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 	})
 }
 
-// A body that is too long to be drained is closed at once. That may hang too.
-func TestDrainDoesNotWaitForACloseThatHangs(t *testing.T) {
-	for _, length := range []int64{-1, 64<<10 + 1} {
-		synctest.Test(t, func(t *testing.T) {
-			body := &bodies.Hooked{
-				OnRead:  func([]byte) (int, error) { return 0, io.EOF },
-				OnClose: func() { time.Sleep(time.Minute) },
-			}
-			base := script.New(func(req *http.Request) (*http.Response, error) {
-				resp, err := script.Respond(503, body)(req)
-				resp.ContentLength = length
-				return resp, err
-			})
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(100*time.Millisecond, cancel)
-			start := time.Now()
-			_, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}).RoundTrip(get(t, ctx))
-			assert.ErrorIs(t, err, context.Canceled)
-			assert.Equal(t, 100*time.Millisecond, time.Since(start))
-			time.Sleep(time.Hour)
-		})
-	}
-}
-
-func TestDrainEndsWithTheContext(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(503)
-				_, _ = io.WriteString(w, "a part")
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
-			}, http2)
-			defer stop()
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(100*time.Millisecond, cancel)
-			start := time.Now()
-			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			_, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
-			assert.ErrorIs(t, err, context.Canceled)
-			assert.Equal(t, 100*time.Millisecond, time.Since(start))
-			time.Sleep(time.Minute) // what net/http keeps for a closed stream
-		})
-	}
-}
-
-func TestDrainIsOverBeforeALongWait(t *testing.T) {
-	for _, tc := range []struct{ takes, closed time.Duration }{
-		{100 * time.Millisecond, 100 * time.Millisecond},
-		{time.Minute, time.Minute}, // its own Read ends it, long after the retry
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			var closed time.Duration
-			body := &bodies.Hooked{
-				OnRead:  func([]byte) (int, error) { time.Sleep(tc.takes); return 0, io.EOF },
-				OnClose: func() { closed = time.Since(start) },
-			}
-			base := script.New(script.Respond(503, body), script.Respond(503, bodies.NewSlow(0)), script.Status(200))
-			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			assert.Equal(t, tc.closed, closed)
-			assert.EqualValues(t, 1, body.Closes.Load())
-		})
-	}
-}
-
 // stallOnce is a handler whose first response stalls after a part of its body.
 func stallOnce() http.HandlerFunc {
 	var attempts atomic.Int32
@@ -476,23 +344,6 @@ func TestDrainStopsReadingWhenTheCallerHasGone(t *testing.T) {
 	})
 }
 
-// The drain has a tenth of the time that is left when it begins.
-func TestDrainDoesNotUseUpWhatOnRetryLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(time.Hour); return 0, io.EOF }}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		p := noWait
-		p.OnRetry = func(retryhttp.Attempt) { time.Sleep(900 * time.Millisecond) }
-		base := script.New(script.Respond(503, body), script.Status(200))
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.InDelta(t, 910*time.Millisecond, base.Waits()[0], float64(time.Microsecond))
-		time.Sleep(2 * time.Hour)
-	})
-}
-
 // In virtual time, because net/http waits for at most 50 ms until its other goroutine reports that
 // the request was written, and otherwise closes the connection: a busy machine takes longer.
 func TestConnectionIsOneForAllRetries(t *testing.T) {
@@ -523,5 +374,236 @@ func TestConnectionIsOneForAllRetries(t *testing.T) {
 				assert.Equal(t, 1, network.Dials())
 			})
 		})
+	}
+}
+
+func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
+	body := bodies.NewSlow(0)
+	resp, err := retryhttp.New(script.New(script.Respond(200, body)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Same(t, body, resp.Body)
+
+	p := retryhttp.Policy{AttemptTimeout: time.Minute}
+	resp, err = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.NotSame(t, body, resp.Body)
+	_, writes := resp.Body.(io.Writer)
+	assert.False(t, writes)
+	require.NoError(t, resp.Body.Close())
+}
+
+// Callers compare a body with http.NoBody.
+func TestBodyOfAResponseWithoutABodyIsNotWrapped(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"AttemptTimeout": {AttemptTimeout: time.Minute}, "StallTimeout": {StallTimeout: time.Minute},
+		"Resume": {Resume: true}, "all": {AttemptTimeout: time.Minute, StallTimeout: time.Minute, Resume: true},
+	} {
+		for _, code := range []int{200, 204, 304, 404} {
+			t.Run(fmt.Sprint(name, code), func(t *testing.T) {
+				base := script.New(script.Respond(code, http.NoBody))
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, http.NoBody, resp.Body)
+				if p.AttemptTimeout > 0 || p.StallTimeout > 0 {
+					assert.Error(t, base.Requests()[0].Context().Err(), "nobody needs to close it")
+				}
+			})
+		}
+	}
+}
+
+// A retry follows a failure without a body at once, too.
+func TestFailureWithoutABodyIsRetriedUnderAttemptTimeout(t *testing.T) {
+	p := noWait
+	p.AttemptTimeout = time.Minute
+	base := script.New(script.Respond(503, http.NoBody), script.Respond(200, http.NoBody))
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+	for _, req := range base.Requests() {
+		assert.Error(t, req.Context().Err())
+	}
+}
+
+// conn is a body that is a connection, as a 101's is.
+type conn struct {
+	io.Reader
+	strings.Builder
+	closed bool
+}
+
+func (c *conn) Close() error { c.closed = true; return nil }
+
+func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
+	for _, p := range []retryhttp.Policy{{}, {AttemptTimeout: time.Minute}, {Resume: true}} {
+		c := &conn{Reader: strings.NewReader("from the server")}
+		resp, err := retryhttp.New(script.New(script.Respond(101, c)), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		rwc, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok)
+		_, err = io.WriteString(rwc, "to the server")
+		require.NoError(t, err)
+		assert.Equal(t, "to the server", c.String())
+		read, err := io.ReadAll(rwc)
+		require.NoError(t, err)
+		assert.Equal(t, "from the server", string(read))
+		require.NoError(t, rwc.Close())
+		assert.True(t, c.closed)
+	}
+}
+
+// The server has closed its half.
+func TestAttemptContextOfA101LastsUntilItIsClosed(t *testing.T) {
+	base := script.New(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: &conn{Reader: strings.NewReader("all")}}, nil
+	})
+	resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.NoError(t, base.Requests()[0].Context().Err())
+	require.NoError(t, resp.Body.Close())
+	assert.Error(t, base.Requests()[0].Context().Err())
+}
+
+// Over HTTP/2 a server may end its answer, and still read the request.
+func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
+	read := func(resp *http.Response, _ *http.Request) { _, _ = io.Copy(io.Discard, resp.Body) }
+	closed := func(resp *http.Response, _ *http.Request) { _ = resp.Body.Close() }
+	sent := func(_ *http.Response, req *http.Request) { _ = req.Body.Close() }
+	opened := func(_ *http.Response, req *http.Request) { // as by a signer that forgets one of two
+		for range 2 {
+			body, err := req.GetBody()
+			require.NoError(t, err)
+			defer body.Close()
+		}
+		_, err := req.GetBody()
+		require.NoError(t, err)
+	}
+	type step = func(*http.Response, *http.Request)
+	reader := func() *strings.Reader { return strings.NewReader("upload") }
+	requests := map[string]func(*http.Request){
+		"large":                          func(req *http.Request) { req.ContentLength = 64 << 10 },
+		"small, of unknown length":       func(req *http.Request) { req.ContentLength = -1 },
+		"small, from a stream":           func(req *http.Request) { req.GetBody = nil },
+		"small, from elsewhere":          func(req *http.Request) { req.Body = io.NopCloser(io.LimitReader(reader(), 6)) },
+		"small, from elsewhere, WriteTo": func(req *http.Request) { req.Body = io.NopCloser(bufio.NewReader(reader())) },
+		"small, of another type":         func(req *http.Request) { req.Body = struct{ io.ReadCloser }{req.Body} },
+	}
+	for name, steps := range map[string][]step{
+		"the response is read first":   {read, sent},
+		"the response is closed first": {closed, sent},
+		"the upload is sent first":     {sent, closed},
+		"sent first, and then read":    {sent, read},
+		"GetBody is called as well":    {opened, read, opened, sent},
+	} {
+		for kind, set := range requests {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				var attempt *http.Request
+				rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+					attempt = req // and go on sending it
+					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer"))}, nil
+				}), retryhttp.Policy{AttemptTimeout: time.Minute})
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", reader())
+				require.NoError(t, err)
+				set(req)
+				resp, err := rt.RoundTrip(req)
+				require.NoError(t, err)
+				for _, step := range steps {
+					assert.NoError(t, attempt.Context().Err())
+					step(resp, attempt)
+				}
+				assert.Error(t, attempt.Context().Err())
+			})
+		}
+	}
+}
+
+// The caller need not close a response that it read to the end: net/http has let
+// go of it.
+func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		})
+		for kind, request := range bodies.Kinds(t) {
+			var attempt context.Context
+			rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+				attempt = req.Context()
+				return base.RoundTrip(req)
+			}), retryhttp.Policy{AttemptTimeout: time.Minute})
+			req := request(bytes.Repeat([]byte("x"), 100<<10))
+			req.URL, req.Host = getURL(t, url).URL, ""
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err, kind)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err, kind)
+			select {
+			case <-attempt.Done():
+			case <-time.After(20 * time.Second):
+				t.Errorf("%s, HTTP/2 %t: it is kept", kind, http2)
+			}
+		}
+	}
+}
+
+// Some bases send what GetBody returns, and never look at the body.
+func TestAttemptContextIsReleasedThoughTheBaseUsesGetBody(t *testing.T) {
+	for name, use := range map[string]func(*http.Request) (io.ReadCloser, error){
+		"sends a clone": func(req *http.Request) (io.ReadCloser, error) { return req.GetBody() },
+		"reads a clone to its end first": func(req *http.Request) (io.ReadCloser, error) {
+			clone, err := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return req.Body, err
+		},
+		"reads a clone to its end and forgets it": func(req *http.Request) (io.ReadCloser, error) {
+			clone, err := req.GetBody()
+			_, _ = io.Copy(io.Discard, clone)
+			return http.NoBody, err
+		},
+		"opens a clone in vain": func(req *http.Request) (io.ReadCloser, error) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			clone, err := req.GetBody()
+			_ = clone.Close()
+			return req.Body, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ctx context.Context
+			base := script.New(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				body, err := use(req)
+				require.NoError(t, err)
+				clone := req.Clone(ctx)
+				clone.Body = body
+				return script.Status(200)(clone)
+			})
+			req, err := http.NewRequest("PUT", "http://host.example/", bytes.NewReader(make([]byte, 100<<10)))
+			require.NoError(t, err)
+			resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Hour}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.NoError(t, ctx.Err())
+			require.NoError(t, resp.Body.Close())
+			assert.Error(t, ctx.Err())
+		})
+	}
+}
+
+// net/http treats bodies of these types specially.
+func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
+	for _, body := range []io.Reader{
+		http.NoBody, strings.NewReader("small"), bytes.NewBufferString("small"), bytes.NewReader(make([]byte, 64<<10-1)),
+	} {
+		var seen io.ReadCloser
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			seen = req.Body
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
+		}), retryhttp.Policy{AttemptTimeout: time.Minute})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", body)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, req.Body, seen)
 	}
 }

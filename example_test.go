@@ -1,6 +1,8 @@
 package retryhttp_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -481,3 +483,98 @@ func serverAnswering(statuses ...int) *httptest.Server {
 type roundTripperFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A gauge of when requests are hedged shows whether a Hedge knows enough.
+func ExampleHedge_Delay() {
+	server := serverAnswering(200)
+	defer server.Close()
+
+	hedge := &retryhttp.Hedge{Share: 0.5}
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Hedge: hedge})}
+	for range 10 { // 5/Share
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		_, known := hedge.Delay(resp.Request)
+		fmt.Print(known, " ")
+	}
+	// Output: false false false false false false false false false true
+}
+
+// An API counts requests by the minute, and its 429 names no wait. The user knows it, and RetryAfter asks for
+// the time that is left.
+func ExamplePolicy_limitWithoutRetryAfter() {
+	const window = 100 * time.Millisecond // a minute, in earnest
+	var requests atomic.Int64
+	began := time.Now()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1); time.Since(began) < window {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		Backoff: retryhttp.Constant(0), // a wait is added to what RetryAfter asks for
+		RetryAfter: func(a retryhttp.Attempt) (time.Duration, bool) {
+			wait, ok := retryhttp.RetryAfter(a.Response.Header)
+			if !ok && a.Response.StatusCode == http.StatusTooManyRequests {
+				return window, true
+			}
+			return wait, ok
+		},
+	})}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "after", requests.Load(), "attempts")
+	// Output: 200 OK after 2 attempts
+}
+
+// A server sends a ping while a model waits for its turn, and an error if the turn does not come. The ping
+// decides nothing, so the event after it still belongs to the attempt. The caller reads the pings too.
+func ExampleClass_undecided() {
+	const ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
+	server := serverStreaming(
+		ping+"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n",
+		ping+"event: message_start\ndata: {\"type\": \"message_start\"}\n\n",
+	)
+	defer server.Close()
+
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		PeekBytes: 4096,
+		Backoff:   retryhttp.Constant(10 * time.Millisecond),
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			events := bytes.Count(a.Peek, []byte("event: "))
+			switch {
+			case bytes.Contains(a.Peek, []byte(`"overloaded_error"`)):
+				return retryhttp.Retryable
+			case events > 0 && events == bytes.Count(a.Peek, []byte("event: ping")):
+				return retryhttp.Undecided
+			}
+			return retryhttp.Classify(a)
+		},
+	})}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println("attempt", retryhttp.OutcomeOf(resp).Attempts)
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			fmt.Println(event)
+		}
+	}
+	// Output:
+	// attempt 2
+	// ping
+	// message_start
+}

@@ -3,19 +3,18 @@ package retryhttp_test
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
+	"fmt"
 	"net/http"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/retryhttp/retryhttp"
 )
 
 // afterClosed returns when a retry is sent that comes due at 200 ms, and for how long it
@@ -162,27 +161,6 @@ func TestGateIsClosedForMaxRetryAfterAtMost(t *testing.T) {
 	}
 }
 
-func TestGateSpreadsRetriesAfterAClosure(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.at(0, "/429?Retry-After=2", once)
-		var visits []*visit
-		for range 200 {
-			visits = append(visits, g.at(0, "/503,200"))
-		}
-		g.wait(500 * ms)
-		assert.Equal(t, 200, g.held())
-		g.ended.Wait()
-		var sent []time.Duration
-		for _, v := range visits {
-			sent = append(sent, v.sent[1])
-		}
-		slices.Sort(sent)
-		assert.GreaterOrEqual(t, sent[0], 2*time.Second)
-		assert.LessOrEqual(t, sent[199], 3*time.Second)
-		assert.InDelta(t, 2500*ms, sent[100], float64(200*ms), "over half of what was asked")
-	})
-}
-
 func TestGateIsClosedForAsLongAsTheLongestAsks(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		v := g.at(0, "/503,200")
@@ -221,98 +199,12 @@ func TestGateIsNotClosedForGoodByAFewRefusals(t *testing.T) {
 	}
 }
 
-func TestGateIsClosedForWhatIsHeldAlready(t *testing.T) {
-	t.Run("probes", func(t *testing.T) {
-		inGate(t, &retryhttp.Gate{Key: ofHost}, func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(90*ms, "/503,200")
-			g.at(300*ms, "/429?Retry-After=2", once)
-			g.ended.Wait()
-			assert.Equal(t, 2300*ms, v.sent[1])
-		})
-	})
-	t.Run("releases", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(90*ms, "/503,200")
-			g.at(295*ms, "/429?Retry-After=2", once)
-			g.every(300*ms, 10*ms, 4, "/200")
-			g.ended.Wait()
-			assert.GreaterOrEqual(t, v.sent[1], 2295*ms)
-			assert.LessOrEqual(t, v.sent[1], 3295*ms)
-		})
-	})
-	t.Run("releases, of a host that is closed", func(t *testing.T) {
-		inGate(t, &retryhttp.Gate{Key: ofHost}, func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(90*ms, "/503,200")
-			g.at(295*ms, "/429?Retry-After=2", once)
-			g.every(300*ms, 10*ms, 4, "/200")
-			g.ended.Wait()
-			assert.Equal(t, 2295*ms, v.sent[1])
-		})
-	})
-	t.Run("a turn that is passed on", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			ctx, cancel := context.WithCancel(t.Context())
-			g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
-				p.Logger = slog.New(onRecord(func(r slog.Record) {
-					if r.Message == "held request" { // it was released
-						g.gate.Close("host", 2*time.Second)
-						cancel()
-					}
-				}))
-			})
-			v := g.at(91*ms, "/503,200")
-			g.every(300*ms, 10*ms, 4, "/200")
-			g.ended.Wait()
-			assert.Equal(t, 2330*ms, v.sent[1])
-		})
-	})
-}
-
 func TestGateIsNotClosedForAPolicyThatIgnoresTheHeader(t *testing.T) {
 	inGate(t, first(new(retryhttp.Gate)), func(t *testing.T, g *gated) {
 		g.at(0, "/429?Retry-After=2", once)
 		v := g.at(100*ms, "/503,200", func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
 		g.ended.Wait()
 		assert.Equal(t, inMillis(100, 300), v.sent)
-	})
-}
-
-// The clock of a bubble begins in the year 2000, when the next one begins.
-func TestGateIsNotClosedAfterTheClockWentBack(t *testing.T) {
-	gate := first(new(retryhttp.Gate))
-	inGate(t, gate, func(t *testing.T, g *gated) {
-		g.wait(time.Hour)
-		g.at(time.Hour, "/429?Retry-After=2", once)
-	})
-	inGate(t, gate, func(t *testing.T, g *gated) {
-		v := g.at(0, "/503,200")
-		g.ended.Wait()
-		assert.Equal(t, inMillis(0, 200), v.sent)
-	})
-}
-
-// A closure is no queue. A retry that waits for its own Retry-After is not held after that wait.
-func TestGateDoesNotHoldWhoWasToldToWait(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		v := g.at(0, "/429?Retry-After=2")
-		g.ended.Wait()
-		assert.Zero(t, v.outcome.Held)
-		assert.GreaterOrEqual(t, v.sent[1], 2*time.Second)
-		assert.LessOrEqual(t, v.sent[1], 3*time.Second)
-	})
-}
-
-func TestGateHoldsWhatComesDueWhileItsKeyIsClosedAndThenDown(t *testing.T) {
-	inGate(t, &retryhttp.Gate{Hold: 3 * time.Second}, func(t *testing.T, g *gated) {
-		g.at(0, "/429?Retry-After=1", once)
-		v := g.at(0, "/503,200")
-		g.every(0, 20*ms, 300, "/503@30ms")
-		g.ended.Wait()
-		assert.Equal(t, 3200*ms, v.sent[1], "Hold bounds both together")
 	})
 }
 
@@ -392,5 +284,297 @@ func TestMaxElapsedIncludesTheTimeInWhichAFirstAttemptIsHeld(t *testing.T) {
 		g.ended.Wait()
 		assert.Len(t, v.sent, 1)
 		assert.Equal(t, retryhttp.StopDeadline, v.outcome.Stop)
+	})
+}
+
+const exhausted = "RateLimit=%22p%22%3Br%3D0%3Bt%3D2"
+
+func bearer(tenant string) http.Header { return http.Header{"Authorization": {"Bearer " + tenant}} }
+
+func as(header http.Header) *http.Request {
+	req := requestTo("host")
+	req.Header = header
+	return req
+}
+
+func ofHost(req *http.Request) string { return req.URL.Host }
+
+func TestGateIsClosedByA429ForTheSameCredentials(t *testing.T) {
+	type header = http.Header
+	for _, c := range []struct {
+		name   string
+		closes bool
+		a, b   header
+	}{
+		{"the same", true, bearer("a"), bearer("a")},
+		{"others", false, bearer("a"), bearer("b")},
+		{"another scheme", false, header{"Authorization": {"Basic a"}}, bearer("a")},
+		{"none at all", true, nil, header{}},
+		{"none, and some", false, nil, bearer("a")},
+		{"some, and none", false, bearer("a"), nil},
+		{"empty slices", true, header{"Authorization": {}, "X-Api-Key": nil}, nil},
+		{"other fields", true, header{"Cookie": {"a"}, "X-Tenant": {"a"}}, header{"Cookie": {"b"}}},
+		{"X-Api-Key", true, header{"X-Api-Key": {"a"}}, header{"X-Api-Key": {"a"}, "Accept": {"b"}}},
+		{"X-Api-Key of others", false, header{"X-Api-Key": {"a"}}, header{"X-Api-Key": {"b"}}},
+		{"Api-Key of others", false, header{"Api-Key": {"a"}}, header{"Api-Key": {"b"}}},
+		{"X-Goog-Api-Key of others", false, header{"X-Goog-Api-Key": {"a"}}, header{"X-Goog-Api-Key": {"b"}}},
+		{"the same value in another field", false, header{"X-Api-Key": {"a"}}, header{"Api-Key": {"a"}}},
+		{"one more field", false, bearer("a"), header{"Authorization": {"Bearer a"}, "X-Api-Key": {"b"}}},
+		{"several lines", true, header{"Authorization": {"a", "b"}}, header{"Authorization": {"a", "b"}}},
+		{"one of several lines", false, header{"Authorization": {"a", "b"}}, header{"Authorization": {"a"}}},
+		{"several lines in another order", false, header{"Authorization": {"a", "b"}}, header{"Authorization": {"b", "a"}}},
+		{"lines that are split differently", false, header{"Authorization": {"a", "bc"}}, header{"Authorization": {"ab", "c"}}},
+		{"lines in one", false, header{"Api-Key": {"a", "b"}}, header{"Api-Key": {"aApi-Keyb"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for path, busy := range map[string]bool{
+				"/429?Retry-After=2": false, "/429?" + exhausted: false, "/200?" + exhausted: false, "/500?" + exhausted: false,
+				"/403?Retry-After=2&" + exhausted: false,
+				"/503?Retry-After=2":              true, "/503?" + exhausted: true,
+			} {
+				for name, key := range map[string]func(*http.Request) string{
+					"no Key": nil, "Key": ofHost,
+				} {
+					inGate(t, &retryhttp.Gate{Key: key}, func(t *testing.T, g *gated) {
+						g.header = c.b
+						v := g.at(0, "/503,200")
+						g.header = c.a
+						g.at(100*ms, path, once)
+						g.ended.Wait()
+						if !busy && (c.closes || key != nil) {
+							assert.GreaterOrEqual(t, v.sent[1], 2100*ms, "%s, %s", path, name)
+							assert.LessOrEqual(t, v.sent[1], 3100*ms, "%s, %s", path, name)
+						} else {
+							assert.Equal(t, 200*ms, v.sent[1], "%s, %s", path, name)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// Retries that ignore closures keep their turns. They must not hand them on.
+func TestGateReleasesWhatIgnoresThatItsCredentialsAreLimited(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		ignoring := func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 }
+		g.down()
+		first, second := g.at(80*ms, "/503,200", ignoring), g.at(81*ms, "/503,200", ignoring)
+		g.at(295*ms, "/429?Retry-After=2", once) // which postpones the next probe
+		g.every(300*ms, 10*ms, 8, "/200")
+		g.ended.Wait()
+		assert.Equal(t, inMillis(80, 330), first.sent)
+		assert.Equal(t, inMillis(81, 360), second.sent, "the success of the first counts")
+	})
+}
+
+func TestGateStatus(t *testing.T) {
+	for name, key := range map[string]func(*http.Request) string{"a nil Key": nil, "Key": func(*http.Request) string { return "all" }} {
+		t.Run(name, func(t *testing.T) {
+			inGate(t, &retryhttp.Gate{Key: key}, func(t *testing.T, g *gated) {
+				status := func(req *http.Request) string {
+					s := g.gate.Status(req)
+					return fmt.Sprint(s.Down, " ", s.Closed)
+				}
+				ask := func() (a, b, none string) { return status(as(bearer("a"))), status(as(bearer("b"))), status(as(nil)) }
+				a, b, none := ask()
+				assert.Equal(t, []string{"false 0s", "false 0s", "false 0s"}, []string{a, b, none}, "nothing was sent")
+				g.header = bearer("a")
+				g.at(0, "/429?Retry-After=2", once)
+				g.wait(500 * ms)
+				a, b, none = ask()
+				if key == nil {
+					assert.Equal(t, []string{"false 1.5s", "false 0s", "false 0s"}, []string{a, b, none})
+				} else {
+					assert.Equal(t, []string{"false 1.5s", "false 1.5s", "false 1.5s"}, []string{a, b, none})
+				}
+				g.at(600*ms, "/503?Retry-After=1", once)
+				g.wait(1000 * ms)
+				a, b, none = ask()
+				if key == nil {
+					assert.Equal(t, []string{"false 1s", "false 600ms", "false 600ms"}, []string{a, b, none})
+				}
+				g.wait(2 * time.Second)
+				a, b, none = ask()
+				assert.Equal(t, []string{"false 0s", "false 0s", "false 0s"}, []string{a, b, none}, "all is over")
+				g.every(2*time.Second, 20*ms, 8, "/503")
+				g.at(2*time.Second+ms, "/429?Retry-After=60", once)
+				g.wait(3 * time.Second)
+				a, b, _ = ask()
+				assert.Equal(t, "true 59.001s", a)
+				if key == nil {
+					assert.Equal(t, "true 0s", b)
+				}
+				assert.Equal(t, key == nil, status(requestTo("other")) == "false 0s")
+				assert.Equal(t, "false 0s", status(&http.Request{}))
+				g.wait(2*time.Second + 140*ms + 10*time.Second - 1)
+				a, _, _ = ask()
+				assert.Contains(t, a, "true")
+				g.wait(2*time.Second + 140*ms + 10*time.Second)
+				a, _, _ = ask()
+				assert.Contains(t, a, "false", "a scheduler that waits for the host would wait for ever")
+				g.at(20*time.Second, "/200")
+				g.wait(20 * time.Second)
+				_, b, _ = ask()
+				assert.Equal(t, key == nil, b == "false 0s")
+			})
+		})
+	}
+	t.Run("while a retry is held", func(t *testing.T) {
+		inGate(t, &retryhttp.Gate{Hold: time.Minute}, func(t *testing.T, g *gated) {
+			g.down()
+			g.at(150*ms, "/503@1h", once) // under way, so that there is no probe
+			g.at(90*ms, "/503,200")
+			g.wait(10 * time.Second)
+			down := g.gate.Status(requestTo("host")).Down
+			assert.True(t, down)
+			assert.Equal(t, 1, g.held())
+		})
+	})
+	t.Run("a negative Hold", func(t *testing.T) {
+		inGate(t, &retryhttp.Gate{Hold: -1}, func(t *testing.T, g *gated) {
+			g.down()
+			g.at(0, "/429?Retry-After=2", once)
+			g.wait(200 * ms)
+			assert.Zero(t, g.gate.Status(requestTo("host")))
+		})
+	})
+}
+
+func TestGateHeldCountsTheClosureOfTheRequestsCredentials(t *testing.T) {
+	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
+		held := func() []int {
+			return []int{g.gate.Status(as(bearer("a"))).Held, g.gate.Status(as(bearer("b"))).Held, g.gate.Status(as(nil)).Held}
+		}
+		g.header = bearer("a")
+		g.at(0, "/429?Retry-After=2", once)
+		for range 3 {
+			g.at(0, "/503,200")
+		}
+		g.header = bearer("b")
+		g.at(0, "/429?Retry-After=4", once)
+		g.at(0, "/503,200")
+		g.wait(300 * ms)
+		assert.Equal(t, []int{3, 1, 0}, held())
+		g.header = nil
+		g.at(400*ms, "/503?Retry-After=3", once)
+		g.at(450*ms, "/200")
+		g.wait(700 * ms)
+		assert.Equal(t, []int{4, 2, 1}, held(), "a first attempt waits for a 503's, too")
+		g.ended.Wait()
+		assert.Equal(t, []int{0, 0, 0}, held())
+	})
+}
+
+// After a closure, requests wait for a random time.
+func TestGateHeldCountsWhatWaitsAfterAClosureOfCredentials(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.header = bearer("a")
+		g.at(0, "/429?Retry-After=2", once)
+		for range 20 {
+			g.at(0, "/503,200")
+		}
+		g.wait(2*time.Second + 1)
+		closed := g.gate.Status(as(bearer("a"))).Closed
+		assert.Zero(t, closed)
+		assert.Positive(t, g.gate.Status(as(bearer("a"))).Held)
+	})
+}
+
+// A Gate keeps 1,024 closures for a host. All other tenants wait as their own responses ask.
+func TestGateKeepsABoundedNumberOfClosures(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		limit := func(i int, at time.Duration) {
+			g.header = bearer(strconv.Itoa(i))
+			g.at(at, "/429?Retry-After=2", once)
+		}
+		for i := range 1024 {
+			limit(i, time.Duration(i)*time.Microsecond)
+		}
+		for i := range 9000 {
+			limit(2000+i, 10*ms)
+		}
+		closed := func(i int) time.Duration {
+			return g.gate.Status(as(bearer(strconv.Itoa(i)))).Closed
+		}
+		g.wait(20 * ms)
+		assert.Equal(t, 1024, retryhttp.LimitedCredentials(g.gate, "host"))
+		for _, i := range []int{0, 500, 1023} {
+			assert.Positive(t, closed(i))
+		}
+		for _, i := range []int{2000, 10999} {
+			assert.Zero(t, closed(i))
+		}
+		limit(0, 1500*ms) // which has a closure, and extends it
+		limit(5000, 2*time.Second+512*time.Microsecond)
+		g.wait(2100 * ms)
+		assert.Equal(t, 1024-512+1, retryhttp.LimitedCredentials(g.gate, "host"), "those that are over make room")
+		assert.Positive(t, closed(0))
+		assert.Positive(t, closed(5000))
+		g.wait(5 * time.Second)
+		assert.Zero(t, closed(0))
+		assert.Zero(t, retryhttp.LimitedCredentials(g.gate, "host"), "nothing is closed")
+	})
+}
+
+// Looking for closures that are over takes time, and a host may send any number of 429s.
+func TestGateLooksForClosuresThatAreOverTenTimesASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := new(retryhttp.Gate)
+		keeps := func(i int) bool {
+			req := as(bearer(strconv.Itoa(i)))
+			retryhttp.CloseFor(g, req, 10*ms)
+			return g.Status(req).Closed > 0
+		}
+		for i := range 1024 {
+			assert.True(t, keeps(i))
+		}
+		assert.False(t, keeps(2000), "it has looked now")
+		time.Sleep(9 * ms)
+		assert.True(t, keeps(0), "the longest is not over")
+		time.Sleep(5 * ms)
+		assert.False(t, keeps(2001))
+		time.Sleep(86 * ms)
+		assert.True(t, keeps(2002))
+		assert.Equal(t, 1, retryhttp.LimitedCredentials(g, "host"))
+	})
+}
+
+func TestGateMakesRoomForClosuresAfterTheClockWentBack(t *testing.T) {
+	gate := new(retryhttp.Gate)
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		for i := range 1025 {
+			g.header = bearer(strconv.Itoa(i))
+			g.at(time.Hour, "/429?Retry-After=2", once)
+		}
+	})
+	inGate(t, gate, func(t *testing.T, g *gated) {
+		g.header = bearer("new")
+		g.at(0, "/429?Retry-After=2", once)
+		g.wait(0)
+		closed := g.gate.Status(as(bearer("new"))).Closed
+		assert.Equal(t, 2*time.Second, closed)
+	})
+}
+
+func TestGateOfManyTenantsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t, first(new(retryhttp.Gate)))
+		for i := range 500 {
+			g.header = bearer(strconv.Itoa(i % 7))
+			path := []string{"/429,200?Retry-After=1", "/503,200?Retry-After=1", "/200?" + exhausted, "/503,200", "/200"}[i%5]
+			ctx := context.Background()
+			if i%3 == 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*10*ms)
+				defer cancel()
+			}
+			g.with(ctx, time.Duration(i/50)*100*ms, path)
+		}
+		g.ended.Wait()
+		assert.Zero(t, retryhttp.InTrouble(g.gate, "host"))
+		for i := range 7 {
+			assert.Zero(t, g.gate.Status(as(bearer(strconv.Itoa(i)))).Held)
+		}
 	})
 }

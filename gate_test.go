@@ -3,23 +3,23 @@ package retryhttp_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const ms = time.Millisecond
@@ -137,26 +137,6 @@ func TestGateCountsABufferedBodyThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A poll is retried until its result is ready, on a host that is well.
-func TestGateDelaysNoRetriesBesidePolls(t *testing.T) {
-	for _, status := range []string{"202", "404", "409"} {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			for i := range 10 {
-				g.with(ctx, time.Duration(10*i)*ms, "/"+status, retryAll, func(p *retryhttp.Policy) {
-					p.Backoff, p.MaxAttempts = retryhttp.Constant(100*ms), -1
-				})
-			}
-			for i := range 20 {
-				v := g.at(time.Duration(500*i+5)*ms, "/503,200")
-				defer func() { assert.Zero(t, v.outcome.Held, status) }()
-			}
-			g.ended.Wait()
-		})
-	}
-}
-
 func TestGateCountsNothingOfANestedTransport(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.rt = retryhttp.New(retryhttp.New(script.Step(g.answer), retryhttp.Policy{
@@ -208,33 +188,6 @@ func TestGateNeverHoldsALoneRequest(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestGateDoesNotCountACanceledRetryAsSent(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		ctx, cancel := context.WithTimeout(t.Context(), 1100*ms)
-		defer cancel()
-		g.with(ctx, 1000*ms, "/503")
-		v := g.at(1001*ms, "/503")
-		g.ended.Wait()
-		assert.Equal(t, inMillis(1001, 1201), v.sent, "nothing was sent since it failed")
-	})
-}
-
-// If two come due at the same moment, one goes.
-func TestGateLetsOneGoAtOnce(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		a, b := g.at(time.Second, "/503@10ms,503@20ms"), g.at(time.Second, "/503@10ms,503@20ms")
-		g.ended.Wait()
-		first, second := a, b
-		if a.sent[1] > b.sent[1] {
-			first, second = b, a
-		}
-		assert.Equal(t, 1210*ms, first.sent[1])
-		assert.Equal(t, 1230*ms+250*ms, second.sent[1])
-	})
 }
 
 func TestGateProbesLessOftenWhileProbesFail(t *testing.T) {
@@ -308,43 +261,6 @@ func TestGateProbesWhenNothingHasBeenUnderWay(t *testing.T) {
 	})
 }
 
-// A success brings the pause down to 250 ms, also if it was no probe's.
-func TestGateProbesSoonAfterASuccess(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.at(0, "/200@900ms") // begun when all was well
-		g.wait(0)
-		g.down()
-		for i := range 3 {
-			g.at(90*ms+time.Duration(i)*ms, "/503,503")
-		}
-		g.ended.Wait()
-		var probes []time.Duration
-		for _, v := range g.order[len(g.order)-3:] {
-			probes = append(probes, v.sent[1])
-		}
-		assert.Equal(t, inMillis(350, 850, 900+250), probes)
-	})
-}
-
-// Each probe that succeeds halves the pause, and is a quarter of a release. So is each first
-// attempt that succeeds, which does not halve the pause.
-func TestGateProbesMoreOftenWhenTheySucceed(t *testing.T) {
-	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
-		g.down()
-		var held []*visit
-		for i := range 5 {
-			held = append(held, g.at(90*ms+time.Duration(i)*ms, "/503,200@20ms"))
-		}
-		g.at(500*ms, "/200")
-		g.ended.Wait()
-		var sent []time.Duration
-		for _, v := range held {
-			sent = append(sent, v.sent[1])
-		}
-		assert.Equal(t, inMillis(350, 350+20+125, 515+125, 660, 660+20+125), sent)
-	})
-}
-
 func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
@@ -359,37 +275,6 @@ func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 	})
 }
 
-// An attempt of an earlier outage may be a request that takes a minute.
-func TestGateDoesNotWaitForAttemptsOfAnEarlierOutage(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		g.at(200*ms, "/200@60s", once)
-		g.at(400*ms, "/200")
-		g.every(10*time.Second, 100*ms/7, 7, "/503")
-		g.at(10*time.Second+100*ms, "/503", once)
-		v := g.at(10*time.Second+90*ms, "/503,200")
-		g.ended.Wait()
-		assert.Equal(t, 10*time.Second+350*ms, v.sent[1])
-	})
-}
-
-// A host that is well may be slow: retries do not wait for each other's answers.
-func TestGateProbesASlowHostEvery250ms(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		for i := range 4 {
-			g.at(90*ms+time.Duration(i)*ms, "/503,200@20s")
-		}
-		g.at(300*ms, "/200")
-		g.ended.Wait()
-		var sent []time.Duration
-		for _, v := range g.order[len(g.order)-4:] {
-			sent = append(sent, v.sent[1])
-		}
-		assert.Equal(t, inMillis(550, 800, 1050, 1300), sent)
-	})
-}
-
 func TestGateForgetsAFailureOfLongAgo(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.at(0, "/503", once)
@@ -397,65 +282,6 @@ func TestGateForgetsAFailureOfLongAgo(t *testing.T) {
 		g.every(10*time.Second+ms, 1*ms, 10, "/503") // one connection dies
 		g.ended.Wait()
 		assert.Equal(t, 10*time.Second+50*ms, v.sent[1])
-	})
-}
-
-// Attempts that were sent since a 429 count, although a 429 says nothing.
-func TestGateHoldsARetryOfA429IfOthersCameBetween(t *testing.T) {
-	for name, known := range map[string]bool{"a host that nobody knows": false, "a host that is well": true} {
-		t.Run(name, func(t *testing.T) {
-			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-				if known {
-					g.at(0, "/503", once)
-					g.at(1*ms, "/200")
-				}
-				v := g.at(10*ms, "/429,200", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(400 * ms) })
-				g.every(20*ms, 1*ms, 8, "/503@280ms") // which began when all was well
-				g.at(30*ms, "/503@370ms", once)
-				g.ended.Wait()
-				assert.Equal(t, 650*ms, v.sent[1])
-			})
-		})
-	}
-}
-
-// doneWithoutErr is a context of user code. Its Err is nil after Done is closed.
-type doneWithoutErr struct {
-	context.Context
-	done chan struct{}
-}
-
-func (c doneWithoutErr) Done() <-chan struct{} { return c.done }
-
-func TestGateOfAContextThatEndsWithoutAnError(t *testing.T) {
-	for name, down := range map[string]bool{"down": true, "closed": false} {
-		t.Run(name, func(t *testing.T) {
-			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-				if down {
-					g.down()
-				} else {
-					g.at(0, "/429?Retry-After=3", once)
-				}
-				ctx := doneWithoutErr{t.Context(), make(chan struct{})}
-				v := g.with(ctx, 90*ms, "/503,200")
-				time.AfterFunc(300*ms, func() { close(ctx.done) })
-				g.ended.Wait()
-				assert.Equal(t, inMillis(90, 300), v.sent, "the hold ends")
-			})
-		})
-	}
-}
-
-// Attempts that begin after a success are not counted one by one, and were sent all the same.
-func TestGateHoldsARetryIfASuccessAndOthersCameBetween(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.at(0, "/200@300ms")
-		g.wait(0)
-		v := g.at(1*ms, "/503", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(999 * ms) })
-		g.every(310*ms, 1*ms, 8, "/503@100ms")
-		g.at(319*ms, "/503@671ms", once)
-		g.ended.Wait()
-		assert.Equal(t, 990*ms+250*ms, v.sent[1])
 	})
 }
 
@@ -716,28 +542,6 @@ func TestGateKnowsNoKeyThatOnlySucceeds(t *testing.T) {
 	})
 }
 
-func TestGateHeldOfOtherKeys(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		g.at(90*ms, "/503")
-		other := g.at(90*ms, "//other/503,200")
-		g.wait(300 * ms)
-		assert.Equal(t, 1, g.held())
-		assert.Zero(t, g.gate.Status(requestTo("other")).Held)
-		assert.Zero(t, g.gate.Status(requestTo("never-seen")).Held)
-		assert.Zero(t, g.gate.Status(&http.Request{}).Held)
-		assert.Equal(t, 290*ms, other.sent[1])
-	})
-	key := func(req *http.Request) string { return req.Header.Get("Tenant") }
-	inGate(t, &retryhttp.Gate{Key: key}, func(t *testing.T, g *gated) {
-		for i := range 8 {
-			g.at(time.Duration(i)*ms, fmt.Sprintf("//host%d/503", i))
-		}
-		g.wait(205 * ms)
-		assert.Positive(t, g.gate.Status(&http.Request{}).Held, "all hosts share a health")
-	})
-}
-
 func TestGateForgetsNoKeyThatHoldsAndHasRoomForNoMoreThan4096(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
@@ -830,3 +634,151 @@ func TestStatusIsNotDownWhileOnlyALineWaits(t *testing.T) {
 		})
 	}
 }
+
+// gated makes requests through a Transport with a Gate, in a bubble. The path of a
+// request says what its attempts meet, one after the other; the last holds for all that
+// follow: "/503,200". "hang" is no answer until the context ends, "broken" an error. The
+// query is what a response has in its header.
+type gated struct {
+	t      *testing.T
+	start  time.Time
+	gate   *retryhttp.Gate
+	budget *countingBudget
+	policy retryhttp.Policy
+	rt     http.RoundTripper
+	header http.Header // of the requests that are made next
+	ended  sync.WaitGroup
+
+	mu    sync.Mutex
+	order []*visit // as attempts were sent
+}
+
+// visit is one request.
+type visit struct {
+	sent    []time.Duration // its attempts
+	outcome retryhttp.Outcome
+	status  int
+	err     error
+	done    time.Duration
+}
+
+// newGated has retries wait for 200 ms, and as many as the Gate lets through.
+func newGated(t *testing.T, gate *retryhttp.Gate) *gated {
+	g := &gated{t: t, start: time.Now(), gate: gate, budget: new(countingBudget)}
+	g.policy = retryhttp.Policy{
+		Gate: gate, Budget: g.budget, Backoff: retryhttp.Constant(200 * time.Millisecond), MaxAttempts: 2,
+	}
+	g.rt = retryhttp.New(script.Step(g.answer), g.policy)
+	return g
+}
+
+type visitKey struct{}
+
+func (g *gated) answer(req *http.Request) (*http.Response, error) {
+	v := req.Context().Value(visitKey{}).(*visit)
+	g.mu.Lock()
+	v.sent = append(v.sent, time.Since(g.start))
+	n := len(v.sent) // a hedge may be sent meanwhile
+	g.order = append(g.order, v)
+	g.mu.Unlock()
+	answers := strings.Split(strings.Trim(req.URL.Path, "/"), ",")
+	answer, latency, _ := strings.Cut(answers[min(n, len(answers))-1], "@")
+	if d, err := time.ParseDuration(latency); err == nil {
+		select {
+		case <-time.After(d):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+	switch answer {
+	case "hang":
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	case "broken":
+		return nil, errBroken
+	case "permanent":
+		return nil, retryhttp.Permanent(errBroken)
+	case "panic":
+		panic(http.ErrAbortHandler)
+	}
+	code, err := strconv.Atoi(answer)
+	require.NoError(g.t, err)
+	resp := script.Response(req, code)
+	for name, values := range req.URL.Query() {
+		resp.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	return resp, nil
+}
+
+// at makes a request at a time since the start, of a host "host" unless the path begins
+// with another: "//other/503".
+func (g *gated) at(at time.Duration, path string, edits ...func(*retryhttp.Policy)) *visit {
+	return g.with(context.Background(), at, path, edits...)
+}
+
+func (g *gated) with(ctx context.Context, at time.Duration, path string, edits ...func(*retryhttp.Policy)) *visit {
+	v := new(visit)
+	for _, edit := range edits {
+		ctx = retryhttp.WithPolicy(ctx, edit)
+	}
+	if !strings.HasPrefix(path, "//") {
+		path = "//host" + path
+	}
+	u, err := url.Parse("http:" + path)
+	require.NoError(g.t, err)
+	req := (&http.Request{Method: http.MethodGet, URL: u, Header: g.header}).WithContext(context.WithValue(ctx, visitKey{}, v))
+	g.ended.Go(func() {
+		time.Sleep(at - time.Since(g.start))
+		resp, err := g.rt.RoundTrip(req)
+		v.done, v.err = time.Since(g.start), err
+		if err != nil {
+			v.outcome = errorOf(g.t, err).Outcome
+			return
+		}
+		v.outcome, v.status = retryhttp.OutcomeOf(resp), resp.StatusCode
+	})
+	return v
+}
+
+// once has a request that is not retried.
+func once(p *retryhttp.Policy) { p.MaxAttempts = 1 }
+
+// every makes n requests in equal intervals, which are not retried.
+func (g *gated) every(first, interval time.Duration, n int, path string) (visits []*visit) {
+	for i := range n {
+		visits = append(visits, g.at(first+time.Duration(i)*interval, path, once))
+	}
+	return visits
+}
+
+// down makes eight requests fail, the first at 0, the last at 100 ms. So the host is down from 100
+// ms on.
+func (g *gated) down() {
+	g.every(0, 100*time.Millisecond/7, 7, "/503")
+	g.at(100*time.Millisecond, "/503", once)
+}
+
+// wait waits until all that happens until a time since the start has happened.
+func (g *gated) wait(until time.Duration) {
+	time.Sleep(until - time.Since(g.start))
+	synctest.Wait()
+}
+
+// held is how many of the requests to "host" are held now.
+func (g *gated) held() int {
+	return g.gate.Status(requestTo("host")).Held
+}
+
+func inMillis(list ...float64) (durations []time.Duration) {
+	for _, ms := range list {
+		durations = append(durations, time.Duration(ms*float64(time.Millisecond)))
+	}
+	return durations
+}
+
+type onRecord func(slog.Record)
+
+func (f onRecord) Enabled(context.Context, slog.Level) bool      { return true }
+func (f onRecord) Handle(_ context.Context, r slog.Record) error { f(r); return nil }
+func (f onRecord) WithAttrs([]slog.Attr) slog.Handler            { return f }
+func (f onRecord) WithGroup(string) slog.Handler                 { return f }

@@ -2,7 +2,6 @@ package retryhttp_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -82,40 +81,6 @@ func TestClassifyIsNeverCalledForBothAtOnce(t *testing.T) {
 	})
 }
 
-// A result that comes while the hedge is judged waits for the judgement, and not longer.
-func TestResultThatComesWhileTheHedgeIsJudgedIsLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-			assert.True(t, a.Hedge)
-			time.Sleep(20 * ms)
-			return retryhttp.Final
-		}
-		r := newTrack(lap{after: 65 * ms, code: 200}, lap{after: 10 * ms, code: 404})
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 404, f.status)
-		assert.Equal(t, 80*ms, f.at)
-		r.requireClosed(t)
-	})
-}
-
-// The caller goes while the hedge is judged.
-func TestClassifyDoesNotRunAfterRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-			time.Sleep(20 * ms)
-			return retryhttp.Classify(a)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 110*ms)
-		defer cancel()
-		f := newTrack(lap{after: 60 * ms, code: 503}, lap{after: 50 * ms, code: 503}).runOn(t, p, get(t, ctx))
-		assert.Equal(t, 120*ms, f.at)
-		assert.Equal(t, 503, f.status, "a response in hand is returned")
-		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
-	})
-}
-
 // If a Transport below has given up on either attempt, the Transport above does not retry.
 func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 	for name, nested := range map[string]int{"the first attempt": 1, "the hedge": 2} {
@@ -172,26 +137,6 @@ func TestFinalErrorOfAHedgeThatIsNestedDoesNotEndTheRetries(t *testing.T) {
 	})
 }
 
-// The Outcome has what a Transport below has done for the result, and not for the other attempt.
-func TestOutcomeOfAHedgeThatHasWonLeavesOutTheNestedLoser(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newTrack(lap{after: 30 * ms, code: 503}, lap{after: 100 * ms, code: 200}, lap{after: 10 * ms, code: 503})
-		below := retryhttp.New(r, retryhttp.Policy{MaxAttempts: 2, Backoff: retryhttp.Constant(25 * ms)})
-		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptOf(req.Context()).Hedge {
-				return r.RoundTrip(req)
-			}
-			return below.RoundTrip(req)
-		}), hedging(), get(t, t.Context()))
-		require.Equal(t, 200, f.status)
-		assert.Equal(t, []time.Duration{0, 50 * ms, 55 * ms}, r.times())
-		f.out.Elapsed = 0
-		assert.Equal(t, retryhttp.Outcome{Attempts: 2, Hedges: 1, HedgeWon: true, Stop: retryhttp.StopFinal}, f.out)
-		f.read(t)
-		time.Sleep(time.Second)
-	})
-}
-
 // Two nested Transports that both hedge have three attempts under way.
 func TestNestedTransportsThatHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -205,35 +150,6 @@ func TestNestedTransportsThatHedge(t *testing.T) {
 		assert.True(t, f.out.HedgeWon)
 		time.Sleep(time.Second)
 		r.requireClosed(t)
-	})
-}
-
-// A hedge that wins, or is given up, is no failure of the host.
-func TestSupersededAttemptsSayNothingToTheGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Hedge.Share = 1
-		p.Gate = new(retryhttp.Gate)
-		req := get(t, t.Context())
-		for range 10 {
-			newTrack(lap{}, lap{after: 10 * ms, code: 200}).runOn(t, p, req)
-			newTrack(lap{after: 60 * ms, code: 200, proto: 2}, lap{}).runOn(t, p, req)
-		}
-		assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
-		assert.Zero(t, retryhttp.Keys(p.Gate))
-	})
-}
-
-func TestFailuresCountForTheGateAlsoWithAHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Gate = new(retryhttp.Gate)
-		p.MaxAttempts = 2
-		req := get(t, t.Context())
-		newTrack(lap{after: ms, code: 503}).runOn(t, p, req)
-		assert.EqualValues(t, 2, retryhttp.FailuresInARow(p.Gate, req.URL.Host))
-		newTrack(lap{after: 60 * ms, code: 503}).runOn(t, p, req)
-		assert.EqualValues(t, 4, retryhttp.FailuresInARow(p.Gate, req.URL.Host), "both attempts side by side")
 	})
 }
 
@@ -300,98 +216,6 @@ func meet(t *testing.T, gate *retryhttp.Gate, codes ...int) {
 	t.Helper()
 	for _, code := range codes {
 		newTrack(lap{after: 20 * ms, code: code}).runOn(t, retryhttp.Policy{Gate: gate, MaxAttempts: 1}, get(t, t.Context()))
-	}
-}
-
-// goesDown has the host go down while a hedge is under way that began before.
-func goesDown(t *testing.T, gate *retryhttp.Gate, after time.Duration) {
-	t.Helper()
-	time.AfterFunc(after, func() { meet(t, gate, 200, 503, 503, 503, 503, 503, 503, 503, 503) })
-}
-
-// Another retry is behind it in the queue.
-func TestRetryThatIsLetInBesideAHedgeThatHangsIsSentAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Gate = new(retryhttp.Gate)
-		goesDown(t, p.Gate, 860*ms)
-		alone := p
-		alone.Hedge, alone.MaxAttempts = nil, 2
-		behind := newTrack(lap{after: 100 * ms, code: 503}, lap{after: 20 * ms, code: 200})
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			behind.runOn(t, alone, get(t, t.Context()))
-		}()
-		r := newTrack(failedAt60, lap{}, lap{after: ms, code: 200})
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 200, f.status)
-		assert.Equal(t, []time.Duration{0, 50 * ms, 1290 * ms}, r.times(), "250 ms after the newest failure")
-		<-ended
-		assert.Greater(t, behind.times()[1], 1290*ms)
-	})
-}
-
-func TestRetryThatIsLetInAndNotSentIsNoLongerUnderWay(t *testing.T) {
-	for name, onDone := range map[string]func(){"OnDone returns": func() {}, "OnDone panics": func() { panic("boom") }} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var stop retryhttp.Stop
-				p := hedging()
-				p.Gate = new(retryhttp.Gate)
-				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
-					stop = o.Stop
-					onDone()
-				}
-				goesDown(t, p.Gate, 80*ms)
-				opened := 0
-				req := get(t, t.Context())
-				req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-				req.GetBody = func() (io.ReadCloser, error) {
-					if opened++; opened > 1 {
-						return nil, errBroken
-					}
-					return io.NopCloser(strings.NewReader("content")), nil
-				}
-				closes := func(req *http.Request) { _ = req.Body.Close() }
-				r := newTrack(lap{after: 60 * ms, code: 503, do: closes}, lap{do: closes})
-				func() {
-					defer func() { _ = recover() }()
-					r.begin(t, p, req)
-				}()
-				assert.Equal(t, retryhttp.StopBody, stop)
-				assert.Equal(t, 1060*ms, time.Since(r.start))
-				assert.EqualValues(t, 8, retryhttp.FailuresInARow(p.Gate, req.URL.Host))
-				assert.Zero(t, retryhttp.InTrouble(p.Gate, req.URL.Host))
-			})
-		})
-	}
-}
-
-// The body is a part of the attempt. So a first attempt whose body comes slowly is hedged,
-// and loses.
-func TestHedgeOfABufferedBody(t *testing.T) {
-	for name, c := range map[string]struct {
-		first, hedge time.Duration // between the bytes of the body
-		at           time.Duration
-		hedgeWon     bool
-	}{
-		"the hedge wins":         {30 * ms, 5 * ms, 80 * ms, true},
-		"the first attempt wins": {15 * ms, 20 * ms, 75 * ms, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.BufferBytes = 1 << 10
-				r := newTrack(
-					lap{after: ms, code: 200, body: &dripping{"first", c.first}},
-					lap{after: 5 * ms, code: 200, body: &dripping{"hedge", c.hedge}})
-				f := r.runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
-				assert.Equal(t, map[bool]string{true: "hedge", false: "first"}[c.hedgeWon], f.body)
-				r.requireClosed(t)
-			})
-		})
 	}
 }
 
@@ -553,19 +377,6 @@ func TestPanicOfALoserIsDropped(t *testing.T) {
 	}
 }
 
-// The call has given the token back by then.
-func TestPanicOfALosersLoggerGivesNoTokenBackTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Logger = slog.New(panickingHandler{slog.DiscardHandler})
-		f := newTrack(lap{after: 60 * ms, code: 200}).runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 200, f.status)
-		b := p.Budget.(*countingBudget)
-		assert.Equal(t, 1, b.withdrawn)
-		assert.Equal(t, 1, b.refunded)
-	})
-}
-
 // A hedge whose Logger panics is not sent, and costs neither a token nor a part of the allowance.
 func TestPanicOfTheLoggerOfAHedgeCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -607,34 +418,6 @@ func TestPanicOfClassifyEndsAnUploadBesideAHedge(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, r.attempts(), 2)
 		r.requireClosed(t)
-	})
-}
-
-// The hedge is about to be sent at that moment.
-func TestHedgeIsNotSentAfterAPanicOfTheFirstAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget := &slowBudget{takes: 20 * ms}
-		p := hedging()
-		p.Budget = budget
-		r := newTrack(panickingLap(60*ms, func() { panic("boom") }), lap{after: ms, code: 200})
-		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
-		time.Sleep(time.Second)
-		assert.Len(t, r.attempts(), 1)
-		assert.EqualValues(t, 1, budget.refunded.Load())
-	})
-}
-
-func TestPanicOfARefundForAHedgeThatIsNotSentSurfaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Budget = panickingRefund{}
-		req := get(t, t.Context())
-		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-		req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
-		r := newTrack(lap{do: func(req *http.Request) { req.Body.Close() }})
-		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, req) })
-		assert.Equal(t, hedgeAfter, time.Since(r.start))
-		assert.Len(t, r.attempts(), 1)
 	})
 }
 
@@ -722,7 +505,3 @@ func (b *oncePanickingBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) 
 	}
 	return 1, true
 }
-
-type panickingRefund struct{ retryhttp.Unlimited }
-
-func (panickingRefund) Refund(*http.Request, float64) { panic("boom") }

@@ -2,21 +2,23 @@ package retryhttp_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A table of races: what two attempts meet, and what comes of it.
@@ -350,23 +352,6 @@ func TestHedgeCountsForMaxAttempts(t *testing.T) {
 	}
 }
 
-// A hedge is no reason for a longer backoff.
-func TestHedgeDoesNotCountForTheBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var numbers []int
-		var previous []time.Duration
-		r := newTrack(lap{after: 100 * ms, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: 1 * ms, code: 503})
-		p := hedging()
-		p.Backoff = func(n int, prev time.Duration) time.Duration {
-			numbers, previous = append(numbers, n), append(previous, prev)
-			return time.Duration(n) * time.Second
-		}
-		r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, []int{1, 2}, numbers)
-		assert.Equal(t, []time.Duration{0, time.Second}, previous)
-	})
-}
-
 // The allowance has one hedge at the start, and each answer earns a Share of another.
 func TestHedgesAreAShareOfTheAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -396,74 +381,6 @@ func TestAtMostTenHedgesAreSaved(t *testing.T) {
 			hedges += f.out.Hedges
 		}
 		assert.Equal(t, 10, hedges)
-	})
-}
-
-// A request that could not be hedged earns no hedge, and its latency does not count.
-func TestOnlyRequestsThatMayBeHedgedEarnHedges(t *testing.T) {
-	for name, change := range map[string]func(*http.Request){
-		"POST":            func(req *http.Request) { req.Method = http.MethodPost },
-		"to upgrade":      func(req *http.Request) { req.Header.Set("Upgrade", "websocket") },
-		"a stream":        func(req *http.Request) { req.Body = io.NopCloser(strings.NewReader("x")) },
-		"a stream, alone": func(req *http.Request) { req.Body = io.NopCloser(strings.NewReader("x")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.Hedge = &retryhttp.Hedge{Share: 1, After: hedgeAfter}
-				alone := p
-				if strings.HasSuffix(name, "alone") {
-					alone.MaxAttempts = 1
-				}
-				for range 10 {
-					req := get(t, t.Context())
-					req.Method = "QUERY"
-					change(req)
-					newTrack(lap{after: ms, code: 200}).runOn(t, alone, req)
-				}
-				hedges := 0
-				for range 3 {
-					f := newTrack(lap{after: 60 * ms, err: retryhttp.Permanent(errBroken)}).runOn(t, p, get(t, t.Context()))
-					hedges += f.out.Hedges
-				}
-				assert.Equal(t, 1, hedges, "which the allowance has at the start")
-			})
-		})
-	}
-}
-
-// Failures earn nothing: in an outage there are no hedges after the saved ones.
-func TestFailuresEarnNoHedges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.MaxAttempts = 2
-		hedges := 0
-		for range 100 {
-			hedges += newTrack(lap{after: 60 * ms, code: 503}).runOn(t, p, get(t, t.Context())).out.Hedges
-		}
-		assert.Equal(t, 1, hedges)
-	})
-}
-
-// The first attempt answers while the hedge's body is being opened.
-func TestBodyOfAHedgeThatIsNotSentIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		opened := &bodies.Tracked{Reader: strings.NewReader("content")}
-		p := hedging()
-		req := get(t, t.Context())
-		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-		req.GetBody = func() (io.ReadCloser, error) {
-			time.Sleep(20 * ms)
-			return opened, nil
-		}
-		f := newTrack(lap{after: 60 * ms, code: 200, do: func(r *http.Request) { r.Body.Close() }}).runOn(t, p, req)
-		assert.Equal(t, 60*ms, f.at)
-		assert.Equal(t, 1, f.out.Attempts)
-		time.Sleep(time.Second)
-		assert.EqualValues(t, 1, opened.Closes.Load())
-		b := p.Budget.(*countingBudget)
-		assert.Equal(t, 1, b.withdrawn)
-		assert.Equal(t, 1, b.refunded)
 	})
 }
 
@@ -503,24 +420,6 @@ func TestBodyIsCutOffFromAnAttemptThatHasLost(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestHedgeWhoseBodyCannotBeOpenedGivesBothBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		for range 3 {
-			req := get(t, t.Context())
-			req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-			req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
-			f := newTrack(lap{after: time.Second, code: 200, do: func(r *http.Request) { r.Body.Close() }}).runOn(t, p, req)
-			assert.Equal(t, 1, f.out.Attempts)
-		}
-		b := p.Budget.(*countingBudget)
-		assert.Equal(t, 3, b.withdrawn)
-		assert.Equal(t, 3, b.refunded)
-		f := newTrack(lap{after: 60 * ms, code: 200}).runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 1, f.out.Hedges, "the allowance has what was given back")
-	})
 }
 
 // Both contexts of the attempts end when the caller has closed the winner's body, and not
@@ -628,27 +527,6 @@ func TestDelayIsUnknownIfNothingIsHedged(t *testing.T) {
 	for _, share := range []float64{-1, math.NaN()} {
 		_, ok := (&retryhttp.Hedge{Share: share, After: hedgeAfter}).Delay(get(t, t.Context()))
 		assert.False(t, ok, "%v", share)
-	}
-}
-
-func TestWindowIsHowFarBackLatenciesCount(t *testing.T) {
-	for _, c := range []struct {
-		window, ago time.Duration
-		counts      bool
-	}{
-		{0, 14 * time.Second, true}, {0, 30 * time.Second, false}, {-1, 14 * time.Second, true},
-		{2 * time.Second, 900 * ms, true}, {2 * time.Second, 2 * time.Second, false},
-		{time.Hour, 29 * time.Minute, true}, {time.Hour, time.Hour, false},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			h := &retryhttp.Hedge{Share: 1, Window: c.window}
-			for range 5 {
-				newTrack(lap{after: ms, code: 200}).runOn(t, retryhttp.Policy{Hedge: h}, get(t, t.Context()))
-			}
-			time.Sleep(c.ago)
-			_, ok := h.Delay(get(t, t.Context()))
-			assert.Equal(t, c.counts, ok, "%+v", c)
-		})
 	}
 }
 
@@ -805,24 +683,6 @@ func TestHedgeIsNotSentWhileTheGateHasTheKeyDownOrClosed(t *testing.T) {
 	}
 }
 
-func TestHedgeHasAnAttemptTimeoutOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.AttemptTimeout = 80 * ms
-		r := newTrack(lap{}, lap{after: 70 * ms, code: 200})
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 120*ms, f.at)
-		assert.True(t, f.out.HedgeWon)
-		assert.Equal(t, 80*ms, r.attempts()[0].over)
-
-		p.Hedge = &retryhttp.Hedge{After: hedgeAfter}
-		r = newTrack(lap{}, lap{}, lap{after: ms, code: 200})
-		f = r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, []time.Duration{0, 50 * ms, 1080 * ms}, r.times(), "both time out, and a second passes")
-		assert.Equal(t, 3, f.out.Attempts)
-	})
-}
-
 func TestCancelEndsBothAttempts(t *testing.T) {
 	failed := lap{after: 60 * ms, code: 503}
 	for name, laps := range map[string][]lap{
@@ -866,6 +726,384 @@ func TestCancelEndsBothAttempts(t *testing.T) {
 					r.requireClosed(t)
 				})
 			})
+		}
+	}
+}
+
+// A hedge that is sent costs no token if the race ends in a Final response.
+func TestTokenOfAHedgeIsGivenBackAfterAFinalResponse(t *testing.T) {
+	permanent := retryhttp.Permanent(errBroken)
+	for name, c := range map[string]struct {
+		laps                []lap
+		withdrawn, refunded int
+	}{
+		"the first attempt wins":              {[]lap{{after: 60 * ms, code: 200}, {}}, 1, 1},
+		"the hedge wins":                      {[]lap{{}, {after: 10 * ms, code: 404}}, 1, 1},
+		"the hedge has failed, and loses":     {[]lap{{after: 90 * ms, code: 200}, {after: 10 * ms, code: 503}}, 1, 1},
+		"the hedge wins while a retry waits":  {[]lap{{after: 60 * ms, code: 503}, {after: 100 * ms, code: 200}}, 1, 1},
+		"a retry takes the place of a hedge":  {[]lap{{after: 60 * ms, code: 503}, {}, {after: ms, code: 200}}, 2, 0},
+		"both fail, and a retry succeeds":     {[]lap{{after: 90 * ms, code: 503}, {after: ms, code: 503}, {code: 200, after: ms}}, 2, 0},
+		"the first attempt cannot be retried": {[]lap{{after: 60 * ms, err: permanent}, {}}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
+				b := p.Budget.(*countingBudget)
+				assert.Equal(t, c.withdrawn, b.withdrawn)
+				assert.Equal(t, c.refunded, b.refunded)
+			})
+		})
+	}
+}
+
+func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		laps    []lap
+		tokens  int
+		refused bool
+	}{
+		"refused":                    {[]lap{{after: 60 * ms, code: 200}}, 0, true},
+		"refused beside a failure":   {[]lap{{after: 60 * ms, code: 503}}, 0, true},
+		"refused, and then answered": {[]lap{{after: 60 * ms, code: 404}}, 0, true},
+		"not due":                    {[]lap{{after: 40 * ms, code: 200}}, 0, false},
+		"granted":                    {[]lap{{after: 60 * ms, code: 200}, {}}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				budget := new(grantingBudget)
+				budget.grant(c.tokens)
+				p.Budget = budget
+				var done retryhttp.Outcome
+				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
+				f := newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, c.refused, f.out.HedgeRefused)
+				assert.Equal(t, c.refused, done.HedgeRefused)
+				assert.Equal(t, c.tokens, f.out.Hedges)
+			})
+		})
+	}
+}
+
+// busy is a service under a steady load. What each attempt that is not a hedge meets is the same
+// in every run.
+type busy struct {
+	began   time.Time
+	blip    [2]time.Duration // in which every attempt fails
+	failing float64          // the share of the attempts that fail after the first two seconds
+}
+
+type busyRequest struct {
+	id, elders int
+	mu         sync.Mutex
+}
+
+type busyKey struct{}
+
+func (b *busy) RoundTrip(req *http.Request) (*http.Response, error) {
+	r := req.Context().Value(busyKey{}).(*busyRequest)
+	draw := 1000
+	if !retryhttp.AttemptOf(req.Context()).Hedge {
+		r.mu.Lock()
+		draw = r.elders
+		r.elders++
+		r.mu.Unlock()
+	}
+	rng := rand.New(rand.NewPCG(uint64(r.id), uint64(draw)))
+	took := time.Duration(2+rng.ExpFloat64()*3) * ms
+	if rng.IntN(10) == 0 {
+		took += 30 * ms
+	}
+	at := time.Since(b.began)
+	code := 200
+	if rng.Float64() < b.failing && at > 2*time.Second || b.blip[0] <= at && at < b.blip[1] {
+		code = 503
+	}
+	select {
+	case <-time.After(took):
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+	return script.Response(req, code), nil
+}
+
+// failures sends a thousand requests a second, and returns which of them fail.
+func (b busy) failures(t *testing.T, hedge *retryhttp.Hedge) (failed map[int]bool, hedges int) {
+	t.Helper()
+	failed = make(map[int]bool)
+	synctest.Test(t, func(t *testing.T) {
+		b.began = time.Now()
+		p := retryhttp.Policy{Hedge: hedge, MaxAttempts: 4, Backoff: retryhttp.Exponential(250*ms, time.Minute)}
+		if hedge != nil {
+			p.MaxAttempts++ // for the hedge
+		}
+		rt := retryhttp.New(&b, p)
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for id := range 6000 {
+			all.Go(func() {
+				req := get(t, context.WithValue(t.Context(), busyKey{}, &busyRequest{id: id}))
+				resp, err := rt.RoundTrip(req)
+				if !assert.NoError(t, err) {
+					return
+				}
+				_ = resp.Body.Close()
+				mu.Lock()
+				defer mu.Unlock()
+				hedges += retryhttp.OutcomeOf(resp).Hedges
+				if resp.StatusCode != 200 {
+					failed[id] = true
+				}
+			})
+			time.Sleep(ms)
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+	})
+	return failed, hedges
+}
+
+// Hedges leave the tokens to the retries.
+func TestHedgesDoNotMakeRequestsFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		service busy
+		hedge   *retryhttp.Hedge
+	}{
+		"a tenth is hedged, and nothing is answered for 200 ms": {
+			busy{blip: [2]time.Duration{4 * time.Second, 4200 * ms}}, &retryhttp.Hedge{Share: 0.10},
+		},
+		"7 attempts of 100 fail": {busy{failing: 0.07}, new(retryhttp.Hedge)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			without, _ := c.service.failures(t, nil)
+			with, hedges := c.service.failures(t, c.hedge)
+			t.Logf("%d fail without a Hedge, %d with %d hedges", len(without), len(with), hedges)
+			require.Greater(t, hedges, 100)
+			for id := range with {
+				assert.Contains(t, without, id)
+			}
+		})
+	}
+}
+
+// lap is what an attempt meets.
+type lap struct {
+	after time.Duration
+	code  int   // 0: hangs until its context ends, or fails with err
+	err   error // in the place of a response
+	proto int   // ProtoMajor
+	asks  string
+	deaf  bool                // it does not look at its context
+	body  io.Reader           // nil: a short one
+	do    func(*http.Request) // at its start
+
+	closing func() // is called by the body's Close
+}
+
+// track is a base whose attempts meet one lap after the other, in the order in which they
+// are sent. The last one is for all that follow.
+type track struct {
+	laps  []lap
+	start time.Time
+
+	mu   sync.Mutex
+	sent []*sending
+}
+
+// sending is an attempt that a track saw.
+type sending struct {
+	number int // by AttemptOf
+	at     time.Duration
+	req    *http.Request
+	body   *bodies.Hooked // of the response; nil: none
+	over   time.Duration
+}
+
+func newTrack(laps ...lap) *track { return &track{laps: laps, start: time.Now()} }
+
+func (r *track) RoundTrip(req *http.Request) (*http.Response, error) {
+	s := &sending{number: retryhttp.AttemptOf(req.Context()).Number, at: time.Since(r.start), req: req}
+	r.mu.Lock()
+	l := r.laps[min(len(r.sent), len(r.laps)-1)]
+	r.sent = append(r.sent, s)
+	r.mu.Unlock()
+	if l.do != nil {
+		l.do(req)
+	}
+	if req.Body != nil {
+		defer req.Body.Close()
+	}
+	resp, err := l.run(req)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.over = time.Since(r.start)
+	if resp != nil {
+		s.body = resp.Body.(*bodies.Hooked)
+	}
+	return resp, err
+}
+
+// run waits for the lap's time, and answers.
+func (l lap) run(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if l.deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
+	var due <-chan time.Time
+	if l.code != 0 || l.err != nil {
+		due = time.After(l.after)
+	}
+	select {
+	case <-due:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	header := make(http.Header)
+	if l.asks != "" {
+		header.Set("Retry-After", l.asks)
+	}
+	body := l.body
+	if body == nil {
+		body = strings.NewReader("whole")
+	}
+	return &http.Response{
+		StatusCode: l.code, ProtoMajor: l.proto, Header: header, ContentLength: -1,
+		Body: &bodies.Hooked{OnRead: body.Read, OnClose: l.closing}, Request: req,
+	}, nil
+}
+
+func (r *track) attempts() []*sending {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sent[:len(r.sent):len(r.sent)]
+}
+
+// times returns when the attempts were sent.
+func (r *track) times() (at []time.Duration) {
+	for _, s := range r.attempts() {
+		at = append(at, s.at)
+	}
+	return at
+}
+
+const hedgeAfter = 50 * time.Millisecond
+
+// hedging hedges after 50 ms, and retries after a second.
+func hedging() retryhttp.Policy {
+	return retryhttp.Policy{
+		Hedge:   &retryhttp.Hedge{After: hedgeAfter},
+		Budget:  new(countingBudget),
+		Backoff: retryhttp.Constant(time.Second),
+	}
+}
+
+// finish is how a request ended for its caller.
+type finish struct {
+	at     time.Duration
+	resp   *http.Response
+	err    error
+	out    retryhttp.Outcome
+	body   string
+	status int
+}
+
+// runOn makes a request through r, and reads the response.
+func (r *track) runOn(t *testing.T, p retryhttp.Policy, req *http.Request) finish {
+	t.Helper()
+	f := r.begin(t, p, req)
+	f.read(t)
+	if f.out.Hedges > 0 {
+		time.Sleep(time.Second) // which a hedge that has lost does not take
+	}
+	return f
+}
+
+// begin makes a request through r, and leaves the response's body to its caller.
+func (r *track) begin(t *testing.T, p retryhttp.Policy, req *http.Request) finish {
+	t.Helper()
+	return r.through(t, r, p, req)
+}
+
+// through is begin with a base that r is a part of.
+func (r *track) through(t *testing.T, base http.RoundTripper, p retryhttp.Policy, req *http.Request) finish {
+	t.Helper()
+	resp, err := retryhttp.New(base, p).RoundTrip(req)
+	f := finish{at: time.Since(r.start), resp: resp, err: err, out: retryhttp.OutcomeOf(resp)}
+	if e, ok := errors.AsType[*retryhttp.Error](err); ok {
+		f.out = e.Outcome
+	}
+	if resp != nil {
+		f.status = resp.StatusCode
+	}
+	return f
+}
+
+func (f *finish) read(t *testing.T) {
+	t.Helper()
+	if f.resp == nil {
+		return
+	}
+	body, err := io.ReadAll(f.resp.Body)
+	assert.NoError(t, err)
+	f.body = string(body)
+	assert.NoError(t, f.resp.Body.Close())
+}
+
+// dripping brings its text byte by byte, each after a pause.
+type dripping struct {
+	text  string
+	pause time.Duration
+}
+
+func (d *dripping) Read(p []byte) (int, error) {
+	time.Sleep(d.pause)
+	if d.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p[:1], d.text)
+	d.text = d.text[n:]
+	return n, nil
+}
+
+// foreign is a caller's context that package context does not know. Each context that is derived
+// from it has a goroutine until one of the two ends, and a bubble does not end before. Its Err may
+// be seen before its Done is closed, as with any context.
+type foreign struct {
+	context.Context
+	done chan struct{}
+	gone atomic.Bool
+}
+
+func newForeign(t *testing.T) *foreign {
+	t.Helper()
+	return &foreign{Context: t.Context(), done: make(chan struct{})}
+}
+
+func (f *foreign) Done() <-chan struct{} { return f.done }
+
+func (f *foreign) Err() error {
+	if f.gone.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// requireClosed requires that every response body was closed once, and that the contexts of
+// attempts side by side have ended.
+func (r *track) requireClosed(t *testing.T) {
+	t.Helper()
+	attempts := r.attempts()
+	for i, s := range attempts {
+		beside := i > 0 && s.at-attempts[i-1].at == hedgeAfter || i+1 < len(attempts) && attempts[i+1].at-s.at == hedgeAfter
+		if beside {
+			require.Error(t, s.req.Context().Err(), "attempt %d", s.number)
+		}
+		if s.body != nil {
+			require.EqualValues(t, 1, s.body.Closes.Load(), "attempt %d", s.number)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package retryhttp_test
 import (
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
@@ -79,12 +77,6 @@ func TestIdempotentHonorsAKeyWhateverTheMethod(t *testing.T) {
 	}
 }
 
-func TestIdempotentSetsNothing(t *testing.T) {
-	req := &http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"", "8e03"}}}
-	retryhttp.Idempotent(req)
-	assert.Equal(t, &http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"", "8e03"}}}, req)
-}
-
 func TestRandomKeyIsARandomUUID(t *testing.T) {
 	const keys = 10000
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
@@ -140,24 +132,6 @@ func TestKeyThatTheBaseAddsMakesNothingSafeToRepeat(t *testing.T) {
 			assert.Len(t, base.Requests(), 1)
 			assert.Equal(t, retryhttp.StopNotIdempotent, retryhttp.OutcomeOf(resp).Stop)
 		})
-	}
-}
-
-func TestIdempotentIsAskedOnceBeforeTheFirstAttempt(t *testing.T) {
-	for _, hedge := range []*retryhttp.Hedge{nil, {}} {
-		base := script.New(script.Status(503), script.Status(503), script.Status(200))
-		var asked []int
-		p := noWait
-		p.Hedge = hedge
-		p.Idempotent = func(*http.Request) bool {
-			asked = append(asked, len(base.Requests()))
-			return true
-		}
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, []int{0}, asked)
 	}
 }
 
@@ -272,19 +246,6 @@ func TestIdempotencyKeyInAnotherCase(t *testing.T) {
 	require.NoError(t, err)
 	resp.Body.Close()
 	assert.Equal(t, []string{"mine"}, keys)
-}
-
-func TestIdempotencyKeyThatPanicsClosesTheBody(t *testing.T) {
-	for _, getBody := range []bool{false, true} {
-		body := &bodies.Tracked{Reader: strings.NewReader("x")}
-		req, _ := http.NewRequest("POST", "http://server/", body)
-		if getBody {
-			req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-		}
-		p := retryhttp.Policy{IdempotencyKey: func(*http.Request) string { panic(http.ErrAbortHandler) }}
-		assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
-		assert.Equal(t, int32(1), body.Closes.Load())
-	}
 }
 
 func TestIdempotencyKeyThatWasGeneratedIsNotRedirected(t *testing.T) {

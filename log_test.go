@@ -85,17 +85,6 @@ func TestOnDoneOfASuccessAtOnce(t *testing.T) {
 	assert.Equal(t, retryhttp.StopFinal, outcomes[0].Stop)
 }
 
-func TestOnDoneGetsTheLastError(t *testing.T) {
-	var last retryhttp.Attempt
-	p := noWait
-	p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a }
-	_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
-	require.Error(t, err)
-	assert.Equal(t, errBroken, last.Err)
-	assert.Nil(t, last.Response)
-	assert.Equal(t, 4, last.Number)
-}
-
 func TestOnDoneSeesNoWaitBeforeAnAttemptThatIsNotMade(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy retryhttp.Policy

@@ -4,34 +4,27 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 	"weak"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
-
-func TestOutcomeOfNothingRecorded(t *testing.T) {
-	assert.Equal(t, retryhttp.Outcome{}, retryhttp.OutcomeOf(nil))
-	one := retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}
-	assert.Equal(t, one, retryhttp.OutcomeOf(&http.Response{}))
-	assert.Equal(t, one, retryhttp.OutcomeOf(&http.Response{Request: get(t, t.Context())}))
-	resp, err := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	assert.Equal(t, one, retryhttp.OutcomeOf(resp))
-}
 
 func TestOutcomeHasTheTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -342,24 +335,6 @@ func TestErrorIsAmbiguousIfItsLastAttemptMayHaveTakenEffect(t *testing.T) {
 	}
 }
 
-func TestErrorIsAmbiguousIfItsLastResponseIsLost(t *testing.T) {
-	for status, want := range map[int]bool{503: true, 429: false, 404: false} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			p := retryhttp.Policy{
-				Backoff:  func(int, time.Duration) time.Duration { cancel(); return 1 },
-				Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
-			}
-			req := get(t, ctx)
-			req.Method = "PUT"
-			_, err := retryhttp.New(script.New(script.Status(status)), p).RoundTrip(req)
-			assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
-			assert.Equal(t, want, errorOf(t, err).Ambiguous, status)
-		})
-	}
-}
-
 func TestRequestThatWasNotSentIsNotAmbiguous(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
@@ -373,54 +348,6 @@ func TestRequestThatWasNotSentIsNotAmbiguous(t *testing.T) {
 		_, err := retryhttp.New(tooLate, retryhttp.Policy{}).RoundTrip(req)
 		assert.False(t, errorOf(t, err).Ambiguous)
 	}
-}
-
-func TestNestedAmbiguityIsPassedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		req := get(t, t.Context())
-		req.Method = "DELETE"
-		inner := retryhttp.New(script.New(script.Status(500), script.Status(404)), retryhttp.Policy{})
-		resp, err := retryhttp.New(inner, retryhttp.Policy{}).RoundTrip(req)
-		require.NoError(t, err)
-		assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
-	})
-}
-
-func TestNestedTransportIsCanceled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("enough"))
-		defer cancel()
-		p := retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { return time.Minute }}
-		stop := context.AfterFunc(ctx, func() {})
-		defer stop()
-		step := func(req *http.Request) (*http.Response, error) {
-			select {
-			case <-req.Context().Done():
-				return nil, req.Context().Err()
-			case <-time.After(20 * time.Second):
-				return script.Response(req, 503), nil
-			}
-		}
-		_, err := retryhttp.New(retryhttp.New(script.New(step), p), p).RoundTrip(get(t, ctx))
-		e := errorOf(t, err)
-		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
-		assert.Equal(t, 2, e.Attempts)
-		assert.Equal(t, time.Minute, e.Waited)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
-// The base derives a context for the Transport below it. The context ends before
-// that Transport's first attempt.
-func TestNestedAttemptCountsThoughTheInnerTransportMadeNone(t *testing.T) {
-	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
-	base := script.Step(func(req *http.Request) (*http.Response, error) {
-		ctx, cancel := context.WithCancel(req.Context())
-		cancel()
-		return inner.RoundTrip(req.WithContext(ctx))
-	})
-	_, err := retryhttp.New(base, noWait).RoundTrip(get(t, t.Context()))
-	assert.Equal(t, 1, errorOf(t, err).Attempts)
 }
 
 func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
@@ -442,15 +369,209 @@ func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
 	})
 }
 
-func TestNestedOutcomeIsNotOneOfABodysOrigin(t *testing.T) {
+func TestErrorText(t *testing.T) {
+	gaveUp := func(attempts int, elapsed time.Duration, stop retryhttp.Stop, err error) *retryhttp.Error {
+		return &retryhttp.Error{
+			Outcome: retryhttp.Outcome{Attempts: attempts, Elapsed: elapsed, Stop: stop},
+			Err:     err,
+		}
+	}
+	cases := []struct {
+		name string
+		err  *retryhttp.Error
+		want string
+	}{
+		{"one attempt", gaveUp(1, 0, retryhttp.StopFinal, errBroken), "connection broken"},
+		{"one attempt was allowed", gaveUp(1, 0, retryhttp.StopAttempts, errBroken), "connection broken"},
+		{"not safe to repeat", gaveUp(1, time.Second, retryhttp.StopNotIdempotent, errBroken), "connection broken"},
+		{"no token", gaveUp(1, 0, retryhttp.StopBudget, errBroken), "connection broken"},
+		{
+			"several", gaveUp(4, 1234567*time.Microsecond, retryhttp.StopAttempts, errBroken),
+			"gave up after 4 attempts in 1.235s (attempts): connection broken",
+		},
+		{
+			"nested", gaveUp(4, 0, retryhttp.StopNested, gaveUp(4, time.Second, retryhttp.StopBudget, errBroken)),
+			"gave up after 4 attempts in 1s (budget): connection broken",
+		},
+		{
+			"nested, one attempt",
+			gaveUp(1, 0, retryhttp.StopNested, gaveUp(1, 0, retryhttp.StopNotIdempotent, errBroken)),
+			"connection broken",
+		},
+		{
+			"nested, by hand", gaveUp(2, time.Second, retryhttp.StopNested, errBroken),
+			"gave up after 2 attempts in 1s (nested): connection broken",
+		},
+		{
+			"over another request's",
+			gaveUp(4, 2*time.Second, retryhttp.StopAttempts, gaveUp(4, time.Second, retryhttp.StopBudget, errBroken)),
+			"gave up after 4 attempts in 2s (attempts): gave up after 4 attempts in 1s (budget): connection broken",
+		},
+		{
+			"nested, after others",
+			gaveUp(3, 2*time.Second, retryhttp.StopNested, gaveUp(1, 0, retryhttp.StopNotIdempotent, errBroken)),
+			"gave up after 3 attempts in 2s (nested): connection broken",
+		},
+		{"no Stop", gaveUp(2, 0, "", errBroken), "gave up after 2 attempts in 0s (no reason was recorded): connection broken"},
+		{"made by hand", &retryhttp.Error{}, "no error was recorded"},
+		{
+			"a URL with secrets",
+			&retryhttp.Error{
+				Outcome: retryhttp.Outcome{Attempts: 1},
+				Err: fmt.Errorf("base: %w",
+					&url.Error{Op: "Get", URL: "https://user:pass@host.example/path?token=secret#frag", Err: errBroken}),
+			},
+			`base: Get "https://host.example/path": connection broken`,
+		},
+		{
+			"a URL that is none",
+			&retryhttp.Error{
+				Outcome: retryhttp.Outcome{Attempts: 1}, Err: &url.Error{Op: "Get", URL: "http://h\x7f/?secret", Err: errBroken},
+			},
+			`Get "invalid URL": connection broken`,
+		},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			assert.EqualError(t, tc.err, tc.want)
+		})
+	}
+}
+
+// Programs read codes from the texts of HTTP/2's errors.
+func TestErrorTextEndsWithTheBasesText(t *testing.T) {
+	const text = "stream error: stream ID 1; INTERNAL_ERROR; received from peer"
+	failed := errors.New(text)
+	for name, tc := range map[string]struct {
+		edit   func(*http.Request)
+		policy retryhttp.Policy
+		stop   retryhttp.Stop
+		want   string
+	}{
+		"not safe to repeat": {
+			edit: func(r *http.Request) { r.Method = "POST" }, stop: retryhttp.StopNotIdempotent, want: text,
+		},
+		"no body": {
+			edit: func(r *http.Request) {
+				r.Method, r.Body = "PUT", io.NopCloser(strings.NewReader("x"))
+				r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("the file is gone") }
+			},
+			stop: retryhttp.StopBody, want: text,
+		},
+		"no body for a third attempt": {
+			edit: func(r *http.Request) {
+				r.Method, r.Body = "PUT", io.NopCloser(strings.NewReader("x"))
+				opened := false
+				r.GetBody = func() (io.ReadCloser, error) {
+					if opened {
+						return nil, errors.New("the file is gone")
+					}
+					opened = true
+					return io.NopCloser(strings.NewReader("x")), nil
+				}
+			},
+			stop: retryhttp.StopBody,
+			want: "gave up after 2 attempts in 0s (body): no body for a retry: the file is gone: " + text,
+		},
+		"no token":      {policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}}, stop: retryhttp.StopBudget, want: text},
+		"no time":       {policy: retryhttp.Policy{MaxElapsed: 1, Backoff: retryhttp.Constant(time.Hour)}, stop: retryhttp.StopDeadline, want: text},
+		"four attempts": {stop: retryhttp.StopAttempts, want: "gave up after 4 attempts in 0s (attempts): " + text},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if tc.policy.Backoff == nil {
+					tc.policy.Backoff = retryhttp.Constant(0)
+				}
+				req := get(t, t.Context())
+				if tc.edit != nil {
+					tc.edit(req)
+				}
+				_, err := retryhttp.New(script.New(script.Fail(failed)), tc.policy).RoundTrip(req) //nolint:bodyclose // there is none
+				assert.Equal(t, tc.stop, errorOf(t, err).Stop)
+				assert.EqualError(t, err, tc.want)
+				assert.ErrorIs(t, err, failed)
+			})
+		})
+	}
+}
+
+func TestErrorTimeout(t *testing.T) {
+	failed := func(err error) *retryhttp.Error { return &retryhttp.Error{Err: err} }
+	assert.False(t, failed(errBroken).Timeout())
+	assert.True(t, failed(os.ErrDeadlineExceeded).Timeout())
+	assert.True(t, failed(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)).Timeout())
+	var _ interface{ Timeout() bool } = failed(errBroken)
+
+	// A deadline ends the wait after an error that is no timeout.
 	synctest.Test(t, func(t *testing.T) {
-		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-		_, origin := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(get(t, t.Context()))
-		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, origin }}
-		req, err := http.NewRequest("PUT", "http://server/", body)
-		require.NoError(t, err)
-		_, err = retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{}).RoundTrip(req)
-		assert.Equal(t, 1, errorOf(t, err).Attempts)
-		assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)}
+		client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(&url.Error{Op: "x", Err: errBroken})), p)}
+		_, err := client.Do(get(t, ctx)) //nolint:bodyclose // there is none
+		var outer *url.Error
+		require.ErrorAs(t, err, &outer)
+		assert.True(t, outer.Timeout())
 	})
+}
+
+func TestErrorTemporary(t *testing.T) {
+	failed := func(err error) *retryhttp.Error { return &retryhttp.Error{Err: err} }
+	var _ net.Error = failed(nil)
+	assert.False(t, failed(nil).Temporary())
+	assert.False(t, failed(errBroken).Temporary())
+	assert.False(t, failed(context.Canceled).Temporary())
+	assert.True(t, failed(os.ErrDeadlineExceeded).Temporary())
+	assert.True(t, failed(&net.DNSError{IsTemporary: true}).Temporary())
+	assert.True(t, failed(errors.Join(errBroken, fmt.Errorf("wrapped: %w", context.DeadlineExceeded))).Temporary())
+}
+
+// temporary asks err itself, as programs do that look for no type.
+func temporary(err error) bool {
+	t, ok := err.(interface{ Temporary() bool })
+	return ok && t.Temporary()
+}
+
+// Programs above ask a *url.Error, and without this library they get the base's own answer.
+func TestErrorAnswersAURLErrorAsTheBasesOwnErrorDoes(t *testing.T) {
+	for name, failure := range map[string]error{
+		"timeout":      &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded},
+		"reset":        &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+		"full":         &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)},
+		"name server":  &net.DNSError{Err: "server misbehaving", IsTemporary: true},
+		"no such host": &net.DNSError{Err: "no such host", IsNotFound: true},
+		"neither":      errBroken,
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := func(rt http.RoundTripper) [2]bool {
+				client := &http.Client{Transport: rt}
+				_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
+				outer, ok := errors.AsType[*url.Error](err)
+				require.True(t, ok, "%v", err)
+				return [2]bool{outer.Timeout(), outer.Temporary()}
+			}
+			for _, attempts := range []int{1, 2} {
+				p := retryhttp.Policy{MaxAttempts: attempts, Backoff: retryhttp.Constant(0)}
+				bare, wrapped := script.New(script.Fail(failure)), script.New(script.Fail(failure))
+				assert.Equal(t, answers(bare), answers(retryhttp.New(wrapped, p)))
+			}
+		})
+	}
+}
+
+func TestErrorIsFoundThroughAClient(t *testing.T) {
+	client := &http.Client{Transport: retryhttp.New(script.New(script.Fail(errBroken)), retryhttp.Policy{MaxAttempts: 1})}
+	_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
+	assert.Equal(t, retryhttp.StopAttempts, errorOf(t, err).Stop)
+	assert.ErrorIs(t, err, errBroken)
+}
+
+// A server can put long texts into its certificate and its GOAWAY.
+func TestErrorTextTakesTimeThatGrowsWithItsLength(t *testing.T) {
+	for _, fragment := range []string{"lookup u@h: ", "address @", "://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length "} {
+		t.Run(fragment, func(t *testing.T) {
+			err := &retryhttp.Error{Err: errors.New(strings.Repeat(fragment, 1<<20/len(fragment)))}
+			assert.Less(t, allocated(func() { _ = err.Error() }), uint64(64<<20), "for a megabyte of text")
+		})
+	}
 }

@@ -1,24 +1,23 @@
 package retryhttp_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // inPieces sends the pieces of a stream, with a pause before each, and then does what end does.
@@ -26,27 +25,6 @@ func inPieces(pause time.Duration, end http.HandlerFunc, pieces ...string) http.
 	return func(w http.ResponseWriter, r *http.Request) {
 		stream(pause, pieces...)(w, r)
 		end(w, r)
-	}
-}
-
-// A server, or a proxy before it, may cut a stream anywhere. What is not yet an event is not the caller's.
-func TestFirstEventBelongsToTheAttemptHoweverItIsCut(t *testing.T) {
-	for name, first := range map[string]http.HandlerFunc{
-		"an error event, line by line": inPieces(time.Millisecond, silence, "event: error\n", "data: {\"type\":\"overloaded_error\"}\n", "\n"),
-		"an error event, cut in a word": inPieces(time.Millisecond, silence,
-			"event: error\ndata: {\"type\":\"overl", "oaded_error\"}\n\n"),
-		"an error event, with CR and LF": inPieces(time.Millisecond, silence, "event: error\r\n", "data: {\"type\":\"overloaded_error\"}\r\n\r\n"),
-		"silence in the first event":     inPieces(time.Millisecond, silence, "event: message\n"),
-		"a break in the first event":     inPieces(time.Millisecond, breakOff, "event: message\ndata: 0"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			overBoth(t, play(first, stream(0, firstEvent, lastEvent)), func(t *testing.T, base http.RoundTripper, srv *server) {
-				got, err := download(t, base, peeks)
-				require.NoError(t, err)
-				assert.Equal(t, firstEvent+lastEvent, got, "each event once")
-				assert.Len(t, srv.got, 2)
-			})
-		})
 	}
 }
 
@@ -149,25 +127,6 @@ func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 	}
 }
 
-// The last attempt's body is the caller's as it came, also if it broke off in its first event.
-func TestLastStreamThatBrokeInItsFirstEventIsHandedOver(t *testing.T) {
-	base := script.New(func(r *http.Request) (*http.Response, error) {
-		resp := script.Response(r, http.StatusOK, "Content-Type", "text/event-stream")
-		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader("data: 0"), iotest.ErrReader(errBroken)))
-		resp.ContentLength = -1
-		return resp, nil
-	})
-	p := peeks
-	p.MaxAttempts = 2
-	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	assert.ErrorIs(t, err, errBroken)
-	assert.Equal(t, "data: 0", string(got))
-	assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
-	assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
-}
-
 // An empty body is an answer, unless the response has promised an event or a number of bytes.
 func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -211,40 +170,6 @@ func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 	}
 }
 
-// HTTP/2 can end a stream in its header, and a server can declare a length of 0.
-func TestEventsWithoutABodyAreAFailure(t *testing.T) {
-	for name, body := range map[string]io.ReadCloser{"no body": http.NoBody, "a length of 0": io.NopCloser(strings.NewReader(""))} {
-		for kind, attempts := range map[string]int{"text/event-stream": 2, "application/json": 1} {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				p := peeks
-				p.MaxAttempts = 2
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					resp, err := sends(200, "", io.EOF, "Content-Type", kind)(req)
-					resp.Body, resp.ContentLength = body, 0
-					return resp, err
-				}, sends(200, "data: x\n\n", io.EOF, "Content-Type", kind))
-				_, err := download(t, base, p)
-				require.NoError(t, err)
-				assert.Len(t, base.Requests(), attempts)
-			})
-		}
-	}
-}
-
-// For a server whose answers are never empty.
-func TestClassifyMayRetryAnEmptyBody(t *testing.T) {
-	p := peeks
-	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-		if a.Response != nil && a.Peek != nil && len(a.Peek) == 0 {
-			return retryhttp.Retryable
-		}
-		return retryhttp.Classify(a)
-	}
-	got, err := download(t, script.New(sends(200, "", io.EOF), sends(200, "x", io.EOF)), p)
-	require.NoError(t, err)
-	assert.Equal(t, "x", got)
-}
-
 func TestBodyOfAFailedPeekIsClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    error
@@ -268,81 +193,122 @@ func TestBodyOfAFailedPeekIsClosed(t *testing.T) {
 	}
 }
 
-// Over HTTP/2, a length of 0 does not end a stream.
-func TestStreamOfADeclaredLengthOf0IsEnded(t *testing.T) {
-	hangs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "0")
-		silence(w, r)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		srv := &server{answers: play(hangs, stream(0, firstEvent))}
-		var open atomic.Int64
-		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
-			open.Add(1)
-			defer open.Add(-1)
-			srv.ServeHTTP(w, r)
-		}, true)
-		defer stop()
-		got, err := download(t, base, peeks)
-		require.NoError(t, err)
-		assert.Equal(t, firstEvent, got)
-		assert.Len(t, srv.got, 2)
-		time.Sleep(time.Minute)
-		assert.Zero(t, open.Load())
-	})
-}
+// These tests follow a stream past its first event.
 
-// A RoundTripper that somebody has written for a test often leaves the ContentLength at 0.
-func TestEventsOfABaseThatSetsNoLengthAreAnAnswer(t *testing.T) {
-	base := script.New(func(req *http.Request) (*http.Response, error) {
-		resp, err := sends(200, firstEvent, io.EOF, "Content-Type", "text/event-stream")(req)
-		resp.ContentLength = 0
-		return resp, err
-	})
-	got, err := download(t, base, peeks)
-	require.NoError(t, err)
-	assert.Equal(t, firstEvent, got)
-	assert.Len(t, base.Requests(), 1)
-}
-
-func TestPeekedSuccessIsDepositedOnceItsFirstBytesAreThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		events := []string{"Content-Type", "text/event-stream"}
-		for name, c := range map[string]struct {
-			steps    []script.Step
-			deposits int
-		}{
-			"an event":              {[]script.Step{sends(200, firstEvent, io.EOF, events...)}, 1},
-			"an event, and a break": {[]script.Step{sends(200, firstEvent, errLost, events...)}, 1},
-			"a break":               {[]script.Step{sends(200, "", errLost, events...)}, 0},
-			"an end":                {[]script.Step{sends(200, "", io.EOF, events...)}, 0},
-			"a break, and an event": {[]script.Step{sends(200, "", errLost, events...), sends(200, firstEvent, io.EOF, events...)}, 1},
-		} {
-			budget := &countingBudget{}
-			p := peeks
-			p.Budget, p.MaxAttempts = budget, 2
-			_, _ = download(t, script.New(c.steps...), p)
-			assert.Equal(t, c.deposits, budget.deposit, name)
+// The base undoes gzip, and the client asks for none.
+func TestPeekHoldsWhatGzipHasHidden(t *testing.T) {
+	answer := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		event(w, "")
+		z := gzip.NewWriter(w)
+		for _, text := range []string{firstEvent, lastEvent} {
+			time.Sleep(900 * ms)
+			_, _ = io.WriteString(z, text)
+			_ = z.Flush()
+			_ = http.NewResponseController(w).Flush()
 		}
-	})
-}
-
-// After a failed peek, a host counts as failing, as after a failure to buffer its body.
-func TestStreamsThatFailBeforeTheirFirstEventMarkAHostAsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := new(retryhttp.Gate)
+		_ = z.Close()
+	}
+	overBoth(t, play(answer), func(t *testing.T, base http.RoundTripper, _ *server) {
 		p := peeks
-		p.Gate, p.MaxAttempts = gate, 1
-		p.Classify = nil
-		base := script.New(sends(200, "", errors.New("reset")))
-		rt := retryhttp.New(base, p)
-		for range 8 {
-			resp, err := rt.RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			time.Sleep(20 * ms)
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.Equal(t, firstEvent, string(a.Peek))
+			return retryhttp.Classify(a)
 		}
-		down := gate.Status(get(t, t.Context())).Down
-		assert.True(t, down)
+		began := time.Now()
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 900*ms, time.Since(began))
+		assert.True(t, resp.Uncompressed)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, firstEvent+lastEvent, string(got))
+		require.NoError(t, resp.Body.Close())
 	})
+}
+
+func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
+	text := strings.Repeat("0123456789", 1000)
+	for name, read := range map[string]func(io.Reader) io.Reader{
+		"by the base, byte by byte":       iotest.OneByteReader,
+		"by the base, in halves":          iotest.HalfReader,
+		"by the base, the end with bytes": iotest.DataErrReader,
+		"by the base, with empty Reads":   hesitant,
+	} {
+		for _, size := range []int{1, 7, 100_000} {
+			for _, peek := range []int64{1, 1000, 5000, 20_000} {
+				p := peeks
+				p.PeekBytes = peek
+				body := &bodies.Hooked{OnRead: read(strings.NewReader(text)).Read}
+				resp, err := retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				var got []byte
+				for err == nil {
+					part, n := make([]byte, size), 0
+					n, err = resp.Body.Read(part)
+					got = append(got, part[:n]...)
+				}
+				assert.Equal(t, io.EOF, err)
+				assert.True(t, text == string(got), "%s, Reads of %d, PeekBytes %d: %d bytes", name, size, peek, len(got))
+				require.NoError(t, resp.Body.Close())
+				assert.EqualValues(t, 1, body.Closes.Load())
+			}
+		}
+	}
+}
+
+// hesitant returns a Reader whose first Reads bring nothing.
+func hesitant(r io.Reader) io.Reader {
+	empty := 0
+	return readerFunc(func(p []byte) (int, error) {
+		if empty++; empty < 100 {
+			return 0, nil
+		}
+		return r.Read(p)
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestNestedTransportsRetryAStreamOnce(t *testing.T) {
+	outer := func(edit func(*retryhttp.Policy)) retryhttp.Policy {
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+		edit(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		answers []http.HandlerFunc
+		above   retryhttp.Policy
+		text    string
+		stop    retryhttp.Stop
+		sent    int
+	}{
+		"a success, limited above": {
+			play(breakOff, stream(0, firstEvent)),
+			outer(func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute }), firstEvent, retryhttp.StopFinal, 2,
+		},
+		"a success, peeked above": {
+			play(breakOff, stream(0, firstEvent)), peeks, firstEvent, retryhttp.StopFinal, 2,
+		},
+		"ends, peeked above":  {play(stream(0)), peeks, "", retryhttp.StopNested, 4},
+		"ends, limited above": {play(stream(0)), outer(func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute }), "", retryhttp.StopFinal, 4},
+		"error events":        {play(stream(0, errorEvent)), peeks, errorEvent, retryhttp.StopNested, 4},
+		"buffered above": {
+			play(breakOff), outer(func(p *retryhttp.Policy) { p.BufferBytes = 100 }), "", retryhttp.StopFinal, 4,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, c.answers, func(t *testing.T, base http.RoundTripper, srv *server) {
+				resp, err := retryhttp.New(retryhttp.New(base, peeks), c.above).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
+				got, _ := io.ReadAll(resp.Body)
+				assert.Equal(t, c.text, string(got))
+				require.NoError(t, resp.Body.Close())
+				assert.Len(t, srv.got, c.sent)
+			})
+		})
+	}
 }

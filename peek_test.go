@@ -2,26 +2,26 @@ package retryhttp_test
 
 import (
 	"context"
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 	"weak"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // peeks is a Policy for streams whose first event belongs to the attempt. It retries at once.
@@ -131,45 +131,6 @@ func TestLaterEventsComeWhenTheyAreSent(t *testing.T) {
 		}
 		require.NoError(t, resp.Body.Close())
 	})
-}
-
-func TestPeekIsWhatOneReadBrings(t *testing.T) {
-	long := strings.Repeat("x", 3000)
-	for name, c := range map[string]struct {
-		bytes int64
-		want  string
-	}{
-		"less than PeekBytes":       {4096, long},
-		"more than PeekBytes":       {100, long[:100]},
-		"as much as PeekBytes":      {3000, long},
-		"more than any policy gets": {1 << 40, long},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := peeks
-			p.PeekBytes = c.bytes
-			var peeked []string
-			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-				peeked = append(peeked, string(a.Peek))
-				assert.Nil(t, a.Body)
-				return retryhttp.Classify(a)
-			}
-			reads := []string{long, "the rest"}
-			body := &bodies.Hooked{OnRead: func(b []byte) (int, error) {
-				if len(reads) == 0 {
-					return 0, io.EOF
-				}
-				n := copy(b, reads[0])
-				if reads[0] = reads[0][n:]; reads[0] == "" {
-					reads = reads[1:]
-				}
-				return n, nil
-			}}
-			got, err := download(t, script.New(script.Respond(200, body)), p)
-			require.NoError(t, err)
-			assert.Equal(t, long+"the rest", got)
-			assert.Equal(t, []string{c.want}, peeked)
-		})
-	}
 }
 
 // Without a retry the caller gets as much as without PeekBytes: the response, and then the error.
@@ -322,28 +283,6 @@ func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
 	})
 }
 
-func TestPeekOfAFailedResponseIsOneRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(503)
-			event(w, "sorry")
-			<-r.Context().Done()
-		}))
-		defer stop()
-		p := peeks
-		p.MaxAttempts = 1
-		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-			assert.Equal(t, "sorry", string(a.Peek))
-			return retryhttp.Classify(a)
-		}
-		began := time.Now()
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Zero(t, time.Since(began))
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
 // A retry may wait for long. It must not retain what was read of the failed response.
 func TestPeekIsForgottenBeforeTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -376,22 +315,6 @@ func TestStallBeforeTheFirstEventIsAFailure(t *testing.T) {
 	})
 }
 
-func TestCancelBeforeTheFirstEvent(t *testing.T) {
-	overBoth(t, play(silence), func(t *testing.T, base http.RoundTripper, _ *server) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		gone := errors.New("gone")
-		time.AfterFunc(500*time.Millisecond, func() { cancel(gone) })
-		began := time.Now()
-		resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, ctx))
-		assert.Equal(t, 500*time.Millisecond, time.Since(began))
-		require.NoError(t, err, "there is a response")
-		assert.Equal(t, retryhttp.StopCanceled, retryhttp.OutcomeOf(resp).Stop)
-		_, err = io.ReadAll(resp.Body)
-		assert.Error(t, err)
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
 func TestNestedTransportsAwaitTheFirstEventOnce(t *testing.T) {
 	overBoth(t, play(breakOff), func(t *testing.T, base http.RoundTripper, srv *server) {
 		inner := retryhttp.New(base, peeks)
@@ -402,43 +325,6 @@ func TestNestedTransportsAwaitTheFirstEventOnce(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 		assert.Error(t, err)
 		require.NoError(t, resp.Body.Close())
-	})
-}
-
-func TestPeekedBeginningIsResumed(t *testing.T) {
-	p := peeks
-	p.Resume = true
-	var peeked []string
-	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-		peeked = append(peeked, string(a.Peek))
-		return retryhttp.Classify(a)
-	}
-	base := script.New(cutAfter(9), rest(9))
-	got, err := download(t, base, p)
-	require.NoError(t, err)
-	assert.Equal(t, object, got)
-	assert.Equal(t, []string{"", "bytes=9-35"}, ranges(base))
-	assert.Equal(t, []string{object[:9], ""}, peeked, "a resumption does not begin with a first event")
-}
-
-func TestResumptionIsNotPeekedAt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := peeks
-		p.Resume = true
-		slow := func(req *http.Request) (*http.Response, error) {
-			resp, err := rest(9)(req)
-			body := resp.Body
-			resp.Body = &bodies.Hooked{OnRead: func(b []byte) (int, error) {
-				time.Sleep(2 * p.AttemptTimeout)
-				return body.Read(b)
-			}}
-			return resp, err
-		}
-		base := script.New(cutAfter(9), slow)
-		got, err := download(t, base, p)
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
-		assert.Len(t, base.Requests(), 2)
 	})
 }
 
@@ -704,21 +590,186 @@ func TestFirstBytesDecideBetweenAnAttemptAndItsHedge(t *testing.T) {
 	}
 }
 
-// The time to the first byte is the latency that a Hedge learns.
-func TestHedgeLearnsTheTimeToTheFirstByte(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(stream(300*ms, firstEvent))
-		defer stop()
-		p := peeks
-		p.Hedge = &retryhttp.Hedge{Share: 0.5}
-		rt := retryhttp.New(base, p)
-		for range 10 {
-			resp, err := rt.RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
+const pingEvent = "event: ping\ndata: {}\n\n"
+
+// patient is peeks for a server that sends pings first. It records what Classify sees.
+func patient(seen *[]string) retryhttp.Policy {
+	p := peeks
+	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		*seen = append(*seen, string(a.Peek))
+		switch {
+		case a.Response == nil || a.Response.StatusCode != http.StatusOK:
+			return retryhttp.Classify(a)
+		case strings.Contains(string(a.Peek), "overloaded_error"):
+			return retryhttp.Retryable
+		case strings.Contains(string(a.Peek), "data: 1"):
+			return retryhttp.Final
 		}
-		after, ok := p.Hedge.Delay(get(t, t.Context()))
-		assert.True(t, ok)
-		assert.InDelta(t, 300*ms, after, float64(20*ms))
+		return retryhttp.Undecided
+	}
+	return p
+}
+
+// A packet may bring several events, and another time one.
+func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {
+	message := func(payload string) string {
+		return string(binary.BigEndian.AppendUint32(nil, uint32(4+len(payload)))) + payload
+	}
+	for media, events := range map[string][]string{
+		"text/event-stream":                  {firstEvent, errorEvent, lastEvent},
+		"text/event-stream; charset=utf-8":   {": wait\r\n\r\n", errorEvent},
+		"application/x-ndjson":               {"{}\n", "{\"error\":1}\n", "{"},
+		"application/vnd.amazon.eventstream": {message("one"), message("two"), "\x00"},
+	} {
+		for _, apart := range []bool{false, true} {
+			answer := func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", media)
+				for _, event := range events {
+					_, _ = io.WriteString(w, event)
+					if apart {
+						_ = http.NewResponseController(w).Flush()
+						time.Sleep(time.Millisecond)
+					}
+				}
+			}
+			overBoth(t, play(answer), func(t *testing.T, base http.RoundTripper, _ *server) {
+				var seen []string
+				p := peeks
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					seen = append(seen, string(a.Peek))
+					return retryhttp.Classify(a)
+				}
+				got, err := download(t, base, p)
+				require.NoError(t, err)
+				assert.Equal(t, strings.Join(events, ""), got, "the caller reads what has come")
+				assert.Equal(t, events[:1], seen)
+			})
+		}
+	}
+}
+
+func TestUndecidedAwaitsTheNextEvent(t *testing.T) {
+	together := func(events ...string) http.HandlerFunc { return stream(0, strings.Join(events, "")) }
+	apart := func(events ...string) http.HandlerFunc { return stream(100*ms, events...) }
+	for name, send := range map[string]func(...string) http.HandlerFunc{"together": together, "apart": apart} {
+		t.Run(name, func(t *testing.T) {
+			answers := play(send(pingEvent, pingEvent, errorEvent), send(pingEvent, firstEvent, errorEvent))
+			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
+				var seen []string
+				got, err := download(t, base, patient(&seen))
+				require.NoError(t, err)
+				assert.Equal(t, pingEvent+firstEvent+errorEvent, got, "each event once, and pings too")
+				assert.Equal(t, []string{
+					pingEvent, pingEvent + pingEvent, pingEvent + pingEvent + errorEvent,
+					pingEvent, pingEvent + firstEvent,
+				}, seen, "each event is judged once")
+				assert.Len(t, srv.got, 2)
+			})
+		})
+	}
+}
+
+// What never decides is Final in the end.
+func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
+	events := []string{"Content-Type", "text/event-stream"}
+	long := strings.Repeat(": "+strings.Repeat("wait", 300)+"\n\n", 100)
+	for name, c := range map[string]struct {
+		edit func(*retryhttp.Policy)
+		step script.Step
+		last string // what Classify saw last
+	}{
+		"the end":              {nil, sends(200, pingEvent+"data: 0", io.EOF, events...), pingEvent + "data: 0"},
+		"the end of an event":  {nil, sends(200, pingEvent, io.EOF, events...), pingEvent},
+		"PeekBytes":            {nil, sends(200, long, io.EOF, events...), long[:4096]},
+		"PeekBytes in a ping":  {func(p *retryhttp.Policy) { p.PeekBytes = 100 }, sends(200, long, io.EOF, events...), long[:100]},
+		"64 KiB":               {func(p *retryhttp.Policy) { p.PeekBytes = 1 << 40 }, sends(200, long, io.EOF, events...), long[:64<<10]},
+		"a failed response":    {func(p *retryhttp.Policy) { p.Classify = undecided }, sends(503, pingEvent, io.EOF, events...), ""},
+		"no PeekBytes":         {func(p *retryhttp.Policy) { p.PeekBytes = 0 }, sends(200, pingEvent, io.EOF, events...), ""},
+		"an error of the base": {func(p *retryhttp.Policy) { p.Classify = undecided }, sends(200, "", errLost, events...), ""},
+		"a body in a buffer":   {func(p *retryhttp.Policy) { p.BufferBytes = 100 }, sends(200, pingEvent, io.EOF), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen []string
+			p := patient(&seen)
+			if c.edit != nil {
+				c.edit(&p)
+			}
+			base := script.New(c.step)
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, retryhttp.StopFinal, retryhttp.OutcomeOf(resp).Stop)
+			if len(seen) > 0 {
+				assert.True(t, c.last == seen[len(seen)-1], "%.100q", seen[len(seen)-1])
+			}
+			require.NoError(t, resp.Body.Close())
+			assert.Len(t, base.Requests(), 1)
+		})
+	}
+}
+
+func undecided(retryhttp.Attempt) retryhttp.Class { return retryhttp.Undecided }
+
+// The events after a ping are the attempt's as the ping was.
+func TestFailureAfterAPingFailsTheAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		first http.HandlerFunc
+		after time.Duration
+		err   string
+	}{
+		"a break":               {inPieces(0, breakOff, pingEvent), 0, ""},
+		"a break in an event":   {inPieces(0, breakOff, pingEvent, "data: "), 0, ""},
+		"silence":               {inPieces(0, silence, pingEvent), time.Second, "no whole event of the response body within 1s"},
+		"pings that never stop": {stream(300*ms, pingEvent, pingEvent, pingEvent, pingEvent, pingEvent), time.Second, "no whole event"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, play(c.first, stream(0, pingEvent, firstEvent)), func(t *testing.T, base http.RoundTripper, srv *server) {
+				var seen []string
+				p := patient(&seen)
+				var failed error
+				p.OnRetry = func(a retryhttp.Attempt) { failed = a.Err }
+				began := time.Now()
+				got, err := download(t, base, p)
+				require.NoError(t, err)
+				assert.Equal(t, pingEvent+firstEvent, got)
+				assert.Equal(t, c.after, time.Since(began))
+				assert.ErrorContains(t, failed, c.err)
+			})
+		})
+	}
+}
+
+// Classify judges the two attempts of a hedged request in turn, also while they peek.
+func TestAttemptsThatPeekAreJudgedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.ServeProtocol(stream(10*ms, pingEvent, pingEvent, pingEvent, firstEvent), true)
+		defer stop()
+		var judging, asked atomic.Int32
+		var over atomic.Bool
+		p := peeks
+		p.Hedge = &retryhttp.Hedge{After: 5 * ms, Share: 1}
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.EqualValues(t, 1, judging.Add(1), "one at a time")
+			assert.False(t, over.Load(), "not after RoundTrip")
+			defer judging.Add(-1)
+			asked.Add(1)
+			time.Sleep(7 * ms)
+			if strings.Contains(string(a.Peek), "data: 1") {
+				return retryhttp.Final
+			}
+			return retryhttp.Undecided
+		}
+		rt := retryhttp.New(base, p)
+		for range 5 {
+			over.Store(false)
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			over.Store(true)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, pingEvent+pingEvent+pingEvent+firstEvent, string(got))
+			require.NoError(t, resp.Body.Close())
+			time.Sleep(time.Second)
+		}
+		assert.Greater(t, asked.Load(), int32(5*4), "by hedges too")
 	})
 }

@@ -3,7 +3,6 @@ package retryhttp_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
-	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 // failedAt60 is a first attempt that fails 10 ms after the hedge was sent.
@@ -100,32 +98,6 @@ func TestHookThatEndsTheCallBesideAHedgeEndsTheHedge(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// The hedge's goroutine ends while the call waits for the retry.
-func TestHedgeThatPanicsDuringTheWaitForARetry(t *testing.T) {
-	for how, end := range map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newTrack(failedAt60, panickingLap(100*ms, end))
-				p := hedging()
-				var got any
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					defer func() { got = recover() }()
-					_, _ = retryhttp.New(r, p).RoundTrip(get(t, t.Context())) //nolint:bodyclose // there is none
-					assert.Fail(t, "it returned")
-				}()
-				<-ended
-				assert.Equal(t, how == "panics", got == "boom")
-				assert.Equal(t, 150*ms, time.Since(r.start))
-				time.Sleep(time.Second)
-				r.requireClosed(t)
-				assert.Len(t, r.attempts(), 2)
-			})
-		})
 	}
 }
 
@@ -226,40 +198,6 @@ func TestBodyOfARetryIsOpenedAfterTheHedgeHasEnded(t *testing.T) {
 	}
 }
 
-// The first attempt's result is the caller's if the retry's body cannot be opened after a hedge.
-func TestBodyOfARetryThatCannotBeOpenedAfterAHedge(t *testing.T) {
-	for says, first := range map[string]lap{
-		"":                {after: 60 * ms, code: 503},
-		errBroken.Error(): {after: 60 * ms, err: errBroken},
-	} {
-		t.Run(says, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				opened := 0
-				req := get(t, t.Context())
-				req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-				req.GetBody = func() (io.ReadCloser, error) {
-					if opened++; opened > 1 {
-						return nil, errors.New("it is gone")
-					}
-					return io.NopCloser(strings.NewReader("content")), nil
-				}
-				closes := func(req *http.Request) { _ = req.Body.Close() }
-				first.do = closes
-				p := hedging()
-				f := newTrack(first, lap{do: closes}).runOn(t, p, req)
-				assert.Equal(t, retryhttp.StopBody, f.out.Stop)
-				assert.Equal(t, first.code, f.status)
-				if first.err != nil {
-					assert.ErrorContains(t, f.err, says)
-					assert.ErrorContains(t, f.err, "it is gone")
-				}
-				b := p.Budget.(*countingBudget)
-				assert.Equal(t, 1, b.withdrawn-b.refunded)
-			})
-		})
-	}
-}
-
 // A base may go on reading when its attempt has failed, also while its response is cleared away.
 func TestBodiesOfBothAttemptsAreCutOffBeforeARetry(t *testing.T) {
 	hangs := func() io.Reader { return &dripping{"body", time.Second} }
@@ -322,116 +260,6 @@ func TestBodiesOfBothAttemptsAreCutOffBeforeARetry(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An event stream that ends before its first event is an error, whose response nobody gets.
-func TestResponseOfAHedgesFinalErrorIsClosedBeforeARetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.PeekBytes = 1 << 10
-		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-			if a.Hedge {
-				assert.ErrorIs(t, a.Err, io.ErrUnexpectedEOF)
-				return retryhttp.Final
-			}
-			return retryhttp.Classify(a)
-		}
-		r := newTrack(failedAt60, lap{after: 100 * ms, code: 200}, lap{after: ms, code: 200})
-		f := r.through(t, script.Step(func(req *http.Request) (*http.Response, error) {
-			resp, err := r.RoundTrip(req)
-			if err == nil && retryhttp.AttemptOf(req.Context()).Hedge {
-				resp.ContentLength = -1
-				resp.Header.Set("Content-Type", "text/event-stream")
-				resp.Body = struct {
-					io.Reader
-					io.Closer
-				}{strings.NewReader(""), resp.Body}
-			}
-			return resp, err
-		}), p, get(t, t.Context()))
-		assert.Equal(t, 200, f.status)
-		assert.Equal(t, 3, f.out.Attempts)
-		f.read(t)
-		time.Sleep(time.Second)
-		r.requireClosed(t)
-	})
-}
-
-// A base may notice before the caller that the caller's context has ended. The caller gets the
-// response that is there.
-func TestErrorOfAHedgeAfterItsCallerHasGoneDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := newForeign(t)
-		hedge := lap{err: errBroken, do: func(*http.Request) {
-			time.Sleep(50 * ms)
-			ctx.gone.Store(true)
-			time.AfterFunc(10*ms, func() { close(ctx.done) })
-		}}
-		f := newTrack(failedAt60, hedge).runOn(t, hedging(), get(t, ctx))
-		assert.Equal(t, 100*ms, f.at)
-		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
-		assert.Equal(t, 503, f.status)
-	})
-}
-
-// A response that has come is not thrown away.
-func TestResponseOfAHedgeAfterItsCallerHasGoneCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
-		defer cancel()
-		r := newTrack(lap{after: 200 * ms, err: errBroken, deaf: true}, lap{after: 100 * ms, code: 200, deaf: true})
-		f := r.runOn(t, hedging(), get(t, ctx))
-		assert.Equal(t, 200, f.status)
-		assert.Equal(t, 200*ms, f.at)
-		assert.True(t, f.out.HedgeWon)
-		r.requireClosed(t)
-	})
-}
-
-// The first attempt has failed without a response, and is not retried.
-func TestErrorOfTheFirstAttemptIsTheCallersIfTheHedgeHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
-		defer cancel()
-		p := hedging()
-		p.MaxAttempts = 2
-		f := newTrack(lap{after: 60 * ms, err: errBroken}, lap{}).runOn(t, p, get(t, ctx))
-		assert.Equal(t, 100*ms, f.at)
-		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
-		assert.ErrorIs(t, f.err, errBroken)
-		assert.NotContains(t, f.err.Error(), "the last response")
-	})
-}
-
-// A RetryAfter may calculate with a date of the past.
-func TestRetryAfterThatHasPassedDoesNotDelayARetryAfterAHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { return -time.Second, true }
-		r := newTrack(lap{after: 200 * ms, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: ms, code: 200})
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 200, f.status)
-		assert.Equal(t, []time.Duration{0, 50 * ms, 1200 * ms}, r.times())
-	})
-}
-
-// A RoundTripper below sees which attempt is a hedge, also through contexts of its own.
-func TestHedgeIsSeenBelow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		var hedges [3]bool
-		see := func(req *http.Request) {
-			ctx, cancel := context.WithTimeout(context.WithValue(req.Context(), key{}, 1), time.Hour)
-			defer cancel()
-			hedges[retryhttp.AttemptOf(ctx).Number-1] = retryhttp.AttemptOf(ctx).Hedge
-		}
-		r := newTrack(lap{after: 60 * ms, code: 503, do: see}, lap{do: see}, lap{after: ms, code: 200, do: see})
-		f := r.runOn(t, hedging(), get(t, t.Context()))
-		assert.Equal(t, 200, f.status)
-		assert.Equal(t, [3]bool{false, true, false}, hedges)
-		assert.False(t, retryhttp.AttemptOf(t.Context()).Hedge)
-		assert.False(t, retryhttp.AttemptOf(f.resp.Request.Context()).Hedge)
-	})
 }
 
 // A caller's context may live for as long as its process.

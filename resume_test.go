@@ -7,19 +7,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
-	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestResumeContinuesWhereTheBodyBrokeOff(t *testing.T) {
@@ -201,21 +200,6 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 			assert.Regexp(t, `^gave up after 2 attempts in [0-9]+m?s \(final\): not resumed: .*: connection lost$`, e.Error())
 		})
 	}
-}
-
-// A 206 may bring less than was asked for, and more.
-func TestResumeReadsNoFurtherThanTheRange(t *testing.T) {
-	base := script.New(
-		sends(206, object[5:8], errLost, "Content-Range", "bytes 5-14/36", "Content-Length", "10", "Etag", `"v1"`),
-		sends(206, object[8:12]+"more", io.EOF, "Content-Range", "bytes 8-11/36", "Etag", `"v1"`),
-		sends(206, object[12:]+"more", io.EOF, "Content-Range", "bytes 12-35/36", "Etag", `"v1"`),
-	)
-	req := get(t, t.Context())
-	req.Header.Set("Range", "bytes=5-14")
-	got, err := readAll(t, base, resumes, req)
-	require.NoError(t, err)
-	assert.Equal(t, object[5:15], got)
-	assert.Equal(t, []string{"bytes=5-14", "bytes=8-14", "bytes=12-14"}, ranges(base))
 }
 
 // The bytes before the offset are dropped, in however small Reads, and if their response
@@ -530,21 +514,6 @@ func TestResumeRespectsALimitBelow(t *testing.T) {
 	assert.Equal(t, 1, e.Attempts)
 }
 
-// A server that answers has processed the request, whatever becomes of its stream.
-func TestBreakIsNeverUnprocessed(t *testing.T) {
-	for name, broke := range map[string]error{
-		"refused": httperr.HTTP2{StreamID: 1, Code: 7}, "dial of a tunnel": httperr.DialRefused,
-	} {
-		p := resumes
-		p.RetryUnprocessed = true
-		p.Idempotent = func(*http.Request) bool { return false }
-		base := script.New(sends(200, object[:9], broke, "Content-Length", "36", "Etag", `"v1"`), rest(9))
-		_, err := download(t, base, p)
-		assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop, name)
-		assert.Len(t, base.Requests(), 1, name)
-	}
-}
-
 func TestResumptionWithoutABodyIsABreak(t *testing.T) {
 	base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
 		resp, err := rest(10)(req)
@@ -579,36 +548,6 @@ func TestAttemptTimeoutOfAResumptionIsATimeout(t *testing.T) {
 		assert.True(t, errorOf(t, err).Timeout())
 		assert.ErrorIs(t, err, syscall.ECONNRESET)
 	})
-}
-
-// Bytes that come with an error are delivered, and so is the end that comes with them.
-func TestResumeDeliversWhatComesWithAnError(t *testing.T) {
-	reads := []int{10, 26}
-	base := script.Step(func(req *http.Request) (*http.Response, error) {
-		n, err := reads[0], errLost
-		if reads = reads[1:]; len(reads) == 0 {
-			err = io.EOF
-		}
-		from := len(object) - 26
-		if n == 10 {
-			from = 0
-		}
-		resp, _ := cutAfter(0)(req)
-		if from > 0 {
-			resp, _ = rest(from)(req)
-		}
-		resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[from:from+n]), err }}
-		return resp, nil
-	})
-	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	p := make([]byte, 100)
-	n, err := resp.Body.Read(p)
-	assert.Equal(t, object[:10], string(p[:n]))
-	assert.NoError(t, err)
-	n, err = resp.Body.Read(p)
-	assert.Equal(t, object[10:], string(p[:n]))
-	assert.Equal(t, io.EOF, err)
 }
 
 func TestResumeEndsAfterMaxAttempts(t *testing.T) {
@@ -832,29 +771,6 @@ func TestResumeDrawsOnTheBudget(t *testing.T) {
 	}
 }
 
-func TestResumeIsGivenUpWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget := &countingBudget{}
-		p := resumes
-		p.Budget = budget
-		p.Backoff = retryhttp.Constant(time.Minute)
-		gone := errors.New("gone")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(gone) })
-		began := time.Now()
-		got, err := readAll(t, script.New(cutAfter(10)), p, get(t, ctx))
-		assert.Equal(t, time.Second, time.Since(began))
-		assert.Equal(t, object[:10], got)
-		e := errorOf(t, err)
-		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
-		for _, target := range []error{errLost, gone, context.Canceled} {
-			assert.ErrorIs(t, err, target)
-		}
-		assert.False(t, e.Timeout())
-		assert.Equal(t, 1, budget.refunded)
-	})
-}
-
 func TestResumeAtTheDeadlineIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -870,20 +786,6 @@ func TestResumeAtTheDeadlineIsATimeout(t *testing.T) {
 		assert.ErrorIs(t, err, errLost)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	})
-}
-
-// A break is not resumed after the caller's context has ended.
-func TestResumeLeavesTheEndOfTheContextAlone(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	base := script.New(cutAfter(10))
-	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, ctx))
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 10))
-	require.NoError(t, err)
-	cancel()
-	_, err = resp.Body.Read(make([]byte, 1))
-	assert.Equal(t, errLost, err)
-	assert.Len(t, base.Requests(), 1)
 }
 
 // The offset is a position in the file, also if the caller asked for a part of it.
@@ -936,18 +838,131 @@ func TestBreakCountsTheWaitsBeforeItsResponse(t *testing.T) {
 	}
 }
 
-// Such a break has no *Error, and its record has the Outcome.
-func TestBreakThatCannotBeResumedCountsTheWaitsBeforeItsResponse(t *testing.T) {
+// flaky is a base whose file of size bytes breaks off after each piece, and after the last piece
+// again and again. The bytes are not made: Read says only how many there are.
+type flaky struct {
+	size   int64
+	pieces []int64
+}
+
+func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
+	first := int64(0)
+	resp := script.Response(req, 200, "Etag", `"v1"`)
+	if asked := req.Header.Get("Range"); asked != "" {
+		begin, _, _ := strings.Cut(strings.TrimPrefix(asked, "bytes="), "-")
+		var err error
+		if first, err = strconv.ParseInt(begin, 10, 64); err != nil {
+			return nil, err
+		}
+		resp = script.Response(req, 206, "Etag", `"v1"`, "Content-Range", rangeOf(first, f.size))
+	}
+	resp.ContentLength = f.size - first
+	body := &claims{left: min(f.pieces[0], resp.ContentLength), end: errLost}
+	if body.left == resp.ContentLength {
+		body.end = io.EOF
+	}
+	if len(f.pieces) > 1 {
+		f.pieces = f.pieces[1:]
+	}
+	resp.Body = body
+	return resp, nil
+}
+
+// claims is a body that claims to have written bytes.
+type claims struct {
+	left int64
+	end  error
+}
+
+func (c *claims) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, c.end
+	}
+	n := min(int64(len(p)), c.left)
+	c.left -= n
+	return int(n), nil
+}
+
+func (*claims) Close() error { return nil }
+
+// lengthOf downloads what base has, and counts it.
+func lengthOf(t *testing.T, base http.RoundTripper, p retryhttp.Policy, during func()) (int64, error) {
+	t.Helper()
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	buf := make([]byte, 4<<20)
+	for length := int64(0); ; {
+		n, err := resp.Body.Read(buf)
+		length += int64(n)
+		during()
+		if err == io.EOF {
+			return length, nil
+		}
+		if err != nil {
+			return length, err
+		}
+	}
+}
+
+func TestDefaultBudgetLetsLongDownloadsFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var logged strings.Builder
-		p := resumes
-		p.Backoff = retryhttp.Constant(time.Second)
-		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-		base := script.New(script.Status(503), cutAfter(1, "Accept-Ranges", "none"))
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, retryhttp.ErrNotResumable)
-		assert.Contains(t, logged.String(), "attempts=2 elapsed=1s waited=1s")
+		const size = 1 << 30
+		budget := &retryhttp.TokenBucket{} // as of a Transport that they share
+		for range 100 {
+			n, err := lengthOf(t, &flaky{size, []int64{100 << 20}}, retryhttp.Policy{Resume: true, Budget: budget}, func() {})
+			require.NoError(t, err)
+			require.EqualValues(t, size, n)
+		}
+	})
+}
+
+// A token comes back once, and only to a budget that it was taken from.
+func TestResumptionThatBringsAMebibyteGivesItsTokenBack(t *testing.T) {
+	const enough = 1 << 20
+	for name, tc := range map[string]struct {
+		pieces                         []int64
+		whole                          bool
+		withdrawn, refunded, deposited int
+	}{
+		"the first answer took none":         {[]int64{enough, 16<<20 - enough}, true, 1, 1, 2},
+		"an unbroken download took none":     {[]int64{16 << 20}, true, 0, 0, 1},
+		"a byte less":                        {[]int64{16<<20 - enough + 1, enough - 1}, true, 1, 0, 2},
+		"just enough":                        {[]int64{16<<20 - enough, enough}, true, 1, 1, 2},
+		"at each break":                      {[]int64{1, enough, enough, 13<<20 - 1, enough}, true, 4, 4, 2},
+		"not for the attempts without bytes": {[]int64{enough, 0, 0, 15 << 20}, true, 3, 1, 2},
+		"not for all together":               {[]int64{1, enough / 2, enough / 2, enough / 2}, false, 3, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := &countingBudget{}
+			p := resumes
+			p.Budget = budget
+			n, err := lengthOf(t, &flaky{16 << 20, tc.pieces}, p, func() {
+				assert.LessOrEqual(t, budget.refunded, budget.withdrawn)
+			})
+			if tc.whole {
+				assert.NoError(t, err)
+				assert.EqualValues(t, 16<<20, n)
+			} else {
+				assert.ErrorIs(t, err, errLost)
+			}
+			assert.Equal(t, tc.withdrawn, budget.withdrawn)
+			assert.Equal(t, tc.refunded, budget.refunded)
+			assert.Equal(t, tc.deposited, budget.deposit)
+		})
+	}
+}
+
+// The failure that ends a download counts, though no resumption follows it.
+func TestBreakThatIsNotResumedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &counted{Budget: new(retryhttp.TokenBucket)}
+		_, err := download(t, cutAfter(10), retryhttp.Policy{
+			Budget: budget, Resume: true, Backoff: retryhttp.Constant(time.Second), MaxElapsed: 100 * ms,
+		})
+		var failed *retryhttp.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Equal(t, retryhttp.StopDeadline, failed.Stop)
+		assert.EqualValues(t, 1, budget.failures.Load())
 	})
 }

@@ -110,23 +110,6 @@ func TestStallIsResumed(t *testing.T) {
 	})
 }
 
-func TestStallFailsTheAttemptWhoseBodyIsBuffered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.ServeProtocol(stalling(9), false)
-		defer stop()
-		p := buffers
-		p.StallTimeout = time.Second
-		var failures []string
-		p.OnRetry = func(a retryhttp.Attempt) { failures = append(failures, a.Err.Error()) }
-		began := time.Now()
-		got, err := download(t, base, p)
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
-		assert.Equal(t, time.Second, time.Since(began))
-		assert.Equal(t, []string{"the response body stalled for 1s"}, failures)
-	})
-}
-
 func TestStallThatIsNotResumedIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
@@ -169,25 +152,6 @@ func TestStallEndsAReadOfABaseThatLostTheContext(t *testing.T) {
 	}
 }
 
-// A body that may not be closed while it is read is freed by the attempt's context.
-func TestStallEndsAReadOfAnotherBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			body := &bodies.Hooked{}
-			body.OnRead = func([]byte) (int, error) {
-				<-req.Context().Done()
-				assert.Zero(t, body.Closes.Load())
-				return 0, io.ErrClosedPipe
-			}
-			return script.Respond(200, body)(req)
-		})
-		began := time.Now()
-		_, err := download(t, base, retryhttp.Policy{StallTimeout: time.Second})
-		assert.Equal(t, time.Second, time.Since(began))
-		assert.EqualError(t, err, "the response body stalled for 1s")
-	})
-}
-
 func TestStallTimeoutLeavesA101Alone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.Step(func(req *http.Request) (*http.Response, error) {
@@ -205,19 +169,6 @@ func TestStallTimeoutLeavesA101Alone(t *testing.T) {
 		n, err := resp.Body.Read(make([]byte, 1))
 		assert.NoError(t, err)
 		assert.Equal(t, 1, n)
-	})
-}
-
-func TestStallTimeoutKeepsNoContextAndNoTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(sends(200, object, io.EOF))
-		got, err := download(t, base, retryhttp.Policy{StallTimeout: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
-		ended := base.Requests()[0].Context()
-		assert.Equal(t, context.Canceled, context.Cause(ended))
-		time.Sleep(time.Minute)
-		assert.Equal(t, context.Canceled, context.Cause(ended))
 	})
 }
 
@@ -252,24 +203,6 @@ func TestCleanEndAfterATimeLimitIsNoEnd(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Only the body of a 101 is a connection.
-func TestStallEndsAReadOfABodyThatCanBeWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			return script.Respond(200, &conn{Reader: &bodies.Hooked{OnRead: func([]byte) (int, error) {
-				<-req.Context().Done()
-				return 0, req.Context().Err()
-			}}})(req)
-		})
-		resp, err := retryhttp.New(base, retryhttp.Policy{StallTimeout: time.Second}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Implements(t, (*io.Writer)(nil), resp.Body)
-		_, err = resp.Body.Read(make([]byte, 1))
-		assert.EqualError(t, err, "the response body stalled for 1s")
-		require.NoError(t, resp.Body.Close())
-	})
 }
 
 // panicking is a body that may be closed while it is read, and panics.

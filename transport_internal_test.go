@@ -1,11 +1,161 @@
 package retryhttp
 
 import (
+	"net/http"
 	"testing"
+	"time"
 
+	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestNilBaseIsANewBase(t *testing.T) {
 	assert.IsType(t, NewBase(nil), New(nil, Policy{}).base)
+}
+
+// BenchmarkPartsOfASuccess takes the time that a success takes above its base apart. The parts come
+// in the order of RoundTrip. docs/benchmarks.md quotes them.
+func BenchmarkPartsOfASuccess(b *testing.B) {
+	t := New(http.DefaultTransport, Policy{})
+	req, err := http.NewRequest(http.MethodGet, "http://example.test/", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
+		"Content-Type": {"text/plain"}, "Content-Length": {"5"}, "Date": {"Mon, 02 Jan 2006 15:04:05 GMT"},
+	}, Body: http.NoBody}
+	var c call
+	c.core, c.policy, c.req = &t.core, &t.policy, req
+	got := result{Attempt: Attempt{Number: 1, Request: req, Response: resp}, status: http.StatusOK, responded: true}
+	var sink time.Duration
+	for _, part := range []struct {
+		name string
+		f    func()
+	}{
+		{"nothing", func() {}},
+		{"the clock", func() { sink = t.now() }},
+		{"the stack of the call", func() { emptyCall(t, req) }},
+		{"a policy in the context", func() { c.policy = t.policyFor(req) }},
+		{"the method and the keys", func() { _, c.idempotent = withKey(req, t.policy.Idempotent, nil) }},
+		{"the verdict and the Gate", func() { c.endAttempt(&got) }},
+		{"the budget", func() { t.policy.Budget.Deposit(req) }},
+	} {
+		b.Run(part.name, func(b *testing.B) {
+			for b.Loop() {
+				part.f()
+			}
+		})
+	}
+	_ = sink
+}
+
+// emptyCall is a RoundTrip that does nothing.
+//
+//go:noinline
+func emptyCall(t *Transport, req *http.Request) {
+	var c call
+	c.core, c.req, c.unsent = &t.core, req, req
+	defer c.giveBack()
+	var next attempt
+	next.number = 1
+	var got result
+	got.Number, got.Request = next.number, req
+	c.owned = owned{}
+}
+
+// Exhausted is what RateLimit finds, for a Gate.
+var Exhausted = exhausted
+
+// Close closes a key, as a response does.
+func (g *Gate) Close(key string, d time.Duration) { g.hosts.Close(key, d, nil, outage.WholeHost) }
+
+// CloseFor closes a key for a request's credentials, as a response does.
+func CloseFor(g *Gate, req *http.Request, d time.Duration) {
+	g.hosts.Close(keyOf(req, g.Key), d, req.Header, outage.SameCredentials)
+}
+
+// InTrouble reports what a Gate counts for a key beyond its run of failures: attempts
+// under way, requests that are held or on their way to the line, and a count of troubles that does not fit.
+func InTrouble(g *Gate, key string) int64 {
+	s := g.hosts.Inspect(key)
+	if !s.Sound {
+		s.Open += 1_000_000
+	}
+	return s.Open
+}
+
+// LimitedCredentials is how many credentials of a key have a closure.
+func LimitedCredentials(g *Gate, key string) int { return g.hosts.Inspect(key).Limited }
+
+// FailuresInARow is the run of failures of a key.
+func FailuresInARow(g *Gate, key string) int64 { return g.hosts.Inspect(key).Failures }
+
+// Keys is how many keys a Gate knows.
+func Keys(g *Gate) int { return g.hosts.Inspect("").Keys }
+
+// BenchmarkGateOfASuccess is all that a Gate does while all is well. The header has what
+// usual ones have.
+func BenchmarkGateOfASuccess(b *testing.B) {
+	req, _ := http.NewRequest(http.MethodGet, "http://host.example/", nil)
+	resp := &http.Response{StatusCode: 200, Header: http.Header{
+		"Content-Type": {"application/json"}, "Content-Length": {"123"}, "Date": {"Mon, 02 Jan 2006 15:04:05 GMT"},
+		"Server": {"nginx"}, "Cache-Control": {"no-store"}, "Etag": {`"x"`}, "Vary": {"Accept"},
+		"X-Request-Id": {"1"}, "Strict-Transport-Security": {"max-age=1"}, "Connection": {"keep-alive"},
+	}}
+	got := result{Attempt: Attempt{Response: resp}, responded: true, status: 200}
+	for name, failed := range map[string]bool{"all is well": false, "a host that is down": true} {
+		b.Run(name, func(b *testing.B) {
+			g := new(Gate)
+			if failed {
+				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
+				g.end(other, outage.Pass{}, evidence{verdict: outage.Down})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				got.Response = resp
+				var ps outage.Pass
+				if !g.calm() {
+					ps = g.begin(req, ps)
+				}
+				if closed := got.closes(time.Minute); closed > 0 || !got.succeeded() || !g.calm() {
+					g.end(req, ps, evidence{verdict: got.verdict(req), first: true, closed: closed})
+				}
+			}
+		})
+	}
+}
+
+// A refresh looks at all latencies of a key, so it must not follow each answer.
+func TestDelayOfAHedgeIsRefreshedNowAndThen(t *testing.T) {
+	p := newTail(&Hedge{Share: 1, Window: refreshWithin * time.Second})
+	refreshes := func(now time.Duration) bool {
+		const notRefreshed = 7
+		p.delay.Store(notRefreshed)
+		p.observe(now, 10*time.Millisecond, false)
+		return p.delay.Load() != notRefreshed
+	}
+	for i := range answersBeyond {
+		require.Zero(t, p.delay.Load(), "after %d answers", i)
+		p.answer(0, 10*time.Millisecond)
+	}
+	require.NotZero(t, p.delay.Load())
+	for i := range 2 * refreshEvery {
+		assert.Equal(t, i%refreshEvery == refreshEvery-1, refreshes(0), "observation %d", i)
+	}
+	assert.False(t, refreshes(time.Second-1))
+	assert.True(t, refreshes(time.Second))
+	assert.False(t, refreshes(2*time.Second-1))
+	assert.True(t, refreshes(2*time.Second))
+}
+
+// The caller may change its request by then.
+func TestHedgeThatIsTooLateDoesNotLookAtTheRequest(t *testing.T) {
+	r := &race{state: firstWon}
+	assert.NotPanics(t, func() { assert.False(t, r.ownRequest()) })
+}
+
+func TestReadingOfABodySentAsItIsCanBeCut(t *testing.T) {
+	assert.NotPanics(t, reading{}.cut)
+	assert.False(t, reading{}.usesGetBody())
 }

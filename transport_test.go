@@ -1,26 +1,31 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net/http"
+	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestContract(t *testing.T) {
@@ -323,15 +328,6 @@ func TestRequestIsNeverChanged(t *testing.T) {
 	})
 }
 
-func TestRequestIsTheCallersInTheFirstAttemptWhereItCanBe(t *testing.T) {
-	base := script.New(script.Status(200))
-	req := get(t, t.Context())
-	resp, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(req)
-	require.NoError(t, err)
-	assert.Same(t, req, base.Requests()[0])
-	assert.Same(t, req, resp.Request)
-}
-
 func TestNilBaseIsAPooledTransportOfItsOwn(t *testing.T) {
 	srv := &server{answers: play(503, 200)}
 	url := loopback.Serve(t, srv.ServeHTTP)
@@ -477,28 +473,6 @@ func TestTransportServesSeveralBubbles(t *testing.T) {
 	}
 }
 
-// The base closes what it was given. A token that was spent on an attempt stays spent.
-func TestBasePanicGivesBackNothingThatWasSent(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("x")}
-	budget := &countingBudget{}
-	base := script.New(script.Status(503), func(r *http.Request) (*http.Response, error) {
-		panic(http.ErrAbortHandler)
-	})
-	p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: budget}
-	assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(get(t, t.Context())) })
-	assert.Equal(t, 1, budget.withdrawn)
-	assert.Zero(t, budget.refunded)
-
-	req, err := http.NewRequest("POST", "http://server/", body) // sent as it is
-	require.NoError(t, err)
-	base = script.New(func(r *http.Request) (*http.Response, error) {
-		_ = r.Body.Close()
-		panic(http.ErrAbortHandler)
-	})
-	assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
-	assert.EqualValues(t, 1, body.Closes.Load())
-}
-
 func TestPanicAfterACanceledWaitRefundsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -579,4 +553,183 @@ func TestResponseHeaderThatIsHugeIsNotCopied(t *testing.T) {
 	assert.Less(t, allocated(func() { resp, err = rt.RoundTrip(req) }), uint64(64<<10))
 	require.NoError(t, err)
 	assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
+}
+
+var noWait = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
+
+var errBroken = errors.New("connection broken")
+
+// withoutDetours hides an http.Transport from New. All attempts take its pool.
+type withoutDetours struct{ http.RoundTripper }
+
+func get(t *testing.T, ctx context.Context) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://host.example/path", nil)
+	require.NoError(t, err)
+	return req
+}
+
+func getURL(t *testing.T, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
+}
+
+func requestTo(host string) *http.Request {
+	return &http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: host, Path: "/"}}
+}
+
+func errorOf(t *testing.T, err error) *retryhttp.Error {
+	t.Helper()
+	var e *retryhttp.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// server plays answers, and the last one for all attempts that follow.
+type server struct {
+	answers []http.HandlerFunc
+
+	mu  sync.Mutex
+	got []received
+}
+
+// received is what the server saw of one attempt.
+type received struct {
+	at     time.Time
+	method string
+	header http.Header
+	body   string
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		body = []byte(err.Error())
+	}
+	s.mu.Lock()
+	answer := s.answers[min(len(s.got), len(s.answers)-1)]
+	s.got = append(s.got, received{time.Now(), r.Method, r.Header.Clone(), string(body)})
+	s.mu.Unlock()
+	answer(w, r)
+}
+
+func (s *server) waits() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var waits []time.Duration
+	for i := 1; i < len(s.got); i++ {
+		waits = append(waits, s.got[i].at.Sub(s.got[i-1].at))
+	}
+	return waits
+}
+
+// play makes answers of status codes and handlers.
+func play(answers ...any) []http.HandlerFunc {
+	handlers := make([]http.HandlerFunc, len(answers))
+	for i, answer := range answers {
+		switch answer := answer.(type) {
+		case int:
+			handlers[i] = status(answer)
+		case func(http.ResponseWriter, *http.Request):
+			handlers[i] = answer
+		case http.HandlerFunc:
+			handlers[i] = answer
+		}
+	}
+	return handlers
+}
+
+// status answers with code and a header of alternating names and values.
+func status(code int, header ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Add(header[i], header[i+1])
+		}
+		w.WriteHeader(code)
+		if code != http.StatusNotModified {
+			_, _ = io.WriteString(w, "answer "+http.StatusText(code))
+		}
+	}
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
+
+func hang(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func seconds(list ...float64) (durations []time.Duration) {
+	for _, s := range list {
+		durations = append(durations, time.Duration(s*float64(time.Second)))
+	}
+	return durations
+}
+
+// countingBudget counts its calls. It grants everything, or nothing if refuse is
+// set, in which case nothing waits in line.
+type countingBudget struct {
+	mu                           sync.Mutex
+	withdrawn, refunded, deposit int
+	refuse                       bool
+}
+
+func (b *countingBudget) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case r.Stop != "":
+		return 0, false
+	case b.refuse:
+		return math.Inf(1), false
+	}
+	b.withdrawn++
+	return 1, true
+}
+
+func (b *countingBudget) Refund(_ *http.Request, cost float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refunded++
+}
+
+func (b *countingBudget) Deposit(*http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deposit++
+}
+
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// addRandom adds n seeds of at least so many bytes and fewer than most, and the extremes.
+func addRandom(f *testing.F, n, least, most int) {
+	f.Add([]byte{})
+	f.Add(bytes.Repeat([]byte{255}, most))
+	f.Add(make([]byte, most))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		data := make([]byte, least+rng.IntN(most-least))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+}
+
+// withdraw asks b for a retry of which nothing is known but the request.
+func withdraw(b retryhttp.Budget, req *http.Request) bool {
+	_, ok := b.Withdraw(retryhttp.Retry{Request: req})
+	return ok
+}
+
+// countFailure tells b of a failure that no retry follows.
+func countFailure(b retryhttp.Budget, req *http.Request, failed retryhttp.Attempt) {
+	b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Stop: retryhttp.StopNotIdempotent})
 }

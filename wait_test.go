@@ -6,13 +6,11 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -158,44 +156,6 @@ func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A date becomes a delay when it is read, and a slow Classify makes that late.
-func TestRetryAfterDateIsKeptThoughClassifyIsSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		at := start.Add(10 * time.Second)
-		base := script.New(script.Status(503, "Retry-After", at.UTC().Format(http.TimeFormat)), script.Status(200))
-		rt := retryhttp.New(base, retryhttp.Policy{
-			Backoff: retryhttp.Constant(0),
-			Classify: func(a retryhttp.Attempt) retryhttp.Class {
-				time.Sleep(6 * time.Second)
-				return retryhttp.Classify(a)
-			},
-		})
-		resp, err := rt.RoundTrip(get(t, t.Context()))
-		second := time.Now().Add(-6 * time.Second) // the second attempt was classified too
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.False(t, second.Before(at), "came %v after the start", second.Sub(start))
-	})
-}
-
-func TestMaxElapsedCountsFromTheFirstAttemptHoweverOldTheTransport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(script.Status(503))
-		p := retryhttp.Policy{
-			MaxAttempts: 10, MaxElapsed: 10 * time.Second, Backoff: retryhttp.Constant(3 * time.Second),
-			Budget: retryhttp.Unlimited{},
-		}
-		rt := retryhttp.New(base, p)
-		time.Sleep(time.Hour)
-		resp, err := rt.RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Equal(t,
-			retryhttp.Outcome{Attempts: 4, Elapsed: 9 * time.Second, Waited: 9 * time.Second, Stop: retryhttp.StopDeadline},
-			retryhttp.OutcomeOf(resp))
-	})
-}
-
 func TestMaxElapsedAllowsAWaitThatEndsExactlyThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := retryhttp.Policy{
@@ -301,24 +261,6 @@ func TestTextOfACancelDuringTheFirstWait(t *testing.T) {
 	}
 }
 
-// A base may leave the status out, and Classify may call that Retryable.
-func TestCancelAfterAResponseWithoutAStatusIsAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		var last retryhttp.Attempt
-		resp, err := retryhttp.New(script.New(script.Respond(0, http.NoBody)), retryhttp.Policy{
-			Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable },
-			Backoff:  retryhttp.Constant(time.Minute),
-			OnDone:   func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
-		}).RoundTrip(get(t, ctx))
-		assert.Nil(t, resp)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Error(t, last.Err)
-		assert.Nil(t, last.Response)
-	})
-}
-
 func TestContextThatEndedBefore(t *testing.T) {
 	cause := errors.New("shutting down")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -373,34 +315,4 @@ func TestDeadlineCauseIsFoundThoughTheContextNoticesLate(t *testing.T) {
 			assert.ErrorIs(t, err, errBroken)
 		})
 	}
-}
-
-// largeBody is a body whose release can be observed.
-type largeBody struct {
-	io.Reader
-	_ [1 << 10]byte
-}
-
-func (*largeBody) Close() error { return nil }
-
-// Thousands of requests may sleep.
-func TestWaitDoesNotKeepTheFailedResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failed := make(chan weak.Pointer[largeBody], 1)
-		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			if retryhttp.AttemptOf(req.Context()).Number > 1 {
-				return script.Response(req, 200), nil
-			}
-			body := &largeBody{Reader: strings.NewReader("busy")}
-			failed <- weak.Make(body)
-			return &http.Response{StatusCode: 503, Body: body, Request: req}, nil
-		}), retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour)})
-		time.AfterFunc(time.Minute, func() {
-			runtime.GC()
-			assert.True(t, (<-failed).Value() == nil, "the response is kept")
-		})
-		resp, err := rt.RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-	})
 }

@@ -32,14 +32,15 @@ func TestReplicasThatAllFailCostFewConnections(t *testing.T) {
 	}
 }
 
-// After the end of an outage, as many requests succeed as without detours.
+// After the end of an outage, as many requests succeed as without detours. The requests go on until the
+// retries that wait in line have left, because they earn the tokens.
 func TestReplicasThatAllFailAndRecoverLoseNoMore(t *testing.T) {
 	outage := func(w *replicas.World) {
 		all(broken)(w)
 		time.AfterFunc(3*time.Second, func() { all(well)(w) })
 	}
 	for _, p := range protocols {
-		with, without := compare(t, p, trouble{3, 100, 6 * time.Second, outage, false})
+		with, without := compare(t, p, trouble{3, 100, 8 * time.Second, outage, false})
 		assert.InDelta(t, without.Success(), with.Success(), 0.03, p)
 		assert.InDelta(t, without.Attempts, with.Attempts, 0.05, p)
 	}

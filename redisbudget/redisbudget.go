@@ -13,7 +13,7 @@
 //
 //	                               100 processes   1,000 processes
 //	TokenBucket                    19 to 20 s      99 to 104 s
-//	TokenBucket with Burst 1       12 to 13 s      25 to 28 s
+//	TokenBucket with Burst 1       12 to 13 s      25 to 29 s
 //	redisbudget.Bucket             12 to 13 s      19 to 20 s
 //
 // # When not to use it

@@ -85,3 +85,15 @@ func (r *report) replicasTable() string {
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+// replicasPicture shows what the README quotes: HTTP/2, where all requests share a connection.
+func (r *report) replicasPicture() string {
+	p := picture{
+		title:  "One of three replicas is broken: requests that succeed, over HTTP/2",
+		panels: []string{"it answers 503", "it hangs"},
+	}
+	for _, row := range append(r.replicas[ours:len(r.replicas):len(r.replicas)], r.replicas[floor]) {
+		p.lines = append(p.lines, pictureLine{row.name, []float64{row.got[http2With503], row.got[http2WithHang]}})
+	}
+	return p.svg()
+}

@@ -189,6 +189,9 @@ func (r *report) measureReplicas(t *testing.T) {
 		}
 	}
 	t.Log("\n" + r.replicasTable())
+	if *directory != "" {
+		require.NoError(t, os.WriteFile(filepath.Join(*directory, "img", "replicas.svg"), []byte(r.replicasPicture()), 0o644))
+	}
 	for i, b := range brokenReplicas {
 		assert.GreaterOrEqual(t, r.replicas[ours].got[i], 0.98, "%s, %s", b.how, b.protocol)
 	}

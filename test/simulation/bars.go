@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// bars is a figure of panels beside each other. Each panel has groups of bars, a bar for each series, and the
+// bars is a figure of panels below each other. Each panel has groups of bars, a bar for each series, and the
 // number of each bar above it. The key of the series is the legend of the first panel.
 type bars struct {
 	file   string
@@ -30,7 +30,7 @@ type barPanel struct {
 
 // draw writes b into a directory as an SVG.
 func (b bars) draw(dir string) error {
-	row := make([]*plot.Plot, 0, len(b.panels))
+	column := make([][]*plot.Plot, 0, len(b.panels))
 	for i, panel := range b.panels {
 		p, err := b.plot(panel)
 		if err != nil {
@@ -39,22 +39,22 @@ func (b bars) draw(dir string) error {
 		if i > 0 {
 			p.Legend = plot.NewLegend()
 		}
-		row = append(row, p)
+		column = append(column, []*plot.Plot{p})
 	}
-	svg := vgsvg.New(vg.Length(len(row))*4.9*vg.Inch, 3.9*vg.Inch)
+	svg := vgsvg.New(7.4*vg.Inch, vg.Length(len(column))*2.6*vg.Inch)
 	canvas := draw.New(svg)
 	canvas.SetColor(color.White)
 	canvas.Fill(canvas.Rectangle.Path())
 	inner := draw.Crop(canvas, vg.Points(6), vg.Points(-6), vg.Points(8), vg.Points(-8))
-	tiles := draw.Tiles{Rows: 1, Cols: len(row), PadX: vg.Points(18)}
-	for i, c := range plot.Align([][]*plot.Plot{row}, tiles, inner)[0] {
-		row[i].Draw(c)
+	tiles := draw.Tiles{Rows: len(column), Cols: 1, PadY: vg.Points(12)}
+	for i, c := range plot.Align(column, tiles, inner) {
+		column[i][0].Draw(c[0])
 	}
 	return save(svg, filepath.Join(dir, b.file))
 }
 
 func (b bars) plot(panel barPanel) (*plot.Plot, error) {
-	const width = 30
+	const width = 28
 	p := plot.New()
 	p.BackgroundColor = color.White
 	p.Title.Text = panel.title

@@ -39,7 +39,7 @@ the default settings, and a client of go-redis. In place of Redis there is a ser
 			f.curves = append(f.curves, successes(c.budget, got, 150))
 		}
 	}
-	r.table([]string{
+	r.excerpt([]int{0, 2, 3, 5}, []string{
 		"processes", "budget", "seeds that recover", "median time to", "longest", "calls/s of the fleet", "fullest second",
 	}, rows)
 	r.add(`

@@ -14,7 +14,8 @@ type trouble struct {
 	cell func(policy func() retryhttp.Policy) string
 }
 
-func (r *report) troubles(head string, troubles []trouble, parts ...part) {
+// troubles adds a table of troubles, and shows some of its lines.
+func (r *report) troubles(shown []int, head string, troubles []trouble, parts ...part) {
 	heads := []string{head}
 	for _, c := range budgeting {
 		heads = append(heads, c.name)
@@ -27,7 +28,7 @@ func (r *report) troubles(head string, troubles []trouble, parts ...part) {
 		}
 		rows = append(rows, row)
 	}
-	r.table(heads, rows, parts...)
+	r.excerpt(shown, heads, rows, parts...)
 }
 
 func (r *report) losses() {
@@ -38,7 +39,7 @@ func (r *report) lostOutages() {
 	r.add(`
 1,000 requests a second, and a third to spare afterwards. Each cell has what is lost of the requests that the outage hit,
 the load in it, and the fullest 100 ms afterwards as a multiple of the usual. In the black hole, AttemptTimeout is 2 s.`)
-	r.troubles("outage", []trouble{
+	r.troubles([]int{1, 3, 5, 7}, "outage", []trouble{
 		r.outageOf("1 s, one process", 1, time.Minute, time.Second),
 		r.outageOf("3 s, one process", 1, time.Minute, 3*time.Second),
 		r.outageOf("1 s, 100 processes", 100, time.Minute, time.Second),
@@ -59,7 +60,7 @@ func (r *report) otherTroubles() {
 	r.add(`
 Each cell has what is lost of the requests whose first attempt failed; under a quota, what is lost of 1,000 jobs. A fifth,
 or half, of a host's requests go to a path that is dead for 10 s, or 3 s. 2 % of the attempts on its live path fail.`)
-	r.troubles("trouble", []trouble{
+	r.troubles([]int{1, 3, 8, 11}, "trouble", []trouble{
 		r.quotaOf(10), r.quotaOf(50),
 		r.resetOf(5 * time.Second), r.resetOf(15 * time.Second), r.resetOf(time.Minute),
 		r.fanoutOf("10,000 at once in a fresh process, 1 % fail", sim.Never, 0.01),

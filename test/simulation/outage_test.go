@@ -135,7 +135,7 @@ The same 1,000 requests a second, and a third to spare afterwards. Each cell has
 			rows = append(rows, row)
 		}
 	}
-	r.table(head, rows,
+	r.excerpt([]int{0, 3, 6, 8}, head, rows,
 		part{"two of the cells for 100 processes and 3 s", "-experiments outage -rate 1000 -processes 100 -outage 3s -seeds 4"})
 	r.add(`
 A key is down after 8 failures in a row that took 100 ms. A process of ten requests a second takes half a second to
@@ -166,7 +166,7 @@ more each second, up to 1,300. For 2.7 s it has to turn away requests that the o
 			rows = append(rows, append([]string{after.name, c.name}, outageCells(got)...))
 		}
 	}
-	r.table(append([]string{"outage, and then", "client"}, outageHead...), rows,
+	r.excerpt([]int{3, 5, 6, 8}, append([]string{"outage, and then", "client"}, outageHead...), rows,
 		part{"two lines of the service that comes back slowly", "-experiments outage -rate 1000 -outage 1s -slowly 5s -seeds 6"},
 		part{"two of the last three lines", "-experiments outage -rate 1000 -outage 3s -room 2 -seeds 6"})
 	r.add(`
@@ -195,7 +195,7 @@ Attempts get no answer in the outage, until their AttemptTimeout. A third to spa
 			rows = append(rows, append([]string{name, client.name}, outageCells(got)...))
 		}
 	}
-	r.table(append([]string{"black hole", "client"}, outageHead...), rows,
+	r.excerpt([]int{0, 2, 6, 8}, append([]string{"black hole", "client"}, outageHead...), rows,
 		part{"two of the first three lines", "-experiments outage -rate 1000 -outage 1s -silent -attempt-timeout 500ms -seeds 4"})
 }
 
@@ -218,7 +218,7 @@ end, at worst.`)
 			rows = append(rows, row)
 		}
 	}
-	r.table([]string{
+	r.excerpt([]int{1, 7, 10}, []string{
 		"workers", "outage", "the budget alone: lost of hit", "attempts", "back",
 		"default policy: lost of hit", "attempts", "back",
 	}, rows)
@@ -245,7 +245,7 @@ A part of the attempts fails for 20 s. 1,000 requests a second.`)
 			}
 		}
 	}
-	r.table([]string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows,
+	r.excerpt([]int{3, 9, 11}, []string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows,
 		part{"the default policy of 100 processes, while half of the attempts fail",
 			"-experiments outage -rate 1000 -processes 100 -outage 20s -part 0.5 -room -1 -seeds 4"})
 	r.add(`
@@ -329,7 +329,7 @@ little for the retries of ten.`)
 			rows = append(rows, append(row, recovered(got.Quantile)...))
 		}
 	}
-	r.table([]string{"outage", "client", "paid", "attempts per payment", "paid after: p50", "p99"}, rows)
+	r.excerpt([]int{4, 5, 7}, []string{"outage", "client", "paid", "attempts per payment", "paid after: p50", "p99"}, rows)
 	r.add(`
 This is the price. The first payment takes 2 s to find out that the service is back. The others wait for it, and then
 follow one after the other, four in a second. After an outage of a second, nearly all are paid; with the budget alone,
@@ -386,7 +386,7 @@ have succeeded without the Gate.`)
 			rows = append(rows, row)
 		}
 	}
-	r.table([]string{
+	r.excerpt([]int{0, 4, 7}, []string{
 		"down for", "deadline", "default budget: hit", "lost without", "lost with", "only",
 		"Unlimited: hit", "lost without", "lost with", "only",
 	}, rows)

@@ -48,7 +48,7 @@ goodput against no retries.`)
 			}
 		}
 	}
-	r.table(append([]string{"processes", "room", "a rejection costs", "spike"}, retrying()...), rows)
+	r.excerpt([]int{2, 5, 29}, append([]string{"processes", "room", "a rejection costs", "spike"}, retrying()...), rows)
 }
 
 // retrying returns the names of the clients that retry.

@@ -69,12 +69,13 @@ Each cell has how many of the requests succeed, the attempts per request, and ho
 		}
 		rows = append(rows, row)
 	}
-	r.table(head, rows,
+	r.excerpt([]int{0, 2, 3, 8}, head, rows,
 		part{"the line of 100 processes and two backends, with a 503 in place of a refused connection",
 			"-experiments dead-backend -rate 1000 -processes 100 -backends 2 -uptime 20s"},
 		part{"the line of 20 requests a second", "-experiments dead-backend -rate 20 -backends 5 -uptime 20s -seeds 100"})
 	r.add(`
-If most attempts fail, retries can save few requests, and would only keep the callers waiting.`)
+If half of the attempts fail or more, the budget takes the service for one that is overwhelmed, where retries do harm. Where
+failures have another cause, they would help: set Ratio then.`)
 }
 
 func (r *report) endpoints() {

@@ -33,18 +33,42 @@ func TestReport(t *testing.T) {
 	if *directory == "" {
 		r := newReport(t, t.TempDir(), false)
 		r.write(sections)
-		assertSameProse(t, read(t, "../../docs/simulation.md"), r.text.String())
+		for name, text := range r.documents() {
+			assertSameProse(t, read(t, filepath.Join("../../docs", name)), text)
+		}
 		return
 	}
 	r := newReport(t, *directory, true)
 	if *only != "" {
-		r.write([]section{named(t, *only)})
+		s := named(t, *only)
+		r.write([]section{s})
 		fmt.Print(r.text.String())
+		if s.apart == "" {
+			fmt.Print("The whole table:\n\n")
+		}
+		fmt.Print(r.tables.String())
 		return
 	}
 	r.write(sections)
-	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "simulation.md"), []byte(r.text.String()), 0o644))
+	for name, text := range r.documents() {
+		require.NoError(t, os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o644))
+	}
 }
+
+// documents returns the texts of the report by the names of their files.
+func (r *report) documents() map[string]string {
+	return map[string]string{
+		"simulation.md":        r.text.String(),
+		"simulation-tables.md": tablesHeading + r.tables.String(),
+	}
+}
+
+const tablesHeading = `# The tables of the simulations
+
+Written by ` + "`make sim`" + `. [The report](simulation.md) says what the experiments are, and shows some lines of each table. Here each
+table is whole, with the commands that make it. Experiments that the report only names are here with their text.
+
+`
 
 // assertSameProse asserts that two reports have the same lines, except in tables.
 func assertSameProse(t *testing.T, document, report string) {
@@ -71,7 +95,8 @@ type report struct {
 	dir    string
 	full   bool
 	text   strings.Builder
-	anchor string                        // of the section that is written
+	tables strings.Builder               // all of them, whole, and the sections that are apart
+	now    section                       // that is written
 	spikes map[string]sim.CollapseResult // by the clients' name, for sections that have the same clients
 }
 
@@ -87,18 +112,66 @@ func (r *report) size(n int) int {
 	return min(n, 2)
 }
 
-func (r *report) add(text string) { r.text.WriteString(strings.TrimSpace(text) + "\n\n") }
+func (r *report) add(text string) { paragraph(r.page(), text) }
 
-// table adds a table, and the commands that make it.
+// page is where the section that is written stands.
+func (r *report) page() *strings.Builder {
+	if r.now.apart != "" {
+		return &r.tables
+	}
+	return &r.text
+}
+
+func paragraph(b *strings.Builder, text string) { b.WriteString(strings.TrimSpace(text) + "\n\n") }
+
+// table adds a table of a few lines.
 func (r *report) table(head []string, rows [][]string, parts ...part) {
-	line := func(cells []string) { fmt.Fprintf(&r.text, "| %s |\n", strings.Join(cells, " | ")) }
+	if r.now.apart == "" {
+		tabulate(&r.text, head, rows)
+		r.add(r.making() + " makes this table.")
+	}
+	r.keep(head, rows, parts)
+}
+
+// excerpt adds some lines of a table, by their numbers from 0.
+func (r *report) excerpt(lines []int, head []string, rows [][]string, parts ...part) {
+	if r.now.apart == "" {
+		var some [][]string
+		for _, line := range lines {
+			if line < len(rows) { // the smallest report has fewer
+				some = append(some, rows[line])
+			}
+		}
+		tabulate(&r.text, head, some)
+		r.add(r.making() + " makes [the whole table](" + r.now.address() + ").")
+	}
+	r.keep(head, rows, parts)
+}
+
+// making is the command that makes what the section has.
+func (r *report) making() string { return fmt.Sprintf("`make sim SECTION=%s`", r.now.anchor()) }
+
+// keep adds a table to the whole tables, with the commands that make it.
+func (r *report) keep(head []string, rows [][]string, parts []part) {
+	if r.now.apart == "" {
+		paragraph(&r.tables, r.now.ofTables())
+	}
+	tabulate(&r.tables, head, rows)
+	paragraph(&r.tables, r.making()+" makes this table.")
+	for _, p := range parts {
+		paragraph(&r.tables, "The lab makes "+p.makes+":")
+		paragraph(&r.tables, inLab(p.flags))
+	}
+}
+
+func tabulate(b *strings.Builder, head []string, rows [][]string) {
+	line := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
 	line(head)
 	line(slices.Repeat([]string{"---"}, len(head)))
 	for _, row := range rows {
 		line(row)
 	}
-	r.text.WriteString("\n")
-	r.madeBy("this table", parts)
+	b.WriteString("\n")
 }
 
 // draw draws f into the file that the report links to.
@@ -185,7 +258,7 @@ The spike of that model is smaller, 80 a second for 5 s. Its clients recover.`)
 			f.curves = append(f.curves, successes(c.name, got, 100))
 		}
 	}
-	r.table([]string{"clients", "seeds that recover", "median time to", "longest", "successes/s at the end (of 40)"}, rows,
+	r.excerpt([]int{0, 2, 3, 6, 15}, []string{"clients", "seeds that recover", "median time to", "longest", "successes/s at the end (of 40)"}, rows,
 		part{"the successes at the end, as goodput, of no retries and of the default policy", "-experiments spike -rate 40 -seeds 20"},
 		part{"the successes of the third line",
 			"-experiments spike -rate 40 -seeds 20 -max-attempts 3 -backoff-base 20s -backoff-limit 40s -no-budget -no-gate"})
@@ -281,7 +354,7 @@ earns half a retry while most attempts succeed, and a tenth otherwise.
 		f.curves = append(f.curves, c)
 		head = append(head, b.Name+": load / success")
 	}
-	r.table(append([]string{"p"}, head...), rows)
+	r.excerpt([]int{2, 5, 7}, append([]string{"p"}, head...), rows)
 	r.draw(f)
 }
 
@@ -441,7 +514,7 @@ draw.`)
 		}
 		rows = append(rows, row)
 	}
-	r.table(head, rows)
+	r.excerpt([]int{0, 3}, head, rows)
 }
 
 func (r *report) layers() {

@@ -15,44 +15,52 @@ import (
 type section struct {
 	heading string
 	write   func(*report)
+	apart   string // what it is about, if it stands among the whole tables and the report only names it
 }
 
-var sections = []section{
-	{"# What clients do together to a service in trouble", (*report).introduction},
-	{"## In short", (*report).inShort},
-	{"## The same figures, and your own", (*report).commands},
-	{"## An outage", (*report).outage},
-	{"### Few processes and many, short outages and long", (*report).outageLengths},
-	{"### The service afterwards", (*report).outageAfter},
-	{"### Black holes", (*report).blackHole},
-	{"### Workers", (*report).workers},
-	{"### Partial failure", (*report).partialFailure},
-	{"### A dead path beside a live one", (*report).paths},
-	{"### A process that is sent away", (*report).throttle},
-	{"### Ten slow payments", (*report).payments},
-	{"### Requests that only a Gate loses", (*report).regret},
-	{"### Limits", (*report).limits},
-	{"## What is lost", (*report).losses},
-	{"### Outages, and how long the process has been up", (*report).lostOutages},
-	{"### Other troubles", (*report).otherTroubles},
-	{"### A thousand requests at once", (*report).fanouts},
-	{"## A part of the service is dead", (*report).partial},
-	{"### One dead endpoint of ten", (*report).endpoints},
-	{"### Services in layers", (*report).tiers},
-	{"## Overload", (*report).overloaded},
-	{"### A spike where rejections have a cost", (*report).costlySpike},
-	{"### The map of escape", (*report).escape},
-	{"## A spike that outlasts itself", (*report).collapse},
-	{"## One budget for a fleet", (*report).fleetBudget},
-	{"## What a budget costs and saves", (*report).budgets},
-	{"## A blip", (*report).blip},
-	{"## Fleets", (*report).fleets},
-	{"## A herd", (*report).herd},
-	{"## Contention", (*report).contention},
-	{"## Layers", (*report).layers},
-	{"## What each mechanism pays for", (*report).mechanisms},
-	{"## Hedges", (*report).hedges},
-	{"### Hedges in an outage", (*report).hedgesInOutages},
+// sections are all of them, in the order in which they are written.
+var sections = slices.Concat(shown, []section{{heading: "## Further experiments", write: (*report).further}}, apart)
+
+var shown = []section{
+	{heading: "# What clients do together to a service in trouble", write: (*report).introduction},
+	{heading: "## In short", write: (*report).inShort},
+	{heading: "## Where the default is worse", write: (*report).worse},
+	{heading: "## The same figures, and your own", write: (*report).commands},
+	{heading: "## An outage", write: (*report).outage},
+	{heading: "### Few processes and many, short outages and long", write: (*report).outageLengths},
+	{heading: "### The service afterwards", write: (*report).outageAfter},
+	{heading: "### Black holes", write: (*report).blackHole},
+	{heading: "### Partial failure", write: (*report).partialFailure},
+	{heading: "### Limits", write: (*report).limits},
+	{heading: "## What is lost", write: (*report).losses},
+	{heading: "### Outages, and how long the process has been up", write: (*report).lostOutages},
+	{heading: "### Other troubles", write: (*report).otherTroubles},
+	{heading: "## A part of the service is dead", write: (*report).partial},
+	{heading: "### Services in layers", write: (*report).tiers},
+	{heading: "## Overload", write: (*report).overloaded},
+	{heading: "### The map of escape", write: (*report).escape},
+	{heading: "## A spike that outlasts itself", write: (*report).collapse},
+	{heading: "## One budget for a fleet", write: (*report).fleetBudget},
+	{heading: "## A herd", write: (*report).herd},
+	{heading: "## What each mechanism pays for", write: (*report).mechanisms},
+	{heading: "## Hedges", write: (*report).hedges},
+	{heading: "### Hedges in an outage", write: (*report).hedgesInOutages},
+}
+
+var apart = []section{
+	{heading: "## Workers", write: (*report).workers, apart: "workers who send one request after the other, through an outage"},
+	{heading: "## A dead path beside a live one", write: (*report).paths, apart: "two paths of one host, with a Key for each and without"},
+	{heading: "## A process that is sent away", write: (*report).throttle, apart: "a `Retry-After` of two seconds, with HoldFirst and without"},
+	{heading: "## Ten slow payments", write: (*report).payments, apart: "few requests of two seconds each"},
+	{heading: "## Requests that only a Gate loses", write: (*report).regret, apart: "each request with a Gate and without, at the same times"},
+	{heading: "## A thousand requests at once", write: (*report).fanouts, apart: "a burst by one process as the service goes down"},
+	{heading: "## One dead endpoint of ten", write: (*report).endpoints, apart: "live endpoints that share a budget with a dead one"},
+	{heading: "## A spike where rejections have a cost", write: (*report).costlySpike, apart: "the goodput after a spike, by the cost of a rejection"},
+	{heading: "## What a budget costs and saves", write: (*report).budgets, apart: "load and success by the part of the attempts that fails"},
+	{heading: "## A blip", write: (*report).blip, apart: "an outage of 100 or 300 ms"},
+	{heading: "## Fleets", write: (*report).fleets, apart: "the same load from 10 processes to 10,000"},
+	{heading: "## Contention", write: (*report).contention, apart: "backoffs of clients that write one row"},
+	{heading: "## Layers", write: (*report).layers, apart: "a Transport in each of three services in a row"},
 }
 
 var notInAnchors = regexp.MustCompile(`[^a-z0-9 -]`)
@@ -63,9 +71,25 @@ func (s section) anchor() string {
 	return strings.ReplaceAll(notInAnchors.ReplaceAllString(title, ""), " ", "-")
 }
 
+// address is where the whole table is, or the section that is apart.
+func (s section) address() string { return "simulation-tables.md#" + s.anchor() }
+
+// ofTables is the heading of the section's table among all tables.
+func (s section) ofTables() string { return "## " + strings.TrimLeft(s.heading, "# ") }
+
+// further names the sections that are apart.
+func (r *report) further() {
+	var list strings.Builder
+	for _, s := range apart {
+		fmt.Fprintf(&list, "- [%s](%s): %s.\n", strings.TrimLeft(s.heading, "# "), s.address(), s.apart)
+	}
+	r.add("Those of the policy's parts, and of smaller worlds, stand with their text among the tables.")
+	r.add(list.String())
+}
+
 func (r *report) write(sections []section) {
 	for _, s := range sections {
-		r.anchor = s.anchor()
+		r.now = s
 		r.add(s.heading)
 		s.write(r)
 	}
@@ -85,19 +109,6 @@ func named(t *testing.T, anchor string) section {
 
 // part is what a command of the lab makes of a table.
 type part struct{ makes, flags string }
-
-// madeBy adds how to make what the section has.
-func (r *report) madeBy(what string, parts []part) {
-	line := fmt.Sprintf("`make sim SECTION=%s` makes %s.", r.anchor, what)
-	for _, p := range parts {
-		r.add(line + "\nThe lab makes " + p.makes + ":")
-		r.command(inLab(p.flags))
-		line = ""
-	}
-	if len(parts) == 0 {
-		r.add(line)
-	}
-}
 
 func TestSectionsAreNamedByTheirAnchors(t *testing.T) {
 	anchors := map[string]bool{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
 
@@ -14,43 +15,71 @@ var inShort = []client{
 	{"retryhttp, by default", defaults},
 }
 
+// A shortTrouble is a group of the README's picture.
+type shortTrouble struct {
+	name, label string // of the table, and of the picture
+	run         func(policy func() retryhttp.Policy) (failed, load float64)
+}
+
 func (r *report) inShort() {
 	r.add(`
 Retries help while a part of a service fails, and a service that is overwhelmed by retries stays down. These are the two
-troubles side by side, at 1,000 requests a second from one process. In a partial failure, one of three backends behind a
-load balancer is dead for 20 s. In an outage, the whole service is down for a second.
+troubles side by side, at a large service and at a small one. In a partial failure, one of three backends is dead for 20 s, and
+each attempt meets one of them at random. In an outage, the whole service is down for a second. The large service gets 1,000
+requests a second from one process. The small one gets 50 a second from 20 processes, whose requests have a deadline of 2 s.
 
 ![Requests that fail, and attempts per request, in a partial failure and in an outage](img/short.svg)`)
-	partial := sim.Partial{
-		Processes: 1, Rate: r.rate(), Backends: 3, Dead: 1, Refuse: true,
-		WarmUp: 20 * time.Second, For: 20 * time.Second, Seeds: r.size(3),
-	}
-	outage := sim.Outage{
-		Processes: 1, Rate: r.rate(), WarmUp: time.Minute, For: time.Second, After: 10 * time.Second,
-		Capacity: 1300, Seeds: r.size(10),
+	troubles := []shortTrouble{
+		r.shortPartial("partial failure, large", "one of 3 dead,\n1,000/s", 1, r.rate(), 0, 3),
+		r.shortPartial("partial failure, small", "one of 3 dead,\n50/s by 20", 20, 50, 2*time.Second, 40),
+		r.shortOutage("outage, large", "down for 1 s,\n1,000/s", 1, r.rate(), 0, 10),
+		r.shortOutage("outage, small", "down for 1 s,\n50/s by 20", 20, 50, 2*time.Second, 100),
 	}
 	failures := barPanel{title: "requests that fail", label: shortPercent, top: 1.5}
 	loads := barPanel{title: "attempts per request", label: func(v float64) string { return fmt.Sprintf("%.2f", v) }, top: 3.4}
-	f := bars{file: "short.svg", groups: []string{"one of three\nbackends is dead", "the service is\ndown for a second"}}
+	f := bars{file: "short.svg"}
+	head := []string{"client"}
+	for _, trouble := range troubles {
+		f.groups = append(f.groups, trouble.label)
+		head = append(head, trouble.name+": fail", "attempts per request")
+	}
 	var rows [][]string
 	for _, c := range inShort {
-		partial.Policy, outage.Policy = c.policy, c.policy
-		a, b := partial.Run(r.t), outage.Run(r.t)
-		failed := 1 - a.Success.Mean
-		rows = append(rows, []string{
-			c.name, percent(failed), fmt.Sprintf("%.2f", a.Load.Mean),
-			percent(b.Lost.Mean), fmt.Sprintf("%.2f", b.Load.Mean), fmt.Sprintf("%.1f", b.Peak),
-		})
+		row := []string{c.name}
+		var fails, attempts []float64
+		for _, trouble := range troubles {
+			failed, load := trouble.run(c.policy)
+			row = append(row, percent(failed), fmt.Sprintf("%.2f", load))
+			fails, attempts = append(fails, failed), append(attempts, load)
+		}
+		rows = append(rows, row)
 		f.series = append(f.series, c.name)
-		failures.values = append(failures.values, []float64{failed, b.Lost.Mean})
-		loads.values = append(loads.values, []float64{a.Load.Mean, b.Load.Mean})
+		failures.values, loads.values = append(failures.values, fails), append(loads.values, attempts)
 	}
 	f.panels = []barPanel{failures, loads}
 	r.draw(f)
-	r.table([]string{"client", "partial failure: fail", "attempts per request", "outage: fail", "attempts per request", "peak afterwards"}, rows)
-	r.add(`
-Of an outage, the requests that it hits are counted. The peak is the fullest 100 ms after the outage, in any run, as a
-multiple of the usual.`)
+	r.table(head, rows)
+	r.add("Of an outage, the requests that it hits are counted. Afterwards, the service has a third to spare.")
+}
+
+func (r *report) shortPartial(name, label string, processes int, rate float64, deadline time.Duration, seeds int) shortTrouble {
+	return shortTrouble{name, label, func(policy func() retryhttp.Policy) (failed, load float64) {
+		got := sim.Partial{
+			Policy: policy, Processes: processes, Rate: rate, Backends: 3, Dead: 1, Refuse: true, Deadline: deadline,
+			WarmUp: 20 * time.Second, For: 20 * time.Second, Seeds: r.size(seeds),
+		}.Run(r.t)
+		return 1 - got.Success.Mean, got.Load.Mean
+	}}
+}
+
+func (r *report) shortOutage(name, label string, processes int, rate float64, deadline time.Duration, seeds int) shortTrouble {
+	return shortTrouble{name, label, func(policy func() retryhttp.Policy) (failed, load float64) {
+		got := sim.Outage{
+			Policy: policy, Processes: processes, Rate: rate, WarmUp: time.Minute, For: time.Second, After: 10 * time.Second,
+			Capacity: 1.3 * rate, Deadline: deadline, Seeds: r.size(seeds),
+		}.Run(r.t)
+		return got.Lost.Mean, got.Load.Mean
+	}}
 }
 
 // shortPercent is a number above a bar.

@@ -31,7 +31,7 @@ func TestREADMEQuotesTheComparison(t *testing.T) {
 	quoted := table(t, "README.md", "## Compared\n")
 	full := table(t, "docs/benchmarks.md", "## At a glance\n")
 	require.Len(t, quoted[""], 4)
-	require.Len(t, quoted, 5, "four lines and the head")
+	require.Len(t, quoted, 4, "three lines and the head")
 	for line, cells := range quoted {
 		_, found := full[line]
 		require.True(t, found, "the report has no line %q", line)
@@ -47,11 +47,9 @@ func TestREADMEQuotesTheSimulation(t *testing.T) {
 	atTheTop(t)
 	short := table(t, "docs/simulation.md", "## In short\n")
 	with, without := short["retryhttp, by default"], short["retries without a budget"]
-	require.Len(t, with, 5)
-	require.Len(t, without, 5)
-	assertQuotes(t, "README.md", "With the defaults, "+with[0]+" of the requests fail while one of three backends is dead, if each attempt meets one of them at random.")
-	assertQuotes(t, "README.md", "Of the requests that an outage of a second hits, "+with[2]+" fail")
-	assertQuotes(t, "README.md", "lose "+without[2]+" of them, and send "+without[3]+" attempts per request.")
+	require.Len(t, with, 8)
+	require.Len(t, without, 8)
+	assertQuotes(t, "README.md", "in the small service's partial failure, "+with[2]+" of the requests fail, and "+without[2]+" without a budget.")
 }
 
 // Dependencies that only some users need, such as OpenTelemetry, are in nested
@@ -76,11 +74,11 @@ func TestDocsQuoteTheSimulation(t *testing.T) {
 		return strings.TrimSuffix(cells[0], " s") + " to " + cells[1]
 	}
 	recovery := map[string]string{} // by the number of processes and the budget
-	for _, line := range rowsOf(t, "docs/simulation.md", "## One budget for a fleet\n") {
+	for _, line := range rowsOf(t, "docs/simulation-tables.md", "## One budget for a fleet\n") {
 		recovery[line[0]+" "+line[1]] = times(line[3:])
 	}
-	spike := table(t, "docs/simulation.md", "## A spike that outlasts itself\n")
-	herd := table(t, "docs/simulation.md", "## A herd\n")
+	spike := table(t, "docs/simulation-tables.md", "## A spike that outlasts itself\n")
+	herd := table(t, "docs/simulation-tables.md", "## A herd\n")
 	quotes := map[string][]string{
 		"docs/choosing.md": {
 			"recovers in " + recovery["1000 redisbudget.Bucket"],

@@ -24,6 +24,7 @@ type Outage struct {
 	After     time.Duration           // from its end to the end of a run
 	Part      float64                 // of the attempts fail in the outage. 0: all
 	Hang      bool                    // in the outage attempts get no answer, instead of a 503
+	Deadline  time.Duration           // of each request. 0: none
 	Seeds     int
 
 	// Capacity is how many attempts per second the service takes after the outage. It turns the rest away.
@@ -67,7 +68,8 @@ func (o Outage) Run(t *testing.T) OutageResult {
 	}
 	got := alone(t, retrylab.Outage{
 		Load: retrylab.Load{
-			Rate: o.Rate, Processes: o.Processes, Latency: outageLatency, Uptime: o.WarmUp + OutageLead, Seeds: o.Seeds,
+			Rate: o.Rate, Processes: o.Processes, Latency: outageLatency, Uptime: o.WarmUp + OutageLead,
+			Deadline: o.Deadline, Seeds: o.Seeds,
 		},
 		For: o.For, Part: o.Part, Silent: o.Hang, Room: room, Slowly: o.Slowly, After: o.After,
 	}, retrylab.Policy{New: o.Policy})

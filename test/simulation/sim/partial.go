@@ -26,6 +26,7 @@ type Partial struct {
 	Refuse         bool          // a failure is a connection that is refused, instead of a 503
 	WarmUp         time.Duration // of health, which fills the budgets
 	For            time.Duration // from then to the last request
+	Deadline       time.Duration // of each request. 0: none
 	Seeds          int
 }
 
@@ -45,7 +46,8 @@ func (p Partial) Run(t *testing.T) PartialResult {
 	t.Helper()
 	got := alone(t, retrylab.DeadBackend{
 		Load: retrylab.Load{
-			Rate: p.Rate, Processes: p.Processes, Latency: outageLatency, Uptime: max(p.WarmUp, 1), Seeds: p.Seeds,
+			Rate: p.Rate, Processes: p.Processes, Latency: outageLatency, Uptime: max(p.WarmUp, 1), Deadline: p.Deadline,
+			Seeds: p.Seeds,
 		},
 		Backends: p.Backends, Dead: p.Dead, Refuse: p.Refuse, For: p.For,
 	}, retrylab.Policy{New: p.Policy, Fleet: p.Fleet})

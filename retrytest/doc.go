@@ -9,7 +9,8 @@
 //	)
 //	client := &http.Client{Transport: retryhttp.New(rt, retryhttp.Policy{})}
 //
-// A [Handler] does the same in an http.Server, such as httptest's, with real sockets.
+// A [Handler] does the same in an http.Server, such as httptest's, with real sockets. [Serve] is a server without
+// sockets, or several replicas behind a balancer.
 //
 // A [Step] is what becomes of one request. A [Rule] says which requests meet it: the nth, a share, the
 // requests of a while, or all. The first Rule that applies counts. A request that no Rule applies to gets the

@@ -35,10 +35,27 @@ func TestReportIsFetchedThoughTheServerIsBusy(t *testing.T) {
 	})
 }
 
+var reports = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "all is well") })
+
+func TestReportIsFetchedThoughAReplicaHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := retrytest.NewHandler(t, reports, retrytest.Hang().Always())
+		base := retrytest.Serve(t, hangs, reports)
+		client := &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Second})}
+		resp, err := client.Get("http://reports.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Error(resp.Status)
+		}
+	})
+}
+
 // A server that resets the first connection, and cuts the second answer.
 func ExampleHandler() {
-	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "all is well") })
-	server := httptest.NewServer(retrytest.NewHandler(nil, report,
+	server := httptest.NewServer(retrytest.NewHandler(nil, reports,
 		retrytest.Reset().Nth(1),
 		retrytest.Real().Cut(3).Nth(2),
 	))

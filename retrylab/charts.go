@@ -26,6 +26,9 @@ func (r Result) timeline() (*chart, error) {
 		load.curves = append(load.curves, smoothed(row.Attempts, from))
 		good.curves = append(good.curves, smoothed(row.Successes, from))
 	}
+	// One axis for both, so that what is sent in vain is seen.
+	load.top = max(load.yMax(), good.yMax())
+	good.top = load.top
 	c := new(chart)
 	trouble := [2]float64{0, min(r.TroubleFor.Seconds(), to)}
 	if err := c.draw("seconds from the beginning of the trouble", from, to, trouble, []panel{load, good}); err != nil {
@@ -86,7 +89,7 @@ func (r Result) succeededBy() (*chart, error) {
 	if longest == 0 {
 		return nil, nil
 	}
-	p := panel{yLabel: "succeeded, %"}
+	p := panel{yLabel: "succeeded, %", top: 100}
 	for _, row := range r.Rows {
 		var points plotter.XYs
 		for i := range mostPoints + 1 {

@@ -48,6 +48,8 @@ var (
 	colLost      = Column{"lost", "%", "of the requests that were hit", func(r Row) Number { return r.Lost }}
 	colLater     = Column{"lost later", "%", "of the requests made after the trouble", func(r Row) Number { return r.LostLater }}
 	colLoad      = Column{"attempts", "", "at the service per request, in the trouble", func(r Row) Number { return r.Load }}
+	colHedges    = Column{"hedges", "", "sent per request, from the trouble's beginning on", func(r Row) Number { return r.Hedges }}
+	colDetours   = Column{"detours", "", "attempts per request on a connection beside the pool", func(r Row) Number { return r.Detours }}
 	colPeakAfter = Column{"peak", "", "fullest 100 ms after the trouble, against the mean", func(r Row) Number { return r.Peak }}
 	colPeak      = Column{"peak", "", "fullest 100 ms, against the mean", func(r Row) Number { return r.Peak }}
 	colGoodput   = Column{"goodput", "%", "successes per request made, in the settled part of the run", func(r Row) Number { return r.Goodput }}

@@ -57,6 +57,8 @@ func (d DeadBackend) plan() (plan, error) {
 		peaks:    span{0, d.For},
 		settled:  span{d.For / 4, d.For},
 		end:      d.For,
+		changes:  []change{ratio(0.5)},
+		better:   more(colSucceeded),
 	}
 	failing := float64(d.Dead) / float64(d.Backends)
 	p.service = func(t *trial) http.RoundTripper {

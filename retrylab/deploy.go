@@ -52,6 +52,8 @@ func (d Deploy) plan() (plan, error) {
 			{"After", d.After.String()},
 		},
 		columns: []Column{colHit, colLost, colLater, colLoad, colPeakAfter, colP50, colP99, colFail50, colFail99},
+		changes: []change{ratio(0.5)},
+		better:  fewer(colLost),
 	}
 	from := p.led()
 	p.trouble = span{from, from + time.Duration(d.Backends)*(d.Down+d.Pause)}

@@ -2,6 +2,7 @@ package retrylab
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/retryhttp/retryhttp"
@@ -59,45 +60,91 @@ func validate(e Experiment) error {
 	return err
 }
 
-// compare runs the plan with each policy, and with the baselines unless the policies are alone, for each
+// compare runs the plan with each policy, and with the baselines and the changes unless the policies are alone, for each
 // seed.
-func (p plan) compare(t *testing.T, policies []Policy, alone bool) Result {
+func (p plan) compare(t *testing.T, given []Policy, alone bool) Result {
 	t.Helper()
-	first := policies[0]
-	if p.variants != nil && !alone {
-		policies = p.variants(t, policies)
-	}
+	shown, changed := given, []Policy(nil)
 	if !alone {
-		policies = append(policies[:len(policies):len(policies)], baselines(first)...)
+		shown, changed = p.besides(t, given)
 	}
+	trials, failures := p.runAll(t, slices.Concat(shown, changed))
+	result := Result{
+		Experiment: p.name, Reading: p.reading, Settings: append(p.more, p.settings(p.unused)...), Columns: p.columns,
+		SeriesFrom: -p.trouble.from, TroubleFor: min(p.trouble.to, p.end) - p.trouble.from,
+	}
+	for _, f := range failures {
+		if slices.ContainsFunc(shown, f.isOf) {
+			result.Failures = append(result.Failures, f)
+		}
+	}
+	hedged := false
+	for i, policy := range shown {
+		result.Rows = append(result.Rows, p.row(policy.Name, trials[i]))
+		if len(trials[i]) == 0 {
+			continue
+		}
+		hedged = hedged || trials[i][0].hedged
+		if slices.ContainsFunc(given, func(g Policy) bool { return g.Name == policy.Name }) {
+			result.Policies = append(result.Policies, Setting{policy.Name, trials[i][0].says})
+		}
+	}
+	if hedged {
+		result.Columns = append(slices.Clip(result.Columns), colHedges)
+	}
+	if len(changed) > 0 && len(trials[0]) > 0 {
+		var tried []triedChange
+		for i, policy := range changed {
+			// A change that the policy has already, or that its Budget does not allow, says nothing.
+			if of := trials[len(shown)+i]; len(of) > 0 && of[0].says != trials[0][0].says {
+				tried = append(tried, triedChange{p.changes[i].says, p.row(policy.Name, of)})
+			}
+		}
+		result.Advice = p.better.advice(result.Rows[0], tried)
+	}
+	return result
+}
+
+// besides returns the policies that have a row, and the changes to the first, which have none. A Fleet may share what a
+// change would take from it.
+func (p plan) besides(t *testing.T, given []Policy) (shown, changed []Policy) {
+	t.Helper()
+	first := given[0]
+	shown = given
+	if p.variants != nil {
+		shown = p.variants(t, given)
+	}
+	shown = append(slices.Clip(shown), baselines(first)...)
+	if first.Fleet == nil {
+		for _, c := range p.changes {
+			changed = append(changed, first.edited(first.Name+", "+c.says, c.edit))
+		}
+	}
+	return shown, changed
+}
+
+// runAll runs the plan with each policy for each seed. It returns the trials of each policy that came to their end.
+func (p plan) runAll(t *testing.T, policies []Policy) (good [][]*trial, failures []Failure) {
+	t.Helper()
 	trials := make([]*trial, len(policies)*p.Seeds)
 	for i := range trials {
-		trials[i] = newTrial(p, policies[i/p.Seeds].fleet())
+		trials[i] = newTrial(p, policies[i/p.Seeds])
 	}
 	ends := engine.Bubbles(t, len(trials),
 		func(i int) int64 { return trials[i].progress.Load() },
 		func(t *testing.T, i int) { trials[i].run(t, engine.Seeded(i%p.Seeds+1)) },
 	)
-	result := Result{
-		Experiment: p.name, Reading: p.reading, Settings: append(p.more, p.settings(p.unused)...), Columns: p.columns,
-		SeriesFrom: -p.trouble.from, TroubleFor: min(p.trouble.to, p.end) - p.trouble.from,
-	}
-	for i, policy := range policies {
-		var good []*trial
-		for seed := range p.Seeds {
-			reason := reasonOf(trials[i*p.Seeds+seed], ends[i*p.Seeds+seed])
-			if reason != "" {
-				result.Failures = append(result.Failures, Failure{p.name, policy.Name, seed + 1, reason})
-				continue
-			}
-			good = append(good, trials[i*p.Seeds+seed])
+	good = make([][]*trial, len(policies))
+	for i, trial := range trials {
+		of, seed := i/p.Seeds, i%p.Seeds+1
+		if reason := reasonOf(trial, ends[i]); reason != "" {
+			failures = append(failures, Failure{p.name, policies[of].Name, seed, reason})
+			continue
 		}
-		for _, t := range good {
-			t.sort()
-		}
-		result.Rows = append(result.Rows, p.row(policy.Name, good))
+		trial.sort()
+		good[of] = append(good[of], trial)
 	}
-	return result
+	return good, failures
 }
 
 // reasonOf returns why a trial failed, or "". A bubble that has ended after its trial may leave

@@ -28,6 +28,8 @@ func (p plan) row(name string, trials []*trial) Row {
 		Later:      of(func(t *trial) float64 { return t.later }),
 		LostLater:  of(func(t *trial) float64 { return t.lostLater / cmp.Or(t.later, nan) }),
 		Load:       of((*trial).load),
+		Hedges:     of(func(t *trial) float64 { return ratioOf(t.hedges, t.asked) }),
+		Detours:    of(func(t *trial) float64 { return ratioOf(t.detours, t.asked) }),
 		Peak:       of((*trial).peak),
 		Goodput:    of((*trial).goodput),
 		Success:    seconds((*trial).success, 0.5),
@@ -66,24 +68,24 @@ func (t *trial) sort() {
 func (t *trial) success() []time.Duration { return t.successTimes }
 func (t *trial) failure() []time.Duration { return t.failureTimes }
 func (t *trial) usual() []time.Duration   { return t.usualTimes }
-func (t *trial) succeeded() float64       { return ratio(t.good, t.made) }
+func (t *trial) succeeded() float64       { return ratioOf(t.good, t.made) }
 
 // load is attempts per request. Those of a measured time that lasts to the end include what follows.
 func (t *trial) load() float64 {
 	if t.measured.to >= t.end {
-		return ratio(t.attemptsFor, t.asked)
+		return ratioOf(t.attemptsFor, t.asked)
 	}
 	made := t.offered.Between(t.measured.from, t.measured.to)
-	return ratio(t.attempts.Between(t.measured.from, t.measured.to), made)
+	return ratioOf(t.attempts.Between(t.measured.from, t.measured.to), made)
 }
 
 func (t *trial) peak() float64 {
 	return slices.Max(t.attempts.UpTo(t.peaks.to)[t.peaks.from/Bin:]) / t.Rate
 }
 
-func (t *trial) goodput() float64 { return ratio(t.settledGood, t.settledMade) }
+func (t *trial) goodput() float64 { return ratioOf(t.settledGood, t.settledMade) }
 
-func ratio(a, b float64) float64 {
+func ratioOf(a, b float64) float64 {
 	if b == 0 {
 		return nan
 	}

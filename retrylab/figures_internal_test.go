@@ -9,9 +9,9 @@ import (
 )
 
 func TestRatioToNothingIsNoFigure(t *testing.T) {
-	assert.Equal(t, 0.5, ratio(1, 2))
-	assert.True(t, math.IsNaN(ratio(1, 0)))
-	assert.True(t, math.IsNaN(ratio(0, 0)))
+	assert.Equal(t, 0.5, ratioOf(1, 2))
+	assert.True(t, math.IsNaN(ratioOf(1, 0)))
+	assert.True(t, math.IsNaN(ratioOf(0, 0)))
 }
 
 func TestServiceHasHalfOfItsRoomAtFirstIfItComesBackSlowly(t *testing.T) {

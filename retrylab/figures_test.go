@@ -113,9 +113,9 @@ func TestSettingsNameADeadline(t *testing.T) {
 		e := retrylab.Outage{Load: load, For: time.Second, After: time.Second}
 		return e.Run(t, retrylab.Default).String()
 	}
-	assert.NotContains(t, settings(), "Deadline")
+	assert.NotContains(t, settings(), "deadline")
 	load.Deadline = 800 * time.Millisecond
-	assert.Contains(t, settings(), "Deadline 800ms")
+	assert.Contains(t, settings(), "deadline 800ms")
 }
 
 func TestFailuresOfAReportAreThoseOfItsResults(t *testing.T) {

@@ -15,6 +15,7 @@ var reportPage = template.Must(template.New("report").Parse(reportText))
 
 // page is what the template needs.
 type page struct {
+	About       []Setting
 	Experiments []experiment
 }
 
@@ -38,7 +39,7 @@ type legendLine struct {
 // it has the settings, what to read, the table of WriteTable, attempts and successes over time, and the times
 // to success. The values of a plot appear under the pointer, or with the arrow keys.
 func (r Report) WriteHTML(w io.Writer) error {
-	var p page
+	p := page{About: r.About}
 	for i, result := range r.Results {
 		e, err := result.page(fmt.Sprintf("e%d", i+1))
 		if err != nil {

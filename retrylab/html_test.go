@@ -91,9 +91,9 @@ func requireFigures(t *testing.T, r retrylab.Report, page element) {
 		require.Equal(t, strings.Join(strings.Fields(result.Reading), " "), section.all("p", "")[0].text())
 		var settings []string
 		for _, s := range result.Settings {
-			settings = append(settings, s.Name+" "+s.Value)
+			settings = append(settings, s.Words())
 		}
-		require.Equal(t, settings, texts(section.all("dl", "settings")[0].all("div", "")))
+		require.Equal(t, settings, texts(section.all("ul", "settings")[0].all("li", "")))
 		rows := section.all("table", "")[0].all("tr", "")
 		require.Len(t, rows, 1+len(result.Rows))
 		head := []string{"policy"}

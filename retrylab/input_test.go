@@ -43,6 +43,27 @@ func TestBadInputIsNamed(t *testing.T) {
 		{retrylab.LatencyStep{Slower: -1}, "Slower is -1"},
 		{retrylab.Layers{Services: 11}, "Services is 11"},
 		{retrylab.Layers{Part: -0.5}, "Part is -0.5"},
+		{retrylab.Replicas{Replicas: -1, For: -1}, "Replicas is -1"},
+		{retrylab.Replicas{Broken: 4}, "Broken is 4, and must be at most Replicas, which is 3"},
+		{retrylab.Replicas{Broken: -1}, "Broken is -1"},
+		{retrylab.Replicas{For: -1}, "For is -1ns"},
+		{retrylab.Flapping{Down: -1}, "Down is -1ns"},
+		{retrylab.Flapping{Down: 2 * time.Second}, "Every is 1s, and must be at least 2s"},
+		{retrylab.Flapping{For: -1}, "For is -1ns"},
+		{retrylab.Burst{Requests: -1}, "Requests is -1"},
+		{retrylab.Burst{For: -1}, "For is -1ns"},
+		{retrylab.Cron{Requests: -1}, "Requests is -1"},
+		{retrylab.Cron{Takes: -1}, "Takes is -1"},
+		{retrylab.Cron{Load: retrylab.Load{Processes: -2}}, "Processes is -2"},
+		{retrylab.LongOutage{For: -1}, "For is -1ns"},
+		{retrylab.LongOutage{Hold: -1}, "Hold is -1ns"},
+		{retrylab.LongOutage{Load: retrylab.Load{Rate: -1}}, "long-outage: Rate is -1"},
+		{retrylab.Invited{For: -1}, "For is -1ns"},
+		{retrylab.Invited{Room: -1}, "Room is -1"},
+		{retrylab.Invited{After: -1}, "After is -1ns"},
+		{retrylab.Workers{Workers: -1}, "Workers is -1"},
+		{retrylab.Workers{For: -1}, "For is -1ns"},
+		{retrylab.Workers{After: -1}, "After is -1ns"},
 	} {
 		assert.ErrorContains(t, c.experiment.Validate(), c.says)
 	}
@@ -57,10 +78,10 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestDefaultsAreNamedInTheSettings(t *testing.T) {
 	small := retrylab.Load{Rate: 20, Uptime: time.Second, Seeds: 1}
 	text := retrylab.Overload{Load: small, For: time.Second}.Run(t, retrylab.Default).String()
-	assert.Contains(t, text, "Cost 0.3")
-	assert.Contains(t, text, "Processes 1")
+	assert.Contains(t, text, "cost 0.3")
+	assert.Contains(t, text, "processes 1")
 	text = retrylab.Deploy{Load: small, Pause: -1, Down: time.Second, After: time.Second}.Run(t, retrylab.Default).String()
-	assert.Contains(t, text, "Pause 0s")
+	assert.Contains(t, text, "pause 0s")
 }
 
 func TestComparisonNamesBadPolicies(t *testing.T) {

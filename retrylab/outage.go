@@ -59,6 +59,11 @@ func (o Outage) plan() (plan, error) {
 			{"Room", fmt.Sprint(o.Room)}, {"Slowly", max(o.Slowly, 0).String()}, {"After", o.After.String()},
 		},
 		columns: []Column{colHit, colLost, colLater, colLoad, colPeakAfter, colP50, colP99, colFail50, colFail99},
+		changes: []change{hold(2 * o.For), ratio(0.5)},
+		better:  fewer(colLost),
+	}
+	if o.Silent {
+		p.changes = append(p.changes, attemptTimeout(max(20*o.Latency, Bin)))
 	}
 	from := p.led()
 	p.trouble = span{from, from + o.For}

@@ -59,6 +59,8 @@ func (o Overload) plan() (plan, error) {
 		peaks:    span{0, o.For},
 		settled:  span{o.For / 4, o.For}, // before, the budgets spend what they have saved
 		end:      o.For,
+		changes:  []change{ratio(0.1)},
+		better:   more(colGoodput),
 	}
 	p.service = func(t *trial) http.RoundTripper {
 		work := &engine.Workload{Cost: cost}

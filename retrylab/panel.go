@@ -14,6 +14,7 @@ import (
 // panel is one of the plots of a chart, which stand below each other and share their x axis.
 type panel struct {
 	yLabel string
+	top    float64       // of the y axis; 0: from the curves
 	curves []plotter.XYs // one for each policy; nil is left out
 }
 
@@ -23,7 +24,7 @@ func (f panel) plot(from, to float64, trouble [2]float64) (*plot.Plot, error) {
 	p.Y.Label.Text = f.yLabel
 	typeset(p)
 	p.Y.Tick.Marker, p.X.Tick.Marker = ticks{}, ticks{}
-	top := f.top()
+	top := f.yMax()
 	if trouble[1] > trouble[0] {
 		band, err := plotter.NewPolygon(plotter.XYs{
 			{X: trouble[0], Y: 0}, {X: trouble[1], Y: 0}, {X: trouble[1], Y: top}, {X: trouble[0], Y: top},
@@ -49,8 +50,11 @@ func (f panel) plot(from, to float64, trouble [2]float64) (*plot.Plot, error) {
 	return p, nil
 }
 
-// top is where the y axis ends.
-func (f panel) top() float64 {
+// yMax is where the y axis ends.
+func (f panel) yMax() float64 {
+	if f.top != 0 {
+		return f.top
+	}
 	top := 0.0
 	for _, points := range f.curves {
 		for _, p := range points {

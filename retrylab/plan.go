@@ -53,6 +53,10 @@ type plan struct {
 	// traffic makes the requests of a run. nil: arrivals at random times until the end.
 	traffic func(t *trial, rng *rand.Rand)
 
+	// changes to the first policy are tried, and judged by better. nil: none
+	changes []change
+	better  better
+
 	// variants adds policies. nil: none
 	variants func(*testing.T, []Policy) []Policy
 }

@@ -18,6 +18,8 @@ type Policy struct {
 	// returns the New of this run. Set it if the processes of a run share something, such as a Budget. If it
 	// starts something, it must end that by t.Cleanup.
 	Fleet func(t *testing.T) func() retryhttp.Policy
+
+	plain bool // in Replicas, its base hides the connections
 }
 
 // fleet returns p.Fleet, or what is the same without one.
@@ -31,7 +33,7 @@ func (p Policy) fleet() func(*testing.T) func() retryhttp.Policy {
 // edited returns a Policy like p with another name, whose policies are edited.
 func (p Policy) edited(name string, edit func(retryhttp.Policy) retryhttp.Policy) Policy {
 	fleet := p.fleet()
-	return Policy{Name: name, Fleet: func(t *testing.T) func() retryhttp.Policy {
+	return Policy{Name: name, plain: p.plain, Fleet: func(t *testing.T) func() retryhttp.Policy {
 		policy := fleet(t)
 		return func() retryhttp.Policy { return edit(policy()) }
 	}}

@@ -68,6 +68,8 @@ func (r RateLimit) plan() (plan, error) {
 		end:      end,
 		everyone: true,
 		traffic:  r.work,
+		changes:  []change{hold(30 * time.Second), asksFor(time.Second), bursts(30)},
+		better:   fewer(colLost),
 	}
 	p.service = func(t *trial) http.RoundTripper {
 		window := &engine.Window{Allowed: r.Allowed}

@@ -13,7 +13,8 @@ import (
 func All(load Load) []Experiment {
 	return []Experiment{
 		Outage{Load: load}, DeadBackend{Load: load}, Overload{Load: load}, Spike{Load: load}, Deploy{Load: load},
-		RateLimit{Load: load}, Reset{Load: load}, LatencyStep{Load: load}, Layers{Load: load},
+		RateLimit{Load: load}, Reset{Load: load}, LatencyStep{Load: load}, Layers{Load: load}, Replicas{Load: load},
+		Flapping{Load: load}, Burst{Load: load}, Cron{Load: load}, LongOutage{Load: load}, Invited{Load: load}, Workers{Load: load},
 	}
 }
 
@@ -23,6 +24,7 @@ type Comparison struct {
 	Policies    []Policy     // nil: the default policy, named "policy"
 	Alone       bool         // without retries without a budget, no retries, and a Hedge
 	Progress    io.Writer    // gets a line for each experiment; nil: none
+	About       []Setting    // what the report says of its origin, such as a command; nil: nothing
 }
 
 // Validate returns an error that names each experiment and field with a value that makes no sense.
@@ -60,7 +62,7 @@ func (c Comparison) Run(t *testing.T) Report {
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
-	var report Report
+	report := Report{About: c.About}
 	for i, e := range c.Experiments {
 		fmt.Fprintf(c.Progress, "%d of %d: %s\n", i+1, len(c.Experiments), e.Name())
 		p, err := checked(e)
@@ -78,6 +80,7 @@ func (c Comparison) Run(t *testing.T) Report {
 
 // Report has the results of a Comparison.
 type Report struct {
+	About   []Setting // as in Comparison
 	Results []Result
 }
 
@@ -92,8 +95,13 @@ func (r Report) Failures() []Failure {
 
 // WriteTable writes the results as text: a table for each experiment.
 func (r Report) WriteTable(w io.Writer) error {
+	for _, about := range r.About {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", about.Name, about.Value); err != nil {
+			return err
+		}
+	}
 	for i, result := range r.Results {
-		if i > 0 {
+		if i > 0 || len(r.About) > 0 {
 			if _, err := fmt.Fprintln(w); err != nil {
 				return err
 			}
@@ -113,16 +121,23 @@ func (r Report) String() string {
 }
 
 // String returns the table.
-func (r Result) String() string { return Report{[]Result{r}}.String() }
+func (r Result) String() string { return Report{Results: []Result{r}}.String() }
 
 // WriteTable writes the result as text: the settings, what to read, and a table with a line for each policy.
 func (r Result) WriteTable(w io.Writer) error {
 	settings := make([]string, len(r.Settings))
 	for i, s := range r.Settings {
-		settings[i] = s.Name + " " + s.Value
+		settings[i] = s.Words()
 	}
-	if _, err := fmt.Fprintf(w, "%s\n%s\n%s\n\n", strings.ToUpper(r.Experiment),
-		wrapped(strings.Join(settings, ", ")), wrapped(r.Reading)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n%s\n", strings.ToUpper(r.Experiment), wrapped(strings.Join(settings, ", "))); err != nil {
+		return err
+	}
+	for _, p := range r.Policies {
+		if _, err := fmt.Fprintln(w, wrapped(p.Name+": "+p.Value)); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(w, "%s\n\n", wrapped(r.Reading)); err != nil {
 		return err
 	}
 	lines := [][]string{{""}}
@@ -138,6 +153,11 @@ func (r Result) WriteTable(w io.Writer) error {
 	}
 	if err := writeAligned(w, lines); err != nil {
 		return err
+	}
+	if r.Advice != "" {
+		if _, err := fmt.Fprintf(w, "\n%s\n", wrapped(r.Advice)); err != nil {
+			return err
+		}
 	}
 	for _, f := range r.Failures {
 		if _, err := fmt.Fprintf(w, "FAILED: %v\n", f); err != nil {

@@ -57,8 +57,8 @@ func TestTableHasALineForEachPolicy(t *testing.T) {
 	}.Run(t)
 	assert.Equal(t, "1 of 2: outage\n2 of 2: dead-backend\n", progress.String())
 	tables := strings.Split(report.String(), "\n\n")
-	require.Len(t, tables, 4, "two headings, each with a table")
-	assert.True(t, strings.HasPrefix(tables[0], "OUTAGE\nFor 1s, Part 1, Silent false, Room 1.3, "), tables[0])
+	require.Len(t, tables, 6, "two headings, each with a table, and with what to change")
+	assert.True(t, strings.HasPrefix(tables[0], "OUTAGE\nfor 1s, part 1, silent no, room 1.3, "), tables[0])
 	lines := strings.Split(tables[1], "\n")
 	require.Len(t, lines, 5)
 	assert.Regexp(t, `^ +hit +lost +lost later +attempts +peak +success p50 +success p99 +failure p50 +failure p99$`, lines[0])
@@ -66,7 +66,9 @@ func TestTableHasALineForEachPolicy(t *testing.T) {
 		assert.True(t, strings.HasPrefix(lines[i+1], name+"  "), lines[i+1])
 	}
 	assert.Regexp(t, `^no retries +[0-9.]+ ± [0-9.]+ +100\.0 % +[0-9.]+( ± [0-9.]+)? % +1\.00 +[0-9.]+( ± [0-9.]+)? +– +– +0 ms +0 ms$`, lines[4])
-	assert.True(t, strings.HasPrefix(tables[2], "DEAD-BACKEND\n"), tables[2])
+	assert.True(t, strings.HasPrefix(tables[2], "What to change: nothing that was tried makes lost better by 2 points"), tables[2])
+	assert.True(t, strings.HasPrefix(tables[3], "DEAD-BACKEND\n"), tables[3])
+	assert.Contains(t, tables[3], "\nmine: the defaults\na fixed tenth: Budget TokenBucket{Ratio 0.1}, Gate Gate{Hold -1ns}\n")
 }
 
 func TestEachExperimentHasAReadingAndColumnsWithAMeaning(t *testing.T) {
@@ -109,7 +111,7 @@ func TestComparisonOfNothingIsOfAllExperiments(t *testing.T) {
 	var run sync.WaitGroup
 	run.Go(func() { retrylab.Comparison{Progress: &progress}.Run(t) })
 	run.Wait()
-	assert.Equal(t, "1 of 9: outage\n", progress.said)
+	assert.Equal(t, "1 of 16: outage\n", progress.said)
 }
 
 func TestComparisonOfPoliciesAloneHasNoOthers(t *testing.T) {

@@ -35,10 +35,17 @@ func (r Reset) plan() (plan, error) {
 	r.Load = r.withDefaults()
 	setDefault(&r.Takes, 5*time.Second)
 	dies := r.Uptime + r.Takes // the first answers are there after Takes
+	reading := "Every retry would succeed here, so only a budget loses requests. The longer an answer takes, the more " +
+		"requests are under way when the connection dies, and the more tokens their retries need at once."
+	if 0 < r.Deadline && r.Deadline < 2*r.Takes {
+		reading = "No policy can help all requests here: their Deadline is shorter than two answers take, so a retry that is " +
+			"sent when the connection dies has no time for its own answer. Set a Deadline above twice Takes, or look at the other figures."
+	}
 	p := plan{
-		Load: r.Load,
-		reading: "Every retry would succeed here, so only a budget loses requests. The longer an answer takes, the more " +
-			"requests are under way when the connection dies, and the more tokens their retries need at once.",
+		Load:     r.Load,
+		reading:  reading,
+		changes:  []change{bursts(max(int(r.Rate*r.Takes.Seconds()), 1))},
+		better:   fewer(colLost),
 		more:     []Setting{{"Takes", r.Takes.String()}},
 		unused:   []string{"Latency"},
 		columns:  []Column{colHit, colLost, colLater, colLoad, colPeakAfter, colP50, colP99, colFail50},

@@ -2,6 +2,7 @@ package retrylab
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,8 @@ type Row struct {
 	LostLater Number // the part of them that failed in the end
 
 	Load    Number // attempts at the service per request, in the trouble
+	Hedges  Number // hedges per request, from the trouble's beginning on
+	Detours Number // attempts per request that took a connection beside the pool, from then on
 	Goodput Number // successes per request made, in the settled part of the run
 
 	// Peak is the fullest 100 ms after the trouble, as a multiple of the mean. In a trouble that lasts to
@@ -63,6 +66,24 @@ const Bin = 100 * time.Millisecond
 // Setting is a field of an experiment with its value.
 type Setting struct{ Name, Value string }
 
+// capitals are where the name of a field has a new word.
+var capitals = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// Words returns the setting as a reader has it: "retry after 1s", and not "RetryAfter 1s".
+func (s Setting) Words() string {
+	name := s.Name
+	if strings.ToUpper(name) != name { // else it is HTTP2
+		name = strings.ToLower(capitals.ReplaceAllString(name, "$1 $2"))
+	}
+	switch s.Value {
+	case "true":
+		return name + " yes"
+	case "false":
+		return name + " no"
+	}
+	return name + " " + s.Value
+}
+
 // Failure is a run that did not come to its end, because the policy panicked or a request never ended.
 // Its figures are left out.
 type Failure struct {
@@ -70,6 +91,8 @@ type Failure struct {
 	Seed               int
 	Reason             string // with a stack, if something panicked
 }
+
+func (f Failure) isOf(p Policy) bool { return f.Policy == p.Name }
 
 func (f Failure) String() string {
 	return fmt.Sprintf("%s, policy %q, seed %d: %s", f.Experiment, f.Policy, f.Seed, f.Reason)
@@ -79,7 +102,9 @@ func (f Failure) String() string {
 type Result struct {
 	Experiment string    // its name
 	Reading    string    // what to read from it, in a sentence or two
+	Advice     string    // what to change, if something was tried
 	Settings   []Setting // with the defaults filled in
+	Policies   []Setting // what each given policy has beside the defaults, by its name
 	Rows       []Row     // the given policies in their order, then Unbounded and NoRetries
 	Failures   []Failure
 	Columns    []Column // the figures that matter in this experiment

@@ -60,6 +60,8 @@ func (s Spike) plan() (plan, error) {
 		unused:  []string{"Latency"},
 		columns: []Column{colGoodput, colSucceeded, colLost, colLater, colLoad, colPeakAfter, colP50, colP99},
 		most:    max(s.Times, 1) * s.Rate,
+		changes: []change{ratio(0.1), bursts(1)},
+		better:  more(colGoodput),
 		edit: func(p retryhttp.Policy) retryhttp.Policy {
 			p.AttemptTimeout = s.Patience
 			return p

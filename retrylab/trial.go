@@ -26,7 +26,11 @@ const (
 type trial struct {
 	plan
 	fleet  func(*testing.T) func() retryhttp.Policy
+	plain  bool                    // as in Policy
 	policy func() retryhttp.Policy // of a process
+	tb     *testing.T              // of the bubble
+	says   string                  // what the policy has beside the defaults
+	hedged bool                    // the policy has a Hedge
 
 	ctx      context.Context // of all requests; canceled if something fails
 	cancel   context.CancelFunc
@@ -45,13 +49,14 @@ type trial struct {
 	made, good                             float64 // requests and successes
 	hit, lost, later, lostLater            float64
 	asked, attemptsFor                     float64 // requests and attempts from measured.from on
+	hedges, detours                        float64 // of these attempts
 	settledMade, settledGood               float64
 	ended                                  time.Duration
 	successTimes, failureTimes, usualTimes []time.Duration
 }
 
-func newTrial(p plan, fleet func(*testing.T) func() retryhttp.Policy) *trial {
-	t := &trial{plan: p, fleet: fleet}
+func newTrial(p plan, policy Policy) *trial {
+	t := &trial{plan: p, fleet: policy.fleet(), plain: policy.plain}
 	for _, s := range []*engine.Series{&t.offered, &t.attempts, &t.successes} {
 		s.Width = Bin
 	}
@@ -61,6 +66,7 @@ func newTrial(p plan, fleet func(*testing.T) func() retryhttp.Policy) *trial {
 // run runs the trial in a bubble, in which tb is its test. It returns when all requests have ended, or
 // when the trial has failed.
 func (t *trial) run(tb *testing.T, rng *rand.Rand) {
+	t.tb = tb
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -98,10 +104,14 @@ func (t *trial) run(tb *testing.T, rng *rand.Rand) {
 // policies returns what makes the policy of each process.
 func (t *trial) policies(tb *testing.T) func() retryhttp.Policy {
 	policy := t.fleet(tb)
-	if t.edit == nil {
-		return policy
+	return func() retryhttp.Policy {
+		p := policy()
+		t.says, t.hedged = describe(p), p.Hedge != nil
+		if t.edit != nil {
+			p = t.edit(p)
+		}
+		return p
 	}
-	return func() retryhttp.Policy { return t.edit(policy()) }
 }
 
 // rescue records a panic.
@@ -145,8 +155,25 @@ func (t *trial) guard(next http.RoundTripper) http.RoundTripper {
 		if t.ctx.Err() != nil {
 			return nil, errTrialFailed
 		}
-		return next.RoundTrip(req)
+		resp, err := next.RoundTrip(req)
+		t.count(retryhttp.AttemptOf(req.Context()))
+		return resp, err
 	})
+}
+
+// count counts what an attempt was that has ended.
+func (t *trial) count(a retryhttp.Attempt) {
+	if !a.Hedge && !a.Detour || time.Since(t.start) < t.measured.from {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.Hedge {
+		t.hedges++
+	}
+	if a.Detour {
+		t.detours++
+	}
 }
 
 // attempted counts an attempt at the service, and returns the time since the start.

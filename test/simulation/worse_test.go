@@ -19,7 +19,7 @@ policy does worse than retries without a budget, or worse than no retries. The f
 		r.failingOf("one of three backends is dead, 20 processes with 50/s, deadline of 2 s",
 			sim.Partial{Processes: 20, Rate: 50, Backends: 3, Dead: 1}, 2*time.Second),
 		r.resetOf(15 * time.Second),
-		r.flappingOf("down for half of each second, 1,000/s, deadline of 2 s"),
+		r.flappingOf("down for half of each second, for 30 s, 100/s"),
 		{"goodput that is lost to retries: a fifth too much load, a rejection costs half of a success", r.goodputOf},
 		{"seconds until a service of 1,000 processes is back after a spike", r.backAfterSpike},
 		{"ten payments at once, down for 100 ms: fail, and how long those that succeed take (p50)", r.paidAfter},
@@ -40,6 +40,7 @@ policy does worse than retries without a budget, or worse than no retries. The f
   [the figures](choosing.md#two-replicas). Behind a balancer of connections, none of this holds: a retry takes another connection.
 - If answers take many seconds and are few, a budget has earned little when all of them break. Set Burst to as many.
 - If requests cannot wait, set Hold to -1, or to a part of their deadline.
+- If a service goes up and down, half of the results are failures, as in an overload. Set Ratio to 0.5, as for dead backends.
 - If a thousand processes send a request or two a second, set Burst to 1, or share a budget.
 
 In an outage, the default loses fewer requests than retries without a budget, also for [a small service](#in-short). But it gains
@@ -57,14 +58,9 @@ func (r *report) failingOf(name string, p sim.Partial, deadline time.Duration) t
 
 func (r *report) flappingOf(name string) trouble {
 	return trouble{name, func(policy func() retryhttp.Policy) string {
-		hurried := func() retryhttp.Policy {
-			p := policy()
-			p.MaxElapsed = 2 * time.Second
-			return p
-		}
 		got := sim.Flapping{
-			Policy: hurried, Rate: r.rate(), WarmUp: time.Minute, Down: 500 * time.Millisecond, Every: time.Second,
-			For: 10 * time.Second, Seeds: r.size(4),
+			Policy: policy, Rate: 100, WarmUp: time.Minute, Down: 500 * time.Millisecond, Every: time.Second,
+			For: time.Duration(r.size(30)) * time.Second, Seeds: r.size(10),
 		}.Run(r.t)
 		return percent(got.Lost.Mean)
 	}}

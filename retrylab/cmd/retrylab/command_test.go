@@ -53,8 +53,8 @@ func TestCommandWritesTablesAndNothingElse(t *testing.T) {
 	stdout, stderr, status := runCommand(t,
 		"-rate", "50", "-processes", "20", "-uptime", "5s", "-outage", "3s", "-seeds", "1", "-experiments", "outage, layers")
 	assert.Zero(t, status)
-	assert.True(t, strings.HasPrefix(stdout, "OUTAGE\nFor 3s, "), stdout)
-	assert.Contains(t, stdout, "Rate 50/s, Processes 20, Latency 10ms, Uptime 5s, Seeds 1")
+	assert.Regexp(t, `^command: retrylab -rate 50 -processes 20 .*\nversion: .*, go1.*\nmade on: 20[0-9-]+\n\nOUTAGE\nfor 3s, `, stdout)
+	assert.Contains(t, stdout, "rate 50/s, processes 20, latency 10ms,\nuptime 5s, seeds 1\npolicy: the defaults\n")
 	assert.Contains(t, stdout, "\nLAYERS\n")
 	assert.Regexp(t, `\npolicy +[0-9]+(\.[0-9]+)? +[0-9.]+ % `, stdout)
 	assert.Regexp(t, `\nno retries +[0-9]+(\.[0-9]+)? +100\.0 % `, stdout)
@@ -132,7 +132,8 @@ func TestFlagsReachThePolicy(t *testing.T) {
 
 func TestFlagsReachTheExperiments(t *testing.T) {
 	c, _, err := parse(strings.Fields("-rate 7 -latency 20ms -deadline 3s -part .5 -silent -room 2 -slowly 4s -backends 6 -dead 2 -cost .1 "+
-		"-spike 3 -spike-for 5s -down 1s -allowed 9 -workers 8 -jobs 70 -takes 6s -slower 4 -services 2 -attempt-timeout 600ms"), nil)
+		"-spike 3 -spike-for 5s -down 1s -allowed 9 -workers 8 -jobs 70 -takes 6s -slower 4 -services 2 -attempt-timeout 600ms "+
+		"-replicas 5 -broken 2 -hang -http2 -every 3s -flap 1s -requests 11 -capacity 12 -long-outage 13s -long-hold 14s"), nil)
 	require.NoError(t, err)
 	load := retrylab.Load{Rate: 7, Latency: 20 * time.Millisecond, Deadline: 3 * time.Second}
 	assert.Equal(t, []retrylab.Experiment{
@@ -145,21 +146,29 @@ func TestFlagsReachTheExperiments(t *testing.T) {
 		retrylab.Reset{Load: load, Takes: 6 * time.Second},
 		retrylab.LatencyStep{Load: load, Slower: 4},
 		retrylab.Layers{Load: load, Services: 2},
+		retrylab.Replicas{Load: load, Replicas: 5, Broken: 2, Hang: true, HTTP2: true},
+		retrylab.Flapping{Load: load, Down: time.Second, Every: 3 * time.Second},
+		retrylab.Burst{Load: load, Requests: 11},
+		retrylab.Cron{Load: load, Requests: 11, Takes: 12},
+		retrylab.LongOutage{Load: load, For: 13 * time.Second, Hold: 14 * time.Second},
+		retrylab.Invited{Load: load},
+		retrylab.Workers{Load: load, Workers: 8},
 	}, c.Experiments)
 }
 
 func TestCommandWritesAPage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.html")
 	args := []string{"-rate", "10", "-uptime", "1s", "-seeds", "1", "-experiments", "outage", "-html"}
-	stdout, _, status := runCommand(t, append(args, file)...)
+	stdout, stderr, status := runCommand(t, append(args, file)...)
 	assert.Zero(t, status)
-	assert.True(t, strings.HasPrefix(stdout, "OUTAGE\n"), "the tables come as well")
+	assert.Contains(t, stdout, "\nOUTAGE\n", "the tables come as well")
+	assert.Contains(t, stderr, "the page is in "+file)
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.True(t, bytes.HasPrefix(page, []byte("<!DOCTYPE html>")))
 	assert.True(t, bytes.HasSuffix(bytes.TrimSpace(page), []byte("</html>")))
 
-	_, stderr, status := runCommand(t, append(args, filepath.Join(file, "below"))...)
+	_, stderr, status = runCommand(t, append(args, filepath.Join(file, "below"))...)
 	assert.Equal(t, 1, status)
 	assert.Contains(t, stderr, "below: not a directory")
 }

@@ -28,6 +28,13 @@ type settings struct {
 	reset       retrylab.Reset
 	step        retrylab.LatencyStep
 	layers      retrylab.Layers
+	replicas    retrylab.Replicas
+	flapping    retrylab.Flapping
+	burst       retrylab.Burst
+	cron        retrylab.Cron
+	longOutage  retrylab.LongOutage
+	invited     retrylab.Invited
+	workers     retrylab.Workers
 }
 
 // parse returns what the flags ask for, and the file of the HTML report, or an error of one line or more for
@@ -81,11 +88,21 @@ func (s *settings) declare(f *flag.FlagSet) {
 	f.DurationVar(&s.spike.For, "spike-for", 0, "spike: its `length` (default 10s)")
 	f.DurationVar(&s.deploy.Down, "down", 0, "deploy: the `time` that each backend is down (default 2s)")
 	f.IntVar(&s.rateLimit.Allowed, "allowed", 0, "rate-limit: `attempts` in each second (default a fifth of the rate)")
-	f.IntVar(&s.rateLimit.Workers, "workers", 0, "rate-limit: `number` of workers (default 10)")
+	f.IntVar(&s.rateLimit.Workers, "workers", 0, "rate-limit, workers: `number` of workers (default 10)")
 	f.BoolVar(&s.rateLimit.Bare, "bare", false, "rate-limit: 429 without a Retry-After")
 	f.IntVar(&s.rateLimit.Jobs, "jobs", 0, "rate-limit: `number` of jobs (default 500)")
 	f.DurationVar(&s.reset.Takes, "takes", 0, "reset: `time` that each answer takes (default 5s)")
 	f.Float64Var(&s.step.Slower, "slower", 0, "latency-step: so many `times` as slow (default 10)")
+	f.IntVar(&s.replicas.Replicas, "replicas", 0, "replicas: `number` of replicas (default 3)")
+	f.IntVar(&s.replicas.Broken, "broken", 0, "replicas: `number` of broken replicas (default 1)")
+	f.BoolVar(&s.replicas.Hang, "hang", false, "replicas: a broken replica does not answer, instead of a 503")
+	f.BoolVar(&s.replicas.HTTP2, "http2", false, "replicas: one connection for all requests of a process")
+	f.DurationVar(&s.flapping.Every, "every", 0, "flapping: the `period` in which the service is down for a while (default 1s)")
+	f.DurationVar(&s.flapping.Down, "flap", 0, "flapping: the `time` that it is down in each period (default 500ms)")
+	f.IntVar(&s.burst.Requests, "requests", 0, "burst, cron: `number` of requests, of all processes and of each (default 1000 and 3)")
+	f.Float64Var(&s.cron.Takes, "capacity", 0, "cron: `attempts` per second that the service takes (default a tenth of the requests)")
+	f.DurationVar(&s.longOutage.For, "long-outage", 0, "long-outage: its `length` (default 30s)")
+	f.DurationVar(&s.longOutage.Hold, "long-hold", 0, "long-outage: the longer Gate.Hold, a `time` (default twice the outage)")
 	f.IntVar(&s.layers.Services, "services", 0, "layers: `number` of services in a row (default 3)")
 
 	s.policy.declare(f)
@@ -94,7 +111,7 @@ func (s *settings) declare(f *flag.FlagSet) {
 // optional are flags for which 0 is a value of its own.
 var optional = []string{
 	"deadline", "slowly", "silent", "experiments", "backoff-base", "backoff-limit", "hedge", "hedge-after", "hedge-min",
-	"max-elapsed", "attempt-timeout", "min-per-second", "hold-first", "no-budget", "no-gate",
+	"max-elapsed", "attempt-timeout", "min-per-second", "hold-first", "no-budget", "no-gate", "hang", "http2",
 }
 
 // noZeros returns an error for a flag that is given as 0 although the experiments read 0 as the default.
@@ -119,9 +136,11 @@ func names() []string {
 // experiments returns what -experiments names, with their settings.
 func (s *settings) experiments() ([]retrylab.Experiment, error) {
 	s.deploy.Backends = s.deadBackend.Backends
+	s.workers.Workers, s.cron.Requests = s.rateLimit.Workers, s.burst.Requests
 	for _, load := range []*retrylab.Load{
 		&s.outage.Load, &s.deadBackend.Load, &s.overload.Load, &s.spike.Load, &s.deploy.Load,
-		&s.rateLimit.Load, &s.reset.Load, &s.step.Load, &s.layers.Load,
+		&s.rateLimit.Load, &s.reset.Load, &s.step.Load, &s.layers.Load, &s.replicas.Load,
+		&s.flapping.Load, &s.burst.Load, &s.cron.Load, &s.longOutage.Load, &s.invited.Load, &s.workers.Load,
 	} {
 		*load = s.load
 	}
@@ -130,6 +149,7 @@ func (s *settings) experiments() ([]retrylab.Experiment, error) {
 	}
 	all := []retrylab.Experiment{
 		s.outage, s.deadBackend, s.overload, s.spike, s.deploy, s.rateLimit, s.reset, s.step, s.layers,
+		s.replicas, s.flapping, s.burst, s.cron, s.longOutage, s.invited, s.workers,
 	}
 	if s.only == "" {
 		return all, nil
@@ -157,13 +177,16 @@ type policy struct {
 	hedgeAfter, hedgeMin           time.Duration
 }
 
+// The default backoff.
+const defaultBase, defaultLimit = 250 * time.Millisecond, 30 * time.Second
+
 func (p *policy) declare(f *flag.FlagSet) {
 	f.IntVar(&p.MaxAttempts, "max-attempts", 0, "Policy.MaxAttempts: `number`; negative: no bound (default 4)")
 	f.DurationVar(&p.MaxElapsed, "max-elapsed", 0, "Policy.MaxElapsed: `time` (default none)")
 	f.DurationVar(&p.AttemptTimeout, "attempt-timeout", 0, "Policy.AttemptTimeout, and the patience of spike: `time` (default none, and 3s)")
 	f.DurationVar(&p.MaxRetryAfter, "max-retry-after", 0, "Policy.MaxRetryAfter: `time`; negative: the header is ignored (default 1m)")
-	f.DurationVar(&p.base, "backoff-base", 250*time.Millisecond, "Policy.Backoff: FullJitter's base `time`")
-	f.DurationVar(&p.limit, "backoff-limit", 30*time.Second, "Policy.Backoff: FullJitter's limit `time`")
+	f.DurationVar(&p.base, "backoff-base", defaultBase, "Policy.Backoff: FullJitter's base `time`")
+	f.DurationVar(&p.limit, "backoff-limit", defaultLimit, "Policy.Backoff: FullJitter's limit `time`")
 	f.BoolVar(&p.noBudget, "no-budget", false, "Policy.Budget: Unlimited")
 	f.Float64Var(&p.ratio, "budget-ratio", 0, "TokenBucket.Ratio: `retries` per success; negative: none (default 0.1)")
 	f.Float64Var(&p.healthyRatio, "budget-healthy-ratio", 0, "TokenBucket.HealthyRatio: `retries` per success (default 0.5, or the ratio if that is set)")
@@ -181,16 +204,22 @@ func (p *policy) declare(f *flag.FlagSet) {
 // make returns a new Policy with a Budget, a Gate and a Hedge of its own.
 func (p *policy) make() retryhttp.Policy {
 	made := p.Policy
-	made.Backoff = retryhttp.FullJitter(p.base, p.limit)
-	made.Budget = &retryhttp.TokenBucket{
-		Ratio: p.ratio, HealthyRatio: p.healthyRatio, Burst: p.burst, Window: p.window, MinPerSecond: p.perSecond,
+	if p.base != defaultBase || p.limit != defaultLimit {
+		made.Backoff = retryhttp.FullJitter(p.base, p.limit)
+	}
+	if p.ratio != 0 || p.healthyRatio != 0 || p.burst != 0 || p.window != 0 || p.perSecond != 0 {
+		made.Budget = &retryhttp.TokenBucket{
+			Ratio: p.ratio, HealthyRatio: p.healthyRatio, Burst: p.burst, Window: p.window, MinPerSecond: p.perSecond,
+		}
 	}
 	if p.noBudget {
 		made.Budget = retryhttp.Unlimited{}
 	}
-	made.Gate = &retryhttp.Gate{Hold: p.hold, HoldFirst: p.holdFirst}
 	if p.noGate {
-		made.Gate.Hold = -1
+		p.hold = -1
+	}
+	if p.hold != 0 || p.holdFirst {
+		made.Gate = &retryhttp.Gate{Hold: p.hold, HoldFirst: p.holdFirst}
 	}
 	if p.hedge != 0 || p.hedgeAfter != 0 || p.hedgeMin != 0 {
 		made.Hedge = &retryhttp.Hedge{Share: p.hedge, After: p.hedgeAfter, Min: p.hedgeMin}

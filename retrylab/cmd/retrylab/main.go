@@ -17,6 +17,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +29,7 @@ import (
 
 func main() {
 	comparison, html, err := parse(os.Args[1:], os.Stderr)
+	comparison.About = about(os.Args[1:], time.Now())
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -50,11 +54,40 @@ func run(t *testing.T, c retrylab.Comparison, html string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		// go run -C changes the directory, so the whole path is said.
+		if path, err := filepath.Abs(html); err == nil {
+			html = path
+		}
+		fmt.Fprintf(os.Stderr, "the page is in %s\n", html)
 	}
 	if len(report.Failures()) > 0 {
 		return 1
 	}
 	return 0
+}
+
+// about says how to make the report again.
+func about(args []string, now time.Time) []retrylab.Setting {
+	version := "unknown"
+	if build, ok := debug.ReadBuildInfo(); ok {
+		version = versionOf(build)
+	}
+	return []retrylab.Setting{
+		{Name: "command", Value: strings.Join(append([]string{"retrylab"}, args...), " ")},
+		{Name: "version", Value: version},
+		{Name: "made on", Value: now.Format(time.DateOnly)},
+	}
+}
+
+// versionOf returns the version of the lab, or the commit of a clone.
+func versionOf(build *debug.BuildInfo) string {
+	version := build.Main.Version
+	for _, s := range build.Settings {
+		if s.Key == "vcs.revision" && version == "(devel)" {
+			version = s.Value
+		}
+	}
+	return version + ", " + build.GoVersion
 }
 
 func writeHTML(report retrylab.Report, name string) error {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
@@ -33,8 +34,12 @@ func AnswerAfter(d time.Duration, req *http.Request, status int) (*http.Response
 // Processes are n clients with a Transport each. Each has a budget of its own, unless the policy
 // names one Budget for all.
 func Processes(n int, base http.RoundTripper, policy func() retryhttp.Policy) []*retryhttp.Transport {
-	transports := make([]*retryhttp.Transport, n)
-	for i := range transports {
+	return processesOn(slices.Repeat([]http.RoundTripper{base}, n), policy)
+}
+
+func processesOn(bases []http.RoundTripper, policy func() retryhttp.Policy) []*retryhttp.Transport {
+	transports := make([]*retryhttp.Transport, len(bases))
+	for i, base := range bases {
 		transports[i] = retryhttp.New(base, policy())
 	}
 	return transports
@@ -47,8 +52,15 @@ func Healthy(
 	n int, base http.RoundTripper, policy func() retryhttp.Policy,
 	d time.Duration, perSecond float64, next func() *http.Request,
 ) []*retryhttp.Transport {
+	return HealthyOn(slices.Repeat([]http.RoundTripper{base}, n), policy, d, perSecond, next)
+}
+
+// HealthyOn is Healthy for processes with a base each.
+func HealthyOn(
+	bases []http.RoundTripper, policy func() retryhttp.Policy, d time.Duration, perSecond float64, next func() *http.Request,
+) []*retryhttp.Transport {
 	var budgets []retryhttp.Budget
-	transports := Processes(n, base, func() retryhttp.Policy {
+	transports := processesOn(bases, func() retryhttp.Policy {
 		p := policy()
 		if own, ok := p.Budget.(*retryhttp.TokenBucket); p.Budget == nil || ok && own == nil {
 			p.Budget = new(retryhttp.TokenBucket) // what it means
@@ -61,7 +73,7 @@ func Healthy(
 	for time.Now().Before(end) {
 		time.Sleep(tick)
 		for owed += perSecond * tick.Seconds(); owed >= 1; owed-- {
-			budgets[turn%n].Deposit(next())
+			budgets[turn%len(bases)].Deposit(next())
 			turn++
 		}
 	}

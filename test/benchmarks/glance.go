@@ -41,12 +41,12 @@ func (r *report) glance() string {
 			func(name string) string { return heldInMemory(of(r.held, name)[fileKind]) },
 		},
 		{
-			fmt.Sprintf("of %d uploads that are failed early: arrive whole, and wrong with a 200",
+			fmt.Sprintf("of %d uploads that a server fails early: arrive whole in the end, and damaged with a 200",
 				len(earlyKinds)*r.sizes.Tries),
 			func(name string) string { return arrived(of(r.early, name)) },
 		},
 		{
-			"attempts per request in an outage, with default budgets",
+			"attempts per request in an outage, with four attempts allowed and default budgets",
 			func(name string) string { return fmt.Sprintf("%.2f", of(r.amplify, name)[0].attempts) },
 		},
 	}

@@ -1,6 +1,8 @@
 package retryhttp_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -270,15 +272,15 @@ func TestBufferTakesNoMoreMemoryThanAllowed(t *testing.T) {
 		},
 	} {
 		rt := retryhttp.New(script.New(answer), p)
-		bytes := allocated(func() {
+		taken := allocated(func() {
 			resp, err := rt.RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 		})
 		if name == "endless" {
-			assert.Less(t, bytes, uint64(2.5*limit), "a buffer that doubled")
+			assert.Less(t, taken, uint64(2.5*limit), "a buffer that doubled")
 		} else {
-			assert.Less(t, bytes, uint64(64<<10))
+			assert.Less(t, taken, uint64(64<<10))
 		}
 	}
 	p.BufferBytes = 1<<63 - 1
@@ -286,6 +288,35 @@ func TestBufferTakesNoMoreMemoryThanAllowed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, object, got)
 }
+
+// A few KiB of gzip may be many MiB of zeros. What is kept is bounded after decompression.
+func TestBufferTakesNoMoreOfWhatGzipHidesThanAllowed(t *testing.T) {
+	const limit, zeros = 64 << 10, 64 << 20
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.CopyN(z, zeroReader{}, zeros)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(packed.Bytes())
+	}))
+	defer stop()
+	p := buffers
+	p.BufferBytes = limit
+	rt := retryhttp.New(base, p)
+	taken := allocated(func() {
+		resp, err := rt.RoundTrip(getURL(t, "http://server.example/"))
+		require.NoError(t, err)
+		require.True(t, resp.Uncompressed)
+		require.NoError(t, resp.Body.Close())
+	})
+	assert.Less(t, taken, uint64(1<<20))
+}
+
+type zeroReader struct{}
+
+func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // The object fits, however it is cut into Reads, and however the end comes.
 func TestBufferReadsWhatFits(t *testing.T) {

@@ -248,6 +248,36 @@ func TestIdempotencyKeyInAnotherCase(t *testing.T) {
 	assert.Equal(t, []string{"mine"}, keys)
 }
 
+// A redirect to another host is a request of its own, and so are its retries.
+func TestRedirectToAnotherHostCarriesNoCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			seen = append(seen, fmt.Sprintf("%s %q %q %d", req.URL.Host, req.Header.Get("Authorization"), req.Header.Get("Cookie"),
+				retryhttp.AttemptOf(req.Context()).Number))
+			switch {
+			case req.URL.Host == "first.example":
+				return script.Status(http.StatusFound, "Location", "http://other.example/")(req)
+			case len(seen) < 4:
+				return script.Status(http.StatusServiceUnavailable)(req)
+			}
+			return script.Status(http.StatusOK)(req)
+		})
+		client := &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{})}
+		req := getURL(t, "http://first.example/")
+		req.Header.Set("Authorization", "Bearer secret")
+		req.Header.Set("Cookie", "session=secret")
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, []string{
+			`first.example "Bearer secret" "session=secret" 1`,
+			`other.example "" "" 1`, `other.example "" "" 2`, `other.example "" "" 3`,
+		}, seen)
+		assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
+	})
+}
+
 func TestIdempotencyKeyThatWasGeneratedIsNotRedirected(t *testing.T) {
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {

@@ -14,23 +14,7 @@ import (
 // The tests and files that docs/design.md names must exist.
 func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 	atTheTop(t)
-	named := 0
-	for _, line := range strings.Split(read(t, "docs/design.md"), "\n") {
-		directory := "." // until the line names another one: `redisbudget`: `TestX`
-		for _, name := range regexp.MustCompile("`([A-Za-z0-9_/]+)`").FindAllStringSubmatch(line, -1) {
-			if !strings.HasPrefix(name[1], "Test") && !strings.HasPrefix(name[1], "Fuzz") {
-				directory = name[1]
-				continue
-			}
-			named++
-			if leftOut(t, directory) {
-				continue
-			}
-			exists := strings.Contains(testsIn(t, directory), "func "+name[1]+"(")
-			assert.True(t, exists, "%s in %s", name[1], directory)
-		}
-	}
-	require.Greater(t, named, 150)
+	require.Greater(t, assertNamesTests(t, "docs/design.md"), 150)
 	for _, before := range []string{"## The files\n", "The engines have packages", "The tests of the whole"} {
 		files := table(t, "docs/design.md", before)
 		require.NotEmpty(t, files)
@@ -43,6 +27,33 @@ func TestDesignNamesTestsAndFilesThatExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The tests that SECURITY.md names must exist.
+func TestThreatModelNamesTestsThatExist(t *testing.T) {
+	atTheTop(t)
+	require.Greater(t, assertNamesTests(t, "SECURITY.md"), 30)
+}
+
+// assertNamesTests asserts that the tests which a document names exist, and returns how many it names.
+func assertNamesTests(t *testing.T, document string) (named int) {
+	t.Helper()
+	for _, line := range strings.Split(read(t, document), "\n") {
+		directory := "." // until the line names another one: `redisbudget`: `TestX`
+		for _, name := range regexp.MustCompile("`([A-Za-z0-9_/.]+)`").FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(name[1], "Test") && !strings.HasPrefix(name[1], "Fuzz") {
+				directory = name[1]
+				continue
+			}
+			named++
+			if leftOut(t, directory) {
+				continue
+			}
+			exists := strings.Contains(testsIn(t, directory), "func "+name[1]+"(")
+			assert.True(t, exists, "%s in %s", name[1], directory)
+		}
+	}
+	return named
 }
 
 // testsIn returns the source of a directory's tests.

@@ -2,6 +2,8 @@ package retryhttp_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -160,12 +162,13 @@ var limited = retryhttp.Policy{
 	RetryUnprocessed: true, // the API has only counted a POST that it refused
 	Classify: func(a retryhttp.Attempt) retryhttp.Class {
 		if resp := a.Response; resp != nil && resp.StatusCode == 403 {
-			if _, asked := retryhttp.RetryAfter(resp.Header); asked {
+			if _, asked := limitReset(a); asked {
 				return retryhttp.Unprocessed // as a 429 is anyway
 			}
 		}
 		return retryhttp.Classify(a)
 	},
+	RetryAfter: limitReset,
 }
 
 // It says when to come back, and not always with a 429.
@@ -218,9 +221,10 @@ var byTenant = retryhttp.Policy{
 	Budget: &retryhttp.TokenBucket{Key: tenant},
 }
 
-// tenant is whom the server counts requests for.
+// tenant is whom the server counts requests for. It has a hash of the credential, because a key may be seen: a
+// redisbudget.Bucket writes its keys into Redis.
 func tenant(req *http.Request) string {
-	return req.URL.Host + " " + req.Header.Get("Authorization")
+	return fmt.Sprintf("%s %x", req.URL.Host, sha256.Sum256([]byte(req.Header.Get("Authorization"))))
 }
 
 // A limit that belongs to a credential holds up nobody who uses another one.
@@ -334,6 +338,87 @@ func ExamplePolicy_commandLine() {
 
 	client := &http.Client{Transport: retryhttp.New(nil, command)}
 	show(client.Get(server.URL))
+	// Output: 200 OK
+}
+
+var fromCron = retryhttp.Policy{
+	MaxAttempts:    10,
+	MaxElapsed:     4 * time.Minute,
+	AttemptTimeout: 15 * time.Second,
+	Backoff:        retryhttp.FullJitter(5*time.Second, time.Minute),
+	Budget:         &retryhttp.TokenBucket{Burst: 30}, // as many as the run has requests, and some
+}
+
+// gaveUp reports whether a later run may have more success: the retries ended, and not the request.
+func gaveUp(resp *http.Response, err error) bool {
+	var e *retryhttp.Error
+	if errors.As(err, &e) {
+		return e.Stop != retryhttp.StopFinal && e.Stop != retryhttp.StopCanceled
+	}
+	return err == nil && retryhttp.OutcomeOf(resp).Stop != retryhttp.StopFinal
+}
+
+// It is started by cron on many machines, and its requests must get through within minutes.
+func ExamplePolicy_cron() {
+	server := serverAnswering(200, 404, 503)
+	defer server.Close()
+
+	policy := fromCron
+	policy.MaxAttempts = 1 // the example has no time for more
+	client := &http.Client{Transport: retryhttp.New(nil, policy)}
+	for range 3 {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(resp.StatusCode, "gave up:", gaveUp(resp, err))
+	}
+	// Output:
+	// 200 gave up: false
+	// 404 gave up: false
+	// 503 gave up: true
+}
+
+// firstThatAnswers asks one host after the other. A host that is down is asked only if it is the last.
+func firstThatAnswers(client *http.Client, gate *retryhttp.Gate, requests ...*http.Request) (resp *http.Response, err error) {
+	for i, req := range requests {
+		last := i == len(requests)-1
+		if !last && gate.Status(req).Down {
+			continue
+		}
+		resp, err = client.Do(req)
+		if last || err == nil && retryhttp.OutcomeOf(resp).Stop == retryhttp.StopFinal {
+			break
+		}
+		if err == nil {
+			resp.Body.Close()
+		}
+	}
+	return resp, err
+}
+
+// A second host stands in when the retries of the first have ended.
+func ExampleGate_fallback() {
+	broken, well := serverAnswering(503), serverAnswering(200)
+	defer broken.Close()
+	defer well.Close()
+
+	gate := &retryhttp.Gate{Hold: 500 * time.Millisecond}
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		Gate: gate, MaxAttempts: 2, Backoff: retryhttp.Constant(10 * time.Millisecond),
+	})}
+	var requests []*http.Request
+	for _, host := range []string{broken.URL, well.URL} {
+		req, err := http.NewRequest(http.MethodGet, host, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		requests = append(requests, req)
+	}
+	show(firstThatAnswers(client, gate, requests...))
 	// Output: 200 OK
 }
 

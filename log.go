@@ -91,7 +91,7 @@ func reasonAttr(a *Attempt) slog.Attr {
 	if a.Response == nil || classifyStatus(a.Response.StatusCode) != Final {
 		return slog.Attr{}
 	}
-	return slog.String("reason", "Classify called it Retryable")
+	return slog.String("reason", "Classify did not call it Final")
 }
 
 // detourAttr returns an empty attribute if the attempt took no detour.

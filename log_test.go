@@ -167,8 +167,8 @@ func TestLogger(t *testing.T) {
 		{
 			name: "a status that does not fail", policy: retryhttp.Policy{MaxAttempts: 2, Classify: always(retryhttp.Retryable)},
 			steps: []script.Step{script.Status(200), script.Status(404)},
-			want: retrying + `status=200 attempt=1 elapsed=0s wait=1s reason="Classify called it Retryable"` + "\n" +
-				gaveUp + `status=404 attempts=2 elapsed=1s waited=1s held=0s stop=attempts ambiguous=false reason="Classify called it Retryable"` + "\n",
+			want: retrying + `status=200 attempt=1 elapsed=0s wait=1s reason="Classify did not call it Final"` + "\n" +
+				gaveUp + `status=404 attempts=2 elapsed=1s waited=1s held=0s stop=attempts ambiguous=false reason="Classify did not call it Final"` + "\n",
 		},
 		{
 			name: "a request that was not retried", policy: retryhttp.Policy{Budget: &countingBudget{refuse: true}},

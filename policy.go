@@ -25,7 +25,7 @@ type Policy struct {
 	MaxElapsed time.Duration
 
 	// AttemptTimeout limits each attempt, from its start to the response header, with BufferBytes to
-	// the end of a buffered body, and with PeekBytes to the first bytes of another body. Until then,
+	// the end of a buffered body, and with PeekBytes to the first event of another body. Until then,
 	// the attempt's context has this end as its deadline. The timeout's error is Retryable and matches
 	// [context.DeadlineExceeded]. 0 or less sets no limit. Set it when servers may hang: without it, a
 	// hanging attempt uses up all of the time. Response bodies are then wrapped.
@@ -55,9 +55,9 @@ type Policy struct {
 	Logger *slog.Logger
 
 	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with
-	// [StopRetryAfter]. The wait is never shorter than the server asked, and jitter of up to half is
-	// added. 0 means a minute. A negative value ignores the header. Lower it where someone is waiting,
-	// because failing fast beats succeeding late.
+	// [StopRetryAfter]. The wait is never shorter than the server asked: the backoff is added, or
+	// jitter of up to half if that is longer. 0 means a minute. A negative value ignores the header.
+	// Lower it where someone is waiting, because failing fast beats succeeding late.
 	MaxRetryAfter time.Duration
 
 	// RetryAfter returns how long the server asks the client to wait, and whether it asks, about a
@@ -102,7 +102,7 @@ type Policy struct {
 	// back.
 	BufferBytes int64
 
-	// PeekBytes makes the first bytes of a response body that is not buffered whole a part of the
+	// PeekBytes makes the first event of a response body that is not buffered whole a part of the
 	// attempt, streams included. [Attempt.Peek] ends with the first event of a text/event-stream, of JSON
 	// lines or of an event stream of AWS, and has what the first Read brings of other bodies. It has up to
 	// PeekBytes, and 64 KiB at most. While Classify answers [Undecided], one more event is awaited, and

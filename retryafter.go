@@ -170,13 +170,14 @@ func least(lines []string) (least int64, found bool) {
 }
 
 // latestReset returns the latest reset among the lines of X-RateLimit-Reset. No standard defines
-// what the number means, but its size reveals the meaning. A delay of 10^9 seconds would be 31
-// years. 10^12 seconds after 1970 is the year 33658.
+// what the number means, but its size reveals the meaning. A delay of 5*10^8 seconds would be 16
+// years, and as a Unix time it is 1985: before the year 2000, in which the clock of a
+// testing/synctest bubble begins. 10^12 seconds after 1970 is the year 33658.
 func latestReset(lines []string, h http.Header) (time.Duration, bool) {
 	var now time.Time // read once, and only if there is a Unix time
 	return longest(lines, func(v string) (time.Duration, bool) {
 		n, ok := field.Digits(v) // n is 0 if v is invalid
-		if n < 1e9 {
+		if n < 5e8 {
 			return durations.Times(n, time.Second), ok
 		}
 		at := time.UnixMilli(n)

@@ -150,7 +150,8 @@ type Bucket struct {
 	// longer Interval makes fewer calls, and a process learns later what the others have spent.
 	Interval time.Duration
 
-	// Key returns the balance that a request draws on. Nil means one balance per URL.Host.
+	// Key returns the balance that a request draws on. Nil means one balance per URL.Host. The key stands
+	// in Redis as it is, for everybody to see who may look there: of a credential, return a hash.
 	Key func(*http.Request) string
 
 	// OnError, if not nil, is called after a call that failed, or that could not set the expiry, at

@@ -58,6 +58,15 @@ func backoff(base, limit time.Duration) change {
 	}}
 }
 
+// persistence is more attempts with longer waits between them.
+func persistence(attempts int, base, limit time.Duration) change {
+	longer := backoff(base, limit)
+	return change{fmt.Sprintf("MaxAttempts %d and %s", attempts, longer.says), func(p retryhttp.Policy) retryhttp.Policy {
+		p.MaxAttempts = attempts
+		return longer.edit(p)
+	}}
+}
+
 func ratio(r float64) change {
 	return bucket(fmt.Sprintf("TokenBucket.Ratio %g", r), func(b *retryhttp.TokenBucket) { b.Ratio, b.HealthyRatio = r, 0 })
 }

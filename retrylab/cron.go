@@ -41,8 +41,10 @@ func (c Cron) plan() (plan, error) {
 	setDefault(&c.Requests, 3)
 	all := float64(c.Requests * c.Processes)
 	setDefault(&c.Takes, all/10)
-	c.Rate = c.Takes
-	end := time.Duration(2*all/c.Takes+1) * time.Second // twice the shortest time for all requests
+	if c.Takes > 0 { // else Takes is named below
+		c.Rate = c.Takes
+	}
+	end := time.Duration(2*all/c.Rate+1) * time.Second // twice the shortest time for all requests
 	p := plan{
 		Load: c.Load,
 		reading: "Processes that have just started have no successes to pay for retries, and all come back at once. Lost should be small, " +
@@ -56,7 +58,7 @@ func (c Cron) plan() (plan, error) {
 		settled:  span{0, end},
 		end:      end,
 		everyone: true,
-		changes:  []change{hold(30 * time.Second), backoff(5*time.Second, 30*time.Second), bursts(30)},
+		changes:  []change{hold(30 * time.Second), backoff(5*time.Second, 30*time.Second), bursts(30), persistence(10, 5*time.Second, 30*time.Second)},
 		better:   fewer(colLost),
 	}
 	p.traffic = func(t *trial, _ *rand.Rand) {
@@ -71,7 +73,7 @@ func (c Cron) plan() (plan, error) {
 		wg.Wait()
 	}
 	p.service = func(t *trial) http.RoundTripper {
-		work := new(engine.Workload)
+		work := engine.Rested(c.Takes)
 		return engine.Server(func(req *http.Request) (*http.Response, error) {
 			if !work.Take(t.attempted(), c.Takes) {
 				return engine.Answer(req, http.StatusServiceUnavailable)

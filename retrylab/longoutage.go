@@ -34,7 +34,7 @@ func (l LongOutage) plan() (plan, error) {
 	setDefault(&l.Hold, 2*l.For)
 	p, err := Outage{Load: l.Load, For: l.For, After: l.For}.plan()
 	p.reading = "Hold, and not MaxAttempts, decides what an outage of this length loses: a retry that leaves the Gate too soon is sent " +
-		"into the outage. Compare lost with the row that holds for longer, and success p99 with what your callers wait for."
+		"into the outage. Compare lost with the row that has another Hold, and success p99 with what your callers wait for."
 	p.more = []Setting{{"For", l.For.String()}, {"Hold", l.Hold.String()}}
 	p.changes = nil
 	longer := hold(l.Hold)

@@ -68,7 +68,7 @@ func (r RateLimit) plan() (plan, error) {
 		end:      end,
 		everyone: true,
 		traffic:  r.work,
-		changes:  []change{hold(30 * time.Second), asksFor(time.Second), bursts(30)},
+		changes:  []change{hold(30 * time.Second), asksFor(time.Second), bursts(30), persistence(10, 5*time.Second, 30*time.Second)},
 		better:   fewer(colLost),
 	}
 	p.service = func(t *trial) http.RoundTripper {

@@ -58,7 +58,7 @@ func TestCronFleetNeedsALongerBackoff(t *testing.T) {
 	r := c.Run(t, retrylab.Default)
 	assert.InDelta(t, 600, r.Policy().Hit.Mean, 0, "three for each of 200 processes")
 	assert.GreaterOrEqual(t, r.Policy().Lost.Mean, 0.5)
-	assert.Contains(t, r.Advice, "What to change: with Backoff FullJitter(5s, 30s), lost is ")
+	assert.Contains(t, r.Advice, "Backoff FullJitter(5s, 30s), lost is ")
 	patient := c.Run(t, func() retryhttp.Policy {
 		return retryhttp.Policy{Backoff: retryhttp.FullJitter(5*time.Second, 30*time.Second)}
 	})

@@ -40,7 +40,7 @@ func (s *script) arrive(req *http.Request) (*record, Step) {
 	if s.began.IsZero() {
 		s.began = now
 	}
-	a := arrival{number: len(s.records) + 1, at: now.Sub(s.began)}
+	a := arrival{number: len(s.records) + 1, at: now.Sub(s.began), req: req}
 	step := s.choose(a)
 	method := req.Method
 	if method == "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ type Rule struct {
 type arrival struct {
 	number int           // 1 for the first
 	at     time.Duration // since the first
+	req    *http.Request
 }
 
 func (s Step) rule(err error, applies func(place int) func(arrival) bool) Rule {
@@ -70,6 +72,31 @@ func (s Step) During(from, to time.Duration) Rule {
 	return s.rule(err, func(int) func(arrival) bool {
 		return func(a arrival) bool { return a.at >= from && a.at < to }
 	})
+}
+
+// Of narrows the Rule to the requests that match. Nth then counts only these, and Share draws only for these. During
+// counts its time from the first request of all. match must not read the body.
+func (r Rule) Of(match func(*http.Request) bool) Rule {
+	if match == nil {
+		r.err = errors.Join(r.err, errors.New("Of: there is no function"))
+		return r
+	}
+	if r.applies == nil {
+		return r // it is empty, and named later
+	}
+	all := r.applies
+	r.applies = func(place int) func(arrival) bool {
+		applies, matched := all(place), 0
+		return func(a arrival) bool {
+			if !match(a.req) {
+				return false
+			}
+			matched++
+			a.number = matched
+			return applies(a)
+		}
+	}
+	return r
 }
 
 // script is the Rules of one Transport or Handler, and the records.

@@ -54,6 +54,39 @@ func TestRulesChooseTheRequests(t *testing.T) {
 	}
 }
 
+// Rules of one method or path do not depend on how many other requests there are.
+func TestRuleOfSomeRequestsCountsOnlyThese(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		posts := func(r *http.Request) bool { return r.Method == http.MethodPost }
+		rt := retrytest.NewTransport(t, nil,
+			retrytest.Status(503).Nth(1).Of(posts),
+			retrytest.Status(429).During(5*time.Second, 6*time.Second).Of(posts),
+			retrytest.Status(500).Share(1, 1).Of(func(r *http.Request) bool { return r.URL.Path == "/broken" }),
+		)
+		send := func(method, path string) int {
+			req, err := http.NewRequest(method, "http://shop.example"+path, nil)
+			require.NoError(t, err)
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			time.Sleep(time.Second)
+			return resp.StatusCode
+		}
+		assert.Equal(t, []int{200, 200, 503, 200, 500, 429}, []int{
+			send("GET", "/"), send("GET", "/"), send("POST", "/"), send("POST", "/"), send("GET", "/broken"), send("POST", "/"),
+		})
+	})
+}
+
+func TestRuleOfNoFunctionMakesNoSense(t *testing.T) {
+	assert.PanicsWithError(t, "retrytest: rule 1: Of: there is no function", func() {
+		retrytest.NewTransport(nil, nil, retrytest.Refused().Always().Of(nil))
+	})
+	assert.PanicsWithError(t, "retrytest: rule 1: it is empty", func() {
+		retrytest.NewTransport(nil, nil, retrytest.Rule{}.Of(func(*http.Request) bool { return true }))
+	})
+}
+
 // The time of a rule begins with the first request, and not when the Transport is made.
 func TestTimeOfARuleBeginsWithTheFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,8 @@ func RetryAfter(code int, wait time.Duration) Step {
 }
 
 // ErrorEvent is an answer of server-sent events with status 200, whose only event is an error with these
-// data. A language model that notices its overload after it has sent the header fails like this.
+// data: "event: error", and a line "data: " for each line of them. A language model that notices its overload
+// after it has sent the header fails like this.
 func ErrorEvent(data string) Step {
 	event := "event: error\n"
 	for line := range strings.SplitSeq(data, "\n") {
@@ -101,7 +102,8 @@ func (s Step) Body(body string) Step {
 
 // Events sets the body of an answer, as [Step.Body] does, and sends it event by event. Each Read of a
 // Transport's answer brings bytes of one event. A [Handler] flushes each, and over a network a Read may bring
-// several. An event is the text as it is sent, such as "data: 1\n\n" or a line of JSON.
+// several. An event is the text as it is sent, such as "data: 1\n\n" or a line of JSON. The Content-Type is for
+// [Status] to give, such as text/event-stream. For pauses between events, use [Serve] with a handler that flushes.
 func (s Step) Events(events ...string) Step {
 	s = s.Body(strings.Join(events, ""))
 	if slices.Contains(events, "") {

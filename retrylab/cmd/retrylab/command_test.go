@@ -80,16 +80,17 @@ func TestCommandReportsAPolicyThatNeverEnds(t *testing.T) {
 
 func TestCommandNamesBadInput(t *testing.T) {
 	for says, args := range map[string][]string{
-		"-rate is 0, and must be above 0":                {"-rate", "0"},
-		"-processes is 0":                                {"-processes", "0"},
-		"-outage is 0s":                                  {"-outage", "0s"},
-		"Rate is -5, and must be above 0":                {"-rate", "-5"},
-		"For is -3s":                                     {"-outage", "-3s"},
-		"Dead is 5, and must be at most Backends, which": {"-dead", "5"},
-		`-experiments names "oops"; there are outage, `:  {"-experiments", "oops"},
-		"flag provided but not defined: -oops":           {"-oops"},
-		`"oops" is not a flag`:                           {"oops"},
-		`invalid value "x" for flag -rate`:               {"-rate", "x"},
+		"-jobs is for rate-limit, which -experiments leaves out": {"-experiments", "outage, cron", "-jobs", "7"},
+		"-rate is 0, and must be above 0":                        {"-rate", "0"},
+		"-processes is 0":                                        {"-processes", "0"},
+		"-outage is 0s":                                          {"-outage", "0s"},
+		"Rate is -5, and must be above 0":                        {"-rate", "-5"},
+		"For is -3s":                                             {"-outage", "-3s"},
+		"Dead is 5, and must be at most Backends, which":         {"-dead", "5"},
+		`-experiments names "oops"; there are outage, `:          {"-experiments", "oops"},
+		"flag provided but not defined: -oops":                   {"-oops"},
+		`"oops" is not a flag`:                                   {"oops"},
+		`invalid value "x" for flag -rate`:                       {"-rate", "x"},
 	} {
 		stdout, stderr, status := runCommand(t, args...)
 		assert.Equal(t, 2, status, args)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -55,7 +56,7 @@ func parse(args []string, usage io.Writer) (c retrylab.Comparison, html string, 
 	if flags.NArg() > 0 {
 		return c, "", fmt.Errorf("retrylab: %q is not a flag", flags.Arg(0))
 	}
-	if err := noZeros(flags); err != nil {
+	if err := errors.Join(noZeros(flags), s.noStrays(flags)); err != nil {
 		return c, "", err
 	}
 	c.Experiments, err = s.experiments()
@@ -67,8 +68,8 @@ func parse(args []string, usage io.Writer) (c retrylab.Comparison, html string, 
 }
 
 func (s *settings) declare(f *flag.FlagSet) {
-	f.Float64Var(&s.load.Rate, "rate", 0, "requests per `second`, of all processes (default 100)")
-	f.IntVar(&s.load.Processes, "processes", 0, "`number` of processes that share them (default 1)")
+	f.Float64Var(&s.load.Rate, "rate", 0, "`requests` per second, of all processes (default 100)")
+	f.IntVar(&s.load.Processes, "processes", 0, "`number` of processes that share them (default 1; cron: 200)")
 	f.DurationVar(&s.load.Latency, "latency", 0, "mean `time` of an answer (default 10ms)")
 	f.DurationVar(&s.load.Deadline, "deadline", 0, "`time` that a request has (default none)")
 	f.DurationVar(&s.load.Uptime, "uptime", 0, "`time` that the processes have been up when the trouble begins (default 1m)")
@@ -120,6 +121,23 @@ func noZeros(f *flag.FlagSet) (err error) {
 		value := given.Value.String()
 		if err == nil && (value == "0" || value == "0s") && !slices.Contains(optional, given.Name) {
 			err = fmt.Errorf("retrylab: -%s is %s, and must be above 0, or negative for none where that makes sense", given.Name, value)
+		}
+	})
+	return err
+}
+
+// noStrays returns an error for a flag of experiments that are not run. The usage of such a flag begins with their
+// names.
+func (s *settings) noStrays(f *flag.FlagSet) (err error) {
+	if s.only == "" {
+		return nil
+	}
+	all, run := names(), strings.Split(strings.ReplaceAll(s.only, " ", ""), ",")
+	f.Visit(func(given *flag.Flag) {
+		of, _, _ := strings.Cut(given.Usage, ": ")
+		experiments := strings.Split(of, ", ")
+		if err == nil && slices.Contains(all, experiments[0]) && !slices.ContainsFunc(experiments, func(e string) bool { return slices.Contains(run, e) }) {
+			err = fmt.Errorf("retrylab: -%s is for %s, which -experiments leaves out", given.Name, of)
 		}
 	})
 	return err

@@ -19,6 +19,9 @@ type Workload struct {
 	at   time.Duration // of the last attempt
 }
 
+// Rested returns the work of a service that has done nothing for a while.
+func Rested(capacity float64) *Workload { return &Workload{room: max(capacity/10, 1)} }
+
 // Take reports whether the service serves an attempt at a time. It can serve capacity attempts per
 // second. With a capacity below 10, one attempt is always taken if the service has rested for long
 // enough.

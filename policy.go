@@ -49,9 +49,9 @@ type Policy struct {
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt.
 	OnDone func(Attempt, Outcome)
 
-	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug. It logs
-	// each request or body that is given up at Warn, unless the result is Final or the request was
-	// canceled. URLs and errors are logged without secrets.
+	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug, once it is
+	// over. It logs each request or body that is given up at Warn, unless the result is Final or the
+	// request was canceled. URLs and errors are logged without secrets.
 	Logger *slog.Logger
 
 	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with

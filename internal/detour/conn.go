@@ -15,6 +15,7 @@ import (
 // conn is a detour. Its host's mutex guards the fields that have no type of sync/atomic.
 type conn struct {
 	*http.ClientConn
+	host   *host
 	proxy  string    // through which it was dialed, or ""
 	proven bool      // has answered well
 	trying bool      // is serving its first request
@@ -25,6 +26,7 @@ type conn struct {
 	used    atomic.Bool
 	http2   atomic.Bool // known after the first response
 	retired atomic.Bool // takes no more requests, and is closed when the last one is over
+	closing atomic.Bool // is retired when it is idle, unless a request comes before
 
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
 	// counts a stream that was reset until the server answers, and a silent server never does.
@@ -32,25 +34,32 @@ type conn struct {
 	release  atomic.Pointer[func()] // of the HTTP/1 request under way
 }
 
-func newConn(cc *http.ClientConn, proxy, remote string) *conn {
-	c := &conn{ClientConn: cc, proxy: proxy, remote: remote, idle: time.Now()}
+func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
+	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote, idle: time.Now()}
 	cc.SetStateHook(func(*http.ClientConn) { c.stateChanged() })
 	return c
 }
 
-// reserve reserves a place for a request, and reports whether there is one.
+// reserve reserves a place for a request, and reports whether there is one. The caller holds the host's mutex.
 func (c *conn) reserve() bool {
 	if c.Reserve() != nil {
 		return false
 	}
 	c.requests.Add(1)
+	c.closing.Store(false)
 	return true
 }
 
 // over ends a request that is under way.
 func (c *conn) over() {
-	if c.requests.Add(-1) == 0 && c.retired.Load() {
-		go c.Close() // which writes over TLS
+	if c.requests.Add(-1) > 0 {
+		return
+	}
+	switch { // in another goroutine: Close writes over TLS, and this one may hold a lock
+	case c.retired.Load():
+		go c.Close()
+	case c.closing.Load():
+		go c.host.closeIfIdle(c)
 	}
 }
 

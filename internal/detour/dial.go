@@ -28,7 +28,7 @@ func (h *host) dial(req *http.Request, proxy string) *conn {
 	dialed := make(chan *conn, 1)
 	// Not in this goroutine: a Dial function may ignore its context, and net/http does so while it
 	// writes the first bytes of HTTP/2.
-	go h.connect(ctx, proxy, wanted, dialed)
+	go h.connect(ctx, proxy, h.closings(), wanted, dialed)
 	timer := time.NewTimer(patience(ctx))
 	defer timer.Stop()
 	select {
@@ -56,7 +56,7 @@ func patience(ctx context.Context) time.Duration {
 }
 
 // connect dials, and hands the connection to the attempt if the attempt still wants it.
-func (h *host) connect(attempt context.Context, proxy string, wanted *atomic.Bool, dialed chan<- *conn) {
+func (h *host) connect(attempt context.Context, proxy string, closings int, wanted *atomic.Bool, dialed chan<- *conn) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(attempt))
 	limit := time.AfterFunc(longestDial, cancel)
 	stop := context.AfterFunc(attempt, cancel)
@@ -76,16 +76,16 @@ func (h *host) connect(attempt context.Context, proxy string, wanted *atomic.Boo
 	}
 	var c *conn
 	if err == nil {
-		c = newConn(cc, proxy, *remote.Load())
+		c = newConn(cc, h, proxy, *remote.Load())
 	}
-	if !h.welcome(c, wanted, dialed) {
+	if !h.welcome(c, closings, wanted, dialed) {
 		_ = c.Close()
 	}
 }
 
 // welcome takes a dialed connection, which is nil if the dial failed. It returns false if there is
-// no use for it.
-func (h *host) welcome(c *conn, wanted *atomic.Bool, dialed chan<- *conn) bool {
+// no use for it, or if the idle detours were closed since the dial began.
+func (h *host) welcome(c *conn, closings int, wanted *atomic.Bool, dialed chan<- *conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialing--
@@ -94,7 +94,7 @@ func (h *host) welcome(c *conn, wanted *atomic.Bool, dialed chan<- *conn) bool {
 	case c == nil:
 		dialed <- nil
 		return true
-	case h.gone || c.lost():
+	case h.gone || c.lost() || h.closes != closings && !wanted.Load():
 		dialed <- nil
 		return false
 	}
@@ -102,11 +102,19 @@ func (h *host) welcome(c *conn, wanted *atomic.Bool, dialed chan<- *conn) bool {
 	if wanted.Load() && c.reserve() {
 		c.trying = true
 		h.trying++
+		c.closing.Store(h.closes != closings)
 		dialed <- c
 		return true
 	}
 	dialed <- nil
 	return true
+}
+
+// closings is how often the idle detours were closed.
+func (h *host) closings() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closes
 }
 
 // proxyOf returns the proxy that req goes through, or "". It returns false if a dial for the host

@@ -44,6 +44,7 @@ type host struct {
 	latency latency // of detours
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
+	closes  int  // how often the idle detours were closed
 	dialing int
 	trying  int // dials under way, and detours that serve their first request
 	http1   bool
@@ -295,10 +296,19 @@ func (h *host) isWell() bool {
 
 // closeIdle gives up detours that are idle, if they are idle for too long or all is set. It gives up
 // all others too if h is no longer in trouble.
+//
+// With all, a detour that is in use closes when it is idle, unless another request takes it before. Nor does a
+// dial under way leave a detour that nobody waits for.
 func (h *host) closeIdle(all bool) {
 	h.mu.Lock()
 	var retired []*conn
+	if all {
+		h.closes++
+	}
 	for _, c := range slices.Clone(h.conns) {
+		if all {
+			c.closing.Store(true) // before requests is read
+		}
 		idle := c.requests.Load() == 0 && (all || time.Since(c.idle) >= h.idleTimeout())
 		if h.gone || idle || c.lost() {
 			h.retire(c)
@@ -308,5 +318,18 @@ func (h *host) closeIdle(all bool) {
 	h.mu.Unlock()
 	for _, c := range retired {
 		c.closeWhenOver()
+	}
+}
+
+// closeIfIdle gives up a detour that was in use when the idle ones were closed.
+func (h *host) closeIfIdle(c *conn) {
+	h.mu.Lock()
+	idle := c.closing.Load() && c.requests.Load() == 0
+	if idle {
+		h.retire(c)
+	}
+	h.mu.Unlock()
+	if idle {
+		_ = c.Close()
 	}
 }

@@ -1,0 +1,127 @@
+package replicas_test
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/replicas"
+)
+
+// onADetour runs do with a client that has the response of a detour, whose body is unread. Its server goes on when
+// it is told.
+func onADetour(t *testing.T, do func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, goOn chan<- struct{})) {
+	for _, p := range []replicas.Protocol{replicas.HTTP1, replicas.HTTP2} {
+		t.Run(p.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := replicas.New(p, 1)
+				t.Cleanup(w.Close)
+				goOn := make(chan struct{}, 9)
+				w.Replicas[0].Serve(everySecondFails(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.WriteString(w, "hel")
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-goOn:
+					case <-r.Context().Done():
+					}
+					_, _ = io.WriteString(w, "lo")
+				}))
+				c := newDetoured(t, w.Transport(), w.URL(), retryhttp.Policy{})
+				resp, err := c.RoundTrip(c.request(http.MethodGet, nil))
+				require.NoError(t, err)
+				require.True(t, c.last.Load().Detour)
+				do(t, w, c, resp, goOn)
+			})
+		})
+	}
+}
+
+// everySecondFails answers 503 to the first attempt of each request, which takes the pool.
+func everySecondFails(serve http.HandlerFunc) http.HandlerFunc {
+	var n atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1)%2 == 1 {
+			broken(w, r)
+			return
+		}
+		serve(w, r)
+	}
+}
+
+func finish(t *testing.T, resp *http.Response) {
+	t.Helper()
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "hello", string(got))
+	synctest.Wait()
+}
+
+// As with HTTP/1 in net/http, what is in use when idle connections are closed closes when it is idle.
+func TestDetourInUseWhenIdleConnectionsAreClosedClosesAfterwards(t *testing.T) {
+	onADetour(t, func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, goOn chan<- struct{}) {
+		c.CloseIdleConnections()
+		synctest.Wait()
+		assert.Equal(t, 1, w.Open(), "the detour, whose body is being read")
+		goOn <- struct{}{}
+		finish(t, resp)
+		assert.Zero(t, w.Open())
+	})
+}
+
+// A request that comes afterwards shows that connections are wanted again.
+func TestDetourThatIsUsedAgainStaysOpen(t *testing.T) {
+	onADetour(t, func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, goOn chan<- struct{}) {
+		if w.Protocol == replicas.HTTP1 {
+			goOn <- struct{}{} // it serves one request at a time, so nothing is in use
+			finish(t, resp)
+			assert.Equal(t, 2, w.Open())
+			return
+		}
+		c.CloseIdleConnections()
+		next, err := c.RoundTrip(c.request(http.MethodGet, nil))
+		require.NoError(t, err)
+		require.True(t, c.last.Load().Detour)
+		goOn <- struct{}{}
+		goOn <- struct{}{}
+		finish(t, resp)
+		finish(t, next)
+		assert.Equal(t, 2, w.Open(), "the pool's connection, and the detour")
+	})
+}
+
+// The attempt takes the pool after a second. Nobody waits for its dial when the idle connections are closed.
+func TestDialThatEndsAfterIdleConnectionsAreClosedLeavesNoConnection(t *testing.T) {
+	for _, p := range []replicas.Protocol{replicas.HTTP1, replicas.HTTP2} {
+		synctest.Test(t, func(t *testing.T) {
+			w := replicas.New(p, 1)
+			t.Cleanup(w.Close)
+			c := newDetoured(t, w.Transport(), w.URL(), retryhttp.Policy{MaxAttempts: 2})
+			get := func(status int) {
+				resp, err := c.RoundTrip(c.request(http.MethodGet, nil))
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, status, resp.StatusCode)
+			}
+			get(http.StatusOK)
+			w.Replicas[0].Serve(broken)
+			w.DialTime = 3 * time.Second
+			get(http.StatusServiceUnavailable)
+			require.Equal(t, 2, w.Dials())
+			c.CloseIdleConnections()
+			synctest.Wait()
+			require.Zero(t, w.Open(), p)
+			time.Sleep(5 * time.Second)
+			assert.Zero(t, w.Open(), p)
+		})
+	}
+}

@@ -27,8 +27,9 @@ type Policy struct {
 	// AttemptTimeout limits each attempt, from its start to the response header, with BufferBytes to
 	// the end of a buffered body, and with PeekBytes to the first event of another body. Until then,
 	// the attempt's context has this end as its deadline. The timeout's error is Retryable and matches
-	// [context.DeadlineExceeded]. 0 or less sets no limit. Set it when servers may hang: without it, a
-	// hanging attempt uses up all of the time. Response bodies are then wrapped.
+	// [context.DeadlineExceeded]. 0 or less sets no limit. Set it when servers may hang, below your
+	// callers' patience: without it, a hanging attempt uses up all of the time. Response bodies are then
+	// wrapped.
 	AttemptTimeout time.Duration
 
 	// Backoff returns the wait before each retry. Nil means FullJitter(250ms, 30s). Choose a backoff

@@ -109,10 +109,10 @@ type Policy struct {
 	// PeekBytes, and 64 KiB at most. While Classify answers [Undecided], one more event is awaited, and
 	// Peek has all of them. An attempt has failed if its body breaks off before that, if a stream of events
 	// ends before its first byte, or if AttemptTimeout is over. Later bytes are not delayed. After the last
-	// attempt, the caller gets the body as it came. 0 or less awaits nothing. Set it for a language model's stream, to 4096 for
-	// example, and let Classify look for an error in the first event. Do not set it for an exchange
-	// over HTTP/2 in which the server sends nothing before the client has sent more: it would be held
-	// back.
+	// attempt, the caller gets the body as it came. 0 or less awaits nothing. Set it for a language
+	// model's stream, to 4096 for example, and let Classify look for an error in the first event. Do not
+	// set it where the first byte waits for what the client does once it has the header, such as a
+	// subscription to events: it would be held back.
 	PeekBytes int64
 
 	// Resume continues the body of a GET that breaks off, within its Read, with Range, If-Range and

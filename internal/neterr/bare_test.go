@@ -14,10 +14,12 @@ import (
 	"github.com/retryhttp/retryhttp/internal/neterr"
 )
 
-// broken is a connection on which nothing can be written.
+// broken is a connection on which nothing can be written. Its Close leaves a Read alone: otherwise the error of the Read
+// might come first.
 type broken struct{ net.Conn }
 
 func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+func (broken) Close() error              { return nil }
 
 // unsent returns the error of an http.ClientConn that could not write a request.
 func unsent(t *testing.T) error {

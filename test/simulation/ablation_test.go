@@ -26,6 +26,8 @@ most. Connections have [a table of their own](design.md#the-law-of-detours).`)
 			rows = append(rows, []string{m.What, a.trials[m.Trial].About, cost(with), cost(without)})
 		}
 	}
+	r.pictured("What a figure becomes without a mechanism", 2, 3)
+	r.bars.byRow = true
 	r.excerpt([]int{0, 1, 8, 26, 27, 28, 35, 45}, []string{"mechanism", "experiment", "with it", "without"}, rows)
 }
 

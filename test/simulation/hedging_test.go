@@ -78,6 +78,7 @@ func (r *report) hedgesInOutages() {
 	r.add(`
 Every attempt fails for 10 s. So do attempts that are under way when the outage begins. They get a 503 within 1 ms, or no
 answer until an AttemptTimeout of 500 ms. Numbers of hedges are the most of any run.`)
+	r.pictured("Hedges into an outage", 1, 2, 3)
 	r.table([]string{
 		"client", "503: hedges", "no answer: hedges", "no answer, 1st second: extra load",
 	}, r.hedgedOutages())

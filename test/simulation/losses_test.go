@@ -28,6 +28,7 @@ func (r *report) troubles(shown []int, head string, troubles []trouble, parts ..
 		}
 		rows = append(rows, row)
 	}
+	r.pictured("What is lost", 1, 2, 3, 4)
 	r.excerpt(shown, heads, rows, parts...)
 }
 

@@ -135,6 +135,7 @@ The same 1,000 requests a second, and a third to spare afterwards. Each cell has
 			rows = append(rows, row)
 		}
 	}
+	r.pictured("Lost of the requests that an outage hits, by its length", 3, 4, 5, 6)
 	r.excerpt([]int{0, 3, 6, 8}, head, rows,
 		part{"two of the cells for 100 processes and 3 s", "-experiments outage -rate 1000 -processes 100 -outage 3s -seeds 4"})
 	r.add(`
@@ -166,6 +167,7 @@ more each second, up to 1,300. For 2.7 s it has to turn away requests that the o
 			rows = append(rows, append([]string{after.name, c.name}, outageCells(got)...))
 		}
 	}
+	r.pictured("A service that comes back slowly, and a long outage", 2, 4, 5)
 	r.excerpt([]int{3, 5, 6, 8}, append([]string{"outage, and then", "client"}, outageHead...), rows,
 		part{"two lines of the service that comes back slowly", "-experiments outage -rate 1000 -outage 1s -slowly 5s -seeds 6"},
 		part{"two of the last three lines", "-experiments outage -rate 1000 -outage 3s -room 2 -seeds 6"})
@@ -195,6 +197,7 @@ Attempts get no answer in the outage, until their AttemptTimeout. A third to spa
 			rows = append(rows, append([]string{name, client.name}, outageCells(got)...))
 		}
 	}
+	r.pictured("No answer for a second", 2, 4, 5)
 	r.excerpt([]int{0, 2, 6, 8}, append([]string{"black hole", "client"}, outageHead...), rows,
 		part{"two of the first three lines", "-experiments outage -rate 1000 -outage 1s -silent -attempt-timeout 500ms -seeds 4"})
 }
@@ -245,6 +248,7 @@ A part of the attempts fails for 20 s. 1,000 requests a second.`)
 			}
 		}
 	}
+	r.pictured("A part of the attempts fails", 3, 4)
 	r.excerpt([]int{3, 9, 11}, []string{"processes", "failing", "client", "lost of hit", "load", "recovered: p50", "p99"}, rows,
 		part{"the default policy of 100 processes, while half of the attempts fail",
 			"-experiments outage -rate 1000 -processes 100 -outage 20s -part 0.5 -room -1 -seeds 4"})

@@ -19,6 +19,7 @@ is work, too. So each retry takes something from the goodput. The goodput is of 
 		}
 		rows = append(rows, append([]string{fmt.Sprint(cost)}, r.against(o, sim.OverloadedResult.Steady)...))
 	}
+	r.pictured("Goodput against no retries, by the cost of a rejection", 1, 2, 3)
 	r.table(append([]string{"a rejection costs of a success"}, retrying()...), rows,
 		part{"the third line, if you divide each goodput by the goodput of no retries",
 			"-experiments overload -rate 600 -cost 0.3 -uptime 20s -seeds 2"})

@@ -69,6 +69,7 @@ Each cell has how many of the requests succeed, the attempts per request, and ho
 		}
 		rows = append(rows, row)
 	}
+	r.pictured("Requests that succeed while a part of the service is dead", 2, 3, 4, 5)
 	r.excerpt([]int{0, 2, 3, 8}, head, rows,
 		part{"the line of 100 processes and two backends, with a 503 in place of a refused connection",
 			"-experiments dead-backend -rate 1000 -processes 100 -backends 2 -uptime 20s"},
@@ -117,6 +118,7 @@ costs it a tenth of a success. Load is attempts at the server per request at the
 			fmt.Sprintf("%.3f", b.Success.Mean/none), fmt.Sprintf("%.2f", b.Load.Mean),
 		})
 	}
+	r.pictured("Three services in a row", 1, 2, 3, 4)
 	r.table([]string{
 		"each service with", "30 % fail: succeed", "load", "overloaded: goodput against no retries", "load",
 	}, rows)

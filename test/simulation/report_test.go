@@ -97,6 +97,7 @@ type report struct {
 	text   strings.Builder
 	tables strings.Builder               // all of them, whole, and the sections that are apart
 	now    section                       // that is written
+	bars   *rowBars                      // of its table; nil: none
 	spikes map[string]sim.CollapseResult // by the clients' name, for sections that have the same clients
 }
 
@@ -127,6 +128,7 @@ func paragraph(b *strings.Builder, text string) { b.WriteString(strings.TrimSpac
 // table adds a table of a few lines.
 func (r *report) table(head []string, rows [][]string, parts ...part) {
 	if r.now.apart == "" {
+		r.drawBars(head, rows)
 		tabulate(&r.text, head, rows)
 		r.add(r.making() + " makes this table.")
 	}
@@ -142,10 +144,30 @@ func (r *report) excerpt(lines []int, head []string, rows [][]string, parts ...p
 				some = append(some, rows[line])
 			}
 		}
+		r.drawBars(head, some)
 		tabulate(&r.text, head, some)
 		r.add(r.making() + " makes [the whole table](" + r.now.address() + ").")
 	}
 	r.keep(head, rows, parts)
+}
+
+// pictured has what the report shows of the section's table drawn as bars: some columns, by their numbers from 0.
+func (r *report) pictured(title string, columns ...int) {
+	r.bars = &rowBars{file: r.now.anchor() + ".svg", title: title, columns: columns}
+}
+
+func (r *report) drawBars(head []string, rows [][]string) {
+	if r.bars == nil {
+		return
+	}
+	b := *r.bars
+	r.bars, b.head, b.rows = nil, head, rows
+	r.add("![" + b.title + "](img/" + b.file + ")")
+	// The smallest report has fewer rows, and shorter ones.
+	last := slices.Max(b.columns)
+	if len(rows) > 0 && !slices.ContainsFunc(rows, func(row []string) bool { return len(row) <= last }) {
+		r.draw(b)
+	}
 }
 
 // making is the command that makes what the section has.

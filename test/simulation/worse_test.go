@@ -34,6 +34,7 @@ policy does worse than retries without a budget, or worse than no retries. The f
 	for _, c := range inShort {
 		head = append(head, c.name)
 	}
+	r.pictured("Requests that fail, where they are parts of all", 1, 2, 3)
 	r.table(head, rows)
 	r.add(`
 - If attempts choose their backend at random and half of the backends are dead, set Ratio to 0.5 or more: choosing.md has

@@ -14,14 +14,13 @@ import (
 func TestReplicaThatBreaksIsLeftByADetour(t *testing.T) {
 	hurried := func() retryhttp.Policy { return retryhttp.Policy{AttemptTimeout: 300 * time.Millisecond} }
 	for _, r := range []retrylab.Replicas{
-		{}, {HTTP2: true}, {Hang: true}, {Hang: true, HTTP2: true},
+		{}, {HTTP2: true}, {Hang: true}, {Hang: true, HTTP2: true}, {Broken: 2, HTTP2: true},
 	} {
 		r.Load = retrylab.Load{Rate: 50, Uptime: 5 * time.Second, Seeds: 3}
 		r.For = 5 * time.Second
 		got := r.Run(t, hurried)
 		with, without := got.Policy(), got.Row("policy, without detours")
-		// 0.998 on average over HTTP/1. In one run of a hundred, the first dials meet the broken replica, and 0.87 is left.
-		assert.GreaterOrEqual(t, with.Succeeded.Mean, 0.9, "%+v", r)
+		assert.GreaterOrEqual(t, with.Succeeded.Mean, 0.97, "%+v", r)
 		assert.Zero(t, without.Detours.Mean)
 		if r.HTTP2 {
 			assert.Positive(t, with.Detours.Mean, "%+v", r)
@@ -67,11 +66,11 @@ func TestCronFleetNeedsALongerBackoff(t *testing.T) {
 }
 
 func TestLongOutageIsOutlastedByALongHold(t *testing.T) {
-	l := retrylab.LongOutage{Load: retrylab.Load{Rate: 50, Uptime: 20 * time.Second, Seeds: 3}, For: 20 * time.Second}
+	l := retrylab.LongOutage{Load: retrylab.Load{Rate: 50, Uptime: 20 * time.Second, Seeds: 25}, For: 20 * time.Second}
 	r := l.Run(t, retrylab.Default)
 	assert.GreaterOrEqual(t, r.Policy().Lost.Mean, 0.95)
-	// 0.149 on average, with a standard deviation of 0.034 for three runs.
-	assert.LessOrEqual(t, r.Row("policy, Gate.Hold 40s").Lost.Mean, 0.149+6*0.034)
+	// 0.149 on average, with a standard deviation of 0.012 for 25 runs.
+	assert.LessOrEqual(t, r.Row("policy, Gate.Hold 40s").Lost.Mean, 0.2)
 	assert.Empty(t, r.Advice, "the further row says it")
 }
 

@@ -174,6 +174,10 @@ func (h *host) hasServed() bool {
 	return slices.ContainsFunc(h.conns, func(c *conn) bool { return c.proven })
 }
 
+func (h *host) othersHaveServed(c *conn) bool {
+	return slices.ContainsFunc(h.conns, func(other *conn) bool { return other != c && other.proven })
+}
+
 // pay reports whether a dial is paid for, and counts it as under way.
 func (h *host) pay() bool {
 	if h.savings < 1 || h.dialing >= mostDialing {
@@ -220,7 +224,8 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 }
 
 // noteDetour records the result of an attempt on c. A detour that fails, or that is slower than the
-// others, is given up.
+// others, is given up. Without others, c is only slower than usual. Latencies have a long tail, and a
+// dial in its place may well meet a broken replica.
 func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
 	made.end(v)
 	h.mu.Lock()
@@ -246,7 +251,7 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		h.failed = now
 	}
 	c.idle = now
-	retire := bad || c.lost() || h.gone
+	retire := v == failed || bad && h.othersHaveServed(c) || c.lost() || h.gone
 	if retire {
 		h.retire(c)
 	}

@@ -3,6 +3,7 @@ package replicas_test
 import (
 	"io"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,8 +17,10 @@ import (
 
 // choosing returns a World whose balancer chooses the replicas in this order, and then the last one.
 // The first replica is broken.
-func choosing(of int, order ...int) *replicas.World {
-	w := replicas.New(replicas.HTTP2, of)
+func choosing(of int, order ...int) *replicas.World { return choosingOver(replicas.HTTP2, of, order...) }
+
+func choosingOver(p replicas.Protocol, of int, order ...int) *replicas.World {
+	w := replicas.New(p, of)
 	w.Choose = func(n int) int { return order[min(n, len(order))-1] }
 	w.Replicas[0].Serve(broken)
 	return w
@@ -55,6 +58,53 @@ func TestDetoursOutliveAnUnluckyBeginning(t *testing.T) {
 		defer client.CloseIdleConnections()
 		f := w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
 		assert.Greater(t, f.Success(), 0.7, f)
+	})
+}
+
+// Latencies have a long tail. The only detour that serves well is not given up for a slow answer: a dial in its place may
+// well meet a broken replica.
+func TestOnlyDetourOutlivesASlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(2, 0, 1, 0)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		load := replicas.Load{Rate: 1, For: 5 * time.Second, Deadline: 5 * time.Second}
+		require.EqualValues(t, 1, w.Drive(client, load).Success())
+		require.Equal(t, 2, w.Dials(), "first attempts take the detour")
+		w.Replicas[1].Serve(replicas.Well(500 * time.Millisecond))
+		assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+		w.Replicas[1].Serve(well)
+		assert.EqualValues(t, 1, w.Drive(client, load).Success())
+		assert.Equal(t, 2, w.Dials())
+	})
+}
+
+// Beside another detour that serves well, a detour that is slow is given up.
+func TestSlowDetourIsGivenUpBesideAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosingOver(replicas.HTTP1, 3, 0, 1, 2)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		pair := func() {
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() { assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL())) })
+			}
+			both.Wait()
+		}
+		assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+		for range 3 { // over HTTP/1, two requests at once need two detours
+			pair()
+		}
+		synctest.Wait()
+		open := w.Open()
+		require.Positive(t, w.Replicas[2].Requests.Load(), "there are two detours")
+		w.Replicas[2].Serve(replicas.Well(500 * time.Millisecond))
+		pair()
+		synctest.Wait()
+		assert.Equal(t, open-1, w.Open())
 	})
 }
 

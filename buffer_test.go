@@ -289,7 +289,7 @@ func TestBufferTakesNoMoreMemoryThanAllowed(t *testing.T) {
 	assert.Equal(t, object, got)
 }
 
-// A few KiB of gzip may be many MiB of zeros. What is kept is bounded after decompression.
+// A few KiB of gzip may be many MiB of zeros. The bound is on the decompressed bytes.
 func TestBufferTakesNoMoreOfWhatGzipHidesThanAllowed(t *testing.T) {
 	const limit, zeros = 64 << 10, 64 << 20
 	var packed bytes.Buffer

@@ -27,7 +27,7 @@ func fieldsOf(v reflect.Value) string {
 	return strings.Join(fields, ", ")
 }
 
-// valueOf describes a field. Of a function, nobody can tell what it does.
+// valueOf describes a field. Nobody can see what a function does.
 func valueOf(v reflect.Value) string {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		v = v.Elem()

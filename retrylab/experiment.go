@@ -92,7 +92,7 @@ func (p plan) compare(t *testing.T, given []Policy, alone bool) Result {
 	if hedged {
 		result.Columns = append(slices.Clip(result.Columns), colHedges)
 	}
-	if len(changed) > 0 && len(trials[0]) > 1 { // one run does not tell chance from change
+	if len(changed) > 0 && len(trials[0]) > 1 { // one run may be chance
 		var tried []triedChange
 		for i, policy := range changed {
 			// A change that the policy has already, or that its Budget does not allow, says nothing.

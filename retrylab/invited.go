@@ -12,8 +12,8 @@ import (
 	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 )
 
-// Invited is a service that sends everybody away for a while, with a 429 and a Retry-After that names the end of it. All who
-// were told come back together. The service then has little room for more than its usual load, and sends the rest away
+// Invited is a service that sends everybody away for a while, with a 429 and a Retry-After that names the end of it. They all
+// come back together. The service then has little room for more than its usual load, and sends the rest away
 // with "Retry-After: 1".
 type Invited struct {
 	Load

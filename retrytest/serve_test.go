@@ -134,7 +134,7 @@ func TestServeEndsWithTheRequestsContext(t *testing.T) {
 	})
 }
 
-// A test may leave connections open, those of retries included. A bubble whose goroutines have not ended would
+// A test may leave connections open, also the connections of retries. A bubble whose goroutines have not ended would
 // panic.
 func TestServeEndsWithTheTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -103,7 +103,7 @@ func FuzzErrorHidesASecretAtAnyPlaceOfAURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after, host, path string) {
 		const secret = "S3CR3T"
 		if strings.Contains(strings.Join([]string{before, after, host, path}, secret[:1]), secret) {
-			t.Skip("no longer unique")
+			return // the secret is no longer unique
 		}
 		planted := before + secret + after
 		byHand := planted + "@" + host

@@ -59,7 +59,7 @@ requests a second from one process. The small one gets 50 a second from 20 proce
 	f.panels = []barPanel{failures, loads}
 	r.draw(f)
 	r.table(head, rows)
-	r.add("Of an outage, the requests that it hits are counted. Afterwards, the service has a third to spare.")
+	r.add("In an outage, the requests that it hits are counted. Afterwards, the service has a third to spare.")
 }
 
 func (r *report) shortPartial(name, label string, processes int, rate float64, deadline time.Duration, seeds int) shortTrouble {

@@ -22,7 +22,7 @@ policy does worse than retries without a budget, or worse than no retries. The f
 		r.flappingOf("down for half of each second, for 30 s, 100/s"),
 		{"goodput that is lost to retries: a fifth too much load, a rejection costs half of a success", r.goodputOf},
 		{"seconds until a service of 1,000 processes is back after a spike", r.backAfterSpike},
-		{"ten payments at once, down for 100 ms: fail, and how long those that succeed take (p50)", r.paidAfter},
+		{"ten payments at once, down for 100 ms: fail, and how long the paid ones take (p50)", r.paidAfter},
 	} {
 		row := []string{trouble.name}
 		for _, c := range inShort {
@@ -45,7 +45,7 @@ policy does worse than retries without a budget, or worse than no retries. The f
 - If a thousand processes send a request or two a second, set Burst to 1, or share a budget.
 
 In an outage, the default loses fewer requests than retries without a budget, also for [a small service](#in-short). But it gains
-less there: a process of 2.5 requests a second needs seconds for the eight failures that tell it to hold its retries.`)
+less there: a process of 2.5 requests a second needs seconds for the eight failures after which it holds its retries.`)
 }
 
 // failingOf is a partial failure of 20 s.

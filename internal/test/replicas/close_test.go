@@ -15,8 +15,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/replicas"
 )
 
-// onADetour runs do with a client that has the response of a detour, whose body is unread. Its server goes on when
-// it is told.
+// onADetour runs do with a client that has the response of a detour, whose body is unread. A value in goOn
+// lets its server go on.
 func onADetour(t *testing.T, do func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, goOn chan<- struct{})) {
 	for _, p := range []replicas.Protocol{replicas.HTTP1, replicas.HTTP2} {
 		t.Run(p.String(), func(t *testing.T) {

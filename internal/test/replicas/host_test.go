@@ -17,7 +17,9 @@ import (
 
 // choosing returns a World whose balancer chooses the replicas in this order, and then the last one.
 // The first replica is broken.
-func choosing(of int, order ...int) *replicas.World { return choosingOver(replicas.HTTP2, of, order...) }
+func choosing(of int, order ...int) *replicas.World {
+	return choosingOver(replicas.HTTP2, of, order...)
+}
 
 func choosingOver(p replicas.Protocol, of int, order ...int) *replicas.World {
 	w := replicas.New(p, of)

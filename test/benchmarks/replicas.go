@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/test/barchart"
 	"github.com/retryhttp/retryhttp/internal/test/replicas"
 )
 
@@ -88,12 +89,13 @@ func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // replicasPicture shows what the README quotes: HTTP/2, where all requests share a connection.
 func (r *report) replicasPicture() string {
-	p := picture{
-		title:  "One of three replicas is broken: requests that succeed, over HTTP/2",
-		panels: []string{"it answers 503", "it hangs"},
+	chart := barchart.Chart{
+		Title:   "One of three replicas is broken: requests that succeed, over HTTP/2",
+		Head:    []string{"", "it answers 503", "it hangs"},
+		Columns: []int{1, 2}, ByLine: true,
 	}
 	for _, row := range append(r.replicas[ours:len(r.replicas):len(r.replicas)], r.replicas[floor]) {
-		p.lines = append(p.lines, pictureLine{row.name, []float64{row.got[http2With503], row.got[http2WithHang]}})
+		chart.Rows = append(chart.Rows, []string{row.name, percent(row.got[http2With503]), percent(row.got[http2WithHang])})
 	}
-	return p.svg()
+	return chart.SVG()
 }

@@ -27,7 +27,7 @@ most. Connections have [a table of their own](design.md#the-law-of-detours).`)
 		}
 	}
 	r.pictured("What a figure becomes without a mechanism", 2, 3)
-	r.bars.byRow = true
+	r.bars.ByRow = true
 	r.excerpt([]int{0, 1, 8, 26, 27, 28, 35, 45}, []string{"mechanism", "experiment", "with it", "without"}, rows)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/barchart"
 	"github.com/retryhttp/retryhttp/retrylab/internal/engine"
 	"github.com/retryhttp/retryhttp/retrylab/simulation/sim"
 )
@@ -97,7 +98,7 @@ type report struct {
 	text   strings.Builder
 	tables strings.Builder               // all of them, whole, and the sections that are apart
 	now    section                       // that is written
-	bars   *rowBars                      // of its table; nil: none
+	bars   *barchart.Chart               // of its table; nil: none
 	spikes map[string]sim.CollapseResult // by the clients' name, for sections that have the same clients
 }
 
@@ -153,20 +154,22 @@ func (r *report) excerpt(lines []int, head []string, rows [][]string, parts ...p
 
 // pictured has what the report shows of the section's table drawn as bars: some columns, by their numbers from 0.
 func (r *report) pictured(title string, columns ...int) {
-	r.bars = &rowBars{file: r.now.anchor() + ".svg", title: title, columns: columns}
+	r.bars = &barchart.Chart{Title: title, Columns: columns}
 }
 
 func (r *report) drawBars(head []string, rows [][]string) {
 	if r.bars == nil {
 		return
 	}
-	b := *r.bars
-	r.bars, b.head, b.rows = nil, head, rows
-	r.add("![" + b.title + "](img/" + b.file + ")")
+	chart := *r.bars
+	r.bars, chart.Head, chart.Rows = nil, head, rows
+	file := r.now.anchor() + ".svg"
+	r.add("![" + chart.Title + "](img/" + file + ")")
 	// The smallest report has fewer rows, and shorter ones.
-	last := slices.Max(b.columns)
+	last := slices.Max(chart.Columns)
 	if len(rows) > 0 && !slices.ContainsFunc(rows, func(row []string) bool { return len(row) <= last }) {
-		r.draw(b)
+		images := r.images()
+		require.NoError(r.t, os.WriteFile(filepath.Join(images, file), []byte(chart.SVG()), 0o644))
 	}
 }
 
@@ -198,9 +201,14 @@ func tabulate(b *strings.Builder, head []string, rows [][]string) {
 
 // draw draws f into the file that the report links to.
 func (r *report) draw(f interface{ draw(directory string) error }) {
+	require.NoError(r.t, f.draw(r.images()))
+}
+
+// images is the directory of the report's pictures.
+func (r *report) images() string {
 	images := filepath.Join(r.dir, "img")
 	require.NoError(r.t, os.MkdirAll(images, 0o755))
-	require.NoError(r.t, f.draw(images))
+	return images
 }
 
 func defaults() retryhttp.Policy  { return retryhttp.Policy{} }

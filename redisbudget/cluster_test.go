@@ -37,14 +37,20 @@ func startCluster(t *testing.T, options ...string) cluster {
 	}
 	eventually(t, func() bool {
 		for _, s := range c.nodes {
-			info := s.do(t, "CLUSTER", "INFO").(string)
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_size:3") {
+			if !s.knowsTheCluster(t) {
 				return false
 			}
 		}
 		return true
 	}, "the nodes are a cluster")
 	return c
+}
+
+// knowsTheCluster reports whether a node knows three masters, and a master for each slot.
+func (s *redisServer) knowsTheCluster(t *testing.T) bool {
+	t.Helper()
+	info := s.do(t, "CLUSTER", "INFO").(string)
+	return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_size:3")
 }
 
 // startNode starts a server that is to be a node of a Cluster. The nodes talk to its bus.

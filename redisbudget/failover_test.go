@@ -58,6 +58,8 @@ func (c cluster) startReplicas(t *testing.T, options ...string) (of map[*redisSe
 		id := node.do(t, "CLUSTER", "MYID").(string)
 		eventually(t, func() bool { return strings.Contains(s.do(t, "CLUSTER", "NODES").(string), id) }, "they have met")
 		s.follows(t, "CLUSTER", "REPLICATE", id)
+		// A replica that has not yet heard which slots its master has never takes over.
+		eventually(t, func() bool { return s.knowsTheCluster(t) }, "the replica knows the slots")
 	}
 	return of
 }

@@ -170,6 +170,9 @@ func (s *stream) Close() error {
 	return s.ReadCloser.Close()
 }
 
+// ClosableAs returns net/http's body, which may be closed while it is read. See [closing.WhileRead].
+func (s *stream) ClosableAs() io.ReadCloser { return s.ReadCloser }
+
 // addressOf returns the address that an http.Transport dials for u, or "" if there is none. A host
 // name that is not ASCII would need golang.org/x/net/idna.
 func addressOf(u *url.URL) string {

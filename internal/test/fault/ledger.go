@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Want is what a request should be when it comes to the server.
@@ -41,6 +42,7 @@ func (a *Arrival) String() string {
 type Ledger struct {
 	mu       sync.Mutex
 	requests map[string]*account
+	detours  atomic.Int64
 }
 
 type account struct {
@@ -137,6 +139,21 @@ func (l *Ledger) Check(id string, succeeded bool) error {
 	return acc.check(succeeded)
 }
 
+// Forget closes the account of a request, and returns what is wrong with it whatever its client saw.
+func (l *Ledger) Forget(id string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	acc := l.requests[id]
+	delete(l.requests, id)
+	if acc == nil {
+		return nil
+	}
+	return acc.checked(id)
+}
+
+// Detours is how many attempts took one.
+func (l *Ledger) Detours() int { return int(l.detours.Load()) }
+
 // CheckAll checks every request for what must hold whatever its client saw. It returns the number
 // of requests.
 func (l *Ledger) CheckAll() (requests int, err error) {
@@ -144,11 +161,16 @@ func (l *Ledger) CheckAll() (requests int, err error) {
 	defer l.mu.Unlock()
 	var errs []error
 	for id, acc := range l.requests {
-		if err := acc.check(false); err != nil {
-			errs = append(errs, fmt.Errorf("request %s: %w", id, err))
-		}
+		errs = append(errs, acc.checked(id))
 	}
 	return len(l.requests), errors.Join(errs...)
+}
+
+func (acc *account) checked(id string) error {
+	if err := acc.check(false); err != nil {
+		return fmt.Errorf("request %s: %w", id, err)
+	}
+	return nil
 }
 
 func (acc *account) check(succeeded bool) error {

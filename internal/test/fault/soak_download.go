@@ -53,8 +53,8 @@ func (s *soaking) download(ctx context.Context, random *rand.Rand, id string, n 
 		time.AfterFunc(time.Duration(random.ExpFloat64()*float64(100*time.Millisecond)), cancel)
 	}
 	ctx = retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { o.Download.Policy.Set(p, maxStall) })
-	d := o.Fetch(ctx, s.rt, s.server.Ledger, s.http.URL, id)
-	s.noteDownload(o, d, s.server.Ledger.Check(id, d.Whole))
+	d := o.Fetch(ctx, s.rt, s.server.Ledger, s.world.URL(n), id)
+	s.noteDownload(id, o, d, s.server.Ledger.Check(id, d.Whole))
 	s.server.Offer(id, nil)
 	s.server.Order(id)
 }
@@ -71,16 +71,13 @@ func failures(faults []*Fault) (failing []*Fault) {
 }
 
 // noteDownload records a download's result.
-func (s *soaking) noteDownload(o *Object, d Delivery, wrong error) {
-	major := 2
-	if s.over == HTTP1 {
-		major = 1
-	}
-	wrong = errors.Join(wrong, o.Check(d, major), o.CheckAsked(d))
+func (s *soaking) noteDownload(id string, o *Object, d Delivery, wrong error) {
+	wrong = errors.Join(wrong, o.Check(d, s.over.Major), o.CheckAsked(d))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tally.add(d.Result)
 	s.tally.Downloads++
+	s.settle(id)
 	if o.resumed() {
 		s.tally.Resumed++
 		if d.Whole {

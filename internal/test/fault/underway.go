@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/retryhttp/retryhttp"
 )
 
 // Watch returns a base that records in l how many attempts of a request are under way at once. An
@@ -21,7 +23,11 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	id := strings.TrimPrefix(req.URL.Path, "/")
 	w.ledger.underWay(id, 1)
 	defer w.ledger.underWay(id, -1)
-	return w.base.RoundTrip(req)
+	resp, err := w.base.RoundTrip(req)
+	if retryhttp.AttemptOf(req.Context()).Detour {
+		w.ledger.detours.Add(1)
+	}
+	return resp, err
 }
 
 func (w *watched) CloseIdleConnections() {

@@ -76,6 +76,37 @@ func TestDetourInUseWhenIdleConnectionsAreClosedClosesAfterwards(t *testing.T) {
 	})
 }
 
+// A failed response is drained before the next attempt. A drain that waits for long lets the stream go.
+func TestStalledFailureOnADetourIsLeft(t *testing.T) {
+	for _, p := range []replicas.Protocol{replicas.HTTP1, replicas.HTTP2} {
+		t.Run(p.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := replicas.New(p, 1)
+				t.Cleanup(w.Close)
+				var n, left atomic.Int64
+				w.Replicas[0].Serve(func(w http.ResponseWriter, r *http.Request) {
+					if n.Add(1) == 2 { // on a detour
+						w.WriteHeader(http.StatusServiceUnavailable)
+						_ = http.NewResponseController(w).Flush()
+						<-r.Context().Done()
+						left.Add(1)
+						return
+					}
+					broken(w, r)
+				})
+				c := newDetoured(t, w.Transport(), w.URL(), retryhttp.Policy{MaxAttempts: 3})
+				resp, err := c.RoundTrip(c.request(http.MethodGet, nil))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.EqualValues(t, 3, n.Load())
+				require.Positive(t, c.took.Load())
+				synctest.Wait()
+				assert.EqualValues(t, 1, left.Load(), "the stalled response is still read")
+			})
+		})
+	}
+}
+
 // A request that comes afterwards shows that connections are wanted again.
 func TestDetourThatIsUsedAgainStaysOpen(t *testing.T) {
 	onADetour(t, func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, goOn chan<- struct{}) {

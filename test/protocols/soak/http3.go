@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"github.com/retryhttp/retryhttp/internal/test/fault"
+)
+
+// http3World has a server that dies without a word every few seconds, and another in its place.
+var http3World = &fault.Protocol{Name: "HTTP/3", Major: 3, Twice: true, Start: startHTTP3}
+
+// lifetime is how long a server lives, and silence is for how long a client waits for a dead one.
+const (
+	lifetime = 7 * time.Second
+	silence  = 2 * time.Second
+)
+
+func startHTTP3(_ fault.Soak, _ *fault.Protocol, handler *fault.Server) (*fault.World, error) {
+	cert, pool, err := identity()
+	if err != nil {
+		return nil, err
+	}
+	s := &quicServer{handler: handler, cert: cert}
+	first, err := s.listen("127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	base := &http3.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool},
+		QUICConfig:      &quic.Config{MaxIdleTimeout: silence, HandshakeIdleTimeout: silence},
+	}
+	addr, stop := first.socket.LocalAddr().String(), make(chan struct{})
+	var living sync.WaitGroup
+	living.Go(func() { s.live(first, addr, stop) })
+	return &fault.World{
+		URL:   func(uint64) string { return "https://" + addr },
+		Base:  base,
+		Conns: func() int { return 0 }, // one on which a request failed is not among the base's any more
+		Close: func() {
+			_ = base.Close()
+			close(stop)
+			living.Wait()
+		},
+	}, nil
+}
+
+type quicServer struct {
+	handler http.Handler
+	cert    tls.Certificate
+}
+
+// life is a server until it dies.
+type life struct {
+	http   *http3.Server
+	quic   *quic.Transport
+	socket net.PacketConn
+	done   chan struct{}
+}
+
+func (s *quicServer) listen(addr string) (*life, error) {
+	socket, err := net.ListenPacket("udp4", addr)
+	if err != nil {
+		return nil, err
+	}
+	l := &life{socket: socket, quic: &quic.Transport{Conn: socket}, done: make(chan struct{})}
+	l.http = &http3.Server{Handler: s.handler, ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
+		return fault.WithDrop(ctx, func() { _ = c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeInternalError), "") })
+	}}
+	config := http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{s.cert}})
+	listener, err := l.quic.ListenEarly(config, &quic.Config{MaxIdleTimeout: silence})
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	go func() {
+		defer close(l.done)
+		_ = l.http.ServeListener(listener)
+	}()
+	return l, nil
+}
+
+// end closes a server. If its socket is closed already, its clients do not learn of it.
+func (l *life) end() {
+	_ = l.http.Close()
+	_ = l.quic.Close()
+	_ = l.socket.Close()
+	<-l.done
+}
+
+// live replaces the server at addr again and again.
+func (s *quicServer) live(now *life, addr string, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			now.end()
+			return
+		case <-time.After(lifetime):
+		}
+		_ = now.socket.Close()
+		next, err := s.listen(addr)
+		now.end()
+		if err != nil {
+			panic(err) // nobody else takes a port of the loopback address that was just in use
+		}
+		now = next
+	}
+}
+
+// identity is a certificate for the loopback address, and a pool that trusts it.
+func identity() (tls.Certificate, *x509.CertPool, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool, nil
+}

@@ -278,12 +278,13 @@ func TestRequestIsNotReadAfterItsResponseWasClosed(t *testing.T) {
 // slowBudget takes its time, which a Budget should not.
 type slowBudget struct {
 	takes    time.Duration
+	refuses  bool
 	refunded atomic.Int64
 }
 
 func (b *slowBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
 	time.Sleep(b.takes)
-	return 1, true
+	return 1, !b.refuses
 }
 
 func (b *slowBudget) Refund(req *http.Request, _ float64) {

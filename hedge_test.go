@@ -786,6 +786,17 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 	}
 }
 
+// The race detector sees a refusal that is written while the call reads.
+func TestRefusalOfAHedgeAfterTheAnswerIsNotNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Budget = &slowBudget{takes: 20 * ms, refuses: true}
+		f := newTrack(lap{after: 60 * ms, code: 200}).runOn(t, p, get(t, t.Context()))
+		time.Sleep(time.Second)
+		assert.False(t, f.out.HedgeRefused)
+	})
+}
+
 // busy is a service under a steady load. What each attempt that is not a hedge meets is the same
 // in every run.
 type busy struct {

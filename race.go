@@ -295,7 +295,9 @@ func (r *race) prepare() bool {
 func (r *race) noteRefusal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refused = r.state == undecided
+	if r.state == undecided {
+		r.refused = true
+	}
 }
 
 // openHedge makes the hedge's request, with its body. It returns false if the body cannot be

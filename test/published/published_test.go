@@ -179,7 +179,7 @@ func TestStrangersRunCommandsByTheirVersion(t *testing.T) {
 	t.Run("retrylab", func(t *testing.T) {
 		output := r.runByVersion(t, "retrylab", "cmd/retrylab",
 			"-rate", "10", "-uptime", "1s", "-outage", "1s", "-seeds", "1", "-experiments", "outage")
-		assert.Contains(t, output, "version: v0.0.3, ")
+		assert.Contains(t, output, "version: "+r.versions["retrylab"]+", ")
 		assert.Contains(t, output, "\nOUTAGE\n")
 		assert.Contains(t, output, "\nno retries ")
 	})

@@ -4,16 +4,19 @@
 //
 //	go run . [-suite client-go] [-keep]
 //
-// Each suite runs four times:
+// Each suite runs seven times:
 //
 //   - alone, to know which tests fail anyway;
 //   - once: the library makes one attempt, and must change nothing except the type of errors;
 //   - bare: the same below a RoundTripper that returns the bare error, and must change nothing;
-//   - retrying: with up to four attempts. Tests that count the requests of a failing server differ.
+//   - base: bare, with a Base that each http.Transport keeps from request to request;
+//   - retrying: with up to four attempts. Tests that count the requests of a failing server differ;
+//   - broken: retrying, with such a Base, and the first of every three connections without TLS and HTTP/2
+//     reaches a replica that answers 503. The tests that this fails are counted, with the library and without it.
 //
 // The lists in suites.go hold the tests that must differ, with the reason. They are left out. Any other
 // difference that shows in three runs of the test is printed, and the command fails. It needs the Go
-// module proxy, and takes half an hour on two cores.
+// module proxy, and takes an hour on two cores.
 package main
 
 import (
@@ -40,9 +43,11 @@ type suite struct {
 	packages              []string
 	flags                 []string          // of go test
 	differ                map[string]string // by mode: a pattern of the tests that must differ, and are left out
+	std                   bool              // the module is the standard library
+	calm                  bool              // its servers answer each request once, so nothing is sent again
 }
 
-var modes = []string{"once", "bare", "retrying"}
+var modes = []string{"once", "bare", "base", "retrying"}
 
 func main() {
 	only := flag.String("suite", "", "the name of the one suite to run")
@@ -82,9 +87,12 @@ func (s suite) run(keep bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s %s: %d tests pass alone, and %d fail\n", s.module, s.version, alone.passed, len(alone.failed))
+	fmt.Printf("%s %s: %d tests pass alone, and %d fail\n", s.name, s.version, alone.passed, len(alone.failed))
 	var all error
 	for _, mode := range modes {
+		if b.calm && mode == "retrying" {
+			continue
+		}
 		with, err := b.test(mode, "")
 		if err != nil {
 			return err
@@ -100,7 +108,32 @@ func (s suite) run(keep bool) error {
 			all = errors.Join(all, fmt.Errorf("%s: %s", mode, strings.Join(differ, ", ")))
 		}
 	}
-	return all
+	if b.calm {
+		return all
+	}
+	return errors.Join(all, b.broken(alone))
+}
+
+// broken reports how many tests a broken replica fails, without the library and with it. It returns an error if
+// there are more with it. A proxy that a test has in its path has no library, and so some fail in both.
+func (b *bench) broken(alone results) error {
+	var failed [2]int
+	for i, mode := range []string{"broken alone", "broken"} {
+		with, err := b.test(mode, "")
+		if err != nil {
+			return err
+		}
+		for test := range with.failed {
+			if !alone.failed[test] {
+				failed[i]++
+			}
+		}
+	}
+	fmt.Printf("  broken: %d fail that pass alone, and without the library %d\n", failed[1], failed[0])
+	if failed[1] > failed[0] {
+		return errors.New("broken: more tests fail with the library than without it")
+	}
+	return nil
 }
 
 // bench is a copy of a module, with what its tests need to run with the library.
@@ -111,6 +144,9 @@ type bench struct {
 
 // prepare makes the copy, the overlay and a go.mod that requires the library.
 func (b *bench) prepare() error {
+	if b.std {
+		return b.prepareStd()
+	}
 	module, err := download(b.module + "@" + b.version)
 	if err != nil {
 		return err
@@ -122,15 +158,7 @@ func (b *bench) prepare() error {
 	if err != nil {
 		return err
 	}
-	overlay := map[string]string{}
-	if err := errors.Join(b.hookNetHTTP(overlay), b.hookPackages(overlay)); err != nil {
-		return err
-	}
-	encoded, err := json.Marshal(map[string]any{"Replace": overlay})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(b.path("overlay.json"), encoded, 0o600); err != nil {
+	if err := b.overlay(map[string]string{}); err != nil {
 		return err
 	}
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -147,13 +175,25 @@ func (b *bench) prepare() error {
 	return err
 }
 
-// hookNetHTTP makes each http.Client send through what http.WrapForSuites makes of its Transport.
-func (b *bench) hookNetHTTP(overlay map[string]string) error {
-	root, err := b.goCommand("", "env", "GOROOT")
+// overlay adds the hooks to an overlay, and writes it.
+func (b *bench) overlay(overlay map[string]string) error {
+	if err := errors.Join(b.hookNetHTTP(overlay), b.hookPackages(overlay)); err != nil {
+		return err
+	}
+	encoded, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err != nil {
 		return err
 	}
-	client := filepath.Join(strings.TrimSpace(string(root)), "src", "net", "http", "client.go")
+	return os.WriteFile(b.path("overlay.json"), encoded, 0o600)
+}
+
+// hookNetHTTP makes each http.Client send through what http.WrapForSuites makes of its Transport.
+func (b *bench) hookNetHTTP(overlay map[string]string) error {
+	std, err := b.stdSource()
+	if err != nil {
+		return err
+	}
+	client := filepath.Join(std, "net", "http", "client.go")
 	source, err := os.ReadFile(client)
 	if err != nil {
 		return err
@@ -168,10 +208,19 @@ func (b *bench) hookNetHTTP(overlay map[string]string) error {
 	return os.WriteFile(b.path("client.go"), hooked, 0o600)
 }
 
+// stdSource returns the directory of the standard library.
+func (b *bench) stdSource() (string, error) {
+	root, err := b.goCommand("", "env", "GOROOT")
+	return filepath.Join(strings.TrimSpace(string(root)), "src"), err
+}
+
 // hookPackages adds a test file to each package, which sets http.WrapForSuites.
 func (b *bench) hookPackages(overlay map[string]string) error {
-	list := append([]string{"list", "-mod=mod", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.Name}}{{end}}"}, b.packages...)
-	packages, err := b.goCommand("", list...)
+	list := []string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.Name}}{{end}}"}
+	if !b.std {
+		list = append(list, "-mod=mod")
+	}
+	packages, err := b.goCommand("", append(list, b.packages...)...)
 	if err != nil {
 		return err
 	}
@@ -179,53 +228,12 @@ func (b *bench) hookPackages(overlay map[string]string) error {
 		dir, name, _ := strings.Cut(line, " ")
 		file := b.path("hook" + strconv.Itoa(i) + ".go")
 		overlay[filepath.Join(dir, "suites_test.go")] = file
-		if err := os.WriteFile(file, []byte("package "+name+"\n"+hook), 0o600); err != nil {
+		if err := os.WriteFile(file, b.hook(name), 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// hook makes a Transport for each request, because a cache of them would keep the Clients'
-// RoundTrippers alive, which some tests look at.
-const hook = `
-import (
-	"net/http"
-	"os"
-	"time"
-
-	"github.com/retryhttp/retryhttp"
-)
-
-type bareForSuites struct{ *retryhttp.Transport }
-
-func (b bareForSuites) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := b.Transport.RoundTrip(req)
-	if e, ok := err.(*retryhttp.Error); ok && e.Stop != retryhttp.StopCanceled {
-		err = e.Err
-	}
-	return resp, err
-}
-
-func init() {
-	mode := os.Getenv("SUITES")
-	if mode == "" {
-		return
-	}
-	gate := new(retryhttp.Gate)
-	http.WrapForSuites = func(rt http.RoundTripper) http.RoundTripper {
-		p := retryhttp.Policy{Backoff: retryhttp.FullJitter(2*time.Millisecond, 20*time.Millisecond), Gate: gate}
-		if mode != "retrying" {
-			p.MaxAttempts = 1
-		}
-		t := retryhttp.New(rt, p)
-		if mode == "bare" {
-			return bareForSuites{t}
-		}
-		return t
-	}
-}
-`
 
 // results is what go test reported.
 type results struct {
@@ -235,8 +243,11 @@ type results struct {
 
 // test runs the tests in the mode, or the tests that match pattern if it is not "".
 func (b *bench) test(mode, pattern string) (results, error) {
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-mod=mod", "-modfile=" + b.path("go.mod"),
-		"-overlay=" + b.path("overlay.json"), "-run=" + pattern, "-skip=" + b.differ[mode]}
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-overlay=" + b.path("overlay.json"),
+		"-run=" + pattern, "-skip=" + b.differ[mode]}
+	if !b.std {
+		args = append(args, "-mod=mod", "-modfile="+b.path("go.mod"))
+	}
 	output, failure := b.goCommand(mode, slices.Concat(args, b.flags, b.packages)...)
 	r := results{failed: map[string]bool{}}
 	lines := bufio.NewScanner(bytes.NewReader(output))
@@ -278,8 +289,12 @@ func (b *bench) failsAgain(mode, test string) bool {
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *bench) goCommand(mode string, args ...string) ([]byte, error) {
+	return b.goIn(b.source, mode, args...)
+}
+
+func (b *bench) goIn(dir, mode string, args ...string) ([]byte, error) {
 	cmd := exec.Command("go", args...)
-	cmd.Dir = b.source
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "SUITES="+mode)
 	return output(cmd)
 }

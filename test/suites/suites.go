@@ -1,7 +1,30 @@
 package main
 
 // Lists of tests are anchored, because go test matches a part of a name.
+// identity begins a list of tests that differ with any RoundTripper around an http.Transport, or with an *Error. Two
+// compare the error of a canceled request for identity. One has its http.Transport send https through another
+// RoundTripper, see retryhttp.Base. In the last, http.Client notices its timeout after the body's Read does.
+const identity = "^(TestClientDoCanceledVsTimeout|TestClientRedirectsContext|TestNoCrashReturningTransportAltConn|TestClientTimeout"
+
+const waiting = "^(TestReverseProxy_CopyBuffer|TestReverseProxyUpgradeNoCloseWrite|TestServeHTTPDeepCopy)$"
+
 var suites = []suite{
+	{
+		name: "net/http", module: "std", packages: []string{"net/http"}, flags: []string{"-short"}, std: true, calm: true,
+		differ: map[string]string{
+			"once": identity + "|TestTransportDialPreservesNetOpProxyError)$", // looks for a type without errors.As
+			"bare": identity + ")$", "base": identity + ")$",
+		},
+	},
+	{
+		name: "httputil", module: "std", packages: []string{"net/http/httputil"}, flags: []string{"-short"}, std: true,
+		differ: map[string]string{
+			// Its server has an answer for each request, and none for a retry.
+			"retrying": "^TestReverseProxy_CopyBuffer$",
+			// They wait for a request that the broken replica has.
+			"broken alone": waiting, "broken": waiting,
+		},
+	},
 	{
 		name: "resty", module: "resty.dev/v3", version: "v3.0.0-rc.4", packages: []string{"."},
 		differ: map[string]string{

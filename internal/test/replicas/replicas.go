@@ -5,19 +5,15 @@ package replicas
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/test/certificate"
 )
 
 // Protocol is how clients talk to a World.
@@ -90,13 +86,9 @@ func (w *World) protocols(to *http.Protocols) {
 func (w *World) Transport() *http.Transport {
 	t := &http.Transport{
 		DialContext: w.Dial, Protocols: new(http.Protocols), MaxIdleConnsPerHost: 100, IdleConnTimeout: 90 * time.Second,
-		TLSClientConfig: &tls.Config{RootCAs: x509.NewCertPool()},
+		TLSClientConfig: &tls.Config{RootCAs: certificate.Pool()},
 	}
 	w.protocols(t.Protocols)
-	if w.Protocol >= HTTP1TLS {
-		leaf, _ := x509.ParseCertificate(certificate().Certificate[0])
-		t.TLSClientConfig.RootCAs.AddCert(leaf)
-	}
 	return t
 }
 
@@ -176,24 +168,6 @@ func (c *connection) Close() error {
 	c.world.open.Add(-1)
 	return c.Conn.Close()
 }
-
-// certificate is valid at the time at which a bubble starts.
-var certificate = sync.OnceValue(func() tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "service.example"}, DNSNames: []string{"service.example"},
-		NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-})
 
 // Well answers after the time takes.
 func Well(takes time.Duration) http.HandlerFunc {

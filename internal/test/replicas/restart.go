@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/test/certificate"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 )
 
@@ -32,7 +33,7 @@ func (r *Replica) start() {
 	r.world.protocols(p.server.Protocols)
 	var listener net.Listener = p.net
 	if r.world.Protocol >= HTTP1TLS {
-		config := &tls.Config{Certificates: []tls.Certificate{certificate()}, NextProtos: []string{"h2"}}
+		config := &tls.Config{Certificates: []tls.Certificate{certificate.Own()}, NextProtos: []string{"h2"}}
 		if r.world.Protocol == HTTP1TLS {
 			config.NextProtos = []string{"http/1.1"}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/certificate"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
@@ -131,8 +132,7 @@ func TestConnectionClosedAsIfARequestHadBeenRejectedIsNotUnprocessed(t *testing.
 func TestRejectionByTheClientIsNotUnprocessed(t *testing.T) {
 	s := newStage(t, fault.Ample)
 	defer s.close()
-	_, pool := identity()
-	config := &tls.Config{RootCAs: pool, NextProtos: []string{http3.NextProtoH3}}
+	config := &tls.Config{RootCAs: certificate.Pool(), NextProtos: []string{http3.NextProtoH3}}
 	conn, err := s.dialAfter(0)(t.Context(), s.addr, config, s.base.QUICConfig)
 	require.NoError(t, err)
 	str, err := s.base.NewClientConn(conn).OpenRequestStream(t.Context())

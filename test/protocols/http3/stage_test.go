@@ -2,12 +2,7 @@ package http3_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"math/big"
 	"net"
 	"net/http"
 	"strings"
@@ -22,34 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/certificate"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
 // atRest is how long it may take at most until all has ended.
 const atRest = 20 * time.Second
-
-// identity is a certificate for the loopback address, and a pool that trusts it.
-var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
-})
 
 // stage is a server, and a base that talks to it.
 type stage struct {
@@ -100,13 +73,12 @@ func (s *socket) ReadFrom(p []byte) (int, net.Addr, error) {
 // newStage makes a client that takes a connection for dead after idle.
 func newStage(t *testing.T, idle time.Duration) *stage {
 	t.Helper()
-	_, pool := identity()
 	s := &stage{
 		t: t, handler: fault.NewServer(fault.NewLedger()), addr: "127.0.0.1:0",
 		orders: make(map[string][]http3.ErrCode),
 	}
 	s.base = &http3.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool},
+		TLSClientConfig: &tls.Config{RootCAs: certificate.Pool()},
 		QUICConfig:      &quic.Config{MaxIdleTimeout: idle, HandshakeIdleTimeout: fault.Ample},
 	}
 	s.start()
@@ -119,7 +91,6 @@ func (s *stage) start() {
 	require.NoError(s.t, err)
 	s.addr = pc.LocalAddr().String()
 	s.url = "https://" + s.addr
-	cert, _ := identity()
 	v := &server{socket: &socket{PacketConn: pc}, done: make(chan struct{})}
 	v.quic = &quic.Transport{Conn: v.socket}
 	v.http = &http3.Server{Handler: s, ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
@@ -129,7 +100,7 @@ func (s *stage) start() {
 		return fault.WithDrop(ctx, func() { _ = c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeInternalError), "") })
 	}}
 	ln, err := v.quic.ListenEarly(
-		http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert}}),
+		http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate.Own()}}),
 		&quic.Config{MaxIdleTimeout: fault.Ample},
 	)
 	require.NoError(s.t, err)

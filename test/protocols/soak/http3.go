@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"math/big"
 	"net"
 	"net/http"
 	"sync"
@@ -17,6 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"github.com/retryhttp/retryhttp/internal/test/certificate"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
 
@@ -30,17 +26,13 @@ const (
 )
 
 func startHTTP3(_ fault.Soak, _ *fault.Protocol, handler *fault.Server) (*fault.World, error) {
-	cert, pool, err := identity()
-	if err != nil {
-		return nil, err
-	}
-	s := &quicServer{handler: handler, cert: cert}
+	s := &quicServer{handler}
 	first, err := s.listen("127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	base := &http3.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool},
+		TLSClientConfig: &tls.Config{RootCAs: certificate.Pool()},
 		QUICConfig:      &quic.Config{MaxIdleTimeout: silence, HandshakeIdleTimeout: silence},
 	}
 	addr, stop := first.socket.LocalAddr().String(), make(chan struct{})
@@ -58,10 +50,7 @@ func startHTTP3(_ fault.Soak, _ *fault.Protocol, handler *fault.Server) (*fault.
 	}, nil
 }
 
-type quicServer struct {
-	handler http.Handler
-	cert    tls.Certificate
-}
+type quicServer struct{ handler http.Handler }
 
 // life is a server until it dies.
 type life struct {
@@ -80,7 +69,7 @@ func (s *quicServer) listen(addr string) (*life, error) {
 	l.http = &http3.Server{Handler: s.handler, ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 		return fault.WithDrop(ctx, func() { _ = c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeInternalError), "") })
 	}}
-	config := http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{s.cert}})
+	config := http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate.Own()}})
 	listener, err := l.quic.ListenEarly(config, &quic.Config{MaxIdleTimeout: silence})
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
@@ -117,27 +106,4 @@ func (s *quicServer) live(now *life, addr string, stop <-chan struct{}) {
 		}
 		now = next
 	}
-}
-
-// identity is a certificate for the loopback address, and a pool that trusts it.
-func identity() (tls.Certificate, *x509.CertPool, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().AddDate(1, 0, 0),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool, nil
 }

@@ -52,7 +52,7 @@ func silence(srv *httptest.Server) { srv.Config.ErrorLog = log.New(io.Discard, "
 // follow. A connection is closed when serve returns.
 func Listen(t *testing.T, serve ...func(net.Conn)) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", ownAddress())
+	l, err := net.Listen("tcp", OwnAddress())
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
@@ -111,15 +111,15 @@ func ReadRequest(r *bufio.Reader) *http.Request {
 // Refusing returns an address that nothing listens on.
 func Refusing(t *testing.T) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", ownAddress())
+	l, err := net.Listen("tcp", OwnAddress())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
 
-// ownAddress returns an address of the loopback network that others hardly use, if there is
+// OwnAddress returns an address of the loopback network that others hardly use, if there is
 // more than one. A port of 127.0.0.1 that a test has let go may soon be another program's.
-func ownAddress() string {
+func OwnAddress() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1:0"
 	}

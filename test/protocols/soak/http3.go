@@ -14,6 +14,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/test/certificate"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 )
 
 // http3World has a server that dies without a word every few seconds, and another in its place.
@@ -27,12 +28,12 @@ const (
 
 func startHTTP3(_ fault.Soak, _ *fault.Protocol, handler *fault.Server) (*fault.World, error) {
 	s := &quicServer{handler}
-	first, err := s.listen("127.0.0.1:0")
+	first, err := s.listen(loopback.OwnAddress())
 	if err != nil {
 		return nil, err
 	}
 	base := &http3.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: certificate.Pool()},
+		TLSClientConfig: &tls.Config{RootCAs: certificate.Pool(), ServerName: "service.example"},
 		QUICConfig:      &quic.Config{MaxIdleTimeout: silence, HandshakeIdleTimeout: silence},
 	}
 	addr, stop := first.socket.LocalAddr().String(), make(chan struct{})
@@ -102,7 +103,7 @@ func (s *quicServer) live(now *life, addr string, stop <-chan struct{}) {
 		next, err := s.listen(addr)
 		now.end()
 		if err != nil {
-			panic(err) // nobody else takes a port of the loopback address that was just in use
+			panic(err) // nobody else has this address
 		}
 		now = next
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/redisbudget"
 )
 
@@ -69,7 +70,8 @@ func startShared(tell func(string)) (_ *shared, err error) {
 
 func (s *shared) start(n, master *node) error {
 	host, port, _ := net.SplitHostPort(n.addr)
-	args := []string{"--bind", host, "--port", port, "--dir", s.dir, "--save", "", "--repl-diskless-sync-delay", "0"}
+	args := []string{"--bind", host, "--port", port, "--replica-announce-ip", host,
+		"--dir", s.dir, "--save", "", "--repl-diskless-sync-delay", "0"}
 	if n != master {
 		host, port, _ := net.SplitHostPort(master.addr)
 		args = append(args, "--replicaof", host, port)
@@ -184,7 +186,7 @@ func await(what string, is func() bool) error {
 
 // free is an address that nobody has.
 func free() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", loopback.OwnAddress())
 	if err != nil {
 		panic(err)
 	}

@@ -62,4 +62,17 @@ var suites = []suite{
 				"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$",
 		},
 	},
+	// Other libraries that retry or hedge. Their tests count the requests of servers that fail.
+	{
+		name: "retryablehttp", module: "github.com/hashicorp/go-retryablehttp", version: "v0.7.8", packages: []string{"."}, calm: true,
+		differ: map[string]string{"once": "RETRYABLE"},
+	},
+	{
+		name: "rehttp", module: "github.com/PuerkitoBio/rehttp", version: "v1.4.0", packages: []string{"."}, calm: true,
+		differ: map[string]string{
+			// They compare errors of the base for identity.
+			"once": "^TestMockClient(FailBufferBody|PreventRetryWithBody|Retry|RetryTimeout|RetryWithBody)$",
+		},
+	},
+	{name: "hedgedhttp", module: "github.com/cristalhq/hedgedhttp", version: "v0.9.1", packages: []string{"."}, calm: true},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/replicas"
 )
 
@@ -86,6 +87,7 @@ func TestStalledFailureOnADetourIsLeft(t *testing.T) {
 				var n, left atomic.Int64
 				w.Replicas[0].Serve(func(w http.ResponseWriter, r *http.Request) {
 					if n.Add(1) == 2 { // on a detour
+						memnet.EndConnection(w, r)
 						w.WriteHeader(http.StatusServiceUnavailable)
 						_ = http.NewResponseController(w).Flush()
 						<-r.Context().Done()

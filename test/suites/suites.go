@@ -64,10 +64,6 @@ var suites = []suite{
 	},
 	// Other libraries that retry or hedge. Their tests count the requests of servers that fail.
 	{
-		name: "retryablehttp", module: "github.com/hashicorp/go-retryablehttp", version: "v0.7.8", packages: []string{"."}, calm: true,
-		differ: map[string]string{"once": "RETRYABLE"},
-	},
-	{
 		name: "rehttp", module: "github.com/PuerkitoBio/rehttp", version: "v1.4.0", packages: []string{"."}, calm: true,
 		differ: map[string]string{
 			// They compare errors of the base for identity.

@@ -4,7 +4,7 @@
 //
 //	go run . [-suite client-go] [-keep]
 //
-// Each suite runs seven times:
+// Each suite runs up to seven times:
 //
 //   - alone, to know which tests fail anyway;
 //   - once: the library makes one attempt, and must change nothing except the type of errors;

@@ -1,13 +1,14 @@
 package main
 
-// Lists of tests are anchored, because go test matches a part of a name.
 // identity begins a list of tests that differ with any RoundTripper around an http.Transport, or with an *Error. Two
 // compare the error of a canceled request for identity. One has its http.Transport send https through another
 // RoundTripper, see retryhttp.Base. In the last, http.Client notices its timeout after the body's Read does.
 const identity = "^(TestClientDoCanceledVsTimeout|TestClientRedirectsContext|TestNoCrashReturningTransportAltConn|TestClientTimeout"
 
+// waiting are tests that wait for a request, which the broken replica has.
 const waiting = "^(TestReverseProxy_CopyBuffer|TestReverseProxyUpgradeNoCloseWrite|TestServeHTTPDeepCopy)$"
 
+// Lists of tests are anchored, because go test matches a part of a name.
 var suites = []suite{
 	{
 		name: "net/http", module: "std", packages: []string{"net/http"}, flags: []string{"-short"}, std: true, calm: true,
@@ -20,8 +21,7 @@ var suites = []suite{
 		name: "httputil", module: "std", packages: []string{"net/http/httputil"}, flags: []string{"-short"}, std: true,
 		differ: map[string]string{
 			// Its server has an answer for each request, and none for a retry.
-			"retrying": "^TestReverseProxy_CopyBuffer$",
-			// They wait for a request that the broken replica has.
+			"retrying":     "^TestReverseProxy_CopyBuffer$",
 			"broken alone": waiting, "broken": waiting,
 		},
 	},
@@ -62,8 +62,7 @@ var suites = []suite{
 				"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$",
 		},
 	},
-	// Other libraries that retry or hedge. Their tests count the requests of servers that fail.
-	{
+	{ // this one and the next retry or hedge, and count the requests of servers that fail
 		name: "rehttp", module: "github.com/PuerkitoBio/rehttp", version: "v1.4.0", packages: []string{"."}, calm: true,
 		differ: map[string]string{
 			// They compare errors of the base for identity.

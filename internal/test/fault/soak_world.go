@@ -49,7 +49,7 @@ func (p *Protocol) patience() time.Duration {
 	return 5 * time.Second
 }
 
-// overTCP starts a world in which one of a few requests goes to a host of its own.
+// overTCP starts a world in which one of fifty requests goes to a host of its own.
 func overTCP(s Soak, p *Protocol, server *Server) (*World, error) {
 	h := httptest.NewUnstartedServer(server)
 	h.Config.ErrorLog = log.New(io.Discard, "", 0)

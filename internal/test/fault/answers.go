@@ -114,7 +114,7 @@ var Answers = []*Fault{
 		x.stalls()
 		x.Head(http.StatusOK, -1, "")
 		x.hangs()
-		x.pour(x, []byte("received"), time.Millisecond)
+		x.pour(x, []byte("received"), 50*time.Millisecond) // for many seconds, at many requests
 	}},
 }
 

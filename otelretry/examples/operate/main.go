@@ -37,7 +37,7 @@ func main() {
 }
 
 func run(ctx context.Context, listen string, phase time.Duration, rounds int, ask bool) error {
-	program, err := trouble.New()
+	program, err := trouble.New(20 * time.Millisecond)
 	if err != nil {
 		return err
 	}

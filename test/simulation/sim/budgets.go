@@ -33,7 +33,8 @@ type Budgeted struct {
 	// About single clients, over all the time.
 	MostRetries float64 // by any one
 	// MostUnearned is by how much, at any moment, any one client's retries
-	// exceeded Ratio times its successes until then.
+	// exceeded Ratio times its successes until then, and the overdraft that a
+	// TokenBucket allows the retry of a long attempt.
 	MostUnearned float64
 }
 
@@ -87,7 +88,7 @@ func PartialFailure(
 		var ledgers []*ledger
 		for range load.Clients {
 			pol, ratio := policy()
-			books := &ledger{Budget: pol.Budget, ratio: ratio}
+			books := &ledger{Budget: pol.Budget, ratio: ratio, perSecond: load.PerSecond}
 			if pol.Budget != nil {
 				pol.Budget = books
 				ledgers = append(ledgers, books)
@@ -123,7 +124,8 @@ func PartialFailure(
 // ledger is a Budget that compares what it grants with what was paid in.
 type ledger struct {
 	retryhttp.Budget
-	ratio float64
+	ratio     float64
+	perSecond float64 // the rate of the client's requests, and so the most successes that are usual
 
 	mu                          sync.Mutex
 	retries, deposits, unearned float64
@@ -134,7 +136,8 @@ func (l *ledger) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	defer l.mu.Unlock()
 	if cost, ok = l.Budget.Withdraw(r); ok {
 		l.retries++
-		l.unearned = max(l.unearned, l.retries-l.ratio*l.deposits)
+		overdraft := l.perSecond * r.Failed.Elapsed.Seconds()
+		l.unearned = max(l.unearned, l.retries-l.ratio*l.deposits-overdraft)
 	}
 	return cost, ok
 }

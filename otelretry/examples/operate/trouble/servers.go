@@ -17,6 +17,7 @@ import (
 
 // servers are the hosts that the program calls. Each has a trouble of its own.
 type servers struct {
+	interval time.Duration // between the requests to most hosts
 	trouble  atomic.Bool
 	changed  atomic.Bool // the file has changed
 	n        atomic.Int64
@@ -44,8 +45,8 @@ const (
 	fleet    = "fleet.example"    // is well, but the Redis of its budget is away
 )
 
-func startServers() (*servers, error) {
-	s := new(servers)
+func startServers(interval time.Duration) (*servers, error) {
+	s := &servers{interval: interval}
 	var err error
 	if s.redis, err = miniredis.Run(); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (s *servers) replica(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	select {
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(5 * s.interval):
 	case <-r.Context().Done():
 	}
 }
@@ -127,8 +128,7 @@ func (s *servers) deploy(http.ResponseWriter, *http.Request) {
 }
 
 func (s *servers) overload(w http.ResponseWriter, _ *http.Request) {
-	const each = 200 * time.Millisecond
-	now := time.Now().UnixNano() / int64(each)
+	now := time.Now().UnixNano() / int64(10*s.interval)
 	if s.served.moment.Swap(now) != now {
 		s.served.count.Store(0)
 	}

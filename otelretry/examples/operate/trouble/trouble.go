@@ -33,9 +33,9 @@ type Program struct {
 	closing []func() error
 }
 
-// New begins to make requests to servers that are well.
-func New() (*Program, error) {
-	servers, err := startServers()
+// New begins to make requests to servers that are well: one to most hosts at each interval, and fewer to the others.
+func New(interval time.Duration) (*Program, error) {
+	servers, err := startServers(interval)
 	if err != nil {
 		return nil, err
 	}
@@ -47,12 +47,12 @@ func New() (*Program, error) {
 	}
 	p := &Program{
 		servers: servers,
-		// Only OpenMetrics has exemplars.
-		metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}),
+		// Only OpenMetrics has exemplars. Compression takes more time than all else, and saves nothing on one machine.
+		metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	p.send(ctx, metric.NewMeterProvider(metric.WithReader(exporter)), sdktrace.NewTracerProvider())
+	p.send(ctx, interval, metric.NewMeterProvider(metric.WithReader(exporter)), sdktrace.NewTracerProvider())
 	return p, nil
 }
 
@@ -76,7 +76,9 @@ func (p *Program) Close() {
 }
 
 // send starts a client for each server.
-func (p *Program) send(ctx context.Context, meters *metric.MeterProvider, tracers *sdktrace.TracerProvider) {
+func (p *Program) send(
+	ctx context.Context, often time.Duration, meters *metric.MeterProvider, tracers *sdktrace.TracerProvider,
+) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DialContext, base.Proxy = p.servers.dial, nil
 	base.MaxIdleConnsPerHost = 100
@@ -91,7 +93,7 @@ func (p *Program) send(ctx context.Context, meters *metric.MeterProvider, tracer
 	}
 	department := func(req *http.Request) string { return strings.Trim(req.URL.Path, "/") }
 	departments := client(retryhttp.Policy{Budget: &retryhttp.TokenBucket{Key: department}}, otelretry.WithKey(department))
-	often, seldom := 20*time.Millisecond, 200*time.Millisecond
+	const seldom = 200 * time.Millisecond
 	p.steadily(ctx, 2*often, departments, http.MethodGet, shop+"/books")
 	p.steadily(ctx, 2*often, departments, http.MethodGet, shop+"/music")
 	p.steadily(ctx, often, client(retryhttp.Policy{Budget: retryhttp.Unlimited{}}), http.MethodGet, stock)

@@ -92,23 +92,22 @@ func compareDurations(t *testing.T, p sender) (retries, successes int) {
 		}
 		successes++
 	}
-	assert.LessOrEqual(t, typicalExcess(shared, own), time.Millisecond, "of %d round trips each", len(own))
+	assert.LessOrEqual(t, steadyExcess(shared, own), time.Millisecond, "of %d round trips each", len(own))
 	t.Logf("p99: %v, with a TokenBucket %v, of %d", p99(shared), p99(own), len(own))
 	return retries, successes
 }
 
-// typicalExcess returns how much longer the p99 of some durations is than the p99 of others, which
-// were measured at the same time: the median over ten stretches of time. A delay that the code
-// makes is in all of them. What another program does to the machine is in few.
-func typicalExcess(shared, own []time.Duration) time.Duration {
+// steadyExcess returns how much longer the p99 of some durations is than the p99 of others, which
+// were measured at the same time: at least, over ten stretches of time. A delay that the code
+// makes is in all of them. What other programs do to the machine is in the others as often.
+func steadyExcess(shared, own []time.Duration) time.Duration {
 	const stretches = 10
 	size := len(own) / stretches
 	excess := make([]time.Duration, stretches)
 	for i := range excess {
 		excess[i] = p99(shared[i*size:(i+1)*size]) - p99(own[i*size:(i+1)*size])
 	}
-	slices.Sort(excess)
-	return excess[stretches/2]
+	return slices.Min(excess)
 }
 
 func p99(durations []time.Duration) time.Duration {

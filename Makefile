@@ -10,7 +10,7 @@ GREMLINS    := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 APIDIFF     := golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 
 .DEFAULT_GOAL := help
-.PHONY: help test race vet lint vuln fuzz soak nightly mutate bench bench-peers bench-overhead sim suites examples api release ci
+.PHONY: help test race vet lint vuln fuzz soak nightly mutate bench bench-peers bench-overhead sim figures suites examples api release ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,10 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 soak: ## send requests through random faults for SOAKTIME (10m), over HTTP/1, HTTP/2 and HTTP/3
 	cd test/protocols && $(GO) run -race ./soak -for $(SOAKTIME)
 
-nightly: soak fuzz suites ## run what takes too long for each merge
+figures: ## run the commands in docs/simulation-tables.md, and compare their figures
+	cd test/simulation && $(GO) test -count=1 -run '^TestLabMakesFiguresOfTheReport$$' .
+
+nightly: soak fuzz suites figures ## run what takes too long for each merge
 
 mutate: ## run mutation tests, for an hour or two
 	bash .ci/mutate $(GREMLINS)

@@ -121,8 +121,8 @@ func above1(_ labTable, f labFigure) labFigure {
 
 // The commands are run as they stand in the report, so a reader who types them gets the same figures.
 func TestLabMakesFiguresOfTheReport(t *testing.T) {
-	if raced {
-		t.Skip("the lab has its own tests under the race detector; .ci/run runs this test without it")
+	if testing.Short() || raced {
+		t.Skip("takes minutes; make nightly runs it, and the lab has its own tests under the race detector")
 	}
 	document := read(t, "../../docs/simulation-tables.md")
 	compared := map[string]bool{}

@@ -8,10 +8,10 @@ const identity = "^(TestClientDoCanceledVsTimeout|TestClientRedirectsContext|Tes
 // waiting are tests that wait for a request, which the broken replica has.
 const waiting = "^(TestReverseProxy_CopyBuffer|TestReverseProxyUpgradeNoCloseWrite|TestServeHTTPDeepCopy)$"
 
-// connectWaiting are such tests of connect, and two that count how often a server panics that is asked again. In some
+// differInConnect are such tests of connect, and two that count how often a server panics that is asked again. In some
 // others the server answers 429, and the retry may end at the broken replica. The rest open a stream whose body cannot
 // be sent again: with the library there are more connections, and so more that are broken.
-const connectWaiting = "^(TestBidiOverHTTP1|TestUnaryRequestBodyAfterEarlyResponse|TestClientDisconnect|" +
+const differInConnect = "^(TestBidiOverHTTP1|TestUnaryRequestBodyAfterEarlyResponse|TestClientDisconnect|" +
 	"TestWithRecover|TestHandlerReturnsNilResponse)$|^TestServer$/^http1$/.*/.*/^(.*errors.*|cumsum.*)$"
 
 // Lists of tests are anchored, because go test matches a part of a name.
@@ -55,7 +55,7 @@ var suites = []suite{
 	{
 		// It reads codes from the texts of errors.
 		name: "connect", module: "connectrpc.com/connect", version: "v1.21.1", packages: []string{"."},
-		differ: map[string]string{"broken alone": connectWaiting, "broken": connectWaiting},
+		differ: map[string]string{"broken alone": differInConnect, "broken": differInConnect},
 	},
 	{
 		name: "client-go", module: "k8s.io/client-go", version: "v0.37.2", packages: []string{"./rest/...", "./transport/..."},

@@ -14,6 +14,10 @@ const waiting = "^(TestReverseProxy_CopyBuffer|TestReverseProxyUpgradeNoCloseWri
 const differInConnect = "^(TestBidiOverHTTP1|TestUnaryRequestBodyAfterEarlyResponse|TestClientDisconnect|" +
 	"TestWithRecover|TestHandlerReturnsNilResponse)$|^TestServer$/^http1$/.*/.*/^(.*errors.*|cumsum.*)$"
 
+// ownRetries are tests of client-go whose servers have an answer for each request that it makes, and none for a retry.
+const ownRetries = "^(TestConnectionResetByPeerIsRetried|TestRequestStream|TestRequestWatch|TestRequest.*Retry.*|" +
+	"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$"
+
 // Lists of tests are anchored, because go test matches a part of a name.
 var suites = []suite{
 	{
@@ -64,9 +68,7 @@ var suites = []suite{
 			"once": "^(TestRequestDoRawWithRetry|TestRequestDoWithRetry|TestRequestDoWithWrapPreviousError|TestRequestStream|" +
 				"TestRequestWatch|TestRequestWatchWithRetry|TestRequestWatchWithWrapPreviousError|TestRequestWithRetry|" +
 				"TestRetryableConditions)$",
-			// Their servers have an answer for each request that client-go makes, and none for a retry.
-			"retrying": "^(TestConnectionResetByPeerIsRetried|TestRequestStream|TestRequestWatch|TestRequest.*Retry.*|" +
-				"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$",
+			"retrying": ownRetries, "broken alone": ownRetries, "broken": ownRetries,
 		},
 	},
 	{ // this one and the next retry or hedge, and count the requests of servers that fail

@@ -312,7 +312,7 @@ func TestDefaultTransportThatRetries(t *testing.T) {
 					assert.Equal(t, c.proto+" 4", answer)
 					assert.EqualValues(t, 2, attempts)
 				}
-				assert.EqualValues(t, 2, s.conns.Load(), "the pool's connection and a detour are used again")
+				assert.EqualValues(t, 3, s.conns.Load(), "the pool's connection and two detours are used again")
 				assert.Empty(t, logged.String(), "net/http complains of nothing")
 			})
 		}

@@ -22,6 +22,9 @@ type conn struct {
 	idle   time.Time // since when, unless a request is under way
 	took   latency
 
+	results  record
+	failures int // in a row
+
 	remote  string // its address, for traces
 	used    atomic.Bool
 	http2   atomic.Bool // known after the first response
@@ -38,6 +41,18 @@ func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
 	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote, idle: time.Now()}
 	cc.SetStateHook(func(*http.ClientConn) { c.stateChanged() })
 	return c
+}
+
+// note records the result of an attempt. The caller holds the host's mutex.
+func (c *conn) note(v verdict) {
+	switch v {
+	case failed:
+		c.failures++
+		c.results.add(true)
+	case well:
+		c.failures = 0
+		c.results.add(false)
+	}
 }
 
 // reserve reserves a place for a request, and reports whether there is one. The caller holds the host's mutex.

@@ -9,10 +9,11 @@ import (
 
 const (
 	// worse is by how much more of the pool's results must be failures before first attempts
-	// leave the pool.
+	// leave the pool, and of a detour's results before it is given up.
 	worse = 0.15
-	// hopeless is how much of the pool's results must be failures before time pays for dials, while
-	// no detour has served well.
+	// mostFailures is how many failures in a row end a detour, even if all detours fail as much.
+	mostFailures = 3
+	// hopeless is how much of the pool's results must be failures before time pays for dials.
 	hopeless = 0.75
 
 	// Dials are paid for. Without a bound, an overload would cost a connection for each request. A
@@ -21,10 +22,9 @@ const (
 	dialsAtFirst    = 3
 	dialsPerSecond  = 2
 	dialsPerFailure = 0.5
-	dialsPerSuccess = 0.08      // of a detour
-	dialsPerResult  = 1. / 4096 // of the pool, while first attempts would leave it
-	mostDials       = 20        // saved
-	mostDialing     = 3         // under way
+	dialsPerSuccess = 0.08 // of a detour
+	mostDials       = 20   // saved
+	mostDialing     = 3    // under way
 
 	// While first attempts take detours, one in so many asks the pool: at first, and at the most.
 	// It is one a second at the most.
@@ -189,17 +189,13 @@ func (h *host) pay() bool {
 	return true
 }
 
-// credit adds what a result of the pool pays for.
+// credit adds what the time pays for while the pool is hopeless.
 func (h *host) credit(now time.Time, bad bool) {
-	earned := 0.0
-	if h.pool.failing > worse {
-		earned = dialsPerResult
-	}
-	if bad && h.pool.failing > hopeless && !h.hasServed() {
-		earned = min(now.Sub(h.credited).Seconds()*dialsPerSecond, dialsPerFailure)
+	if bad && h.pool.failing > hopeless {
+		earned := min(now.Sub(h.credited).Seconds()*dialsPerSecond, dialsPerFailure)
+		h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
 	}
 	h.credited = now
-	h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
 }
 
 // notePool records the result of an attempt on the pool.
@@ -223,9 +219,9 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 	h.credit(now, bad)
 }
 
-// noteDetour records the result of an attempt on c. A detour that fails, or that is slower than the
-// others, is given up. Without others, c is only slower than usual. Latencies have a long tail, and a
-// dial in its place may well meet a broken replica.
+// noteDetour records the result of an attempt on c. A detour that is slower than the others is given up.
+// Without others, c is only slower than usual. Latencies have a long tail, and a dial in its place may
+// well meet a broken replica.
 func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
 	made.end(v)
 	h.mu.Lock()
@@ -247,11 +243,12 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		c.proven = true
 		h.savings = min(h.savings+dialsPerSuccess, max(h.savings, mostDials))
 	}
+	c.note(v)
 	if bad {
 		h.failed = now
 	}
 	c.idle = now
-	retire := v == failed || bad && h.othersHaveServed(c) || c.lost() || h.gone
+	retire := v == failed && h.givesUp(c) || v == well && bad && h.othersHaveServed(c) || c.lost() || h.gone
 	if retire {
 		h.retire(c)
 	}
@@ -259,6 +256,12 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	if retire {
 		go c.closeWhenOver() // which writes over TLS
 	}
+}
+
+// givesUp reports whether c is given up after a failure. A service may mean some of its failures, on every
+// replica. If each of them ended a detour, soon no dial would be left to pay for another.
+func (h *host) givesUp(c *conn) bool {
+	return c.failures >= mostFailures || c.results.failing > h.served.failing+worse
 }
 
 // noteProtocol learns which protocol the host chooses. For an upgrade, the pool asks for HTTP/1.

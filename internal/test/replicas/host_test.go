@@ -63,6 +63,25 @@ func TestDetoursOutliveAnUnluckyBeginning(t *testing.T) {
 	})
 }
 
+// A client that has left a broken replica leaves the next one, too.
+func TestReplicaOfADetourBreaks(t *testing.T) {
+	for _, p := range protocols {
+		for attempts, least := range map[int]float64{1: 0.85, 4: 0.95} {
+			synctest.Test(t, func(t *testing.T) {
+				w := choosingOver(p, 3, 0, 1, 2)
+				defer w.Close()
+				client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: attempts})
+				defer client.CloseIdleConnections()
+				load := replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second}
+				w.Drive(client, load)
+				require.Positive(t, w.Replicas[1].Requests.Load())
+				w.Replicas[1].Serve(broken)
+				assert.GreaterOrEqual(t, w.Drive(client, load).Success(), least, "%v, %d attempts", p, attempts)
+			})
+		}
+	}
+}
+
 // Latencies have a long tail. The only detour that serves well is not given up for a slow answer: a dial in its place may
 // well meet a broken replica.
 func TestOnlyDetourOutlivesASlowAnswer(t *testing.T) {
@@ -79,6 +98,34 @@ func TestOnlyDetourOutlivesASlowAnswer(t *testing.T) {
 		w.Replicas[1].Serve(well)
 		assert.EqualValues(t, 1, w.Drive(client, load).Success())
 		assert.Equal(t, 2, w.Dials())
+	})
+}
+
+// The only detour has nothing to be compared with. It is given up after three failures in a row.
+func TestOnlyDetourOutlivesTwoFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 2)
+		defer w.Close()
+		once := retryhttp.Policy{MaxAttempts: 1}
+		client := retryhttp.New(w.Transport(), once)
+		defer client.CloseIdleConnections()
+		w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
+		require.Equal(t, 2, w.Dials(), "first attempts take the detour")
+		fail := func(requests int) {
+			w.Replicas[1].Serve(broken)
+			defer w.Replicas[1].Serve(well)
+			for range requests {
+				require.Equal(t, http.StatusServiceUnavailable, statusOf(t, client, w.URL()))
+			}
+		}
+		fail(2)
+		require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()), "the detour serves on")
+		fail(3)
+		left := w.Replicas[1].Requests.Load()
+		for range 3 {
+			_ = statusOf(t, client, w.URL())
+		}
+		assert.Equal(t, left, w.Replicas[1].Requests.Load(), "the detour is given up")
 	})
 }
 

@@ -58,14 +58,22 @@ func everySecond() http.HandlerFunc {
 	}
 }
 
-// half fails half of the requests by chance.
-func half() http.HandlerFunc {
+// sometimes fails a share of the requests by chance.
+func sometimes(share float64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if rand.IntN(2) == 0 {
+		if rand.Float64() < share {
 			broken(w, r)
 			return
 		}
 		well(w, r)
+	}
+}
+
+// amongOthersThatFail breaks the replica that the client uses most, while the others fail a share of the requests.
+func amongOthersThatFail(share float64) func(*replicas.World) {
+	return func(w *replicas.World) {
+		all(sometimes(share))(w)
+		busiest(1, broken)(w)
 	}
 }
 
@@ -151,7 +159,11 @@ var promises = map[string]promise{
 	"one of ten answers 503":    {trouble{10, 100, 8 * time.Second, busiest(1, broken), false}, 0.98, 1.15, 2 * usual, 0},
 	"one fails every second":    {trouble{3, 100, 8 * time.Second, busiest(1, everySecond()), false}, 0.98, 1.15, 2 * usual, 0},
 	"one is slow, with a Hedge": {trouble{3, 100, 8 * time.Second, busiest(1, replicas.Well(30*usual)), true}, 0.98, 1.08, 2 * usual, 10 * usual},
-	"a thousand a second":       {trouble{3, 1000, 4 * time.Second, busiest(1, broken), false}, 0.97, 1.3, 2 * usual, 0},
+	// Some requests fail on every replica.
+	"one answers 503, the others to one in ten":  {trouble{3, 100, 16 * time.Second, amongOthersThatFail(0.1), false}, 0.98, 1.25, 0, 0},
+	"one answers 503, the others to one in five": {trouble{3, 100, 16 * time.Second, amongOthersThatFail(0.2), false}, 0.9, 1.45, 0, 0},
+	"one a second, one 503, others one in five":  {trouble{3, 1, 5 * time.Minute, amongOthersThatFail(0.2), false}, 0.9, 1.45, 0, 0},
+	"a thousand a second":                        {trouble{3, 1000, 4 * time.Second, busiest(1, broken), false}, 0.97, 1.3, 2 * usual, 0},
 }
 
 var protocols = []replicas.Protocol{replicas.HTTP1, replicas.HTTP2}

@@ -15,15 +15,13 @@ import (
 // conn is a detour. Its host's mutex guards the fields that have no type of sync/atomic.
 type conn struct {
 	*http.ClientConn
-	host   *host
-	proxy  string    // through which it was dialed, or ""
-	proven bool      // has answered well
-	trying bool      // is serving its first request
-	idle   time.Time // since when, unless a request is under way
-	took   latency
-
-	results  record
-	failures int // in a row
+	host    *host
+	proxy   string    // through which it was dialed, or ""
+	proven  bool      // has answered well
+	trying  bool      // is serving its first request
+	idle    time.Time // since when, unless a request is under way
+	took    latency
+	results record
 
 	remote  string // its address, for traces
 	used    atomic.Bool
@@ -41,18 +39,6 @@ func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
 	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote, idle: time.Now()}
 	cc.SetStateHook(func(*http.ClientConn) { c.stateChanged() })
 	return c
-}
-
-// note records the result of an attempt. The caller holds the host's mutex.
-func (c *conn) note(v verdict) {
-	switch v {
-	case failed:
-		c.failures++
-		c.results.add(true)
-	case well:
-		c.failures = 0
-		c.results.add(false)
-	}
 }
 
 // reserve reserves a place for a request, and reports whether there is one. The caller holds the host's mutex.
@@ -106,8 +92,10 @@ func (c *conn) usable() bool { return !c.trying && c.Available() > 0 }
 // lost reports whether the connection can take no request any more.
 func (c *conn) lost() bool { return c.Err() != nil || c.Available() == 0 && c.InFlight() == 0 }
 
-// load is the lower, the sooner an answer is expected.
-func (c *conn) load() time.Duration { return c.took.mean * time.Duration(c.InFlight()+1) }
+// load is the lower, the sooner a success is expected.
+func (c *conn) load() float64 {
+	return c.took.mean.Seconds() * float64(c.InFlight()+1) / max(1-c.results.failing, 0.01)
+}
 
 // roundTrip sends req, for which a place is reserved. It reports whether the body is as it was, if
 // the server has not processed the request: net/http would send the request again by itself.

@@ -9,16 +9,18 @@ import (
 
 const (
 	// worse is by how much more of the pool's results must be failures before first attempts
-	// leave the pool, and of a detour's results before it is given up.
+	// leave the pool.
 	worse = 0.15
-	// mostFailures is how many failures in a row end a detour, even if all detours fail as much.
-	mostFailures = 3
-	// hopeless is how much of the pool's results must be failures before time pays for dials.
+	// doubtful is by how much more of a detour's results must be failures than of the others' before it is
+	// given up. The only detour is compared with a new one then.
+	doubtful = 0.3
+	// hopeless is how much of a detour's results must be failures before it is given up even if there are no
+	// others.
 	hopeless = 0.75
 
-	// Dials are paid for. Without a bound, an overload would cost a connection for each request. A
-	// host in trouble has dialsAtFirst. While the pool is hopeless, each of its failures pays for the
-	// time since the result before, and not for more than dialsPerFailure.
+	// Dials are paid for. Without a bound, an overload would cost a connection for each request. A host in
+	// trouble has dialsAtFirst. Each failure of the pool pays for the time since the failure before, and not
+	// for more than dialsPerFailure.
 	dialsAtFirst    = 3
 	dialsPerSecond  = 2
 	dialsPerFailure = 0.5
@@ -68,8 +70,8 @@ func newHost(t *http.Transport, key origin, address string) *host {
 
 // roundTrip sends req over a detour or through the pool.
 func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http.Response, error) {
-	begin := time.Now()
 	if c := h.reserve(req, made); c != nil {
+		begin := time.Now() // a dial takes its time, and the replica may still be quick
 		made.take(c)
 		sent := false
 		defer func() {
@@ -84,8 +86,8 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 		if !unsent {
 			return resp, err
 		}
-		begin = time.Now()
 	}
+	begin := time.Now()
 	resp, err := d.transport.RoundTrip(req)
 	h.notePool(made, d.verdict(req, made, resp, err), resp, time.Since(begin))
 	return resp, err
@@ -125,7 +127,7 @@ func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_
 		h.failed = now
 	}
 	best := h.best(made, proxy, upgrade)
-	if best != nil {
+	if best != nil && !h.doubts(best) {
 		if !leaves && h.asksPool(now) || !best.reserve() {
 			return nil, false
 		}
@@ -174,8 +176,24 @@ func (h *host) hasServed() bool {
 	return slices.ContainsFunc(h.conns, func(c *conn) bool { return c.proven })
 }
 
-func (h *host) othersHaveServed(c *conn) bool {
-	return slices.ContainsFunc(h.conns, func(other *conn) bool { return other != c && other.proven })
+// others returns how many other detours have served well, and which share of their results are failures.
+func (h *host) others(c *conn) (n int, failing float64) {
+	for _, other := range h.conns {
+		if other != c && other.proven {
+			n++
+			failing += other.results.failing
+		}
+	}
+	return n, failing / float64(max(n, 1))
+}
+
+// doubts reports whether a dial is to show if c, the only detour that has served well, fails more than others.
+func (h *host) doubts(c *conn) bool {
+	if c.results.failing <= doubtful || !c.proven || h.trying > 0 || h.savings < 1 {
+		return false
+	}
+	others, _ := h.others(c)
+	return others == 0
 }
 
 // pay reports whether a dial is paid for, and counts it as under way.
@@ -189,12 +207,10 @@ func (h *host) pay() bool {
 	return true
 }
 
-// credit adds what the time pays for while the pool is hopeless.
-func (h *host) credit(now time.Time, bad bool) {
-	if bad && h.pool.failing > hopeless {
-		earned := min(now.Sub(h.credited).Seconds()*dialsPerSecond, dialsPerFailure)
-		h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
-	}
+// credit adds what a failure of the pool pays for.
+func (h *host) credit(now time.Time) {
+	earned := min(now.Sub(h.credited).Seconds()*dialsPerSecond, dialsPerFailure)
+	h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
 	h.credited = now
 }
 
@@ -212,16 +228,14 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 	h.pool.add(bad)
 	if bad {
 		h.failed = now
+		h.credit(now)
 		h.patience = min(2*h.patience, mostPatience)
 	} else {
 		h.patience = max(h.patience/2, leastPatience)
 	}
-	h.credit(now, bad)
 }
 
-// noteDetour records the result of an attempt on c. A detour that is slower than the others is given up.
-// Without others, c is only slower than usual. Latencies have a long tail, and a dial in its place may
-// well meet a broken replica.
+// noteDetour records the result of an attempt on c.
 func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
 	made.end(v)
 	h.mu.Lock()
@@ -236,6 +250,9 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		h.latency.add(took)
 		c.took.add(took)
 	}
+	if v != nothing {
+		c.results.add(bad)
+	}
 	if v != nothing && c.proven {
 		h.served.add(bad)
 	}
@@ -243,12 +260,11 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		c.proven = true
 		h.savings = min(h.savings+dialsPerSuccess, max(h.savings, mostDials))
 	}
-	c.note(v)
 	if bad {
 		h.failed = now
 	}
 	c.idle = now
-	retire := v == failed && h.givesUp(c) || v == well && bad && h.othersHaveServed(c) || c.lost() || h.gone
+	retire := bad && h.givesUp(c, v) || c.lost() || h.gone
 	if retire {
 		h.retire(c)
 	}
@@ -258,10 +274,17 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	}
 }
 
-// givesUp reports whether c is given up after a failure. A service may mean some of its failures, on every
-// replica. If each of them ended a detour, soon no dial would be left to pay for another.
-func (h *host) givesUp(c *conn) bool {
-	return c.failures >= mostFailures || c.results.failing > h.served.failing+worse
+// givesUp reports whether c is given up after a failure or a slow answer. A service may mean some of its
+// failures, on every replica. If each of them ended a detour, soon no dial would be left to pay for another.
+//
+// Slow is what others that serve well are not. Without others, c is only slower than usual. Latencies have
+// a long tail, and a dial in the place of c may well meet a broken replica.
+func (h *host) givesUp(c *conn, v verdict) bool {
+	others, mean := h.others(c)
+	if v == well {
+		return others > 0
+	}
+	return c.results.failing > hopeless || c.results.failing > mean+doubtful && (others > 0 || !c.proven)
 }
 
 // noteProtocol learns which protocol the host chooses. For an upgrade, the pool asks for HTTP/1.
@@ -278,7 +301,7 @@ func (h *host) retire(c *conn) {
 		h.conns = slices.Delete(h.conns, i, i+1)
 	}
 	if !h.hasServed() {
-		h.latency = latency{}
+		h.latency, h.served = latency{}, record{} // nobody does better than the pool, or worse
 	}
 }
 

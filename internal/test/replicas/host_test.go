@@ -101,7 +101,8 @@ func TestOnlyDetourOutlivesASlowAnswer(t *testing.T) {
 	})
 }
 
-// The only detour has nothing to be compared with. It is given up after three failures in a row.
+// A few failures say little, as some requests may fail on every replica. But a detour that fails more often is compared with
+// another one.
 func TestOnlyDetourOutlivesTwoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(3, 0, 1, 2)
@@ -111,21 +112,54 @@ func TestOnlyDetourOutlivesTwoFailures(t *testing.T) {
 		defer client.CloseIdleConnections()
 		w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
 		require.Equal(t, 2, w.Dials(), "first attempts take the detour")
-		fail := func(requests int) {
-			w.Replicas[1].Serve(broken)
-			defer w.Replicas[1].Serve(well)
-			for range requests {
-				require.Equal(t, http.StatusServiceUnavailable, statusOf(t, client, w.URL()))
-			}
+		w.Replicas[1].Serve(broken)
+		require.Equal(t, http.StatusServiceUnavailable, statusOf(t, client, w.URL()))
+		require.Equal(t, http.StatusServiceUnavailable, statusOf(t, client, w.URL()))
+		w.Replicas[1].Serve(well)
+		require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+		require.Equal(t, 2, w.Dials())
+		w.Replicas[1].Serve(everySecond())
+		w.DialTime = 300 * time.Millisecond
+		f := w.Drive(client, replicas.Load{Rate: 20, For: 5 * time.Second, Deadline: 5 * time.Second})
+		assert.GreaterOrEqual(t, f.Success(), 0.9)
+		assert.Equal(t, 3, w.Dials(), "one dial at a time is enough")
+	})
+}
+
+// Many requests may fail at once with the only detour, and no later result shows that others would do better.
+func TestClientLeavesThePoolAgainAfterItsDetourHasFailedManyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 2)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: 1})
+		defer client.CloseIdleConnections()
+		load := replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second}
+		w.Drive(client, load)
+		w.Replicas[1].Serve(func(rw http.ResponseWriter, r *http.Request) {
+			time.Sleep(usual)
+			broken(rw, r)
+		})
+		var all sync.WaitGroup
+		for range 60 {
+			all.Go(func() { assert.Equal(t, http.StatusServiceUnavailable, statusOf(t, client, w.URL())) })
 		}
-		fail(2)
-		require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()), "the detour serves on")
-		fail(3)
-		left := w.Replicas[1].Requests.Load()
-		for range 3 {
-			_ = statusOf(t, client, w.URL())
-		}
-		assert.Equal(t, left, w.Replicas[1].Requests.Load(), "the detour is given up")
+		all.Wait()
+		assert.GreaterOrEqual(t, w.Drive(client, load).Success(), 0.9)
+	})
+}
+
+// While the pool fails in part, and all dials so far have reached a broken replica, time pays for more.
+func TestPoolThatFailsInPartIsLeftInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 1, 1, 2)
+		defer w.Close()
+		w.Replicas[0].Serve(everySecond())
+		w.Replicas[1].Serve(broken)
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		load := replicas.Load{Rate: 20, For: 3 * time.Minute, Deadline: 5 * time.Second}
+		w.Drive(client, load)
+		assert.GreaterOrEqual(t, w.Drive(client, load).Success(), 0.99)
 	})
 }
 

@@ -8,23 +8,25 @@ import (
 )
 
 const (
-	// worse is by how much more of the pool's results must be failures before first attempts
+	// worse is by how much more of the pool's results than of a detour's must be failures before first attempts
 	// leave the pool.
 	worse = 0.15
-	// doubtful is by how much more of a detour's results must be failures than of the others' before it is
-	// given up. The only detour is compared with a new one then.
+	// doubtful is how much of a detour's results must be failures before another is tried in its place, if
+	// dials are saved.
 	doubtful = 0.3
-	// hopeless is how much of a detour's results must be failures before it is given up even if there are no
-	// others.
+	// hopeless is how much of the pool's results must be failures before time pays for more than one dial a
+	// minute, and how much of a detour's before it is given up even if no dial is saved.
 	hopeless = 0.75
 
 	// Dials are paid for. Without a bound, an overload would cost a connection for each request. A host in
-	// trouble has dialsAtFirst. Each failure of the pool pays for the time since the failure before, and not
-	// for more than dialsPerFailure.
+	// trouble has dialsAtFirst. While the pool is hopeless, each of its failures pays for the time since the
+	// failure before, and not for more than dialsPerFailure.
 	dialsAtFirst    = 3
 	dialsPerSecond  = 2
 	dialsPerFailure = 0.5
+	dialsPerMinute  = 1    // while the pool fails in part, and no detour has served well
 	dialsPerSuccess = 0.08 // of a detour
+	dialsInReserve  = 6    // that are not spent in the place of a detour that fails in part
 	mostDials       = 20   // saved
 	mostDialing     = 3    // under way
 
@@ -42,7 +44,6 @@ type host struct {
 
 	mu      sync.Mutex
 	pool    record  // attempts on the pool
-	served  record  // attempts on detours that had served well
 	latency latency // of detours
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
@@ -110,11 +111,18 @@ func (h *host) reserve(req *http.Request, made *Attempt) *conn {
 	return c
 }
 
-// poolFails reports whether a first attempt may take a detour.
+// poolFails reports whether a first attempt may take a detour: whether the pool fails more than the best of
+// the detours that have served well. If none has, a new one is expected to.
 func (h *host) poolFails() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.pool.failing > h.served.failing+worse
+	least := -1.0
+	for _, c := range h.conns {
+		if c.proven && (least < 0 || c.results.failing < least) {
+			least = c.results.failing
+		}
+	}
+	return h.pool.failing > max(least, 0)+worse
 }
 
 // choose returns a detour with a place reserved, or whether to dial one. If it returns neither, the
@@ -127,7 +135,7 @@ func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_
 		h.failed = now
 	}
 	best := h.best(made, proxy, upgrade)
-	if best != nil && !h.doubts(best) {
+	if best != nil {
 		if !leaves && h.asksPool(now) || !best.reserve() {
 			return nil, false
 		}
@@ -176,24 +184,8 @@ func (h *host) hasServed() bool {
 	return slices.ContainsFunc(h.conns, func(c *conn) bool { return c.proven })
 }
 
-// others returns how many other detours have served well, and which share of their results are failures.
-func (h *host) others(c *conn) (n int, failing float64) {
-	for _, other := range h.conns {
-		if other != c && other.proven {
-			n++
-			failing += other.results.failing
-		}
-	}
-	return n, failing / float64(max(n, 1))
-}
-
-// doubts reports whether a dial is to show if c, the only detour that has served well, fails more than others.
-func (h *host) doubts(c *conn) bool {
-	if c.results.failing <= doubtful || !c.proven || h.trying > 0 || h.savings < 1 {
-		return false
-	}
-	others, _ := h.others(c)
-	return others == 0
+func (h *host) othersHaveServed(c *conn) bool {
+	return slices.ContainsFunc(h.conns, func(other *conn) bool { return other != c && other.proven })
 }
 
 // pay reports whether a dial is paid for, and counts it as under way.
@@ -209,9 +201,16 @@ func (h *host) pay() bool {
 
 // credit adds what a failure of the pool pays for.
 func (h *host) credit(now time.Time) {
-	earned := min(now.Sub(h.credited).Seconds()*dialsPerSecond, dialsPerFailure)
-	h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
+	passed := now.Sub(h.credited)
 	h.credited = now
+	earned := 0.0
+	switch {
+	case h.pool.failing > hopeless:
+		earned = min(passed.Seconds()*dialsPerSecond, dialsPerFailure)
+	case h.pool.failing > worse && !h.hasServed():
+		earned = passed.Minutes() * dialsPerMinute
+	}
+	h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
 }
 
 // notePool records the result of an attempt on the pool.
@@ -253,9 +252,6 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	if v != nothing {
 		c.results.add(bad)
 	}
-	if v != nothing && c.proven {
-		h.served.add(bad)
-	}
 	if v == well && !bad {
 		c.proven = true
 		h.savings = min(h.savings+dialsPerSuccess, max(h.savings, mostDials))
@@ -280,11 +276,14 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 // Slow is what others that serve well are not. Without others, c is only slower than usual. Latencies have
 // a long tail, and a dial in the place of c may well meet a broken replica.
 func (h *host) givesUp(c *conn, v verdict) bool {
-	others, mean := h.others(c)
-	if v == well {
-		return others > 0
+	failing := c.results.failing
+	switch {
+	case v == well:
+		return h.othersHaveServed(c)
+	case !c.proven:
+		return true
 	}
-	return c.results.failing > hopeless || c.results.failing > mean+doubtful && (others > 0 || !c.proven)
+	return failing > hopeless || failing > doubtful && h.savings >= dialsInReserve
 }
 
 // noteProtocol learns which protocol the host chooses. For an upgrade, the pool asks for HTTP/1.
@@ -301,7 +300,7 @@ func (h *host) retire(c *conn) {
 		h.conns = slices.Delete(h.conns, i, i+1)
 	}
 	if !h.hasServed() {
-		h.latency, h.served = latency{}, record{} // nobody does better than the pool, or worse
+		h.latency = latency{}
 	}
 }
 

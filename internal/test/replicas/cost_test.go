@@ -70,7 +70,8 @@ func TestTooManyRequestsOpensNoConnection(t *testing.T) {
 	}
 }
 
-// A server that is well may fail the first attempts of each request.
+// A server that is well may fail the first attempts of each of a thousand requests. Of those that a detour serves, each pays for
+// 0.08 of a dial.
 func TestRequestsThatFailTwiceCostFewConnections(t *testing.T) {
 	for _, p := range protocols {
 		for name, policy := range map[string]retryhttp.Policy{
@@ -79,7 +80,7 @@ func TestRequestsThatFailTwiceCostFewConnections(t *testing.T) {
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				conns := dialsOfFailuresByTwos(t, p, policy, true)
-				assert.LessOrEqual(t, conns, 40+dialsOfFailuresByTwos(t, p, policy, false), "%v, %s", p, name)
+				assert.LessOrEqual(t, conns, 85+dialsOfFailuresByTwos(t, p, policy, false), "%v, %s", p, name)
 			})
 		}
 	}

@@ -66,17 +66,21 @@ func TestDetoursOutliveAnUnluckyBeginning(t *testing.T) {
 // A client that has left a broken replica leaves the next one, too.
 func TestReplicaOfADetourBreaks(t *testing.T) {
 	for _, p := range protocols {
-		for attempts, least := range map[int]float64{1: 0.85, 4: 0.95} {
+		for _, c := range []struct {
+			attempts int
+			served   time.Duration // before it breaks; dials are saved meanwhile
+			least    float64
+		}{{1, time.Minute, 0.85}, {4, time.Minute, 0.95}, {1, 15 * time.Second, 0.6}, {4, 15 * time.Second, 0.9}} {
 			synctest.Test(t, func(t *testing.T) {
 				w := choosingOver(p, 3, 0, 1, 2)
 				defer w.Close()
-				client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: attempts})
+				client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: c.attempts})
 				defer client.CloseIdleConnections()
-				load := replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second}
-				w.Drive(client, load)
+				w.Drive(client, replicas.Load{Rate: 1, For: c.served, Deadline: 5 * time.Second})
 				require.Positive(t, w.Replicas[1].Requests.Load())
 				w.Replicas[1].Serve(broken)
-				assert.GreaterOrEqual(t, w.Drive(client, load).Success(), least, "%v, %d attempts", p, attempts)
+				f := w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
+				assert.GreaterOrEqual(t, f.Success(), c.least, "%v, %v", p, c)
 			})
 		}
 	}
@@ -101,9 +105,9 @@ func TestOnlyDetourOutlivesASlowAnswer(t *testing.T) {
 	})
 }
 
-// A few failures say little, as some requests may fail on every replica. But a detour that fails more often is compared with
-// another one.
-func TestOnlyDetourOutlivesTwoFailures(t *testing.T) {
+// A few failures say little, as some requests may fail on every replica. In the place of a detour that fails more often,
+// another one is tried.
+func TestDetourOutlivesTwoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(3, 0, 1, 2)
 		defer w.Close()
@@ -122,11 +126,11 @@ func TestOnlyDetourOutlivesTwoFailures(t *testing.T) {
 		w.DialTime = 300 * time.Millisecond
 		f := w.Drive(client, replicas.Load{Rate: 20, For: 5 * time.Second, Deadline: 5 * time.Second})
 		assert.GreaterOrEqual(t, f.Success(), 0.9)
-		assert.Equal(t, 3, w.Dials(), "one dial at a time is enough")
+		assert.LessOrEqual(t, w.Dials(), 5, "three dials at most are under way")
 	})
 }
 
-// Many requests may fail at once with the only detour, and no later result shows that others would do better.
+// Many requests may fail at once with the only detour.
 func TestClientLeavesThePoolAgainAfterItsDetourHasFailedManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(3, 0, 1, 2)

@@ -25,10 +25,11 @@ import (
 // response with status 429.
 //
 // While nothing fails, a Base opens no connection. In trouble, it opens three for a host, up to
-// two more each second while nearly all attempts on the pool fail, and one for a dozen successes on detours. The limits
-// of the http.Transport apply: if DisableKeepAlives or MaxConnsPerHost is set, or MaxIdleConnsPerHost
-// is negative, there are no detours. An http.Transport that sends http or https requests through
-// another RoundTripper, by its method RegisterProtocol, needs a wrapper that hides it from New.
+// two more each second while nearly all attempts on the pool fail, and one for a dozen successes on
+// detours. The limits of the http.Transport apply: if DisableKeepAlives or MaxConnsPerHost is set, or
+// MaxIdleConnsPerHost is negative, there are no detours. An http.Transport that sends http or https
+// requests through another RoundTripper, by its method RegisterProtocol, needs a wrapper that hides it
+// from New.
 type Base struct {
 	dispatcher *detour.Dispatcher
 }

@@ -40,8 +40,8 @@ func TestBucketWhoseRedisIsUnreachableHasFewGoroutines(t *testing.T) {
 	}
 }
 
-// goroutines returns how many goroutines are in a bubble. runtime.NumGoroutine would count those of clients, too, that tests
-// before have left to dial in real time. A dump says which are in a bubble, and stops the world.
+// goroutines returns how many goroutines are in a bubble. A client of an earlier test may still dial in real time, and
+// runtime.NumGoroutine counts its goroutines, too. A dump says which are in a bubble.
 func goroutines() int {
 	dump := make([]byte, 1<<20)
 	dump = dump[:runtime.Stack(dump, true)]

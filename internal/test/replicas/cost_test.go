@@ -70,8 +70,8 @@ func TestTooManyRequestsOpensNoConnection(t *testing.T) {
 	}
 }
 
-// A server that is well may fail the first attempts of each of a thousand requests. Of those that a detour serves, each pays for
-// 0.08 of a dial.
+// A server that is well may fail the first attempts of each of a thousand requests. Each success on a detour pays for 0.08 of a
+// dial.
 func TestRequestsThatFailTwiceCostFewConnections(t *testing.T) {
 	for _, p := range protocols {
 		for name, policy := range map[string]retryhttp.Policy{

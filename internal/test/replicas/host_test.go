@@ -111,8 +111,7 @@ func TestDetourOutlivesTwoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(3, 0, 1, 2)
 		defer w.Close()
-		once := retryhttp.Policy{MaxAttempts: 1}
-		client := retryhttp.New(w.Transport(), once)
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: 1})
 		defer client.CloseIdleConnections()
 		w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
 		require.Equal(t, 2, w.Dials(), "first attempts take the detour")
@@ -164,6 +163,20 @@ func TestPoolThatFailsInPartIsLeftInTheEnd(t *testing.T) {
 		load := replicas.Load{Rate: 20, For: 3 * time.Minute, Deadline: 5 * time.Second}
 		w.Drive(client, load)
 		assert.GreaterOrEqual(t, w.Drive(client, load).Success(), 0.99)
+	})
+}
+
+// A pool that fails in part is not left for replicas that are broken: a detour to one of them has one request.
+func TestPoolThatFailsInPartIsBetterThanBrokenReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(2, 0, 1)
+		defer w.Close()
+		w.Replicas[0].Serve(everySecond())
+		w.Replicas[1].Serve(broken)
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: 1})
+		defer client.CloseIdleConnections()
+		f := w.Drive(client, replicas.Load{Rate: 10, For: time.Minute, Deadline: 5 * time.Second})
+		assert.LessOrEqual(t, f.Share[1], 0.01)
 	})
 }
 

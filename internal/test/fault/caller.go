@@ -23,7 +23,8 @@ func (c Case) Limited(ctx context.Context) (context.Context, context.CancelFunc,
 	case c.Fault.Effect == Hangs:
 		limit = Patience
 	case c.Fault.Effect == SpoilHangs && c.Limit == Deadline:
-		limit = 15 * Patience // the response header must come sooner, on a busy machine too
+		o := &onOrder{Context: ctx, deadline: time.Now().Add(Ample), met: make(chan struct{})}
+		return o, sync.OnceFunc(func() { close(o.met) }), retryhttp.Policy{}
 	}
 	if c.Limit == Deadline {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -40,8 +41,28 @@ func (c Case) Limited(ctx context.Context) (context.Context, context.CancelFunc,
 	return ctx, cancel, retryhttp.Policy{}
 }
 
-// Leaving returns an rt whose caller goes, with cancel, if nothing else ends the case's request.
-// The caller goes when one of two channels reports that the request hangs. The second channel may
+// onOrder is a context whose deadline is met on order. A clock would meet it before the response
+// header has come, if the machine is busy enough.
+type onOrder struct {
+	context.Context
+	deadline time.Time
+	met      chan struct{}
+}
+
+func (o *onOrder) Deadline() (time.Time, bool) { return o.deadline, true }
+func (o *onOrder) Done() <-chan struct{}       { return o.met }
+
+func (o *onOrder) Err() error {
+	select {
+	case <-o.met:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// Leaving returns an rt whose caller goes, with cancel, if nothing else ends the case's request. With a
+// deadline, cancel meets the deadline. The caller goes when one of two channels reports that the request hangs. The second channel may
 // be nil.
 func (c Case) Leaving(
 	ctx context.Context, cancel context.CancelFunc, rt http.RoundTripper, hung, orHung <-chan struct{},

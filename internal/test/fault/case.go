@@ -79,15 +79,12 @@ func casesOf(faults []*Fault, methods []Method) []Case {
 	return cases
 }
 
-// HangsForEver reports whether the request ends only if its caller goes.
+// HangsForEver reports whether the request ends only if its caller goes, or meets a deadline on order.
 func (c Case) HangsForEver() bool {
-	switch c.Limit {
-	case PerAttempt:
-		return c.Fault.Effect == SpoilHangs // an attempt's timeout does not cut a response's body
-	case Deadline:
-		return false
+	if c.Limit == Unlimited {
+		return c.Fault.Effect.Hangs()
 	}
-	return c.Fault.Effect.Hangs()
+	return c.Fault.Effect == SpoilHangs // an attempt's timeout does not cut a response's body
 }
 
 // Result is what a request's caller saw.

@@ -50,20 +50,20 @@ var answers = map[string]map[string][2]float64{
 // inCalm are the questions that have an answer while nothing is wrong.
 var inCalm = []string{"attempts", "view", "hedged", "won"}
 
-const window, step = "8s", "1s"
+const window, step = "16s", "2s"
 
 func TestPrometheusAnswersTheQuestionsAboutAProgramInTrouble(t *testing.T) {
 	if !prom.Installed() {
 		t.Skip("prometheus is not installed; .ci/run installs it on Debian")
 	}
-	program, err := trouble.New(60 * time.Millisecond) // which leaves a busy machine time for the scrapes
+	program, err := trouble.New(120 * time.Millisecond) // which leaves a busy machine time for the scrapes
 	require.NoError(t, err)
 	defer program.Close()
 	server := httptest.NewServer(program.Metrics())
 	defer server.Close()
 	target := strings.TrimPrefix(server.URL, "http://")
 	started := time.Now()
-	asked, err := prom.Start(t.Context(), target, time.Second, "")
+	asked, err := prom.Start(t.Context(), target, 2*time.Second, "")
 	require.NoError(t, err)
 	defer asked.Stop()
 
@@ -146,7 +146,7 @@ func question(t *testing.T, id string) questions.Question {
 // eventually calls f until nothing is missing.
 func eventually(t *testing.T, f func(ctx context.Context) (missing []string)) {
 	t.Helper()
-	const long = 2 * time.Minute
+	const long = 4 * time.Minute
 	var missing []string
 	for deadline := time.Now().Add(long); time.Now().Before(deadline); time.Sleep(time.Second) {
 		if missing = f(t.Context()); len(missing) == 0 {

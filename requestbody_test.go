@@ -493,13 +493,13 @@ func TestBodiesOfPastAttemptsAreNotKept(t *testing.T) {
 				made = append(made, weak.Make(b))
 				return b, nil
 			}
-			const attempts = 400
+			const attempts = 100
 			base := script.Step(func(req *http.Request) (*http.Response, error) {
 				n, err := io.Copy(io.Discard, req.Body)
 				assert.NoError(t, err)
 				assert.EqualValues(t, 1<<20, n)
 				assert.NoError(t, req.Body.Close())
-				if len(made)%50 == 0 {
+				if len(made)%25 == 0 {
 					runtime.GC()
 					for _, body := range made[1 : len(made)-2] { // the first is the caller's
 						assert.True(t, body.Value() == nil, "a body of a past attempt is kept")

@@ -62,8 +62,8 @@ func (o *onOrder) Err() error {
 }
 
 // Leaving returns an rt whose caller goes, with cancel, if nothing else ends the case's request. With a
-// deadline, cancel meets the deadline. The caller goes when one of two channels reports that the request hangs. The second channel may
-// be nil.
+// deadline, cancel meets the deadline. The caller goes when one of two channels reports that the request
+// hangs. The second channel may be nil.
 func (c Case) Leaving(
 	ctx context.Context, cancel context.CancelFunc, rt http.RoundTripper, hung, orHung <-chan struct{},
 ) http.RoundTripper {

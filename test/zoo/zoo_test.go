@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 const (
 	atRest   = 20 * time.Second // within which all that a request began must end
 	patience = time.Second      // with a response header that does not come
-	together = 64               // cases at a time
+	together = 64               // cases at a time, in each lane
 )
 
 func TestZoo(t *testing.T) { visit(t, scenes(methods)) }
@@ -41,24 +40,9 @@ func visit(t *testing.T, all []scene) {
 	t.Helper()
 	srv := newServer(t)
 	before := fault.TakeInventory()
-	var waiting, others []scene // the first wait for patience to end, and take no time of a processor
-	for _, s := range all {
-		if s.fault.hangs {
-			waiting = append(waiting, s)
-		} else {
-			others = append(others, s)
-		}
-	}
-	var both sync.WaitGroup
-	both.Go(func() {
-		fault.SideBySide(together, waiting, func(n int, s scene) {
-			t.Run(s.String(), func(t *testing.T) { s.run(t, srv, n) })
-		})
+	fault.InLanes(together, together, all, func(s scene) bool { return s.fault.hangs }, func(n int, s scene) {
+		t.Run(s.String(), func(t *testing.T) { s.run(t, srv, n) })
 	})
-	fault.SideBySide(together, others, func(n int, s scene) {
-		t.Run(s.String(), func(t *testing.T) { s.run(t, srv, len(waiting)+n) })
-	})
-	both.Wait()
 	assert.NoError(t, before.Leaked(atRest))
 	t.Logf("%d cases", len(all))
 }
@@ -187,7 +171,7 @@ func (s scene) chain(t *testing.T, b *base, srv *server, with bool) http.RoundTr
 		b.IdleConnTimeout = time.Second // a hedge that was late to lose may dial after rest
 	}
 	if s.fault.hangs {
-		// Any number of attempts: those of a busy machine may end after patience as well.
+		// On a busy machine, an attempt that is well may take longer than patience.
 		p.AttemptTimeout, p.MaxAttempts, p.Budget = patience, -1, retryhttp.Unlimited{}
 	}
 	switch {

@@ -97,6 +97,23 @@ func (a *afterwards) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// InLanes calls do for each of all, in two lanes side by side. The first has the cases that wait for a timeout and
+// take no time of a processor. Each lane has its number of cases at a time.
+func InLanes[T any](waiting, others int, all []T, waits func(T) bool, do func(n int, one T)) {
+	var first, second []T
+	for _, one := range all {
+		if waits(one) {
+			first = append(first, one)
+		} else {
+			second = append(second, one)
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() { SideBySide(waiting, first, do) })
+	SideBySide(others, second, func(n int, one T) { do(len(first)+n, one) })
+	both.Wait()
+}
+
 // SideBySide calls do for each of all, a number of them at a time.
 func SideBySide[T any](at int, all []T, do func(n int, one T)) {
 	queue := make(chan int)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,10 +154,19 @@ func TestDownloadsOverHTTP2(t *testing.T) { runDownloads(t, 2) }
 func runDownloads(t *testing.T, major int) {
 	t.Helper()
 	var all []fault.Download
+	possible, made := make(map[string]bool), make(map[string]bool)
 	for n, d := range fault.Downloads(major) {
+		words := possible
 		if n%thinned == 0 {
 			all = append(all, d)
+			words = made
 		}
+		for word := range strings.SplitSeq(d.String(), "/") {
+			words[word] = true
+		}
+	}
+	for word := range possible {
+		assert.True(t, made[word], "no download of %q is made", word)
 	}
 	fault.SideBySide(8, all, func(n int, d fault.Download) {
 		t.Run(d.String(), func(t *testing.T) {

@@ -149,24 +149,9 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	all = slices.DeleteFunc(all, func(c fault.Case) bool {
 		return c.Limit == fault.Deadline && !c.Fault.Effect.Hangs() && c.Kind.Size > 0
 	})
-	var waiting, others []fault.Case // the first wait for seconds, and take no time of a processor
-	for _, c := range all {
-		if c.Fault.Effect.Hangs() {
-			waiting = append(waiting, c)
-		} else {
-			others = append(others, c)
-		}
-	}
 	// With more at a time, an upload takes longer than its attempt may, again and again.
-	var both sync.WaitGroup
-	both.Go(func() {
-		fault.SideBySide(48, waiting, func(n int, c fault.Case) {
-			t.Run(c.String(), func(t *testing.T) { run(t, uint64(n), c, http2) })
-		})
+	fault.InLanes(48, 8, all, func(c fault.Case) bool { return c.Fault.Effect.Hangs() }, func(n int, c fault.Case) {
+		t.Run(c.String(), func(t *testing.T) { run(t, uint64(n), c, http2) })
 	})
-	fault.SideBySide(8, others, func(n int, c fault.Case) {
-		t.Run(c.String(), func(t *testing.T) { run(t, uint64(len(waiting)+n), c, http2) })
-	})
-	both.Wait()
 	t.Logf("%d cases", len(all))
 }

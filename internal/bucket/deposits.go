@@ -13,8 +13,14 @@ const foldEvery = 64
 //
 // Every success is a deposit. So a deposit only counts, without a lock. Withdraw does the arithmetic,
 // or one deposit in foldEvery does. A counter for each processor was tried: no request noticed it.
+// Most clients send to one host, so the bucket of a recent deposit is tried before the look-up.
 func (t *Table) Deposit(key string, settings func() Settings) {
-	if b := t.depositee(key, settings); b != nil && b.deposits.Add(1)%foldEvery == 0 {
+	b := t.recent.Load()
+	if b == nil || b.key != key || b.evicted.Load() {
+		b = t.depositee(key, settings)
+	}
+	if b != nil && b.deposits.Add(1)%foldEvery == 0 {
+		t.recent.Store(b)
 		b.tryFold()
 	}
 }

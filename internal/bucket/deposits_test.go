@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -76,6 +77,45 @@ func TestDepositsOfAllProcessorsCount(t *testing.T) {
 	b := table.find("a")
 	require.NotNil(t, b)
 	assert.EqualValues(t, goroutines*each, b.deposits.Load())
+}
+
+// A deposit tries the bucket of a recent deposit before it looks for its own.
+func TestDepositsOfKeysInTurnCountForEach(t *testing.T) {
+	var table Table
+	for range 10 * foldEvery {
+		for _, key := range []string{"a", "b", "a", "c"} {
+			table.Deposit(key, usual)
+		}
+	}
+	for key, times := range map[string]int{"a": 2, "b": 1, "c": 1} {
+		assert.EqualValues(t, times*10*foldEvery, table.find(key).deposits.Load(), key)
+	}
+}
+
+func TestDepositAfterAnEvictionIsNotLost(t *testing.T) {
+	var table Table
+	for range foldEvery {
+		table.Deposit("a", usual)
+	}
+	old := table.find("a")
+	require.Same(t, old, table.recent.Load())
+	for i := range maxBuckets {
+		withdraw(&table, fmt.Sprint(i), usual)
+	}
+	require.True(t, old.evicted.Load())
+	for range foldEvery { // one of them finds room
+		table.Deposit("a", usual)
+	}
+	require.NotNil(t, table.find("a"))
+	assert.EqualValues(t, 1, table.find("a").deposits.Load())
+}
+
+// Two processors that deposit in one bucket contend for its counter, and for nothing else.
+func TestDepositReadsNothingBesideTheCounter(t *testing.T) {
+	const cacheLine = 64
+	var b bucket
+	assert.GreaterOrEqual(t, unsafe.Offsetof(b.deposits), unsafe.Offsetof(b.evicted)+cacheLine)
+	assert.Less(t, unsafe.Offsetof(b.key), unsafe.Offsetof(b.evicted))
 }
 
 // One deposit in 64 asks a full Table for a bucket. So the keys that deposit most get one.

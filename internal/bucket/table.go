@@ -14,9 +14,10 @@ const maxBuckets = 4096
 // Table has a bucket for each key. The zero value is ready to use. Its methods are safe for
 // concurrent use. They call settings only if they make a bucket, which a deposit rarely does.
 type Table struct {
-	mu      sync.Mutex   // serializes changes to the set of keys in buckets
-	buckets sync.Map     // maps string to *bucket; Load takes no lock
-	count   atomic.Int32 // number of buckets; written with mu held
+	mu      sync.Mutex             // serializes changes to the set of keys in buckets
+	buckets sync.Map               // maps string to *bucket; Load takes no lock
+	recent  atomic.Pointer[bucket] // the bucket that a deposit last did the arithmetic of
+	count   atomic.Int32           // number of buckets; written with mu held
 
 	evictions  evictions     // guarded by mu
 	turnedAway atomic.Uint32 // number of deposits that found neither a bucket nor room for one

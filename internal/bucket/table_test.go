@@ -56,7 +56,7 @@ func TestSettingsAreAskedForOncePerBucket(t *testing.T) {
 	var table Table
 	asked := 0
 	settings := func() Settings { asked++; return usual() }
-	for range 2 * foldEvery { // the second half in lanes
+	for range 2 * foldEvery { // the second half without a look-up
 		table.Deposit("a", settings)
 	}
 	withdraw(&table, "a", settings)

@@ -63,7 +63,7 @@ bench-overhead: ## measure what the library adds to a request, in a minute
 	cd test/benchmarks && $(GO) test -count=1 -run '^TestOverhead$$' -overhead -v .
 
 sim: ## run the simulations at full size, and write docs/simulation.md and its tables; with SECTION, print that section alone
-	cd test/simulation && $(GO) test -count=1 -v -run '^(TestReport|TestPicturesForThePersonOnCall)$$' -timeout 30m -report "$$(cd ../../docs && pwd)" -section "$(SECTION)" .
+	cd test/simulation && $(GO) test -count=1 -v -run '^(TestReport|TestPicturesForThePersonOnCall)$$' -timeout 90m -report "$$(cd ../../docs && pwd)" -section "$(SECTION)" .
 
 suites: ## run the test suites of other modules with the library in their path, for an hour
 	cd test/suites && $(GO) run .

@@ -129,7 +129,8 @@ func (r *report) measureOpened(t *testing.T) {
 		}
 		r.opened = append(r.opened, got)
 	}
-	assert.LessOrEqual(t, r.opened[0].got[0], int64(4))
+	// The pool has a connection. A host in trouble has three dials, and a success on a detour pays for 0.08.
+	assert.LessOrEqual(t, r.opened[0].got[0], int64(1+3+0.08*float64(r.sizes.Connections)))
 }
 
 func (r *report) measureAsleep(t *testing.T) {

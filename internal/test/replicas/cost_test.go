@@ -62,32 +62,6 @@ func TestFailuresByChanceCostFewConnections(t *testing.T) {
 	}
 }
 
-// Where detours fail as the pool does, first attempts stay on the pool. It may have connections to more replicas.
-func TestFirstAttemptsStayOnAPoolThatFailsNoMoreThanDetours(t *testing.T) {
-	for _, p := range protocols {
-		synctest.Test(t, func(t *testing.T) {
-			w := replicas.New(p, 3)
-			defer w.Close()
-			var first, detours atomic.Int64
-			client := retryhttp.New(w.Transport(), retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
-				if a.Number == 1 {
-					first.Add(1)
-					if a.Detour {
-						detours.Add(1)
-					}
-				}
-				return retryhttp.Classify(a)
-			}})
-			defer client.CloseIdleConnections()
-			w.Warm(client, 100)
-			all(sometimes(0.5))(w)
-			w.Drive(client, replicas.Load{Rate: 100, For: 30 * time.Second, Deadline: 5 * time.Second})
-			t.Logf("%v: %d of %d first attempts on detours", p, detours.Load(), first.Load())
-			assert.Less(t, detours.Load(), first.Load()/2, p)
-		})
-	}
-}
-
 func TestTooManyRequestsOpensNoConnection(t *testing.T) {
 	limited := replicas.Status(http.StatusTooManyRequests)
 	for _, p := range protocols {

@@ -26,16 +26,16 @@ const tokenUnits = 1e9
 
 // bucket holds one key's tokens.
 type bucket struct {
-	key      string
-	evicted  atomic.Bool // written with mu held
-	settings Settings
-	floor    *rate.Limiter // the source of MinPerSecond; nil if there is none
+	key     string
+	evicted atomic.Bool // written with mu held
 
-	// deposits is a cache line of 64 bytes away from what a deposit reads. Otherwise a deposit would have
-	// to fetch that from the processor of the last one.
+	// A cache line lies between what a deposit reads and what it writes. Otherwise a deposit would have
+	// to fetch what it reads from the processor of the last one.
+	_        [64]byte
 	deposits atomic.Uint64
 
 	mu        sync.Mutex
+	settings  Settings
 	used      time.Time // the last known use; a deposit counts when it is folded
 	drawn     time.Time // the last withdrawal or refund; zero if there was none
 	listed    time.Time // the value of used when the bucket was listed for eviction
@@ -44,6 +44,8 @@ type bucket struct {
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
 	share     share
+
+	floor *rate.Limiter // the source of MinPerSecond; nil if there is none
 }
 
 func newBucket(key string, s Settings, now time.Time) *bucket {

@@ -92,8 +92,10 @@ func (c *conn) usable() bool { return !c.trying && c.Available() > 0 }
 // lost reports whether the connection can take no request any more.
 func (c *conn) lost() bool { return c.Err() != nil || c.Available() == 0 && c.InFlight() == 0 }
 
-// load is the lower, the sooner an answer is expected.
-func (c *conn) load() time.Duration { return c.took.mean * time.Duration(c.InFlight()+1) }
+// load is the lower, the sooner a success is expected.
+func (c *conn) load() float64 {
+	return float64(c.took.mean) * float64(c.InFlight()+1) / (1 - c.results.failing)
+}
 
 // roundTrip sends req, for which a place is reserved. It reports whether the body is as it was, if
 // the server has not processed the request: net/http would send the request again by itself.

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// worse is by how much more of the pool's results than of a detour's must be failures before first attempts
+	// worse is by how much more of the pool's results than of the detours' must be failures before first attempts
 	// leave the pool.
 	worse = 0.15
 	// doubtful is how much of a detour's results must be failures before another is tried in its place, if
@@ -44,6 +44,7 @@ type host struct {
 
 	mu      sync.Mutex
 	pool    record  // attempts on the pool
+	detours record  // attempts on detours that had served well before
 	latency latency // of detours
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
@@ -111,18 +112,12 @@ func (h *host) reserve(req *http.Request, made *Attempt) *conn {
 	return c
 }
 
-// poolFails reports whether a first attempt may take a detour: whether the pool fails more than the best of
-// the detours that have served well. If none has, a new one is expected to.
+// poolFails reports whether a first attempt may take a detour: whether the pool fails more than the detours
+// that have served well. If none has, a new one is expected to.
 func (h *host) poolFails() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	least := -1.0
-	for _, c := range h.conns {
-		if c.proven && (least < 0 || c.results.failing < least) {
-			least = c.results.failing
-		}
-	}
-	return h.pool.failing > max(least, 0)+worse
+	return h.pool.failing > h.detours.failing+worse
 }
 
 // choose returns a detour with a place reserved, or whether to dial one. If it returns neither, the
@@ -157,7 +152,7 @@ func (h *host) firstMayDial() bool {
 	return h.hasServed() || h.trying < mostDialing && h.pool.failing >= 0.5
 }
 
-// best returns the detour that is expected to answer first, and that no attempt of the request has
+// best returns the detour that is expected to succeed soonest, and that no attempt of the request has
 // taken. A detour that has not served yet is the last choice. An upgrade needs HTTP/1.
 func (h *host) best(made *Attempt, proxy string, upgrade bool) (best *conn) {
 	for _, c := range h.conns {
@@ -251,6 +246,9 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	}
 	if v != nothing {
 		c.results.add(bad)
+		if c.proven {
+			h.detours.add(bad)
+		}
 	}
 	if v == well && !bad {
 		c.proven = true
@@ -300,7 +298,7 @@ func (h *host) retire(c *conn) {
 		h.conns = slices.Delete(h.conns, i, i+1)
 	}
 	if !h.hasServed() {
-		h.latency = latency{}
+		h.latency, h.detours = latency{}, record{}
 	}
 }
 

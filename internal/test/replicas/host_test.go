@@ -121,7 +121,7 @@ func TestDetourOutlivesTwoFailures(t *testing.T) {
 		w.Replicas[1].Serve(well)
 		require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
 		require.Equal(t, 2, w.Dials())
-		w.Replicas[1].Serve(everySecond())
+		w.Replicas[1].Serve(inTurns(well, broken))
 		w.DialTime = 300 * time.Millisecond
 		f := w.Drive(client, replicas.Load{Rate: 20, For: 5 * time.Second, Deadline: 5 * time.Second})
 		assert.GreaterOrEqual(t, f.Success(), 0.9)
@@ -156,7 +156,7 @@ func TestPoolThatFailsInPartIsLeftInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(3, 0, 1, 1, 1, 2)
 		defer w.Close()
-		w.Replicas[0].Serve(everySecond())
+		w.Replicas[0].Serve(inTurns(well, broken))
 		w.Replicas[1].Serve(broken)
 		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
 		defer client.CloseIdleConnections()
@@ -171,12 +171,50 @@ func TestPoolThatFailsInPartIsBetterThanBrokenReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(2, 0, 1)
 		defer w.Close()
-		w.Replicas[0].Serve(everySecond())
+		w.Replicas[0].Serve(inTurns(well, broken))
 		w.Replicas[1].Serve(broken)
 		client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: 1})
 		defer client.CloseIdleConnections()
 		f := w.Drive(client, replicas.Load{Rate: 10, For: time.Minute, Deadline: 5 * time.Second})
 		assert.LessOrEqual(t, f.Share[1], 0.01)
+	})
+}
+
+// A pool that fails in part is not left for detours that fail more.
+func TestPoolIsNotLeftForDetoursThatFailMore(t *testing.T) {
+	for _, p := range protocols {
+		for _, c := range []struct {
+			attempts      int
+			pool, detours http.HandlerFunc
+			least         float64
+		}{
+			{2, inTurns(well, well, well, broken), inTurns(well, broken, broken), 0.8},
+			{4, inTurns(well, well, well, well, broken), inTurns(well, broken), 0.95},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				w := choosingOver(p, 2, 0, 1)
+				defer w.Close()
+				w.Replicas[0].Serve(c.pool)
+				w.Replicas[1].Serve(c.detours)
+				client := retryhttp.New(w.Transport(), retryhttp.Policy{MaxAttempts: c.attempts})
+				defer client.CloseIdleConnections()
+				f := w.Drive(client, replicas.Load{Rate: 1, For: 3 * time.Minute, Deadline: 5 * time.Second})
+				assert.GreaterOrEqual(t, f.Success(), c.least, "%v, %d attempts: %v", p, c.attempts, f)
+			})
+		}
+	}
+}
+
+// A detour that fails in part is left for another.
+func TestBetterDetourTakesTheRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 2)
+		defer w.Close()
+		w.Replicas[1].Serve(inTurns(well, broken))
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		f := w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
+		assert.Greater(t, f.Share[2], 0.8, f)
 	})
 }
 
@@ -205,6 +243,25 @@ func TestSlowDetourIsGivenUpBesideAnother(t *testing.T) {
 		pair()
 		synctest.Wait()
 		assert.Equal(t, open-1, w.Open())
+	})
+}
+
+// A detour may have met a broken replica. Until it has answered well, it has one request.
+func TestDetourThatHasNotServedHasOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 2)
+		defer w.Close()
+		w.Replicas[1].Serve(replicas.Well(2 * time.Second))
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL())) })
+			time.Sleep(time.Second)
+		}
+		both.Wait()
+		assert.EqualValues(t, 1, w.Replicas[1].Requests.Load())
+		assert.EqualValues(t, 1, w.Replicas[2].Requests.Load())
 	})
 }
 

@@ -46,15 +46,11 @@ func busiest(n int, h http.HandlerFunc) func(*replicas.World) {
 	}
 }
 
-// everySecond fails every second request.
-func everySecond() http.HandlerFunc {
+// inTurns serves each request with the next handler.
+func inTurns(handlers ...http.HandlerFunc) http.HandlerFunc {
 	var n atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request) {
-		if n.Add(1)%2 == 0 {
-			broken(w, r)
-			return
-		}
-		well(w, r)
+		handlers[int(n.Add(1)-1)%len(handlers)](w, r)
 	}
 }
 
@@ -157,7 +153,7 @@ var promises = map[string]promise{
 	"connections die silently":  {trouble{3, 100, 8 * time.Second, (*replicas.World).Freeze, false}, 0.99, 1.05, 0, 0},
 	"one of two answers 503":    {trouble{2, 100, 8 * time.Second, busiest(1, broken), false}, 0.98, 1.15, 2 * usual, 0},
 	"one of ten answers 503":    {trouble{10, 100, 8 * time.Second, busiest(1, broken), false}, 0.98, 1.15, 2 * usual, 0},
-	"one fails every second":    {trouble{3, 100, 8 * time.Second, busiest(1, everySecond()), false}, 0.98, 1.15, 2 * usual, 0},
+	"one fails every second":    {trouble{3, 100, 8 * time.Second, busiest(1, inTurns(well, broken)), false}, 0.98, 1.15, 2 * usual, 0},
 	"one is slow, with a Hedge": {trouble{3, 100, 8 * time.Second, busiest(1, replicas.Well(30*usual)), true}, 0.98, 1.08, 2 * usual, 10 * usual},
 	// Some requests fail on every replica.
 	"one answers 503, the others to one in ten":  {trouble{3, 100, 16 * time.Second, amongOthersThatFail(0.1), false}, 0.98, 1.25, 0, 0},

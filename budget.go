@@ -173,8 +173,12 @@ func (b *TokenBucket) Deposit(req *http.Request) {
 	b.buckets.Deposit(keyOf(req, b.Key), b.settings)
 }
 
-// mayEarn reports whether b may grant later what it refuses now.
-func (b *TokenBucket) mayEarn() bool { return b.healthyRatio() > 0 || b.MinPerSecond > 0 }
+// mayEarn reports whether b may grant later what it refuses now. Without a burst and a window, it has no room
+// for what a success earns.
+func (b *TokenBucket) mayEarn() bool {
+	hasRoom := b.Burst >= 0 || b.Window >= 0
+	return b.healthyRatio() > 0 && hasRoom || b.MinPerSecond > 0
+}
 
 // BucketStatus is the state of a bucket. It may gain fields.
 type BucketStatus struct {

@@ -29,7 +29,6 @@ type call struct {
 	place     string        // the key of its place in line: Gate.Key may change its answer
 	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
 	counted   int           // number of the attempt whose failure the Budget knows of
-	deposited bool          // the Budget knows of the success
 	refused   bool          // the Budget has refused a hedge
 }
 
@@ -89,9 +88,7 @@ func (c *call) send(next *attempt, got *result) {
 		return
 	}
 	c.transmit(next, got, nil)
-	c.judge(next, got)
-	c.deposit(got) // before the Gate lets a retry in line ask for what the success has earned
-	c.endAttempt(got)
+	c.conclude(next, got)
 }
 
 // mustNote reports whether the context of next lacks something. A first attempt needs a context of
@@ -113,14 +110,6 @@ func (c *call) note(next *attempt) {
 		next.request, c.unsent = &n.request, &n.request
 	}
 	n.held, n.lined = c.held, c.lined
-}
-
-// deposit credits a success, once.
-func (c *call) deposit(got *result) {
-	if got.class == Final && got.Response != nil && !c.deposited {
-		c.deposited = true
-		c.policy.Budget.Deposit(c.req)
-	}
 }
 
 // refusal returns why no attempt follows got. The cheapest checks come first. The empty Stop

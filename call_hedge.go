@@ -82,7 +82,7 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 	case hedgeWon:
 		r.discard(got.answer())
 		*next, *got, r.got = r.next, *r.got, nil
-		c.response = got.answer()
+		c.response, c.deposited = got.answer(), r.deposited
 	case hedgeFailed:
 		r.next.reading.cut() // a retry may follow
 		got.alsoFailed(r.asked, r.inner)

@@ -253,6 +253,21 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 	}
 }
 
+func TestBucketThatCanEarnNothingHasNoLine(t *testing.T) {
+	for _, b := range []*retryhttp.TokenBucket{{Ratio: -1, Burst: -1}, {Window: -1, Burst: -1}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
+			for at := 25 * ms; at < 6*time.Second; at += 50 * ms {
+				l.at(at, "/200")
+			}
+			_, o, took := l.ask("/503,200")
+			assert.Equal(t, retryhttp.StopBudget, o.Stop)
+			assert.Equal(t, 100*ms, took, "the backoff")
+			l.others.Wait()
+		})
+	}
+}
+
 func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
 	slow := &retryhttp.TokenBucket{Ratio: -1, Burst: -1, MinPerSecond: 0.001}
 	require.True(t, withdraw(slow, requestTo("host")))

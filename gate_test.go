@@ -478,6 +478,23 @@ func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
 	}
 }
 
+// What is under way after a success belongs to no trouble, and no probe waits for it.
+func TestRetryThatHangsAfterASuccessHoldsUpNobody(t *testing.T) {
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.at(0, "/200@7s", once)
+		g.every(100*ms, 500*ms, 12, "/503")
+		var held []*visit
+		for range 4 {
+			held = append(held, g.at(6*time.Second, "/503,200?Retry-After=3"))
+		}
+		g.at(6500*ms, "/503,200@30s?Retry-After=1")
+		g.ended.Wait()
+		for _, v := range held {
+			assert.LessOrEqual(t, v.outcome.Held, time.Second)
+		}
+	})
+}
+
 // A panic of user code between the end of a hold and the attempt gives the turn back, too.
 func TestGateGetsTheTurnOfARequestThatPanicsBack(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {

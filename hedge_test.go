@@ -284,6 +284,32 @@ func TestHedgeOpensABodyOnlyAfterTheFirstWasClosed(t *testing.T) {
 	}
 }
 
+// slowDeposit is a Budget that one success fills, and whose Deposit takes a moment.
+type slowDeposit struct{ *retryhttp.TokenBucket }
+
+func (b slowDeposit) Deposit(req *http.Request) {
+	time.Sleep(time.Microsecond)
+	b.TokenBucket.Deposit(req)
+}
+
+// The line asks for a token when a success is reported to the Gate. The Budget has it by then.
+func TestSuccessOfAHedgedRequestIsDepositedBeforeTheLineAsks(t *testing.T) {
+	for _, hedge := range []*retryhttp.Hedge{nil, {After: time.Hour}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := slowDeposit{&retryhttp.TokenBucket{Burst: 1, Ratio: 1}}
+			require.True(t, withdraw(b, requestTo("host")))
+			l := newLining(t, func(p *retryhttp.Policy) { p.Budget, p.Hedge = b, hedge })
+			l.at(0, "/503,200,200")
+			l.at(150*ms, "/200")
+			time.Sleep(ms)
+			_, o, _ := l.ask("/503,200")
+			assert.Less(t, o.Waited, 151*ms)
+			assert.Equal(t, 2, o.Attempts)
+			l.others.Wait()
+		})
+	}
+}
+
 // Each reason for which no hedge is sent leaves the attempt alone.
 func TestHedgeIsNotSent(t *testing.T) {
 	for name, change := range map[string]func(*retryhttp.Policy){

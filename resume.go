@@ -149,12 +149,14 @@ func (d *download) bring(n int64) {
 		return
 	}
 	c := &d.call
+	d.failed = io.ErrUnexpectedEOF // returned by a Read that follows a panic of the Budget
 	if !enough && d.part.brought >= enoughProgress {
 		c.refund(&c.spent)
 	}
 	if d.offset == d.whole.End {
 		c.policy.Budget.Deposit(c.req)
 	}
+	d.failed = nil
 }
 
 // readEnd returns the error that follows the last byte of a resumption. After the last byte of

@@ -341,6 +341,20 @@ func TestPanicOfAHookDuringAResumptionSurfaces(t *testing.T) {
 	})
 }
 
+// The bytes of the Read that panicked are lost, so no Read follows that looks like the end.
+func TestPanicOfABudgetDuringAResumptionBreaksTheBodyOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := resumes
+		p.Budget = refundPanics{}
+		resp, err := retryhttp.New(large(10, 2<<20), p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, io.ErrUnexpectedEOF, err)
+		assert.NoError(t, resp.Body.Close())
+	})
+}
+
 // A Transport above resumes neither a body that the Transport below has given up, nor the response
 // of a retry below.
 func TestNestedTransportsResumeOnce(t *testing.T) {

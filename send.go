@@ -61,6 +61,8 @@ type exchange struct {
 	rival *race        // nil unless another attempt may be under way
 	mark  uint32       // the Gate's mark at the end of the newest attempt
 	spent receipt      // the token of the attempt under way
+
+	deposited bool // the Budget knows of the success
 	owned
 }
 
@@ -77,12 +79,14 @@ type owned struct {
 // giveBack gives back what is owned for an attempt that is not sent, or that is not judged. The
 // bodies come last, because their Close may take its time, or panic.
 func (x *exchange) giveBack() {
-	x.refund(&x.token)
-	x.pass.GiveBack()
-	if x.unsent != nil {
-		closeBody(x.unsent)
-	}
-	closing.Response(x.response)
+	defer func() {
+		x.pass.GiveBack()
+		if x.unsent != nil {
+			closeBody(x.unsent)
+		}
+		closing.Response(x.response)
+	}()
+	x.refund(&x.token) // which may panic
 }
 
 // attempt is what is planned for an attempt, until it is made. Others learn of it by an Attempt.
@@ -225,6 +229,22 @@ func (x *exchange) forget(got *result) {
 	got.Response, got.Body, got.Peek, got.broken, x.response = nil, nil, nil, nil, nil
 }
 
+// conclude judges an attempt, and reports its result to the Budget and to the Gate. The Budget is first: the
+// Gate lets a retry in line ask for what a success has earned.
+func (x *exchange) conclude(made *attempt, got *result) {
+	x.judge(made, got)
+	x.deposit(got)
+	x.endAttempt(got)
+}
+
+// deposit credits a success, once.
+func (x *exchange) deposit(got *result) {
+	if got.class == Final && got.Response != nil && !x.deposited {
+		x.deposited = true
+		x.policy.Budget.Deposit(x.req)
+	}
+}
+
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
 // the Gate is calm and the response closes no key.
 func (x *exchange) endAttempt(got *result) {
@@ -281,8 +301,7 @@ func (x *exchange) patience(next *attempt) time.Duration {
 // judgeTimed judges a result, and records its latency in the Hedge. Failures other than timeouts
 // do not count. Such failures are quick, and hedges would be sent too soon.
 func (x *exchange) judgeTimed(made *attempt, got *result) {
-	x.judge(made, got)
-	x.endAttempt(got)
+	x.conclude(made, got)
 	switch {
 	case x.tail == nil:
 	case got.class == Final && got.Response != nil:

@@ -494,7 +494,10 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 		p    retryhttp.Policy
 		base http.RoundTripper
 	}{
-		"OnRetry":  {p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
+		"OnRetry": {p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
+		"OnRetry, and then the Budget": {
+			p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }, Budget: refundPanics{}},
+		},
 		"Classify": {p: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { boom(); return 0 }}},
 		"Backoff":  {p: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
 		"Idempotent": {
@@ -514,7 +517,9 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 				body := &bodies.Tracked{Reader: strings.NewReader("x")}
 				answer := &bodies.Tracked{Reader: strings.NewReader("503")}
 				budget := &countingBudget{}
-				tc.p.Budget = budget
+				if tc.p.Budget == nil {
+					tc.p.Budget = budget
+				}
 				base := tc.base
 				if base == nil {
 					base = script.New(func(r *http.Request) (*http.Response, error) {

@@ -165,14 +165,14 @@ func (h *health) checkProbe(now time.Time) {
 // probeDue returns when the next probe is due, unless it has to wait for a result. A probe may be due
 // although its credentials are limited: it then gives its turn back.
 //
-// What is under way is going to tell, so a probe waits for it. At the beginning of a run it does not
+// In a run, what is under way is going to tell, so a probe waits for it. At the beginning of a run it does not
 // wait for long: one attempt that hangs, or a long poll, would strand the others.
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 	due = h.newest.Add(h.pause)
 	if h.run.Load() > 0 && h.isShortLine() && !h.line.isLasting(due, h.window) {
 		due = h.newest.Add(time.Duration(shortLinePauses * float64(h.pause)))
 	}
-	if !h.underWay.none() {
+	if h.run.Load() > 0 && !h.underWay.none() {
 		if now.Sub(h.since) >= h.window {
 			return time.Time{}, false
 		}

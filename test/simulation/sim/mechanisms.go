@@ -39,7 +39,7 @@ var Mechanisms = []Mechanism{
 	{"2.5 pauses", "a probe of a short line waits for 2.5 pauses", "longer outage of a large fleet", 1,
 		"internal/outage/queue.go", []string{"if h.run.Load() > 0 && h.isShortLine()", "if !off(%q) && h.run.Load() > 0 && h.isShortLine()"}},
 	{"under way", "a probe waits for attempts that are under way", "burst", 15,
-		"internal/outage/queue.go", []string{"if !h.underWay.none() {", "if !off(%q) && !h.underWay.none() {"}},
+		"internal/outage/queue.go", []string{"&& !h.underWay.none() {", "&& !off(%q) && !h.underWay.none() {"}},
 	{"a fifth of the hold", "a probe waits no longer than a fifth of the hold for them at first", "hang in a trouble", 40,
 		"internal/outage/queue.go", []string{"if now.Sub(h.since) >= h.window {", "if off(%q) || now.Sub(h.since) >= h.window {"}},
 	{"behind", "retries that come due queue behind the held ones", "long outage", 15,

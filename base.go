@@ -45,7 +45,7 @@ func NewBase(t *http.Transport) *Base {
 	return &Base{detour.New(t, ErrSuperseded)}
 }
 
-var errBaseNotMade = errors.New("the retryhttp.Base was not made by NewBase")
+var errBaseNotMade = Permanent(errors.New("the retryhttp.Base was not made by NewBase"))
 
 // RoundTrip sends req once, over a connection of the pool or over a detour.
 func (b *Base) RoundTrip(req *http.Request) (*http.Response, error) {

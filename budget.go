@@ -23,7 +23,7 @@ type Budget interface {
 	// Withdraw takes the cost of a retry or a hedge, and reports true. Or it takes nothing, and reports
 	// false. The cost of a refusal is ignored, but an infinite one says that the Budget will never grant
 	// the retry, which then does not wait in line. Withdraw does not block, and does not read the body
-	// of a response.
+	// of a response. It is also called for a failure that is not retried: see [Retry.Stop].
 	Withdraw(r Retry) (cost float64, ok bool)
 
 	// Refund gives back the cost of a Withdraw. It is called at most once for each Withdraw: if the
@@ -91,8 +91,8 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // bucket by one for each success that is usual in that time.
 //
 // A retry that is refused may wait until a success earns it, for as long as the [Gate] may hold it.
-// When a trouble begins, any retry may wait. In lasting trouble, no more may wait than have lately
-// been served, and one. A request that may not wait ends after the backoff of its retry, so that a loop
+// When a trouble begins, any retry may wait. In lasting trouble, at most one more may wait than have lately
+// been served. A request that may not wait ends, without a retry, when the backoff is over, so that a loop
 // of requests does not turn hot.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially

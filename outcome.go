@@ -36,7 +36,7 @@ const (
 	StopCanceled      Stop = "canceled"       // the context ended, or the request's Cancel did
 	StopFinal         Stop = "final"          // the last result was classified as Final
 	StopNested        Stop = "nested"         // a nested Transport had retried, or given up
-	StopNotIdempotent Stop = "not-idempotent" // it may have taken effect, and is unsafe to repeat
+	StopNotIdempotent Stop = "not-idempotent" // it is unsafe to repeat: see Policy.Idempotent
 	StopAttempts      Stop = "attempts"       // MaxAttempts were made
 	StopBody          Stop = "body"           // the body could not be sent again
 	StopRetryAfter    Stop = "retry-after"    // the server asked for more than MaxRetryAfter
@@ -45,7 +45,8 @@ const (
 )
 
 // OutcomeOf returns how the request of resp ended. A Final first attempt that was not held has
-// Attempts 1, StopFinal and no times. OutcomeOf(nil) is zero.
+// Attempts 1, StopFinal and no times: [Policy.OnDone] has them. So has a response that no Transport has
+// returned, or whose Request was replaced above the Transport. OutcomeOf(nil) is zero.
 func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}
@@ -111,9 +112,10 @@ type Error struct {
 	canceled []error // on StopCanceled: the context's cause, and its Err
 }
 
-// Error returns the text of the base's error, without secrets. After several attempts, their number,
-// their time and the Stop precede it. The base's text comes last and is unchanged, because programs
-// such as connect-go read codes from it. Stop, and the Logger, say why there was no retry.
+// Error returns the text of the base's error. After several attempts, their number, their time and the
+// Stop precede it. The base's text comes last, because programs such as connect-go read codes from it.
+// Nothing is left out but userinfo and queries of URLs, and what net/http quotes from a peer. Stop, and
+// the Logger, say why there was no retry.
 func (e *Error) Error() string {
 	text := textOf(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {

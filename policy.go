@@ -14,7 +14,8 @@ import (
 type Policy struct {
 	// MaxAttempts is how often a request is sent at most, including the first attempt and any hedge.
 	// 0 means 4, 1 means that nothing is retried, and a negative number sets no limit. Raise it if many
-	// attempts fail by chance. To outlast an outage, raise Gate.Hold.
+	// attempts fail by chance. To outlast an outage, raise Gate.Hold. A client that sends little needs
+	// more attempts or a longer Backoff, because a Gate holds no lone request.
 	MaxAttempts int
 
 	// MaxElapsed limits the time from the start of the first attempt to the start of the last. An
@@ -51,8 +52,9 @@ type Policy struct {
 	OnDone func(Attempt, Outcome)
 
 	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug, once it is
-	// over. It logs each request or body that is given up at Warn, unless the result is Final or the
-	// request was canceled. URLs and errors are logged without secrets.
+	// over. It logs each request or body that is given up at Warn, unless the result is Final, or the
+	// request was canceled or met its deadline. URLs are logged without userinfo and query. Their paths
+	// are logged, and what the errors of your RoundTrippers quote.
 	Logger *slog.Logger
 
 	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with

@@ -9,7 +9,7 @@ import (
 
 // guarded is a request body that stays open until it is read. A ClientConn, unlike an
 // http.Transport, may return an error and leave the body open, or close a body that the server has
-// never seen.
+// never seen. Over HTTP/2, it may even read a body that it has closed.
 type guarded struct {
 	io.ReadCloser
 	mu     sync.Mutex
@@ -17,6 +17,7 @@ type guarded struct {
 	closed bool // the sender has closed the body
 	over   bool // RoundTrip has returned
 	dead   bool // RoundTrip has returned an error
+	sent   func()
 }
 
 var errOver = errors.New("the request is over")
@@ -33,7 +34,7 @@ func guardBody(req *http.Request) *guarded {
 
 func (g *guarded) Read(p []byte) (int, error) {
 	g.mu.Lock()
-	taken := g.dead && !g.read
+	taken := (g.dead || g.closed) && !g.read
 	g.read = g.read || !taken
 	g.mu.Unlock()
 	if taken {
@@ -47,11 +48,30 @@ func (g *guarded) Close() error {
 	first := !g.closed
 	g.closed = true
 	forward := first && (g.read || g.over)
+	sent := g.sent
 	g.mu.Unlock()
+	if first && sent != nil {
+		defer sent()
+	}
 	if !forward {
 		return nil
 	}
 	return g.ReadCloser.Close()
+}
+
+// whenSent calls f once the sender needs the body no more, after RoundTrip has returned a response.
+func (g *guarded) whenSent(f func()) {
+	if g == nil {
+		f()
+		return
+	}
+	g.mu.Lock()
+	closed := g.closed
+	g.sent = f
+	g.mu.Unlock()
+	if closed {
+		f()
+	}
 }
 
 // end is called when RoundTrip has returned. With failed, no response has come, and the body is

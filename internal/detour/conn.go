@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/neterr"
+	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // conn is a detour. Its host's mutex guards the fields that have no type of sync/atomic.
 type conn struct {
 	*http.ClientConn
 	host    *host
-	proxy   string    // through which it was dialed, or ""
-	proven  bool      // has answered well
-	trying  bool      // is serving its first request
-	idle    time.Time // since when, unless a request is under way
+	proxy   string // through which it was dialed, or ""
+	proven  bool   // has answered well
+	trying  bool   // is serving its first request
 	took    latency
 	results record
 
@@ -32,11 +32,13 @@ type conn struct {
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
 	// counts a stream that was reset until the server answers, and a silent server never does.
 	requests atomic.Int32
+	idle     atomic.Int64           // since when, in Unix nanoseconds
 	release  atomic.Pointer[func()] // of the HTTP/1 request under way
 }
 
 func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
-	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote, idle: time.Now()}
+	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote}
+	c.idle.Store(time.Now().UnixNano())
 	cc.SetStateHook(func(*http.ClientConn) { c.stateChanged() })
 	return c
 }
@@ -53,6 +55,7 @@ func (c *conn) reserve() bool {
 
 // over ends a request that is under way.
 func (c *conn) over() {
+	c.idle.Store(time.Now().UnixNano())
 	if c.requests.Add(-1) > 0 {
 		return
 	}
@@ -87,7 +90,13 @@ func (c *conn) free() {
 }
 
 // usable reports whether the connection can take a request at once.
-func (c *conn) usable() bool { return !c.trying && c.Available() > 0 }
+func (c *conn) usable() bool { return !c.trying && c.Available() > 0 && !c.tooIdle() }
+
+// tooIdle reports whether the server may have closed the connection. It compares times of day, as the pool
+// does, because the other clock may stand still while a computer sleeps.
+func (c *conn) tooIdle() bool {
+	return c.requests.Load() == 0 && time.Since(time.Unix(0, c.idle.Load())) >= c.host.idleTimeout()
+}
 
 // lost reports whether the connection can take no request any more.
 func (c *conn) lost() bool { return c.Err() != nil || c.Available() == 0 && c.InFlight() == 0 }
@@ -130,17 +139,17 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	body.end(false, false)
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
-	c.watch(ctx, resp, over)
+	c.watch(ctx, resp, body, over)
 	return resp, nil, false
 }
 
-// watch calls over once the body of a response has ended.
-func (c *conn) watch(ctx context.Context, resp *http.Response, over func()) {
+// watch calls over once a request is over.
+func (c *conn) watch(ctx context.Context, resp *http.Response, body *guarded, over func()) {
 	switch {
+	case resp.ProtoMajor == 2:
+		watchStream(ctx, resp, body, over)
 	case resp.Body == http.NoBody:
 		over()
-	case resp.ProtoMajor == 2:
-		resp.Body = newStream(ctx, resp.Body, over)
 	default:
 		c.release.Store(&over)
 		c.stateChanged() // all of a short response may have come
@@ -153,11 +162,25 @@ type stream struct {
 	over func()
 }
 
-// newStream returns a body that calls over once, when the body has ended, is closed, or is canceled.
-func newStream(ctx context.Context, body io.ReadCloser, over func()) *stream {
+// watchStream calls over once, when the response body has ended or is closed, and the request body is sent,
+// or when ctx ends. A server may answer early, and receive the rest of the request afterwards.
+func watchStream(ctx context.Context, resp *http.Response, sent *guarded, over func()) {
 	once := sync.OnceFunc(over)
 	stop := context.AfterFunc(ctx, once)
-	return &stream{body, func() { stop(); once() }}
+	var halves atomic.Int32
+	half := func() {
+		if halves.Add(1) == 2 {
+			stop()
+			once()
+		}
+	}
+	s := &stream{resp.Body, sync.OnceFunc(half)}
+	if respbody.IsEmpty(resp.Body) {
+		s.over() // nobody needs to close it
+	} else {
+		resp.Body = s
+	}
+	sent.whenSent(half)
 }
 
 func (s *stream) Read(p []byte) (int, error) {

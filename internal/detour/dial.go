@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/neterr"
 )
 
 const (
@@ -22,7 +24,17 @@ const (
 // In that case the connection serves a later attempt, unless the attempt has ended before.
 func (h *host) dial(req *http.Request, proxy string) *conn {
 	ctx := req.Context()
+	traced := false
+	defer func() {
+		if !traced { // the hook has panicked
+			h.mu.Lock()
+			h.dialing--
+			h.trying--
+			h.mu.Unlock()
+		}
+	}()
 	traceAsked(ctx, h.address)
+	traced = true
 	wanted := new(atomic.Bool)
 	wanted.Store(true)
 	dialed := make(chan *conn, 1)
@@ -70,6 +82,9 @@ func (h *host) connect(attempt context.Context, proxy string, closings int, want
 		},
 	})
 	cc, err := h.transport.NewClientConn(ctx, h.origin.scheme, h.address)
+	if err != nil && neterr.NoClientConn(err) {
+		h.barred.Store(true) // net/http leaves the connection open
+	}
 	limit.Stop()
 	if !stop() || err != nil {
 		cancel()
@@ -118,7 +133,8 @@ func (h *host) closings() int {
 }
 
 // proxyOf returns the proxy that req goes through, or "". It returns false if a dial for the host
-// may take another proxy: NewClientConn asks Proxy about a request of its own.
+// may take another proxy: NewClientConn asks Proxy about a request of its own. A Proxy that returns
+// its proxies in turn is asked no more, because each question changes which one a request gets.
 func (h *host) proxyOf(req *http.Request) (string, bool) {
 	proxy := h.transport.Proxy
 	if proxy == nil {
@@ -137,6 +153,7 @@ func (h *host) proxyOf(req *http.Request) (string, bool) {
 	}
 	other, err := proxy(dialing)
 	if err != nil || text(own) != text(other) {
+		h.barred.Store(true)
 		return "", false
 	}
 	return text(own), true

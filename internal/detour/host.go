@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,6 +42,7 @@ type host struct {
 	transport *http.Transport
 	origin    origin
 	address   string
+	barred    atomic.Bool // has no detours
 
 	mu      sync.Mutex
 	pool    record  // attempts on the pool
@@ -72,7 +74,12 @@ func newHost(t *http.Transport, key origin, address string) *host {
 
 // roundTrip sends req over a detour or through the pool.
 func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http.Response, error) {
-	if c := h.reserve(req, made); c != nil {
+	c := h.reserve(req, made)
+	if c != nil && req.Context().Err() != nil { // an HTTP/1 ClientConn would send req
+		h.giveBack(c, made)
+		c = nil
+	}
+	if c != nil {
 		begin := time.Now() // a dial takes its time, and the replica may still be quick
 		made.take(c)
 		sent := false
@@ -95,10 +102,17 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 	return resp, err
 }
 
+// giveBack gives back a reserved place in which nothing was sent.
+func (h *host) giveBack(c *conn, made *Attempt) {
+	c.Release()
+	c.over()
+	h.noteDetour(c, made, nothing, nil, 0)
+}
+
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
 func (h *host) reserve(req *http.Request, made *Attempt) *conn {
 	leaves := made.leaves()
-	if !leaves && !h.poolFails() {
+	if h.barred.Load() || !leaves && !h.poolFails() {
 		return nil
 	}
 	proxy, ok := h.proxyOf(req)
@@ -257,7 +271,6 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	if bad {
 		h.failed = now
 	}
-	c.idle = now
 	retire := bad && h.givesUp(c, v) || c.lost() || h.gone
 	if retire {
 		h.retire(c)
@@ -337,7 +350,7 @@ func (h *host) closeIdle(all bool) {
 		if all {
 			c.closing.Store(true) // before requests is read
 		}
-		idle := c.requests.Load() == 0 && (all || time.Since(c.idle) >= h.idleTimeout())
+		idle := all && c.requests.Load() == 0 || c.tooIdle()
 		if h.gone || idle || c.lost() {
 			h.retire(c)
 			retired = append(retired, c)

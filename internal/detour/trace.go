@@ -20,6 +20,9 @@ func traceAsked(ctx context.Context, address string) {
 // traceGotten reports that an attempt has got the connection c.
 func (c *conn) traceGotten(ctx context.Context) {
 	reused := c.used.Swap(true)
+	if reused {
+		traceAsked(ctx, c.host.address)
+	}
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: namedConn(c.remote), Reused: reused, WasIdle: reused})
 	}

@@ -77,6 +77,12 @@ func neverSent(text string) bool {
 		strings.HasPrefix(text, "http2: invalid Upgrade request header: ")
 }
 
+// NoClientConn reports whether an http.Transport has an HTTP/2 that makes no http.ClientConn, such as that of
+// an older golang.org/x/net.
+func NoClientConn(err error) bool {
+	return strings.HasPrefix(err.Error(), "http: HTTP/2 implementation does not support NewClientConn")
+}
+
 // notHTTP reports whether the answer is not HTTP/1, or has a length that is no number. A status line
 // that cannot be read proves nothing: the rest of an earlier answer may have come in its place, as after
 // a HEAD that was answered with a body. Another connection has no such rest.

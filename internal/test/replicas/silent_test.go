@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -193,6 +194,127 @@ func TestDetourOutlivesAHookThatPanics(t *testing.T) {
 			client.CloseIdleConnections()
 			time.Sleep(time.Second)
 			assert.Zero(t, r.detours(), p)
+		})
+	}
+}
+
+// A hook that panics costs the dial, and no other.
+func TestDialsGoOnAfterAHookThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, transport, _ := brokenPool(replicas.HTTP1)
+		defer w.Close()
+		client := retryhttp.New(transport, retryhttp.Policy{Budget: retryhttp.Unlimited{}})
+		defer client.CloseIdleConnections()
+		for range 3 {
+			var asked atomic.Int64
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GetConn: func(string) {
+				if asked.Add(1) == 2 {
+					panic("a hook")
+				}
+			}})
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL(), nil)
+			require.NoError(t, err)
+			assert.PanicsWithValue(t, "a hook", func() { _, _ = client.RoundTrip(req) })
+		}
+		f := w.Drive(client, replicas.Load{Rate: 1, For: 80 * time.Second, Deadline: 5 * time.Second})
+		assert.Greater(t, f.Success(), 0.9)
+	})
+}
+
+func TestHooksHearOfADetourThatIsUsedAgain(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w, transport, _ := brokenPool(p)
+			defer w.Close()
+			client := retryhttp.New(transport, retryhttp.Policy{})
+			defer client.CloseIdleConnections()
+			for range 5 {
+				require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+			}
+			var heard []string
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GetConn: func(address string) { heard = append(heard, address) },
+				GotConn: func(i httptrace.GotConnInfo) { heard = append(heard, strconv.FormatBool(i.Reused)) },
+			})
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL(), nil)
+			require.NoError(t, err)
+			resp, err := client.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			port := map[string]string{"http": ":80", "https": ":443"}[p.Scheme()]
+			assert.Equal(t, []string{"service.example" + port, "true"}, heard, p)
+		})
+	}
+}
+
+// An HTTP/1 ClientConn does not look at the context before it sends.
+func TestRequestWhoseContextHasEndedCostsNoDetour(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w, transport, _ := brokenPool(p)
+			defer w.Close()
+			base := retryhttp.NewBase(transport)
+			client := retryhttp.New(base, retryhttp.Policy{})
+			defer client.CloseIdleConnections()
+			for range 5 {
+				require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+			}
+			dials, requests := w.Dials(), w.Requests()
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			for range 20 {
+				req, err := http.NewRequestWithContext(ended, http.MethodPost, w.URL(), nil)
+				require.NoError(t, err)
+				_, err = base.RoundTrip(req)
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+			assert.Equal(t, requests+1, w.Requests(), p)
+			assert.Equal(t, dials, w.Dials(), p)
+		})
+	}
+}
+
+// Few callers close the empty body of an answer to a HEAD.
+func TestDetourIsClosedAfterAnEmptyBodyThatIsNot(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w, transport, r := brokenPool(p)
+			defer w.Close()
+			client := retryhttp.New(transport, retryhttp.Policy{})
+			for range 5 {
+				req, err := http.NewRequest(http.MethodHead, w.URL(), nil)
+				require.NoError(t, err)
+				resp, err := client.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+			}
+			require.Equal(t, 1, r.detours(), p)
+			client.CloseIdleConnections()
+			time.Sleep(time.Second)
+			assert.Zero(t, r.detours(), p)
+		})
+	}
+}
+
+// A server closes what is idle, and a detour is looked for only a few times in its IdleConnTimeout.
+func TestDetourThatIsIdleForTooLongIsNotUsed(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w, transport, _ := brokenPool(p)
+			defer w.Close()
+			transport.IdleConnTimeout = time.Minute
+			client := retryhttp.New(transport, retryhttp.Policy{Backoff: retryhttp.Constant(0)})
+			defer client.CloseIdleConnections()
+			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+			dials := w.Dials()
+			time.Sleep(50 * time.Second)
+			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+			require.Equal(t, dials, w.Dials(), "%v: it is idle for a minute at the most", p)
+			w.Choose = func(int) int { return 1 }
+			time.Sleep(62 * time.Second)
+			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+			assert.Equal(t, dials+1, w.Dials(), p)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -142,4 +143,15 @@ func rowsOf(t *testing.T, document, heading string) (cells [][]string) {
 		}
 	}
 	return cells
+}
+
+// A survivor whose code is gone says nothing any more.
+func TestSurvivorsOfTheMutationTestsAreInTheCode(t *testing.T) {
+	atTheTop(t)
+	row := regexp.MustCompile("(?m)^\\| ([\\w/]+\\.go) \\| `([^`]+)`")
+	survivors := row.FindAllStringSubmatch(read(t, "docs/mutation.md"), -1)
+	assert.Greater(t, len(survivors), 20)
+	for _, s := range survivors {
+		assert.Contains(t, read(t, s[1]), strings.ReplaceAll(s[2], `\|`, "|"), s[1])
+	}
 }

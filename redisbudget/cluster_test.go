@@ -30,6 +30,9 @@ func startCluster(t *testing.T, options ...string) cluster {
 	for i := range 3 {
 		s, bus := startNode(t, options...)
 		s.do(t, "CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+		// Otherwise the nodes choose epochs later. A replica whose master dies before the replica has heard of its
+		// epoch is not elected.
+		s.do(t, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		c.nodes, buses = append(c.nodes, s), append(buses, bus)
 	}
 	for i, s := range c.nodes[1:] {

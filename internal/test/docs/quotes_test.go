@@ -152,6 +152,9 @@ func TestSurvivorsOfTheMutationTestsAreInTheCode(t *testing.T) {
 	survivors := row.FindAllStringSubmatch(read(t, "docs/mutation.md"), -1)
 	assert.Greater(t, len(survivors), 20)
 	for _, s := range survivors {
+		if leftOut(t, s[1]) {
+			continue
+		}
 		assert.Contains(t, read(t, s[1]), strings.ReplaceAll(s[2], `\|`, "|"), s[1])
 	}
 }

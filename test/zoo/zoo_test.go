@@ -168,6 +168,8 @@ func (s scene) chain(t *testing.T, b *base, srv *server, with bool) http.RoundTr
 	}
 	if s.hedging != nil {
 		s.hedging.join(&p)
+	}
+	if s.hedging != nil || s.animal.hedges {
 		b.IdleConnTimeout = time.Second // a hedge that was late to lose may dial after rest
 	}
 	if s.fault.hangs {

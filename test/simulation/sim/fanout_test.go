@@ -41,12 +41,13 @@ func TestManyRequestsAtOnceInAFreshProcess(t *testing.T) {
 		"down for the first 200 ms":         {200 * time.Millisecond, 0, 10_000, 0.20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Fanout{Policy: defaults, Requests: 10_000 / fewer, For: c.outage, Part: c.part, Seeds: 2 / min(fewer, 2)}
+			// The fewer requests, the more seeds: two dozen failures are too few to tell shares apart.
+			f := Fanout{Policy: defaults, Requests: 10_000 / fewer, For: c.outage, Part: c.part, Seeds: 2 * fewer}
 			r := f.Run(t)
 			t.Logf("hit %v, lost %v, p50 %v, peak %v", r.Hit, r.LostOfHit, r.Quantile(0.5), r.Peak)
 			assert.InEpsilon(t, c.hit/fewer, r.Hit.Mean, 0.3)
 			assert.LessOrEqual(t, r.LostOfHit.Mean, c.lost)
-			f.Policy, f.Seeds = ungated(tenth), 1
+			f.Policy = ungated(tenth)
 			assert.GreaterOrEqual(t, f.Run(t).LostOfHit.Mean, 0.7, "a tenth for each success, and no line")
 			f.Policy = ungated(unlimited)
 			assert.LessOrEqual(t, f.Run(t).LostOfHit.Mean, 0.02, "no budget")

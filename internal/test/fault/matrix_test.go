@@ -92,13 +92,14 @@ func (s *stage) close() {
 func run(t *testing.T, n uint64, c fault.Case, http2 bool) {
 	t.Helper()
 	s := newStage(t, c.Fault, http2)
+	if c.Fault.Reused { // the case's time has not begun
+		rt := retryhttp.New(s.base, retryhttp.Policy{})
+		r := fault.Send(t.Context(), rt, s.server.Ledger, s.url, "before", 0, fault.Methods[0], fault.Kinds[0])
+		require.True(t, r.Succeeded(), "%v", r)
+	}
 	ctx, cancel, policy := c.Limited(t.Context())
 	defer cancel()
 	var rt http.RoundTripper = retryhttp.New(s.base, policy)
-	if c.Fault.Reused {
-		r := fault.Send(ctx, rt, s.server.Ledger, s.url, "before", 0, fault.Methods[0], fault.Kinds[0])
-		require.True(t, r.Succeeded(), "%v", r)
-	}
 	rt = c.Leaving(ctx, cancel, rt, s.server.Hung(), s.proxy.Hung())
 	s.server.Order("request", c.Fault)
 	r := fault.Send(ctx, rt, s.server.Ledger, s.url, "request", n, c.Method, c.Kind)

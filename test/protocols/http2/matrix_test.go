@@ -91,6 +91,11 @@ type frameCase struct {
 func (c frameCase) run(t *testing.T) {
 	t.Helper()
 	s := newStage(t, c.frames, c.base)
+	if c.frames.greet == nil { // the client is to know the server's settings, before the case's time begins
+		rt := retryhttp.New(s.base, retryhttp.Policy{})
+		r := fault.Send(t.Context(), rt, s.handler.Ledger, s.url, "before", 0, fault.Methods[0], fault.Kinds[0])
+		require.True(t, r.Succeeded(), "%v", r)
+	}
 	ctx, cancel, policy := c.Limited(t.Context())
 	defer cancel()
 	policy.Classify = func(a retryhttp.Attempt) retryhttp.Class {
@@ -101,10 +106,6 @@ func (c frameCase) run(t *testing.T) {
 		return class
 	}
 	var rt http.RoundTripper = retryhttp.New(s.base, policy)
-	if c.frames.greet == nil { // the client is to know the server's settings
-		r := fault.Send(ctx, rt, s.handler.Ledger, s.url, "before", 0, fault.Methods[0], fault.Kinds[0])
-		require.True(t, r.Succeeded(), "%v", r)
-	}
 	rt = c.Leaving(ctx, cancel, rt, s.handler.Hung(), nil)
 	if c.frames.meet != nil {
 		s.frames.order("request", c.frames.meet)

@@ -12,9 +12,9 @@
 // collapse, in 20 simulations (median to longest; see docs/simulation.md):
 //
 //	                               100 processes   1,000 processes
-//	TokenBucket                    19 to 20 s      99 to 104 s
-//	TokenBucket with Burst 1       12 to 13 s      25 to 29 s
-//	redisbudget.Bucket             12 to 13 s      19 to 20 s
+//	TokenBucket                    19 to 20 s      99 to 103 s
+//	TokenBucket with Burst 1       12 to 13 s      25 to 28 s
+//	redisbudget.Bucket             12 to 13 s      19 to 21 s
 //
 // # When not to use it
 //

@@ -49,7 +49,7 @@ func newInstruments(meter metric.Meter) instruments {
 		attempts: m.counts("call.attempts", "{attempt}", "Number of attempts made for the request."),
 		retries: m.counts("call.retries", "{retry}",
 			"Number of attempts after the first that are no hedges. If there were none, 0 is not reported."),
-		delay: m.times("call.retry_delay", "Time between the attempts of a request that was retried."),
+		delay: m.times("call.retry_delay", "Time in which no attempt of a request that was retried was under way."),
 		held:  m.times("call.held", "Time that a Gate held the request, of requests that were held."),
 		stops: m.counter("call.stops", "{call}",
 			"Number of requests, by their last result and by why there was no further attempt."),

@@ -35,7 +35,10 @@ type gauges struct {
 }
 
 // last is what a gauge that is seldom above 0 last showed.
-type last struct{ aboveZero, recorded atomic.Bool }
+type last struct {
+	mu   sync.Mutex  // held from a reading until it is recorded
+	zero atomic.Bool // the gauge shows 0, and nobody is about to record another number
+}
 
 // end is how a request ended that got a response, and that nobody canceled.
 type end struct {

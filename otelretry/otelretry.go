@@ -47,7 +47,7 @@
 //
 //	retryhttp.client.call.attempts     histogram, {attempt}  attempts made
 //	retryhttp.client.call.retries      histogram, {retry}    attempts after the first, except hedges; 0 is not reported
-//	retryhttp.client.call.retry_delay  histogram, s          time between attempts, of requests that were retried
+//	retryhttp.client.call.retry_delay  histogram, s          time without an attempt under way, of requests that were retried
 //	retryhttp.client.call.held         histogram, s          time that a Gate held the request; 0 is not reported
 //	retryhttp.client.call.stops        counter, {call}       requests, by how they ended
 //	retryhttp.client.call.waiting      up-down, {call}       requests that wait between two attempts
@@ -84,7 +84,8 @@
 // effect twice, unless the server knows their idempotency keys.
 //
 // A request that panicked has "panic" as its retryhttp.stop and its error.type, whether the base panicked
-// or a function of the Policy, and also if it called runtime.Goexit. It is in no other metric of call.
+// or a function of the Policy, and also if it called runtime.Goexit. It is in no other metric of call. If
+// Policy.OnDone panics, the request has been recorded before.
 //
 // body.given_up has retryhttp.reason: "changed" for retryhttp.ErrChanged, "not-resumable" for
 // retryhttp.ErrNotResumable, or the Stop that ended the resumptions. The reason of a caller that
@@ -119,7 +120,8 @@
 // includes the attempts that resume a body. The gauges are recorded again when a Read that
 // resumes a body returns.
 //
-// call.held is part of retry_delay, except for a first attempt. gate.held is recorded before
+// retry_delay is Outcome.Waited: it includes a hold of the first attempt, and a wait after which no attempt
+// came. Of a request that was retried, call.held is a part of it. gate.held is recorded before
 // each retry's wait, and when a request has ended. A held request appears in gate.held when
 // the next attempt ends. gate.held returns to 0 when the last held request, or the last held
 // resumption, ends.

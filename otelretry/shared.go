@@ -101,20 +101,20 @@ func (m *metrics) recordHeld(req *http.Request, l *labels) {
 	}
 }
 
-// record does for a gauge what recordHeld does. But it records a 0 only after a greater number, or
-// if nothing has been recorded yet.
+// record records what read returns, but a 0 only after a greater number, or if nothing has been recorded yet.
+// One goroutine at a time reads and records, or an older number might be recorded after a newer one.
 func (g *last) record(ctx context.Context, gauge metric.Int64Gauge, opts []metric.RecordOption, read func() int) {
-	for recorded := -1; recorded != 0; {
-		now := read()
-		known := recorded < 0 && now == 0 && g.recorded.Load() && !g.aboveZero.Load()
-		if now == recorded || known {
-			return
-		}
-		g.aboveZero.Store(now > 0)
-		g.recorded.Store(true)
-		gauge.Record(ctx, int64(now), opts...)
-		recorded = now
+	if g.zero.Load() && read() == 0 {
+		return
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	shown := g.zero.Swap(false) // before read: another goroutine that finds a 0 meanwhile comes after this one
+	now := read()
+	if now != 0 || !shown {
+		gauge.Record(ctx, int64(now), opts...)
+	}
+	g.zero.Store(now == 0)
 }
 
 func oneIf(yes bool) int {

@@ -12,10 +12,10 @@ type waits struct {
 	req     *http.Request
 
 	mu       sync.Mutex
-	underWay int  // attempts
-	returned bool // RoundTrip has returned
-	reading  bool // a Read of the caller's is under way, and may resume the body
-	waiting  bool
+	underWay int     // attempts
+	returned bool    // RoundTrip has returned
+	reading  bool    // a Read of the caller's is under way, and may resume the body
+	waiting  *labels // those of the wait, because WithServer may give another name at its end; nil without a wait
 }
 
 // beginAttempt ends the wait for an attempt.
@@ -74,14 +74,14 @@ func (w *waits) end() {
 }
 
 func (w *waits) set(waiting bool) {
-	if w.waiting == waiting {
+	if (w.waiting != nil) == waiting {
 		return
 	}
-	w.waiting = waiting
-	by := int64(-1)
-	if waiting {
-		by = 1
+	if !waiting {
+		w.metrics.waiting.Add(w.req.Context(), -1, w.waiting.count...)
+		w.waiting = nil
+		return
 	}
-	l := w.metrics.labels.of(w.req, "", false)
-	w.metrics.waiting.Add(w.req.Context(), by, l.count...)
+	w.waiting = w.metrics.labels.of(w.req, "", false)
+	w.metrics.waiting.Add(w.req.Context(), 1, w.waiting.count...)
 }

@@ -272,3 +272,22 @@ func TestABreakInTheBackgroundIsNoWait(t *testing.T) {
 		})
 	}
 }
+
+// WithServer names servers by a table that the program changes.
+func TestWaitEndsUnderTheNameUnderWhichItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel, name := newTelemetry(), "customer-1"
+		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if retryhttp.AttemptOf(req.Context()).Number < 2 {
+				return nil, errors.New("broken")
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		}), slowly(retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { name = "customers" }}),
+			append(tel.options(), otelretry.WithServer(func(*http.Request) string { return name }))...)
+		_, err := send(t, t.Context(), rt, "GET", shop)
+		require.NoError(t, err)
+		for _, p := range tel.metric(t, "retryhttp.client.call.waiting").Data.(metricdata.Sum[int64]).DataPoints {
+			assert.Zero(t, p.Value, p.Attributes)
+		}
+	})
+}

@@ -54,8 +54,7 @@ func TestKeyAndPrefixNameTheBalance(t *testing.T) {
 	})
 }
 
-// A Cluster hashes what stands between the first brace and the next one that closes.
-// A gauge may be asked about no request, and a Key need not expect that.
+// A gauge may be asked about no request, and a base may fail for a request without a URL. A Key need expect neither.
 func TestNoRequestHasTheEmptyKey(t *testing.T) {
 	for name, key := range map[string]func(*http.Request) string{
 		"by host": nil,
@@ -64,10 +63,12 @@ func TestNoRequestHasTheEmptyKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &redisbudget.Bucket{Key: key}
 			assert.Equal(t, retryhttp.BucketStatus{Tokens: 1, Fleet: true}, b.Status(nil))
+			assert.True(t, withdraw(b, &http.Request{}))
 		})
 	}
 }
 
+// A Cluster hashes what stands between the first brace and the next one that closes.
 func TestPrefixDoesNotChangeTheHashTag(t *testing.T) {
 	for prefix, stored := range map[string]string{
 		"{shop}":  "%7Bshop}",

@@ -180,7 +180,7 @@ type Bucket struct {
 }
 
 // Withdraw takes what r costs, or reports false, as a [retryhttp.TokenBucket] does. A Bucket whose
-// successes earn nothing returns an infinite cost with a refusal.
+// successes earn nothing, or that has no room for a token, returns an infinite cost with a refusal.
 func (b *Bucket) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.update(r.Request, func(a *account, now time.Time) {
 		if !r.Again {
@@ -189,14 +189,15 @@ func (b *Bucket) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 		if r.Stop == "" {
 			cost, ok = a.withdraw(now, a.termsOf(&r))
 		}
-		if !ok && a.settings.earns(false) == 0 {
+		if s := a.settings; !ok && (s.earns(false) == 0 || s.burst == 0 && s.window == 0) {
 			cost = math.Inf(1)
 		}
 	})
 	return cost, ok
 }
 
-// Refund gives back the cost of a Withdraw, if there is room. A cost of 0 or less, or NaN, is nothing.
+// Refund gives back the cost of a Withdraw, if there is room. A cost of 0 or less, or NaN, is nothing. While
+// Redis does not answer, a refund of what was reported before is lost to the fleet.
 func (b *Bucket) Refund(req *http.Request, cost float64) {
 	if cost > 0 {
 		b.update(req, func(a *account, _ time.Time) { a.refund(cost) })
@@ -309,12 +310,10 @@ func (b *Bucket) update(req *http.Request, f func(*account, time.Time)) {
 // key returns the key of req. A gauge may be asked about no request, which has the key "".
 func (b *Bucket) key(req *http.Request) string {
 	switch {
-	case req == nil:
+	case req == nil || req.URL == nil: // as for a TokenBucket: no base sends such a request
 		return ""
 	case b.Key != nil:
 		return b.Key(req)
-	case req.URL != nil:
-		return req.URL.Host
 	}
-	return ""
+	return req.URL.Host
 }

@@ -44,7 +44,7 @@ tokens = math.floor(tokens * 1e9 + 0.5) / 1e9
 tokens = math.min(math.max(tokens, -capacity), capacity)
 
 local text = function(x) return string.format('%.17g', x) end
-redis.call('HSET', KEYS[1], 'tokens', text(tokens), 'rate', text(rate), 'at', text(now))
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'rate', text(rate), 'at', text(now))
 local expiry = redis.pcall('PEXPIRE', KEYS[1], ARGV[7])
 return {text(tokens), text(capacity), type(expiry) == 'table' and expiry.err or ''}
 `

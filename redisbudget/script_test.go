@@ -93,6 +93,21 @@ func TestFieldThatIsNoFiniteNumberCountsAsMissing(t *testing.T) {
 	}
 }
 
+// A number may be written in a way that not every Lua reads, and would then count as missing.
+func TestTinyBalanceStaysTiny(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		b, req := &redisbudget.Bucket{Client: e.client(t), Ratio: 1e-12}, get(t, host)
+		e.HSet(storedKey, "tokens", "1.000000003", "rate", "0")
+		deposit(b, req, 1)
+		time.Sleep(3 * interval)
+		require.True(t, withdraw(b, req))
+		time.Sleep(3 * interval)
+		deposit(b, req, 1)
+		time.Sleep(3 * interval)
+		assert.InDelta(t, 3e-9, e.stored(t, "tokens"), 1e-9)
+	})
+}
+
 // Whatever somebody else wrote, the balance is finite and within the capacity.
 func TestAbsurdFieldsHeal(t *testing.T) {
 	for _, tokens := range []string{"1e308", "-1e308", "0x10", "3"} {

@@ -1,6 +1,7 @@
 package redisbudget_test
 
 import (
+	"math"
 	"net/http"
 	"testing"
 	"time"
@@ -249,6 +250,20 @@ func TestRefusedRetryWaitsForASuccess(t *testing.T) {
 		}
 		time.Sleep(rest)
 	})
+}
+
+func TestRetryThatIsNeverGrantedIsNotHeld(t *testing.T) {
+	for name, b := range map[string]*redisbudget.Bucket{
+		"no room": {Burst: -1, Window: -1},
+		"nothing": {Burst: -1, Ratio: -1, HealthyRatio: -1},
+	} {
+		cost, ok := b.Withdraw(retryhttp.Retry{Request: get(t, host)})
+		assert.False(t, ok, name)
+		assert.True(t, math.IsInf(cost, 1), name)
+	}
+	cost, ok := (&redisbudget.Bucket{Burst: -1}).Withdraw(retryhttp.Retry{Request: get(t, host)})
+	assert.False(t, ok)
+	assert.Zero(t, cost, "a success may earn it")
 }
 
 // answers is a RoundTripper that answers with a status.

@@ -27,7 +27,8 @@ func (s Step) end(req *http.Request, resp *http.Response) *http.Response {
 		resp.Header.Del("Content-Length")
 	}
 	real := s.status == 0
-	if real && s.ending == whole || resp.Body == nil || !hasBody(req.Method, resp.StatusCode) {
+	upgrade := resp.StatusCode == http.StatusSwitchingProtocols // its body is also written to
+	if real && s.ending == whole || upgrade || resp.Body == nil || !hasBody(req.Method, resp.StatusCode) {
 		return resp
 	}
 	resp.Body = &ended{

@@ -34,8 +34,8 @@ type record struct {
 
 // arrive records a request, and returns what becomes of it.
 func (s *script) arrive(req *http.Request) (*record, Step) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.arriving.Lock()
+	defer s.arriving.Unlock()
 	now := time.Now()
 	if s.began.IsZero() {
 		s.began = now
@@ -54,6 +54,8 @@ func (s *script) arrive(req *http.Request) (*record, Step) {
 		Number: a.number, At: a.at, Method: method, URL: req.URL.String(), Host: host,
 		Header: req.Header.Clone(), Whole: req.Body == nil || req.Body == http.NoBody, Step: step.String(),
 	}, redact.URL(req.URL), nil}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.records = append(s.records, r)
 	return r, step
 }

@@ -75,7 +75,8 @@ func (s Step) During(from, to time.Duration) Rule {
 }
 
 // Of narrows the Rule to the requests that match. Nth then counts only these, and Share draws only for these. During
-// counts its time from the first request of all. match must not read the body.
+// counts its time from the first request of all. match must not read the body. It may look at the records of
+// the requests before this one.
 func (r Rule) Of(match func(*http.Request) bool) Rule {
 	if match == nil {
 		r.err = errors.Join(r.err, errors.New("Of: there is no function"))
@@ -101,11 +102,14 @@ func (r Rule) Of(match func(*http.Request) bool) Rule {
 
 // script is the Rules of one Transport or Handler, and the records.
 type script struct {
-	mu      sync.Mutex
 	rules   []Rule
 	applies []func(arrival) bool
-	began   time.Time
-	records []*record
+
+	arriving sync.Mutex // one request at a time is counted, and gets its Step
+	began    time.Time
+
+	mu      sync.Mutex // not held while a caller's function runs, which may ask for the records
+	records []*record  // grows with arriving held as well
 }
 
 // init takes the rules, for a Handler if wire is true, and with a real answer that may have a body if real is

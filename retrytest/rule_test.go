@@ -54,6 +54,16 @@ func TestRulesChooseTheRequests(t *testing.T) {
 	}
 }
 
+func TestRuleMayLookAtTheRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rt *retrytest.Transport
+		rt = retrytest.NewTransport(t, nil, retrytest.Status(503).Always().Of(func(*http.Request) bool {
+			return len(rt.Records()) < 2 && rt.Table() != ""
+		}))
+		assert.Equal(t, []int{503, 503, 200}, statuses(t, rt, 3))
+	})
+}
+
 // Rules of one method or path do not depend on how many other requests there are.
 func TestRuleOfSomeRequestsCountsOnlyThese(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

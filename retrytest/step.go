@@ -116,7 +116,7 @@ func (s Step) Events(events ...string) Step {
 // Cut breaks the answer's body off after n bytes, as a lost connection does: the client reads
 // io.ErrUnexpectedEOF over HTTP/1, and a stream error over HTTP/2. A real answer of n bytes or less comes
 // whole. An answer that [Status] has made needs a longer body. Over HTTP/1, a body with a Content-Length, or
-// in chunks, is known to be cut.
+// in chunks, is known to be cut. An upgrade comes whole.
 func (s Step) Cut(n int64) Step { return s.endAfter(n, cut, "Cut") }
 
 // Stall sends n bytes of the answer's body, and then nothing more, until the client has gone. A body of n

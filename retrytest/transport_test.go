@@ -166,6 +166,18 @@ func TestWholeBodyOfTheBaseIsHandedOn(t *testing.T) {
 	}
 }
 
+func TestUpgradeIsNotCut(t *testing.T) {
+	for _, step := range []retrytest.Step{retrytest.Real().Cut(1), retrytest.Real().Stall(1)} {
+		body := struct{ io.ReadWriteCloser }{}
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{}, Body: body}, nil
+		})
+		resp, err := get(t, retrytest.NewTransport(t, base, step.Always()))
+		require.NoError(t, err)
+		assert.Equal(t, io.ReadCloser(body), resp.Body)
+	}
+}
+
 // Some bodies return no bytes and no error before they end.
 func TestShortBodyThatReadsNothingIsNotCut(t *testing.T) {
 	base := roundTripper(func(req *http.Request) (*http.Response, error) {

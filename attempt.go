@@ -22,7 +22,7 @@ type Attempt struct {
 	Peek     []byte         // the first events of another body, with [Policy.PeekBytes], or nil
 	Hedge    bool           // sent beside another attempt, by [Policy.Hedge]
 	Detour   bool           // took a connection beside the pool of its [Base]
-	Offset   int64          // position in the file at which [Policy.Resume] continues; otherwise 0
+	Offset   int64          // where in the file [Policy.Resume] continues, or 0
 	Held     time.Duration  // how long a [Gate] had held the request before; 0 for a hedge
 	InLine   time.Duration  // the part of Held without a token of the Budget
 }

@@ -126,7 +126,7 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 	if planned && r.asked <= durations.Add(retry.decided, retry.wait) {
 		*next = retry
 	}
-	if state == hedgeFailed {
+	if state == hedgeFailed && got.asked <= c.policy.MaxRetryAfter { // otherwise it stays too long
 		got.asked -= retry.decided - failed
 	}
 	return state

@@ -139,6 +139,16 @@ func TestHedge(t *testing.T) {
 			at:   100 * ms, status: 503, attempts: 2, hedges: 1,
 			sent: []time.Duration{0, 50 * ms}, stop: retryhttp.StopRetryAfter,
 		},
+		"a Retry-After that was too long is too long, however late the hedge fails": {
+			laps: []lap{{after: 60 * ms, code: 503, asks: "90"}, {after: 40 * time.Second, code: 503}},
+			at:   40*time.Second + 50*ms, status: 503, attempts: 2, hedges: 1,
+			sent: []time.Duration{0, 50 * ms}, stop: retryhttp.StopRetryAfter,
+		},
+		"a hedge's Retry-After that was too long is too long, however late the other fails": {
+			laps: []lap{{after: 40 * time.Second, code: 503}, {after: 10 * ms, code: 503, asks: "90"}},
+			at:   40 * time.Second, status: 503, attempts: 2, hedges: 1,
+			sent: []time.Duration{0, 50 * ms}, stop: retryhttp.StopRetryAfter,
+		},
 		"an attempt that ignores its context": {
 			laps: []lap{{after: 2 * time.Second, code: 200, deaf: true}, {after: 10 * ms, code: 404}},
 			at:   2 * time.Second, status: 404, attempts: 2, hedges: 1, hedgeWon: true, sent: []time.Duration{0, 50 * ms},

@@ -1,6 +1,8 @@
 package retryhttp_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -710,6 +712,19 @@ func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
 
 func undecided(retryhttp.Attempt) retryhttp.Class { return retryhttp.Undecided }
 
+// cutGzip sends a compressed stream without its end, so that net/http returns its last bytes with an error.
+func cutGzip(event string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Encoding", "gzip")
+		var compressed bytes.Buffer
+		z := gzip.NewWriter(&compressed)
+		_, _ = io.WriteString(z, event)
+		_ = z.Close()
+		_, _ = w.Write(compressed.Bytes()[:compressed.Len()-10])
+	}
+}
+
 // The events after a ping are the attempt's as the ping was.
 func TestFailureAfterAPingFailsTheAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -719,6 +734,7 @@ func TestFailureAfterAPingFailsTheAttempt(t *testing.T) {
 	}{
 		"a break":               {inPieces(0, breakOff, pingEvent), 0, ""},
 		"a break in an event":   {inPieces(0, breakOff, pingEvent, "data: "), 0, ""},
+		"a break with a ping":   {cutGzip(pingEvent), 0, "unexpected EOF"},
 		"silence":               {inPieces(0, silence, pingEvent), time.Second, "no whole event of the response body within 1s"},
 		"pings that never stop": {stream(300*ms, pingEvent, pingEvent, pingEvent, pingEvent, pingEvent), time.Second, "no whole event"},
 	} {

@@ -2,6 +2,7 @@ package retryhttp
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"runtime"
 	"sync"
@@ -398,7 +399,10 @@ func (r *race) judgeHedge() raceState {
 // noteFailure records what the failure of the hedge means for a retry.
 func (r *race) noteFailure() {
 	r.inner = r.got.inner
-	if asked := r.got.askedFor(r.policy.MaxRetryAfter); asked > 0 {
+	switch asked := r.got.askedFor(r.policy.MaxRetryAfter); {
+	case asked > r.policy.MaxRetryAfter: // later, less would be left
+		r.asked = math.MaxInt64
+	case asked > 0:
 		r.asked = durations.Add(r.core.now(), asked)
 	}
 }

@@ -252,7 +252,7 @@ func (m *raceModel) hedgeFirst(first, hedge played) played {
 	m.answered(first)
 	m.refundHedge(first)
 	if hedge.ending.fails() {
-		first.asked = max(first.asked, hedge.at+hedge.asked-first.at)
+		first.asked = max(first.asked, leftOf(hedge.asked, first.at-hedge.at))
 	}
 	m.ends(first.number, first.at, first.at)
 	if first.ending == gone {
@@ -292,11 +292,19 @@ func (m *raceModel) firstFails(first, hedge played) played {
 	if retried && !(hedge.ending.fails() && hedge.at+hedge.asked > due) {
 		m.until = due
 	}
-	first.asked -= hedge.at - first.at
+	first.asked = leftOf(first.asked, hedge.at-first.at)
 	if hedge.ending.fails() {
 		first.asked = max(first.asked, hedge.asked)
 	}
 	return first
+}
+
+// leftOf returns what is left of a wait that the server asked for. A wait that is too long stays so.
+func leftOf(asked, passed time.Duration) time.Duration {
+	if asked > raceLongest {
+		return asked
+	}
+	return asked - passed
 }
 
 // loses ends the context of an attempt that has lost.

@@ -109,7 +109,8 @@ func (g *last) record(ctx context.Context, gauge metric.Int64Gauge, opts []metri
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	shown := g.zero.Swap(false) // before read: another goroutine that finds a 0 meanwhile comes after this one
+	// Before read: another goroutine that finds a 0 meanwhile comes after this one.
+	shown := g.zero.Swap(false)
 	now := read()
 	if now != 0 || !shown {
 		gauge.Record(ctx, int64(now), opts...)

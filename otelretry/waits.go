@@ -15,7 +15,7 @@ type waits struct {
 	underWay int     // attempts
 	returned bool    // RoundTrip has returned
 	reading  bool    // a Read of the caller's is under way, and may resume the body
-	waiting  *labels // those of the wait, because WithServer may give another name at its end; nil without a wait
+	waiting  *labels // of the wait, or nil: WithServer may give another name at its end
 }
 
 // beginAttempt ends the wait for an attempt.

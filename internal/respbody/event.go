@@ -47,17 +47,19 @@ func wholeLine(data []byte, from, seen int) int {
 }
 
 // emptyLine finds the empty line that ends an event, or a comment. Lines end with LF, CR or both (WHATWG
-// HTML, section 9.2.6).
+// HTML, section 9.2.6). After an LF, a CR is half of an end: the LF may come later.
 func emptyLine(data []byte, from, seen int) int {
-	for i := max(from, seen-1); i+1 < len(data); i++ {
+	for i := max(from, seen-2); i+1 < len(data); i++ {
 		switch {
 		case data[i] == '\n' && data[i+1] == '\n':
 			return i + 2
 		case (data[i] == '\n' || data[i] == '\r') && data[i+1] == '\r':
-			if i+2 < len(data) && data[i+2] == '\n' {
+			switch {
+			case i+2 < len(data) && data[i+2] == '\n':
 				return i + 3
+			case i+2 < len(data) || data[i] == '\r':
+				return i + 2
 			}
-			return i + 2
 		}
 	}
 	return 0

@@ -31,7 +31,10 @@ func TestEventMayEndWhereTheSearchBegins(t *testing.T) {
 	}{
 		{emptyLine, "data: 1\n\n", 0, 8, 9},
 		{emptyLine, "data: 1\r\n\r\n", 0, 9, 11},
-		{emptyLine, "data: 1\r\n\r", 0, 9, 10},
+		{emptyLine, "data: 1\r\n\r", 0, 9, 0},
+		{emptyLine, "data: 1\r\n\r\n", 0, 10, 11},
+		{emptyLine, "data: 1\r\n\rdata", 0, 10, 10},
+		{emptyLine, "data: 1\r\r", 0, 8, 9},
 		{emptyLine, "data: 1\n\n", 0, 0, 9},
 		{emptyLine, "data: 1\n\ndata: 2\n\n", 0, 0, 9},
 		{emptyLine, "data: 1\n\ndata: 2\n\n", 9, 9, 18},

@@ -72,9 +72,9 @@ func (b *Buffered) show() (whole bool) {
 	return end > 0
 }
 
-// atEnd reports whether nothing can follow what is shown.
+// atEnd reports whether nothing can follow what is shown. After a break, an event should follow, and does not come.
 func (b *Buffered) atEnd() bool {
-	return b.shown == len(b.data) && (b.err != nil || b.shown == cap(b.data))
+	return b.shown == len(b.data) && (b.err == io.EOF || b.err == nil && b.shown == cap(b.data))
 }
 
 // ask asks a hook, which may panic, whether to wait for one more event.

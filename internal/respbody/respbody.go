@@ -41,10 +41,11 @@ func (b *Body) Wrap(resp *http.Response, stall time.Duration, stalled func(time.
 		return
 	}
 	b.base, resp.Body = resp.Body, b
-	if w, ok := b.base.(io.Writer); ok {
+	upgrade := resp.StatusCode == http.StatusSwitchingProtocols
+	if w, ok := b.base.(io.Writer); ok && upgrade {
 		resp.Body = &connection{b, w}
 	}
-	if stall > 0 && resp.StatusCode != http.StatusSwitchingProtocols {
+	if stall > 0 && !upgrade {
 		b.stall = &stallWatch{attempt: b, after: stall, stalled: stalled}
 	}
 }

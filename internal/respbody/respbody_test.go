@@ -1,6 +1,7 @@
 package respbody_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -58,6 +59,19 @@ func TestContextIsReleasedByTheResponseAloneIfNothingIsUploaded(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Error(t, ctx.Err())
 	}
+}
+
+// Only an upgrade's body is written to. Some bases have a bytes.Buffer as the body of any response.
+func TestContextIsReleasedByABodyThatCouldBeWritten(t *testing.T) {
+	b, ctx := bodyOf(t)
+	resp := response(200, struct {
+		*bytes.Buffer
+		io.Closer
+	}{bytes.NewBufferString("answer"), io.NopCloser(nil)})
+	b.Wrap(resp, 0, nil)
+	_, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Error(t, ctx.Err())
 }
 
 func TestWrapLeavesAnEmptyBodyAsItIs(t *testing.T) {

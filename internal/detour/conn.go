@@ -99,7 +99,7 @@ func (c *conn) tooIdle() bool {
 }
 
 // lost reports whether the connection can take no request any more.
-func (c *conn) lost() bool { return c.Err() != nil || c.Available() == 0 && c.InFlight() == 0 }
+func (c *conn) lost() bool { return c.Available() == 0 && c.InFlight() == 0 }
 
 // load is the lower, the sooner a success is expected.
 func (c *conn) load() float64 {
@@ -109,17 +109,12 @@ func (c *conn) load() float64 {
 // roundTrip sends req, for which a place is reserved. It reports whether the body is as it was, if
 // the server has not processed the request: net/http would send the request again by itself.
 func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, unsent bool) {
-	ctx, cancel := req.Context(), context.CancelCauseFunc(nil)
-	if !c.http2.Load() {
-		// The place shows that the request before is over. It may have been reserved before the hook ran.
-		c.free()
-		// Over HTTP/1, a ClientConn derives a context that it never cancels after an error.
-		ctx, cancel = context.WithCancelCause(ctx)
-	}
+	// Over HTTP/1, the place shows that the request before is over. It may have been reserved before the hook ran.
+	c.free()
+	// Over HTTP/1, a ClientConn derives a context that it never cancels after an error.
+	ctx, cancel := context.WithCancel(req.Context())
 	over := func() {
-		if cancel != nil {
-			cancel(nil)
-		}
+		cancel()
 		c.over()
 	}
 	returned := false
@@ -133,7 +128,7 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	body := guardBody(own)
 	resp, err = c.ClientConn.RoundTrip(own)
 	if err != nil {
-		return nil, neterr.Bare(err), body.end(true, neterr.Unprocessed(err) && req.Context().Err() == nil)
+		return nil, neterr.Bare(err), body.end(true, neterr.Unprocessed(err))
 	}
 	returned = true
 	body.end(false, false)
@@ -145,15 +140,12 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 
 // watch calls over once a request is over.
 func (c *conn) watch(ctx context.Context, resp *http.Response, body *guarded, over func()) {
-	switch {
-	case resp.ProtoMajor == 2:
+	if resp.ProtoMajor == 2 {
 		watchStream(ctx, resp, body, over)
-	case resp.Body == http.NoBody:
-		over()
-	default:
-		c.release.Store(&over)
-		c.stateChanged() // all of a short response may have come
+		return
 	}
+	c.release.Store(&over)
+	c.stateChanged() // all of a short response may have come
 }
 
 // stream is the body of an HTTP/2 response.

@@ -18,3 +18,14 @@ func TestAddressIsThatOfAnHTTPTransport(t *testing.T) {
 		assert.Equal(t, want, addressOf(u), address)
 	}
 }
+
+// The hook of net/http may run after the next request has its place.
+func TestRequestIsOverOnceItsConnectionIsFree(t *testing.T) {
+	var over int
+	release := func() { over++ }
+	c := new(conn)
+	c.release.Store(&release)
+	c.free()
+	c.free()
+	assert.Equal(t, 1, over)
+}

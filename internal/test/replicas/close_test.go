@@ -1,7 +1,9 @@
 package replicas_test
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -73,6 +75,19 @@ func TestDetourInUseWhenIdleConnectionsAreClosedClosesAfterwards(t *testing.T) {
 		assert.Equal(t, 1, w.Open(), "the detour, whose body is being read")
 		goOn <- struct{}{}
 		finish(t, resp)
+		assert.Zero(t, w.Open())
+	})
+}
+
+// Nobody needs to close a body that is read to its end.
+func TestDetourIsFreeOnceItsBodyIsRead(t *testing.T) {
+	onADetour(t, func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, goOn chan<- struct{}) {
+		goOn <- struct{}{}
+		_, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		synctest.Wait()
+		c.CloseIdleConnections()
+		synctest.Wait()
 		assert.Zero(t, w.Open())
 	})
 }
@@ -155,6 +170,69 @@ func TestDialThatEndsAfterIdleConnectionsAreClosedLeavesNoConnection(t *testing.
 			require.Zero(t, w.Open(), p)
 			time.Sleep(5 * time.Second)
 			assert.Zero(t, w.Open(), p)
+		})
+	}
+}
+
+// A detour is given up when its host is no longer in trouble. Until then, a long answer does not make it idle.
+func TestDetourServesItsRequestsToTheirEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, transport, r := brokenPool(replicas.HTTP2)
+		defer w.Close()
+		w.Choose = func(n int) int { return (n + 1) % 2 } // the second connection reaches the replica that is well
+		transport.IdleConnTimeout = 20 * time.Second
+		goOn := make(chan struct{})
+		w.Replicas[1].Serve(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "hel")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-goOn:
+			case <-r.Context().Done():
+			}
+			_, _ = io.WriteString(w, "lo")
+		})
+		c := newDetoured(t, transport, w.URL(), retryhttp.Policy{})
+		var answers []*http.Response
+		for range 2 {
+			resp, err := c.RoundTrip(c.request(http.MethodGet, nil))
+			require.NoError(t, err)
+			require.True(t, c.last.Load().Detour)
+			answers = append(answers, resp)
+			time.Sleep(25 * time.Second)
+		}
+		require.Equal(t, 3, w.Dials(), "the pool's first one was idle")
+		time.Sleep(5 * time.Minute)
+		require.NoError(t, answers[0].Body.Close())
+		time.Sleep(time.Second)
+		require.Equal(t, 1, r.detours())
+		close(goOn)
+		finish(t, answers[1])
+		synctest.Wait()
+		assert.Zero(t, r.detours())
+	})
+}
+
+// The attempt takes the pool after half of its time. The detour is for a later attempt.
+func TestDialThatIsLateServesALaterAttempt(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w, transport, _ := brokenPool(p)
+			defer w.Close()
+			w.Replicas[0].Serve(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(300 * time.Millisecond)
+				broken(w, r)
+			})
+			dial, n := transport.DialContext, 0
+			transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if n++; n > 1 {
+					time.Sleep(600 * time.Millisecond)
+				}
+				return dial(ctx, network, address)
+			}
+			c := newDetoured(t, transport, w.URL(), retryhttp.Policy{AttemptTimeout: time.Second})
+			c.send(c.request(http.MethodGet, nil))
+			assert.Equal(t, 3, c.last.Load().Number, p)
+			assert.Equal(t, 2, n, p)
 		})
 	}
 }

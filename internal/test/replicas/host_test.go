@@ -218,6 +218,24 @@ func TestBetterDetourTakesTheRequests(t *testing.T) {
 	})
 }
 
+func TestDetoursShareTheRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosingOver(replicas.HTTP2, 3, 0, 1, 2)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{})
+		defer client.CloseIdleConnections()
+		serve := replicas.Well(100 * time.Millisecond)
+		w.Replicas[1].Serve(inTurns(serve, broken)) // until there is another detour
+		w.Replicas[2].Serve(serve)
+		w.Drive(client, replicas.Load{Rate: 1, For: time.Minute, Deadline: 5 * time.Second})
+		require.Positive(t, w.Replicas[2].Requests.Load())
+		w.Replicas[1].Serve(serve)
+		f := w.Drive(client, replicas.Load{Rate: 100, For: 20 * time.Second, Deadline: 5 * time.Second})
+		assert.Greater(t, f.Share[1], 0.3, f)
+		assert.Greater(t, f.Share[2], 0.3, f)
+	})
+}
+
 // Beside another detour that serves well, a detour that is slow is given up.
 func TestSlowDetourIsGivenUpBesideAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -303,16 +303,17 @@ func TestDetourThatIsIdleForTooLongIsNotUsed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, transport, _ := brokenPool(p)
 			defer w.Close()
-			transport.IdleConnTimeout = time.Minute
+			transport.IdleConnTimeout = 20 * time.Second
 			client := retryhttp.New(transport, retryhttp.Policy{Backoff: retryhttp.Constant(0)})
 			defer client.CloseIdleConnections()
 			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
 			dials := w.Dials()
-			time.Sleep(50 * time.Second)
-			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
-			require.Equal(t, dials, w.Dials(), "%v: it is idle for a minute at the most", p)
-			w.Choose = func(int) int { return 1 }
-			time.Sleep(62 * time.Second)
+			for _, idle := range []time.Duration{16 * time.Second, 15 * time.Second} {
+				time.Sleep(idle)
+				require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+				require.Equal(t, dials, w.Dials(), "%v: it has been idle for %v", p, idle)
+			}
+			time.Sleep(22 * time.Second)
 			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
 			assert.Equal(t, dials+1, w.Dials(), p)
 		})

@@ -1,0 +1,118 @@
+package replicas_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/replicas"
+)
+
+// onABase runs do with a Base that takes detours, to a replica that serves by serve. The Base has no Transport
+// above.
+func onABase(t *testing.T, of []replicas.Protocol, serve http.HandlerFunc, do func(t *testing.T, base *retryhttp.Base, url string)) {
+	for _, p := range of {
+		t.Run(p.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				t.Cleanup(func() { time.Sleep(time.Second) })
+				w, transport, _ := brokenPool(p)
+				t.Cleanup(w.Close)
+				transport.ExpectContinueTimeout = time.Second
+				base := retryhttp.NewBase(transport)
+				t.Cleanup(base.CloseIdleConnections)
+				for statusOf(t, base, w.URL()) != http.StatusOK {
+					require.Less(t, w.Dials(), 9)
+				}
+				w.Replicas[1].Serve(serve)
+				do(t, base, w.URL())
+			})
+		})
+	}
+}
+
+// sendTo makes requests until one has left the pool, and returns it with its response.
+func sendTo(t *testing.T, base *retryhttp.Base, request func() *http.Request) (*http.Request, *http.Response, error) {
+	t.Helper()
+	for {
+		req := request()
+		resp, err := base.RoundTrip(req)
+		if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+			return req, resp, err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+}
+
+func TestResponseOfADetourIsOfItsRequest(t *testing.T) {
+	onABase(t, everyProtocol, well, func(t *testing.T, base *retryhttp.Base, url string) {
+		req, resp, err := sendTo(t, base, func() *http.Request {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+			require.NoError(t, err)
+			return req
+		})
+		require.NoError(t, err)
+		assert.Same(t, req, resp.Request)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestUploadThatAServerAnswersUnreadIsClosed(t *testing.T) {
+	onABase(t, everyProtocol, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		func(t *testing.T, base *retryhttp.Base, url string) {
+			var body *bodies.Tracked
+			_, resp, err := sendTo(t, base, func() *http.Request {
+				body = &bodies.Tracked{Reader: strings.NewReader("content")}
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, body)
+				require.NoError(t, err)
+				req.Header.Set("Expect", "100-continue")
+				return req
+			})
+			require.NoError(t, err)
+			require.Equal(t, http.StatusForbidden, resp.StatusCode)
+			require.NoError(t, resp.Body.Close())
+			synctest.Wait()
+			assert.EqualValues(t, 1, body.Closes.Load())
+		})
+}
+
+// foreign is a context that package context does not know. Each context that is made from it has a goroutine
+// until one of them ends.
+type foreign struct {
+	context.Context
+	done chan struct{}
+}
+
+func (f foreign) Done() <-chan struct{} { return f.done }
+
+// The context of a request may last as long as the program. The bubble ends in a panic if a goroutine is left.
+func TestRequestOnADetourLeavesNothingInItsContext(t *testing.T) {
+	for name, serve := range map[string]http.HandlerFunc{
+		"a failure": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"a success": well,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onABase(t, everyProtocol, serve, func(t *testing.T, base *retryhttp.Base, url string) {
+				ctx := foreign{t.Context(), make(chan struct{})}
+				_, resp, err := sendTo(t, base, func() *http.Request {
+					req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+					require.NoError(t, err)
+					return req
+				})
+				if err == nil {
+					finish(t, resp)
+				}
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ import (
 )
 
 // onABase runs do with a Base that takes detours, to a replica that serves by serve. The Base has no Transport
-// above.
+// above. Requests for /private go through a proxy.
 func onABase(t *testing.T, of []replicas.Protocol, serve http.HandlerFunc, do func(t *testing.T, base *retryhttp.Base, url string)) {
 	for _, p := range of {
 		t.Run(p.String(), func(t *testing.T) {
@@ -27,6 +28,12 @@ func onABase(t *testing.T, of []replicas.Protocol, serve http.HandlerFunc, do fu
 				w, transport, _ := brokenPool(p)
 				t.Cleanup(w.Close)
 				transport.ExpectContinueTimeout = time.Second
+				transport.Proxy = func(req *http.Request) (*url.URL, error) {
+					if req.URL.Path != "/private" {
+						return nil, nil
+					}
+					return &url.URL{Scheme: "http", Host: "proxy.example:3128"}, nil
+				}
 				base := retryhttp.NewBase(transport)
 				t.Cleanup(base.CloseIdleConnections)
 				for statusOf(t, base, w.URL()) != http.StatusOK {

@@ -92,6 +92,16 @@ func TestDetourIsFreeOnceItsBodyIsRead(t *testing.T) {
 	})
 }
 
+func TestDetourIsFreeOnceItsBodyIsClosed(t *testing.T) {
+	onADetour(t, func(t *testing.T, w *replicas.World, c *detoured, resp *http.Response, _ chan<- struct{}) {
+		require.NoError(t, resp.Body.Close())
+		synctest.Wait()
+		c.CloseIdleConnections()
+		synctest.Wait()
+		assert.Zero(t, w.Open())
+	})
+}
+
 // A failed response is drained before the next attempt. A drain that waits for long lets the stream go.
 func TestStalledFailureOnADetourIsLeft(t *testing.T) {
 	for _, p := range []replicas.Protocol{replicas.HTTP1, replicas.HTTP2} {

@@ -69,6 +69,22 @@ func TestDetourGoesThroughAProxy(t *testing.T) {
 	}
 }
 
+// A detour would send it to the server, and not to the proxy.
+func TestRequestWithAnotherProxyThanItsHostTakesNoDetour(t *testing.T) {
+	var proxied []string
+	onABase(t, []replicas.Protocol{replicas.HTTP1}, func(_ http.ResponseWriter, r *http.Request) {
+		proxied = append(proxied, r.RequestURI)
+	}, func(t *testing.T, base *retryhttp.Base, url string) {
+		for range 5 {
+			require.Equal(t, http.StatusOK, statusOf(t, base, url+"private"))
+		}
+		require.Len(t, proxied, 5)
+		for _, target := range proxied {
+			assert.Equal(t, url+"private", target)
+		}
+	})
+}
+
 type connNumber struct{}
 
 // A server that takes one stream of a connection has many connections.

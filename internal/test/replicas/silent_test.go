@@ -251,11 +251,10 @@ func TestHooksHearOfADetourThatIsUsedAgain(t *testing.T) {
 func TestRequestWhoseContextHasEndedCostsNoDetour(t *testing.T) {
 	for _, p := range everyProtocol {
 		synctest.Test(t, func(t *testing.T) {
-			w, transport, _ := brokenPool(p)
+			w, transport, r := brokenPool(p)
 			defer w.Close()
 			base := retryhttp.NewBase(transport)
 			client := retryhttp.New(base, retryhttp.Policy{})
-			defer client.CloseIdleConnections()
 			for range 5 {
 				require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
 			}
@@ -271,6 +270,37 @@ func TestRequestWhoseContextHasEndedCostsNoDetour(t *testing.T) {
 			require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
 			assert.Equal(t, requests+1, w.Requests(), p)
 			assert.Equal(t, dials, w.Dials(), p)
+			client.CloseIdleConnections()
+			synctest.Wait()
+			assert.Zero(t, r.detours(), p)
+		})
+	}
+}
+
+func TestRequestThatEndsWhileItsDetourIsDialedIsCanceled(t *testing.T) {
+	for _, p := range everyProtocol {
+		synctest.Test(t, func(t *testing.T) {
+			w, transport, r := brokenPool(p)
+			defer w.Close()
+			dial := transport.DialContext
+			transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if w.Dials() > 0 {
+					<-ctx.Done()
+				}
+				return dial(ctx, network, address)
+			}
+			client := retryhttp.New(transport, retryhttp.Policy{Backoff: retryhttp.Constant(0)})
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(500*time.Millisecond, cancel)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL(), nil)
+			require.NoError(t, err)
+			began := time.Now()
+			_, err = client.RoundTrip(req)
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, 500*time.Millisecond, time.Since(began), p)
+			client.CloseIdleConnections()
+			synctest.Wait()
+			assert.Zero(t, r.detours(), p)
 		})
 	}
 }

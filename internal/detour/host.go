@@ -61,7 +61,7 @@ type host struct {
 	since    int // first attempts on detours since one asked the pool
 	patience int
 	probed   time.Time
-	failed   time.Time // the newest failure or hedge
+	failed   time.Time // the newest failure, or the hedge at the beginning
 }
 
 func newHost(t *http.Transport, key origin, address string) *host {
@@ -139,13 +139,9 @@ func (h *host) poolFails() bool {
 func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_ *conn, dial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
-	if made.isHedge() {
-		h.failed = now
-	}
 	best := h.best(made, proxy, upgrade)
 	if best != nil {
-		if !leaves && h.asksPool(now) || !best.reserve() {
+		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
 			return nil, false
 		}
 		best.trying = !best.proven

@@ -312,7 +312,7 @@ type trial struct {
 	deadline time.Duration
 	tokens   int
 	after    time.Duration // of the Hedge
-	elders   [5]trialLeg   // the first attempt and the retries
+	elders   [6]trialLeg   // the first attempt and the retries: one more if no hedge is sent
 	hedge    trialLeg
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,7 @@ func TestAnyTextIsAKey(t *testing.T) {
 			Key:    func(req *http.Request) string { return req.Method },
 		}
 		for _, key := range keys {
-			req := &http.Request{Method: key}
+			req := &http.Request{Method: key, URL: new(url.URL)}
 			require.True(t, withdraw(b, req))
 			synctest.Wait()
 			assert.True(t, e.Exists("retryhttp:{"+key+"}"), "%.10q", key)

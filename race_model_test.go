@@ -289,7 +289,7 @@ func (m *raceModel) firstFails(first, hedge played) played {
 	}
 	m.ends(hedge.number, hedge.at, cleared)
 	m.ends(first.number, first.at, first.over)
-	if retried && !(hedge.ending.fails() && hedge.at+hedge.asked > due) {
+	if retried && !(hedge.ending.fails() && (hedge.asked > raceLongest || hedge.at+hedge.asked > due)) {
 		m.until = due
 	}
 	first.asked = leftOf(first.asked, hedge.at-first.at)

@@ -63,8 +63,9 @@ const (
 	refreshWithin = 32 // the delay is also recomputed after Window/refreshWithin
 )
 
-// Delay returns how long after its start an attempt of req would be hedged now, for a gauge, if nothing but
-// its method forbade that. It returns false if it would not be, and for a nil req.
+// Delay returns how long after its start an attempt of req would be hedged now, for a gauge. It returns
+// false if it would not be, and for a nil req. It looks at the method and the key of req, and not at its
+// body.
 func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	switch {
 	case req == nil || h.share() == 0 || !safeMethod(req.Method):

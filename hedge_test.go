@@ -185,6 +185,24 @@ func TestHedge(t *testing.T) {
 	}
 }
 
+func TestHedgeThatFailsIsRetriedIfNobodyHeedsRetryAfter(t *testing.T) {
+	for name, laps := range map[string][]lap{
+		"the hedge fails first": {{after: 200 * ms, code: 503, asks: "90"}, {after: 10 * ms, code: 503, asks: "90"}},
+		"the hedge fails last":  {{after: 60 * ms, code: 503, asks: "90"}, {after: 50 * ms, code: 503, asks: "90"}},
+		"no header":             {{after: 200 * ms, code: 503}, {after: 10 * ms, code: 503}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.MaxRetryAfter = -1
+				f := newTrack(append(laps, lap{code: 200})...).runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, 200, f.status)
+				assert.Equal(t, 3, f.out.Attempts)
+			})
+		})
+	}
+}
+
 // A request that could do harm is never hedged.
 func TestHedgeIsForSafeMethods(t *testing.T) {
 	key := func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }

@@ -400,7 +400,7 @@ func (r *race) judgeHedge() raceState {
 func (r *race) noteFailure() {
 	r.inner = r.got.inner
 	switch asked := r.got.askedFor(r.policy.MaxRetryAfter); {
-	case asked > r.policy.MaxRetryAfter: // later, less would be left
+	case asked > max(r.policy.MaxRetryAfter, 0): // later, less would be left
 		r.asked = math.MaxInt64
 	case asked > 0:
 		r.asked = durations.Add(r.core.now(), asked)

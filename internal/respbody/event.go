@@ -47,7 +47,7 @@ func wholeLine(data []byte, from, seen int) int {
 }
 
 // emptyLine finds the empty line that ends an event, or a comment. Lines end with LF, CR or both (WHATWG
-// HTML, section 9.2.6). After an LF, a CR is half of an end: the LF may come later.
+// HTML, section 9.2.6). After an LF, a CR may be half of a line end.
 func emptyLine(data []byte, from, seen int) int {
 	for i := max(from, seen-2); i+1 < len(data); i++ {
 		switch {

@@ -98,8 +98,9 @@ func (c *conn) tooIdle() bool {
 	return c.requests.Load() == 0 && time.Since(time.Unix(0, c.idle.Load())) >= c.host.idleTimeout()
 }
 
-// lost reports whether the connection can take no request any more.
-func (c *conn) lost() bool { return c.Available() == 0 && c.InFlight() == 0 }
+// lost reports whether the connection can take no request any more. That none is available and none in flight
+// would say the same, but a request may end between the two questions.
+func (c *conn) lost() bool { return c.Err() != nil }
 
 // load is the lower, the sooner a success is expected.
 func (c *conn) load() float64 {

@@ -14,9 +14,8 @@ type guarded struct {
 	io.ReadCloser
 	mu     sync.Mutex
 	read   bool
-	closed bool // the sender has closed the body
+	closed bool // by the sender, or because RoundTrip has returned an error
 	over   bool // RoundTrip has returned
-	dead   bool // RoundTrip has returned an error
 	sent   func()
 }
 
@@ -34,10 +33,10 @@ func guardBody(req *http.Request) *guarded {
 
 func (g *guarded) Read(p []byte) (int, error) {
 	g.mu.Lock()
-	taken := (g.dead || g.closed) && !g.read
-	g.read = g.read || !taken
+	closed := g.closed
+	g.read = g.read || !closed
 	g.mu.Unlock()
-	if taken {
+	if closed {
 		return 0, errOver
 	}
 	return g.ReadCloser.Read(p)
@@ -83,8 +82,8 @@ func (g *guarded) end(failed, takeBack bool) bool {
 	}
 	g.mu.Lock()
 	back := takeBack && !g.read
-	shut := !back && (g.closed && !g.read && !g.over || failed && !g.closed)
-	g.over, g.dead, g.closed = true, failed, g.closed || back || shut
+	shut := !back && (failed && !g.closed || g.closed && !g.read)
+	g.over, g.closed = true, g.closed || failed
 	g.mu.Unlock()
 	if shut {
 		_ = g.ReadCloser.Close()

@@ -42,3 +42,63 @@ func TestBodyThatIsClosedUnreadCanBeSentAgain(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "content", string(content))
 }
+
+func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
+	body := &bodies.Tracked{Reader: strings.NewReader("content")}
+	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
+	require.NoError(t, err)
+	g := guardBody(req)
+	_, err = io.ReadFull(req.Body, make([]byte, 1))
+	require.NoError(t, err)
+	assert.False(t, g.end(true, true))
+	assert.EqualValues(t, 1, body.Closes.Load())
+	_, err = req.Body.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, errOver, "the caller may use its body again")
+	require.NoError(t, req.Body.Close())
+	assert.EqualValues(t, 1, body.Closes.Load())
+}
+
+// A sender that has failed may still run.
+func TestBodyThatIsSentAgainIsNotReadByTheSenderBefore(t *testing.T) {
+	body := &bodies.Tracked{Reader: strings.NewReader("content")}
+	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
+	require.NoError(t, err)
+	g := guardBody(req)
+	assert.True(t, g.end(true, true))
+	_, err = req.Body.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, errOver)
+	require.NoError(t, req.Body.Close())
+	assert.Zero(t, body.Closes.Load())
+}
+
+func TestBodyIsClosedAfterAnEarlyAnswer(t *testing.T) {
+	body := &bodies.Tracked{Reader: strings.NewReader("content")}
+	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
+	require.NoError(t, err)
+	g := guardBody(req)
+	var sent int
+	assert.False(t, g.end(false, false))
+	g.whenSent(func() { sent++ })
+	assert.Zero(t, body.Closes.Load()+int32(sent))
+	for range 2 {
+		require.NoError(t, req.Body.Close())
+		assert.EqualValues(t, 1, body.Closes.Load())
+		assert.Equal(t, 1, sent)
+	}
+	g.whenSent(func() { sent++ })
+	assert.Equal(t, 2, sent, "it was closed before")
+}
+
+func TestRequestWithoutBodyHasNoGuard(t *testing.T) {
+	for _, body := range []io.Reader{nil, http.NoBody} {
+		req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
+		require.NoError(t, err)
+		g := guardBody(req)
+		assert.Nil(t, g)
+		assert.True(t, g.end(true, true))
+		assert.False(t, g.end(true, false))
+		var sent int
+		g.whenSent(func() { sent++ })
+		assert.Equal(t, 1, sent)
+	}
+}

@@ -58,6 +58,20 @@ func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
 	assert.EqualValues(t, 1, body.Closes.Load())
 }
 
+func TestBodyThatIsReadAfterItIsClosedIsClosedOnce(t *testing.T) {
+	body := &bodies.Tracked{Reader: strings.NewReader("content")}
+	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
+	require.NoError(t, err)
+	g := guardBody(req)
+	_, err = io.ReadAll(req.Body)
+	require.NoError(t, err)
+	require.NoError(t, req.Body.Close())
+	_, err = req.Body.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, errOver)
+	assert.False(t, g.end(true, true))
+	assert.EqualValues(t, 1, body.Closes.Load())
+}
+
 // A sender that has failed may still run.
 func TestBodyThatIsSentAgainIsNotReadByTheSenderBefore(t *testing.T) {
 	body := &bodies.Tracked{Reader: strings.NewReader("content")}

@@ -169,7 +169,7 @@ func (h *host) best(made *Attempt, proxy string, upgrade bool) (best *conn) {
 		if c.proxy != proxy || !c.usable() || upgrade && c.http2.Load() || made.hasTaken(c) {
 			continue
 		}
-		if best == nil || c.proven && !best.proven || c.proven == best.proven && c.load() < best.load() {
+		if best == nil || !best.proven || c.proven && c.load() < best.load() {
 			best = c
 		}
 	}

@@ -1,0 +1,151 @@
+package detour
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/test/replicas"
+)
+
+// service is a service of replicas, and a Dispatcher whose pool has a connection to the first replica, which is broken.
+type service struct {
+	*replicas.World
+	t *testing.T
+	*Dispatcher
+}
+
+// inTrouble runs do with a service whose detours reach the replicas after the first in their order, and then the last.
+func inTrouble(t *testing.T, p replicas.Protocol, of int, do func(s service)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := replicas.New(p, of)
+		defer w.Close()
+		w.Choose = func(n int) int { return min(n, of) - 1 }
+		w.Replicas[0].Serve(replicas.Status(http.StatusServiceUnavailable))
+		s := service{w, t, New(w.Transport(), errors.New("superseded"))}
+		defer time.Sleep(time.Second) // net/http may read the rest of a body that is closed
+		defer s.CloseIdleConnections()
+		require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(1)))
+		do(s)
+		synctest.Wait()
+		assert.Zero(t, s.host().dialing)
+		assert.Zero(t, s.host().trying)
+	})
+}
+
+// request returns an attempt of a request of its own. The number of a retry is 2.
+func (s service) request(number int) *http.Request {
+	var a Attempt
+	a.Begin(s.t.Context(), Route{}, number, false)
+	ctx := context.WithValue(s.t.Context(), Key{}, &a)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL(), nil)
+	require.NoError(s.t, err)
+	return req
+}
+
+func (s service) send(req *http.Request) int {
+	resp, err := s.RoundTrip(req)
+	require.NoError(s.t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(s.t, err)
+	require.NoError(s.t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+func (s service) host() *host { return s.find(s.request(1)) }
+
+func TestRetriesDoNotAskWhetherThePoolIsWell(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		for range 4 * leastPatience {
+			assert.Equal(t, http.StatusOK, s.send(s.request(2)))
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestDetourThatCameTooLateServesOneRequestAtFirst(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 3, func(s service) {
+		s.DialTime = mostPatient + time.Second/2
+		require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)), "nobody waits so long for a detour")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s.DialTime = 0
+		s.Replicas[1].Serve(replicas.Well(time.Second))
+		first := make(chan int)
+		go func() { first <- s.send(s.request(2)) }()
+		synctest.Wait()
+		assert.Equal(t, 1, s.host().trying)
+		assert.Equal(t, http.StatusOK, s.send(s.request(2)))
+		assert.EqualValues(t, 1, s.Replicas[1].Requests.Load())
+		assert.EqualValues(t, 1, s.Replicas[2].Requests.Load())
+		assert.Equal(t, http.StatusOK, <-first)
+	})
+}
+
+func TestUpgradeTakesADetourOverHTTP1(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		for range 2 {
+			req := s.request(2)
+			req.Header.Set("Upgrade", "chat")
+			assert.Equal(t, http.StatusOK, s.send(req))
+		}
+		assert.Equal(t, 2, s.Dials())
+	})
+}
+
+func TestDetourThroughAProxyServesRequestsOfThatProxy(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 3, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		s.host().conns[0].proxy = "http://proxy.example"
+		assert.Equal(t, http.StatusOK, s.send(s.request(2)))
+		assert.EqualValues(t, 1, s.Replicas[2].Requests.Load())
+	})
+}
+
+func TestDetourThatHasServedComesFirst(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 3, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		s.host().conns[0].proxy = "http://proxy.example"
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		h := s.host()
+		h.conns[0].proxy = ""
+		for i := range h.conns {
+			other := h.conns[1-i]
+			h.conns[i].proven, other.proven, other.took = true, false, latency{}
+			h.conns[i].took.add(time.Second)
+			assert.Same(t, h.conns[i], h.best(nil, "", false))
+		}
+	})
+}
+
+func TestPanicOfATraceLeavesNoDialUnderWay(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		req := s.request(2)
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+			GetConn: func(string) { panic("hook") },
+		}))
+		assert.PanicsWithValue(t, "hook", func() { _, _ = s.RoundTrip(req) })
+	})
+}
+
+func TestFirstAttemptsDialIfThePoolFailsHalfAndFewAreOnTrial(t *testing.T) {
+	for _, c := range []struct {
+		trying  int
+		failing float64
+		want    bool
+	}{{0, 0.5, true}, {0, 0.49, false}, {mostDialing - 1, 1, true}, {mostDialing, 1, false}} {
+		h := &host{trying: c.trying, pool: record{c.failing}}
+		assert.Equal(t, c.want, h.firstMayDial(), c)
+		h.conns = []*conn{{proven: true}}
+		assert.True(t, h.firstMayDial())
+	}
+}

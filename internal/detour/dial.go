@@ -86,7 +86,8 @@ func (h *host) connect(attempt context.Context, proxy string, closings int, want
 		h.barred.Store(true) // net/http leaves the connection open
 	}
 	limit.Stop()
-	if !stop() || err != nil {
+	stop()
+	if err != nil {
 		cancel()
 	}
 	var c *conn

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"testing"
@@ -134,6 +135,76 @@ func TestPanicOfATraceLeavesNoDialUnderWay(t *testing.T) {
 			GetConn: func(string) { panic("hook") },
 		}))
 		assert.PanicsWithValue(t, "hook", func() { _, _ = s.RoundTrip(req) })
+	})
+}
+
+func TestTraceHasTheAddressThatWasReached(t *testing.T) {
+	for _, c := range []struct {
+		report func(done func(network, address string, err error))
+		want   string
+	}{
+		{func(func(network, address string, err error)) {}, "service.example:80"},
+		{func(done func(network, address string, err error)) {
+			done("tcp", "192.0.2.1:80", nil)
+			done("tcp", "[2001:db8::1]:80", errors.New("too late"))
+		}, "192.0.2.1:80"},
+	} {
+		inTrouble(t, replicas.HTTP2, 2, func(s service) {
+			s.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				c.report(httptrace.ContextClientTrace(ctx).ConnectDone)
+				return s.Dial(ctx, network, address)
+			}
+			var got []string
+			req := s.request(2)
+			req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+				GetConn: func(address string) { got = append(got, address) },
+				GotConn: func(info httptrace.GotConnInfo) { got = append(got, info.Conn.RemoteAddr().String()) },
+			}))
+			assert.Equal(t, http.StatusOK, s.send(req))
+			assert.Equal(t, []string{"service.example:80", c.want}, got)
+		})
+	}
+}
+
+func TestDialThatFailsIsOverAndIsNoReasonToDialNoMore(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		var failed context.Context
+		s.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			failed = ctx
+			return nil, errors.New("unreachable")
+		}
+		assert.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)))
+		synctest.Wait()
+		assert.Error(t, failed.Err(), "what the Dial function has begun ends")
+		s.transport.DialContext = s.Dial
+		assert.Equal(t, http.StatusOK, s.send(s.request(2)))
+	})
+}
+
+func TestDetourOutlivesTheRequestThatDialedIt(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		req := s.request(2)
+		ctx, cancel := context.WithCancel(req.Context())
+		require.Equal(t, http.StatusOK, s.send(req.WithContext(ctx)))
+		cancel()
+		synctest.Wait()
+		assert.Equal(t, http.StatusOK, s.send(s.request(2)))
+		assert.Equal(t, 2, s.Dials())
+	})
+}
+
+func TestDialThatEndsAfterTheTroubleIsClosed(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		s.DialTime = mostPatient + time.Second/2
+		require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)))
+		h := s.host()
+		h.mu.Lock()
+		h.gone = true
+		h.mu.Unlock()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Empty(t, h.conns)
+		assert.Equal(t, 1, s.Open(), "the pool's connection")
 	})
 }
 

@@ -68,14 +68,15 @@ func TestServiceRecoversFromSpikeWithDefaultPolicy(t *testing.T) {
 	}
 }
 
-func TestGateSlowsRecoveryFromSpikeByTwoSecondsAtMost(t *testing.T) {
+// With more seeds it is 0.5 s of 11, 1.2 s of 18, and 1.7 s of 97.
+func TestGateSlowsRecoveryFromSpikeByTwoSecondsOrATwentiethAtMost(t *testing.T) {
 	for name, c := range map[string]struct {
 		processes, seeds int
 		until            time.Duration
 	}{
-		"in one process":    {1, 8, 65 * time.Second},
-		"in 100 processes":  {100, 8, 65 * time.Second},
-		"in 1000 processes": {1000, 2, 180 * time.Second},
+		"in one process":    {1, 32, 65 * time.Second},
+		"in 100 processes":  {100, 32, 65 * time.Second},
+		"in 1000 processes": {1000, 8, 180 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spike := Collapse{
@@ -88,7 +89,8 @@ func TestGateSlowsRecoveryFromSpikeByTwoSecondsAtMost(t *testing.T) {
 			with := spike.Run(t)
 			spike.Policy = ungated(defaults)
 			without := spike.Run(t)
-			assert.LessOrEqual(t, mean(with), mean(without)+2, "%v and %v", with.Recovery, without.Recovery)
+			most := mean(without) + max(2, mean(without)/20)
+			assert.LessOrEqual(t, mean(with), most, "%v and %v", with.Recovery, without.Recovery)
 		})
 	}
 }

@@ -94,7 +94,7 @@ func (h *host) connect(attempt context.Context, proxy string, closings int, want
 	if err == nil {
 		c = newConn(cc, h, proxy, *remote.Load())
 	}
-	if !h.welcome(c, closings, wanted, dialed) {
+	if !h.welcome(c, closings, wanted, dialed) && c != nil {
 		_ = c.Close()
 	}
 }
@@ -106,23 +106,18 @@ func (h *host) welcome(c *conn, closings int, wanted *atomic.Bool, dialed chan<-
 	defer h.mu.Unlock()
 	h.dialing--
 	h.trying--
-	switch {
-	case c == nil:
-		dialed <- nil
-		return true
-	case h.gone || c.lost() || h.closes != closings && !wanted.Load():
-		dialed <- nil
-		return false
+	welcome := c != nil && !h.gone && (h.closes == closings || wanted.Load())
+	if welcome {
+		h.conns = append(h.conns, c)
 	}
-	h.conns = append(h.conns, c)
-	if wanted.Load() && c.reserve() {
-		c.trying = true
-		h.trying++
-		c.closing.Store(h.closes != closings)
-		dialed <- c
-		return true
+	if !welcome || !wanted.Load() || !c.reserve() {
+		dialed <- nil
+		return welcome
 	}
-	dialed <- nil
+	c.trying = true
+	h.trying++
+	c.closing.Store(h.closes != closings)
+	dialed <- c
 	return true
 }
 

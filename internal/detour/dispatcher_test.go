@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +58,7 @@ func (s service) request(number int) *http.Request {
 func (s service) send(req *http.Request) int {
 	resp, err := s.RoundTrip(req)
 	require.NoError(s.t, err)
+	assert.Same(s.t, s.Dispatcher, attemptOf(req.Context()).Reached())
 	_, err = io.Copy(io.Discard, resp.Body)
 	require.NoError(s.t, err)
 	require.NoError(s.t, resp.Body.Close())
@@ -173,7 +176,9 @@ func TestDialThatFailsIsOverAndIsNoReasonToDialNoMore(t *testing.T) {
 			failed = ctx
 			return nil, errors.New("unreachable")
 		}
+		begin := time.Now()
 		assert.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)))
+		assert.Less(t, time.Since(begin), mostPatient, "nothing to wait for")
 		synctest.Wait()
 		assert.Error(t, failed.Err(), "what the Dial function has begun ends")
 		s.transport.DialContext = s.Dial
@@ -194,17 +199,105 @@ func TestDetourOutlivesTheRequestThatDialedIt(t *testing.T) {
 }
 
 func TestDialThatEndsAfterTheTroubleIsClosed(t *testing.T) {
+	for _, takes := range []time.Duration{mostPatient / 2, 2 * mostPatient} {
+		inTrouble(t, replicas.HTTP2, 2, func(s service) {
+			s.DialTime = takes
+			h := s.host()
+			time.AfterFunc(mostPatient/4, func() {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.gone = true
+			})
+			begin := time.Now()
+			require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)))
+			assert.Equal(t, min(takes, mostPatient), time.Since(begin).Truncate(100*time.Millisecond))
+			time.Sleep(takes)
+			synctest.Wait()
+			assert.Empty(t, h.conns)
+			assert.Equal(t, 1, s.Open(), "the pool's connection")
+		})
+	}
+}
+
+func TestDialDuringWhichIdleDetoursAreClosed(t *testing.T) {
+	for _, takes := range []time.Duration{mostPatient / 2, 2 * mostPatient} {
+		inTrouble(t, replicas.HTTP2, 2, func(s service) {
+			s.DialTime = takes
+			time.AfterFunc(mostPatient/4, s.CloseIdleConnections)
+			req := s.request(2)
+			s.send(req)
+			assert.Equal(t, takes < mostPatient, attemptOf(req.Context()).Detoured())
+			time.Sleep(2 * takes)
+			synctest.Wait()
+			assert.Empty(t, s.host().conns, "nobody has taken it since")
+		})
+	}
+}
+
+func TestDetourThatCameTooLateStays(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 2, func(s service) {
-		s.DialTime = mostPatient + time.Second/2
-		require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)))
-		h := s.host()
-		h.mu.Lock()
-		h.gone = true
-		h.mu.Unlock()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Empty(t, h.conns)
-		assert.Equal(t, 1, s.Open(), "the pool's connection")
+		s.DialTime = 2 * mostPatient
+		assert.Equal(t, http.StatusServiceUnavailable, s.send(s.request(2)))
+		time.Sleep(2 * mostPatient)
+		assert.Equal(t, http.StatusOK, s.send(s.request(2)))
+		assert.Equal(t, 2, s.Dials())
+	})
+}
+
+func TestProxyThatFails(t *testing.T) {
+	for _, c := range []struct {
+		fails string // the path of the request that it fails for; NewClientConn asks about /
+		err   bool
+	}{{"/own", true}, {"/", false}} {
+		inTrouble(t, replicas.HTTP2, 2, func(s service) {
+			s.transport.Proxy = func(req *http.Request) (*url.URL, error) {
+				if req.URL.Path == c.fails {
+					return nil, errors.New("no proxy")
+				}
+				return nil, nil
+			}
+			req := s.request(2)
+			req.URL.Path = "/own"
+			resp, err := s.RoundTrip(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Equal(t, c.err, err != nil)
+			assert.Equal(t, !c.err, s.host().barred.Load())
+			assert.Equal(t, 1, s.Dials())
+		})
+	}
+}
+
+// A limit is the service's, and not a replica's.
+func TestRetryAfterALimitStays(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		for i, number := range []int{1, 2} { // on the pool, and on a detour
+			for _, c := range []struct {
+				status int
+				stay   bool
+			}{{http.StatusTooManyRequests, true}, {http.StatusServiceUnavailable, false}, {http.StatusOK, false}} {
+				s.Replicas[i].Serve(replicas.Status(c.status))
+				req := s.request(number)
+				require.Equal(t, c.status, s.send(req))
+				assert.Equal(t, c.stay, attemptOf(req.Context()).Route().stay)
+			}
+			s.Replicas[i].Serve(replicas.Status(http.StatusServiceUnavailable))
+		}
+	})
+}
+
+func TestTooManyHostsInTroubleHaveNoDetours(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		for n := range mostHosts - 1 {
+			s.hosts[origin{"http", strconv.Itoa(n)}] = &host{}
+		}
+		req := s.request(1)
+		req.URL.Host = "other.example"
+		s.Choose = func(int) int { return 0 }
+		assert.Equal(t, http.StatusServiceUnavailable, s.send(req))
+		assert.Len(t, s.hosts, mostHosts)
+		assert.Nil(t, s.find(req))
 	})
 }
 

@@ -44,3 +44,41 @@ func TestOnlyOthersThatHaveServedShowThatADetourIsSlow(t *testing.T) {
 	other.proven = true
 	assert.True(t, h.othersHaveServed(slow))
 }
+
+func TestFailuresOfThePoolPayForDials(t *testing.T) {
+	for _, c := range []struct {
+		failing       float64
+		served        bool
+		passed        time.Duration
+		savings, want float64
+	}{
+		{hopeless + 0.01, true, 100 * time.Millisecond, 0, 0.2},
+		{hopeless + 0.01, true, time.Minute, 0, dialsPerFailure},
+		{hopeless + 0.01, false, time.Minute, 2.9, dialsAtFirst},
+		{hopeless + 0.01, false, time.Minute, 10, 10},
+		{hopeless, false, time.Second, 0, 1. / 60},
+		{worse + 0.01, false, 30 * time.Second, 0, 0.5},
+		{worse + 0.01, true, 30 * time.Second, 0, 0},
+		{worse, false, 30 * time.Second, 0, 0},
+	} {
+		now := time.Now()
+		h := &host{pool: record{c.failing}, savings: c.savings, credited: now.Add(-c.passed), conns: []*conn{{proven: c.served}}}
+		h.credit(now)
+		assert.InDelta(t, c.want, h.savings, 1e-9, c)
+		assert.Equal(t, now, h.credited)
+	}
+}
+
+func TestSlowAnswerOfThePoolIsAFailure(t *testing.T) {
+	for _, c := range []struct {
+		v    verdict
+		took time.Duration
+		bad  bool
+	}{{well, 0, false}, {well, time.Second, true}, {failed, 0, true}} {
+		h := &host{latency: latency{20 * time.Millisecond}, patience: 2 * leastPatience}
+		h.notePool(nil, c.v, nil, c.took)
+		assert.Equal(t, c.bad, h.pool.failing > 0)
+		assert.Equal(t, c.bad, !h.failed.IsZero(), "the trouble goes on")
+		assert.Equal(t, c.bad, h.patience > leastPatience)
+	}
+}

@@ -1,0 +1,56 @@
+package detour
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestFirstAttemptOfATransportBelowIsOneOfTheTransportAbove(t *testing.T) {
+	above := &Attempt{again: true, hedge: true, route: Route{stay: true}}
+	below := context.WithValue(t.Context(), Key{}, above)
+	taken := Route{taken: &visit{}}
+	for _, c := range []struct {
+		ctx    context.Context
+		number int
+		want   *Attempt
+	}{
+		{below, 1, &Attempt{again: true, hedge: true, route: Route{stay: true}}},
+		{below, 2, &Attempt{again: true, route: taken}},
+		{t.Context(), 1, &Attempt{route: taken}},
+		{t.Context(), 2, &Attempt{again: true, route: taken}},
+	} {
+		var a Attempt
+		a.Begin(c.ctx, taken, c.number, false)
+		assert.Equal(t, c.want.again, a.again)
+		assert.Equal(t, c.want.isHedge(), a.isHedge())
+		assert.Equal(t, c.want.Route(), a.Route())
+	}
+}
+
+func TestAttemptLeavesThePoolAfterAFailure(t *testing.T) {
+	for _, c := range []struct {
+		a    *Attempt
+		want bool
+	}{
+		{nil, false},
+		{&Attempt{}, false},
+		{&Attempt{again: true}, true},
+		{&Attempt{again: true, route: Route{stay: true}}, false},
+		{&Attempt{again: true, hedge: true, route: Route{stay: true}}, true},
+	} {
+		assert.Equal(t, c.want, c.a.leaves())
+	}
+}
+
+func TestAttemptKnowsWhatItHasTaken(t *testing.T) {
+	a, first, second := new(Attempt), new(conn), new(conn)
+	a.take(first)
+	assert.True(t, a.hasTaken(first))
+	assert.False(t, a.hasTaken(second))
+	a.take(second)
+	assert.True(t, a.hasTaken(first))
+	assert.True(t, a.hasTaken(second))
+	assert.True(t, a.Detoured())
+}

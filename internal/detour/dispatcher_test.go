@@ -313,3 +313,53 @@ func TestFirstAttemptsDialIfThePoolFailsHalfAndFewAreOnTrial(t *testing.T) {
 		assert.True(t, h.firstMayDial())
 	}
 }
+
+func TestResultsOfADetour(t *testing.T) {
+	for _, c := range []struct {
+		v             verdict
+		took          time.Duration
+		young         bool // has not served well before
+		bad, earns    bool
+		counts, stays bool
+	}{
+		{v: nothing, took: time.Hour, stays: true},
+		{v: well, took: 20 * time.Millisecond, earns: true, counts: true, stays: true},
+		{v: well, took: time.Hour, bad: true, counts: true, stays: true},
+		{v: failed, took: time.Hour, bad: true, counts: true, stays: true},
+		{v: nothing, took: time.Hour, young: true, stays: true},
+		{v: well, took: 20 * time.Millisecond, young: true, earns: true, stays: true},
+		{v: failed, young: true, bad: true},
+	} {
+		inTrouble(t, replicas.HTTP2, 2, func(s service) {
+			require.Equal(t, http.StatusOK, s.send(s.request(2)))
+			time.Sleep(time.Second)
+			h := s.host()
+			d := h.conns[0]
+			d.proven = !c.young
+			latency, savings := h.latency, h.savings
+			h.noteDetour(d, nil, c.v, nil, c.took)
+			assert.Equal(t, c.bad, d.results.failing > 0, "%+v", c)
+			assert.Equal(t, c.bad && c.counts, h.detours.failing > 0, "%+v", c)
+			assert.Equal(t, c.bad, h.failed.Equal(time.Now()), "%+v", c)
+			assert.Equal(t, c.v == well && c.bad || !c.stays, h.latency != latency, "%+v", c)
+			assert.Equal(t, c.earns, h.savings > savings, "%+v", c)
+			assert.Equal(t, !c.young || c.earns, d.proven, "%+v", c)
+			assert.Equal(t, c.stays, len(h.conns) == 1, "%+v", c)
+		})
+	}
+}
+
+func TestDetoursThatServeWellPayForDialsUpToALimit(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		h := s.host()
+		d := h.conns[0]
+		before := h.savings
+		h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
+		assert.InDelta(t, dialsPerSuccess, h.savings-before, 1e-9)
+		for range 1000 {
+			h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
+		}
+		assert.InDelta(t, mostDials, h.savings, 0)
+	})
+}

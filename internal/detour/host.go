@@ -262,7 +262,7 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	}
 	if v == well && !bad {
 		c.proven = true
-		h.savings = min(h.savings+dialsPerSuccess, max(h.savings, mostDials))
+		h.savings = min(h.savings+dialsPerSuccess, mostDials)
 	}
 	if bad {
 		h.failed = now

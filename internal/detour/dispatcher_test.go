@@ -336,10 +336,15 @@ func TestResultsOfADetour(t *testing.T) {
 			h := s.host()
 			d := h.conns[0]
 			d.proven = !c.young
+			d.results.failing, h.detours.failing = 0.5, 0.5
 			latency, savings := h.latency, h.savings
 			h.noteDetour(d, nil, c.v, nil, c.took)
-			assert.Equal(t, c.bad, d.results.failing > 0, "%+v", c)
-			assert.Equal(t, c.bad && c.counts, h.detours.failing > 0, "%+v", c)
+			assert.Equal(t, c.bad, d.results.failing > 0.5, "%+v", c)
+			assert.Equal(t, c.earns, d.results.failing < 0.5, "%+v", c)
+			if c.stays {
+				assert.Equal(t, c.counts && c.bad, h.detours.failing > 0.5, "%+v", c)
+				assert.Equal(t, c.counts && !c.bad, h.detours.failing < 0.5, "%+v", c)
+			}
 			assert.Equal(t, c.bad, h.failed.Equal(time.Now()), "%+v", c)
 			assert.Equal(t, c.v == well && c.bad || !c.stays, h.latency != latency, "%+v", c)
 			assert.Equal(t, c.earns, h.savings > savings, "%+v", c)

@@ -338,7 +338,7 @@ func TestResultsOfADetour(t *testing.T) {
 			d.proven = !c.young
 			d.results.failing, h.detours.failing = 0.5, 0.5
 			latency, savings := h.latency, h.savings
-			h.noteDetour(d, nil, c.v, nil, c.took)
+			h.noteDetour(d, nil, c.v, c.took)
 			assert.Equal(t, c.bad, d.results.failing > 0.5, "%+v", c)
 			assert.Equal(t, c.earns, d.results.failing < 0.5, "%+v", c)
 			if c.stays {
@@ -360,10 +360,10 @@ func TestDetoursThatServeWellPayForDialsUpToALimit(t *testing.T) {
 		h := s.host()
 		d := h.conns[0]
 		before := h.savings
-		h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
+		h.noteDetour(d, nil, well, 20*time.Millisecond)
 		assert.InDelta(t, dialsPerSuccess, h.savings-before, 1e-9)
 		for range 1000 {
-			h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
+			h.noteDetour(d, nil, well, 20*time.Millisecond)
 		}
 		assert.InDelta(t, mostDials, h.savings, 0)
 	})

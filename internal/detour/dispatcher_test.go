@@ -368,3 +368,74 @@ func TestDetoursThatServeWellPayForDialsUpToALimit(t *testing.T) {
 		assert.InDelta(t, mostDials, h.savings, 0)
 	})
 }
+
+func TestDetourThatIsLostIsRemoved(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		require.Len(t, s.host().conns, 1)
+		s.Replicas[1].Serve(replicas.Reset)
+		_, err := s.RoundTrip(s.request(2))
+		require.Error(t, err)
+		assert.Empty(t, s.host().conns)
+	})
+}
+
+// A limit of the pool is a limit, and what an http.Transport refuses is refused.
+func TestRequestsThatMayDetour(t *testing.T) {
+	for name, change := range map[string]func(t *http.Transport, req *http.Request){
+		"":                           func(*http.Transport, *http.Request) {},
+		"no connection is kept":      func(t *http.Transport, _ *http.Request) { t.DisableKeepAlives = true },
+		"no connection is idle":      func(t *http.Transport, _ *http.Request) { t.MaxIdleConnsPerHost = -1 },
+		"connections are counted":    func(t *http.Transport, _ *http.Request) { t.MaxConnsPerHost = 2 },
+		"the connection ends":        func(_ *http.Transport, req *http.Request) { req.Close = true },
+		"a name that is not ASCII":   func(_ *http.Transport, req *http.Request) { req.URL.Host = "dienst.ö.example" },
+		"a scheme that is not known": func(_ *http.Transport, req *http.Request) { req.URL.Scheme = "ftp" },
+		"no URL":                     func(_ *http.Transport, req *http.Request) { req.URL = nil },
+		"no header":                  func(_ *http.Transport, req *http.Request) { req.Header = nil },
+	} {
+		transport := new(http.Transport)
+		req, err := http.NewRequest(http.MethodGet, "http://service.example/", nil)
+		require.NoError(t, err)
+		change(transport, req)
+		assert.Equal(t, name == "", New(transport, nil).mayDetour(req), name)
+	}
+}
+
+func TestRequestThatMayNotDetourIsNoTrouble(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		s.Choose = func(int) int { return 0 }
+		h, req := s.host(), s.request(2)
+		req.Close = true
+		failing := h.pool.failing
+		require.Equal(t, http.StatusServiceUnavailable, s.send(req))
+		assert.False(t, attemptOf(req.Context()).Detoured())
+		assert.InDelta(t, failing, h.pool.failing, 0)
+		req.URL.Host = "other.example"
+		require.Equal(t, http.StatusServiceUnavailable, s.send(req))
+		assert.Nil(t, s.find(req))
+		fresh := New(s.transport, nil)
+		resp, err := fresh.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.False(t, fresh.InTrouble())
+	})
+}
+
+func TestTroubleOfOneHostIsNoneOfAnother(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		req := s.request(1)
+		req.URL.Host = "other.example"
+		require.Equal(t, http.StatusOK, s.send(req))
+		assert.Nil(t, s.find(req))
+	})
+}
+
+func TestHedgeIsTrouble(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		req := s.request(1)
+		req.URL.Host = "other.example"
+		attemptOf(req.Context()).hedge = true
+		require.Equal(t, http.StatusOK, s.send(req))
+		assert.NotNil(t, s.find(req))
+	})
+}

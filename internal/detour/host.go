@@ -266,7 +266,7 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, took time.Duration)
 	if bad {
 		h.failed = now
 	}
-	retire := bad && h.givesUp(c, v) || c.lost() || h.gone
+	retire := bad && h.givesUp(c, v) || c.lost()
 	if retire {
 		h.retire(c)
 	}

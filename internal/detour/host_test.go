@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -81,4 +82,43 @@ func TestSlowAnswerOfThePoolIsAFailure(t *testing.T) {
 		assert.Equal(t, c.bad, !h.failed.IsZero(), "the trouble goes on")
 		assert.Equal(t, c.bad, h.patience > leastPatience)
 	}
+}
+
+func TestDetourThatFailsInPartIsGivenUpIfADialIsSaved(t *testing.T) {
+	for _, c := range []struct {
+		failing, savings float64
+		want             bool
+	}{
+		{doubtful, mostDials, false},
+		{doubtful + 0.01, dialsInReserve, true},
+		{doubtful + 0.01, dialsInReserve - 0.01, false},
+		{hopeless, 0, false},
+		{hopeless + 0.01, 0, true},
+	} {
+		h := &host{savings: c.savings}
+		assert.Equal(t, c.want, h.givesUp(&conn{proven: true, results: record{c.failing}}, failed), c)
+	}
+}
+
+func TestLatencyIsForgottenWithTheLastDetourThatHasServed(t *testing.T) {
+	first, last, young := &conn{proven: true}, &conn{proven: true}, new(conn)
+	h := &host{conns: []*conn{first, last, young}, latency: latency{time.Second}, detours: record{0.5}}
+	h.retire(first)
+	assert.NotZero(t, h.latency)
+	assert.NotZero(t, h.detours)
+	h.retire(last)
+	assert.Zero(t, h.latency)
+	assert.Zero(t, h.detours)
+}
+
+func TestAnswerToAnUpgradeDoesNotSayWhichProtocolAHostHas(t *testing.T) {
+	h := new(host)
+	upgrade := &http.Request{Header: http.Header{"Upgrade": {"chat"}}}
+	h.noteProtocol(nil)
+	h.noteProtocol(&http.Response{ProtoMajor: 1, Request: upgrade})
+	assert.False(t, h.http1)
+	h.noteProtocol(&http.Response{ProtoMajor: 1}) // of a RoundTripper that is registered for a scheme
+	assert.True(t, h.http1)
+	h.noteProtocol(&http.Response{ProtoMajor: 2, Request: &http.Request{}})
+	assert.False(t, h.http1)
 }

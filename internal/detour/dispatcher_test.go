@@ -38,10 +38,11 @@ func inTrouble(t *testing.T, p replicas.Protocol, of int, do func(s service)) {
 		defer time.Sleep(time.Second) // net/http may read the rest of a body that is closed
 		defer s.CloseIdleConnections()
 		require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(1)))
+		h := s.host()
 		do(s)
 		synctest.Wait()
-		assert.Zero(t, s.host().dialing)
-		assert.Zero(t, s.host().trying)
+		assert.Zero(t, h.dialing)
+		assert.Zero(t, h.trying)
 	})
 }
 
@@ -438,4 +439,93 @@ func TestHedgeIsTrouble(t *testing.T) {
 		require.Equal(t, http.StatusOK, s.send(req))
 		assert.NotNil(t, s.find(req))
 	})
+}
+
+func TestTroubleEndsNinetySecondsAfterItsLastFailure(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		time.Sleep(troubled - time.Second)
+		assert.NotNil(t, s.host())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Nil(t, s.host())
+		assert.False(t, s.InTrouble())
+		assert.Zero(t, s.Open())
+	})
+}
+
+// An attempt may have found the host before.
+func TestHostThatIsWellGivesUpDetoursInUse(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		s.Replicas[1].Serve(replicas.Well(time.Minute))
+		h := s.host()
+		h.failed = time.Now().Add(-troubled)
+		first := make(chan int)
+		go func() { first <- s.send(s.request(2)) }()
+		synctest.Wait()
+		require.Len(t, h.conns, 1)
+		s.tend(h.origin, h)
+		assert.Empty(t, h.conns)
+		assert.Equal(t, http.StatusOK, <-first)
+		synctest.Wait()
+		assert.Equal(t, 1, s.Open(), "the pool's connection")
+	})
+}
+
+func TestIdleDetourThatIsLostIsForgotten(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		s.Replicas[1].Kill()
+		synctest.Wait()
+		h := s.host()
+		require.Len(t, h.conns, 1)
+		h.closeIdle(false)
+		assert.Empty(t, h.conns)
+		assert.Zero(t, h.closings())
+		s.CloseIdleConnections()
+		assert.Equal(t, 1, h.closings())
+	})
+}
+
+func TestDetourInUseThatAnotherRequestTakesIsKept(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		s.Replicas[1].Serve(replicas.Well(time.Minute))
+		taken := make(chan int)
+		take := func() { taken <- s.send(s.request(2)) }
+		go take()
+		synctest.Wait()
+		s.CloseIdleConnections()
+		go take()
+		for range 2 {
+			assert.Equal(t, http.StatusOK, <-taken)
+		}
+		synctest.Wait()
+		assert.Len(t, s.host().conns, 1)
+		go take()
+		synctest.Wait()
+		s.CloseIdleConnections()
+		assert.Equal(t, http.StatusOK, <-taken)
+		synctest.Wait()
+		assert.Empty(t, s.host().conns)
+	})
+}
+
+func TestDetourThatWasInUseIsClosedIfItIsIdle(t *testing.T) {
+	for _, c := range []struct {
+		closing  bool
+		requests int32
+		closed   bool
+	}{{true, 0, true}, {true, 1, false}, {false, 0, false}} {
+		inTrouble(t, replicas.HTTP2, 2, func(s service) {
+			require.Equal(t, http.StatusOK, s.send(s.request(2)))
+			d := s.host().conns[0]
+			d.closing.Store(c.closing)
+			d.requests.Store(c.requests)
+			s.host().closeIfIdle(d)
+			assert.Equal(t, c.closed, d.Err() != nil)
+			assert.Equal(t, c.closed, len(s.host().conns) == 0)
+			d.requests.Store(0)
+		})
+	}
 }

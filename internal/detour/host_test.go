@@ -122,3 +122,12 @@ func TestAnswerToAnUpgradeDoesNotSayWhichProtocolAHostHas(t *testing.T) {
 	h.noteProtocol(&http.Response{ProtoMajor: 2, Request: &http.Request{}})
 	assert.False(t, h.http1)
 }
+
+func TestIdleDetoursAreLookedForFourTimesInTheirTime(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: troubled / 4, 8 * time.Second: 2 * time.Second, time.Hour: troubled / 4, time.Millisecond: 50 * time.Millisecond,
+	} {
+		h := newHost(&http.Transport{IdleConnTimeout: timeout}, origin{}, "")
+		assert.Equal(t, want, h.tick())
+	}
+}

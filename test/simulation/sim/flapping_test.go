@@ -38,7 +38,7 @@ func TestFlappingServiceLosesLittle(t *testing.T) {
 			assert.LessOrEqual(t, r.Lost.Mean, c.lost)
 			assert.LessOrEqual(t, r.Load.Mean, 1.5)
 			assert.GreaterOrEqual(t, run("plain", plain).Load.Mean, 1.7)
-			f.For = 20 * time.Second // every period is the same without retries
+			f.For = 21 * time.Second // every period is the same without retries
 			down := c.down.Seconds() / c.every.Seconds()
 			assert.InDelta(t, down, run("once", once).Lost.Mean, 0.02)
 		})

@@ -94,7 +94,7 @@ func TestNoHedgesInAnOutage(t *testing.T) {
 			r := failing(c.Hedger, 0).Run(t)
 			assert.Positive(t, r.Hedges(-1, 0), "just before")
 			assert.Zero(t, r.Hedges(0, 10))
-			assert.LessOrEqual(t, r.Most(10, 15), c.share+0.015, "afterwards")
+			assert.LessOrEqual(t, r.Extra(10, 15), c.share+0.015, "afterwards")
 			assertReported(t, r)
 		})
 	}

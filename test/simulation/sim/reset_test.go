@@ -13,18 +13,19 @@ import (
 func TestAnswersThatDieWithTheirConnection(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
+		seeds int
 		hit   float64
 		lost  float64
 	}{
-		{5 * time.Second, 250, 0.10},
-		{15 * time.Second, 750, 0.30},
-		{60 * time.Second, 3000, 0.35},
+		{5 * time.Second, 200, 250, 0.10},
+		{15 * time.Second, 16, 750, 0.30},
+		{60 * time.Second, 4, 3000, 0.35},
 	} {
 		t.Run(fmt.Sprint("answers of ", c.takes), func(t *testing.T) {
 			if fewer > 1 && c.takes > 15*time.Second {
 				t.Skip("more goroutines than the race detector can follow")
 			}
-			e := Reset{Policy: defaults, Rate: 50, Takes: c.takes, WarmUp: steady, Seeds: 4}
+			e := Reset{Policy: defaults, Rate: 50, Takes: c.takes, WarmUp: steady, Seeds: c.seeds / fewer}
 			r := e.Run(t)
 			t.Logf("hit %v, lost %v, later %v, load %v", r.Hit, r.Lost, r.LostLater, r.Load)
 			assert.InEpsilon(t, c.hit, r.Hit.Mean, 0.15)

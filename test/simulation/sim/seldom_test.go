@@ -14,8 +14,8 @@ func TestOneRequestAnHourIsRetried(t *testing.T) {
 		days, seeds int
 		tenth       float64 // the least that is lost with a tenth for each success
 	}{
-		{2, 40, 0.2},
-		{40, 4, 0.5},
+		{2, 200, 0.2},
+		{40, 16, 0.5},
 	} {
 		t.Run(fmt.Sprint(c.days, " days"), func(t *testing.T) {
 			s := Seldom{Policy: defaults, Every: time.Hour, Requests: 24 * c.days, Part: 0.2, Seeds: c.seeds}

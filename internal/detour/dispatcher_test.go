@@ -529,3 +529,45 @@ func TestDetourThatWasInUseIsClosedIfItIsIdle(t *testing.T) {
 		})
 	}
 }
+
+func TestConnectionThatIsClosedHasNoPlace(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		d := s.host().conns[0]
+		require.NoError(t, d.Close())
+		assert.False(t, d.reserve())
+		assert.Zero(t, d.requests.Load())
+	})
+}
+
+func TestConnectionIsTooIdleAfterTheTimeoutOfItsTransport(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		d := s.host().conns[0]
+		d.idle.Store(time.Now().Add(-s.transport.IdleConnTimeout + 1).UnixNano())
+		assert.True(t, d.usable())
+		d.idle.Store(time.Now().Add(-s.transport.IdleConnTimeout).UnixNano())
+		assert.False(t, d.usable())
+		d.requests.Add(1)
+		assert.True(t, d.usable(), "it is in use")
+		d.requests.Add(-1)
+	})
+}
+
+// The hook of net/http that ends the request before may run late.
+func TestNextRequestEndsTheOneBefore(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		synctest.Wait()
+		ended := make(chan bool, 1)
+		over := func() { ended <- true }
+		s.host().conns[0].release.Store(&over)
+		s.Replicas[1].Serve(func(w http.ResponseWriter, _ *http.Request) {
+			ended <- false
+			w.WriteHeader(http.StatusOK)
+		})
+		go s.send(s.request(2))
+		assert.True(t, <-ended)
+		assert.False(t, <-ended, "while it is served")
+	})
+}

@@ -84,8 +84,8 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // HealthyRatio of a retry:
 // enough for the failures of a server that is partly broken. When most are failures, and until
 // three in five are successes again, a success earns Ratio, so that retries die out in an outage and
-// do not keep up an overload. If fewer succeed again within 15 s, the retries themselves may be what
-// the server cannot bear: a success then earns Ratio for at least 10 s. While the [Gate] has the host
+// do not keep up an overload. If fewer succeed again within a minute, the retries themselves may be what
+// the server cannot bear: a success then earns Ratio for at least 20 s. While the [Gate] has the host
 // down, failures count for nothing: an outage is no overload. A retry takes one token, or a
 // third if a 429 has said when to retry. If an attempt has taken long, its retry may overdraw the
 // bucket by one for each success that is usual in that time.

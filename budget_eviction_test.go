@@ -258,7 +258,7 @@ func TestBudgetEarnsMostWhileMostResultsAreSuccesses(t *testing.T) {
 }
 
 // If a server gets worse soon after it has become well, the retries may be the cause: a success earns
-// less for ten seconds.
+// less for twenty seconds.
 func TestBudgetEarnsLessForAWhileWhenAServerGetsWorseAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		after   time.Duration // from the time at which the server is well
@@ -268,9 +268,9 @@ func TestBudgetEarnsLessForAWhileWhenAServerGetsWorseAgain(t *testing.T) {
 	}{
 		"soon":                               {0, 0, 1, 1},
 		"soon, and it is partly broken":      {0, 35, 1, 5},
-		"in the trial":                       {13 * time.Second, 0, 1, 1},
-		"after the trial":                    {14 * time.Second, 0, 5, 5},
-		"after the trial, and partly broken": {14 * time.Second, 35, 5, 5},
+		"in the trial":                       {58 * time.Second, 0, 1, 1},
+		"after the trial":                    {59 * time.Second, 0, 5, 5},
+		"after the trial, and partly broken": {59 * time.Second, 35, 5, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestBudgetEarnsLessForAWhileWhenAServerGetsWorseAgain(t *testing.T) {
 
 				tenths(b, req, 20, 45, 55, failed)
 				assert.InDelta(t, c.rested, earned(t, b, req), 1e-9, "worse")
-				tenths(b, req, 84, c.failing, 100-c.failing, failed)
+				tenths(b, req, 184, c.failing, 100-c.failing, failed)
 				assert.InDelta(t, c.rested, earned(t, b, req), 1e-9, "before the end of the rest")
 				tenths(b, req, 16, c.failing, 100-c.failing, failed)
 				assert.InDelta(t, 5, earned(t, b, req), 1e-9, "after the rest")
@@ -309,7 +309,7 @@ func TestBudgetTriesAServerThatWasPoorAgain(t *testing.T) {
 		poorAndWell()
 		tenths(b, req, 30, 45, 55, failed)
 		require.InDelta(t, 1, earned(t, b, req), 1e-9, "rests")
-		tenths(b, req, 100, 35, 65, failed)
+		tenths(b, req, 200, 35, 65, failed)
 		tenths(b, req, 100, 45, 55, failed)
 		require.InDelta(t, 5, earned(t, b, req), 1e-9, "no better after the rest")
 		poorAndWell()

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,7 +81,7 @@ func (m *budgetModel) settle() {
 }
 
 // judge decides whether the server is poor: from the time when more than a half fails, or more than
-// two fifths in the 15 s of a trial, until only two fifths fail and a rest of 10 s is over.
+// two fifths in the minute of a trial, until only two fifths fail and a rest of 20 s is over.
 func (m *budgetModel) judge() {
 	limit, trial := 0.5, m.now < m.trialUntil
 	if trial {
@@ -90,12 +91,12 @@ func (m *budgetModel) judge() {
 	case m.poor && m.failing <= 0.4 && m.now >= m.restUntil:
 		m.poor = false
 		if m.failing <= 0.3 || !m.rested {
-			m.trialUntil = m.now + 15
+			m.trialUntil = m.now + 60
 		}
 	case !m.poor && m.failing > limit:
 		m.poor, m.rested, m.trialUntil = true, trial, 0
 		if trial {
-			m.restUntil = m.now + 10
+			m.restUntil = m.now + 20
 		}
 	}
 }
@@ -124,7 +125,7 @@ func (m *budgetModel) failed(f failure) {
 		}
 		m.outage = m.now
 		if !m.poor && m.now-m.outageFrom >= 0.3 {
-			m.trialUntil = m.now + 15
+			m.trialUntil = m.now + 60
 		}
 	case f.down:
 		m.downs++
@@ -294,8 +295,15 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 	}
 }
 
-// These tests build budgets of other libraries, and check them against published
-// numbers.
+// onTrial makes the server poor, and then well. After so many times 12 s, it gets worse, gets better, and gets worse
+// again after 12 s and after 24 s.
+func onTrial(pauses int) []byte {
+	const tenth, success, pause = "\x16", "\x1d\x16", "\x1f"
+	failure := strings.Repeat("\x09", 8) + tenth
+	worse, better := strings.Repeat(failure, 2), strings.Repeat(success, 5)
+	return []byte(strings.Repeat(failure, 8) + better + strings.Repeat(pause, pauses) +
+		worse + better + pause + better + pause + better + worse + better)
+}
 
 func FuzzBudget(f *testing.F) {
 	ops := []byte("\x04\x00\x08\x10\x18\x03\x0b\x06\x00\x0d\x05\xfd\x00\x07\x00\x01\x02\xff\x00\x03\xfe\x00")
@@ -309,6 +317,9 @@ func FuzzBudget(f *testing.F) {
 		f.Add(ratio, -1, int64(time.Second), 2.5, ops)
 	}
 	f.Add(0.0, -1, int64(time.Second), 0.5, []byte("\x00\x03\x06\x00")) // a token of MinPerSecond comes back
+	for _, pauses := range []int{0, 1, 2, 4, 5, 6} {
+		f.Add(0.0, 100, int64(-1), 0.0, onTrial(pauses))
+	}
 	f.Fuzz(func(t *testing.T, ratio float64, burst int, window int64, perSecond float64, ops []byte) {
 		b := &retryhttp.TokenBucket{Ratio: ratio, Burst: burst, Window: time.Duration(window), MinPerSecond: perSecond}
 		within := func(x, lo, hi float64) bool { return lo <= x && x <= hi }

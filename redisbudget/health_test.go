@@ -82,7 +82,7 @@ func TestProcessEarnsByItsOwnResults(t *testing.T) {
 	}
 }
 
-// A server that fails as soon as there are more retries is given a rest of 10 s. If it is no better
+// A server that fails as soon as there are more retries is given a rest of 20 s. If it is no better
 // afterwards, it is partly broken.
 func TestProcessGivesAServerARest(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestProcessGivesAServerARest(t *testing.T) {
 				require.InDelta(t, 5, earned(t, b, req), 1e-6, "well")
 				tenths(b, 20, 45, 55, failed)
 				assert.InDelta(t, 1, earned(t, b, req), 1e-6, "worse")
-				tenths(b, 84, c.failing, 100-c.failing, failed)
+				tenths(b, 184, c.failing, 100-c.failing, failed)
 				assert.InDelta(t, 1, earned(t, b, req), 1e-6, "before the end of the rest")
 				tenths(b, 16, c.failing, 100-c.failing, failed)
 				assert.InDelta(t, 5, earned(t, b, req), 1e-6, "after the rest")
@@ -125,7 +125,7 @@ func TestProcessTriesAServerThatWasPoorAgain(t *testing.T) {
 		poorAndWell()
 		tenths(b, 30, 45, 55, failed)
 		require.InDelta(t, 1, earned(t, b, req), 1e-6, "rests")
-		tenths(b, 100, 35, 65, failed)
+		tenths(b, 200, 35, 65, failed)
 		tenths(b, 100, 45, 55, failed)
 		require.InDelta(t, 5, earned(t, b, req), 1e-6, "no better after the rest")
 		poorAndWell()

@@ -18,9 +18,12 @@ const (
 	// is given a rest. A server that is hardly better at the end of the rest is partly broken, however
 	// few the retries are, and is not on trial again. A short outage is no reason for a trial: until
 	// detours reach a replica that is well, all attempts may fail.
-	trial       = 15 * time.Second
+	//
+	// The times are those of a fleet. A process with five results a second learns of a change in 15 s,
+	// and a rest helps if most processes rest at once.
+	trial       = time.Minute
 	longOutage  = 300 * time.Millisecond
-	rest        = 10 * time.Second
+	rest        = 20 * time.Second
 	betterBelow = 0.3
 )
 

@@ -16,7 +16,8 @@ later it has less than half of the goodput that it had before. A dot means that 
 
 Without a budget, retries keep down even services that can do twice their load. With the default policy, no service stays down
 that comes back without retries. A service with room for a tenth, which spends two fifths of a success or more on each
-rejection, loses a part of its goodput to retries, and keeps most of it.`)
+rejection, loses a part of its goodput to retries, and keeps most of it. In a fleet of a hundred processes, it may take more
+than half a minute to come back after a spike.`)
 	r.add(r.making() + " makes this map.")
 	m := heatMap{
 		file: "escape.svg", xLabel: "cost of a rejection, of a success", yLabel: "load, of capacity",

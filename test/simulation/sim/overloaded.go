@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +43,7 @@ type OverloadedResult struct {
 	Offered  []float64 // requests
 	Attempts []float64
 	Goodput  []float64 // successes, by when they came
+	Worst    float64   // Settled of the run with the least
 }
 
 // Steady returns the goodput between the beginning and the spike, without the first quarter of that
@@ -51,8 +54,11 @@ func (r OverloadedResult) Steady(o Overloaded) float64 {
 
 // Settled returns the goodput in the last third of the time after the spike.
 func (r OverloadedResult) Settled(o Overloaded) float64 {
-	end := o.end()
-	return meanBetween(r.Goodput, end-o.After/3, end)
+	return o.settled(r.Goodput)
+}
+
+func (o Overloaded) settled(goodput []float64) float64 {
+	return meanBetween(goodput, o.end()-o.After/3, o.end())
 }
 
 func (o Overloaded) Run(t *testing.T) OverloadedResult {
@@ -92,7 +98,10 @@ func (o Overloaded) Run(t *testing.T) OverloadedResult {
 	for _, r := range runs {
 		offered, attempts, goodput = append(offered, r.offered), append(attempts, r.attempts), append(goodput, r.goodput)
 	}
-	return OverloadedResult{engine.MeanBins(offered), engine.MeanBins(attempts), engine.MeanBins(goodput)}
+	worst := slices.MinFunc(goodput, func(a, b []float64) int { return cmp.Compare(o.settled(a), o.settled(b)) })
+	return OverloadedResult{
+		engine.MeanBins(offered), engine.MeanBins(attempts), engine.MeanBins(goodput), o.settled(worst),
+	}
 }
 
 func (o Overloaded) end() time.Duration { return o.Before + o.SpikeFor + o.After }

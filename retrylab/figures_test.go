@@ -229,7 +229,7 @@ func (h *history) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
 }
 
 func TestBudgetHasTheDepositsOfTheUptime(t *testing.T) {
-	load := retrylab.Load{Rate: 40, Uptime: time.Minute, Seeds: 1}
+	load := retrylab.Load{Rate: 200, Uptime: time.Minute, Seeds: 1}
 	for _, e := range []retrylab.Experiment{
 		retrylab.Spike{Load: load, Times: 10, After: time.Second}, retrylab.Outage{Load: load, For: time.Second, After: time.Second},
 	} {
@@ -240,6 +240,6 @@ func TestBudgetHasTheDepositsOfTheUptime(t *testing.T) {
 				return retryhttp.Policy{Budget: &h, Gate: &retryhttp.Gate{Hold: -1}}
 			}}},
 		}.Run(t)
-		assert.InEpsilon(t, 60*40, h.before, 0.05, e.Name())
+		assert.InEpsilon(t, 60*200, h.before, 0.05, e.Name())
 	}
 }

@@ -99,8 +99,9 @@ func (h *host) connect(attempt context.Context, proxy string, closings int, want
 	}
 }
 
-// welcome takes a dialed connection, which is nil if the dial failed. It returns false if there is
-// no use for it, or if the idle detours were closed since the dial began.
+// welcome takes a dialed connection, which is nil if the dial failed, and reports whether it is kept. There
+// is no use for it if the trouble is over, or if nobody waits and the idle detours were closed since the
+// dial began.
 func (h *host) welcome(c *conn, closings int, wanted *atomic.Bool, dialed chan<- *conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

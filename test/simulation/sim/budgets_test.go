@@ -31,7 +31,11 @@ func TestWithoutABudgetLoadFollowsTheClosedForm(t *testing.T) {
 				got := PartialFailure(t, 1, BrookersClients(6*time.Second), p, policyNamed(t, name))[0]
 				root := math.Sqrt(got.Requests)
 				assert.InDelta(t, LoadOf(p, retries), got.Load, sigmas*LoadDeviation(p, retries)/root+1e-9, "load")
-				assert.InDelta(t, SuccessOf(p, retries), got.Success, sigmas*SuccessDeviation(p, retries)/root+1e-9, "success")
+				within := sigmas * SuccessDeviation(p, retries) / root
+				if within > 0 { // no bell curve has so few failures
+					within = max(within, 2/got.Requests)
+				}
+				assert.InDelta(t, SuccessOf(p, retries), got.Success, within+1e-9, "success")
 			})
 		}
 	}

@@ -81,7 +81,7 @@ func TestHedgesWithoutAllowanceDoubleTheLoadInAStep(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Extra(9, 10), 0.9, "to the end")
 
 	quantile := step(Hedger{Model: QuantileDelay(0.95, 30*time.Second)})
-	quantile.Seeds = 1
+	quantile.Seeds = 4
 	r = quantile.Run(t)
 	assert.LessOrEqual(t, r.Extra(-20, 0), 0.055)
 	assert.GreaterOrEqual(t, r.Extra(0, 1), 0.9)

@@ -38,6 +38,7 @@ func inTrouble(t *testing.T, p replicas.Protocol, of int, do func(s service)) {
 		defer time.Sleep(time.Second) // net/http may read the rest of a body that is closed
 		defer s.CloseIdleConnections()
 		require.Equal(t, http.StatusServiceUnavailable, s.send(s.request(1)))
+		synctest.Wait() // net/http puts a new connection into its pool later
 		h := s.host()
 		do(s)
 		synctest.Wait()
@@ -187,8 +188,14 @@ func TestDialThatFailsIsOverAndIsNoReasonToDialNoMore(t *testing.T) {
 	})
 }
 
+// Its connection may live as long as the context of its dial.
 func TestDetourOutlivesTheRequestThatDialedIt(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 2, func(s service) {
+		s.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := s.Dial(ctx, network, address)
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+			return conn, err
+		}
 		req := s.request(2)
 		ctx, cancel := context.WithCancel(req.Context())
 		require.Equal(t, http.StatusOK, s.send(req.WithContext(ctx)))
@@ -451,6 +458,9 @@ func TestTroubleEndsNinetySecondsAfterItsLastFailure(t *testing.T) {
 		assert.Nil(t, s.host())
 		assert.False(t, s.InTrouble())
 		assert.Zero(t, s.Open())
+		time.Sleep(troubled)
+		synctest.Wait()
+		assert.Zero(t, s.count.Load(), "it ends once")
 	})
 }
 
@@ -569,5 +579,20 @@ func TestNextRequestEndsTheOneBefore(t *testing.T) {
 		go s.send(s.request(2))
 		assert.True(t, <-ended)
 		assert.False(t, <-ended, "while it is served")
+	})
+}
+
+func TestPlaceThatIsGivenBackIsFree(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		h, a := s.host(), new(Attempt)
+		d := h.conns[0]
+		require.True(t, d.reserve())
+		d.trying, h.trying = true, 1
+		h.giveBack(d, a)
+		assert.False(t, d.trying)
+		assert.True(t, d.usable())
+		assert.Zero(t, d.requests.Load())
+		assert.True(t, a.Route().stay, "it says nothing about the connection")
 	})
 }

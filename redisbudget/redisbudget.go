@@ -14,7 +14,7 @@
 //	                               100 processes   1,000 processes
 //	TokenBucket                    19 to 20 s      99 to 103 s
 //	TokenBucket with Burst 1       12 to 13 s      25 to 28 s
-//	redisbudget.Bucket             12 to 13 s      19 to 21 s
+//	redisbudget.Bucket             12 to 13 s      19 to 20 s
 //
 // # When not to use it
 //

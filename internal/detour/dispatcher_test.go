@@ -108,6 +108,28 @@ func TestUpgradeTakesADetourOverHTTP1(t *testing.T) {
 	})
 }
 
+// If the pool has no answer, a detour has one.
+func TestUpgradeTakesANewDetourIfTheOthersAreBusy(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		s.host().http1 = false
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		s.Replicas[1].Serve(replicas.Well(time.Minute))
+		done := make(chan int)
+		for range 2 {
+			go func() {
+				req := s.request(2)
+				req.Header.Set("Upgrade", "chat")
+				done <- s.send(req)
+			}()
+			synctest.Wait()
+		}
+		assert.EqualValues(t, 3, s.Replicas[1].Requests.Load())
+		for range 2 {
+			assert.Equal(t, http.StatusOK, <-done)
+		}
+	})
+}
+
 func TestDetourThroughAProxyServesRequestsOfThatProxy(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 3, func(s service) {
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))
@@ -117,18 +139,25 @@ func TestDetourThroughAProxyServesRequestsOfThatProxy(t *testing.T) {
 	})
 }
 
-func TestDetourThatHasServedComesFirst(t *testing.T) {
+// One that has been slow from the beginning has a load, too.
+func TestDetourThatIsExpectedToSucceedSoonestComesFirst(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 3, func(s service) {
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))
 		s.host().conns[0].proxy = "http://proxy.example"
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		synctest.Wait() // the end of a stream takes a moment
 		h := s.host()
 		h.conns[0].proxy = ""
-		for i := range h.conns {
-			other := h.conns[1-i]
-			h.conns[i].proven, other.proven, other.took = true, false, latency{}
-			h.conns[i].took.add(time.Second)
-			assert.Same(t, h.conns[i], h.best(nil, "", false))
+		for _, c := range []struct {
+			proven, otherProven bool
+			took, otherTook     time.Duration
+		}{{true, false, time.Second, 0}, {true, true, time.Second, 2 * time.Second}, {false, false, 0, time.Second}} {
+			for i := range h.conns {
+				best, other := h.conns[i], h.conns[1-i]
+				best.proven, other.proven = c.proven, c.otherProven
+				best.took, other.took = latency{c.took}, latency{c.otherTook}
+				assert.Same(t, best, h.best(nil, "", false), "%+v", c)
+			}
 		}
 	})
 }
@@ -346,7 +375,7 @@ func TestResultsOfADetour(t *testing.T) {
 			d.proven = !c.young
 			d.results.failing, h.detours.failing = 0.5, 0.5
 			latency, savings := h.latency, h.savings
-			h.noteDetour(d, nil, c.v, c.took)
+			h.noteDetour(d, nil, c.v, nil, c.took)
 			assert.Equal(t, c.bad, d.results.failing > 0.5, "%+v", c)
 			assert.Equal(t, c.earns, d.results.failing < 0.5, "%+v", c)
 			if c.stays {
@@ -368,10 +397,10 @@ func TestDetoursThatServeWellPayForDialsUpToALimit(t *testing.T) {
 		h := s.host()
 		d := h.conns[0]
 		before := h.savings
-		h.noteDetour(d, nil, well, 20*time.Millisecond)
+		h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
 		assert.InDelta(t, dialsPerSuccess, h.savings-before, 1e-9)
 		for range 1000 {
-			h.noteDetour(d, nil, well, 20*time.Millisecond)
+			h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
 		}
 		assert.InDelta(t, mostDials, h.savings, 0)
 	})

@@ -86,12 +86,12 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 		defer func() {
 			if !sent { // a hook of net/http/httptrace has panicked
 				c.Release()
-				h.noteDetour(c, made, nothing, 0)
+				h.noteDetour(c, made, nothing, nil, 0)
 			}
 		}()
 		resp, err, unsent := c.roundTrip(req)
 		sent = true
-		h.noteDetour(c, made, d.verdict(req, made, resp, err), time.Since(begin))
+		h.noteDetour(c, made, d.verdict(req, made, resp, err), resp, time.Since(begin))
 		if !unsent {
 			return resp, err
 		}
@@ -106,7 +106,7 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 func (h *host) giveBack(c *conn, made *Attempt) {
 	c.Release()
 	c.over()
-	h.noteDetour(c, made, nothing, 0)
+	h.noteDetour(c, made, nothing, nil, 0)
 }
 
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
@@ -169,7 +169,7 @@ func (h *host) best(made *Attempt, proxy string, upgrade bool) (best *conn) {
 		if c.proxy != proxy || !c.usable() || upgrade && c.http2.Load() || made.hasTaken(c) {
 			continue
 		}
-		if best == nil || !best.proven || c.proven && c.load() < best.load() {
+		if best == nil || c.proven && !best.proven || c.proven == best.proven && c.load() < best.load() {
 			best = c
 		}
 	}
@@ -240,10 +240,11 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 }
 
 // noteDetour records the result of an attempt on c.
-func (h *host) noteDetour(c *conn, made *Attempt, v verdict, took time.Duration) {
+func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
 	made.end(v)
 	h.mu.Lock()
 	now := time.Now()
+	h.noteProtocol(resp)
 	if c.trying {
 		c.trying = false
 		h.trying--

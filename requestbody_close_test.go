@@ -102,11 +102,13 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 }
 
 func TestBodyWhoseClosePanicsDoesNotEndTheProcess(t *testing.T) {
-	body := &bodies.Hooked{OnRead: strings.NewReader("x").Read, OnClose: func() { panic("close") }}
-	req, err := http.NewRequest("PUT", "http://host.example/", body)
-	require.NoError(t, err)
-	rt := retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait)
-	assert.PanicsWithValue(t, "close", func() { _, _ = rt.RoundTrip(req) })
+	synctest.Test(t, func(t *testing.T) { // Close has 10 ms, or its panic is dropped
+		body := &bodies.Hooked{OnRead: strings.NewReader("x").Read, OnClose: func() { panic("close") }}
+		req, err := http.NewRequest("PUT", "http://host.example/", body)
+		require.NoError(t, err)
+		rt := retryhttp.New(script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken }), noWait)
+		assert.PanicsWithValue(t, "close", func() { _, _ = rt.RoundTrip(req) })
+	})
 }
 
 func TestBodyWhoseCloseIsSlowDoesNotHoldUpTheResponse(t *testing.T) {

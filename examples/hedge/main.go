@@ -94,7 +94,7 @@ func get(client *http.Client, url string) error {
 
 // rough returns a rough bound of a latency, because a busy machine may add to the latency.
 func rough(latency time.Duration) string {
-	for _, limit := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, slow} {
+	for _, limit := range []time.Duration{100 * time.Millisecond, slow} {
 		if latency < limit {
 			return "under " + limit.String()
 		}

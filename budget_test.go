@@ -529,13 +529,15 @@ type refundPanics struct{ retryhttp.Unlimited }
 func (refundPanics) Refund(*http.Request, float64) { panic(http.ErrAbortHandler) }
 
 func TestBudgetRefundThatPanicsClosesTheNextBody(t *testing.T) {
-	next := &bodies.Tracked{Reader: strings.NewReader("x")}
-	ctx, cancel := context.WithCancel(t.Context())
-	req, _ := http.NewRequestWithContext(ctx, "PUT", "http://server/", strings.NewReader("x"))
-	req.GetBody = func() (io.ReadCloser, error) { return next, nil }
-	p := retryhttp.Policy{Budget: refundPanics{}, OnRetry: func(retryhttp.Attempt) { cancel() }}
-	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
-	assert.Equal(t, int32(1), next.Closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		next := &bodies.Tracked{Reader: strings.NewReader("x")}
+		ctx, cancel := context.WithCancel(t.Context())
+		req, _ := http.NewRequestWithContext(ctx, "PUT", "http://server/", strings.NewReader("x"))
+		req.GetBody = func() (io.ReadCloser, error) { return next, nil }
+		p := retryhttp.Policy{Budget: refundPanics{}, OnRetry: func(retryhttp.Attempt) { cancel() }}
+		assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
+		assert.Equal(t, int32(1), next.Closes.Load())
+	})
 }
 
 // drawAll withdraws for req until b refuses, and returns how often b did not.

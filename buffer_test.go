@@ -429,30 +429,32 @@ func (*closable) ClosableWhileRead() bool { return true }
 // A body that has broken off is closed before the next attempt. A body that came whole is closed
 // at once if that cannot take long, and otherwise by the drain or the caller.
 func TestBufferedBodyIsClosed(t *testing.T) {
-	whole, foreign := &closable{piece{text: "busy", err: io.EOF}}, &piece{text: "busy", err: io.EOF}
-	broken := &piece{text: "half", err: errLost}
-	p := buffers
-	p.OnRetry = func(a retryhttp.Attempt) {
-		switch a.Number {
-		case 1:
-			assert.EqualValues(t, 1, whole.closes.Load())
-		case 2:
-			assert.EqualValues(t, 0, foreign.closes.Load())
-		case 3:
-			assert.EqualValues(t, 1, foreign.closes.Load())
-			assert.EqualValues(t, 1, broken.closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		whole, foreign := &closable{piece{text: "busy", err: io.EOF}}, &piece{text: "busy", err: io.EOF}
+		broken := &piece{text: "half", err: errLost}
+		p := buffers
+		p.OnRetry = func(a retryhttp.Attempt) {
+			switch a.Number {
+			case 1:
+				assert.EqualValues(t, 1, whole.closes.Load())
+			case 2:
+				assert.EqualValues(t, 0, foreign.closes.Load())
+			case 3:
+				assert.EqualValues(t, 1, foreign.closes.Load())
+				assert.EqualValues(t, 1, broken.closes.Load())
+			}
 		}
-	}
-	last := &piece{text: "done", err: io.EOF}
-	base := script.New(
-		script.Respond(503, whole), script.Respond(503, foreign), script.Respond(200, broken), script.Respond(200, last),
-	)
-	got, err := download(t, base, p)
-	require.NoError(t, err)
-	assert.Equal(t, "done", got)
-	for _, closes := range []*atomic.Int32{&whole.closes, &foreign.closes, &broken.closes, &last.closes} {
-		assert.EqualValues(t, 1, closes.Load())
-	}
+		last := &piece{text: "done", err: io.EOF}
+		base := script.New(
+			script.Respond(503, whole), script.Respond(503, foreign), script.Respond(200, broken), script.Respond(200, last),
+		)
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, "done", got)
+		for _, closes := range []*atomic.Int32{&whole.closes, &foreign.closes, &broken.closes, &last.closes} {
+			assert.EqualValues(t, 1, closes.Load())
+		}
+	})
 }
 
 // More than a hundred Reads bring nothing, and no two in a row.
@@ -530,32 +532,36 @@ func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
 }
 
 func TestBufferGivesUpOnABodyOfEmptyReads(t *testing.T) {
-	p := buffers
-	p.MaxAttempts = 1
-	body := &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, nil }}
-	_, err := download(t, script.New(script.Respond(200, body)), p)
-	assert.Equal(t, io.ErrNoProgress, err)
-	assert.EqualValues(t, 1, body.Closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		p := buffers
+		p.MaxAttempts = 1
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, nil }}
+		_, err := download(t, script.New(script.Respond(200, body)), p)
+		assert.Equal(t, io.ErrNoProgress, err)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 func TestPanicOfABufferedBodySurfaces(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("no") }}
-		p := buffers
-		p.AttemptTimeout = timeout
-		var sent *http.Request
-		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			sent = req
-			return script.Respond(200, body)(req)
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		assert.PanicsWithValue(t, "no", func() { _, _ = retryhttp.New(base, p).RoundTrip(get(t, ctx)) })
-		assert.EqualValues(t, 1, body.Closes.Load())
-		if timeout > 0 {
-			assert.Error(t, sent.Context().Err())
+	synctest.Test(t, func(t *testing.T) {
+		for _, timeout := range []time.Duration{0, time.Minute} {
+			body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("no") }}
+			p := buffers
+			p.AttemptTimeout = timeout
+			var sent *http.Request
+			base := script.Step(func(req *http.Request) (*http.Response, error) {
+				sent = req
+				return script.Respond(200, body)(req)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			assert.PanicsWithValue(t, "no", func() { _, _ = retryhttp.New(base, p).RoundTrip(get(t, ctx)) })
+			assert.EqualValues(t, 1, body.Closes.Load())
+			if timeout > 0 {
+				assert.Error(t, sent.Context().Err())
+			}
+			cancel()
 		}
-		cancel()
-	}
+	})
 }
 
 // The bytes that a resumption has brought are not lost if it breaks off.

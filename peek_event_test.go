@@ -176,19 +176,21 @@ func TestBodyOfAFailedPeekIsClosed(t *testing.T) {
 		length int64
 	}{"a break": {errLost, -1}, "an end": {io.EOF, -1}, "a declared length of 0": {io.EOF, 0}} {
 		t.Run(name, func(t *testing.T) {
-			var first *piece
-			var failed context.Context
-			base := script.New(func(req *http.Request) (*http.Response, error) {
-				resp, err := sends(200, "", c.end, "Content-Type", "text/event-stream")(req)
-				first, failed = resp.Body.(*piece), req.Context()
-				resp.ContentLength = c.length
-				return resp, err
-			}, sends(200, firstEvent, io.EOF))
-			got, err := download(t, base, peeks)
-			require.NoError(t, err)
-			assert.Equal(t, firstEvent, got)
-			assert.EqualValues(t, 1, first.closes.Load())
-			assert.Error(t, failed.Err(), "what the attempt has held is let go")
+			synctest.Test(t, func(t *testing.T) {
+				var first *piece
+				var failed context.Context
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					resp, err := sends(200, "", c.end, "Content-Type", "text/event-stream")(req)
+					first, failed = resp.Body.(*piece), req.Context()
+					resp.ContentLength = c.length
+					return resp, err
+				}, sends(200, firstEvent, io.EOF))
+				got, err := download(t, base, peeks)
+				require.NoError(t, err)
+				assert.Equal(t, firstEvent, got)
+				assert.EqualValues(t, 1, first.closes.Load())
+				assert.Error(t, failed.Err(), "what the attempt has held is let go")
+			})
 		})
 	}
 }

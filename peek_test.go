@@ -399,27 +399,31 @@ func TestPanicOfAHookClosesAPeekedBody(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := peeks
-			edit(&p)
-			body := &piece{text: errorEvent, err: io.EOF}
-			assert.PanicsWithValue(t, "no", func() {
-				_, _ = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
+			synctest.Test(t, func(t *testing.T) {
+				p := peeks
+				edit(&p)
+				body := &piece{text: errorEvent, err: io.EOF}
+				assert.PanicsWithValue(t, "no", func() {
+					_, _ = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
+				})
+				assert.EqualValues(t, 1, body.closes.Load())
 			})
-			assert.EqualValues(t, 1, body.closes.Load())
 		})
 	}
 }
 
 func TestPeekGivesUpOnABodyOfEmptyReads(t *testing.T) {
-	empty := 0
-	body := &bodies.Hooked{OnRead: func([]byte) (int, error) { empty++; return 0, nil }}
-	p := peeks
-	p.MaxAttempts = 1
-	got, err := download(t, script.New(script.Respond(200, body)), p)
-	assert.Empty(t, got)
-	assert.Equal(t, io.ErrNoProgress, err)
-	assert.Equal(t, 100, empty)
-	assert.EqualValues(t, 1, body.Closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		empty := 0
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { empty++; return 0, nil }}
+		p := peeks
+		p.MaxAttempts = 1
+		got, err := download(t, script.New(script.Respond(200, body)), p)
+		assert.Empty(t, got)
+		assert.Equal(t, io.ErrNoProgress, err)
+		assert.Equal(t, 100, empty)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 func TestPanicOfAPeekedBodySurfaces(t *testing.T) {

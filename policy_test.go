@@ -232,16 +232,18 @@ func TestPolicyRetryAfterKnowsHowLongASuccessTook(t *testing.T) {
 }
 
 func TestPanicOfPolicyRetryAfterSurfaces(t *testing.T) {
-	p := heeds()
-	gate, budget := &retryhttp.Gate{}, &countingBudget{}
-	p.Gate, p.Budget = gate, budget
-	p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { panic("no") }
-	body := &closeCounter{}
-	base := script.New(script.Respond(503, body))
-	assert.PanicsWithValue(t, "no", func() { _, _ = retryhttp.New(base, p).RoundTrip(requestTo("host")) })
-	assert.Equal(t, 1, body.closes)
-	assert.Zero(t, retryhttp.InTrouble(gate, "host"))
-	assert.Zero(t, budget.withdrawn)
+	synctest.Test(t, func(t *testing.T) {
+		p := heeds()
+		gate, budget := &retryhttp.Gate{}, &countingBudget{}
+		p.Gate, p.Budget = gate, budget
+		p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { panic("no") }
+		body := &closeCounter{}
+		base := script.New(script.Respond(503, body))
+		assert.PanicsWithValue(t, "no", func() { _, _ = retryhttp.New(base, p).RoundTrip(requestTo("host")) })
+		assert.Equal(t, 1, body.closes)
+		assert.Zero(t, retryhttp.InTrouble(gate, "host"))
+		assert.Zero(t, budget.withdrawn)
+	})
 }
 
 // closeCounter is an empty body that counts its closes.

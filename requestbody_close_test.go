@@ -50,13 +50,15 @@ func TestBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 }
 
 func TestBodyIsClosedWhereAFailingBaseForgetsIt(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("x")}
-	req, err := http.NewRequest("PUT", "http://host.example/", body)
-	require.NoError(t, err)
-	base := script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken })
-	_, err = retryhttp.New(base, noWait).RoundTrip(req)
-	assert.Equal(t, 4, errorOf(t, err).Attempts)
-	assert.Equal(t, int32(1), body.Closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
+		req, err := http.NewRequest("PUT", "http://host.example/", body)
+		require.NoError(t, err)
+		base := script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken })
+		_, err = retryhttp.New(base, noWait).RoundTrip(req)
+		assert.Equal(t, 4, errorOf(t, err).Attempts)
+		assert.Equal(t, int32(1), body.Closes.Load())
+	})
 }
 
 // trackedSeeker can be rewound, and counts its closes.
@@ -85,17 +87,19 @@ func TestBodyIsClosedThoughTheBaseForgetsAReader(t *testing.T) {
 	} {
 		for kind, getBody := range map[string]bool{"seeker": false, "GetBody": true} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				closes := &bodies.Tracked{Reader: strings.NewReader("content")}
-				req, err := http.NewRequest("PUT", "http://host.example/",
-					trackedSeeker{bytes.NewReader([]byte("content")), closes})
-				require.NoError(t, err)
-				if getBody {
-					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }
-				}
-				resp, err := retryhttp.New(script.New(base), retryhttp.Policy{}).RoundTrip(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				assert.EqualValues(t, 1, closes.Closes.Load())
+				synctest.Test(t, func(t *testing.T) {
+					closes := &bodies.Tracked{Reader: strings.NewReader("content")}
+					req, err := http.NewRequest("PUT", "http://host.example/",
+						trackedSeeker{bytes.NewReader([]byte("content")), closes})
+					require.NoError(t, err)
+					if getBody {
+						req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("content")), nil }
+					}
+					resp, err := retryhttp.New(script.New(base), retryhttp.Policy{}).RoundTrip(req)
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					assert.EqualValues(t, 1, closes.Closes.Load())
+				})
 			})
 		}
 	}
@@ -286,16 +290,18 @@ func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
 }
 
 func TestBodyIsClosedWhereAHookAndTheResponsesClosePanic(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("x")}
-	req, err := http.NewRequest("PUT", "http://host.example/", body)
-	require.NoError(t, err)
-	failed := &bodies.Hooked{OnRead: strings.NewReader("busy").Read, OnClose: func() { panic("Close") }}
-	p := noWait
-	p.OnRetry = func(retryhttp.Attempt) { panic("OnRetry") }
-	rt := retryhttp.New(script.New(script.Respond(503, failed)), p)
-	assert.Panics(t, func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
-	assert.Equal(t, int32(1), body.Closes.Load())
-	assert.Positive(t, failed.Closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
+		req, err := http.NewRequest("PUT", "http://host.example/", body)
+		require.NoError(t, err)
+		failed := &bodies.Hooked{OnRead: strings.NewReader("busy").Read, OnClose: func() { panic("Close") }}
+		p := noWait
+		p.OnRetry = func(retryhttp.Attempt) { panic("OnRetry") }
+		rt := retryhttp.New(script.New(script.Respond(503, failed)), p)
+		assert.Panics(t, func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
+		assert.Equal(t, int32(1), body.Closes.Load())
+		assert.Positive(t, failed.Closes.Load())
+	})
 }
 
 func TestGetBodyIsCarriedByAttempts(t *testing.T) {

@@ -70,28 +70,30 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 		{"retried if unprocessed", "POST", false, false, retryhttp.Policy{RetryUnprocessed: true}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			body := &bodies.Tracked{Reader: strings.NewReader("x")}
-			req, err := http.NewRequest(tc.method, "http://host.example/", body)
-			require.NoError(t, err)
-			if tc.key {
-				req.Header.Set("Idempotency-Key", "17")
-			}
-			if tc.getBody {
-				req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
-			}
-			var sent *http.Request
-			base := script.Step(func(req *http.Request) (*http.Response, error) {
-				sent = req
-				return script.Status(200)(req)
+			synctest.Test(t, func(t *testing.T) {
+				body := &bodies.Tracked{Reader: strings.NewReader("x")}
+				req, err := http.NewRequest(tc.method, "http://host.example/", body)
+				require.NoError(t, err)
+				if tc.key {
+					req.Header.Set("Idempotency-Key", "17")
+				}
+				if tc.getBody {
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+				}
+				var sent *http.Request
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
+					sent = req
+					return script.Status(200)(req)
+				})
+				resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				if tc.policy.AttemptTimeout == 0 {
+					assert.Equal(t, tc.asItIs, sent == req)
+				}
+				assert.Equal(t, tc.getBody, sent.GetBody != nil)
+				assert.EqualValues(t, 1, body.Closes.Load())
 			})
-			resp, err := retryhttp.New(base, tc.policy).RoundTrip(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			if tc.policy.AttemptTimeout == 0 {
-				assert.Equal(t, tc.asItIs, sent == req)
-			}
-			assert.Equal(t, tc.getBody, sent.GetBody != nil)
-			assert.EqualValues(t, 1, body.Closes.Load())
 		})
 	}
 }

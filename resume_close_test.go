@@ -272,30 +272,32 @@ func TestResumptionLeavesAConnectionThatServesAgain(t *testing.T) {
 
 // Each response's body is closed once it has broken off. The caller closes the last body.
 func TestResumeClosesWhatItHasRead(t *testing.T) {
-	var pieces []*piece
-	kept := func(step script.Step) script.Step {
-		return func(req *http.Request) (*http.Response, error) {
-			for _, b := range pieces {
-				assert.EqualValues(t, 1, b.closes.Load())
+	synctest.Test(t, func(t *testing.T) {
+		var pieces []*piece
+		kept := func(step script.Step) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				for _, b := range pieces {
+					assert.EqualValues(t, 1, b.closes.Load())
+				}
+				resp, err := step(req)
+				pieces = append(pieces, resp.Body.(*piece))
+				return resp, err
 			}
-			resp, err := step(req)
-			pieces = append(pieces, resp.Body.(*piece))
-			return resp, err
 		}
-	}
-	_, err := download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(rest(20))), resumes)
-	require.NoError(t, err)
-	refused := sends(412, "no", io.EOF)
-	_, err = download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(refused)), resumes)
-	require.ErrorIs(t, err, errLost)
-	spent := resumes
-	spent.MaxAttempts = 2
-	_, err = download(t, script.New(kept(cutAfter(10)), kept(sends(503, "busy", io.EOF))), spent)
-	require.ErrorIs(t, err, errLost)
-	require.Len(t, pieces, 8)
-	for _, b := range pieces {
-		assert.EqualValues(t, 1, b.closes.Load())
-	}
+		_, err := download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(rest(20))), resumes)
+		require.NoError(t, err)
+		refused := sends(412, "no", io.EOF)
+		_, err = download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(refused)), resumes)
+		require.ErrorIs(t, err, errLost)
+		spent := resumes
+		spent.MaxAttempts = 2
+		_, err = download(t, script.New(kept(cutAfter(10)), kept(sends(503, "busy", io.EOF))), spent)
+		require.ErrorIs(t, err, errLost)
+		require.Len(t, pieces, 8)
+		for _, b := range pieces {
+			assert.EqualValues(t, 1, b.closes.Load())
+		}
+	})
 }
 
 func TestResumeKeepsNoContext(t *testing.T) {

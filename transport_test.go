@@ -290,17 +290,19 @@ func TestContract(t *testing.T) {
 }
 
 func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
-	overBase := func(b *retryhttp.Base) *retryhttp.Transport { return retryhttp.New(b, noWait) }
-	for _, rt := range []*retryhttp.Transport{nil, {}, overBase(nil), overBase(new(retryhttp.Base))} {
-		body := &bodies.Tracked{Reader: strings.NewReader("upload")}
-		req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
-		require.NoError(t, err)
-		_, err = rt.RoundTrip(req)
-		assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
-		assert.ErrorContains(t, err, "not made by New")
-		assert.LessOrEqual(t, errorOf(t, err).Attempts, 1)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		overBase := func(b *retryhttp.Base) *retryhttp.Transport { return retryhttp.New(b, noWait) }
+		for _, rt := range []*retryhttp.Transport{nil, {}, overBase(nil), overBase(new(retryhttp.Base))} {
+			body := &bodies.Tracked{Reader: strings.NewReader("upload")}
+			req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
+			require.NoError(t, err)
+			_, err = rt.RoundTrip(req)
+			assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+			assert.ErrorContains(t, err, "not made by New")
+			assert.LessOrEqual(t, errorOf(t, err).Attempts, 1)
+			assert.EqualValues(t, 1, body.Closes.Load())
+		}
+	})
 }
 
 func TestRequestIsNeverChanged(t *testing.T) {

@@ -579,14 +579,16 @@ func TestCloseDoesNotWaitForAReadThatIsUnderWay(t *testing.T) {
 func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			var c closer
-			s := newBody(kind.make([]byte(text), &c), 1000)
-			l := lease(t, s, nil)
-			r := open(t, l)
-			read(t, r, 3)
-			s.Seal(true)
-			require.EqualValues(t, 1, c.closes.Load())
-			assert.False(t, r.enter())
+			synctest.Test(t, func(t *testing.T) {
+				var c closer
+				s := newBody(kind.make([]byte(text), &c), 1000)
+				l := lease(t, s, nil)
+				r := open(t, l)
+				read(t, r, 3)
+				s.Seal(true)
+				require.EqualValues(t, 1, c.closes.Load())
+				assert.False(t, r.enter())
+			})
 		})
 	}
 }

@@ -158,17 +158,19 @@ func TestGetBodyClosesOnceWhatTheBaseForgot(t *testing.T) {
 		{"the attempt failed", func(_ *Body, o *Lease) { o.Open() }, true, 1, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var first, again closer
-			r, o := begin(plainBody{bytes.NewReader([]byte(text)), &first}, func() (io.ReadCloser, error) {
-				return plainBody{bytes.NewReader([]byte(text)), &again}, nil
+			synctest.Test(t, func(t *testing.T) {
+				var first, again closer
+				r, o := begin(plainBody{bytes.NewReader([]byte(text)), &first}, func() (io.ReadCloser, error) {
+					return plainBody{bytes.NewReader([]byte(text)), &again}, nil
+				})
+				body := o.newest
+				tc.use(r, o)
+				r.Seal(tc.cut)
+				assert.Equal(t, tc.first, first.closes.Load())
+				assert.Equal(t, tc.again, again.closes.Load())
+				require.NoError(t, body.Close())
+				assert.EqualValues(t, 1, first.closes.Load())
 			})
-			body := o.newest
-			tc.use(r, o)
-			r.Seal(tc.cut)
-			assert.Equal(t, tc.first, first.closes.Load())
-			assert.Equal(t, tc.again, again.closes.Load())
-			require.NoError(t, body.Close())
-			assert.EqualValues(t, 1, first.closes.Load())
 		})
 	}
 }

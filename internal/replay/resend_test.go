@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -78,27 +79,29 @@ func TestPanicOfReadDoesNotTruncateTheNextAttempt(t *testing.T) {
 // net/http opens a body for a resend, finds no connection, and forgets it. A base
 // that sends what GetBody returns never looks at the first.
 func TestABodyThatAResendForgotIsClosed(t *testing.T) {
-	for _, sealedFirst := range []bool{true, false} {
-		var closes closer
-		s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
-		l := lease(t, s, nil)
-		first := open(t, l)
-		forgotten := open(t, l)
-		newest := open(t, l)
-		if sealedFirst {
+	synctest.Test(t, func(t *testing.T) {
+		for _, sealedFirst := range []bool{true, false} {
+			var closes closer
+			s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
+			l := lease(t, s, nil)
+			first := open(t, l)
+			forgotten := open(t, l)
+			newest := open(t, l)
+			if sealedFirst {
+				s.Seal(false)
+			}
+			got, err := io.ReadAll(newest)
+			require.NoError(t, err)
+			assert.Equal(t, text, string(got))
+			require.NoError(t, newest.Close())
 			s.Seal(false)
+			assert.EqualValues(t, 1, closes.closes.Load())
+			for _, r := range []*Reader{first, forgotten} {
+				_, err = r.Read(make([]byte, 1))
+				assert.Equal(t, ErrOver, err)
+			}
 		}
-		got, err := io.ReadAll(newest)
-		require.NoError(t, err)
-		assert.Equal(t, text, string(got))
-		require.NoError(t, newest.Close())
-		s.Seal(false)
-		assert.EqualValues(t, 1, closes.closes.Load())
-		for _, r := range []*Reader{first, forgotten} {
-			_, err = r.Read(make([]byte, 1))
-			assert.Equal(t, ErrOver, err)
-		}
-	}
+	})
 }
 
 // A base that signs reads what GetBody returns to its end, and may not close it.
@@ -110,21 +113,23 @@ func TestABodyThatWasReadToItsEndIsClosed(t *testing.T) {
 	} {
 		for _, sealedFirst := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, sealed first: %v", name, sealedFirst), func(t *testing.T) {
-				var closes closer
-				s := newBody(body(&closes), 100)
-				r := open(t, lease(t, s, nil))
-				if sealedFirst {
+				synctest.Test(t, func(t *testing.T) {
+					var closes closer
+					s := newBody(body(&closes), 100)
+					r := open(t, lease(t, s, nil))
+					if sealedFirst {
+						s.Seal(false)
+					}
+					_, err := io.CopyN(io.Discard, r, int64(len(text)))
+					require.NoError(t, err)
+					_, err = r.Read(make([]byte, 1))
+					require.Equal(t, io.EOF, err)
+					assert.Equal(t, sealedFirst, closes.closes.Load() == 1, "a further attempt may need it")
 					s.Seal(false)
-				}
-				_, err := io.CopyN(io.Discard, r, int64(len(text)))
-				require.NoError(t, err)
-				_, err = r.Read(make([]byte, 1))
-				require.Equal(t, io.EOF, err)
-				assert.Equal(t, sealedFirst, closes.closes.Load() == 1, "a further attempt may need it")
-				s.Seal(false)
-				assert.EqualValues(t, 1, closes.closes.Load())
-				require.NoError(t, r.Close())
-				assert.EqualValues(t, 1, closes.closes.Load())
+					assert.EqualValues(t, 1, closes.closes.Load())
+					require.NoError(t, r.Close())
+					assert.EqualValues(t, 1, closes.closes.Load())
+				})
 			})
 		}
 	}

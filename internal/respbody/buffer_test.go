@@ -51,17 +51,19 @@ func TestBufferLeavesWhatIsTooLongOrHasNoEnd(t *testing.T) {
 }
 
 func TestBufferedBodyThatBreaksOffGivesWhatCame(t *testing.T) {
-	base := &body{pieces: []string{"abc"}, end: errLost}
-	resp, read, err := respbody.Buffer(get(t), response(200, base), 10, false)
-	require.Equal(t, errLost, err)
-	assert.Nil(t, respbody.Whole(resp, 10))
-	assert.Equal(t, 1, base.closes)
-	errLate := errors.New("too late")
-	read.BreakOff(errLate)
-	got, err := io.ReadAll(resp.Body)
-	assert.Equal(t, "abc", string(got))
-	assert.Equal(t, errLate, err)
-	assert.Equal(t, 1, base.closes)
+	synctest.Test(t, func(t *testing.T) {
+		base := &body{pieces: []string{"abc"}, end: errLost}
+		resp, read, err := respbody.Buffer(get(t), response(200, base), 10, false)
+		require.Equal(t, errLost, err)
+		assert.Nil(t, respbody.Whole(resp, 10))
+		assert.Equal(t, 1, base.closes)
+		errLate := errors.New("too late")
+		read.BreakOff(errLate)
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, "abc", string(got))
+		assert.Equal(t, errLate, err)
+		assert.Equal(t, 1, base.closes)
+	})
 }
 
 func TestCompleteIsABodyOfTheDeclaredLength(t *testing.T) {
@@ -75,13 +77,15 @@ func TestCompleteIsABodyOfTheDeclaredLength(t *testing.T) {
 }
 
 func TestBufferClosesABodyWhoseReadPanics(t *testing.T) {
-	for _, failed := range []bool{false, true} {
-		base := &body{pieces: []string{"abc"}, end: "no"}
-		assert.PanicsWithValue(t, "no", func() {
-			_, _, _ = respbody.Buffer(get(t), response(200, base), 10, failed)
-		})
-		assert.Equal(t, 1, base.closes)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, failed := range []bool{false, true} {
+			base := &body{pieces: []string{"abc"}, end: "no"}
+			assert.PanicsWithValue(t, "no", func() {
+				_, _, _ = respbody.Buffer(get(t), response(200, base), 10, failed)
+			})
+			assert.Equal(t, 1, base.closes)
+		}
+	})
 }
 
 func TestBufferWaitsForAFailedResponseForAMoment(t *testing.T) {

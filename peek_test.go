@@ -427,13 +427,15 @@ func TestPeekGivesUpOnABodyOfEmptyReads(t *testing.T) {
 }
 
 func TestPanicOfAPeekedBodySurfaces(t *testing.T) {
-	for _, code := range []int{200, 503} {
-		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("no") }}
-		assert.PanicsWithValue(t, "no", func() {
-			_, _ = retryhttp.New(script.New(script.Respond(code, body)), peeks).RoundTrip(get(t, t.Context()))
-		})
-		assert.EqualValues(t, 1, body.Closes.Load())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, code := range []int{200, 503} {
+			body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("no") }}
+			assert.PanicsWithValue(t, "no", func() {
+				_, _ = retryhttp.New(script.New(script.Respond(code, body)), peeks).RoundTrip(get(t, t.Context()))
+			})
+			assert.EqualValues(t, 1, body.Closes.Load())
+		}
+	})
 }
 
 // A retry that waits in line keeps the whole response, of which the first event has been read.

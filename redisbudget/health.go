@@ -20,6 +20,7 @@ const (
 	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a
 	// server is given a rest. A server that is hardly better at the end of the rest is partly broken,
 	// however few the retries are, and is not on trial again. A short outage is no reason for a trial.
+	// A fleet of small processes needs such long times: each sees few results.
 	trial       = time.Minute
 	longOutage  = 300 * time.Millisecond
 	rest        = 20 * time.Second

@@ -19,8 +19,8 @@ const (
 	// few the retries are, and is not on trial again. A short outage is no reason for a trial: until
 	// detours reach a replica that is well, all attempts may fail.
 	//
-	// The times are those of a fleet. A process with five results a second learns of a change in 15 s,
-	// and a rest helps if most processes rest at once.
+	// A fleet of small processes needs such long times. A process with five results a second learns of a
+	// change in 15 s, and a rest helps if most processes rest at once.
 	trial       = time.Minute
 	longOutage  = 300 * time.Millisecond
 	rest        = 20 * time.Second

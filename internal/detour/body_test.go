@@ -12,15 +12,21 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 )
 
+// newGuarded returns a body, a request whose body guards it, and the guard.
+func newGuarded(t *testing.T) (*bodies.Tracked, *http.Request, *guarded) {
+	t.Helper()
+	body := &bodies.Tracked{Reader: strings.NewReader("content")}
+	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
+	require.NoError(t, err)
+	return body, req, guardBody(req)
+}
+
 // net/http's HTTP/2 may close a body, and then read it.
 func TestBodyThatIsClosedBeforeItIsReadIsClosedOnce(t *testing.T) {
 	for _, failed := range []bool{false, true} {
-		body := &bodies.Tracked{Reader: strings.NewReader("content")}
-		req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
-		require.NoError(t, err)
-		g := guardBody(req)
+		body, req, g := newGuarded(t)
 		require.NoError(t, req.Body.Close())
-		_, err = io.ReadAll(req.Body)
+		_, err := io.ReadAll(req.Body)
 		assert.Error(t, err)
 		assert.False(t, g.end(failed, false))
 		require.NoError(t, req.Body.Close())
@@ -29,12 +35,9 @@ func TestBodyThatIsClosedBeforeItIsReadIsClosedOnce(t *testing.T) {
 }
 
 func TestBodyThatIsClosedUnreadCanBeSentAgain(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("content")}
-	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
-	require.NoError(t, err)
-	g := guardBody(req)
+	body, req, g := newGuarded(t)
 	require.NoError(t, req.Body.Close())
-	_, err = io.ReadAll(req.Body)
+	_, err := io.ReadAll(req.Body)
 	assert.Error(t, err)
 	assert.True(t, g.end(true, true))
 	assert.Zero(t, body.Closes.Load())
@@ -44,11 +47,8 @@ func TestBodyThatIsClosedUnreadCanBeSentAgain(t *testing.T) {
 }
 
 func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("content")}
-	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
-	require.NoError(t, err)
-	g := guardBody(req)
-	_, err = io.ReadFull(req.Body, make([]byte, 1))
+	body, req, g := newGuarded(t)
+	_, err := io.ReadFull(req.Body, make([]byte, 1))
 	require.NoError(t, err)
 	assert.False(t, g.end(true, true))
 	assert.EqualValues(t, 1, body.Closes.Load())
@@ -59,11 +59,8 @@ func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
 }
 
 func TestBodyThatIsReadAfterItIsClosedIsClosedOnce(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("content")}
-	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
-	require.NoError(t, err)
-	g := guardBody(req)
-	_, err = io.ReadAll(req.Body)
+	body, req, g := newGuarded(t)
+	_, err := io.ReadAll(req.Body)
 	require.NoError(t, err)
 	require.NoError(t, req.Body.Close())
 	_, err = req.Body.Read(make([]byte, 1))
@@ -74,22 +71,16 @@ func TestBodyThatIsReadAfterItIsClosedIsClosedOnce(t *testing.T) {
 
 // A sender that has failed may still run.
 func TestBodyThatIsSentAgainIsNotReadByTheSenderBefore(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("content")}
-	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
-	require.NoError(t, err)
-	g := guardBody(req)
+	body, req, g := newGuarded(t)
 	assert.True(t, g.end(true, true))
-	_, err = req.Body.Read(make([]byte, 1))
+	_, err := req.Body.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, errOver)
 	require.NoError(t, req.Body.Close())
 	assert.Zero(t, body.Closes.Load())
 }
 
 func TestBodyIsClosedAfterAnEarlyAnswer(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("content")}
-	req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
-	require.NoError(t, err)
-	g := guardBody(req)
+	body, req, g := newGuarded(t)
 	var sent int
 	assert.False(t, g.end(false, false))
 	g.whenSent(func() { sent++ })

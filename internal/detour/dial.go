@@ -87,7 +87,7 @@ func (h *host) connect(attempt context.Context, proxy string, closings int, want
 	}
 	limit.Stop()
 	stop()
-	if err != nil {
+	if err != nil { // a connection may live as long as the context of its dial
 		cancel()
 	}
 	var c *conn
@@ -107,13 +107,13 @@ func (h *host) welcome(c *conn, closings int, wanted *atomic.Bool, dialed chan<-
 	defer h.mu.Unlock()
 	h.dialing--
 	h.trying--
-	welcome := c != nil && !h.gone && (h.closes == closings || wanted.Load())
-	if welcome {
+	kept := c != nil && !h.gone && (h.closes == closings || wanted.Load())
+	if kept {
 		h.conns = append(h.conns, c)
 	}
-	if !welcome || !wanted.Load() || !c.reserve() {
+	if !kept || !wanted.Load() || !c.reserve() {
 		dialed <- nil
-		return welcome
+		return kept
 	}
 	c.trying = true
 	h.trying++

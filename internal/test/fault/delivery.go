@@ -48,10 +48,12 @@ func (o *Object) Fetch(ctx context.Context, rt http.RoundTripper, l *Ledger, url
 			d.Version = i + 1
 		}
 	}
-	d.Bytes, d.BodyErr = io.ReadAll(resp.Body)
+	// A failure may have a body that never ends. All of it, until the deadline, is hundreds of megabytes.
+	d.Bytes, d.BodyErr = io.ReadAll(io.LimitReader(resp.Body, 2*ObjectSize))
 	n, again := resp.Body.Read(make([]byte, 1))
 	if n > 0 || again == nil {
-		d.BodyErr = errors.Join(d.BodyErr, fmt.Errorf("after its end, the body gave %d bytes and the error %v", n, again))
+		d.BodyErr = errors.Join(d.BodyErr,
+			fmt.Errorf("after %d bytes, the body gave %d more and the error %v", len(d.Bytes), n, again))
 	}
 	d.BodyErr = errors.Join(d.BodyErr, resp.Body.Close())
 	d.Whole = d.Version > 0 && d.BodyErr == nil && bytes.Equal(d.Bytes, o.wanted(d.Version))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -174,4 +175,19 @@ func runDownloads(t *testing.T, major int) {
 		})
 	})
 	t.Logf("%d downloads", len(all))
+}
+
+// unavailable is a base that has this body for each request.
+type unavailable struct{ body io.Reader }
+
+func (u unavailable) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: io.NopCloser(u.body)}, nil
+}
+
+func TestFetchHoldsLittleOfALongFailure(t *testing.T) {
+	const long = 1 << 20
+	rest := &io.LimitedReader{R: rand.NewChaCha8([32]byte{}), N: long}
+	o := fault.NewObject(fault.Download{}, 1)
+	o.Fetch(t.Context(), unavailable{rest}, fault.NewLedger(), "http://host", "object")
+	assert.LessOrEqual(t, long-rest.N, int64(2*fault.ObjectSize+1))
 }

@@ -10,17 +10,22 @@ import (
 )
 
 // Watch wraps the bodies of a request that uploads. It calls Hold with 1 when somebody begins to need the
-// attempt's context, and with -1 when somebody needs it no more. The request's own body needs the
-// context from the beginning, until the body is closed or read to its end. A body that the base opens by
-// GetBody needs the context while it is read. When such a body has ended, the own body counts as sent,
-// too: a base may send only what GetBody returns, and never look at the own body.
+// attempt's context, and with -1 when somebody needs it no more. The request's own body needs the context
+// from the beginning until it is closed. Its end says less: net/http may have read the end, and still wait
+// for the server to take the last bytes.
+//
+// A body that the base opens by GetBody needs the context from its first Read until it is closed. A base may
+// send such a body, and never look at the own one. So the own body counts as sent once the other was read and
+// is closed, unless the own body is read afterwards: a signer may have looked at the other. A signer may also
+// forget to close what it has read, so the end of such a body counts, too. It does not if the own body was
+// closed before. Then net/http sends the request again.
 func Watch(req *http.Request, context interface{ Hold(n int) }) {
 	if !Uploads(req) {
 		return
 	}
 	context.Hold(1)
 	own := &upload{ReadCloser: req.Body, context: context}
-	own.own, req.Body = own, own
+	req.Body = own
 	getBody := req.GetBody
 	if getBody == nil {
 		return
@@ -30,48 +35,74 @@ func Watch(req *http.Request, context interface{ Hold(n int) }) {
 		if err != nil || body == nil {
 			return nil, err
 		}
-		return &upload{ReadCloser: body, context: context, own: own}, nil
+		return &copied{ReadCloser: body, own: own, again: own.state.Load() == ended}, nil
 	}
 }
 
-// upload is a body of a request.
+// upload is the request's own body.
 type upload struct {
 	io.ReadCloser
 	context interface{ Hold(n int) }
-	own     *upload      // the request's own body
-	sent    atomic.Bool  // the own body counts as sent
-	state   atomic.Int32 // one of the constants below, which follow each other
+	state   atomic.Int32 // one of the constants below
 }
 
+// The states of a body. An own body needs the context if it is unread or in use, and another if it is in use.
 const (
-	unread = iota
+	unread   = iota
+	replaced // an own body that is unread, and another was closed
 	inUse
 	ended
 )
 
 func (u *upload) Read(p []byte) (int, error) {
-	if u.state.CompareAndSwap(unread, inUse) {
+	if u.state.Load() < inUse && !u.state.CompareAndSwap(unread, inUse) && u.state.CompareAndSwap(replaced, inUse) {
 		u.context.Hold(1)
 	}
-	n, err := u.ReadCloser.Read(p)
-	if err == io.EOF {
-		u.end()
+	return u.ReadCloser.Read(p)
+}
+
+func (u *upload) Close() error {
+	defer func() {
+		if was := u.state.Swap(ended); was == unread || was == inUse {
+			u.context.Hold(-1)
+		}
+	}()
+	return u.ReadCloser.Close()
+}
+
+// copied is a body that GetBody has returned to the base.
+type copied struct {
+	io.ReadCloser
+	own   *upload
+	again bool // the own body was closed before
+	state atomic.Int32
+}
+
+func (r *copied) Read(p []byte) (int, error) {
+	if r.state.CompareAndSwap(unread, inUse) {
+		r.own.context.Hold(1)
+	}
+	n, err := r.ReadCloser.Read(p)
+	if err == io.EOF && !r.again {
+		r.end()
 	}
 	return n, err
 }
 
-func (u *upload) Close() error {
-	defer u.end()
-	return u.ReadCloser.Close()
+func (r *copied) Close() error {
+	defer func() {
+		wasRead := r.state.Load() != unread
+		r.end()
+		if wasRead && r.own.state.CompareAndSwap(unread, replaced) {
+			r.own.context.Hold(-1)
+		}
+	}()
+	return r.ReadCloser.Close()
 }
 
-func (u *upload) end() {
-	was := u.state.Swap(ended)
-	if (u == u.own || was == inUse) && !u.own.sent.Swap(true) {
-		u.context.Hold(-1)
-	}
-	if was == inUse {
-		u.context.Hold(-1)
+func (r *copied) end() {
+	if r.state.Swap(ended) == inUse {
+		r.own.context.Hold(-1)
 	}
 }
 

@@ -33,7 +33,7 @@ type conn struct {
 	// counts a stream that was reset until the server answers, and a silent server never does.
 	requests atomic.Int32
 	idle     atomic.Int64           // since when, in Unix nanoseconds
-	release  atomic.Pointer[func()] // of the HTTP/1 request under way
+	release  atomic.Pointer[func()] // frees the place of the HTTP/1 request under way
 }
 
 func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
@@ -83,12 +83,6 @@ func (c *conn) stateChanged() {
 	}
 }
 
-func (c *conn) free() {
-	if release := c.release.Swap(nil); release != nil {
-		(*release)()
-	}
-}
-
 // usable reports whether the connection can take a request at once.
 func (c *conn) usable() bool { return !c.trying && c.Available() > 0 && !c.tooIdle() }
 
@@ -110,14 +104,13 @@ func (c *conn) load() float64 {
 // roundTrip sends req, for which a place is reserved. It reports whether the body is as it was, if
 // the server has not processed the request: net/http would send the request again by itself.
 func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, unsent bool) {
-	// Over HTTP/1, the place shows that the request before is over. It may have been reserved before the hook ran.
-	c.free()
 	// Over HTTP/1, a ClientConn derives a context that it never cancels after an error.
 	ctx, cancel := context.WithCancel(req.Context())
 	over := func() {
 		cancel()
 		c.over()
 	}
+	answered := c.occupy(over)
 	returned := false
 	defer func() {
 		if !returned { // an error, or a hook of net/http/httptrace has panicked
@@ -135,18 +128,31 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	body.end(false, false)
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
-	c.watch(ctx, resp, body, over)
+	if resp.ProtoMajor == 2 {
+		watchStream(ctx, resp, body, over)
+	} else {
+		answered()
+	}
 	return resp, nil, false
 }
 
-// watch calls over once a request is over.
-func (c *conn) watch(ctx context.Context, resp *http.Response, body *guarded, over func()) {
-	if resp.ProtoMajor == 2 {
-		watchStream(ctx, resp, body, over)
-		return
+// occupy occupies the place of an HTTP/1 connection. It calls over once the place is free again and answered was
+// called. The place may be free before RoundTrip returns: net/http gives it back before it delivers a response
+// without a body. The next request may then begin before the hook runs, so it frees the place, too.
+func (c *conn) occupy(over func()) (answered func()) {
+	var ends atomic.Int32
+	end := func() {
+		if ends.Add(1) == 2 {
+			over()
+		}
 	}
-	c.release.Store(&over)
-	c.stateChanged() // all of a short response may have come
+	if c.http2.Load() { // whose requests are side by side
+		return end
+	}
+	if before := c.release.Swap(&end); before != nil {
+		(*before)()
+	}
+	return end
 }
 
 // stream is the body of an HTTP/2 response.

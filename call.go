@@ -92,9 +92,9 @@ func (c *call) send(next *attempt, got *result) {
 }
 
 // mustNote reports whether the context of next lacks something. A first attempt needs a context of
-// its own only while a host of a Base below is in trouble.
+// its own only while a host of a Base below may be in trouble.
 func (c *call) mustNote(next *attempt) bool {
-	return c.held != 0 || next.number == 1 && c.core.below.Load().InTrouble()
+	return c.held != 0 || next.number == 1 && c.core.below.MayDetour()
 }
 
 // note records in the context of next how long the request was held before, and has a Base below say
@@ -350,8 +350,8 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 }
 
 // countFailure reports a failure to the Budget that has not been asked for its retry. Otherwise a client
-// of requests that cannot be repeated would never see an overload. If MaxAttempts were made, their
-// retries have counted.
+// of requests that cannot be repeated would never see an overload. If MaxAttempts were made, all but the last
+// have counted with their retries.
 func (c *call) countFailure(got *result, stop Stop) {
 	switch stop {
 	case StopNotIdempotent, StopBody, StopDeadline:

@@ -20,20 +20,12 @@ type core struct {
 	drains respbody.Drains
 	asked  sync.Pool // of *question
 
-	// below belongs to the Base below. It is known once an attempt has reached the Base.
-	below atomic.Pointer[detour.Dispatcher]
+	below detour.Below // each Base below
 }
 
 // now returns the time since the epoch. Reading only the monotonic clock costs half as much as
 // time.Now. The difference is noticeable on the path of a success.
 func (c *core) now() time.Duration { return time.Since(c.epoch) }
-
-// learn records the Base that an attempt has reached below other RoundTrippers.
-func (c *core) learn(leg *detour.Attempt) {
-	if d := leg.Reached(); d != nil && c.below.Load() == nil {
-		c.below.Store(d)
-	}
-}
 
 // exchange is what a call and its hedge have in common: what they send, and what they own while an
 // attempt is under way.
@@ -144,7 +136,7 @@ func (x *exchange) arrive() {
 	if x.leg == nil {
 		return
 	}
-	x.core.learn(&x.leg.leg)
+	x.core.below.Meet(x.leg.leg.Reached())
 	x.route, x.leg = x.leg.leg.Route(), nil
 }
 
@@ -173,6 +165,8 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	if n := x.leg; n != nil {
 		x.arrive()
 		got.Detour, got.Held, got.InLine = n.leg.Detoured(), n.held, n.lined
+	} else if err != nil || resp.StatusCode >= http.StatusInternalServerError {
+		x.core.below.Wonder()
 	}
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()

@@ -2,6 +2,7 @@ package detour
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -22,14 +23,8 @@ type Key struct{}
 
 // Route is what the attempts of a request have done so far.
 type Route struct {
-	taken *visit // the detours that they have taken
-	stay  bool   // the newest result does not call for another connection
-}
-
-// visit is a detour that was taken after others.
-type visit struct {
-	conn   *conn
-	before *visit
+	taken []*conn // the detours that they have taken, and may take again; never changed
+	stay  bool    // the newest result does not call for another connection
 }
 
 // Begin makes a an attempt that follows the attempts of a route. With number 1, it is the first of
@@ -72,7 +67,8 @@ func (a *Attempt) leaves() bool {
 	return a != nil && a.again && (a.hedge || !a.Route().stay)
 }
 
-// take records that the attempt takes c.
+// take records that the attempt takes c. It forgets the detours that were retired meanwhile, because a request
+// with many attempts would keep their memory.
 func (a *Attempt) take(c *conn) {
 	if a == nil {
 		return
@@ -80,19 +76,12 @@ func (a *Attempt) take(c *conn) {
 	a.detoured.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.route.taken = &visit{c, a.route.taken}
+	open := slices.DeleteFunc(slices.Clone(a.route.taken), func(c *conn) bool { return c.retired.Load() })
+	a.route.taken = append(open, c)
 }
 
 func (a *Attempt) hasTaken(c *conn) bool {
-	if a == nil {
-		return false
-	}
-	for v := a.Route().taken; v != nil; v = v.before {
-		if v.conn == c {
-			return true
-		}
-	}
-	return false
+	return a != nil && slices.Contains(a.Route().taken, c)
 }
 
 // end records what the attempt's result says to the next attempt.

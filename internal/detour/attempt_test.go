@@ -10,7 +10,7 @@ import (
 func TestFirstAttemptOfATransportBelowIsOneOfTheTransportAbove(t *testing.T) {
 	above := &Attempt{again: true, hedge: true, route: Route{stay: true}}
 	below := context.WithValue(t.Context(), Key{}, above)
-	taken := Route{taken: &visit{}}
+	taken := Route{taken: []*conn{{}}}
 	for _, c := range []struct {
 		ctx    context.Context
 		number int

@@ -16,7 +16,7 @@ const (
 	// mostPatient is the longest that an attempt waits for a dial. Half of the time that the attempt
 	// has is the other limit. After that it takes the pool.
 	mostPatient = time.Second
-	// longestDial is the longest that a dial takes after its attempt has taken the pool.
+	// longestDial is the longest that a dial takes, also after its attempt has taken the pool.
 	longestDial = 5 * time.Second
 )
 

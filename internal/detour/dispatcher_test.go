@@ -48,9 +48,12 @@ func inTrouble(t *testing.T, p replicas.Protocol, of int, do func(s service)) {
 }
 
 // request returns an attempt of a request of its own. The number of a retry is 2.
-func (s service) request(number int) *http.Request {
+func (s service) request(number int) *http.Request { return s.follow(Route{}, number) }
+
+// follow returns an attempt that follows the attempts of a route.
+func (s service) follow(so Route, number int) *http.Request {
 	var a Attempt
-	a.Begin(s.t.Context(), Route{}, number, false)
+	a.Begin(s.t.Context(), so, number, false)
 	ctx := context.WithValue(s.t.Context(), Key{}, &a)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL(), nil)
 	require.NoError(s.t, err)
@@ -159,7 +162,7 @@ func TestDetourThatIsExpectedToSucceedSoonestComesFirst(t *testing.T) {
 				best, other := h.conns[i], h.conns[1-i]
 				best.proven, other.proven = c.proven, c.otherProven
 				best.took, other.took = latency{c.took}, latency{c.otherTook}
-				assert.Same(t, best, h.best(nil, "", false), "%+v", c)
+				assert.Same(t, best, h.best(nil, false, "", false), "%+v", c)
 			}
 		}
 	})
@@ -324,6 +327,19 @@ func TestRetryAfterALimitStays(t *testing.T) {
 			}
 			s.Replicas[i].Serve(replicas.Status(http.StatusServiceUnavailable))
 		}
+	})
+}
+
+func TestRetryAfterALimitOfADetourMayTakeItAgain(t *testing.T) {
+	inTrouble(t, replicas.HTTP2, 3, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		s.host().pool = record{1}
+		s.Replicas[1].Serve(replicas.Status(http.StatusTooManyRequests))
+		first := s.request(1)
+		require.Equal(t, http.StatusTooManyRequests, s.send(first))
+		assert.Equal(t, http.StatusTooManyRequests, s.send(s.follow(attemptOf(first.Context()).Route(), 2)))
+		assert.EqualValues(t, 3, s.Replicas[1].Requests.Load())
+		assert.Zero(t, s.Replicas[2].Requests.Load())
 	})
 }
 
@@ -626,5 +642,54 @@ func TestPlaceThatIsGivenBackIsFree(t *testing.T) {
 		assert.True(t, d.usable())
 		assert.Zero(t, d.requests.Load())
 		assert.True(t, a.Route().stay, "it says nothing about the connection")
+	})
+}
+
+// net/http gives the place of a response without a body back before it delivers the response.
+func TestNextRequestBeginsBeforeTheOneBeforeHasItsResponse(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		synctest.Wait()
+		c := s.host().conns[0]
+		arrived, goOn, next := make(chan struct{}), make(chan struct{}), make(chan int)
+		s.Replicas[1].Serve(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				close(arrived)
+				<-goOn
+				_, _ = io.WriteString(w, "body")
+			}
+		})
+		first, second := s.request(2), s.request(2)
+		first.Method = http.MethodHead
+		first = first.WithContext(httptrace.WithClientTrace(first.Context(), &httptrace.ClientTrace{
+			PutIdleConn: func(error) {
+				go func() { next <- s.send(second) }()
+				<-arrived
+			},
+		}))
+		require.Equal(t, http.StatusOK, s.send(first))
+		assert.EqualValues(t, 1, c.requests.Load())
+		close(goOn)
+		require.Equal(t, http.StatusOK, <-next)
+		synctest.Wait()
+		assert.Zero(t, c.requests.Load())
+		s.CloseIdleConnections()
+		synctest.Wait()
+		assert.Error(t, c.Err())
+	})
+}
+
+func TestRequestForgetsDetoursThatAreClosed(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		s.Replicas[1].Serve(replicas.Status(http.StatusServiceUnavailable))
+		var so Route
+		for range 100 {
+			req := s.follow(so, 2)
+			require.Equal(t, http.StatusServiceUnavailable, s.send(req))
+			so = attemptOf(req.Context()).Route()
+			time.Sleep(time.Second)
+		}
+		assert.Greater(t, s.Dials(), 10)
+		assert.LessOrEqual(t, len(so.taken), 1)
 	})
 }

@@ -31,8 +31,8 @@ const (
 	mostDials       = 20   // saved
 	mostDialing     = 3    // under way
 
-	// While first attempts take detours, one in so many asks the pool: at first, and at the most.
-	// It is one a second at the most.
+	// While first attempts take detours, one in so many asks the pool: more after its failures, and fewer
+	// after its successes. It is one a second at the most.
 	leastPatience = 16
 	mostPatience  = 1024
 )
@@ -139,7 +139,7 @@ func (h *host) poolFails() bool {
 func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_ *conn, dial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	best := h.best(made, proxy, upgrade)
+	best := h.best(made, leaves, proxy, upgrade)
 	if best != nil {
 		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
 			return nil, false
@@ -162,11 +162,11 @@ func (h *host) firstMayDial() bool {
 	return h.hasServed() || h.trying < mostDialing && h.pool.failing >= 0.5
 }
 
-// best returns the detour that is expected to succeed soonest, and that no attempt of the request has
-// taken. A detour that has not served yet is the last choice. An upgrade needs HTTP/1.
-func (h *host) best(made *Attempt, proxy string, upgrade bool) (best *conn) {
+// best returns the detour that is expected to succeed soonest. An attempt that leaves takes none that its
+// request has taken before. A detour that has not served yet is the last choice. An upgrade needs HTTP/1.
+func (h *host) best(made *Attempt, leaves bool, proxy string, upgrade bool) (best *conn) {
 	for _, c := range h.conns {
-		if c.proxy != proxy || !c.usable() || upgrade && c.http2.Load() || made.hasTaken(c) {
+		if c.proxy != proxy || !c.usable() || upgrade && c.http2.Load() || leaves && made.hasTaken(c) {
 			continue
 		}
 		if best == nil || c.proven && !best.proven || c.proven == best.proven && c.load() < best.load() {

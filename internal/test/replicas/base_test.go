@@ -127,3 +127,26 @@ func TestRequestOnADetourLeavesNothingInItsContext(t *testing.T) {
 		})
 	}
 }
+
+// A Transport learns of a Base below other RoundTrippers from a retry. Here is none.
+func TestAttemptThatIsNotRetriedSaysThatItTookADetour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(2, 0, 1)
+		defer w.Close()
+		base := retryhttp.NewBase(w.Transport())
+		defer base.CloseIdleConnections()
+		var last retryhttp.Attempt
+		client := retryhttp.New(struct{ http.RoundTripper }{base}, retryhttp.Policy{
+			OnDone: func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
+		})
+		for range 10 {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.URL(), nil)
+			require.NoError(t, err)
+			resp, err := client.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, resp.StatusCode == http.StatusOK, last.Detour)
+		}
+		assert.True(t, last.Detour)
+	})
+}

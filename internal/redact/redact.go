@@ -42,6 +42,7 @@ var quoting = [...]string{
 	"transfer encodings: ",
 	"bad trailer key ",
 	fieldName,
+	trailerName,
 	"invalid pseudo-header ",
 	"Upgrade request header: ",
 	"Location header ",
@@ -51,7 +52,10 @@ var quoting = [...]string{
 	"debug=", // the debug data of a GOAWAY
 }
 
-const fieldName = "invalid header field name "
+const (
+	fieldName   = "invalid header field name "
+	trailerName = "invalid trailer field name "
+)
 
 // withoutQuoted removes the strings that are quoted after the phrases of quoting.
 func withoutQuoted(text string) string {
@@ -86,7 +90,7 @@ func shown(before, label, quoted string) string {
 	case err != nil: // a list
 	case label == "Content-Length " && len(s) <= most && strings.Trim(s, "+-0123456789., ") == "":
 		return quoted
-	case label == fieldName && strings.HasSuffix(before, "net/http: "):
+	case (label == fieldName || label == trailerName) && strings.HasSuffix(before, "net/http: "):
 		// A name of the program's own.
 		name, value := s, ""
 		if i := strings.IndexAny(s, ":="); i >= 0 {

@@ -13,7 +13,7 @@ import (
 // Attempt describes one attempt and how it went. It must not be changed. It may gain fields.
 type Attempt struct {
 	Number   int            // 1 for the first; 0 in OnDone if the context had ended before it
-	Request  *http.Request  // as it was sent, but with the caller's context
+	Request  *http.Request  // as it was sent, but its context has not the attempt's deadline
 	Response *http.Response // nil if Err is not; only OnRetry may read from its body
 	Err      error          // nil if Response is not
 	Elapsed  time.Duration  // until the response header, what is read of the body, or the error

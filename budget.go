@@ -79,8 +79,8 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // Share a TokenBucket among Transports to bound the sum of their retries. It must not be changed or
 // copied after first use.
 //
-// Results are successes, and failures that say that the host is down, even of requests that are not
-// retried. While at least half of the results of a host are successes, each success earns
+// Results are successes, and failures that say that the host is down, even of requests that must not be
+// repeated. The last of MaxAttempts is none. While at least half of the results of a host are successes, each success earns
 // HealthyRatio of a retry:
 // enough for the failures of a server that is partly broken. When most are failures, and until
 // three in five are successes again, a success earns Ratio, so that retries die out in an outage and

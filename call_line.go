@@ -41,8 +41,8 @@ func (c *call) mayQueue(got *result, next *attempt) bool {
 	return kept
 }
 
-// endRefused ends a request that gets no token and may not wait in line. It ends no sooner than its
-// retry would have been sent, or somebody's loop of requests would turn hot while the host is down.
+// endRefused ends a request that gets no token and may not wait in line. It ends no sooner than after its
+// backoff, or somebody's loop of requests would turn hot while the host is down.
 // A short response is read meanwhile: its connection is for others.
 func (c *call) endRefused(got *result, next *attempt) Stop {
 	before := c.core.now()

@@ -18,7 +18,7 @@ type Policy struct {
 	// more attempts or a longer Backoff, because a Gate holds no lone request.
 	MaxAttempts int
 
-	// MaxElapsed limits the time from the start of the first attempt to the start of the last. An
+	// MaxElapsed limits the time from the call of RoundTrip to the start of the last attempt. An
 	// attempt that has begun may take longer. With Resume, the time starts again when a body first
 	// breaks off, and each time a body breaks off after another 1 MiB has come. 0 or less sets no limit, and only the
 	// request's context ends the retries. A deadline on the context is usually better, because it also
@@ -52,9 +52,9 @@ type Policy struct {
 	OnDone func(Attempt, Outcome)
 
 	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug, once it is
-	// over. It logs each request or body that is given up at Warn, unless the result is Final, or the
-	// request was canceled or met its deadline. URLs are logged without userinfo and query. Their paths
-	// are logged, and what the errors of your RoundTrippers quote.
+	// over. It logs at Warn each request that is given up, unless its result is Final, and each response body
+	// that is given up. It logs neither if the request was canceled or met its deadline. URLs are logged
+	// without userinfo and query. Their paths are logged, and what the errors of your RoundTrippers quote.
 	Logger *slog.Logger
 
 	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with

@@ -121,8 +121,8 @@
 // resumes a body returns.
 //
 // retry_delay is Outcome.Waited: it includes a hold of the first attempt, and a wait after which no attempt
-// came. Of a request that was retried, call.held is a part of it. gate.held is recorded before
-// each retry's wait, and when a request has ended. A held request appears in gate.held when
+// came. Of a request that was retried, call.held is a part of it. gate.held is recorded when
+// OnRetry is called, and when a request has ended. A held request appears in gate.held when
 // the next attempt ends. gate.held returns to 0 when the last held request, or the last held
 // resumption, ends.
 package otelretry

@@ -37,7 +37,7 @@ type bucket struct {
 	mu        sync.Mutex
 	settings  Settings
 	used      time.Time // the last known use; a deposit counts when it is folded
-	drawn     time.Time // the last withdrawal or refund; zero if there was none
+	drawn     time.Time // the last withdrawal, refund or failure; zero if there was none
 	listed    time.Time // the value of used when the bucket was listed for eviction
 	tokens    float64
 	folded    uint64 // number of deposits that tokens and perSecond include

@@ -28,9 +28,9 @@ const forgottenAfter = 30 * time.Minute
 
 // admit counts a refusal, and reports whether the retry may join the line. The caller holds mu.
 //
-// A trouble ends with a success, and not with a pause between two batches: a page with two calls to a
-// dead service would be slow each time. A trouble of rejections alone has no such end, and is over
-// after window without a refusal.
+// A trouble is over after window without a refusal, and not without a success: after each pause, a page with
+// two calls to a dead service would be slow. A trouble of rejections alone needs no success, for it has no run
+// that one could end.
 func (h *health) admit(now time.Time, window time.Duration) bool {
 	h.window = window
 	l := &h.line

@@ -297,7 +297,7 @@ A Gate changes little here: the service recovers as soon as with the budget alon
 substitute for a budget. Without a budget, the service does not recover.
 
 Each process has a Burst to spend, so the time to recover grows with the number of processes. A thousand processes, with a
-request in 25 s each, keep the service down for a minute and a half. For so many small clients, set Burst to 1 or 2, or
+request in 25 s each, keep the service down for a hundred seconds. For so many small clients, set Burst to 1 or 2, or
 share one budget, as in the next section.`)
 	r.draw(f)
 }

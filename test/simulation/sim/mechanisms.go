@@ -96,7 +96,7 @@ var Mechanisms = []Mechanism{
 		"internal/bucket/share.go", []string{"s.failing <= wellBelow && !now", "s.failing <= wellBelow+onlyIf(off(%q), poorAbove-wellBelow) && !now"}},
 	{"tenths", "a tenth of a second weighs as 8 results at most", "nine of twenty dead", 8,
 		"internal/bucket/share.go", []string{"min(results, mostOfATenth)", "min(results, mostOfATenth+onlyIf(off(%q), float64(shareOf-mostOfATenth)))"}},
-	{"wait of the refused", "a refused request ends no sooner than its retry would be sent", "loop", 100,
+	{"wait of the refused", "a refused request ends no sooner than after its backoff", "loop", 100,
 		"call_line.go", []string{"left > 0 {\n\t\tc.keep", "left > 0 && !off(%q) {\n\t\tc.keep"}},
 	{"failures that no retry follows", "failures of requests that cannot be repeated count", "overload of POSTs", 4,
 		"call.go", []string{"\tswitch stop {\n\tcase StopNotIdempotent", "\tif off(%q) {\n\t\treturn\n\t}\n\tswitch stop {\n\tcase StopNotIdempotent"}},

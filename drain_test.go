@@ -568,6 +568,23 @@ func TestAttemptContextLastsAsLongAsTheBodyThatIsSent(t *testing.T) {
 			_, _ = io.Copy(io.Discard, reopen(t, req))
 			return req.Body
 		},
+		"a copy is sent, and the own body is closed before": func(t *testing.T, req *http.Request) io.ReadCloser {
+			body := reopen(t, req)
+			_ = req.Body.Close()
+			return body
+		},
+		"a signer closes what it has read, and a copy is sent": func(t *testing.T, req *http.Request) io.ReadCloser {
+			body := reopen(t, req)
+			_, _ = io.Copy(io.Discard, body)
+			_ = body.Close()
+			return reopen(t, req)
+		},
+		"a copy is sent, and the own body is closed meanwhile": func(t *testing.T, req *http.Request) io.ReadCloser {
+			body := reopen(t, req)
+			_, _ = io.Copy(io.Discard, body)
+			_ = req.Body.Close()
+			return body
+		},
 		"it is sent again": func(t *testing.T, req *http.Request) io.ReadCloser {
 			_, _ = req.Body.Read(make([]byte, 1))
 			_ = req.Body.Close()

@@ -12,19 +12,23 @@ type Below struct {
 	wonders atomic.Bool // whether an unknown Dispatcher is in trouble
 }
 
-// Meet makes d known. It may be nil.
+// Meet makes d known. It may be nil. Those that are not in trouble are forgotten: a RoundTripper may replace its Base
+// again and again.
 func (b *Below) Meet(d *Dispatcher) {
 	for d != nil {
 		old := b.known.Load()
-		var all []*Dispatcher
+		now := []*Dispatcher{d}
 		if old != nil {
-			all = *old
+			if slices.Contains(*old, d) {
+				return
+			}
+			for _, other := range *old {
+				if other.InTrouble() {
+					now = append(now, other)
+				}
+			}
 		}
-		if slices.Contains(all, d) {
-			return
-		}
-		all = append(slices.Clip(all), d)
-		if b.known.CompareAndSwap(old, &all) {
+		if b.known.CompareAndSwap(old, &now) {
 			return
 		}
 	}

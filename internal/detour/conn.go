@@ -129,6 +129,7 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
 	if resp.ProtoMajor == 2 {
+		c.release.Store(nil) // it would keep the first request for as long as others follow
 		watchStream(ctx, resp, body, over)
 	} else {
 		answered()

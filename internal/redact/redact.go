@@ -43,6 +43,8 @@ var quoting = [...]string{
 	"bad trailer key ",
 	fieldName,
 	trailerName,
+	"invalid HTTP header name ",
+	"invalid HTTP trailer name ",
 	"invalid pseudo-header ",
 	"Upgrade request header: ",
 	"Location header ",

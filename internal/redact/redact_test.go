@@ -73,6 +73,8 @@ func TestErrorKeepsTheTextWithoutSecrets(t *testing.T) {
 		{errors.New(`net/http: invalid header field name "A: secret"`), `net/http: invalid header field name "A:"...`},
 		{errors.New(`net/http: invalid header field name "A=secret"`), `net/http: invalid header field name "A="...`},
 		{errors.New(`net/http: invalid trailer field name "A: secret"`), `net/http: invalid trailer field name "A:"...`},
+		{errors.New(`invalid HTTP header name "A: secret"`), `invalid HTTP header name ...`},
+		{errors.New(`invalid HTTP trailer name "A: secret"`), `invalid HTTP trailer name ...`},
 		{errors.New(`PROTOCOL_ERROR; invalid header field name "a secret"`), `PROTOCOL_ERROR; invalid header field name ...`},
 		{errors.New(`bad Content-Length "+3"`), `bad Content-Length "+3"`},
 		{errors.New(`bad Content-Length "1, 1"`), `bad Content-Length "1, 1"`},

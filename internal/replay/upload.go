@@ -6,26 +6,26 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
-	"sync/atomic"
+	"sync"
 )
 
-// Watch wraps the bodies of a request that uploads. It calls Hold with 1 when somebody begins to need the
-// attempt's context, and with -1 when somebody needs it no more. The request's own body needs the context
+// Watch wraps the bodies of a request that uploads. It calls Hold with 1 when a body begins to need the
+// attempt's context, and with -1 when a body needs it no more. The request's own body needs the context
 // from the beginning until it is closed. Its end says less: net/http may have read the end, and still wait
 // for the server to take the last bytes.
 //
-// A body that the base opens by GetBody needs the context from its first Read until it is closed. A base may
-// send such a body, and never look at the own one. So the own body counts as sent once the other was read and
-// is closed, unless the own body is read afterwards: a signer may have looked at the other. A signer may also
-// forget to close what it has read, so the end of such a body counts, too. It does not if the own body was
-// closed before. Then net/http sends the request again.
+// A copy, which the base opens by GetBody, needs the context from its first Read until it is closed. A base
+// may send a copy, and never look at the own body. Or it may look at a copy, as signers do, forget it, and
+// send the own body. So once a body that was read is closed, the copies that are at their end need the context
+// no more, nor does the own body, unless it is read afterwards.
 func Watch(req *http.Request, context interface{ Hold(n int) }) {
 	if !Uploads(req) {
 		return
 	}
 	context.Hold(1)
-	own := &upload{ReadCloser: req.Body, context: context}
-	req.Body = own
+	all := &uploads{context: context}
+	all.own = &upload{ReadCloser: req.Body, all: all}
+	req.Body = all.own
 	getBody := req.GetBody
 	if getBody == nil {
 		return
@@ -35,75 +35,100 @@ func Watch(req *http.Request, context interface{ Hold(n int) }) {
 		if err != nil || body == nil {
 			return nil, err
 		}
-		return &copied{ReadCloser: body, own: own, again: own.state.Load() == ended}, nil
+		return &upload{ReadCloser: body, all: all}, nil
 	}
 }
 
-// upload is the request's own body.
-type upload struct {
-	io.ReadCloser
+// uploads are the bodies of a request.
+type uploads struct {
 	context interface{ Hold(n int) }
-	state   atomic.Int32 // one of the constants below
+	own     *upload
+
+	mu    sync.Mutex // guards the states
+	ended []*upload  // the copies that are at their end
 }
 
-// The states of a body. An own body needs the context if it is unread or in use, and another if it is in use.
+// upload is the own body or a copy.
+type upload struct {
+	io.ReadCloser
+	all   *uploads
+	state uploadState
+}
+
+type uploadState int
+
 const (
-	unread   = iota
-	replaced // an own body that is unread, and another was closed
+	unread   uploadState = iota
+	replaced             // an own body that is unread while another was sent
 	inUse
-	ended
+	atEnd // a copy
+	needless
 )
 
 func (u *upload) Read(p []byte) (int, error) {
-	if u.state.Load() < inUse && !u.state.CompareAndSwap(unread, inUse) && u.state.CompareAndSwap(replaced, inUse) {
-		u.context.Hold(1)
-	}
-	return u.ReadCloser.Read(p)
-}
-
-func (u *upload) Close() error {
-	defer func() {
-		if was := u.state.Swap(ended); was == unread || was == inUse {
-			u.context.Hold(-1)
-		}
-	}()
-	return u.ReadCloser.Close()
-}
-
-// copied is a body that GetBody has returned to the base.
-type copied struct {
-	io.ReadCloser
-	own   *upload
-	again bool // the own body was closed before
-	state atomic.Int32
-}
-
-func (r *copied) Read(p []byte) (int, error) {
-	if r.state.CompareAndSwap(unread, inUse) {
-		r.own.context.Hold(1)
-	}
-	n, err := r.ReadCloser.Read(p)
-	if err == io.EOF && !r.again {
-		r.end()
+	u.note(u.begin)
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.note(u.end)
 	}
 	return n, err
 }
 
-func (r *copied) Close() error {
-	defer func() {
-		wasRead := r.state.Load() != unread
-		r.end()
-		if wasRead && r.own.state.CompareAndSwap(unread, replaced) {
-			r.own.context.Hold(-1)
-		}
-	}()
-	return r.ReadCloser.Close()
+func (u *upload) Close() error {
+	defer u.note(u.close)
+	return u.ReadCloser.Close()
 }
 
-func (r *copied) end() {
-	if r.state.Swap(ended) == inUse {
-		r.own.context.Hold(-1)
+// note makes a change, which returns by how many more bodies need the context.
+func (u *upload) note(change func() int) {
+	u.all.mu.Lock()
+	n := change()
+	u.all.mu.Unlock()
+	if n != 0 {
+		u.all.context.Hold(n)
 	}
+}
+
+func (u *upload) begin() (more int) {
+	switch {
+	case u.state > replaced:
+		return 0
+	case u.state == replaced || u != u.all.own:
+		more = 1
+	}
+	u.state = inUse
+	return more
+}
+
+func (u *upload) end() int {
+	if u.state == inUse && u != u.all.own {
+		u.state = atEnd
+		u.all.ended = append(u.all.ended, u)
+	}
+	return 0
+}
+
+func (u *upload) close() (more int) {
+	was := u.state
+	u.state = needless
+	switch {
+	case was == unread && u == u.all.own:
+		return -1
+	case was == inUse:
+		more = -1
+	case was != atEnd:
+		return 0
+	}
+	for _, one := range u.all.ended {
+		one.state = needless
+		more--
+	}
+	u.all.ended = nil
+	if u.all.own.state == unread {
+		u.all.own.state = replaced
+		more--
+	}
+	return more
 }
 
 // Uploads reports whether req has a body that may still be sent when the response comes. A body in

@@ -61,7 +61,7 @@ func makeResumable(c *call, made *attempt, got *result) {
 	d := &download{
 		body: resp.Body,
 		call: call{
-			exchange: exchange{core: c.core, policy: c.policy, req: c.req, idempotent: c.idempotent},
+			exchange: exchange{core: c.core, policy: c.policy, req: c.req, idempotent: c.idempotent, route: c.route},
 			start:    c.start, sent: c.sent, hedges: c.hedges, refused: c.refused, waited: c.waited, held: c.held,
 		},
 		original: c.keyed,

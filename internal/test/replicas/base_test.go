@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -148,5 +149,33 @@ func TestAttemptThatIsNotRetriedSaysThatItTookADetour(t *testing.T) {
 			assert.Equal(t, resp.StatusCode == http.StatusOK, last.Detour)
 		}
 		assert.True(t, last.Detour)
+	})
+}
+
+func TestResumptionLeavesTheDetourOfItsBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(3, 0, 1, 2)
+		defer w.Close()
+		content := strings.Repeat("content ", 25<<10)
+		serve := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"one"`)
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+		}
+		w.Replicas[1].Serve(serve)
+		w.Replicas[2].Serve(serve)
+		client := newDetoured(t, w.Transport(), w.URL(), retryhttp.Policy{Resume: true})
+		for range 3 {
+			client.send(client.request(http.MethodGet, nil))
+		}
+		requests := w.Replicas[1].Requests.Load()
+		w.Replicas[1].Serve(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"one"`)
+			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+			_, _ = io.WriteString(w, content[:len(content)/2])
+			panic(http.ErrAbortHandler)
+		})
+		_, got := client.send(client.request(http.MethodGet, nil))
+		assert.True(t, content == got)
+		assert.Equal(t, requests+1, w.Replicas[1].Requests.Load())
 	})
 }

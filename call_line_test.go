@@ -517,6 +517,18 @@ func TestBufferedResponseIsNotAwaitedAgain(t *testing.T) {
 	})
 }
 
+func TestResponseThatIsLongerThanItsBufferIsKeptInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = 1 << 10 })
+		l.body = func() io.ReadCloser { return io.NopCloser(strings.NewReader(strings.Repeat("x", 4<<10))) }
+		l.at(50*ms, "/200")
+		resp, _, _ := l.ask("/503,200")
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.NoError(t, resp.Body.Close())
+		l.others.Wait()
+	})
+}
+
 func TestLongBufferedResponseIsNotKeptInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = 1 << 20 })

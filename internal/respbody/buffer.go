@@ -43,10 +43,10 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 
 // Keep is Buffer for a failed response that the caller may get later, of any kind. It waits for at
 // most patience, or until req's context ends, and reports whether all of the body is in memory. If the
-// response has been buffered, Keep waits no longer.
+// response has been buffered, and did not come in time, Keep waits no longer.
 func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Duration) (kept *http.Response, whole bool) {
 	switch b, buffered := resp.Body.(*Buffered); {
-	case buffered && !b.Peeked():
+	case buffered && !b.Peeked() && (b.whole || b.isLate()):
 		return resp, b.whole && int64(len(b.data)) <= limit
 	case IsEmpty(resp.Body):
 		return resp, true
@@ -60,6 +60,12 @@ func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Dur
 		b.closeEarly(req)
 	}
 	return kept, b.whole
+}
+
+// isLate reports whether Buffer waits no longer for the rest.
+func (b *Buffered) isLate() bool {
+	_, late := b.rest.(*unfinished)
+	return late
 }
 
 // closeEarly closes the rest of a body that was read to its end. Close waits for an upload, and ends

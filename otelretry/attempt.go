@@ -54,7 +54,8 @@ func attemptOf(ctx context.Context) *attempt {
 func newAttempt(req *http.Request) *attempt {
 	ctx := req.Context()
 	made := retryhttp.AttemptOf(ctx)
-	a := &attempt{op: operationOf(ctx), number: made.Number, hedge: made.Hedge}
+	op := operationOf(ctx)
+	a := &attempt{op: op, number: made.Number, hedge: made.Hedge && !op.inHedge} // no hedge has hedges
 	a.Context = a.op.surround(ctx, a)
 	a.parent = trace.SpanContextFromContext(a.Context)
 	a.request = *req.WithContext(a)
@@ -151,7 +152,7 @@ func (a *attempt) labeled(err error) error {
 	switch {
 	case errors.Is(context.Cause(a), retryhttp.ErrSuperseded):
 		return retryhttp.ErrSuperseded
-	case a.op.Err() != nil:
+	case a.op.Err() != nil, a.Err() != nil && a.timeLimit() == nil: // or has closed the body
 		return cancellation(a.op)
 	}
 	return err

@@ -108,6 +108,25 @@ func TestHedgesOfANestedTransportAreCounted(t *testing.T) {
 	})
 }
 
+// A hedge of a Transport above has no elder attempt here.
+func TestHedgeOfATransportAboveIsAnAttemptLikeAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		tel := newTelemetry()
+		start := time.Now()
+		inner := otelretry.New(attempts(never, answer{0, 503, nil}, answer{0, 200, nil}), noBudget(), tel.options()...)
+		resp, err := send(t, ctx, retryhttp.New(inner, hedging()), "GET", shop)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Equal(t, hedgeAfter, time.Since(start))
+		time.Sleep(time.Second) // a hedge may be left to finish
+		for _, s := range tel.named("HTTP GET") {
+			assert.NotContains(t, s.Attributes, attribute.Bool("retryhttp.hedge", true))
+		}
+	})
+}
+
 // requireCount requires that a counter of hedges of GETs to the shop has a value.
 func (tel *telemetry) requireCount(t *testing.T, want int64, name string) {
 	t.Helper()

@@ -23,6 +23,7 @@ type operation struct {
 
 	resends int               // resend_count of the first attempt; above 0 after a redirect
 	number  int               // of the first attempt, which another request's attempt may include
+	inHedge bool              // a hedge of another request includes the operation
 	around  trace.SpanContext // the span around the request
 
 	handed   atomic.Pointer[handover] // set at the end if the response has another request
@@ -69,7 +70,10 @@ func begin(req *http.Request, m *metrics) *operation {
 	if before := operationOf(ctx); before != nil && before.handedOver(ctx) {
 		ctx = before.Context // otherwise a chain of requests would keep every response alive
 	}
-	op := &operation{Context: ctx, number: retryhttp.AttemptOf(ctx).Number, around: trace.SpanContextFromContext(ctx)}
+	above := retryhttp.AttemptOf(ctx)
+	op := &operation{
+		Context: ctx, number: above.Number, inHedge: above.Hedge, around: trace.SpanContextFromContext(ctx),
+	}
 	op.request = *req.WithContext(op)
 	op.waits.metrics, op.waits.req = m, &op.request
 	if req.Header == nil {

@@ -294,6 +294,7 @@ func TestTheSpanOfAResumptionThatIsClosedEnds(t *testing.T) {
 		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 		spans := tel.named("HTTP GET")
 		assert.Equal(t, []sdktrace.Status{brokenOff, {Code: codes.Error, Description: "context canceled"}}, statuses(spans))
+		assert.Contains(t, spans[1].Attributes, errorOf(canceledType))
 		assert.Equal(t, []int64{-1, 1}, resends(spans))
 	})
 }

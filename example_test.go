@@ -508,13 +508,7 @@ func ExampleHedge_Delay() {
 // the time that is left.
 func ExamplePolicy_limitWithoutRetryAfter() {
 	const window = 100 * time.Millisecond // a minute, in earnest
-	var requests atomic.Int64
-	began := time.Now()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1); time.Since(began) < window {
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}))
+	server := serverAnswering(429, 200)
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
@@ -533,8 +527,12 @@ func ExamplePolicy_limitWithoutRetryAfter() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", requests.Load(), "attempts")
-	// Output: 200 OK after 2 attempts
+	outcome := retryhttp.OutcomeOf(resp)
+	fmt.Println(resp.Status, "after", outcome.Attempts, "attempts")
+	fmt.Println("waited for the window:", outcome.Waited >= window)
+	// Output:
+	// 200 OK after 2 attempts
+	// waited for the window: true
 }
 
 // A server sends a ping while a model waits for its turn, and an error if the turn does not come. The ping

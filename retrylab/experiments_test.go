@@ -87,7 +87,7 @@ func TestRateLimitSharedByProcesses(t *testing.T) {
 }
 
 func TestResetLosesOnlyToABudget(t *testing.T) {
-	r := retrylab.Reset{Load: retrylab.Load{Rate: 50, Seeds: 4}}.Run(t, retrylab.Default)
+	r := retrylab.Reset{Load: retrylab.Load{Rate: 50, Seeds: 16}}.Run(t, retrylab.Default)
 	assert.InEpsilon(t, 250, r.Policy().Hit.Mean, 0.15)
 	assert.LessOrEqual(t, r.Policy().Lost.Mean, 0.2)
 	assert.Zero(t, r.Policy().LostLater.Mean)

@@ -116,7 +116,7 @@ func TestOAuth2RenewsATokenForTheRetryOnlyBelowTheTransport(t *testing.T) {
 				assert.Equal(t, "hello", string(r.Body))
 			}
 			assert.Equal(t, tt.sent, sent)
-			assert.EqualValues(t, 1, body.closed.Load())
+			assert.Eventually(t, func() bool { return body.closed.Load() == 1 }, 10*time.Second, time.Millisecond)
 		})
 	}
 }

@@ -76,9 +76,13 @@ func seedsOf(trial string) int {
 		return 32
 	case "cold start, longer":
 		return 24
-	case "partly broken", "long flapping", "spike", "wait of half dead":
-		return 16
+	case "long flapping":
+		return 48
 	case "overload of POSTs":
+		return 24
+	case "partly broken", "spike", "wait of half dead":
+		return 16
+	case "longer outage of a large fleet":
 		return 8
 	}
 	return 2

@@ -56,7 +56,7 @@ func TestRunThatFailsEndsItsTest(t *testing.T) {
 
 func TestBubblesLeaveAStuckBubbleAlone(t *testing.T) {
 	usual := StuckAfter
-	StuckAfter = 300 * time.Millisecond
+	StuckAfter = time.Second
 	t.Cleanup(func() { StuckAfter = usual })
 	var stuck, slow sync.Mutex
 	stuck.Lock() // for ever: a bubble that ended after its test would race with package testing

@@ -1,10 +1,8 @@
 package sim
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
@@ -43,7 +41,7 @@ type OverloadedResult struct {
 	Offered  []float64 // requests
 	Attempts []float64
 	Goodput  []float64 // successes, by when they came
-	Worst    float64   // Settled of the run with the least
+	Each     []float64 // Settled of each run
 }
 
 // Steady returns the goodput between the beginning and the spike, without the first quarter of that
@@ -98,10 +96,13 @@ func (o Overloaded) Run(t *testing.T) OverloadedResult {
 	for _, r := range runs {
 		offered, attempts, goodput = append(offered, r.offered), append(attempts, r.attempts), append(goodput, r.goodput)
 	}
-	worst := slices.MinFunc(goodput, func(a, b []float64) int { return cmp.Compare(o.settled(a), o.settled(b)) })
-	return OverloadedResult{
-		engine.MeanBins(offered), engine.MeanBins(attempts), engine.MeanBins(goodput), o.settled(worst),
+	result := OverloadedResult{
+		Offered: engine.MeanBins(offered), Attempts: engine.MeanBins(attempts), Goodput: engine.MeanBins(goodput),
 	}
+	for _, g := range goodput {
+		result.Each = append(result.Each, o.settled(g))
+	}
+	return result
 }
 
 func (o Overloaded) end() time.Duration { return o.Before + o.SpikeFor + o.After }

@@ -81,7 +81,7 @@ func TestOneDeadEndpointOfTenCostsTheOthersNothing(t *testing.T) {
 		For: time.Minute, Seeds: 3,
 	}
 	assert.LessOrEqual(t, p.Run(t).Well.Lost.Mean, 0.01)
-	p.Policy = fixedTenth
+	p.Policy, p.Seeds = fixedTenth, 12
 	assert.InDelta(t, 0.5, p.Run(t).Well.Lost.Mean, 0.12, "a fixed tenth")
 	p.Policy, p.Seeds = ungated(unlimited), 1
 	assert.LessOrEqual(t, p.Run(t).Well.Lost.Mean, 0.01, "no budget")

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -18,7 +19,8 @@ func TestGateOfSlowPayments(t *testing.T) {
 			with := p.Run(t)
 			p.Policy = ungated(enough)
 			without := p.Run(t)
-			assert.GreaterOrEqual(t, with.Paid.Mean, without.Paid.Mean-0.005)
+			chance := 3 * math.Hypot(with.Paid.Error, without.Paid.Error)
+			assert.GreaterOrEqual(t, with.Paid.Mean, without.Paid.Mean-0.005-chance)
 			assert.GreaterOrEqual(t, with.Paid.Mean, 0.98)
 			assert.LessOrEqual(t, with.Quantile(1), 10*time.Second)
 			assert.GreaterOrEqual(t, with.Quantile(0.5), 4*time.Second, "the price: the first answer takes 2 s")

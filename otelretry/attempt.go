@@ -55,7 +55,8 @@ func newAttempt(req *http.Request) *attempt {
 	ctx := req.Context()
 	made := retryhttp.AttemptOf(ctx)
 	op := operationOf(ctx)
-	a := &attempt{op: op, number: made.Number, hedge: made.Hedge && !op.inHedge} // no hedge has hedges
+	// Below a hedge, nothing is hedged, and each context says Hedge.
+	a := &attempt{op: op, number: made.Number, hedge: made.Hedge && !op.inHedge}
 	a.Context = a.op.surround(ctx, a)
 	a.parent = trace.SpanContextFromContext(a.Context)
 	a.request = *req.WithContext(a)

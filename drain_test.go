@@ -564,6 +564,13 @@ func TestAttemptContextLastsAsLongAsTheBodyThatIsSent(t *testing.T) {
 			_ = body.Close()
 			return req.Body
 		},
+		"a signer closes it when the other has been read": func(t *testing.T, req *http.Request) io.ReadCloser {
+			body := reopen(t, req)
+			_, _ = io.Copy(io.Discard, body)
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = body.Close()
+			return req.Body
+		},
 		"a signer forgets it": func(t *testing.T, req *http.Request) io.ReadCloser {
 			_, _ = io.Copy(io.Discard, reopen(t, req))
 			return req.Body

@@ -2,7 +2,6 @@ package detour
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -23,8 +22,29 @@ type Key struct{}
 
 // Route is what the attempts of a request have done so far.
 type Route struct {
-	taken []*conn // the detours that they have taken, and may take again; never changed
-	stay  bool    // the newest result does not call for another connection
+	taken *visit // the detours that they have taken, and might take again
+	stay  bool   // the newest result does not call for another connection
+}
+
+// visit is a detour that was taken after others. It does not change.
+type visit struct {
+	conn   *conn
+	before *visit
+}
+
+// open returns v without the detours that were retired.
+func (v *visit) open() *visit {
+	if v == nil {
+		return nil
+	}
+	before := v.before.open()
+	switch {
+	case v.conn.retired.Load():
+		return before
+	case before == v.before:
+		return v
+	}
+	return &visit{v.conn, before}
 }
 
 // Begin makes a an attempt that follows the attempts of a route. With number 1, it is the first of
@@ -76,12 +96,19 @@ func (a *Attempt) take(c *conn) {
 	a.detoured.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	open := slices.DeleteFunc(slices.Clone(a.route.taken), func(c *conn) bool { return c.retired.Load() })
-	a.route.taken = append(open, c)
+	a.route.taken = &visit{c, a.route.taken.open()}
 }
 
 func (a *Attempt) hasTaken(c *conn) bool {
-	return a != nil && slices.Contains(a.Route().taken, c)
+	if a == nil {
+		return false
+	}
+	for v := a.Route().taken; v != nil; v = v.before {
+		if v.conn == c {
+			return true
+		}
+	}
+	return false
 }
 
 // end records what the attempt's result says to the next attempt.

@@ -10,7 +10,7 @@ import (
 func TestFirstAttemptOfATransportBelowIsOneOfTheTransportAbove(t *testing.T) {
 	above := &Attempt{again: true, hedge: true, route: Route{stay: true}}
 	below := context.WithValue(t.Context(), Key{}, above)
-	taken := Route{taken: []*conn{{}}}
+	taken := Route{taken: &visit{}}
 	for _, c := range []struct {
 		ctx    context.Context
 		number int
@@ -53,4 +53,17 @@ func TestAttemptKnowsWhatItHasTaken(t *testing.T) {
 	assert.True(t, a.hasTaken(first))
 	assert.True(t, a.hasTaken(second))
 	assert.True(t, a.Detoured())
+}
+
+func TestAttemptForgetsRetiredDetours(t *testing.T) {
+	conns := []*conn{{}, {}, {}, {}}
+	a := new(Attempt)
+	for _, c := range conns[:3] {
+		a.take(c)
+	}
+	before := a.Route()
+	conns[1].retired.Store(true)
+	a.take(conns[3])
+	assert.Equal(t, Route{taken: &visit{conns[3], &visit{conns[2], &visit{conns[0], nil}}}}, a.Route())
+	assert.Equal(t, Route{taken: &visit{conns[2], &visit{conns[1], &visit{conns[0], nil}}}}, before)
 }

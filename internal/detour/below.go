@@ -9,12 +9,16 @@ import (
 // once an attempt with an Attempt in its context has reached it. The zero value knows none.
 type Below struct {
 	known   atomic.Pointer[[]*Dispatcher]
-	wonders atomic.Bool // whether an unknown Dispatcher is in trouble
+	asked   atomic.Bool // an attempt with an Attempt has ended
+	wonders atomic.Bool // the next one should have an Attempt
 }
 
-// Meet makes d known. It may be nil. Those that are not in trouble are forgotten: a RoundTripper may replace its Base
-// again and again.
+// Meet records which Dispatcher an attempt has reached, or nil. Those that are not in trouble are forgotten: a
+// RoundTripper may replace its Base again and again.
 func (b *Below) Meet(d *Dispatcher) {
+	if !b.asked.Load() {
+		b.asked.Store(true)
+	}
 	for d != nil {
 		old := b.known.Load()
 		now := []*Dispatcher{d}
@@ -34,11 +38,16 @@ func (b *Below) Meet(d *Dispatcher) {
 	}
 }
 
-// Wonder notes that an attempt without an Attempt has failed.
-func (b *Below) Wonder() { b.wonders.Store(true) }
+// Wonder notes that an attempt without an Attempt has failed. Without retries, nothing else would ever tell whether
+// there is a Dispatcher. One answer is enough: where there is none, an Attempt for each failure would cost memory.
+func (b *Below) Wonder() {
+	if !b.asked.Load() {
+		b.wonders.Store(true)
+	}
+}
 
-// MayDetour reports whether a first attempt should have an Attempt: a Dispatcher has a host in trouble, or the
-// last attempt without one has failed. It takes no lock.
+// MayDetour reports whether a first attempt should have an Attempt: a Dispatcher has a host in trouble, or it is not
+// known yet whether there is one. It takes no lock.
 func (b *Below) MayDetour() bool {
 	if b.wonders.Load() && b.wonders.Swap(false) {
 		return true

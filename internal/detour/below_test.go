@@ -39,9 +39,14 @@ func TestDispatchersThatAreNotInTroubleAreForgotten(t *testing.T) {
 	assert.False(t, slices.Contains(*b.known.Load(), first))
 }
 
-func TestFirstAttemptMayDetourOnceAfterAFailureThatSaysNothing(t *testing.T) {
+func TestFirstAttemptMayDetourUntilOneHasAsked(t *testing.T) {
 	var b Below
+	for range 2 {
+		b.Wonder()
+		assert.True(t, b.MayDetour())
+		assert.False(t, b.MayDetour())
+	}
+	b.Meet(nil)
 	b.Wonder()
-	assert.True(t, b.MayDetour())
 	assert.False(t, b.MayDetour())
 }

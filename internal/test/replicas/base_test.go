@@ -129,7 +129,7 @@ func TestRequestOnADetourLeavesNothingInItsContext(t *testing.T) {
 	}
 }
 
-// A Transport learns of a Base below other RoundTrippers from a retry. Here is none.
+// A Transport learns of a Base below other RoundTrippers from a retry. Here no retry comes.
 func TestAttemptThatIsNotRetriedSaysThatItTookADetour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(2, 0, 1)

@@ -1,0 +1,33 @@
+package replay
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// holds counts how many bodies need a context.
+type holds int
+
+func (h *holds) Hold(n int) { *h += holds(n) }
+
+func TestUploadHasNoCopyIfGetBodyHasNone(t *testing.T) {
+	for _, want := range []error{nil, errors.New("gone")} {
+		req, err := http.NewRequest(http.MethodPut, "http://host.example/", io.MultiReader(strings.NewReader(text)))
+		require.NoError(t, err)
+		req.GetBody = func() (io.ReadCloser, error) { return nil, want }
+		held := new(holds)
+		Watch(req, held)
+		body, err := req.GetBody()
+		assert.Nil(t, body)
+		assert.Equal(t, want, err)
+		assert.Equal(t, holds(1), *held)
+		require.NoError(t, req.Body.Close())
+		assert.Zero(t, *held)
+	}
+}

@@ -136,7 +136,7 @@ func (x *exchange) arrive() {
 	if x.leg == nil {
 		return
 	}
-	x.core.below.Meet(x.leg.leg.Reached())
+	x.core.below.NoteReached(x.leg.leg.Reached())
 	x.route, x.leg = x.leg.leg.Route(), nil
 }
 
@@ -166,7 +166,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		x.arrive()
 		got.Detour, got.Held, got.InLine = n.leg.Detoured(), n.held, n.lined
 	} else if err != nil || resp.StatusCode >= http.StatusInternalServerError {
-		x.core.below.Wonder()
+		x.core.below.NoteFailure()
 	}
 	got.Number, got.Request, got.Err = next.number, next.request, err
 	got.written = trace.written()

@@ -97,7 +97,7 @@ func New(base http.RoundTripper, p Policy) *Transport {
 	}
 	t := &Transport{core: core{base: base, epoch: time.Now()}}
 	if b, ok := base.(*Base); ok && b != nil {
-		t.below.Meet(b.dispatcher)
+		t.below.NoteReached(b.dispatcher)
 	}
 	t.policy = p.resolve(&t.own)
 	return t

@@ -1,57 +1,38 @@
 package detour
 
-import (
-	"slices"
-	"sync/atomic"
-)
+import "sync/atomic"
 
-// Below has the Dispatchers below a Transport. Other RoundTrippers may stand between, so a Dispatcher is known only
-// once an attempt with an Attempt in its context has reached it. The zero value knows none.
+// Below is the Dispatcher below a Transport. Other RoundTrippers may stand between, so it is known only once an
+// attempt with an Attempt in its context has reached it.
 type Below struct {
-	known   atomic.Pointer[[]*Dispatcher]
+	reached atomic.Pointer[Dispatcher]
 	asked   atomic.Bool // an attempt with an Attempt has ended
-	wonders atomic.Bool // the next one should have an Attempt
+	ask     atomic.Bool // the next first attempt should have one
 }
 
-// Meet records which Dispatcher an attempt has reached, or nil. Those that are not in trouble are forgotten: a
-// RoundTripper may replace its Base again and again.
-func (b *Below) Meet(d *Dispatcher) {
+// NoteReached records which Dispatcher an attempt has reached, or nil. Of several, the one in trouble counts: while it
+// is in trouble, all first attempts have an Attempt. A RoundTripper may replace its Base again and again, so no other
+// is kept.
+func (b *Below) NoteReached(d *Dispatcher) {
 	if !b.asked.Load() {
 		b.asked.Store(true)
 	}
-	for d != nil {
-		old := b.known.Load()
-		now := []*Dispatcher{d}
-		if old != nil {
-			if slices.Contains(*old, d) {
-				return
-			}
-			for _, other := range *old {
-				if other.InTrouble() {
-					now = append(now, other)
-				}
-			}
-		}
-		if b.known.CompareAndSwap(old, &now) {
-			return
-		}
+	if d != nil && !b.reached.Load().InTrouble() {
+		b.reached.Store(d)
 	}
 }
 
-// Wonder notes that an attempt without an Attempt has failed. Without retries, nothing else would ever tell whether
-// there is a Dispatcher. One answer is enough: where there is none, an Attempt for each failure would cost memory.
-func (b *Below) Wonder() {
+// NoteFailure records that an attempt without an Attempt has failed. Without retries, nothing else would ever tell
+// whether there is a Dispatcher. One answer is enough: where there is none, an Attempt for each failure would cost
+// memory.
+func (b *Below) NoteFailure() {
 	if !b.asked.Load() {
-		b.wonders.Store(true)
+		b.ask.Store(true)
 	}
 }
 
-// MayDetour reports whether a first attempt should have an Attempt: a Dispatcher has a host in trouble, or it is not
+// MayDetour reports whether a first attempt should have an Attempt: the Dispatcher has a host in trouble, or it is not
 // known yet whether there is one. It takes no lock.
 func (b *Below) MayDetour() bool {
-	if b.wonders.Load() && b.wonders.Swap(false) {
-		return true
-	}
-	known := b.known.Load()
-	return known != nil && slices.ContainsFunc(*known, (*Dispatcher).InTrouble)
+	return b.ask.Load() && b.ask.Swap(false) || b.reached.Load().InTrouble()
 }

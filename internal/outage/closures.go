@@ -204,8 +204,8 @@ func (h *health) closure(header http.Header, first bool) (closed *closure, left,
 // closure ends after the deadline, a retry waits until the deadline, and a first attempt not at all.
 //
 // If the key is closed again meanwhile, the wait continues, for at most twice as long as the
-// server asked, and the last extra wait. A host that refuses a few requests in a hundred closes its key again and again.
-// Without this bound, the key of such a host would stay closed.
+// server asked, and the last extra wait. A host that refuses a few requests in a hundred closes its key
+// again and again. Without this bound, the key of such a host would stay closed.
 func (h *health) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, first bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
 		closed, left, asked := h.closure(req.Header, first)

@@ -79,7 +79,9 @@ func (c *call) prepare(first *attempt) {
 
 // send makes and judges an attempt. With a Hedge, send may make two attempts.
 func (c *call) send(next *attempt, got *result) {
-	if c.mustNote(next) {
+	// A first attempt needs a context of its own only after a hold, or while a host of a Base below may be
+	// in trouble.
+	if c.held != 0 || c.core.below.MayDetour() {
 		c.note(next)
 	}
 	c.sent = next.number
@@ -89,12 +91,6 @@ func (c *call) send(next *attempt, got *result) {
 	}
 	c.transmit(next, got, nil)
 	c.conclude(next, got)
-}
-
-// mustNote reports whether the context of next lacks something. A first attempt needs a context of
-// its own only while a host of a Base below may be in trouble.
-func (c *call) mustNote(next *attempt) bool {
-	return c.held != 0 || next.number == 1 && c.core.below.MayDetour()
 }
 
 // note records in the context of next how long the request was held before, and has a Base below say

@@ -41,9 +41,6 @@ func bodiesOf(req *http.Request, idempotent, mayRetry, held bool, keep int64) *b
 	inMemory := madeByNewRequest(req.GetBody)
 	// Without a GetBody, a key makes no difference.
 	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header)
-	if inMemory && !keyed {
-		return nil
-	}
 	// net/http would send the request again unseen. It decides by GetBody, and by the key, the
 	// method or the end of the connection.
 	hidden := !idempotent && (keyed || req.GetBody == nil)

@@ -9,37 +9,305 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/loopback"
+	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// Each test exposes a RoundTripper of example_below_test.go to what it is for.
+// Each test exposes a recipe of the documents to what it is for. The first tests are about the policies
+// of example_choosing_test.go.
+
+// serving runs test in a bubble, with a base that talks to h.
+func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http.RoundTripper)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.Serve(h)
+		defer stop()
+		test(t, base)
+	})
+}
+
+// fresh returns p with a Budget, a Gate and a Hedge of its own, which no other test has used.
+func fresh(p retryhttp.Policy) retryhttp.Policy {
+	if b, ok := p.Budget.(*retryhttp.TokenBucket); ok {
+		p.Budget = &retryhttp.TokenBucket{Ratio: b.Ratio, Burst: b.Burst, MinPerSecond: b.MinPerSecond}
+	}
+	if p.Gate != nil {
+		p.Gate = &retryhttp.Gate{Hold: p.Gate.Hold}
+	}
+	if p.Hedge != nil {
+		p.Hedge = &retryhttp.Hedge{Share: p.Hedge.Share}
+	}
+	return p
+}
+
+// Twenty workers ask one host at once.
+func TestPolicyKeepsAWorkerNoLongerThanItSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy  retryhttp.Policy
+		timeout time.Duration // of the http.Client
+		host    http.HandlerFunc
+		limit   time.Duration
+		closed  time.Duration // for how long the Gate then says that the host is, or 0 for any time
+	}{
+		"an interactive call":              {interactive, 2 * time.Second, hang, 2 * time.Second, 0},
+		"a command at a silent server":     {command, 0, hang, command.MaxElapsed + command.AttemptTimeout, 0},
+		"a command at a busy server":       {command, 0, status(503, "Retry-After", "5"), command.MaxElapsed, 0},
+		"a crawler at a limited host":      {crawl, 0, status(429, "Retry-After", "60"), 0, crawl.MaxRetryAfter},
+		"a crawler at a dead host":         {crawl, 0, hangUp, 750*ms + 2*crawl.Gate.Hold, 0}, // waits and holds
+		"a webhook at a silent host":       {webhooks, 0, hang, webhooks.AttemptTimeout, 0},
+		"a webhook and a limit of an hour": {webhooks, 0, status(429, "Retry-After", "3600"), 0, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serving(t, c.host, func(t *testing.T, base http.RoundTripper) {
+				policy := fresh(c.policy)
+				policy.OnRetry = nil // a command prints there
+				if policy.Gate == nil {
+					policy.Gate = new(retryhttp.Gate)
+				}
+				client := &http.Client{Transport: retryhttp.New(base, policy), Timeout: c.timeout}
+				var working sync.WaitGroup
+				for range 20 {
+					working.Go(func() {
+						start := time.Now()
+						resp, err := client.Do(getURL(t, "http://host.example/"))
+						assert.LessOrEqual(t, time.Since(start), c.limit)
+						if err == nil {
+							assert.NoError(t, resp.Body.Close())
+							assert.NotEqual(t, http.StatusOK, resp.StatusCode)
+						}
+					})
+				}
+				working.Wait()
+				if c.closed > 0 {
+					assert.Equal(t, c.closed, policy.Gate.Status(requestTo("host.example")).Closed)
+				}
+			})
+		})
+	}
+}
+
+func TestBatchJobOutlastsAnOutageAndDoesItsServerNoHarm(t *testing.T) {
+	const outage = 10 * time.Minute
+	var start time.Time
+	attempts := 0
+	serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		attempts++
+		if time.Since(start) < outage {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		start = time.Now()
+		resp, err := retryhttp.New(base, batch).RoundTrip(getURL(t, "http://host.example/"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Less(t, attempts, 60) // 25 in the mean, with a deviation of 3
+	})
+}
+
+// The server works on a payment for a while, even if the client no longer listens.
+// It answers 409 to any repetition until then. Ten payments are under way at once.
+func TestPaymentIsMadeOnceThoughItsAnswerIsLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		needs time.Duration
+		lost  bool
+	}{
+		"the connection breaks":                   {2 * time.Second, true},
+		"it takes longer than an attempt's limit": {40 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var payments sync.Map // when each began, by its key
+			var made atomic.Int64
+			serving(t, func(w http.ResponseWriter, r *http.Request) {
+				began, known := payments.LoadOrStore(r.Header.Get("Idempotency-Key"), time.Now())
+				switch {
+				case !known:
+					made.Add(1)
+					if tc.lost {
+						panic(http.ErrAbortHandler)
+					}
+					time.Sleep(tc.needs)
+				case time.Since(began.(time.Time)) < tc.needs:
+					w.WriteHeader(http.StatusConflict)
+				}
+			}, func(t *testing.T, base http.RoundTripper) {
+				rt := retryhttp.New(base, fresh(payment))
+				var wg sync.WaitGroup
+				for i := range 10 {
+					wg.Go(func() {
+						req, err := http.NewRequest(http.MethodPost, "http://host.example/", strings.NewReader("{}"))
+						assert.NoError(t, err)
+						req.Header.Set("Idempotency-Key", fmt.Sprint("order-", i))
+						resp, err := rt.RoundTrip(req)
+						if assert.NoError(t, err) {
+							assert.NoError(t, resp.Body.Close())
+							assert.Equal(t, http.StatusOK, resp.StatusCode)
+							assert.True(t, retryhttp.OutcomeOf(resp).Ambiguous)
+						}
+					})
+				}
+				wg.Wait()
+				assert.EqualValues(t, 10, made.Load())
+				time.Sleep(tc.needs) // until the last has been worked on
+			})
+		})
+	}
+}
+
+func TestLargeUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
+	const size = 1 << 20
+	var attempts, got atomic.Int64
+	serving(t, func(_ http.ResponseWriter, r *http.Request) {
+		if attempts.Add(1) == 1 {
+			_, _ = r.Body.Read(make([]byte, 1000))
+			time.Sleep(2 * time.Hour)
+			return
+		}
+		n, _ := io.Copy(io.Discard, r.Body)
+		got.Add(n)
+	}, func(t *testing.T, base http.RoundTripper) {
+		file := bodies.File(t, strings.Repeat("x", size))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", file)
+		require.NoError(t, err)
+		req.ContentLength = size
+		client := &http.Client{Transport: retryhttp.New(base, largeUpload), Timeout: time.Hour}
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.EqualValues(t, size, got.Load())
+		assert.EqualValues(t, 2, attempts.Load())
+		time.Sleep(2 * time.Hour) // until the server has given up as well
+	})
+}
+
+func TestRateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
+	for _, tc := range []struct {
+		method, after    string
+		status, attempts int
+	}{
+		{"POST", "60", 429, 2},
+		{"GET", "60", 403, 2},
+		{"POST", "60", 403, 2},
+		{"GET", "", 403, 1},
+		{"POST", "60", 503, 1},
+	} {
+		n := 0
+		serving(t, func(w http.ResponseWriter, _ *http.Request) {
+			if n++; n == 1 {
+				w.Header().Set("Retry-After", tc.after)
+				w.WriteHeader(tc.status)
+			}
+		}, func(t *testing.T, base http.RoundTripper) {
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://host.example/", nil)
+			require.NoError(t, err)
+			resp, err := retryhttp.New(base, limited).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, tc.attempts, n, "%v", tc)
+		})
+	}
+}
+
+// Each attempt brings two mebibytes, and then breaks off or falls silent. After the first, the server is
+// down for longer than the waits of the default policy, which are over after 1.75 s.
+func TestLargeDownloadOutlastsABadLineAndAnOutage(t *testing.T) {
+	const size, piece = 24 << 20, 2 << 20
+	var broke time.Time
+	pieces := 0
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if pieces == 1 && time.Since(broke) < 2*time.Second {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Etag", `"v1"`)
+		broke = time.Now()
+		if pieces++; pieces%2 == 1 {
+			w = &cutWriter{w, piece}
+		} else {
+			w = &stalledWriter{w, piece, r.Context()}
+		}
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
+	}, func(t *testing.T, base http.RoundTripper) {
+		start := time.Now()
+		got, err := download(t, base, fresh(largeDownload))
+		require.NoError(t, err)
+		assert.Len(t, got, size)
+		assert.Equal(t, size/piece, pieces)
+		assert.Less(t, time.Since(start), size/piece*(largeDownload.StallTimeout+time.Second))
+	})
+}
+
+// The receiver has chosen the address, which leads into the sender's own network.
+func TestWebhookToAnAddressThatTheDialerRefusesIsFinal(t *testing.T) {
+	dialer := &net.Dialer{ControlContext: func(context.Context, string, string, syscall.RawConn) error {
+		return retryhttp.Permanent(errBroken)
+	}}
+	base := &http.Transport{DialContext: dialer.DialContext}
+	_, err := retryhttp.New(base, fresh(webhooks)).RoundTrip(getURL(t, "http://127.0.0.1:9/"))
+	assert.ErrorIs(t, err, errBroken)
+	assert.Equal(t, 1, errorOf(t, err).Attempts)
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+}
+
+// One request in a hundred is slow by chance.
+func TestQuickReadIsQuickWhenOneReplicaIsNot(t *testing.T) {
+	var attempts atomic.Int64
+	serving(t, func(_ http.ResponseWriter, r *http.Request) {
+		latency := 10 * time.Millisecond
+		if attempts.Add(1)%100 == 0 {
+			latency = time.Second
+		}
+		select {
+		case <-time.After(latency):
+		case <-r.Context().Done():
+		}
+	}, func(t *testing.T, base http.RoundTripper) {
+		rt := retryhttp.New(base, fresh(quickRead))
+		slow, hedges := 0, 0
+		for i := range 1000 {
+			start := time.Now()
+			resp, err := rt.RoundTrip(getURL(t, "http://host.example/"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			if i >= 300 && time.Since(start) > 25*time.Millisecond {
+				slow++
+			}
+			hedges += retryhttp.OutcomeOf(resp).Hedges
+		}
+		assert.Zero(t, slow)
+		assert.LessOrEqual(t, hedges, 21, "a Share, and the first")
+		assert.EqualValues(t, hedges, attempts.Load()-1000)
+		time.Sleep(time.Second)
+	})
+}
+
+// The tests below are about the RoundTrippers of example_below_test.go.
 
 func TestDeadlinesHeadersFollowWhatIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout, caller time.Duration
 		want            []string
 	}{
-		"neither":                  {0, 0, []string{"", "", ""}},
-		"an AttemptTimeout":        {time.Second, 0, []string{"1000", "1000", "1000"}},
-		"a deadline of the caller": {0, 3 * time.Second, []string{"3000", "1800", "600"}},
-		"both":                     {time.Second, 3 * time.Second, []string{"1000", "1000", "600"}},
-		"more than eight digits":   {48 * time.Hour, 0, []string{"99999999", "99999999", "99999999"}},
+		"neither":                {0, 0, []string{"", "", ""}},
+		"both":                   {time.Second, 3 * time.Second, []string{"1000", "1000", "600"}},
+		"more than eight digits": {48 * time.Hour, 0, []string{"99999999", "99999999", "99999999"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -61,73 +329,34 @@ func TestDeadlinesHeadersFollowWhatIsLeft(t *testing.T) {
 	}
 }
 
-// What the limiter refuses costs no retry, says nothing about the host, and was not sent.
-func TestPacedRefusesAtOnceAndFinally(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget, gate := new(countingBudget), new(retryhttp.Gate)
-		base := script.New(script.Status(200))
-		rt := retryhttp.New(paced{base, rate.NewLimiter(rate.Every(time.Hour), 1)}, retryhttp.Policy{
-			AttemptTimeout: time.Second, Budget: budget, Gate: gate,
-		})
-		start := time.Now()
-		for i := range 20 {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://host.example/", strings.NewReader("x"))
-			require.NoError(t, err)
-			_, err = rt.RoundTrip(req)
-			if i == 0 {
-				require.NoError(t, err)
-				continue
-			}
-			failed := errorOf(t, err)
-			assert.Equal(t, retryhttp.StopFinal, failed.Stop)
-			assert.ErrorContains(t, err, "would exceed context deadline")
-			assert.False(t, failed.Ambiguous)
-			time.Sleep(10 * ms) // long enough for a host to be down
-		}
-		assert.Equal(t, 190*ms, time.Since(start))
-		assert.Zero(t, budget.withdrawn)
-		down := gate.Status(requestTo("host.example")).Down
-		assert.False(t, down)
-		assert.Len(t, base.Requests(), 1)
-	})
-}
-
-// The server counts what it is sent, refuses the old token before or after it has read the body,
-// and is busy once.
+// The server refuses the old token before or after it has read the body, and is busy once.
 func TestRefreshingSendsEachBodyWholeWithTheNewToken(t *testing.T) {
 	const size = 40_000
 	text := strings.Repeat("0123456789", size/10)
-	path := filepath.Join(t.TempDir(), "body")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	file := func() io.Reader {
-		f, err := os.Open(path)
-		require.NoError(t, err)
-		return f
-	}
+	stream := func() io.Reader { return io.MultiReader(strings.NewReader(text)) }
 	for name, c := range map[string]struct {
-		body    func() io.Reader
-		length  int64 // of a body that http.NewRequest does not know
-		refuses bool
+		body   func() io.Reader
+		length int64 // of a body that http.NewRequest does not know
+		status int
 	}{
-		"a string":                  {func() io.Reader { return strings.NewReader(text) }, 0, false},
-		"a file":                    {file, size, false},
-		"a stream":                  {func() io.Reader { return io.MultiReader(strings.NewReader(text)) }, size, false},
-		"a stream of any length":    {func() io.Reader { return io.MultiReader(strings.NewReader(text)) }, 0, true},
-		"a stream that is too long": {func() io.Reader { return io.MultiReader(strings.NewReader(text + text)) }, 2 * size, true},
+		"a string":               {func() io.Reader { return strings.NewReader(text) }, size, 200},
+		"a file":                 {func() io.Reader { return bodies.File(t, text) }, size, 200},
+		"a stream":               {stream, size, 200},
+		"a stream of any length": {stream, -1, 401},
 	} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, refused early: %t", name, early), func(t *testing.T) {
 				var got []string
 				busy := true
 				serving(t, func(w http.ResponseWriter, r *http.Request) {
-					refused := r.Header.Get("Authorization") != "Bearer 2"
-					if refused && early {
+					valid := r.Header.Get("Authorization") == "Bearer 2"
+					if !valid && early {
 						w.WriteHeader(http.StatusUnauthorized)
 						return
 					}
 					body, err := io.ReadAll(r.Body)
 					switch {
-					case refused:
+					case !valid:
 						w.WriteHeader(http.StatusUnauthorized)
 					case err != nil || busy:
 						busy = false
@@ -139,26 +368,23 @@ func TestRefreshingSendsEachBodyWholeWithTheNewToken(t *testing.T) {
 					tokens := 0
 					rt := retryhttp.New(newRefreshing(base, "host.example", func(context.Context) (string, error) {
 						tokens++
-						return fmt.Sprint(tokens), nil
+						return strconv.Itoa(tokens), nil
 					}), retryhttp.Policy{RecordBytes: size})
 					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", c.body())
 					require.NoError(t, err)
-					if c.length > 0 {
-						req.ContentLength = c.length
-					}
+					req.ContentLength = c.length
 					resp, err := rt.RoundTrip(req)
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
-					if c.refuses {
-						assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+					assert.Equal(t, c.status, resp.StatusCode)
+					if c.status != http.StatusOK {
 						assert.Empty(t, got)
 						return
 					}
-					assert.Equal(t, http.StatusOK, resp.StatusCode)
 					assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts, "the 503")
+					assert.Equal(t, 2, tokens)
 					require.Len(t, got, 1)
 					assert.True(t, got[0] == text, "%d bytes", len(got[0]))
-					assert.Equal(t, 2, tokens)
 				})
 			})
 		}
@@ -167,7 +393,6 @@ func TestRefreshingSendsEachBodyWholeWithTheNewToken(t *testing.T) {
 
 func TestRefreshingFetchesOneTokenForAllThatAreRefused(t *testing.T) {
 	var valid, fetched atomic.Int64
-	valid.Store(1)
 	serving(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Second)
 		if r.Header.Get("Authorization") != fmt.Sprint("Bearer ", valid.Load()) {
@@ -178,61 +403,37 @@ func TestRefreshingFetchesOneTokenForAllThatAreRefused(t *testing.T) {
 			time.Sleep(time.Second)
 			return fmt.Sprint(fetched.Add(1)), nil
 		}), retryhttp.Policy{})
+		ask := func(url string, want int) {
+			resp, err := rt.RoundTrip(getURL(t, url))
+			if assert.NoError(t, err) {
+				assert.NoError(t, resp.Body.Close())
+				assert.Equal(t, want, resp.StatusCode)
+			}
+		}
 		for round := range 2 {
-			valid.Store(int64(round) + 1)
+			valid.Add(1)
 			start := time.Now()
 			var running sync.WaitGroup
 			for range 50 {
-				running.Go(func() {
-					resp, err := rt.RoundTrip(getURL(t, "http://host.example/"))
-					if assert.NoError(t, err) {
-						assert.NoError(t, resp.Body.Close())
-						assert.Equal(t, http.StatusOK, resp.StatusCode)
-					}
-				})
+				running.Go(func() { ask("http://host.example/", http.StatusOK) })
 			}
 			running.Wait()
 			assert.EqualValues(t, round+1, fetched.Load())
 			assert.Equal(t, time.Duration(round+2)*time.Second, time.Since(start))
 		}
-		resp, err := rt.RoundTrip(getURL(t, "http://other.example/"))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, "another host has no token")
+		ask("http://other.example/", http.StatusUnauthorized) // another host has no token
 	})
 }
 
-// A fetch that hangs ends with its request. Requests that wait for it end with their own contexts.
-func TestRefreshingWaitsNoLongerThanItsRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hangs := func(ctx context.Context) (string, error) {
-			<-ctx.Done()
-			return "", ctx.Err()
-		}
-		rt := newRefreshing(script.New(script.Status(200)), "host.example", hangs)
-		var running sync.WaitGroup
-		for _, limit := range []time.Duration{2 * time.Second, time.Second, time.Second} {
-			running.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				start := time.Now()
-				_, err := rt.RoundTrip(get(t, ctx))
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, limit, time.Since(start))
-			})
-			synctest.Wait()
-		}
-		running.Wait()
-	})
-}
+// The tests below are about the recipes of example_recipes_test.go.
 
-// scheme is a server that answers 503 and then the protocol and the length of the body, and a
-// Transport that trusts it.
+// scheme is a server that answers each second attempt with the protocol and the length of the body, and
+// a Transport like http.DefaultTransport that trusts it.
 type scheme struct {
-	server   *httptest.Server
+	url      string
 	real     *http.Transport
 	attempts atomic.Int64
-	conns    atomic.Int64
+	conns    sync.Map // by the client's address
 }
 
 var schemes = []struct {
@@ -247,48 +448,43 @@ var schemes = []struct {
 }
 
 func newScheme(t *testing.T, withTLS, http2 bool) *scheme {
-	s := new(scheme)
-	s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &scheme{real: http.DefaultTransport.(*http.Transport).Clone()}
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		s.conns.Store(r.RemoteAddr, true)
 		n, _ := io.Copy(io.Discard, r.Body)
 		if s.attempts.Add(1)%2 == 1 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_, _ = fmt.Fprint(w, r.Proto, " ", n)
-	}))
-	s.server.EnableHTTP2 = http2
-	s.server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			s.conns.Add(1)
-		case http.StateClosed, http.StateHijacked:
-			s.conns.Add(-1)
-		}
 	}
-	s.real = http.DefaultTransport.(*http.Transport).Clone()
 	if withTLS {
-		s.server.StartTLS()
-		s.real.TLSClientConfig = s.server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-		s.real.TLSClientConfig.NextProtos = nil
+		var trusting *http.Transport
+		s.url, trusting = loopback.ServeTLS(t, http2, answer)
+		s.real.TLSClientConfig = &tls.Config{RootCAs: trusting.TLSClientConfig.RootCAs}
 	} else {
-		s.server.Start()
+		s.url = loopback.Serve(t, answer)
 	}
-	t.Cleanup(s.server.Close)
 	t.Cleanup(s.real.CloseIdleConnections)
 	return s
+}
+
+// dialed returns how many connections have been used.
+func (s *scheme) dialed() (n int) {
+	s.conns.Range(func(any, any) bool { n++; return true })
+	return n
 }
 
 // fetch returns the answer, and how many attempts it took.
 func (s *scheme) fetch(t *testing.T, rt http.RoundTripper, body io.Reader) (answer string, attempts int64) {
 	t.Helper()
 	before := s.attempts.Load()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.server.URL, body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.url, body)
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: rt, Timeout: time.Minute}).Do(req)
 	require.NoError(t, err)
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	assert.EqualValues(t, max(s.attempts.Load()-before, 1), retryhttp.OutcomeOf(resp).Attempts)
 	return string(text), s.attempts.Load() - before
 }
 
@@ -312,7 +508,7 @@ func TestDefaultTransportThatRetries(t *testing.T) {
 					assert.Equal(t, c.proto+" 4", answer)
 					assert.EqualValues(t, 2, attempts)
 				}
-				assert.EqualValues(t, 3, s.conns.Load(), "the pool's connection and two detours are used again")
+				assert.Equal(t, 3, s.dialed(), "the pool's connection and two detours are used again")
 				assert.Empty(t, logged.String(), "net/http complains of nothing")
 			})
 		}
@@ -358,23 +554,20 @@ func TestChangesOfADefaultTransportThatRetriesHaveNoEffect(t *testing.T) {
 	outer.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.invalid"})
 	outer.DisableKeepAlives = true
 	outer.CloseIdleConnections()
-	assert.EqualValues(t, 2, s.conns.Load(), "the pool's connection and a detour")
 	s.fetch(t, outer, nil)
-	assert.EqualValues(t, 2, s.conns.Load())
+	assert.Equal(t, 2, s.dialed(), "the pool's connection and a detour")
 	s.real.CloseIdleConnections()
-	require.Eventually(t, func() bool { return s.conns.Load() == 1 }, time.Minute, ms)
+	s.fetch(t, s.real, nil)
+	assert.Equal(t, 3, s.dialed(), "the pool was empty")
 }
 
 // An *http.Transport hides the body's type before it asks what is registered. So a file is like any
 // stream.
 func TestDefaultTransportThatRetriesSendsAFileAsAStream(t *testing.T) {
 	s := newScheme(t, false, false)
-	path := filepath.Join(t.TempDir(), "body")
-	for length, attempts := range map[int64]int64{64 << 10: 2, 64<<10 + 1: 1} {
+	for length, attempts := range map[int]int64{64 << 10: 2, 64<<10 + 1: 1} {
 		s.attempts.Store(0)
-		require.NoError(t, os.WriteFile(path, make([]byte, length), 0o600))
-		file, err := os.Open(path)
-		require.NoError(t, err)
+		file := bodies.File(t, strings.Repeat("x", length))
 		answer, made := s.fetch(t, retryingByDefault(s.real, soon), file)
 		assert.Equal(t, fmt.Sprint("HTTP/1.1 ", length), answer)
 		assert.Equal(t, attempts, made)
@@ -388,8 +581,7 @@ func TestDefaultTransportThatRetriesLeavesUpgradesOverHTTPSAlone(t *testing.T) {
 			s := newScheme(t, c.tls, c.http2)
 			outer := retryingByDefault(s.real, soon)
 			defer outer.CloseIdleConnections()
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL, nil)
-			require.NoError(t, err)
+			req := getURL(t, s.url)
 			req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
 			resp, err := outer.RoundTrip(req)
 			require.NoError(t, err)
@@ -400,137 +592,64 @@ func TestDefaultTransportThatRetriesLeavesUpgradesOverHTTPSAlone(t *testing.T) {
 	}
 }
 
-func TestReverseProxyWithADefaultTransportThatRetries(t *testing.T) {
-	s := newScheme(t, false, false)
-	target, err := url.Parse(s.server.URL)
-	require.NoError(t, err)
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: retryingByDefault(s.real, soon),
-	})
-	defer proxy.Close()
-	for method, attempts := range map[string]int64{http.MethodGet: 2, http.MethodPost: 1} {
-		s.attempts.Store(0)
-		req, err := http.NewRequestWithContext(t.Context(), method, proxy.URL, strings.NewReader("body"))
-		require.NoError(t, err)
-		resp, err := new(http.Transport).RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, attempts, s.attempts.Load())
-	}
-}
-
-// A program above that retries as well sees that this was done.
-func TestTransportAboveADefaultTransportThatRetriesDoesNotRetry(t *testing.T) {
-	base := script.New(script.Status(503))
-	real := new(http.Transport)
-	real.RegisterProtocol("http", base)
-	outer := retryhttp.New(retryingByDefault(real, soon), soon)
-	resp, err := outer.RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
-	assert.Len(t, base.Requests(), 4)
-}
-
 // Nothing is sent twice, nothing waits, and no response body is read.
 func TestDryRunChangesNothing(t *testing.T) {
-	for name, budget := range map[string]retryhttp.Budget{
-		"a Budget of one's own": broke{}, "a TokenBucket": &retryhttp.TokenBucket{Ratio: -1, Burst: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				stops := map[retryhttp.Stop]int{}
-				var failed int
-				gate := new(retryhttp.Gate)
-				var steps []script.Step
-				unread := &countedReads{}
-				for range 20 {
-					steps = append(steps, script.Respond(503, unread), script.Status(200), script.Fail(errBroken),
-						script.Status(503, "Retry-After", "1"), script.Status(429, "Retry-After", "1"))
-				}
-				base := script.New(steps...)
-				rt := retryhttp.New(base, retryhttp.Policy{
-					Budget: budget, Backoff: retryhttp.Constant(0), Gate: gate,
-					OnRetry: func(retryhttp.Attempt) { t.Error("retried") },
-					OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
-						stops[o.Stop]++
-						if a.Err != nil || a.Response.StatusCode != 200 {
-							failed++
-						}
-						assert.Equal(t, 1, o.Attempts)
-						assert.Zero(t, o.Waited)
-					},
-				})
-				start := time.Now()
-				for range 100 {
-					resp, err := rt.RoundTrip(get(t, t.Context()))
-					if err == nil {
-						require.NoError(t, resp.Body.Close())
-					}
-					assert.Zero(t, gate.Status(requestTo("host.example")).Held)
-				}
-				assert.Zero(t, time.Since(start))
-				assert.Len(t, base.Requests(), 100)
-				assert.Equal(t, map[retryhttp.Stop]int{retryhttp.StopFinal: 20, retryhttp.StopBudget: 80}, stops)
-				assert.Equal(t, 80, failed)
-				assert.Zero(t, unread.reads)
-			})
+	synctest.Test(t, func(t *testing.T) {
+		unread := &bodies.Hooked{OnRead: func([]byte) (int, error) {
+			t.Error("read")
+			return 0, io.EOF
+		}}
+		var steps []script.Step
+		for range 20 {
+			steps = append(steps, script.Respond(503, unread), script.Status(200), script.Fail(errBroken),
+				script.Status(503, "Retry-After", "1"), script.Status(429, "Retry-After", "1"))
+		}
+		base, gate := script.New(steps...), new(retryhttp.Gate)
+		stops := map[retryhttp.Stop]int{}
+		rt := retryhttp.New(base, retryhttp.Policy{
+			Budget: broke{}, Backoff: retryhttp.Constant(0), Gate: gate,
+			OnRetry: func(retryhttp.Attempt) { t.Error("retried") },
+			OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops[o.Stop]++ },
 		})
-	}
+		start := time.Now()
+		for range len(steps) {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Zero(t, gate.Status(requestTo("host.example")).Held)
+		}
+		assert.Zero(t, time.Since(start))
+		assert.Len(t, base.Requests(), 100)
+		assert.Equal(t, map[retryhttp.Stop]int{retryhttp.StopFinal: 20, retryhttp.StopBudget: 80}, stops)
+	})
 }
-
-type countedReads struct{ reads int }
-
-func (c *countedReads) Read([]byte) (int, error) { c.reads++; return 0, io.EOF }
-func (c *countedReads) Close() error             { return nil }
-
-// The tests below expose recipes of example_recipes_test.go to what it is for.
 
 // A POST without a key is sent as well, with RetryUnprocessed: without an address, nothing was sent.
 func TestNameThatIsGoneForAMinuteIsWaitedFor(t *testing.T) {
-	for name, c := range map[string]struct {
-		method, url string
-		lookup      net.DNSError
-		found       bool
-	}{
-		"a GET":                    {"GET", "http://db.prod.svc.cluster.local:80/", net.DNSError{IsNotFound: true}, true},
-		"a POST":                   {"POST", "http://db.prod.svc.cluster.local/", net.DNSError{IsNotFound: true}, true},
-		"a name of another domain": {"GET", "http://host.example/", net.DNSError{IsNotFound: true}, false},
-		"another failure of DNS":   {"GET", "http://host.example/", net.DNSError{IsTemporary: true}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				base := script.Step(func(req *http.Request) (*http.Response, error) {
-					if time.Since(start) < time.Minute {
-						return nil, &net.OpError{Op: "dial", Err: &c.lookup}
-					}
-					return script.Response(req, 200), nil
-				})
-				policy := names
-				policy.RetryUnprocessed = true
-				policy.Budget = unused(names)
-				req, err := http.NewRequestWithContext(t.Context(), c.method, c.url, strings.NewReader(""))
-				require.NoError(t, err)
-				resp, err := retryhttp.New(base, policy).RoundTrip(req)
-				if !c.found {
-					assert.Equal(t, 1, errorOf(t, err).Attempts)
-					assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
-					return
-				}
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				assert.False(t, retryhttp.OutcomeOf(resp).Ambiguous)
-				assert.Less(t, time.Since(start), names.MaxElapsed)
-			})
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			if time.Since(start) < time.Minute {
+				return nil, &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}
+			}
+			return script.Response(req, 200), nil
 		})
-	}
+		policy := fresh(names)
+		policy.RetryUnprocessed = true
+		req, err := http.NewRequest(http.MethodPost, "http://db.prod.svc.cluster.local:80/", nil)
+		require.NoError(t, err)
+		resp, err := retryhttp.New(base, policy).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.False(t, retryhttp.OutcomeOf(resp).Ambiguous)
+		assert.Less(t, time.Since(start), names.MaxElapsed)
+	})
 }
 
 // Envoy's number makes only what the mesh has retried final.
 func TestAnswerThatAMeshHasNotRetriedIsRetried(t *testing.T) {
-	for count, attempts := range map[string]int{"": 4, "1": 4, "2": 1, "3": 1, "many": 4} {
+	for count, attempts := range map[string]int{"": 4, "1": 4, "2": 1, "many": 4} {
 		base := script.New(script.Status(503, "X-Envoy-Attempt-Count", count))
 		policy := noWait
 		policy.Classify = meshHasRetried

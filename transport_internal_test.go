@@ -10,10 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNilBaseIsANewBase(t *testing.T) {
-	assert.IsType(t, NewBase(nil), New(nil, Policy{}).base)
-}
-
 // BenchmarkPartsOfASuccess takes the time that a success takes above its base apart. The parts come
 // in the order of RoundTrip. docs/benchmarks.md quotes them.
 func BenchmarkPartsOfASuccess(b *testing.B) {
@@ -153,9 +149,4 @@ func TestDelayOfAHedgeIsRefreshedNowAndThen(t *testing.T) {
 func TestHedgeThatIsTooLateDoesNotLookAtTheRequest(t *testing.T) {
 	r := &race{state: firstWon}
 	assert.NotPanics(t, func() { assert.False(t, r.ownRequest()) })
-}
-
-func TestReadingOfABodySentAsItIsCanBeCut(t *testing.T) {
-	assert.NotPanics(t, reading{}.cut)
-	assert.False(t, reading{}.usesGetBody())
 }

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -31,7 +32,6 @@ import (
 func TestContract(t *testing.T) {
 	const second = time.Second
 	type policy = retryhttp.Policy
-	keyed, xKeyed := []string{"Idempotency-Key", "k"}, []string{"X-Idempotency-Key", "k"}
 
 	// A case has only what differs from this: a GET without a body, a backoff of
 	// one second, the default policy's limits, and StopFinal. Each wait precedes
@@ -39,7 +39,7 @@ func TestContract(t *testing.T) {
 	cases := []struct {
 		name    string
 		method  string
-		header  []string
+		key     string
 		body    string
 		policy  policy
 		timeout time.Duration // of the http.Client
@@ -53,130 +53,28 @@ func TestContract(t *testing.T) {
 		ambiguous bool
 	}{
 		{name: "success at once", answers: play(200), status: 200},
-		{name: "408 is retried", answers: play(408, 200), status: 200, waits: seconds(1)},
-		{name: "429 is retried", answers: play(429, 200), status: 200, waits: seconds(1)},
-		{name: "500 is retried", answers: play(500, 200), status: 200, waits: seconds(1)},
-		{name: "501 is retried", answers: play(501, 200), status: 200, waits: seconds(1)},
-		{name: "503 twice", answers: play(503, 503, 200), status: 200, waits: seconds(1, 1)},
-		{name: "599 is retried", answers: play(599, 200), status: 200, waits: seconds(1)},
-		{name: "304 is final", answers: play(304), status: 304},
-		{name: "400 is final", answers: play(400), status: 400},
-		{name: "401 is final", answers: play(401), status: 401},
+		{name: "a failed response is retried", answers: play(503, 429, 200), status: 200, waits: seconds(1, 1)},
 		{name: "404 after a 503 is final", answers: play(503, 404), status: 404, waits: seconds(1)},
-		{name: "409 is final", answers: play(409), status: 409},
-		{name: "413 with Retry-After is final", answers: play(status(413, "Retry-After", "1")), status: 413},
-		{name: "202 with Retry-After is final", method: "PUT", answers: play(status(202, "Retry-After", "1")), status: 202},
-		{name: "600 is final", answers: play(600), status: 600},
-
 		{
 			name:    "the last response is returned",
 			answers: play(503), status: 503, stop: retryhttp.StopAttempts, waits: seconds(1, 1, 1),
 		},
-		{
-			name: "one attempt", policy: policy{MaxAttempts: 1},
-			answers: play(503), status: 503, stop: retryhttp.StopAttempts,
-		},
-		{
-			name: "no bound on attempts", policy: policy{MaxAttempts: -1, Budget: retryhttp.Unlimited{}},
-			answers: play(503, 503, 503, 503, 503, 503, 200), status: 200, waits: seconds(1, 1, 1, 1, 1, 1),
-		},
-
-		{name: "a broken connection is retried", answers: play(hangUp, 200), status: 200, waits: seconds(1)},
 		{
 			name:    "an error is returned",
 			answers: play(hangUp), err: io.EOF, stop: retryhttp.StopAttempts, waits: seconds(1, 1, 1),
 		},
 
 		{
-			name: "a POST is sent once", method: "POST", body: "pay",
-			answers: play(503), status: 503, stop: retryhttp.StopNotIdempotent,
-		},
-		{
 			name: "a POST whose connection breaks is sent once", method: "POST", body: "pay",
 			answers: play(hangUp), err: io.EOF, stop: retryhttp.StopNotIdempotent, ambiguous: true,
 		},
 		{
-			name: "a PATCH is sent once", method: "PATCH", body: "x",
-			answers: play(503), status: 503, stop: retryhttp.StopNotIdempotent,
-		},
-		{
-			name: "a POST is not retried for a Retry-After", method: "POST", body: "pay",
-			answers: play(status(429, "Retry-After", "1")), status: 429, stop: retryhttp.StopNotIdempotent,
-		},
-		{
-			name: "a POST with a key is retried", method: "POST", header: keyed, body: "pay",
+			name: "a POST with a key is retried with its body", method: "POST", key: "k", body: "all of it",
 			answers: play(503, 200), status: 200, waits: seconds(1), ambiguous: true,
-		},
-		{
-			name: "a POST with an X-Idempotency-Key is retried", method: "POST", header: xKeyed, body: "pay",
-			answers: play(503, 200), status: 200, waits: seconds(1), ambiguous: true,
-		},
-		{
-			name: "a POST with an empty key is sent once", method: "POST", header: []string{"Idempotency-Key", ""}, body: "pay",
-			answers: play(503), status: 503, stop: retryhttp.StopNotIdempotent,
-		},
-		{
-			name: "a PUT is retried with its body", method: "PUT", body: "all of it",
-			answers: play(503, 200), status: 200, waits: seconds(1), ambiguous: true,
-		},
-		{
-			name: "a DELETE's 404 after a 500 is ambiguous", method: "DELETE",
-			answers: play(500, 404), status: 404, waits: seconds(1), ambiguous: true,
 		},
 		{
 			name: "a DELETE's 404 after a broken connection is ambiguous", method: "DELETE",
 			answers: play(hangUp, 404), status: 404, waits: seconds(1), ambiguous: true,
-		},
-		{
-			name: "a DELETE's 404 after a 429 is not ambiguous", method: "DELETE",
-			answers: play(429, 404), status: 404, waits: seconds(1),
-		},
-		{
-			name: "a DELETE's 404 after a 408 is not ambiguous", method: "DELETE",
-			answers: play(408, 404), status: 404, waits: seconds(1),
-		},
-		{
-			name: "only attempts before the last are ambiguous", method: "DELETE", policy: policy{MaxAttempts: 1},
-			answers: play(500), status: 500, stop: retryhttp.StopAttempts,
-		},
-
-		{
-			name:    "Retry-After comes before the backoff",
-			answers: play(status(429, "Retry-After", "2"), 200), status: 200, waits: seconds(3),
-		},
-		{
-			name:    "Retry-After in milliseconds",
-			answers: play(status(503, "Retry-After-Ms", "1500", "Retry-After", "9"), 200), status: 200, waits: seconds(2.5),
-		},
-		{
-			name:    "Retry-After of zero is none",
-			answers: play(status(503, "Retry-After", "0"), 200), status: 200, waits: seconds(1),
-		},
-		{
-			name:    "Retry-After in the past is none",
-			answers: play(status(503, "Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"), 200), status: 200, waits: seconds(1),
-		},
-		{
-			name:    "an invalid Retry-After is none",
-			answers: play(status(503, "Retry-After", "soon"), 200), status: 200, waits: seconds(1),
-		},
-		{
-			name:    "a Retry-After of exactly MaxRetryAfter is waited for",
-			policy:  policy{Backoff: retryhttp.Constant(time.Minute)},
-			answers: play(status(503, "Retry-After", "60"), 200),
-			status:  200, waits: seconds(120),
-		},
-		{
-			name:    "a longer Retry-After ends the retries",
-			answers: play(status(503, "Retry-After", "61")), status: 503, stop: retryhttp.StopRetryAfter,
-		},
-		{
-			name:    "a Retry-After beyond all bounds ends the retries",
-			answers: play(status(503, "Retry-After", "99999999999999999999")), status: 503, stop: retryhttp.StopRetryAfter,
-		},
-		{
-			name: "Retry-After can be ignored", policy: policy{MaxRetryAfter: -1},
-			answers: play(status(503, "Retry-After", "61"), 200), status: 200, waits: seconds(1),
 		},
 
 		{
@@ -184,32 +82,8 @@ func TestContract(t *testing.T) {
 			answers: play(503), status: 503, stop: retryhttp.StopDeadline, waits: seconds(1),
 		},
 		{
-			name: "no wait that ends at the deadline", timeout: second,
-			answers: play(503), status: 503, stop: retryhttp.StopDeadline,
-		},
-		{
-			name: "a wait that ends just before the deadline", timeout: second + 1,
-			answers: play(503, 200), status: 200, waits: seconds(1),
-		},
-		{
-			name: "no Retry-After past the deadline", timeout: 2 * second,
-			answers: play(status(503, "Retry-After", "2")), status: 503, stop: retryhttp.StopDeadline,
-		},
-		{
 			name: "the error at once, and not the deadline's", timeout: second,
 			answers: play(hangUp), err: io.EOF, stop: retryhttp.StopDeadline,
-		},
-		{
-			name: "a retry at exactly MaxElapsed", policy: policy{MaxElapsed: 2 * second},
-			answers: play(503), status: 503, stop: retryhttp.StopDeadline, waits: seconds(1, 1),
-		},
-		{
-			name: "no retry after MaxElapsed", policy: policy{MaxElapsed: 2*second - 1},
-			answers: play(503), status: 503, stop: retryhttp.StopDeadline, waits: seconds(1),
-		},
-		{
-			name: "an absurd backoff that no limit stops", policy: policy{Backoff: retryhttp.Constant(-second)},
-			answers: play(503, 200), status: 200, waits: seconds(0),
 		},
 
 		{
@@ -217,27 +91,14 @@ func TestContract(t *testing.T) {
 			answers: play(hang, 200), status: 200, waits: seconds(4),
 		},
 		{
-			name: "attempts that all hang", policy: policy{AttemptTimeout: 3 * second, MaxAttempts: 2},
-			answers: play(hang), err: context.DeadlineExceeded, stop: retryhttp.StopAttempts, waits: seconds(4),
-		},
-		{
 			name:   "an attempt timeout is no proof for a POST",
 			method: "POST", policy: policy{AttemptTimeout: second, RetryUnprocessed: true},
 			answers: play(hang),
 			err:     context.DeadlineExceeded, stop: retryhttp.StopNotIdempotent, ambiguous: true,
 		},
-
 		{
 			name: "the budget ends the retries", policy: policy{Budget: &retryhttp.TokenBucket{Burst: 1}},
 			answers: play(503), status: 503, stop: retryhttp.StopBudget, waits: seconds(1),
-		},
-		{
-			name: "the budget of a default policy", policy: policy{MaxAttempts: -1},
-			answers: play(503), status: 503, stop: retryhttp.StopBudget, waits: seconds(1, 1, 1, 1, 1),
-		},
-		{
-			name: "a budget of nothing", policy: policy{Budget: &retryhttp.TokenBucket{Ratio: -1, Burst: -1}},
-			answers: play(hangUp), err: io.EOF, stop: retryhttp.StopBudget,
 		},
 	}
 	for _, tc := range cases {
@@ -252,8 +113,8 @@ func TestContract(t *testing.T) {
 				client := &http.Client{Transport: retryhttp.New(base, tc.policy), Timeout: tc.timeout}
 				req, err := http.NewRequest(tc.method, "http://server/", strings.NewReader(tc.body))
 				require.NoError(t, err)
-				for i := 0; i < len(tc.header); i += 2 {
-					req.Header.Add(tc.header[i], tc.header[i+1])
+				if tc.key != "" {
+					req.Header.Set("Idempotency-Key", tc.key)
 				}
 
 				resp, err := client.Do(req)
@@ -270,9 +131,7 @@ func TestContract(t *testing.T) {
 					body, err := io.ReadAll(resp.Body)
 					require.NoError(t, err)
 					assert.NoError(t, resp.Body.Close())
-					if tc.status != http.StatusNotModified {
-						assert.Equal(t, "answer "+http.StatusText(tc.status), string(body), "the body comes unread")
-					}
+					assert.Equal(t, "answer "+http.StatusText(tc.status), string(body), "the body comes unread")
 					outcome = retryhttp.OutcomeOf(resp)
 				}
 				assert.Equal(t, attempts, outcome.Attempts)
@@ -313,18 +172,15 @@ func TestRequestIsNeverChanged(t *testing.T) {
 		require.NoError(t, err)
 		req.Header.Set("X-Caller", "yes")
 		req.Trailer = http.Header{"X-Sum": nil}
-		before, header, body, ctx := *req, req.Header.Clone(), req.Body, req.Context()
+		before, header := *req, req.Header.Clone()
 
 		resp, err := rt.RoundTrip(req)
 
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
+		assert.True(t, reflect.DeepEqual(before, *req))
 		assert.Equal(t, header, req.Header)
 		assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer)
-		assert.Equal(t, body, req.Body)
-		assert.Nil(t, req.GetBody)
-		assert.Equal(t, ctx, req.Context())
-		assert.Equal(t, before.ContentLength, req.ContentLength)
 		for i, sent := range base.Requests() {
 			assert.NotSame(t, req, sent)
 			assert.NotEmpty(t, sent.Header.Get("Idempotency-Key"), "attempt %d", i+1)
@@ -332,15 +188,20 @@ func TestRequestIsNeverChanged(t *testing.T) {
 	})
 }
 
-func TestNilBaseIsAPooledTransportOfItsOwn(t *testing.T) {
+func TestNilBaseIsABaseOfItsOwn(t *testing.T) {
 	srv := &server{answers: play(503, 200)}
 	url := loopback.Serve(t, srv.ServeHTTP)
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Backoff: retryhttp.Constant(0)})}
+	var last retryhttp.Attempt
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		Backoff: retryhttp.Constant(0),
+		OnDone:  func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a },
+	})}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get(url)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, 200, resp.StatusCode)
+	assert.True(t, last.Detour, "only a Base takes another connection for a retry")
 }
 
 type idleCloser struct {
@@ -359,89 +220,67 @@ func TestCloseIdleConnectionsReachesTheBase(t *testing.T) {
 	retryhttp.New(script.New(), retryhttp.Policy{}).CloseIdleConnections() // a base without it is left alone
 }
 
+// At first, every reason speaks against another attempt. Each step removes the reason that came first.
 func TestGuardsComeInTheirOrder(t *testing.T) {
-	// At first, every reason speaks against another attempt. The test removes them
-	// one by one, and each time expects the next as the Stop.
-	spent := &retryhttp.TokenBucket{Ratio: -1, Burst: -1}
 	p := retryhttp.Policy{
-		MaxAttempts: 1, RecordBytes: 1, Budget: spent, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
+		MaxAttempts: 1, RecordBytes: 1, Backoff: retryhttp.Constant(time.Hour), MaxElapsed: time.Minute,
+		Budget: &retryhttp.TokenBucket{Ratio: -1, Burst: -1},
 	}
-	code, header, method := 200, []string{"Retry-After", "3600"}, "POST"
-	ctx, cancel := context.WithCancel(t.Context())
-	canceled := false
-	var wrap func(http.RoundTripper) http.RoundTripper
-	nested := func(base http.RoundTripper) http.RoundTripper {
-		return retryhttp.New(base, retryhttp.Policy{MaxAttempts: 1, Idempotent: func(*http.Request) bool { return true }})
-	}
-	run := func() retryhttp.Stop {
-		reqCtx := t.Context()
-		if canceled {
-			reqCtx = ctx
-		}
-		base := http.RoundTripper(script.New(func(req *http.Request) (*http.Response, error) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
+	code, header, method, canceled, nested := 200, []string{"Retry-After", "3600"}, "POST", true, true
+	for _, step := range []struct {
+		remove func()
+		next   retryhttp.Stop
+	}{
+		{func() {}, retryhttp.StopFinal},
+		{func() { code = 503 }, retryhttp.StopCanceled},
+		{func() { canceled = false }, retryhttp.StopNested},
+		{func() { nested = false }, retryhttp.StopNotIdempotent},
+		{func() { method = "PUT" }, retryhttp.StopAttempts},
+		{func() { p.MaxAttempts = 0 }, retryhttp.StopBody},
+		{func() { p.RecordBytes = 0 }, retryhttp.StopRetryAfter},
+		{func() { header = nil }, retryhttp.StopDeadline},
+		{func() { p.MaxElapsed, p.Backoff = 0, retryhttp.Constant(0) }, retryhttp.StopBudget},
+	} {
+		step.remove()
+		ctx, cancel := context.WithCancel(t.Context())
+		base := http.RoundTripper(script.Step(func(req *http.Request) (*http.Response, error) {
 			if canceled {
 				cancel()
 			}
-			return script.Response(req, code, header...), nil
+			return script.Status(code, header...)(req)
 		}))
-		if wrap != nil {
-			base = wrap(base)
+		if nested {
+			safe := func(*http.Request) bool { return true }
+			base = retryhttp.New(base, retryhttp.Policy{MaxAttempts: 1, Idempotent: safe})
 		}
-		req, err := http.NewRequestWithContext(reqCtx, method, "http://host.example/",
-			io.MultiReader(strings.NewReader("long")))
+		stream := io.MultiReader(strings.NewReader("long"))
+		req, err := http.NewRequestWithContext(ctx, method, "http://host.example/", stream)
 		require.NoError(t, err)
 		resp, err := retryhttp.New(base, p).RoundTrip(req)
 		require.NoError(t, err, "a response in hand is returned")
 		require.NoError(t, resp.Body.Close())
-		return retryhttp.OutcomeOf(resp).Stop
+		assert.Equal(t, step.next, retryhttp.OutcomeOf(resp).Stop)
+		cancel()
 	}
-
-	canceled = true
-	assert.Equal(t, retryhttp.StopFinal, run(), "final, although the context ended")
-	code, wrap = 503, nested
-	ctx, cancel = context.WithCancel(t.Context())
-	defer cancel()
-	assert.Equal(t, retryhttp.StopCanceled, run())
-	canceled = false
-	assert.Equal(t, retryhttp.StopNested, run())
-	wrap = nil
-	assert.Equal(t, retryhttp.StopNotIdempotent, run())
-	method = "PUT"
-	assert.Equal(t, retryhttp.StopAttempts, run())
-	p.MaxAttempts = 0
-	assert.Equal(t, retryhttp.StopBody, run())
-	p.RecordBytes = 0
-	assert.Equal(t, retryhttp.StopRetryAfter, run())
-	header = nil
-	assert.Equal(t, retryhttp.StopDeadline, run())
-	p.MaxElapsed, p.Backoff = 0, retryhttp.Constant(0) // for which a refused request waits
-	assert.Equal(t, retryhttp.StopBudget, run())
 }
 
+// The server is busy for bodies of even length.
 func TestTransportKeepsConcurrentRequestsApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			if r.Header.Get("Attempt-Seen") == "" && len(body)%2 == 0 {
-				w.Header().Set("Retry-After", "1")
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			_, _ = w.Write(body)
-		})
-		_, base, stop := memnet.Serve(srv)
-		defer stop()
+	serving(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if len(body)%2 == 0 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write(body)
+	}, func(t *testing.T, base http.RoundTripper) {
 		rt := retryhttp.New(base, retryhttp.Policy{MaxAttempts: 2, Budget: retryhttp.Unlimited{}})
 		var wg sync.WaitGroup
 		for i := range 50 {
 			wg.Go(func() {
 				body := strings.Repeat("x", i)
 				req, err := http.NewRequest("PUT", "http://server/", io.MultiReader(strings.NewReader(body)))
-				if !assert.NoError(t, err) {
-					return
-				}
+				assert.NoError(t, err)
 				resp, err := rt.RoundTrip(req)
 				if !assert.NoError(t, err) {
 					return
@@ -449,30 +288,21 @@ func TestTransportKeepsConcurrentRequestsApart(t *testing.T) {
 				got, err := io.ReadAll(resp.Body)
 				assert.NoError(t, err)
 				assert.NoError(t, resp.Body.Close())
-				if i%2 == 1 {
-					assert.Equal(t, body, string(got))
-				} else {
-					assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-				}
+				assert.Equal(t, body, string(got))
+				assert.Equal(t, i%2 == 1, resp.StatusCode == http.StatusOK)
 			})
 		}
 		wg.Wait()
 	})
 }
 
+// Timers and channels belong to the bubble that they were made in. A Transport must keep none of them
+// between requests.
 func TestTransportServesSeveralBubbles(t *testing.T) {
-	// Timers and channels belong to the bubble that they were made in. A Transport
-	// must keep none of them between requests.
 	rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: retryhttp.Unlimited{}})
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
-			resp, err := rt.RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			o := retryhttp.OutcomeOf(resp)
-			assert.Equal(t, 4, o.Attempts)
-			assert.LessOrEqual(t, o.Waited, 1750*time.Millisecond)
-			assert.Equal(t, o.Waited, o.Elapsed)
+			assert.Equal(t, 4, attempts(t, rt, t.Context()))
 		})
 	}
 }
@@ -494,53 +324,51 @@ func TestPanicAfterACanceledWaitRefundsOnce(t *testing.T) {
 
 func TestHooksThatPanicLeakNothing(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
-	cases := map[string]struct {
-		p    retryhttp.Policy
-		base http.RoundTripper
+	for name, c := range map[string]struct {
+		policy retryhttp.Policy
+		edit   func(*retryhttp.Policy)
+		base   func() // called with each attempt, before the answer
 	}{
-		"OnRetry": {p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
+		"an edit of WithPolicy": {edit: func(*retryhttp.Policy) { boom() }},
+		"OnRetry":               {policy: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
 		"OnRetry, and then the Budget": {
-			p: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }, Budget: refundPanics{}},
+			policy: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }, Budget: refundPanics{}},
 		},
-		"Classify": {p: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { boom(); return 0 }}},
-		"Backoff":  {p: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
-		"Idempotent": {
-			p:    retryhttp.Policy{Idempotent: func(*http.Request) bool { boom(); return true }},
-			base: script.New(script.Status(503)),
+		"Classify": {policy: retryhttp.Policy{Classify: func(retryhttp.Attempt) retryhttp.Class { boom(); return 0 }}},
+		"RetryAfter": {
+			policy: retryhttp.Policy{RetryAfter: func(retryhttp.Attempt) (time.Duration, bool) { boom(); return 0, false }},
 		},
-		"base": {
-			base: script.New(func(r *http.Request) (*http.Response, error) {
-				defer r.Body.Close()
-				panic(http.ErrAbortHandler)
-			}),
-		},
-	}
-	for name, tc := range cases {
+		"Backoff":    {policy: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
+		"Idempotent": {policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { boom(); return true }}},
+		"base":       {base: boom},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				body := &bodies.Tracked{Reader: strings.NewReader("x")}
 				answer := &bodies.Tracked{Reader: strings.NewReader("503")}
-				budget := &countingBudget{}
-				if tc.p.Budget == nil {
-					tc.p.Budget = budget
+				answers := int32(0)
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
+					defer req.Body.Close()
+					_, _ = io.Copy(io.Discard, req.Body)
+					if c.base != nil {
+						c.base()
+					}
+					answers++
+					return script.Respond(503, answer)(req)
+				})
+				gate, budget := new(retryhttp.Gate), new(countingBudget)
+				p := c.policy
+				p.Gate = gate
+				if p.Budget == nil {
+					p.Budget = budget
 				}
-				base := tc.base
-				if base == nil {
-					base = script.New(func(r *http.Request) (*http.Response, error) {
-						io.Copy(io.Discard, r.Body)
-						r.Body.Close()
-						resp := script.Response(r, 503)
-						resp.Body = answer
-						return resp, nil
-					})
-				}
-				req, _ := http.NewRequest("PUT", "http://server/", body)
-				assert.Panics(t, func() { retryhttp.New(base, tc.p).RoundTrip(req) })
+				req, err := http.NewRequestWithContext(retryhttp.WithPolicy(t.Context(), c.edit), "PUT", "http://server/", body)
+				require.NoError(t, err)
+				assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
 				assert.Equal(t, int32(1), body.Closes.Load(), "closes of the caller's body")
-				if tc.base == nil {
-					assert.Equal(t, int32(1), answer.Closes.Load(), "closes of the response nobody got")
-				}
+				assert.Equal(t, answers, answer.Closes.Load(), "closes of the response that nobody got")
 				assert.Equal(t, budget.withdrawn, budget.refunded, "tokens")
+				assert.Zero(t, retryhttp.InTrouble(gate, "server"))
 			})
 		})
 	}

@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,194 +26,181 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// armedHedges are Hedges whose timer runs, and does not fire.
-func armedHedges() map[string]*retryhttp.Hedge {
-	return map[string]*retryhttp.Hedge{
-		"after a fixed time": {After: time.Hour},
-		"at the quantile":    {Min: time.Hour},
-	}
-}
+// These tests run without the race detector, which makes sync.Pool forget at random.
 
-// armed returns a Transport whose Hedge knows the latencies of enough answers.
-func armed(t *testing.T, base http.RoundTripper, h *retryhttp.Hedge) http.RoundTripper {
-	rt := retryhttp.New(base, retryhttp.Policy{Hedge: h})
-	req := requestTo("host.example")
-	for range 200 {
-		roundTripper(rt, req)()
-	}
-	_, ok := h.Delay(req)
-	require.True(t, ok)
-	return rt
-}
-
-func TestCostOfAHedgeThatIsNotSentIsFiveObjectsAtMost(t *testing.T) {
-	for kind, base := range map[string]http.RoundTripper{
-		"no body":              &stub{statuses: []int{200}},
-		"JSON":                 jsonOf(true),
-		"JSON without its end": jsonOf(false),
+func BenchmarkSuccess(b *testing.B) {
+	bare := &stub{statuses: []int{200}}
+	for name, rt := range map[string]http.RoundTripper{
+		"bare":           bare,
+		"default policy": retryhttp.New(bare, retryhttp.Policy{}),
+		"shared budget":  retryhttp.New(bare, retryhttp.Policy{Budget: &retryhttp.TokenBucket{}}),
 	} {
-		for name, h := range armedHedges() {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				ours := allocations(armed(t, base, h))
-				t.Log(ours - allocations(base))
-				assert.LessOrEqual(t, ours-allocations(base), 5.0)
+		for _, kind := range requestKinds {
+			b.Run(kind.name+"/"+name, func(b *testing.B) {
+				once := roundTripper(rt, kind.make())
+				b.ReportAllocs()
+				for b.Loop() {
+					once()
+				}
 			})
 		}
 	}
 }
 
-func TestCostOfAHedgeIsNothingIfTheRequestIsNotHedged(t *testing.T) {
-	for name, p := range map[string]struct {
-		method string
-		hedge  *retryhttp.Hedge
-	}{
-		"no Hedge":        {http.MethodGet, nil},
-		"no Share":        {http.MethodGet, &retryhttp.Hedge{After: time.Hour, Share: -1}},
-		"a write":         {http.MethodPut, &retryhttp.Hedge{After: time.Hour}},
-		"too few answers": {http.MethodGet, &retryhttp.Hedge{Share: 1e-9}},
-		"not idempotent":  {http.MethodPost, &retryhttp.Hedge{After: time.Hour}},
-		"unknown method":  {"PURGE", &retryhttp.Hedge{After: time.Hour}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			base := &stub{statuses: []int{200}}
-			req := requestTo("host.example")
-			req.Method = p.method
-			ours := testing.AllocsPerRun(1000, roundTripper(retryhttp.New(base, retryhttp.Policy{Hedge: p.hedge}), req))
-			assert.Zero(t, ours-testing.AllocsPerRun(1000, roundTripper(base, req)))
-		})
+// stub is a base that plays statuses over and over. Its own allocations are the
+// floor that Transports are compared with.
+type stub struct {
+	statuses []int
+	body     bool   // give each failure a body to drain
+	closed   func() // called when that body is closed
+	n        int
+}
+
+func (s *stub) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	code := s.statuses[s.n%len(s.statuses)]
+	if len(s.statuses) > 1 {
+		s.n++
+	}
+	resp := &http.Response{StatusCode: code, Body: http.NoBody, Request: req, ContentLength: -1}
+	if s.body && code >= 400 {
+		resp.Body = &stubBody{*strings.NewReader("a failure's body"), s.closed}
+	}
+	return resp, nil
+}
+
+type stubBody struct {
+	strings.Reader
+	closed func()
+}
+
+func (b *stubBody) Close() error {
+	if b.closed != nil {
+		b.closed()
+	}
+	return nil
+}
+
+var requestKinds = []struct {
+	name string
+	make func() *http.Request
+}{
+	{"GET", func() *http.Request {
+		req, _ := http.NewRequest("GET", "http://host.example/", nil)
+		return req
+	}},
+	{"64 KiB POST", func() *http.Request {
+		req, _ := http.NewRequest("POST", "http://host.example/", bytes.NewReader(make([]byte, 64<<10)))
+		return req
+	}},
+}
+
+// roundTripper returns a function that sends req and reads the response.
+func roundTripper(rt http.RoundTripper, req *http.Request) func() {
+	return func() {
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
 	}
 }
 
-func TestAHedgeThatIsNotSentStartsNoGoroutine(t *testing.T) {
-	hedges := armedHedges()
-	hedges["zero value"] = new(retryhttp.Hedge)
-	for name, h := range hedges {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				counts, during := false, 0
-				rt := armed(t, script.Step(func(req *http.Request) (*http.Response, error) {
-					if counts {
-						during = goroutinesInBubble()
-					}
-					return jsonOf(true).RoundTrip(req)
-				}), h)
-				counts = true
-				alone := goroutinesInBubble()
-				roundTripper(rt, requestTo("host.example"))()
-				assert.Equal(t, alone, during, "while the base works")
-				assert.Equal(t, alone, goroutinesInBubble(), "at the end")
-			})
-		})
-	}
+// objects returns how many objects a request through rt allocates, its body included.
+func objects(rt http.RoundTripper, req *http.Request) float64 {
+	return testing.AllocsPerRun(1000, roundTripper(rt, req))
 }
 
-// goroutinesInBubble counts the goroutines of the bubble that it is called in. Other tests
-// may have left some that are about to end, outside of it.
-func goroutinesInBubble() int {
-	buf := make([]byte, 1<<20)
-	stacks := string(buf[:runtime.Stack(buf, true)])
-	bubble := regexp.MustCompile(`synctest bubble \d+\]`).FindString(stacks) // its own stack comes first
-	return strings.Count(stacks, bubble)
-}
+// allocations is objects of a GET.
+func allocations(rt http.RoundTripper) float64 { return objects(rt, requestTo("host.example")) }
 
-// A hedge that is sent shows that goroutinesInBubble sees goroutines.
-func TestAHedgeThatIsSentStartsAGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		alone := goroutinesInBubble()
-		var during []int
-		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			during = append(during, goroutinesInBubble())
-			time.Sleep(time.Minute)
-			return jsonOf(true).RoundTrip(req)
-		})
-		rt := retryhttp.New(base, retryhttp.Policy{Hedge: &retryhttp.Hedge{After: time.Second}})
-		roundTripper(rt, requestTo("host.example"))()
-		assert.Equal(t, []int{alone, alone + 1}, during)
-		time.Sleep(time.Minute) // in which the hedge ends
-	})
-}
-
-// These tests run without the race detector, which makes sync.Pool forget at
-// random.
-
+// The http.Transport needs no connection, so only the path of a request through a Base is measured.
 func TestCostOfAFirstAttemptSuccessIsNoAllocation(t *testing.T) {
-	bare := &stub{statuses: []int{200}}
-	for name, rt := range transports(bare) {
+	bare, transport := &stub{statuses: []int{200}}, new(http.Transport)
+	transport.RegisterProtocol("http", bare)
+	base := retryhttp.NewBase(transport)
+	for name, c := range map[string]struct{ rt, floor http.RoundTripper }{
+		"default policy":           {retryhttp.New(bare, retryhttp.Policy{}), bare},
+		"shared budget":            {retryhttp.New(bare, retryhttp.Policy{Budget: &retryhttp.TokenBucket{}}), bare},
+		"Base":                     {base, transport},
+		"New of an http.Transport": {retryhttp.New(transport, retryhttp.Policy{}), transport},
+		"New of a Base":            {retryhttp.New(base, retryhttp.Policy{}), transport},
+	} {
 		for _, kind := range requestKinds {
 			t.Run(name+", "+kind.name, func(t *testing.T) {
-				ours := testing.AllocsPerRun(1000, roundTripper(rt, kind.make()))
-				assert.Zero(t, ours-testing.AllocsPerRun(1000, roundTripper(bare, kind.make())))
+				assert.Zero(t, objects(c.rt, kind.make())-objects(c.floor, kind.make()))
 			})
 		}
 	}
 }
 
+// GetBody allocates the retries' bodies.
 func TestCostOfTwoRetriesIsThreeObjects(t *testing.T) {
 	bare := &stub{statuses: []int{503, 503, 200}, body: true}
-	rt := retryhttp.New(bare, noWait)
-	req := requestKinds[0].make()
-	once := roundTripper(bare, req)
-	floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, roundTripper(rt, req))-floor, 3.0)
+	for _, kind := range requestKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			req := kind.make()
+			req.Header.Set("Idempotency-Key", "k")
+			reopened := 0.0
+			if req.GetBody != nil {
+				reopened = 2 * testing.AllocsPerRun(1000, func() { _, _ = req.GetBody() })
+			}
+			once := roundTripper(bare, req)
+			floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
+			assert.LessOrEqual(t, objects(retryhttp.New(bare, noWait), req)-floor-reopened, 3.0)
+		})
+	}
 }
 
 // A stream that no retry can follow is neither wrapped nor recorded.
 func TestCostOfAStreamWithoutRetriesIsTwoObjectsAtMost(t *testing.T) {
-	for _, size := range []int{60 << 10, 10 << 20} {
-		content := make([]byte, size)
-		rt := retryhttp.New(consuming{}, retryhttp.Policy{})
-		bare := testing.AllocsPerRun(100, func() { sendStream(consuming{}, content) })
-		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { sendStream(rt, content) })-bare, 2.0)
+	content := make([]byte, 60<<10)
+	send := func(rt http.RoundTripper) func() {
+		return func() {
+			stream := struct{ io.Reader }{bytes.NewReader(content)}
+			req, _ := http.NewRequest("POST", "http://host.example/", stream)
+			roundTripper(rt, req)()
+		}
 	}
+	base := script.Status(200)
+	ours := testing.AllocsPerRun(100, send(retryhttp.New(base, retryhttp.Policy{})))
+	assert.LessOrEqual(t, ours-testing.AllocsPerRun(100, send(base)), 2.0)
 }
 
-// GetBody allocates as well.
-func TestCostOfTwoRetriesOfABodyIsTheirBodies(t *testing.T) {
-	bare := &stub{statuses: []int{503, 503, 200}, body: true}
-	req, err := http.NewRequest(http.MethodPut, "http://host.example/", bytes.NewReader(make([]byte, 1<<10)))
+func TestBodyIsNotReadAhead(t *testing.T) {
+	body := &bodies.Tracked{Reader: bytes.NewReader(make([]byte, 1<<20))}
+	req, err := http.NewRequest("PUT", "http://host.example/", body)
 	require.NoError(t, err)
-	body := testing.AllocsPerRun(1000, func() { _, _ = req.GetBody() })
-	once := roundTripper(bare, req)
-	floor := testing.AllocsPerRun(1000, func() { once(); once(); once() })
-	again := testing.AllocsPerRun(1000, roundTripper(retryhttp.New(bare, noWait), req))
-	assert.LessOrEqual(t, again-floor, 3.0+2*body)
+	_, err = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+		_, err := req.Body.Read(make([]byte, 10))
+		assert.NoError(t, err)
+		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	}), retryhttp.Policy{}).RoundTrip(req)
+	require.NoError(t, err)
 }
 
-// sendFileTwice PUTs a sparse file through a base that fails at first, and
-// returns how much was read of it.
-func sendFileTwice(tb testing.TB, size int64) (sent int64) {
-	f, err := os.Create(filepath.Join(tb.TempDir(), "upload"))
-	require.NoError(tb, err)
-	require.NoError(tb, f.Truncate(size))
+// A sparse file is sent through a base that fails at first.
+func TestCostOfAFileSentAgainIsConstantMemory(t *testing.T) {
+	const size = 64 << 20
+	f, err := os.Create(filepath.Join(t.TempDir(), "upload"))
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(size))
 	req, err := http.NewRequest("PUT", "http://host.example/", f)
-	require.NoError(tb, err)
-	attempts := 0
+	require.NoError(t, err)
+	sent := int64(0)
 	base := script.Step(func(req *http.Request) (*http.Response, error) {
-		attempts++
 		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, make([]byte, 32<<10))
 		sent += n
 		_ = req.Body.Close()
-		return &http.Response{StatusCode: 200 + 303*(attempts%2), Body: http.NoBody, Request: req}, err
+		status := map[bool]int{true: 503, false: 200}[sent == size]
+		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, err
 	})
-	resp, err := retryhttp.New(base, noWait).RoundTrip(req)
-	require.NoError(tb, err)
-	require.NoError(tb, resp.Body.Close())
-	return sent
-}
-
-func TestCostOfAFileSentAgainIsConstantMemory(t *testing.T) {
-	const size = 64 << 20
-	var sent int64
-	assert.Less(t, allocated(func() { sent = sendFileTwice(t, size) }), uint64(1<<20))
+	assert.Less(t, allocated(roundTripper(retryhttp.New(base, noWait), req)), uint64(1<<20))
 	assert.Equal(t, int64(2*size), sent)
-}
-
-func BenchmarkFileOf64MiBSentTwice(b *testing.B) {
-	b.ReportAllocs()
-	b.SetBytes(2 * 64 << 20)
-	for b.Loop() {
-		sendFileTwice(b, 64<<20)
-	}
 }
 
 // waiting is the least that a RoundTripper must do to wait: it closes the response
@@ -243,8 +229,8 @@ func waiting(base http.RoundTripper, d time.Duration) script.Step {
 // A stack is a power of two. The runtime counts whole spans of stacks, with room that earlier
 // goroutines left in some of them, and that differs by a tenth from one measurement to the next. So
 // the mean is rounded to the power of two that is nearest.
-func costOfWaiting(tb testing.TB, rt http.RoundTripper, n int, wait func()) float64 {
-	ctx, cancel := context.WithCancel(tb.Context())
+func costOfWaiting(t *testing.T, rt http.RoundTripper, n int, wait func()) float64 {
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	client := &http.Client{Transport: rt}
 	var before, after runtime.MemStats
@@ -259,7 +245,7 @@ func costOfWaiting(tb testing.TB, rt http.RoundTripper, n int, wait func()) floa
 		ended.Go(func() {
 			req, _ := http.NewRequestWithContext(ctx, "GET", "http://host.example/", nil)
 			_, err := client.Do(req) //nolint:bodyclose // there is none
-			assert.ErrorIs(tb, err, context.Canceled)
+			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
 	wait()
@@ -271,24 +257,20 @@ func costOfWaiting(tb testing.TB, rt http.RoundTripper, n int, wait func()) floa
 	return heap + math.Exp2(math.Round(math.Log2(stack)))
 }
 
-// sleepers returns the bytes that each of many sleeping requests costs, in a
-// RoundTripper that only sleeps, and in ours.
-func sleepers(tb testing.TB) (floor, ours float64) {
+// sleeping is a Policy under which a request sleeps.
+var sleeping = retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
+
+func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
 	const n = 10_000
 	var asleep sync.WaitGroup
 	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
 	measure := func(rt http.RoundTripper) float64 {
 		asleep.Add(n)
-		return costOfWaiting(tb, rt, n, asleep.Wait)
+		return costOfWaiting(t, rt, n, asleep.Wait)
 	}
 	measure(waiting(base, time.Hour)) // the runtime keeps memory of so many goroutines
-	floor = measure(waiting(base, time.Hour))
-	p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
-	return floor, measure(retryhttp.New(base, p))
-}
-
-func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
-	floor, ours := sleepers(t)
+	floor := measure(waiting(base, time.Hour))
+	ours := measure(retryhttp.New(base, sleeping))
 	t.Logf("bytes per sleeper: %.0f, with retryhttp %.0f", floor, ours)
 	assert.LessOrEqual(t, ours, 1.05*floor)
 }
@@ -297,7 +279,6 @@ func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 	const n = 10_000
 	synctest.Test(t, func(t *testing.T) {
 		base := &stub{statuses: []int{503}, body: true}
-		asleep := retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: retryhttp.Unlimited{}}
 		held := retryhttp.Policy{
 			Backoff: retryhttp.Constant(200 * time.Millisecond), Budget: retryhttp.Unlimited{}, MaxAttempts: -1,
 		}
@@ -308,8 +289,8 @@ func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			synctest.Wait()
 		}
-		costOfWaiting(t, retryhttp.New(base, asleep), n, wait) // the runtime keeps memory of so many goroutines
-		floor := costOfWaiting(t, retryhttp.New(base, asleep), n, wait)
+		costOfWaiting(t, retryhttp.New(base, sleeping), n, wait) // the runtime keeps memory of so many goroutines
+		floor := costOfWaiting(t, retryhttp.New(base, sleeping), n, wait)
 		held.Gate = &retryhttp.Gate{Hold: time.Hour}
 		ours := costOfWaiting(t, retryhttp.New(base, held), n, func() {
 			wait()
@@ -365,64 +346,6 @@ func TestCostOfAKeyIsAKibibyteAtMost(t *testing.T) {
 	runtime.KeepAlive(reqs)
 }
 
-// BenchmarkCancelHeld cancels 10,000 requests, which a Gate holds, which wait in line for a token, or
-// which sleep.
-func BenchmarkCancelHeld(b *testing.B) {
-	const n = 10_000
-	for name, c := range map[string]struct {
-		hold, backoff time.Duration
-		budget        retryhttp.Budget
-	}{
-		"held":    {time.Hour, 150 * time.Millisecond, retryhttp.Unlimited{}},
-		"in line": {time.Hour, 150 * time.Millisecond, &retryhttp.TokenBucket{Burst: -1}},
-		"asleep":  {-1, time.Hour, retryhttp.Unlimited{}},
-	} {
-		b.Run(name, func(b *testing.B) {
-			hold, gate := c.hold, &retryhttp.Gate{Hold: c.hold}
-			p := retryhttp.Policy{MaxAttempts: -1, Gate: gate, Budget: c.budget, Backoff: retryhttp.Constant(c.backoff)}
-			var failed atomic.Int64
-			rt := retryhttp.New(&stub{statuses: []int{503}, body: true, closed: func() { failed.Add(1) }}, p)
-			for b.Loop() {
-				b.StopTimer()
-				failed.Store(0)
-				ctx, cancel := context.WithCancel(b.Context())
-				req := requestTo("host.example").WithContext(ctx)
-				var ended sync.WaitGroup
-				for range n {
-					ended.Go(func() { _, _ = rt.RoundTrip(req) }) //nolint:bodyclose // there is none
-				}
-				for hold < 0 && failed.Load() < n || hold > 0 && gate.Status(req).Held < n-n/100 { // some are probes
-					runtime.Gosched()
-				}
-				b.StartTimer()
-				cancel()
-				ended.Wait()
-			}
-		})
-	}
-}
-
-func BenchmarkSleepers(b *testing.B) {
-	for b.Loop() {
-		floor, ours := sleepers(b)
-		b.ReportMetric(floor, "bare-B/sleeper")
-		b.ReportMetric(ours, "B/sleeper")
-	}
-}
-
-func TestBodyIsNotReadAhead(t *testing.T) {
-	body := &bodies.Tracked{Reader: bytes.NewReader(make([]byte, 1<<20))}
-	req, err := http.NewRequest("PUT", "http://host.example/", body)
-	require.NoError(t, err)
-	_, err = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-		_, err := req.Body.Read(make([]byte, 10))
-		assert.NoError(t, err)
-		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())
-		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-	}), retryhttp.Policy{}).RoundTrip(req)
-	require.NoError(t, err)
-}
-
 // whole is a base that answers 200 with a body that does not break off.
 type whole struct {
 	header   http.Header
@@ -464,46 +387,41 @@ func jsonOf(declared bool) *whole {
 	return &whole{http.Header{"Content-Type": {"application/json"}}, 2 << 10, declared}
 }
 
-// allocations returns how many objects a GET through rt allocates, its body included.
-func allocations(rt http.RoundTripper) float64 {
-	return testing.AllocsPerRun(1000, roundTripper(rt, requestTo("host.example")))
-}
-
-func TestCostOfResumeIsOneObject(t *testing.T) {
-	byDate := http.Header{"Last-Modified": {"Thu, 01 Jan 2026 00:00:00 GMT"}, "Date": {"Thu, 01 Jan 2026 00:01:00 GMT"}}
-	for name, base := range map[string]*whole{"by tag": downloadOf(1 << 10), "by date": {byDate, 1 << 10, true}} {
-		ours := allocations(retryhttp.New(base, retryhttp.Policy{Resume: true}))
-		assert.Equal(t, 1.0, ours-allocations(base), name)
-	}
-}
-
-func TestCostOfResumeDoesNotGrowWithTheDownload(t *testing.T) {
-	download := retryhttp.New(downloadOf(256<<20), retryhttp.Policy{Resume: true})
-	once := roundTripper(download, requestTo("host.example"))
-	once() // io.Copy keeps a buffer
-	assert.Less(t, allocated(once), uint64(16<<10))
-}
-
-func TestCostOfResumeIsOneObjectIfTheServerDoesNotLetTheBodyBeResumed(t *testing.T) {
-	for name, base := range map[string]*whole{
-		"weak tag": {http.Header{"Etag": {`W/"one"`}}, 1 << 10, true},
-		"no tag":   {http.Header{"Date": {"Thu, 01 Jan 2026 00:00:00 GMT"}}, 1 << 10, true},
-		"no end":   {http.Header{"Etag": {`"one"`}}, 1 << 10, false},
+func TestCostOfAResponseBody(t *testing.T) {
+	const kib = 1 << 10
+	date := []string{"Thu, 01 Jan 2026 00:01:00 GMT"}
+	minuteOld := http.Header{"Last-Modified": {"Thu, 01 Jan 2026 00:00:00 GMT"}, "Date": date}
+	weak, strong := http.Header{"Etag": {`W/"one"`}}, http.Header{"Etag": {`"one"`}}
+	resume := retryhttp.Policy{Resume: true}
+	peek := func(n int64) retryhttp.Policy { return retryhttp.Policy{AttemptTimeout: time.Minute, PeekBytes: n} }
+	for name, c := range map[string]struct {
+		base    *whole
+		policy  retryhttp.Policy
+		objects float64 // beside those of the AttemptTimeout
+	}{
+		"Resume by tag":            {downloadOf(kib), resume, 1},
+		"Resume by date":           {&whole{minuteOld, kib, true}, resume, 1},
+		"Resume of a weak tag":     {&whole{weak, kib, true}, resume, 1},
+		"Resume without a tag":     {&whole{http.Header{"Date": date}, kib, true}, resume, 1},
+		"Resume without an end":    {&whole{strong, kib, false}, resume, 1},
+		"Resume with one attempt":  {downloadOf(kib), retryhttp.Policy{Resume: true, MaxAttempts: 1}, 0},
+		"buffer that is too small": {jsonOf(true), retryhttp.Policy{BufferBytes: kib}, 0},
+		"peek of 1 KiB":            {jsonOf(false), peek(kib), 1},
+		"peek of more than 1 KiB":  {jsonOf(false), peek(kib + 1), 1},
+		"peek of 4 KiB":            {jsonOf(false), peek(4 * kib), 1},
+		"peek of more than 4 KiB":  {jsonOf(false), peek(4*kib + 1), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, 1.0, allocations(retryhttp.New(base, retryhttp.Policy{Resume: true}))-allocations(base))
+			without := retryhttp.New(c.base, retryhttp.Policy{AttemptTimeout: c.policy.AttemptTimeout})
+			assert.Equal(t, c.objects, allocations(retryhttp.New(c.base, c.policy))-allocations(without))
 		})
 	}
 }
 
-func TestCostOfResumeIsNothingIfTheCallerRulesItOut(t *testing.T) {
-	base := downloadOf(1 << 10)
-	post := requestTo("host.example")
+func TestCostOfResumeIsNothingForAPost(t *testing.T) {
+	base, post := downloadOf(1<<10), requestTo("host.example")
 	post.Method = http.MethodPost
-	rt := retryhttp.New(base, retryhttp.Policy{Resume: true})
-	assert.Zero(t, testing.AllocsPerRun(1000, roundTripper(rt, post))-testing.AllocsPerRun(1000, roundTripper(base, post)))
-	once := retryhttp.New(base, retryhttp.Policy{Resume: true, MaxAttempts: 1})
-	assert.Zero(t, allocations(once)-allocations(base))
+	assert.Zero(t, objects(retryhttp.New(base, retryhttp.Policy{Resume: true}), post)-objects(base, post))
 }
 
 func TestCostOfBuffering2KiBIsThreeObjectsAtMost(t *testing.T) {
@@ -514,21 +432,6 @@ func TestCostOfBuffering2KiBIsThreeObjectsAtMost(t *testing.T) {
 			assert.LessOrEqual(t, ours-allocations(base), 3.0)
 		})
 	}
-}
-
-func TestCostOfAPeekIsOneObjectBesideAnAttemptTimeout(t *testing.T) {
-	base := jsonOf(false)
-	limited := allocations(retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}))
-	for peek, objects := range map[int64]float64{1: 1, 1 << 10: 1, 1<<10 + 1: 1, 4 << 10: 1, 4<<10 + 1: 2} {
-		ours := allocations(retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute, PeekBytes: peek}))
-		assert.Equal(t, objects, ours-limited, "of %d bytes", peek)
-	}
-}
-
-func TestCostOfABodyThatIsTooLongToBufferIsNothing(t *testing.T) {
-	base := jsonOf(true)
-	ours := allocations(retryhttp.New(base, retryhttp.Policy{BufferBytes: 1 << 10}))
-	assert.Zero(t, ours-allocations(base))
 }
 
 func TestCostOfABodyIsNothingIfItsFieldsAreZero(t *testing.T) {
@@ -548,20 +451,116 @@ func TestCostOfABodyIsNothingIfItsFieldsAreZero(t *testing.T) {
 	}
 }
 
-// A Base passes the request on while nothing fails. The http.Transport needs no connection, so only
-// the path of a request is measured.
-func TestCostOfABaseIsNoAllocation(t *testing.T) {
-	transport := &http.Transport{}
-	transport.RegisterProtocol("http", &stub{statuses: []int{200}})
-	base := retryhttp.NewBase(transport)
-	for name, rt := range map[string]http.RoundTripper{
-		"Base": base, "New of an http.Transport": retryhttp.New(transport, retryhttp.Policy{}), "New of a Base": retryhttp.New(base, retryhttp.Policy{}),
+func TestCostOfResumeDoesNotGrowWithTheDownload(t *testing.T) {
+	download := retryhttp.New(downloadOf(256<<20), retryhttp.Policy{Resume: true})
+	once := roundTripper(download, requestTo("host.example"))
+	once() // io.Copy keeps a buffer
+	assert.Less(t, allocated(once), uint64(16<<10))
+}
+
+// armedHedges are Hedges whose timer runs, and does not fire.
+func armedHedges() map[string]*retryhttp.Hedge {
+	return map[string]*retryhttp.Hedge{
+		"after a fixed time": {After: time.Hour},
+		"at the quantile":    {Min: time.Hour},
+	}
+}
+
+// armed returns a Transport whose Hedge knows the latencies of enough answers.
+func armed(t *testing.T, base http.RoundTripper, h *retryhttp.Hedge) http.RoundTripper {
+	rt := retryhttp.New(base, retryhttp.Policy{Hedge: h})
+	req := requestTo("host.example")
+	for range 200 {
+		roundTripper(rt, req)()
+	}
+	_, ok := h.Delay(req)
+	require.True(t, ok)
+	return rt
+}
+
+func TestCostOfAHedgeThatIsNotSentIsFiveObjectsAtMost(t *testing.T) {
+	for kind, base := range map[string]http.RoundTripper{
+		"no body":              &stub{statuses: []int{200}},
+		"JSON":                 jsonOf(true),
+		"JSON without its end": jsonOf(false),
 	} {
-		for _, kind := range requestKinds {
-			t.Run(name+", "+kind.name, func(t *testing.T) {
-				ours := testing.AllocsPerRun(1000, roundTripper(rt, kind.make()))
-				assert.Zero(t, ours-testing.AllocsPerRun(1000, roundTripper(transport, kind.make())))
+		for name, h := range armedHedges() {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				ours := allocations(armed(t, base, h))
+				t.Log(ours - allocations(base))
+				assert.LessOrEqual(t, ours-allocations(base), 5.0)
 			})
 		}
 	}
+}
+
+func TestCostOfAHedgeIsNothingIfTheRequestIsNotHedged(t *testing.T) {
+	armed := &retryhttp.Hedge{After: time.Hour}
+	for name, c := range map[string]struct {
+		method string
+		hedge  *retryhttp.Hedge
+	}{
+		"no Share":        {http.MethodGet, &retryhttp.Hedge{After: time.Hour, Share: -1}},
+		"a write":         {http.MethodPut, armed},
+		"too few answers": {http.MethodGet, &retryhttp.Hedge{Share: 1e-9}},
+		"not idempotent":  {http.MethodPost, armed},
+		"unknown method":  {"PURGE", armed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := &stub{statuses: []int{200}}
+			req := requestTo("host.example")
+			req.Method = c.method
+			ours := objects(retryhttp.New(base, retryhttp.Policy{Hedge: c.hedge}), req)
+			assert.Zero(t, ours-objects(base, req))
+		})
+	}
+}
+
+func TestAHedgeThatIsNotSentStartsNoGoroutine(t *testing.T) {
+	hedges := armedHedges()
+	hedges["zero value"] = new(retryhttp.Hedge)
+	for name, h := range hedges {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				counts, during := false, 0
+				rt := armed(t, script.Step(func(req *http.Request) (*http.Response, error) {
+					if counts {
+						during = goroutinesInBubble()
+					}
+					return jsonOf(true).RoundTrip(req)
+				}), h)
+				counts = true
+				alone := goroutinesInBubble()
+				roundTripper(rt, requestTo("host.example"))()
+				assert.Equal(t, alone, during, "while the base works")
+				assert.Equal(t, alone, goroutinesInBubble(), "at the end")
+			})
+		})
+	}
+}
+
+// goroutinesInBubble counts the goroutines of the bubble that it is called in. Other tests
+// may have left some that are about to end, outside of it.
+func goroutinesInBubble() int {
+	buf := make([]byte, 1<<20)
+	stacks := string(buf[:runtime.Stack(buf, true)])
+	bubble := regexp.MustCompile(`synctest bubble \d+\]`).FindString(stacks) // its own stack comes first
+	return strings.Count(stacks, bubble)
+}
+
+// A hedge that is sent shows that goroutinesInBubble sees goroutines.
+func TestAHedgeThatIsSentStartsAGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alone := goroutinesInBubble()
+		var during []int
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			during = append(during, goroutinesInBubble())
+			time.Sleep(time.Minute)
+			return jsonOf(true).RoundTrip(req)
+		})
+		rt := retryhttp.New(base, retryhttp.Policy{Hedge: &retryhttp.Hedge{After: time.Second}})
+		roundTripper(rt, requestTo("host.example"))()
+		assert.Equal(t, []int{alone, alone + 1}, during)
+		time.Sleep(time.Minute) // in which the hedge ends
+	})
 }

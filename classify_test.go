@@ -9,18 +9,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
-	"os"
 	"strings"
-	"syscall"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
@@ -44,72 +47,33 @@ func TestClassifyStatus(t *testing.T) {
 	assert.Equal(t, retryhttp.Final, retryhttp.Classify(retryhttp.Attempt{}), "nothing at all")
 }
 
+// The conformance vectors have the errors that net/http makes. These are rarer, or wrapped by others.
 func TestClassifyErrors(t *testing.T) {
 	cases := []struct {
 		name string
 		err  error
 		want retryhttp.Class
 	}{
-		{"marked permanent", retryhttp.Permanent(errBroken), retryhttp.Final},
 		{"marked permanent, wrapped", fmt.Errorf("breaker: %w", retryhttp.Permanent(errBroken)), retryhttp.Final},
-		{"marked permanent although a dial error", retryhttp.Permanent(httperr.DialRefused), retryhttp.Final},
-		{"certificate of an unknown authority", httperr.Untrusted(x509.UnknownAuthorityError{}), retryhttp.Final},
 		{"unknown authority", x509.UnknownAuthorityError{}, retryhttp.Final},
 		{"wrong host name", httperr.WrongHost, retryhttp.Final},
 		{"expired certificate", x509.CertificateInvalidError{Reason: x509.Expired}, retryhttp.Final},
-		{"no system roots", x509.SystemRootsError{}, retryhttp.Final},
 		{"weak signature", x509.InsecureAlgorithmError(x509.MD5WithRSA), retryhttp.Final},
 		{"unhandled extension", x509.UnhandledCriticalExtension{}, retryhttp.Final},
 		{"constraint violation", x509.ConstraintViolationError{}, retryhttp.Final},
-		{"rejected ECH", &tls.ECHRejectionError{}, retryhttp.Final},
-		{"TLS alert over QUIC", fmt.Errorf("crypto: %w", tls.AlertError(42)), retryhttp.Final},
-		{"TLS alert over TCP", httperr.TLSAlert, retryhttp.Final},
-		{"TLS alert through a proxy", &net.OpError{Op: "proxyconnect", Err: httperr.TLSAlert}, retryhttp.Final},
-		{"TLS alert of another module", &net.OpError{Op: "remote error", Err: errBroken}, retryhttp.Final},
-		{
-			"TLS alert of a proxy, about its connection",
-			&net.OpError{Op: "proxyconnect", Err: &net.OpError{Op: "remote error", Err: alert(20)}}, retryhttp.Unprocessed,
-		},
 		{"HTTP/2 without TLS that is not enabled", errors.New("http2: unencrypted HTTP/2 not enabled"), retryhttp.Final},
-		{"canceled below", errors.New("net/http: request canceled"), retryhttp.Final},
 		{"canceled below, wrapped", fmt.Errorf("base: %w", errors.New("net/http: request canceled")), retryhttp.Final},
-		{
-			"canceled below before there was a connection",
-			errors.New("net/http: request canceled while waiting for connection"), retryhttp.Final,
-		},
 		{
 			"a Timeout of a client below",
 			errors.New("net/http: request canceled (Client.Timeout exceeded while awaiting headers)"), retryhttp.Retryable,
 		},
-		{"not TLS at all", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryhttp.Final},
-		{"HTTP on an HTTPS port", http.ErrSchemeMismatch, retryhttp.Final},
-		{"no such host", httperr.Dial(&net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}), retryhttp.Final},
-		{"an address that is none", httperr.Dial(&net.AddrError{Err: "invalid port", Addr: "h:99999"}), retryhttp.Final},
-		{"an invalid escape in the URL", &url.Error{Op: "parse", Err: url.EscapeError("%zz")}, retryhttp.Final},
-		{"a body that can't be read", fmt.Errorf("write: %w", &replay.ReadError{Err: io.ErrUnexpectedEOF}), retryhttp.Final},
 
-		{"the rest of an earlier answer", httperr.HTTP1(errors.New(`malformed HTTP response "<html></html>"`)), retryhttp.Retryable},
-		{"a rest with a space", httperr.HTTP1(errors.New(`malformed HTTP status code "html>"`)), retryhttp.Retryable},
-		{"a length that is no number", httperr.HTTP1(errors.New(`bad Content-Length "x"`)), retryhttp.Final},
-
-		{"connection refused", httperr.DialRefused, retryhttp.Unprocessed},
-		{
-			"connection refused, wrapped",
-			fmt.Errorf("base: %w", httperr.Dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))), retryhttp.Unprocessed,
-		},
-		{"two hosts refused", errors.Join(httperr.DialRefused, httperr.Dial(syscall.EHOSTUNREACH)), retryhttp.Unprocessed},
-		{"no route", httperr.Dial(syscall.EHOSTUNREACH), retryhttp.Unprocessed},
-		{"dial timeout", httperr.Dial(os.ErrDeadlineExceeded), retryhttp.Unprocessed},
-		{
-			"name server fails", httperr.Dial(&net.DNSError{Err: "server misbehaving", Name: "h", IsTemporary: true}),
-			retryhttp.Unprocessed,
-		},
+		{"connection refused, wrapped", fmt.Errorf("base: %w", httperr.DialRefused), retryhttp.Unprocessed},
 		{"name server times out", &net.DNSError{Err: "i/o timeout", Name: "h", IsTimeout: true}, retryhttp.Unprocessed},
 		{
-			"proxy refuses the connection", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: httperr.DialRefused},
-			retryhttp.Unprocessed,
+			"TLS alert of a proxy, about its connection",
+			&net.OpError{Op: "proxyconnect", Err: &net.OpError{Op: "remote error", Err: alert(20)}}, retryhttp.Unprocessed,
 		},
-		{"SOCKS proxy refuses", httperr.SOCKSRefused, retryhttp.Unprocessed},
 		{"stream refused, wrapped", fmt.Errorf("base: %w", resetStream(7)), retryhttp.Unprocessed},
 
 		{"stream refused, and then another", hidingMore{hiding{resetStream(7)}}, retryhttp.Retryable},
@@ -117,27 +81,8 @@ func TestClassifyErrors(t *testing.T) {
 			"stream refused after a redirect, hidden", hiding{&url.Error{Op: "Post", URL: "http://h/", Err: resetStream(7)}},
 			retryhttp.Retryable,
 		},
-		{"stream canceled, wrapped", fmt.Errorf("base: %w", resetStream(8)), retryhttp.Retryable},
-		{"refused after a client's redirect", &url.Error{Op: "Post", URL: "http://h", Err: httperr.DialRefused}, retryhttp.Retryable},
-		{"one host refused, the other broke", errors.Join(httperr.DialRefused, io.EOF), retryhttp.Retryable},
-		{"one broke, the other host refused", errors.Join(io.EOF, httperr.DialRefused), retryhttp.Retryable},
 		{"two errors wrapped", fmt.Errorf("%w, then %w", io.EOF, httperr.DialRefused), retryhttp.Retryable},
-		{"a read that failed for a dial further down", &net.OpError{Op: "read", Err: httperr.DialRefused}, retryhttp.Retryable},
-		{
-			"a write that failed for a name further down",
-			&net.OpError{Op: "write", Err: &net.DNSError{Err: "server misbehaving"}}, retryhttp.Retryable,
-		},
-		{
-			"a corrupted TLS record", &net.OpError{Op: "local error", Err: errors.New("tls: bad record MAC")},
-			retryhttp.Retryable,
-		},
-		{"reset while reading", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, retryhttp.Retryable},
-		{"broken pipe", &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}, retryhttp.Retryable},
-		{"end of file", io.EOF, retryhttp.Retryable},
-		{"unexpected end of file", io.ErrUnexpectedEOF, retryhttp.Retryable},
-		{"a deadline that is not the caller's", context.DeadlineExceeded, retryhttp.Retryable},
-		{"a cancel that is not the caller's", context.Canceled, retryhttp.Retryable},
-		{"an error of unknown kind", errBroken, retryhttp.Retryable},
+		{"a join of nothing", emptyJoin{}, retryhttp.Retryable},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -159,24 +104,6 @@ func (e hiding) As(target any) bool { return errors.As(e.err, target) }
 type hidingMore struct{ hiding }
 
 func (e hidingMore) Unwrap() error { return io.ErrUnexpectedEOF }
-
-// A base with a second endpoint joins the errors of both.
-func TestClassifyJoinOfDialErrorAndBrokenConnection(t *testing.T) {
-	reads := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	for name, err := range map[string]error{
-		"join dial first": errors.Join(httperr.DialRefused, reads),
-		"join read first": errors.Join(reads, httperr.DialRefused),
-		"join eof, dial":  errors.Join(io.EOF, httperr.DialRefused),
-		"%w %w":           fmt.Errorf("primary: %w; fallback: %w", httperr.DialRefused, io.ErrUnexpectedEOF),
-		"read wraps dial": &net.OpError{Op: "read", Net: "tunnel", Err: httperr.DialRefused},
-		"join of nothing": emptyJoin{},
-		"write wraps dns": &net.OpError{Op: "write", Net: "tunnel", Err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, retryhttp.Retryable, retryhttp.Classify(retryhttp.Attempt{Err: err}))
-		})
-	}
-}
 
 type emptyJoin struct{}
 
@@ -213,30 +140,30 @@ func TestPermanent(t *testing.T) {
 
 func TestClassHasAName(t *testing.T) {
 	names := []string{
-		retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(), retryhttp.Class(7).String(),
+		retryhttp.Final.String(), retryhttp.Retryable.String(), retryhttp.Unprocessed.String(),
+		retryhttp.Undecided.String(), retryhttp.Class(7).String(),
 	}
-	assert.Equal(t, []string{"final", "retryable", "unprocessed", "Class(7)"}, names)
+	assert.Equal(t, []string{"final", "retryable", "unprocessed", "undecided", "Class(7)"}, names)
 }
 
 func TestClassifySeesTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []retryhttp.Attempt
-		step := func(s script.Step) script.Step {
-			return func(req *http.Request) (*http.Response, error) { time.Sleep(time.Second); return s(req) }
-		}
-		base := script.New(step(script.Fail(errBroken)), step(script.Status(503)), step(script.Status(200)))
-		resp, err := retryhttp.New(base, retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		steps := script.New(script.Fail(errBroken), script.Status(503), script.Status(200))
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return steps.RoundTrip(req)
+		})
+		answerTo(t, retryhttp.New(base, retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
 			seen = append(seen, a)
 			return retryhttp.Classify(a)
-		}}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		}}), get(t, t.Context()))
 		require.Len(t, seen, 3)
 		for i, a := range seen {
 			assert.Equal(t, i+1, a.Number)
 			assert.Equal(t, time.Second, a.Elapsed)
 			assert.Zero(t, a.Wait)
-			assert.Same(t, base.Requests()[i], a.Request)
+			assert.Same(t, steps.Requests()[i], a.Request)
 		}
 		assert.Equal(t, errBroken, seen[0].Err)
 		assert.Nil(t, seen[0].Response)
@@ -245,57 +172,425 @@ func TestClassifySeesTheAttempt(t *testing.T) {
 	})
 }
 
-func TestClassifyNoSuchHostIsNotRetried(t *testing.T) {
-	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return nil, &net.OpError{
-			Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true},
-		}
-	}}
-	_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
-	assert.Equal(t, 1, errorOf(t, err).Attempts)
+// The tests that follow compare Classify with the errors of the net/http in use.
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// unread dials connections from which nothing is read until the test is over. When net/http cannot
+// write a request, it closes the connection. If the error of its reader came first, net/http would
+// report the closed connection, and not what is wrong with the request.
+func unread(t *testing.T, dial dialer) dialer {
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return unreadConn{conn, over}, err
+	}
 }
 
-// A body that does not fit its ContentLength will not fit it in a retry.
-func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		for _, tc := range []struct {
-			body   string
-			length int64
-		}{{"more than that", 3}, {"less", 30}} {
-			if http2 && tc.length == 30 {
-				continue // net/http leaves that to the server
-			}
-			t.Run(fmt.Sprintf("%s, HTTP/2: %v", tc.body, http2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					_, base, stop := memnet.ServeProtocol(func(_ http.ResponseWriter, r *http.Request) {
-						_, _ = io.Copy(io.Discard, r.Body)
-					}, http2)
-					defer stop()
-					if !http2 {
-						base.DialContext = unread(t, base.DialContext)
-					}
-					req, err := http.NewRequest("PUT", "http://server/", strings.NewReader(tc.body))
-					require.NoError(t, err)
-					req.ContentLength = tc.length
-					_, err = retryhttp.New(base, noWait).RoundTrip(req)
-					e := errorOf(t, err)
-					assert.Equal(t, 1, e.Attempts, "%v", err)
-					assert.Equal(t, retryhttp.StopFinal, e.Stop)
-					time.Sleep(time.Minute) // what net/http keeps for a closed stream
-				})
+type unreadConn struct {
+	net.Conn
+	over <-chan struct{}
+}
+
+func (c unreadConn) Read([]byte) (int, error) {
+	<-c.over
+	return 0, net.ErrClosed
+}
+
+func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
+	h1 := loopback.Serve(t, status(200))
+	h2, two := loopback.ServeTLS(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	proxy, err := url.Parse(h1)
+	require.NoError(t, err)
+	plain := &http.Transport{DialContext: unread(t, new(net.Dialer).DialContext)}
+	proxied := &http.Transport{DialContext: plain.DialContext, Proxy: http.ProxyURL(proxy)}
+	upload := func(body string, length int64) func(*http.Request) {
+		return func(r *http.Request) {
+			r.Method, r.Body, r.ContentLength = "PUT", io.NopCloser(strings.NewReader(body)), length
+		}
+	}
+	trailer := func(r *http.Request) {
+		upload("x", -1)(r)
+		r.Trailer = http.Header{"Content-Length": nil}
+	}
+	p := noWait
+	p.Idempotent = func(*http.Request) bool { return true }
+	for _, tc := range []struct {
+		name string
+		base *http.Transport
+		edit func(*http.Request)
+	}{
+		{"unsupported scheme", plain, func(r *http.Request) { r.URL.Scheme = "gopher" }},
+		{"no host", plain, func(r *http.Request) { r.URL.Host = "" }},
+		{"no URL", plain, func(r *http.Request) { r.URL = nil }},
+		{"no header", plain, func(r *http.Request) { r.Header = nil }},
+		{"invalid method", plain, func(r *http.Request) { r.Method = "GE T" }},
+		{"invalid name", plain, func(r *http.Request) { r.Header["a b"] = []string{"c"} }},
+		{"invalid value", plain, func(r *http.Request) { r.Header["A"] = []string{"a\nb"} }},
+		{"invalid trailer", plain, func(r *http.Request) { r.Trailer = http.Header{"a b": {"c"}} }},
+		{"invalid port", plain, func(r *http.Request) { r.URL.Host = "127.0.0.1:99999" }},
+		{"invalid Host through a proxy", proxied, func(r *http.Request) { r.Host = "a b" }},
+		{"control character in the URL", plain, func(r *http.Request) { r.URL.Opaque = "/a\nb" }},
+		{"control character in the query", plain, func(r *http.Request) { r.URL.RawQuery = "a\nb" }},
+		{"Host that IDNA forbids", plain, func(r *http.Request) { r.Host = "xn--\u00ff.example" }},
+		{"host that IDNA forbids", plain, func(r *http.Request) { r.URL.Host = "xn--\u00ff.example\u202e" }},
+		{"forbidden trailer", plain, trailer},
+		{"body longer than its length", plain, upload("more than that", 3)},
+		{"body shorter than its length", plain, upload("less", 30)},
+		{"length without a body", plain, func(r *http.Request) { r.ContentLength = 5 }},
+		{"HTTP/2: path without a slash", two, func(r *http.Request) { r.URL.Path = "foo" }},
+		{"HTTP/2: opaque URL", two, func(r *http.Request) { r.URL.Opaque = "foo" }},
+		{"HTTP/2: forbidden trailer", two, trailer},
+		{"HTTP/2: Connection", two, func(r *http.Request) { r.Header["Connection"] = []string{"upgrade"} }},
+		{"HTTP/2: Upgrade", two, func(r *http.Request) { r.Header["Upgrade"] = []string{"x"} }},
+		{"HTTP/2: Transfer-Encoding", two, func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"x"} }},
+		{"HTTP/2: Host that IDNA forbids", two, func(r *http.Request) { r.Host = "xn--\u00ff" }},
+		{"HTTP/2: invalid Host", two, func(r *http.Request) { r.Host = "a b" }},
+		{"HTTP/2: body longer than its length", two, upload("more than that", 3)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := getURL(t, map[bool]string{false: h1, true: h2}[tc.base == two])
+			tc.edit(req)
+			_, err := retryhttp.New(tc.base, p).RoundTrip(req)
+			assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop, "%v", err)
+			assert.Equal(t, 1, errorOf(t, err).Attempts)
+		})
+	}
+}
+
+// tunnelToPlainText is a proxy that opens a tunnel to a server that does not speak TLS.
+func tunnelToPlainText(c net.Conn) {
+	r := bufio.NewReader(c)
+	_ = loopback.ReadRequest(r)
+	loopback.Say("HTTP/1.1 200 OK\r\n\r\n")(c)
+	_, _ = r.Peek(1) // the handshake
+	loopback.Say("HTTP/1.1 400 Bad Request\r\n\r\n")(c)
+}
+
+func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
+	speak := func(text string) (url string) { return loopback.ServeRaw(t, loopback.Say(text)) }
+	plain := loopback.Serve(t, status(200))
+	secure, _ := loopback.ServeTLS(t, false, status(200))
+	demanding := httptest.NewUnstartedServer(status(200))
+	demanding.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}
+	demanding.Config.ErrorLog = log.New(io.Discard, "", 0)
+	demanding.StartTLS()
+	t.Cleanup(demanding.Close)
+	trusting := demanding.Client().Transport.(*http.Transport)
+	refusing := loopback.Refusing(t)
+	through := func(scheme, addr string) *http.Transport {
+		return &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: scheme, Host: addr})}
+	}
+	tunnel := loopback.Listen(t, tunnelToPlainText).Addr().String()
+	direct := &http.Transport{}
+	for _, tc := range []struct {
+		name string
+		base *http.Transport
+		url  string
+		want retryhttp.Class
+	}{
+		{"refused", direct, "http://" + refusing, retryhttp.Unprocessed},
+		{"proxy refused, plain", through("http", refusing), "http://host.example", retryhttp.Unprocessed},
+		{"proxy refused, tunnel", through("http", refusing), "https://host.example", retryhttp.Unprocessed},
+		{"SOCKS proxy refused", through("socks5", refusing), "http://host.example", retryhttp.Unprocessed},
+		{"unknown authority", direct, secure, retryhttp.Final},
+		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
+		{"HTTP spoken on an https URL", direct, strings.Replace(plain, "http:", "https:", 1), retryhttp.Final},
+		{"HTTP spoken in a proxy's tunnel", through("http", tunnel), "https://host.example", retryhttp.Final},
+		{"a length with a sign", direct, speak("HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc"), retryhttp.Final},
+		{"another protocol", direct, speak("SSH-2.0-OpenSSH_9\r\n"), retryhttp.Retryable},
+		{"a status of four digits", direct, speak("HTTP/1.1 2000 OK\r\n\r\n"), retryhttp.Retryable},
+		{"closed without an answer", direct, speak(""), retryhttp.Retryable},
+		{"closed in the status line", direct, speak("HTTP/1.1 20"), retryhttp.Retryable},
+		{"closed in the header", direct, speak("HTTP/1.1 200 OK\r\nA: b\r\n"), retryhttp.Retryable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := getURL(t, tc.url)
+			_, err := tc.base.RoundTrip(req) //nolint:bodyclose // there is none
+			require.Error(t, err)
+			assert.Equal(t, tc.want, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), "%v", err)
+		})
+	}
+}
+
+func TestClassifyNetHTTPHandshakeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer server.Close()
+		go func() { _, _ = io.Copy(io.Discard, server) }()
+		base := &http.Transport{
+			TLSHandshakeTimeout: time.Second,
+			DialContext:         func(context.Context, string, string) (net.Conn, error) { return client, nil },
+		}
+		req := getURL(t, "https://host.example")
+		_, err := base.RoundTrip(req) //nolint:bodyclose // there is none
+		require.ErrorContains(t, err, "TLS handshake timeout")
+		assert.Equal(t, retryhttp.Unprocessed, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}))
+	})
+}
+
+// Programs fall back to HTTP if a client says that the server speaks it.
+func TestErrorOfAnHTTPServerOnAnHTTPSURLIsTheClientsOwn(t *testing.T) {
+	plain := strings.Replace(loopback.Serve(t, status(200)), "http:", "https:", 1)
+	for name, p := range map[string]retryhttp.Policy{
+		"default":      {},
+		"a time limit": {AttemptTimeout: time.Minute},
+		"a hedge":      {Hedge: &retryhttp.Hedge{After: time.Minute}},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP/2: %v", name, http2), func(t *testing.T) {
+				base := &http.Transport{ForceAttemptHTTP2: http2}
+				_, bare := (&http.Client{Transport: base}).Get(plain) //nolint:bodyclose // there is none
+				require.ErrorIs(t, bare, http.ErrSchemeMismatch)
+
+				rt := retryhttp.New(retryhttp.New(base, p), p)
+				_, err := (&http.Client{Transport: rt}).Get(plain) //nolint:bodyclose // there is none
+				assert.ErrorIs(t, err, http.ErrSchemeMismatch)
+				assert.EqualError(t, err, bare.Error())
+				var record tls.RecordHeaderError
+				require.ErrorAs(t, err, &record)
+				assert.Equal(t, "HTTP/", string(record.RecordHeader[:]))
+				e := errorOf(t, err)
+				assert.Equal(t, 1, e.Attempts)
+				assert.Equal(t, retryhttp.StopFinal, e.Stop)
 			})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.ServeProtocol(status(200), false)
-		defer stop()
-		base.DialContext = unread(t, base.DialContext)
-		req, err := http.NewRequest("PUT", "http://server/", nil)
-		require.NoError(t, err)
-		req.ContentLength = 5
-		_, err = retryhttp.New(base, noWait).RoundTrip(req)
-		assert.Equal(t, 1, errorOf(t, err).Attempts, "%v", err)
-	})
+}
+
+func TestErrorOfAnotherProtocolOnAnHTTPSURLIsNoSchemeMismatch(t *testing.T) {
+	mail := strings.Replace(loopback.ServeRaw(t, loopback.Say("220 mail.example ESMTP\r\n")), "http:", "https:", 1)
+	_, err := retryhttp.New(&http.Transport{}, retryhttp.Policy{}).RoundTrip(getURL(t, mail))
+	assert.NotErrorIs(t, err, http.ErrSchemeMismatch)
+	assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
+}
+
+// flippingConn flips a bit of the next Write if it is armed.
+type flippingConn struct {
+	net.Conn
+	armed atomic.Bool
+}
+
+func (c *flippingConn) Write(p []byte) (int, error) {
+	if c.armed.CompareAndSwap(true, false) {
+		p = bytes.Clone(p)
+		p[len(p)-1] ^= 1
+	}
+	return c.Conn.Write(p)
+}
+
+// flipping makes base flip a bit of what the request sends with the context that arm returns.
+func flipping(base *http.Transport) (arm func(ctx context.Context, times int32) context.Context) {
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &flippingConn{Conn: c}, err
+	}
+	return func(ctx context.Context, times int32) context.Context {
+		var armed atomic.Int32
+		return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if armed.Add(1) <= times {
+				info.Conn.(*tls.Conn).NetConn().(*flippingConn).armed.Store(true)
+			}
+		}})
+	}
+}
+
+// The server answers the flipped bit with an alert, bad_record_mac. Over HTTP/2 the alert ends all
+// requests that wait on the connection.
+func TestAlertAboutAFlippedBitIsRetried(t *testing.T) {
+	for protocol, waiting := range map[string]int32{"HTTP/1": 0, "HTTP/2": 20} {
+		t.Run(protocol, func(t *testing.T) {
+			arrived, hanging := make(chan struct{}, waiting), atomic.Int32{}
+			url, base := loopback.ServeTLS(t, protocol == "HTTP/2", func(_ http.ResponseWriter, r *http.Request) {
+				if hanging.Add(1) <= waiting {
+					arrived <- struct{}{}
+					<-r.Context().Done()
+				}
+			})
+			// Over HTTP/1 net/http resends a GET itself if its connection had been used before.
+			base.DisableKeepAlives = protocol == "HTTP/1"
+			arm := flipping(base)
+			p := noWait
+			p.OnRetry = func(a retryhttp.Attempt) {
+				assert.ErrorContains(t, a.Err, "remote error: tls: bad record MAC")
+			}
+			send := func(method string, flips int32) {
+				req := getURL(t, url).WithContext(arm(t.Context(), flips))
+				req.Method = method
+				resp, err := retryhttp.New(base, p).RoundTrip(req)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, resp.Body.Close())
+				o := retryhttp.OutcomeOf(resp)
+				assert.Equal(t, 2, o.Attempts)
+				assert.Equal(t, method == "PUT", o.Ambiguous, "the server may have processed what it had read")
+			}
+			var all sync.WaitGroup
+			for range waiting {
+				all.Go(func() { send("GET", 0) })
+			}
+			for range waiting {
+				<-arrived
+			}
+			send("PUT", 1)
+			all.Wait()
+			send("GET", 1)
+
+			req := getURL(t, url).WithContext(arm(t.Context(), 1))
+			req.Method, p.RetryUnprocessed = "POST", true
+			_, err := retryhttp.New(base, p).RoundTrip(req)
+			assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+		})
+	}
+}
+
+// A request may be canceled in ways that are deprecated, and that its context does not show.
+func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for _, way := range []string{"Cancel", "CancelRequest"} {
+			for _, connected := range []bool{true, false} {
+				if http2 && way == "CancelRequest" && connected {
+					continue // it does nothing there, as net/http documents
+				}
+				t.Run(fmt.Sprintf("%s, HTTP/2: %v, connected: %v", way, http2, connected), func(t *testing.T) {
+					arrived := make(chan struct{}, 1)
+					url, base := loopback.ServeTLS(t, http2, func(_ http.ResponseWriter, r *http.Request) {
+						arrived <- struct{}{}
+						<-r.Context().Done()
+						panic(http.ErrAbortHandler) // an answer might still overtake the end of the connection
+					})
+					if !connected {
+						base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+							arrived <- struct{}{}
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+					}
+					below := script.Step(func(req *http.Request) (*http.Response, error) {
+						channel := make(chan struct{})
+						sent := req.WithContext(req.Context())
+						cancel := func() { base.CancelRequest(sent) } //lint:ignore SA1019 some still use it
+						if way == "Cancel" {
+							sent.Cancel = channel //lint:ignore SA1019 some still use it
+							cancel = func() { close(channel) }
+						}
+						go func() { <-arrived; cancel() }()
+						return base.RoundTrip(sent)
+					})
+					_, err := retryhttp.New(below, noWait).RoundTrip(getURL(t, url))
+					assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop, "%v", err)
+					assert.Equal(t, 1, errorOf(t, err).Attempts)
+					assert.ErrorContains(t, err, "net/http: request canceled")
+				})
+			}
+		}
+	}
+}
+
+func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		method   string
+		class    retryhttp.Class
+		asked    bool
+		attempts int
+	}{
+		"a GET without being asked":           {"GET", retryhttp.Unprocessed, false, 4},
+		"a POST without being asked":          {"POST", retryhttp.Unprocessed, false, 1},
+		"a POST when asked":                   {"POST", retryhttp.Unprocessed, true, 4},
+		"a POST that may have been processed": {"POST", retryhttp.Retryable, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := noWait
+			p.RetryUnprocessed, p.Classify = tc.asked, func(retryhttp.Attempt) retryhttp.Class { return tc.class }
+			req := get(t, t.Context())
+			req.Method = tc.method
+			_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(req)
+			assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
+			assert.Equal(t, tc.class == retryhttp.Retryable, errorOf(t, err).Ambiguous)
+		})
+	}
+}
+
+// The body has a GetBody, and its Read fails with a dial error after half of it was sent.
+func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
+	for _, failure := range []error{httperr.DialRefused, &net.DNSError{Err: "server misbehaving", IsTemporary: true}} {
+		req := uploadOf(t, nil)
+		req.GetBody = func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader("transfer 100"), iotest.ErrReader(failure))), nil
+		}
+		req.Method = "POST"
+		req.Body, _ = req.GetBody()
+		p := noWait
+		p.RetryUnprocessed = true
+		base := script.New(script.Status(200))
+		_, err := retryhttp.New(base, p).RoundTrip(req)
+		assert.ErrorIs(t, err, failure)
+		assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+	}
+}
+
+// assertOnePost sends a POST over an http.Client. The POST takes effect, and its 303 leads to the failure.
+func assertOnePost(t *testing.T, failure error) {
+	t.Helper()
+	payments := 0
+	client := &http.Client{Transport: script.Step(func(r *http.Request) (*http.Response, error) {
+		if r.Method == "GET" {
+			return nil, failure
+		}
+		payments++
+		return script.Response(r, 303, "Location", "/receipt"), nil
+	})}
+	p := noWait
+	p.RetryUnprocessed = true
+	req, err := http.NewRequest("POST", "http://host.example/", nil)
+	require.NoError(t, err)
+	_, err = retryhttp.New(script.Step(client.Do), p).RoundTrip(req)
+	assert.ErrorIs(t, err, failure)
+	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+	assert.Equal(t, 1, payments)
+}
+
+func TestUnprocessedIsNotARedirectedPost(t *testing.T) { assertOnePost(t, httperr.DialRefused) }
+
+func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) { assertOnePost(t, resetStream(7)) }
+
+// deafConn fails every Read with a dial error, after the server has executed the
+// request. A connection through a tunnel may do so.
+type deafConn struct{ net.Conn }
+
+func (c deafConn) Read([]byte) (int, error) {
+	b := make([]byte, 1)
+	_, _ = io.ReadFull(c.Conn, b) // the server has answered
+	return 0, httperr.DialRefused
+}
+
+func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
+	for _, body := range []string{"", "pay"} {
+		var payments atomic.Int32
+		url := loopback.Serve(t, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			payments.Add(1)
+		})
+		base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return deafConn{c}, err
+		}}
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			payments.Store(0)
+			p := noWait
+			p.RetryUnprocessed, p.AttemptTimeout = true, timeout
+			req, err := http.NewRequest("POST", url, strings.NewReader(body))
+			require.NoError(t, err)
+			_, err = retryhttp.New(base, p).RoundTrip(req)
+			assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+			assert.EqualValues(t, 1, payments.Load())
+		}
+		base.CloseIdleConnections()
+	}
 }
 
 // A server that answers HEAD with a body leaves the body on the connection, where the next request
@@ -303,48 +598,27 @@ func TestClassifyContentLengthThatDoesNotFit(t *testing.T) {
 func TestGETSucceedsAfterAHEADThatWasAnsweredWithABody(t *testing.T) {
 	for _, body := range []string{"<html></html>", "<!DOCTYPE html><html></html>"} {
 		t.Run(body, func(t *testing.T) {
-			url := "http://" + loopback.Listen(t, answerHEADWithBody(body)).Addr().String()
+			answersHEAD := func(c net.Conn) {
+				requests := bufio.NewReader(c)
+				_ = loopback.ReadRequest(requests)
+				loopback.Say("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n")(c)
+				_ = loopback.ReadRequest(requests) // net/http closes an idle connection on which bytes come
+				loopback.Say(body + "\r\n\r\n")(c)
+			}
+			answersGET := func(c net.Conn) {
+				_ = loopback.ReadRequest(bufio.NewReader(c))
+				loopback.Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")(c)
+			}
+			url := "http://" + loopback.Listen(t, answersHEAD, answersGET).Addr().String()
 			base := &http.Transport{}
 			defer base.CloseIdleConnections()
-			client := &http.Client{Transport: retryhttp.New(base, noWait)}
-			for range 5 {
-				resp, err := client.Head(url)
-				require.NoError(t, err)
-				resp.Body.Close()
-				resp, err = client.Get(url)
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, "ok", string(got))
-				resp.Body.Close()
-			}
+			head := getURL(t, url)
+			head.Method = http.MethodHead
+			answerTo(t, retryhttp.New(base, noWait), head)
+			got, err := readAll(t, base, noWait, getURL(t, url))
+			require.NoError(t, err)
+			assert.Equal(t, "ok", got)
 		})
-	}
-}
-
-// answerHEADWithBody sends the body only when the next request is there. net/http closes an idle
-// connection on which bytes come.
-func answerHEADWithBody(body string) func(net.Conn) {
-	return func(c net.Conn) {
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		rest, requests := "", bufio.NewReader(c)
-		for {
-			req, err := http.ReadRequest(requests)
-			if err != nil {
-				return
-			}
-			if rest != "" {
-				_, _ = io.WriteString(c, rest)
-				return
-			}
-			if req.Method == http.MethodHead {
-				rest = body + "\r\n\r\n"
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n")
-				continue
-			}
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-		}
 	}
 }
 

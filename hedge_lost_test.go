@@ -3,14 +3,11 @@ package retryhttp_test
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,58 +15,53 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
-	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// A caller may use its reader again once its request's body is closed and the response has
-// come: icholy/digest sends the request again then.
-func TestHedgeThatHasLostLeavesTheCallersReaderAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		content := strings.NewReader("content")
-		req := get(t, t.Context())
-		req.Method, req.Body, req.ContentLength = "QUERY", io.NopCloser(content), 7
-		req.GetBody = func() (io.ReadCloser, error) {
-			_, err := content.Seek(0, io.SeekStart)
-			return io.NopCloser(content), err
-		}
-		uploaded := func(req *http.Request) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
-		}
-		slowly := func(req *http.Request) {
-			_, _ = req.Body.Read(make([]byte, 1))
-			time.Sleep(100 * ms)
-			_, _ = io.Copy(io.Discard, req.Body)
-		}
-		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1, do: uploaded}, lap{code: 200, do: slowly})
-		f := r.runOn(t, hedging(), req)
-		assert.Equal(t, 1, f.out.Hedges)
-		assert.False(t, f.out.HedgeWon)
-		assert.Equal(t, 6, content.Len(), "left of the caller's reader")
-	})
+// A caller may use its reader, or the memory of its body, again once its request's body is closed and the
+// response has come: icholy/digest sends the request again then.
+func TestHedgeThatHasLostLeavesTheCallersBodyAlone(t *testing.T) {
+	for name, left := range map[string]int{"a reader": len(raceContent) - 1, "memory": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				req, content := rewinding(t, t.Context())
+				if name == "memory" {
+					req.GetBody = inMemoryRequest(t, []byte(raceContent)).GetBody
+				}
+				uploaded := func(req *http.Request) {
+					_, _ = io.Copy(io.Discard, req.Body)
+					_ = req.Body.Close()
+				}
+				slowly := func(req *http.Request) {
+					_, _ = req.Body.Read(make([]byte, 1))
+					time.Sleep(100 * ms)
+					_, err := io.Copy(io.Discard, req.Body)
+					assert.Error(t, err)
+				}
+				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1, do: uploaded}, lap{code: 200, do: slowly})
+				f := r.runOn(t, hedging(), req)
+				assert.Equal(t, 1, f.out.Hedges)
+				assert.False(t, f.out.HedgeWon)
+				assert.Equal(t, left, content.Len(), "left of the caller's reader")
+			})
+		})
+	}
 }
 
-// The memory of a body is the caller's again, too, when both are closed.
-func TestHedgeThatHasLostDoesNotReadTheCallersMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := []byte("content")
-		read := make(chan error, 1)
-		slowly := func(req *http.Request) {
-			time.Sleep(100 * ms)
-			_, err := io.Copy(io.Discard, req.Body)
-			read <- err
-		}
-		req := get(t, t.Context())
-		req.Method, req.Body = "QUERY", io.NopCloser(bytes.NewReader(memory))
-		req.GetBody = inMemoryRequest(t, memory).GetBody
-		f := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{code: 200, do: slowly}).runOn(t, hedging(), req)
-		require.Equal(t, 1, f.out.Hedges)
-		assert.Error(t, <-read)
-	})
+// rewinding makes a request whose GetBody returns the same reader each time.
+func rewinding(t *testing.T, ctx context.Context) (*http.Request, *strings.Reader) {
+	t.Helper()
+	content := strings.NewReader(raceContent)
+	req := get(t, ctx)
+	req.Method, req.Body, req.ContentLength = "QUERY", io.NopCloser(content), content.Size()
+	req.GetBody = func() (io.ReadCloser, error) {
+		_, err := content.Seek(0, io.SeekStart)
+		return io.NopCloser(content), err
+	}
+	return req, content
 }
 
 func inMemoryRequest(t *testing.T, content []byte) *http.Request {
@@ -83,12 +75,9 @@ func inMemoryRequest(t *testing.T, content []byte) *http.Request {
 // its answer.
 func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var paths []string
-		network, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
-			mu.Lock()
-			paths = append(paths, r.URL.Path)
-			mu.Unlock()
+		var served atomic.Int32
+		network, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, _ *http.Request) {
+			served.Add(1)
 			time.Sleep(200 * ms)
 			_, _ = io.WriteString(w, "whole") // else net/http gives the connection away before it returns
 		}, false)
@@ -98,8 +87,8 @@ func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
 		p.Hedge.Share = 1
 		rt := retryhttp.New(base, p)
 		start := time.Now()
-		for _, path := range []string{"/1", "/2"} {
-			resp, err := rt.RoundTrip(getURL(t, "http://host.example"+path))
+		for range 2 {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
 			require.NoError(t, err)
 			_, err = io.ReadAll(resp.Body)
 			require.NoError(t, err)
@@ -108,9 +97,7 @@ func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
 		}
 		assert.Equal(t, 400*ms, time.Since(start))
 		time.Sleep(time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Equal(t, []string{"/1", "/2"}, paths)
+		assert.EqualValues(t, 2, served.Load())
 		assert.Equal(t, 1, network.Dials())
 	})
 }
@@ -124,14 +111,12 @@ func TestPanicOfTheRequestBodysCloseDoesNotEndTheProcess(t *testing.T) {
 			body := req.Body
 			_, _ = body.Read(make([]byte, 1))
 			req.Body = nil // the base closes it late
-			go func() {
-				time.Sleep(time.Second)
-				_ = body.Close()
-			}()
+			time.AfterFunc(time.Second, func() { _ = body.Close() })
 		}
-		req := get(t, t.Context())
-		req.Method, req.Body = "QUERY", io.NopCloser(strings.NewReader("content"))
-		req.GetBody = func() (io.ReadCloser, error) { return panickingBody{strings.NewReader("content")}, nil }
+		req, content := rewinding(t, t.Context())
+		req.GetBody = func() (io.ReadCloser, error) {
+			return &bodies.Hooked{OnRead: content.Read, OnClose: func() { panic("closed") }}, nil
+		}
 		tr := newTrack(lap{after: 60 * ms, code: 200, proto: 1, do: closesNow},
 			lap{after: time.Second, code: 200, deaf: true, do: leaves})
 		assert.PanicsWithValue(t, "closed", func() { tr.runOn(t, hedging(), req) })
@@ -139,11 +124,6 @@ func TestPanicOfTheRequestBodysCloseDoesNotEndTheProcess(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	})
 }
-
-// panickingBody panics when it is closed.
-type panickingBody struct{ io.Reader }
-
-func (panickingBody) Close() error { panic("closed") }
 
 // A key that is new again does not start with a hedge, or each of many keys would always have
 // one.
@@ -154,13 +134,11 @@ func TestMoreKeysThanAHedgeKnowsKeepToTheShare(t *testing.T) {
 		p.Budget = retryhttp.Unlimited{}
 		rt := retryhttp.New(script.Step(lap{after: 60 * ms, code: 200, proto: 2}.run), p)
 		hedges := 0
-		for range rounds {
-			for i := range keys {
-				resp, err := rt.RoundTrip(getURL(t, fmt.Sprintf("http://host%d.example/", i)))
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				hedges += retryhttp.OutcomeOf(resp).Hedges
-			}
+		for i := range keys * rounds {
+			resp, err := rt.RoundTrip(getURL(t, fmt.Sprintf("http://host%d.example/", i%keys)))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			hedges += retryhttp.OutcomeOf(resp).Hedges
 		}
 		assert.LessOrEqual(t, hedges, keys+keys*rounds/20)
 		time.Sleep(time.Second)
@@ -176,98 +154,123 @@ func (closableBody) ClosableWhileRead() bool { return true }
 func TestHedgeThatHasLostBeforeItBeganHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
-		p.Logger = slog.New(slowHandler{slog.DiscardHandler})
+		p.Logger = hookedLogger(func() { time.Sleep(100 * ms) })
 		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: ms, code: 200, do: func(req *http.Request) {
 			assert.ErrorIs(t, context.Cause(req.Context()), retryhttp.ErrSuperseded)
 		}})
-		f := r.begin(t, p, get(t, t.Context()))
-		f.read(t)
+		f := r.runOn(t, p, get(t, t.Context()))
 		assert.Equal(t, 60*ms, f.at)
 		time.Sleep(time.Minute)
 		assert.Len(t, r.attempts(), f.out.Attempts)
 	})
 }
 
-// The Budget may take long as well. A hedge that is not sent is not reported.
-func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var logged strings.Builder
-		p := hedging()
-		budget := &slowBudget{takes: 20 * ms}
-		p.Budget = budget
-		p.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-		r := newTrack(lap{after: 60 * ms, code: 200})
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 60*ms, f.at)
-		assert.Equal(t, 1, f.out.Attempts)
-		time.Sleep(time.Minute)
-		assert.Len(t, r.attempts(), 1)
-		assert.EqualValues(t, 1, budget.refunded.Load())
-		assert.Empty(t, logged.String())
-	})
+// hookedLogger calls do for each record.
+func hookedLogger(do func()) *slog.Logger { return slog.New(hookedHandler{slog.DiscardHandler, do}) }
+
+type hookedHandler struct {
+	slog.Handler
+	do func()
 }
 
-type slowHandler struct{ slog.Handler }
+func (hookedHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (slowHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (slowHandler) Handle(context.Context, slog.Record) error {
-	time.Sleep(100 * time.Millisecond)
+func (h hookedHandler) Handle(context.Context, slog.Record) error {
+	h.do()
 	return nil
 }
 
-// A hedge that has lost reads no more of its response than its connection is worth.
-func TestHedgeThatHasLostDoesNotReadALongBody(t *testing.T) {
+// A Budget may take long as well. A hedge that is not sent is neither reported nor named. The caller
+// may change its request meanwhile, which the race detector sees.
+func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
-		header time.Duration // after which the hedge's comes; the first attempt wins after 10 ms
-		most   int
+		budget *slowBudget
+		hedges int
+		refund int
 	}{
-		"it is being buffered":        {5 * ms, 6},
-		"its header comes afterwards": {20 * ms, 64 << 10},
+		"it is under way":           {&slowBudget{}, 1, 1},
+		"the Budget grants it late": {&slowBudget{takes: 20 * ms}, 0, 1},
+		"the Budget refuses late":   {&slowBudget{takes: 20 * ms, refuses: true}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				var logged strings.Builder
 				p := hedging()
-				p.BufferBytes = 1 << 20
-				var read atomic.Int64
-				body := &counting{read: &read, each: 16 << 10}
-				if c.header < 10*ms {
-					body.each, body.pause = 1, ms
-				}
-				started := func(req *http.Request) { body.ctx = req.Context() }
-				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: c.header, code: 200, body: body, do: started})
-				f := r.runOn(t, p, get(t, t.Context()))
-				require.False(t, f.out.HedgeWon)
-				assert.Positive(t, read.Load())
-				assert.LessOrEqual(t, int(read.Load()), c.most)
+				p.Budget, p.Logger = c.budget, slog.New(slog.NewTextHandler(&logged, nil))
+				req := get(t, t.Context())
+				req.Header.Set("X", "1")
+				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 50 * ms, code: 200, deaf: true})
+				f := r.begin(t, p, req)
+				f.read(t)
+				req.URL.Host = "other.example"
+				req.Header.Set("X", "2")
+				time.Sleep(time.Minute)
+				assert.Equal(t, 60*ms, f.at)
+				assert.Equal(t, c.hedges, f.out.Hedges)
+				assert.False(t, f.out.HedgeRefused)
+				assert.Len(t, r.attempts(), 1+c.hedges)
+				assert.EqualValues(t, c.refund, c.budget.refunded.Load())
+				assert.Equal(t, c.hedges, strings.Count(logged.String(), "hedging request"))
 			})
 		})
 	}
 }
 
-// Its connection is worth that.
-func TestHedgeThatHasLostWhileItIsBufferedReadsAShortBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.BufferBytes = 1 << 10
-		body := &late{pause: 50 * ms, text: "hedge"}
-		hedge := lap{after: 5 * ms, code: 200, body: body, do: func(req *http.Request) { body.attempt = req.Context() }}
-		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, hedge)
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 60*ms, f.at)
-		assert.False(t, f.out.HedgeWon)
-		synctest.Wait()
-		assert.Empty(t, body.text)
-		r.requireClosed(t)
-	})
+// slowBudget takes its time, which a Budget should not.
+type slowBudget struct {
+	takes    time.Duration
+	refuses  bool
+	refunded atomic.Int64
 }
 
-// counting is a body of 1 MiB, which its context ends sooner.
+func (b *slowBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
+	time.Sleep(b.takes)
+	return 1, !b.refuses
+}
+
+func (b *slowBudget) Refund(req *http.Request, _ float64) {
+	_ = req.URL.Host + req.Header.Get("X")
+	b.refunded.Add(1)
+}
+
+func (*slowBudget) Deposit(*http.Request) {}
+
+// A hedge that has lost reads no more of its response than its connection is worth.
+func TestHedgeThatHasLostReadsOnlyAShortBody(t *testing.T) {
+	for name, c := range map[string]struct {
+		body        counting
+		header      time.Duration // after which it comes; the first attempt wins after 10 ms
+		buffer      int64
+		least, most int
+	}{
+		"a long body is being buffered":  {counting{left: 1 << 20, each: 1, pause: ms}, 5 * ms, 1 << 20, 1, 6},
+		"a long body comes afterwards":   {counting{left: 1 << 20, each: 16 << 10}, 20 * ms, 1 << 20, 1, 64 << 10},
+		"a short body is being buffered": {counting{left: 20, each: 1, pause: ms}, 5 * ms, 1 << 10, 20, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := hedging()
+				p.BufferBytes = c.buffer
+				started := func(req *http.Request) { c.body.ctx = req.Context() }
+				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1},
+					lap{after: c.header, code: 200, body: &c.body, do: started})
+				f := r.runOn(t, p, get(t, t.Context()))
+				assert.Equal(t, 60*ms, f.at)
+				require.False(t, f.out.HedgeWon)
+				assert.GreaterOrEqual(t, c.body.read, c.least)
+				assert.LessOrEqual(t, c.body.read, c.most)
+				r.requireClosed(t)
+			})
+		})
+	}
+}
+
+// counting is a body that counts what is read of it. Its context ends it.
 type counting struct {
-	ctx   context.Context
-	read  *atomic.Int64
-	each  int
-	pause time.Duration
+	ctx        context.Context
+	left, each int
+	pause      time.Duration
+	read       int
 }
 
 func (c *counting) Read(p []byte) (int, error) {
@@ -275,11 +278,12 @@ func (c *counting) Read(p []byte) (int, error) {
 	if err := c.ctx.Err(); err != nil {
 		return 0, err
 	}
-	if c.read.Load() >= 1<<20 {
+	if c.left == 0 {
 		return 0, io.EOF
 	}
-	n := min(len(p), c.each)
-	c.read.Add(int64(n))
+	n := min(len(p), c.each, c.left)
+	c.left -= n
+	c.read += n
 	return n, nil
 }
 
@@ -289,8 +293,6 @@ func TestResponseOfAFirstAttemptThatFailedIsReadWhenTheHedgeWins(t *testing.T) {
 		body := strings.NewReader("sorry")
 		r := newTrack(lap{after: 60 * ms, code: 503, body: body}, lap{after: 50 * ms, code: 200})
 		assert.True(t, r.runOn(t, hedging(), get(t, t.Context())).out.HedgeWon)
-		time.Sleep(time.Second)
-		synctest.Wait()
 		assert.Zero(t, body.Len())
 		r.requireClosed(t)
 	})
@@ -305,203 +307,103 @@ func TestResponseOfAFirstAttemptThatFailedIsReadWhenTheHedgeWins(t *testing.T) {
 // counts for it. The Budget has a token more, which pays for the hedge. And the hedge's response has
 // no Retry-After, which the retries would obey.
 type trial struct {
-	body     int // an index of trialBodies
+	request  int // an index of trialRequests
 	attempts int
 	timeout  time.Duration
 	elapsed  time.Duration // MaxElapsed
 	deadline time.Duration
 	tokens   int
 	after    time.Duration // of the Hedge
-	elders   [6]trialLeg   // the first attempt and the retries: one more if no hedge is sent
-	hedge    trialLeg
+	elders   [6]leg        // the first attempt and the retries: one more if no hedge is sent
+	hedge    leg
 }
 
-// trialLeg is what an attempt meets.
-type trialLeg struct {
-	ending  trialEnding
-	latency time.Duration
-	asked   time.Duration // by a Retry-After
-	body    time.Duration // until the end of the response body
-}
-
-type trialEnding int
-
-const (
-	answered trialEnding = iota
-	notFound
-	overloaded
-	severed
-	refused    // by a limiter below, with a Permanent error
-	distrusted // with a certificate that is not valid
-	silent     // until its context ends
-	deaf       // for 5 s, whatever its context says
-)
-
-// rewinding is a GetBody that returns one reader each time.
-func rewinding(_ *testing.T, req *http.Request) {
-	content := bytes.NewReader([]byte(raceContent))
-	req.Body, req.ContentLength = io.NopCloser(content), content.Size()
-	req.GetBody = func() (io.ReadCloser, error) {
-		_, err := content.Seek(0, io.SeekStart)
-		return io.NopCloser(content), err
-	}
-}
-
-var trialBodies = []func(*testing.T, *http.Request){
-	nil, nil,
-	func(_ *testing.T, req *http.Request) {
-		made, _ := http.NewRequest("QUERY", "http://host.example/", bytes.NewReader([]byte(raceContent)))
-		req.Body, req.GetBody, req.ContentLength = made.Body, made.GetBody, made.ContentLength
+var trialRequests = []func(*testing.T, context.Context) *http.Request{
+	get, get,
+	raceKind{method: "QUERY", body: inMemoryBody}.request,
+	raceKind{method: "QUERY", body: fileBody}.request,
+	func(t *testing.T, ctx context.Context) *http.Request {
+		req, _ := rewinding(t, ctx)
+		return req
 	},
-	func(t *testing.T, req *http.Request) { req.Body = bodies.File(t, raceContent) },
-	rewinding,
 }
 
 // trialOf makes a trial of random data.
 func trialOf(data []byte) trial {
-	next := func() (b byte) {
-		if len(data) > 0 {
-			b, data = data[0], data[1:]
+	r := &raceChoices{data: data}
+	leg := func() leg {
+		ending := []ending{succeeds, missing, unavailable, breaks, permanent, distrusted, hangs, deaf}[r.next()%8]
+		l := legOf(ending, r.duration(3*ms))
+		if ending == hangs {
+			l.after, l.code = time.Hour, 200 // there may be no AttemptTimeout
 		}
-		return b
-	}
-	odd := time.Duration(0)
-	duration := func(unit time.Duration) time.Duration {
-		odd += 7919
-		return time.Duration(next())*unit + odd%(997*time.Microsecond) + 1
-	}
-	maybe := func(one byte, unit time.Duration) time.Duration {
-		if next()%one > 0 {
-			return 0
-		}
-		return duration(unit)
-	}
-	leg := func() trialLeg {
-		return trialLeg{trialEnding(next() % 8), duration(3 * ms), maybe(4, 8*ms).Truncate(ms), maybe(2, 2*ms)}
+		l.asks, l.slow = r.maybe(4, 8*ms).Truncate(ms), r.maybe(2, 2*ms)
+		return l
 	}
 	c := trial{
-		body:     int(next()) % len(trialBodies),
-		attempts: 1 + int(next()+3)%5,
-		timeout:  maybe(3, 6*ms),
-		elapsed:  maybe(6, 20*ms),
-		deadline: maybe(4, 30*ms),
-		tokens:   int(next() % 5),
-		after:    duration(ms),
+		request:  int(r.next()) % len(trialRequests),
+		attempts: 1 + int(r.next()+3)%5,
+		timeout:  r.maybe(3, 6*ms),
+		elapsed:  r.maybe(6, 20*ms),
+		deadline: r.maybe(4, 30*ms),
+		tokens:   int(r.next() % 5),
+		after:    r.duration(ms),
 	}
 	for i := range c.elders {
 		c.elders[i] = leg()
 	}
 	c.hedge = leg()
-	c.hedge.asked = 0
+	c.hedge.asks = 0
 	return c
 }
 
 // trialRun is one of the two runs.
 type trialRun struct {
-	t     *testing.T
-	trial *trial
-
-	mu     sync.Mutex
-	elders int
+	t      *testing.T
+	trial  *trial
+	elders atomic.Int64
 }
 
 func (r *trialRun) RoundTrip(req *http.Request) (*http.Response, error) {
-	r.mu.Lock()
-	meets := &r.trial.hedge
+	meets := r.trial.hedge
 	if !retryhttp.AttemptOf(req.Context()).Hedge {
-		meets = &r.trial.elders[r.elders]
-		r.elders++
+		meets = r.trial.elders[r.elders.Add(1)-1]
 	}
-	r.mu.Unlock()
-	if req.Body != nil {
-		content, err := io.ReadAll(req.Body)
-		assert.NoError(r.t, err)
-		assert.Equal(r.t, raceContent, string(content))
-		assert.NoError(r.t, req.Body.Close())
-	}
-	return meets.meet(req)
-}
-
-func (f *trialLeg) meet(req *http.Request) (*http.Response, error) {
-	ctx, latency := req.Context(), f.latency
-	switch f.ending {
-	case silent:
-		latency = time.Hour
-	case deaf:
-		ctx, latency = context.WithoutCancel(ctx), 5*time.Second
-	}
-	select {
-	case <-time.After(latency):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	code := map[trialEnding]int{answered: 200, notFound: 404, overloaded: 503, deaf: 200, silent: 200}[f.ending]
-	switch f.ending {
-	case severed:
-		return nil, errBroken
-	case refused:
-		return nil, retryhttp.Permanent(errors.New("over the limit"))
-	case distrusted:
-		return nil, httperr.Untrusted(x509.CertificateInvalidError{Reason: x509.Expired})
-	}
-	resp := script.Response(req, code)
-	if f.asked > 0 && code == 503 {
-		resp.Header.Set("Retry-After-Ms", fmt.Sprint(f.asked.Milliseconds()))
-	}
-	resp.ProtoMajor = 1
-	resp.Body = &timedBody{ctx: req.Context(), end: time.Now().Add(f.body), closed: make(chan struct{})}
-	return resp, nil
-}
-
-// verdictOf is how a run ended for its caller.
-type verdictOf struct {
-	final bool
-	took  time.Duration
-	out   retryhttp.Outcome
-	err   error
-	body  error
+	readRaceContent(r.t, req)
+	return meets.run(req)
 }
 
 // run sends the request, with a Hedge or without.
-func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (v verdictOf) {
+func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (f finish) {
 	synctest.Test(t, func(t *testing.T) {
 		budget, tokens := new(grantingBudget), c.tokens
-		if hedge != nil {
-			tokens++
-		}
-		budget.grant(tokens)
 		p := retryhttp.Policy{
 			MaxAttempts: c.attempts, AttemptTimeout: c.timeout, MaxElapsed: c.elapsed,
 			Backoff: func(n int, _ time.Duration) time.Duration { return raceBackoff(n) },
 			Budget:  budget, Gate: &retryhttp.Gate{Hold: -1}, Hedge: hedge,
 		}
 		if hedge != nil {
+			tokens++
 			p.MaxAttempts++
 		}
-		ctx, cancel := t.Context(), context.CancelFunc(func() {})
+		budget.grant(tokens)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		if c.deadline > 0 {
 			ctx, cancel = context.WithTimeout(ctx, c.deadline)
+			defer cancel()
 		}
-		defer cancel()
-		req := get(t, ctx)
-		if makeBody := trialBodies[c.body]; makeBody != nil {
-			req.Method = "QUERY"
-			makeBody(t, req)
-		}
-		began := time.Now()
-		resp, err := retryhttp.New(&trialRun{t: t, trial: c}, p).RoundTrip(req)
-		v = verdictOf{took: time.Since(began), err: err, out: retryhttp.OutcomeOf(resp)}
-		if resp != nil {
-			v.final = resp.StatusCode == 200 || resp.StatusCode == 404
-			_, v.body = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
+		f = newTrack().through(t, &trialRun{t: t, trial: c}, p, trialRequests[c.request](t, ctx))
+		if f.resp != nil {
+			_, _ = io.Copy(io.Discard, f.resp.Body)
+			_ = f.resp.Body.Close()
 		}
 		time.Sleep(time.Minute)
 		budget.mu.Lock()
 		defer budget.mu.Unlock()
 		assert.LessOrEqual(t, budget.refunded, budget.withdrawn)
 	})
-	return v
+	return f
 }
 
 // Hedging helps, or it does nothing.
@@ -511,10 +413,13 @@ func FuzzHedgingFailsNoRequestThatWouldSucceed(f *testing.F) {
 		c := trialOf(data)
 		without := c.run(t, nil)
 		with := c.run(t, &retryhttp.Hedge{After: c.after, Share: 1})
-		if without.final {
-			about := fmt.Sprintf("%+v:\n%+v without a Hedge,\n%+v with one", c, without, with)
-			require.True(t, with.final, about)
-			require.LessOrEqual(t, with.took, without.took, about)
+		if without.final() {
+			about := fmt.Sprintf("%+v:\n%+v after %v without a Hedge,\n%+v after %v with one, %v",
+				c, without.out, without.at, with.out, with.at, with.err)
+			require.True(t, with.final(), about)
+			require.LessOrEqual(t, with.at, without.at, about)
 		}
 	})
 }
+
+func (f finish) final() bool { return f.status == 200 || f.status == 404 }

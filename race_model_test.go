@@ -3,7 +3,7 @@ package retryhttp_test
 import (
 	"bytes"
 	"context"
-	"errors"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"math"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,9 +32,11 @@ const (
 	throttled   // likewise
 	breaks      // with an error that a retry may not meet
 	permanent   // with an error that a retry would meet
-	hangs
-	timedOut // by AttemptTimeout
-	gone     // with its caller
+	hangs       // until its context ends
+	distrusted  // with a certificate that is not valid
+	deaf        // succeeds after 5 s, whatever its context says
+	timedOut    // by AttemptTimeout
+	gone        // with its caller
 )
 
 func (e ending) hasResponse() bool { return e <= throttled }
@@ -43,10 +46,8 @@ func (e ending) fails() bool {
 
 // leg is an attempt as the base plays it.
 type leg struct {
-	ending  ending
-	latency time.Duration
-	asked   time.Duration // by a Retry-After
-	body    time.Duration // how long its response's body takes after the header
+	ending ending
+	lap
 }
 
 // hedgedRequest is a request, and what its attempts meet.
@@ -95,6 +96,7 @@ type raceModel struct {
 
 	r        *hedgedRequest
 	now      time.Duration // since the request's start, as all times
+	leaves   time.Duration // when the caller's context ends
 	forecast forecast
 }
 
@@ -131,7 +133,10 @@ type played struct {
 }
 
 func (m *raceModel) play(r *hedgedRequest) forecast {
-	m.r, m.now, m.grants, m.forecast = r, 0, r.grants, forecast{}
+	m.r, m.now, m.leaves, m.grants, m.forecast = r, 0, r.canceled, r.grants, forecast{}
+	if r.deadline > 0 {
+		m.leaves = min(r.canceled, r.deadline)
+	}
 	for {
 		m.bought, m.until = false, 0
 		got := m.attempt()
@@ -150,18 +155,10 @@ func (m *raceModel) play(r *hedgedRequest) forecast {
 	}
 }
 
-// leaves is when the caller's context ends.
-func (m *raceModel) leaves() time.Duration {
-	if m.r.deadline > 0 {
-		return min(m.r.canceled, m.r.deadline)
-	}
-	return m.r.canceled
-}
-
 // send plays an attempt that is sent now, and whose caller goes at the time leaves.
 func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) played {
 	l := m.r.legs[number-1]
-	p := played{number: number, hedge: hedge, ending: l.ending, at: now + l.latency, asked: l.asked}
+	p := played{number: number, hedge: hedge, ending: l.ending, at: now + l.after, asked: l.asks}
 	if l.ending == hangs {
 		p.at = never
 	}
@@ -173,7 +170,7 @@ func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) play
 	}
 	p.over = p.at
 	if p.ending.hasResponse() {
-		p.over += l.body
+		p.over += l.slow
 	} else {
 		p.asked = 0
 	}
@@ -184,7 +181,7 @@ func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) play
 func (m *raceModel) attempt() played {
 	sent := len(m.forecast.attempts)
 	armed := m.delay > 0 && m.r.kind.hedged && m.forecast.outcome.Hedges == 0 && m.r.max-sent >= 2
-	first := m.send(m.now, m.leaves(), sent+1, false)
+	first := m.send(m.now, m.leaves, sent+1, false)
 	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: m.now, bounded: armed || m.r.timeout > 0})
 	due := m.now + m.delay
 	m.now = first.at
@@ -195,7 +192,7 @@ func (m *raceModel) attempt() played {
 	}
 	m.forecast.outcome.Hedges++
 	m.forecast.attempts = append(m.forecast.attempts, attemptForecast{sent: due, bounded: true})
-	return m.race(first, m.send(due, m.leaves(), sent+2, true))
+	return m.race(first, m.send(due, m.leaves, sent+2, true))
 }
 
 // affords takes what a hedge costs.
@@ -246,7 +243,7 @@ func (m *raceModel) hedgeFirst(first, hedge played) played {
 	}
 	until := hedge.at + losersTime
 	if !m.letsGo(first, hedge) {
-		until = min(until, m.leaves())
+		until = min(until, m.leaves)
 	}
 	m.ends(hedge.number, hedge.at, until)
 	m.answered(first)
@@ -269,7 +266,7 @@ func (m *raceModel) firstFails(first, hedge played) played {
 		end = first.at + max(first.asked, 0) + raceBackoff(m.forecast.retries+1)
 	}
 	due := end
-	end = min(end, m.leaves())
+	end = min(end, m.leaves)
 	if hedge.at >= end {
 		m.now = end
 		if retried {
@@ -280,7 +277,7 @@ func (m *raceModel) firstFails(first, hedge played) played {
 		return first
 	}
 	m.now = hedge.at
-	cleared := min(hedge.at+losersTime, m.leaves())
+	cleared := min(hedge.at+losersTime, m.leaves)
 	if hedge.ending == succeeds || hedge.ending == missing {
 		m.answered(hedge)
 		m.refundHedge(hedge)
@@ -337,11 +334,11 @@ func (m *raceModel) answered(p played) {
 
 // stop returns why no retry follows.
 func (m *raceModel) stop(got played) retryhttp.Stop {
-	stop := retryhttp.Stop("")
-	switch {
-	case m.now == m.leaves() && got.ending.fails():
+	if m.now == m.leaves && got.ending.fails() {
 		return retryhttp.StopCanceled
-	case m.until == 0:
+	}
+	stop := retryhttp.Stop("")
+	if m.until == 0 {
 		stop = m.plans(got)
 	}
 	if stop == "" && m.grants == 0 {
@@ -389,16 +386,16 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 	if m.until > 0 {
 		wait = m.until - m.now
 	}
-	from := m.now
-	end := min(m.now+wait, m.leaves())
-	m.ends(got.number, got.at, min(m.now+losersTime, m.leaves()))
+	end := min(m.now+wait, m.leaves)
+	m.ends(got.number, got.at, min(m.now+losersTime, m.leaves))
+	m.forecast.outcome.Waited += end - m.now
 	m.now = end
-	m.forecast.outcome.Waited += end - from
-	stop := m.endOfWait()
-	if stop == "" {
-		m.lost(got)
+	if end == m.leaves {
+		m.forecast.refunded++
+		return retryhttp.StopCanceled
 	}
-	return stop
+	m.lost(got)
+	return ""
 }
 
 // waitRefused plays the backoff of a retry that the Budget has refused. Its response is read meanwhile.
@@ -411,23 +408,14 @@ func (m *raceModel) waitRefused(got played) retryhttp.Stop {
 		return retryhttp.StopBudget
 	}
 	m.readAt = max(got.over, m.now)
-	m.forecast.read = got.ending.hasResponse() && m.readAt <= min(m.now+losersTime, m.leaves())
-	end := min(m.now+wait, m.leaves())
+	m.forecast.read = got.ending.hasResponse() && m.readAt <= min(m.now+losersTime, m.leaves)
+	end := min(m.now+wait, m.leaves)
 	m.forecast.outcome.Waited += end - m.now
 	m.now = end
-	if end == m.leaves() {
+	if end == m.leaves {
 		return retryhttp.StopCanceled
 	}
 	return retryhttp.StopBudget
-}
-
-// endOfWait gives a retry's token back if the caller has gone.
-func (m *raceModel) endOfWait() retryhttp.Stop {
-	if m.now == m.leaves() {
-		m.forecast.refunded++
-		return retryhttp.StopCanceled
-	}
-	return ""
 }
 
 // lost records that the caller does not get the response of got.
@@ -472,7 +460,7 @@ func (m *raceModel) finish(got played, stop retryhttp.Stop, kept bool) {
 	case kept:
 		over = max(over, m.now)
 	}
-	over = min(over, m.leaves())
+	over = min(over, m.leaves)
 	m.ends(got.number, over, over)
 	if stop == retryhttp.StopFinal && got.ending.hasResponse() {
 		f.deposited++
@@ -485,61 +473,86 @@ var endings = []ending{
 	missing, permanent, unavailable, hangs, throttled, succeeds, breaks, unavailable,
 }
 
-// hedgedRequests makes requests of random data, and what they share. No two things happen at the
-// same moment, because either could then be the first.
+// raceChoices makes choices of random data.
+type raceChoices struct {
+	data []byte
+	odd  time.Duration
+}
+
+func (c *raceChoices) next() (b byte) {
+	if len(c.data) > 0 {
+		b, c.data = c.data[0], c.data[1:]
+	}
+	return b
+}
+
+// duration adds something odd to a time, so that no two things happen at the same moment. Either could then
+// be the first.
+func (c *raceChoices) duration(unit time.Duration) time.Duration {
+	c.odd += 7919
+	return time.Duration(c.next())*unit + c.odd%(997*time.Microsecond) + 1
+}
+
+// maybe returns a duration in one of so many cases, and else 0.
+func (c *raceChoices) maybe(one byte, unit time.Duration) time.Duration {
+	if c.next()%one > 0 {
+		return 0
+	}
+	return c.duration(unit)
+}
+
+var (
+	statusOf  = map[ending]int{succeeds: 200, missing: 404, unavailable: 503, throttled: 429, deaf: 200}
+	failureOf = map[ending]error{
+		breaks: errBroken, permanent: retryhttp.Permanent(errBroken),
+		distrusted: httperr.Untrusted(x509.CertificateInvalidError{Reason: x509.Expired}),
+	}
+)
+
+func legOf(e ending, latency time.Duration) leg {
+	l := leg{e, lap{after: latency, code: statusOf[e], err: failureOf[e]}}
+	if e == deaf {
+		l.deaf, l.after = true, 5*time.Second
+	}
+	return l
+}
+
+// hedgedRequests makes requests of random data, and what they share.
 func hedgedRequests(data []byte) (hedge *retryhttp.Hedge, requests []hedgedRequest) {
-	next := func() (b byte) {
-		if len(data) > 0 {
-			b, data = data[0], data[1:]
-		}
-		return b
-	}
-	odd := time.Duration(0)
-	duration := func(unit time.Duration) time.Duration {
-		odd += 7919
-		return time.Duration(next())*unit + odd%(997*time.Microsecond) + 1
-	}
-	maybe := func(one byte, unit time.Duration) time.Duration {
-		if next()%one > 0 {
-			return 0
-		}
-		return duration(unit)
-	}
+	c := &raceChoices{data: data}
 	hedge = &retryhttp.Hedge{
-		Share: []float64{1, 0, 0.5, 1, 0.25, 1, -1, math.NaN(), 7, 1, 1, 1, 0.9, 1, 1, 1}[next()%16],
-		After: duration(time.Millisecond),
-		Min:   []time.Duration{0, -1, 0, 50*time.Millisecond + 13}[next()%4],
+		Share: []float64{1, 0, 0.5, 1, 0.25, 1, -1, math.NaN(), 7, 1, 1, 1, 0.9, 1, 1, 1}[c.next()%16],
+		After: c.duration(time.Millisecond),
+		Min:   []time.Duration{0, -1, 0, 50*time.Millisecond + 13}[c.next()%4],
 	}
-	if next()%16 == 1 {
+	if c.next()%16 == 1 {
 		hedge.After = 0 // there never are enough answers for the quantile
 	}
-	for len(data) > 0 && len(requests) < 6 {
+	for len(c.data) > 0 && len(requests) < 6 {
 		r := hedgedRequest{
-			kind:     raceKinds[max(int(next()%32)-16, 0)%len(raceKinds)],
-			major:    1 + int(next()%2),
-			max:      1 + int(next()+3)%5,
-			timeout:  maybe(4, 4*time.Millisecond),
-			elapsed:  maybe(8, 10*time.Millisecond),
-			deadline: maybe(8, 20*time.Millisecond),
-			canceled: 40*time.Second + duration(time.Millisecond),
-			grants:   int(next() % 8),
-			caller:   callerHabit(next() % 3),
+			kind:     raceKinds[max(int(c.next()%32)-16, 0)%len(raceKinds)],
+			major:    1 + int(c.next()%2),
+			max:      1 + int(c.next()+3)%5,
+			timeout:  c.maybe(4, 4*time.Millisecond),
+			elapsed:  c.maybe(8, 10*time.Millisecond),
+			deadline: c.maybe(8, 20*time.Millisecond),
+			canceled: 40*time.Second + c.duration(time.Millisecond),
+			grants:   int(c.next() % 8),
+			caller:   callerHabit(c.next() % 3),
 		}
 		if r.kind.once {
 			r.max = max(r.max, 2) // with one attempt, nothing is known of such a body
 		}
-		if soon := maybe(8, 5*time.Millisecond); soon > 0 {
+		if soon := c.maybe(8, 5*time.Millisecond); soon > 0 {
 			r.canceled = soon
 		}
 		for i := range r.legs {
-			r.legs[i] = leg{
-				ending:  endings[int(next())%len(endings)],
-				latency: duration(2 * time.Millisecond),
-				body:    maybe(2, 2*time.Millisecond),
+			l := legOf(endings[int(c.next())%len(endings)], c.duration(2*ms))
+			l.slow, l.proto = c.maybe(2, 2*ms), r.major
+			if l.ending == unavailable || l.ending == throttled {
+				l.asks = c.maybe(2, 8*ms).Truncate(ms)
 			}
-			if r.legs[i].ending == unavailable || r.legs[i].ending == throttled {
-				r.legs[i].asked = maybe(2, 8*time.Millisecond).Truncate(time.Millisecond)
-			}
+			r.legs[i] = l
 		}
 		requests = append(requests, r)
 	}
@@ -603,152 +616,12 @@ func (k raceKind) request(t *testing.T, ctx context.Context) *http.Request {
 	return req
 }
 
-// raceBase plays the legs of a request.
-type raceBase struct {
-	t     *testing.T
-	r     *hedgedRequest
-	began time.Time
-
-	mu       sync.Mutex
-	attempts map[int]*attemptSeen
-	underWay int
-}
-
-// attemptSeen is what the base has seen of an attempt.
-type attemptSeen struct {
-	sent time.Duration
-	over time.Duration // when its context ended; 0: not yet
-	body *timedBody    // nil: it had no response
-}
-
-func (b *raceBase) since() time.Duration { return time.Since(b.began) }
-
-type raceKey struct{}
-
-func playLeg(req *http.Request) (*http.Response, error) {
-	return req.Context().Value(raceKey{}).(*raceBase).play(req)
-}
-
-func (b *raceBase) play(req *http.Request) (*http.Response, error) {
-	number := retryhttp.AttemptOf(req.Context()).Number
-	seen := &attemptSeen{sent: b.since()}
-	b.mu.Lock()
-	assert.NotContains(b.t, b.attempts, number)
-	b.attempts[number] = seen
-	b.underWay++
-	b.mu.Unlock()
-	context.AfterFunc(req.Context(), func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		seen.over = b.since()
-	})
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.underWay--
-	}()
+func readRaceContent(t *testing.T, req *http.Request) {
 	if req.Body != nil {
 		content, err := io.ReadAll(req.Body)
-		assert.NoError(b.t, err)
-		assert.Equal(b.t, raceContent, string(content))
-		assert.NoError(b.t, req.Body.Close())
-	}
-	return b.answer(req, number, seen)
-}
-
-func (b *raceBase) answer(req *http.Request, number int, seen *attemptSeen) (*http.Response, error) {
-	l := b.r.legs[number-1]
-	var arrives <-chan time.Time
-	if l.ending != hangs {
-		arrives = time.After(l.latency)
-	}
-	select {
-	case <-arrives:
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-	switch l.ending {
-	case breaks:
-		return nil, errBroken
-	case permanent:
-		return nil, retryhttp.Permanent(errBroken)
-	}
-	resp := script.Response(req, statusOf[l.ending], "Attempt", strconv.Itoa(number))
-	if l.asked > 0 {
-		resp.Header.Set("Retry-After-Ms", strconv.FormatInt(l.asked.Milliseconds(), 10))
-	}
-	resp.ProtoMajor = b.r.major
-	body := &timedBody{ctx: req.Context(), end: time.Now().Add(l.body), closed: make(chan struct{})}
-	b.mu.Lock()
-	seen.body = body
-	b.mu.Unlock()
-	resp.Body = body
-	return resp, nil
-}
-
-var statusOf = map[ending]int{succeeds: 200, missing: 404, unavailable: 503, throttled: 429}
-
-// timedBody is a response body that comes at once, except its last bytes, which come at the
-// end.
-type timedBody struct {
-	ctx    context.Context
-	end    time.Time
-	read   int
-	once   sync.Once
-	closed chan struct{}
-}
-
-const answerText = "all of an answer"
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	const late = 5
-	select {
-	case <-b.closed:
-		return 0, errors.New("read of a closed body")
-	default:
-	}
-	if b.read >= len(answerText)-late {
-		if err := b.wait(); err != nil {
-			return 0, err
-		}
-	}
-	if b.read == len(answerText) {
-		return 0, io.EOF
-	}
-	until := len(answerText)
-	if b.read < until-late {
-		until -= late
-	}
-	n := copy(p, answerText[b.read:until])
-	b.read += n
-	return n, nil
-}
-
-func (b *timedBody) wait() error {
-	if err := b.ctx.Err(); err != nil {
-		return err
-	}
-	if left := time.Until(b.end); left > 0 {
-		select {
-		case <-time.After(left):
-		case <-b.ctx.Done():
-			return b.ctx.Err()
-		}
-	}
-	return nil
-}
-
-func (b *timedBody) Close() error {
-	b.once.Do(func() { close(b.closed) })
-	return nil
-}
-
-func (b *timedBody) isClosed() bool {
-	select {
-	case <-b.closed:
-		return true
-	default:
-		return false
+		assert.NoError(t, err)
+		assert.Equal(t, raceContent, string(content))
+		assert.NoError(t, req.Body.Close())
 	}
 }
 
@@ -777,11 +650,11 @@ func compareRaces(t *testing.T, hedge *retryhttp.Hedge, requests []hedgedRequest
 	t.Helper()
 	m := &raceModel{share: shareOf(hedge), delay: delayOf(hedge), allowance: wholeHedge}
 	synctest.Test(t, func(t *testing.T) {
+		var base *track
 		budget := new(grantingBudget)
-		rt := retryhttp.New(script.Step(playLeg), retryhttp.Policy{
-			Hedge: hedge, Budget: budget, Gate: &retryhttp.Gate{Hold: -1},
-			MaxRetryAfter: raceLongest,
-		})
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			return base.RoundTrip(req)
+		}), retryhttp.Policy{Hedge: hedge, Budget: budget, Gate: &retryhttp.Gate{Hold: -1}, MaxRetryAfter: raceLongest})
 		total := new(countingBudget)
 		for i := range requests {
 			r := &requests[i]
@@ -790,9 +663,10 @@ func compareRaces(t *testing.T, hedge *retryhttp.Hedge, requests []hedgedRequest
 			total.withdrawn += want.withdrawn
 			total.refunded += want.refunded
 			total.deposit += want.deposited
-			base := &raceBase{t: t, r: r, began: time.Now(), attempts: map[int]*attemptSeen{}}
-			s := &raceCall{t: t, base: base, rt: rt, want: want}
+			s := &raceCall{t: t, r: r, rt: rt, want: want}
 			s.about = fmt.Sprintf("request %d, after %v, share %v, %+v", i, m.delay, m.share, *r)
+			base = s.track()
+			s.base = base
 			s.play()
 			require.Equal(t, [3]int{total.withdrawn, total.refunded, total.deposit},
 				[3]int{budget.withdrawn, budget.refunded, budget.deposit}, s.about)
@@ -824,28 +698,49 @@ func delayOf(h *retryhttp.Hedge) time.Duration {
 // raceCall is a request that is compared with its forecast.
 type raceCall struct {
 	t     *testing.T
-	base  *raceBase
+	r     *hedgedRequest
+	base  *track
 	rt    http.RoundTripper
 	want  forecast
 	about string
+
+	mu   sync.Mutex
+	over [len(hedgedRequest{}.legs)]time.Duration // when the attempts' contexts have ended; 0: not yet
 
 	classified, retries int // not guarded: Classify never runs for both attempts at once
 	last                []retryhttp.Attempt
 	outcome             retryhttp.Outcome
 }
 
+// track makes a base that plays the request's legs.
+func (s *raceCall) track() *track {
+	laps := make([]lap, len(s.r.legs))
+	for i, l := range s.r.legs {
+		laps[i] = l.lap
+		laps[i].do = func(req *http.Request) {
+			context.AfterFunc(req.Context(), func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.over[i] = time.Since(s.base.start)
+			})
+			readRaceContent(s.t, req)
+		}
+	}
+	return newTrack(laps...)
+}
+
 func (s *raceCall) play() {
-	r := s.base.r
-	ctx, cancel := context.WithCancel(context.WithValue(s.t.Context(), raceKey{}, s.base))
+	r := s.r
+	ctx, cancel := context.WithCancel(s.t.Context())
 	defer cancel()
 	defer time.AfterFunc(r.canceled, cancel).Stop()
 	if r.deadline > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithDeadline(ctx, s.base.began.Add(r.deadline))
+		ctx, stop = context.WithTimeout(ctx, r.deadline)
 		defer stop()
 	}
 	resp, err := s.rt.RoundTrip(r.kind.request(s.t, retryhttp.WithPolicy(ctx, s.observe)))
-	require.Equal(s.t, s.want.done, s.base.since(), s.about)
+	require.Equal(s.t, s.want.done, time.Since(s.base.start), s.about)
 	s.checkOutcome()
 	s.checkResult(resp, err)
 	if resp != nil {
@@ -857,7 +752,7 @@ func (s *raceCall) play() {
 }
 
 func (s *raceCall) observe(p *retryhttp.Policy) {
-	r := s.base.r
+	r := s.r
 	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = r.max, r.timeout, r.elapsed
 	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 		s.classified++
@@ -907,19 +802,19 @@ func (s *raceCall) checkResult(resp *http.Response, err error) {
 
 // use does with the response what its caller does.
 func (s *raceCall) use(resp *http.Response, cancel context.CancelFunc) {
-	seen := s.base.attempts[s.want.judged]
-	closed := s.want.read && !s.base.r.kind.once // beside an upload, the body is the caller's to close
-	require.Equal(s.t, closed, seen.body.isClosed(), "the caller's body: %s", s.about)
-	switch s.base.r.caller {
+	body := s.base.attempts()[s.want.judged-1].body
+	closed := s.want.read && !s.r.kind.once // beside an upload, the body is the caller's to close
+	require.Equal(s.t, closed, body.Closes.Load() > 0, "the caller's body: %s", s.about)
+	switch s.r.caller {
 	case readsAll:
 		got, err := io.ReadAll(resp.Body)
 		if err == nil {
-			require.Equal(s.t, answerText, string(got), s.about)
+			require.Equal(s.t, "whole", string(got), s.about)
 		} else {
 			require.Error(s.t, resp.Request.Context().Err(), s.about)
 		}
 		synctest.Wait()
-		require.Equal(s.t, closed, seen.body.isClosed(), "the caller's body: %s", s.about)
+		require.Equal(s.t, closed, body.Closes.Load() > 0, "the caller's body: %s", s.about)
 	case cancelsAtOnce:
 		cancel()
 	}
@@ -928,18 +823,19 @@ func (s *raceCall) use(resp *http.Response, cancel context.CancelFunc) {
 
 // checkAttempts checks when attempts were sent and ended, long after the request.
 func (s *raceCall) checkAttempts() {
-	b := s.base
-	require.Zero(s.t, b.underWay, s.about)
-	require.Len(s.t, b.attempts, len(s.want.attempts), s.about)
+	attempts := s.base.attempts()
+	require.Len(s.t, attempts, len(s.want.attempts), s.about)
 	for i, want := range s.want.attempts {
-		seen, about := b.attempts[i+1], fmt.Sprintf("attempt %d of %s, %+v", i+1, s.about, s.want)
-		require.Equal(s.t, want.sent, seen.sent, about)
+		seen, about := attempts[i], fmt.Sprintf("attempt %d of %s, %+v", i+1, s.about, s.want)
+		require.Equal(s.t, i+1, seen.number, about)
+		require.Equal(s.t, want.sent, seen.at, about)
+		require.Positive(s.t, seen.over, about)
 		if seen.body != nil {
-			require.True(s.t, seen.body.isClosed(), about)
+			require.Positive(s.t, seen.body.Closes.Load(), about)
 		}
 		if want.bounded {
-			require.GreaterOrEqual(s.t, seen.over, want.from, about)
-			require.LessOrEqual(s.t, seen.over, want.until, about)
+			require.GreaterOrEqual(s.t, s.over[i], want.from, about)
+			require.LessOrEqual(s.t, s.over[i], want.until, about)
 		}
 	}
 }

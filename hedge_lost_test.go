@@ -183,37 +183,34 @@ func (h hookedHandler) Handle(context.Context, slog.Record) error {
 // A Budget may take long as well. A hedge that is not sent is neither reported nor named. The caller
 // may change its request meanwhile, which the race detector sees.
 func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		budget *slowBudget
 		hedges int
 		refund int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"it is under way":           {&slowBudget{}, 1, 1},
 		"the Budget grants it late": {&slowBudget{takes: 20 * ms}, 0, 1},
 		"the Budget refuses late":   {&slowBudget{takes: 20 * ms, refuses: true}, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var logged strings.Builder
-				p := hedging()
-				p.Budget, p.Logger = c.budget, slog.New(slog.NewTextHandler(&logged, nil))
-				req := get(t, t.Context())
-				req.Header.Set("X", "1")
-				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 50 * ms, code: 200, deaf: true})
-				f := r.begin(t, p, req)
-				f.read(t)
-				req.URL.Host = "other.example"
-				req.Header.Set("X", "2")
-				time.Sleep(time.Minute)
-				assert.Equal(t, 60*ms, f.at)
-				assert.Equal(t, c.hedges, f.out.Hedges)
-				assert.False(t, f.out.HedgeRefused)
-				assert.Len(t, r.attempts(), 1+c.hedges)
-				assert.EqualValues(t, c.refund, c.budget.refunded.Load())
-				assert.Equal(t, c.hedges, strings.Count(logged.String(), "hedging request"))
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		var logged strings.Builder
+		p := hedging()
+		p.Budget, p.Logger = c.budget, slog.New(slog.NewTextHandler(&logged, nil))
+		req := get(t, t.Context())
+		req.Header.Set("X", "1")
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: 50 * ms, code: 200, deaf: true})
+		f := r.begin(t, p, req)
+		f.read(t)
+		req.URL.Host = "other.example"
+		req.Header.Set("X", "2")
+		time.Sleep(time.Minute)
+		assert.Equal(t, 60*ms, f.at)
+		assert.Equal(t, c.hedges, f.out.Hedges)
+		assert.False(t, f.out.HedgeRefused)
+		assert.Len(t, r.attempts(), 1+c.hedges)
+		assert.EqualValues(t, c.refund, c.budget.refunded.Load())
+		assert.Equal(t, c.hedges, strings.Count(logged.String(), "hedging request"))
+	})
 }
 
 // slowBudget takes its time, which a Budget should not.
@@ -237,32 +234,29 @@ func (*slowBudget) Deposit(*http.Request) {}
 
 // A hedge that has lost reads no more of its response than its connection is worth.
 func TestHedgeThatHasLostReadsOnlyAShortBody(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		body        counting
 		header      time.Duration // after which it comes; the first attempt wins after 10 ms
 		buffer      int64
 		least, most int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"a long body is being buffered":  {counting{left: 1 << 20, each: 1, pause: ms}, 5 * ms, 1 << 20, 1, 6},
 		"a long body comes afterwards":   {counting{left: 1 << 20, each: 16 << 10}, 20 * ms, 1 << 20, 1, 64 << 10},
 		"a short body is being buffered": {counting{left: 20, each: 1, pause: ms}, 5 * ms, 1 << 10, 20, 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.BufferBytes = c.buffer
-				started := func(req *http.Request) { c.body.ctx = req.Context() }
-				r := newTrack(lap{after: 60 * ms, code: 200, proto: 1},
-					lap{after: c.header, code: 200, body: &c.body, do: started})
-				f := r.runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, 60*ms, f.at)
-				require.False(t, f.out.HedgeWon)
-				assert.GreaterOrEqual(t, c.body.read, c.least)
-				assert.LessOrEqual(t, c.body.read, c.most)
-				r.requireClosed(t)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		p.BufferBytes = c.buffer
+		started := func(req *http.Request) { c.body.ctx = req.Context() }
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1},
+			lap{after: c.header, code: 200, body: &c.body, do: started})
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 60*ms, f.at)
+		require.False(t, f.out.HedgeWon)
+		assert.GreaterOrEqual(t, c.body.read, c.least)
+		assert.LessOrEqual(t, c.body.read, c.most)
+		r.requireClosed(t)
+	})
 }
 
 // counting is a body that counts what is read of it. Its context ends it.

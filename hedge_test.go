@@ -27,14 +27,15 @@ import (
 func TestHedge(t *testing.T) {
 	permanent := retryhttp.Permanent(errBroken)
 	retried := []time.Duration{0, 50 * ms, 1060 * ms}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps     []lap
 		at       time.Duration
 		status   int // 0: an error
 		hedgeWon bool
 		sent     []time.Duration // nil: at 0, and a hedge at 50 ms
 		deaf     bool            // to Retry-After
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the first attempt is quick": {
 			laps: []lap{{after: 49 * ms, code: 200}}, at: 49 * ms, status: 200, sent: []time.Duration{0},
 		},
@@ -42,9 +43,6 @@ func TestHedge(t *testing.T) {
 			laps: []lap{{after: 55 * ms, code: 200}, {after: 10 * ms, code: 200}}, at: 55 * ms, status: 200,
 		},
 		"the hedge wins": {laps: []lap{{}, {after: 10 * ms, code: 404}}, at: 60 * ms, status: 404, hedgeWon: true},
-		"a 503 of the hedge does not win": {
-			laps: []lap{{after: 300 * ms, code: 200}, {after: 10 * ms, code: 503}}, at: 300 * ms, status: 200,
-		},
 		"an error of the first attempt does not win": {
 			laps: []lap{{after: 60 * ms, err: errBroken}, {after: 150 * ms, code: 200}},
 			at:   200 * ms, status: 200, hedgeWon: true,
@@ -60,10 +58,6 @@ func TestHedge(t *testing.T) {
 		},
 		"both fail, and a retry follows that is not hedged": {
 			laps: []lap{failedAt60, {after: 5 * ms, code: 503}, {after: 500 * ms, code: 200}},
-			at:   1560 * ms, status: 200, sent: retried,
-		},
-		"the hedge would answer after the retry was sent": {
-			laps: []lap{failedAt60, {after: 1020 * ms, code: 404}, {after: 500 * ms, code: 200}},
 			at:   1560 * ms, status: 200, sent: retried,
 		},
 		"a Retry-After that was too long is too long, however late the hedge fails": {
@@ -82,31 +76,27 @@ func TestHedge(t *testing.T) {
 			laps: []lap{{after: 2 * time.Second, code: 200, deaf: true}, {after: 10 * ms, code: 404}},
 			at:   2 * time.Second, status: 404, hedgeWon: true,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if c.sent == nil {
-					c.sent = []time.Duration{0, 50 * ms}
-				}
-				p := hedging()
-				if c.deaf {
-					p.MaxRetryAfter = -1
-				}
-				r := newTrack(c.laps...)
-				f := r.runOn(t, p, get(t, newForeign(t)))
-				assert.Equal(t, c.status, f.status)
-				assert.Equal(t, c.at, f.at)
-				assert.Equal(t, c.sent, r.times())
-				assert.Equal(t, len(c.sent), f.out.Attempts)
-				assert.Equal(t, len(c.sent) > 1, f.out.Hedges == 1)
-				assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
-				r.requireClosed(t)
-				for i, s := range r.attempts() {
-					assert.Equal(t, i+1, s.number)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		if c.sent == nil {
+			c.sent = []time.Duration{0, 50 * ms}
+		}
+		p := hedging()
+		if c.deaf {
+			p.MaxRetryAfter = -1
+		}
+		r := newTrack(c.laps...)
+		f := r.runOn(t, p, get(t, newForeign(t)))
+		assert.Equal(t, c.status, f.status)
+		assert.Equal(t, c.at, f.at)
+		assert.Equal(t, c.sent, r.times())
+		assert.Equal(t, len(c.sent), f.out.Attempts)
+		assert.Equal(t, len(c.sent) > 1, f.out.Hedges == 1)
+		assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
+		r.requireClosed(t)
+		for i, s := range r.attempts() {
+			assert.Equal(t, i+1, s.number)
+		}
+	})
 }
 
 // A request that could do harm is never hedged.
@@ -203,8 +193,7 @@ func TestHedgeOpensABodyOnlyAfterTheFirstWasClosed(t *testing.T) {
 			if b := p.Budget.(*countingBudget); !closed {
 				assert.Equal(t, 1, b.withdrawn)
 				assert.Equal(t, 1, b.refunded)
-				f = newTrack(slow).runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, 1, f.out.Hedges, "the allowance has what was given back")
+				assert.Equal(t, 1, hedgesOf(t, p, 1, slow), "the allowance has what was given back")
 			}
 		})
 	}
@@ -303,11 +292,7 @@ func TestHedgesAreAShareOfTheAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
 		p.Hedge.Share = 0.25
-		hedges := 0
-		for range 101 {
-			f := newTrack(lap{after: 60 * ms, code: 200}).runOn(t, p, get(t, t.Context()))
-			hedges += f.out.Hedges
-		}
+		hedges := hedgesOf(t, p, 101, lap{after: 60 * ms, code: 200})
 		assert.Equal(t, 1+100/4, hedges)
 		assert.Equal(t, hedges, p.Budget.(*countingBudget).withdrawn)
 		assert.Equal(t, hedges, p.Budget.(*countingBudget).refunded)
@@ -318,70 +303,65 @@ func TestAtMostTenHedgesAreSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
 		p.Hedge.Share = 1
-		for range 100 {
-			newTrack(lap{after: ms, code: 200}).runOn(t, p, get(t, t.Context()))
-		}
-		hedges := 0
-		for range 20 {
-			f := newTrack(lap{after: 60 * ms, err: retryhttp.Permanent(errBroken)}).runOn(t, p, get(t, t.Context()))
-			hedges += f.out.Hedges
-		}
-		assert.Equal(t, 10, hedges)
+		hedgesOf(t, p, 100, lap{after: ms, code: 200})
+		assert.Equal(t, 10, hedgesOf(t, p, 20, lap{after: 60 * ms, err: retryhttp.Permanent(errBroken)}))
 	})
+}
+
+// hedgesOf makes requests, one after the other, of which each attempt meets the same, and returns how many were hedged.
+func hedgesOf(t *testing.T, p retryhttp.Policy, requests int, l lap) (hedges int) {
+	t.Helper()
+	for range requests {
+		hedges += newTrack(l).runOn(t, p, get(t, t.Context())).out.Hedges
+	}
+	return hedges
 }
 
 // Both contexts of the attempts end when the caller has closed the winner's body, and not
 // before.
 func TestWinnersContextLivesUntilItsBodyIsOver(t *testing.T) {
-	for name, laps := range map[string][]lap{
+	inBubbles(t, map[string][]lap{
 		"the hedge wins":         {{}, {after: 10 * ms, code: 200}},
 		"the first attempt wins": {{after: 60 * ms, code: 200}, {}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newTrack(laps...)
-				f := r.begin(t, hedging(), get(t, t.Context()))
-				require.NoError(t, f.err)
-				winner, loser := r.attempts()[0], r.attempts()[1]
-				if f.out.HedgeWon {
-					winner, loser = loser, winner
-				}
-				time.Sleep(time.Hour)
-				assert.NoError(t, winner.req.Context().Err())
-				assert.Error(t, loser.req.Context().Err())
-				f.resp.Body.Close()
-				assert.Error(t, winner.req.Context().Err())
-			})
-		})
-	}
+	}, func(t *testing.T, laps []lap) {
+		r := newTrack(laps...)
+		f := r.begin(t, hedging(), get(t, t.Context()))
+		require.NoError(t, f.err)
+		winner, loser := r.attempts()[0], r.attempts()[1]
+		if f.out.HedgeWon {
+			winner, loser = loser, winner
+		}
+		time.Sleep(time.Hour)
+		assert.NoError(t, winner.req.Context().Err())
+		assert.Error(t, loser.req.Context().Err())
+		f.resp.Body.Close()
+		assert.Error(t, winner.req.Context().Err())
+	})
 }
 
 // A hedge that loses over HTTP/1 may end by itself, also after its caller has gone.
 func TestHedgeThatHasLostMayTakeAMoment(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		hedge lap
 		proto int
 		over  time.Duration // the hedge's RoundTrip; the first attempt wins at 60 ms
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"it answers soon":     {lap{after: 200 * ms, code: 200}, 1, 250 * ms},
 		"it takes too long":   {lap{after: 301 * ms, code: 200}, 1, 310 * ms},
 		"over HTTP/2":         {lap{after: 200 * ms, code: 200}, 2, 60 * ms},
 		"an unknown protocol": {lap{after: 200 * ms, code: 503}, 0, 250 * ms},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				r := newTrack(lap{after: 60 * ms, code: 200, proto: c.proto}, c.hedge)
-				f := r.runOn(t, hedging(), get(t, ctx))
-				cancel()
-				require.Equal(t, 60*ms, f.at)
-				require.False(t, f.out.HedgeWon)
-				time.Sleep(time.Second)
-				assert.Equal(t, c.over, r.attempts()[1].over)
-				r.requireClosed(t)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: c.proto}, c.hedge)
+		f := r.runOn(t, hedging(), get(t, ctx))
+		cancel()
+		require.Equal(t, 60*ms, f.at)
+		require.False(t, f.out.HedgeWon)
+		time.Sleep(time.Second)
+		assert.Equal(t, c.over, r.attempts()[1].over)
+		r.requireClosed(t)
+	})
 }
 
 func TestHedgeIsSentAtTheQuantile(t *testing.T) {
@@ -445,33 +425,25 @@ func TestKeyOfAHedgeIsAskedOncePerRequest(t *testing.T) {
 
 // Only answers, and attempts that were given up for being slow, say how quick a host is.
 func TestLatenciesAreThoseOfAnswers(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		lap    lap
 		counts bool
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"a success":         {lap{after: 100 * ms, code: 200}, true},
 		"a 503":             {lap{after: 100 * ms, code: 503}, false},
 		"an error":          {lap{after: 100 * ms, err: errBroken}, false},
 		"a permanent error": {lap{after: 100 * ms, err: retryhttp.Permanent(errBroken)}, false},
 		"it timed out":      {lap{}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &retryhttp.Hedge{Share: 0.5}
-				p := retryhttp.Policy{Hedge: h, MaxAttempts: 1, AttemptTimeout: 101 * ms}
-				req := get(t, t.Context())
-				for range 10 {
-					newTrack(lap{after: 20 * ms, code: 200}).runOn(t, p, req)
-				}
-				for range 30 {
-					newTrack(c.lap).runOn(t, p, req)
-				}
-				delay, ok := h.Delay(req)
-				require.True(t, ok)
-				assert.Equal(t, c.counts, delay > 50*ms, "%v", delay)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		h := &retryhttp.Hedge{Share: 0.5}
+		p := retryhttp.Policy{Hedge: h, MaxAttempts: 1, AttemptTimeout: 101 * ms}
+		hedgesOf(t, p, 10, lap{after: 20 * ms, code: 200})
+		hedgesOf(t, p, 30, c.lap)
+		delay, ok := h.Delay(get(t, t.Context()))
+		require.True(t, ok)
+		assert.Equal(t, c.counts, delay > 50*ms, "%v", delay)
+	})
 }
 
 // The time that a superseded attempt had had counts as its latency. Otherwise hedging would hide slow answers from
@@ -479,113 +451,93 @@ func TestLatenciesAreThoseOfAnswers(t *testing.T) {
 // nothing about the host.
 func TestLatencyOfASupersededAttemptCounts(t *testing.T) {
 	failed := lap{after: 110 * ms, code: 503, body: http.NoBody}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps    []lap
 		timeout time.Duration
 		counts  bool
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the first attempt":              {[]lap{{}, {after: 20 * ms, code: 200}}, time.Hour, true},
 		"the hedge":                      {[]lap{failed, {}, {after: ms, code: 503}}, time.Hour, true},
 		"the hedge of a caller who goes": {[]lap{failed, {}}, 600 * ms, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &retryhttp.Hedge{Share: 0.25, Min: 100 * ms}
-				p := retryhttp.Policy{
-					Hedge: h, Budget: retryhttp.Unlimited{}, MaxAttempts: 3, Backoff: retryhttp.Constant(time.Second),
-				}
-				alone := p
-				alone.MaxAttempts = 1
-				req := get(t, t.Context())
-				for range 20 {
-					newTrack(lap{after: 20 * ms, code: 200}).runOn(t, p, req)
-				}
-				for range 5 {
-					ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
-					f := newTrack(c.laps...).runOn(t, p, get(t, ctx))
-					cancel()
-					require.Equal(t, 1, f.out.Hedges)
-				}
-				for range 5 {
-					newTrack(lap{after: 150 * ms, code: 200}).runOn(t, alone, req)
-				}
-				delay, ok := h.Delay(req)
-				require.True(t, ok)
-				assert.Equal(t, c.counts, delay > 105*ms, "%v; with the superseded ones, at least 10 of 35 are slow", delay)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		h := &retryhttp.Hedge{Share: 0.25, Min: 100 * ms}
+		p := retryhttp.Policy{
+			Hedge: h, Budget: retryhttp.Unlimited{}, MaxAttempts: 3, Backoff: retryhttp.Constant(time.Second),
+		}
+		alone := p
+		alone.MaxAttempts = 1
+		hedgesOf(t, p, 20, lap{after: 20 * ms, code: 200})
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
+			f := newTrack(c.laps...).runOn(t, p, get(t, ctx))
+			cancel()
+			require.Equal(t, 1, f.out.Hedges)
+		}
+		hedgesOf(t, alone, 5, lap{after: 150 * ms, code: 200})
+		delay, ok := h.Delay(get(t, t.Context()))
+		require.True(t, ok)
+		assert.Equal(t, c.counts, delay > 105*ms, "%v; with the superseded ones, at least 10 of 35 are slow", delay)
+	})
 }
 
 func TestHedgeIsNotSentWhileTheGateHasTheKeyDownOrClosed(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		before lap
 		times  int
 		hedged bool
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"failed once": {lap{code: 503, after: 20 * ms}, 1, true},
 		"down":        {lap{code: 503, after: 20 * ms}, 8, false},
 		"closed":      {lap{code: 429, after: ms, asks: 5 * time.Second}, 1, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.Gate = new(retryhttp.Gate)
-				for range c.times {
-					newTrack(c.before).runOn(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, get(t, t.Context()))
-				}
-				f := newTrack(lap{after: time.Second, code: 200}).runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, c.hedged, f.out.Hedges == 1)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		hedgesOf(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, c.times, c.before)
+		assert.Equal(t, c.hedged, hedgesOf(t, p, 1, lap{after: time.Second, code: 200}) == 1)
+	})
 }
 
 // A hedge that is sent costs no token if the race ends in a Final response.
 func TestTokenOfAHedgeIsGivenBackAfterAFinalResponse(t *testing.T) {
 	permanent := retryhttp.Permanent(errBroken)
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps                []lap
 		withdrawn, refunded int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the first attempt wins":              {[]lap{{after: 60 * ms, code: 200}, {}}, 1, 1},
 		"the hedge wins while a retry waits":  {[]lap{failedAt60, {after: 100 * ms, code: 200}}, 1, 1},
 		"both fail, and a retry succeeds":     {[]lap{failedAt60, {after: 5 * ms, code: 503}, {code: 200, after: ms}}, 2, 0},
 		"the first attempt cannot be retried": {[]lap{{after: 60 * ms, err: permanent}, {}}, 1, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
-				b := p.Budget.(*countingBudget)
-				assert.Equal(t, c.withdrawn, b.withdrawn)
-				assert.Equal(t, c.refunded, b.refunded)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
+		b := p.Budget.(*countingBudget)
+		assert.Equal(t, c.withdrawn, b.withdrawn)
+		assert.Equal(t, c.refunded, b.refunded)
+	})
 }
 
 func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		lap     lap
 		refused bool
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"refused beside an answer": {lap{after: 60 * ms, code: 200}, true},
 		"refused beside a failure": {failedAt60, true},
 		"not due":                  {lap{after: 40 * ms, code: 200}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.Budget = &countingBudget{refuse: true}
-				var done retryhttp.Outcome
-				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
-				f := newTrack(c.lap).runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, c.refused, f.out.HedgeRefused)
-				assert.Equal(t, c.refused, done.HedgeRefused)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		p.Budget = &countingBudget{refuse: true}
+		var done retryhttp.Outcome
+		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
+		f := newTrack(c.lap).runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, c.refused, f.out.HedgeRefused)
+		assert.Equal(t, c.refused, done.HedgeRefused)
+	})
 }
 
 // busy is a service under a steady load. What each attempt that is not a hedge meets is the same
@@ -618,18 +570,12 @@ func (b *busy) RoundTrip(req *http.Request) (*http.Response, error) {
 	if rng.Float64() < b.failing && at > 2*time.Second || b.blip[0] <= at && at < b.blip[1] {
 		code = 503
 	}
-	select {
-	case <-time.After(took):
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-	return script.Response(req, code), nil
+	return lap{after: took, code: code}.run(req)
 }
 
 // failures sends a thousand requests a second, and returns which of them fail.
-func (b busy) failures(t *testing.T, hedge *retryhttp.Hedge) (failed map[int]bool, hedges int) {
+func (b busy) failures(t *testing.T, hedge *retryhttp.Hedge) (failed [6000]bool, hedges int64) {
 	t.Helper()
-	failed = make(map[int]bool)
 	synctest.Test(t, func(t *testing.T) {
 		b.began = time.Now()
 		p := retryhttp.Policy{Hedge: hedge, MaxAttempts: 4, Backoff: retryhttp.Exponential(250*ms, time.Minute)}
@@ -637,21 +583,14 @@ func (b busy) failures(t *testing.T, hedge *retryhttp.Hedge) (failed map[int]boo
 			p.MaxAttempts++ // for the hedge
 		}
 		rt := retryhttp.New(&b, p)
-		var mu sync.Mutex
 		var all sync.WaitGroup
-		for id := range 6000 {
+		for id := range failed {
 			all.Go(func() {
-				req := get(t, context.WithValue(t.Context(), busyKey{}, &busyRequest{id: id}))
-				resp, err := rt.RoundTrip(req)
-				if !assert.NoError(t, err) {
-					return
-				}
-				_ = resp.Body.Close()
-				mu.Lock()
-				defer mu.Unlock()
-				hedges += retryhttp.OutcomeOf(resp).Hedges
-				if resp.StatusCode != 200 {
-					failed[id] = true
+				resp, err := rt.RoundTrip(get(t, context.WithValue(t.Context(), busyKey{}, &busyRequest{id: id})))
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+					failed[id] = resp.StatusCode != 200
+					atomic.AddInt64(&hedges, int64(retryhttp.OutcomeOf(resp).Hedges))
 				}
 			})
 			time.Sleep(ms)
@@ -676,11 +615,20 @@ func TestHedgesDoNotMakeRequestsFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			without, _ := c.service.failures(t, nil)
 			with, hedges := c.service.failures(t, c.hedge)
-			t.Logf("%d fail without a Hedge, %d with %d hedges", len(without), len(with), hedges)
-			require.Greater(t, hedges, 100)
+			require.Greater(t, hedges, int64(100))
 			for id := range with {
-				assert.Contains(t, without, id)
+				assert.False(t, with[id] && !without[id], "request %d fails only with a Hedge", id)
 			}
+		})
+	}
+}
+
+// inBubbles runs a test for each case, in a bubble of its own.
+func inBubbles[C any](t *testing.T, cases map[string]C, test func(*testing.T, C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, c) })
 		})
 	}
 }

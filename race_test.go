@@ -90,35 +90,32 @@ var failedAt60 = lap{after: 60 * ms, code: 503}
 // A retry is reported when the hedge has ended, because there is none if the hedge wins.
 func TestRetryIsReportedAfterTheHedgeHasEnded(t *testing.T) {
 	retry := lap{after: ms, code: 200}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps   []lap
 		told   []time.Duration
 		waited time.Duration
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the hedge wins":  {[]lap{failedAt60, {after: 500 * ms, code: 200}}, nil, 0},
 		"the hedge hangs": {[]lap{failedAt60, {}, retry}, []time.Duration{1060 * ms}, 0},
 		"the hedge fails": {[]lap{failedAt60, {after: 500 * ms, err: errBroken}, retry}, []time.Duration{550 * ms}, 510 * ms},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var told []time.Duration
-				r := newTrack(c.laps...)
-				p := hedging()
-				p.OnRetry = func(a retryhttp.Attempt) {
-					told = append(told, time.Since(r.start))
-					assert.Equal(t, 1, a.Number)
-					assert.Equal(t, c.waited, a.Wait)
-					body, err := io.ReadAll(a.Response.Body)
-					assert.NoError(t, err)
-					assert.Equal(t, "whole", string(body))
-				}
-				f := r.runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, 200, f.status)
-				assert.Equal(t, c.told, told)
-				assert.Equal(t, c.waited, f.out.Waited, "the time in which no attempt was under way")
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		var told []time.Duration
+		r := newTrack(c.laps...)
+		p := hedging()
+		p.OnRetry = func(a retryhttp.Attempt) {
+			told = append(told, time.Since(r.start))
+			assert.Equal(t, 1, a.Number)
+			assert.Equal(t, c.waited, a.Wait)
+			body, err := io.ReadAll(a.Response.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "whole", string(body))
+		}
+		f := r.runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, c.told, told)
+		assert.Equal(t, c.waited, f.out.Waited, "the time in which no attempt was under way")
+	})
 }
 
 // nestedAt is a base of which one attempt goes through a Transport that gives up.
@@ -136,11 +133,12 @@ func (r *track) nestedAt(number int) http.RoundTripper {
 // meet an error that is final.
 func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 	early, late, hedge := lap{after: 55 * ms, code: 503}, lap{after: 200 * ms, code: 503}, lap{after: 10 * ms, code: 503}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps   []lap
 		nested int
 		stop   retryhttp.Stop
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the first attempt, which fails first": {[]lap{early, hedge}, 1, retryhttp.StopNested},
 		"the first attempt, which fails last":  {[]lap{late, hedge}, 1, retryhttp.StopNested},
 		"the hedge, which fails first":         {[]lap{late, hedge}, 2, retryhttp.StopNested},
@@ -148,26 +146,22 @@ func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 		"the hedge, which meets a final error": {
 			[]lap{late, {after: 10 * ms, err: errBroken}, {after: ms, code: 200}}, 2, retryhttp.StopFinal,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newTrack(c.laps...)
-				p := hedging()
-				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-					if a.Hedge && a.Err != nil {
-						return retryhttp.Final
-					}
-					return retryhttp.Classify(a)
-				}
-				f := r.through(t, r.nestedAt(c.nested), p, get(t, t.Context()))
-				f.read(t)
-				assert.Equal(t, c.stop, f.out.Stop)
-				assert.Equal(t, len(c.laps), f.out.Attempts)
-				assert.False(t, f.out.HedgeWon)
-				time.Sleep(time.Second)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		r := newTrack(c.laps...)
+		p := hedging()
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Hedge && a.Err != nil {
+				return retryhttp.Final
+			}
+			return retryhttp.Classify(a)
+		}
+		f := r.through(t, r.nestedAt(c.nested), p, get(t, t.Context()))
+		f.read(t)
+		assert.Equal(t, c.stop, f.out.Stop)
+		assert.Equal(t, len(c.laps), f.out.Attempts)
+		assert.False(t, f.out.HedgeWon)
+		time.Sleep(time.Second)
+	})
 }
 
 // Two nested Transports that both hedge have three attempts under way.
@@ -189,45 +183,42 @@ func TestNestedTransportsThatHedge(t *testing.T) {
 // The Gate counts attempts that are under way while a host may be down. A hedge whose response comes from a Transport
 // that has given up wins here, and says nothing about the host.
 func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps     []lap
 		nested   int
 		panics   bool
 		failures int64
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the hedge":                          {[]lap{{after: 60 * ms, err: retryhttp.Permanent(errBroken)}, {}}, 0, false, 1},
 		"the first attempt":                  {[]lap{{}, {after: 10 * ms, code: 200}}, 0, false, 0},
 		"to a nested failure":                {[]lap{{}, {after: 10 * ms, code: 503}}, 2, false, 1},
 		"to a nested failure, OnDone panics": {[]lap{{}, {after: 10 * ms, code: 503}}, 2, true, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.Gate = new(retryhttp.Gate)
-				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-					if a.Hedge {
-						return retryhttp.Final
-					}
-					return retryhttp.Classify(a)
-				}
-				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
-					assert.Equal(t, 1, o.Hedges)
-					if c.panics {
-						panic("boom")
-					}
-				}
-				meet(t, p.Gate, 503)
-				r := newTrack(c.laps...)
-				endOfCall(func() {
-					f := r.through(t, r.nestedAt(c.nested), p, get(t, t.Context()))
-					f.read(t)
-				})
-				time.Sleep(time.Second)
-				assert.Equal(t, c.failures, retryhttp.FailuresInARow(p.Gate, "host.example"))
-				assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
-			})
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Hedge {
+				return retryhttp.Final
+			}
+			return retryhttp.Classify(a)
+		}
+		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
+			assert.Equal(t, 1, o.Hedges)
+			if c.panics {
+				panic("boom")
+			}
+		}
+		meet(t, p.Gate, 503)
+		r := newTrack(c.laps...)
+		endOfCall(func() {
+			f := r.through(t, r.nestedAt(c.nested), p, get(t, t.Context()))
+			f.read(t)
 		})
-	}
+		time.Sleep(time.Second)
+		assert.Equal(t, c.failures, retryhttp.FailuresInARow(p.Gate, "host.example"))
+		assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
+	})
 }
 
 // meet has the host of get answer requests, one after the other, each after 20 ms.
@@ -285,12 +276,13 @@ func boom() { panic("boom") }
 // goroutine, and the caller's goroutine must not wait forever.
 func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 	failed := lap{after: 55 * ms, code: 503}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps   []lap
 		change func(*retryhttp.Policy)
 		sent   int
 		end    string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"of the base": {[]lap{{}, panickingLap(10*ms, boom)}, nil, 2, "panics: boom"},
 		"of the base, when the first has failed": {
 			[]lap{failed, panickingLap(10*ms, boom)}, nil, 2, "panics: boom",
@@ -303,28 +295,24 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 		}, 1, "panics: boom"},
 		"exit":                            {[]lap{{}, panickingLap(10*ms, runtime.Goexit)}, nil, 2, "exits"},
 		"exit, when the first has failed": {[]lap{failed, panickingLap(10*ms, runtime.Goexit)}, nil, 2, "exits"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.Gate = new(retryhttp.Gate)
-				if c.change != nil {
-					c.change(&p)
-				}
-				meet(t, p.Gate, 503)
-				r := newTrack(c.laps...)
-				assert.Equal(t, c.end, endOfCall(func() { r.begin(t, p, get(t, t.Context())) }))
-				assert.LessOrEqual(t, time.Since(r.start), 60*ms)
-				synctest.Wait()
-				assert.Len(t, r.attempts(), c.sent)
-				r.requireClosed(t)
-				assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
-				if b, ok := p.Budget.(*countingBudget); ok {
-					assert.Equal(t, 1, b.withdrawn-b.refunded, "not the token of a retry that is not sent")
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		p.Gate = new(retryhttp.Gate)
+		if c.change != nil {
+			c.change(&p)
+		}
+		meet(t, p.Gate, 503)
+		r := newTrack(c.laps...)
+		assert.Equal(t, c.end, endOfCall(func() { r.begin(t, p, get(t, t.Context())) }))
+		assert.LessOrEqual(t, time.Since(r.start), 60*ms)
+		synctest.Wait()
+		assert.Len(t, r.attempts(), c.sent)
+		r.requireClosed(t)
+		assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
+		if b, ok := p.Budget.(*countingBudget); ok {
+			assert.Equal(t, 1, b.withdrawn-b.refunded, "not the token of a retry that is not sent")
+		}
+	})
 }
 
 // oncePanickingBudget panics at its first Withdraw.
@@ -343,26 +331,23 @@ func (b *oncePanickingBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) 
 // Nobody receives the panic of a hedge that has lost, or of an attempt that has been superseded. The caller may read the
 // winner's body meanwhile.
 func TestPanicOfALoserIsDropped(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		first, hedge lap
 		body         string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the base of the hedge":       {lap{after: 60 * ms}, panickingLap(100*ms, boom), "first"},
 		"a body of the hedge":         {lap{after: 60 * ms}, lap{after: 100 * ms, code: 200, closing: boom}, "first"},
 		"a body of a failed hedge":    {lap{after: 60 * ms}, lap{after: 5 * ms, code: 503, closing: boom}, "first"},
 		"a body of the first attempt": {lap{after: 60 * ms, deaf: true, closing: boom}, lap{after: 5 * ms, code: 200}, "whole"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				body := &late{pause: 200 * ms, text: "first"}
-				c.first.code, c.first.body = 200, body
-				c.first.do = func(req *http.Request) { body.attempt = req.Context() }
-				f := newTrack(c.first, c.hedge).runOn(t, hedging(), get(t, t.Context()))
-				assert.Equal(t, 60*ms, f.at)
-				assert.Equal(t, c.body, f.body)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		body := &late{pause: 200 * ms, text: "first"}
+		c.first.code, c.first.body = 200, body
+		c.first.do = func(req *http.Request) { body.attempt = req.Context() }
+		f := newTrack(c.first, c.hedge).runOn(t, hedging(), get(t, t.Context()))
+		assert.Equal(t, 60*ms, f.at)
+		assert.Equal(t, c.body, f.body)
+	})
 }
 
 // A hedge whose Logger panics is not sent, and costs neither a token nor a part of the allowance.
@@ -383,7 +368,7 @@ func TestPanicOfTheLoggerOfAHedgeCostsNothing(t *testing.T) {
 }
 
 // Nothing stays in the caller's context, which may live
-// for as long as its process. OnRetry is not called beside a hedge that wins.
+// for as long as its process.
 func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 	places := map[string]func(*retryhttp.Policy, *lap, func()){
 		"the base": func(_ *retryhttp.Policy, first *lap, end func()) {
@@ -404,15 +389,11 @@ func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 		"Backoff": func(p *retryhttp.Policy, _ *lap, end func()) {
 			p.Backoff = func(int, time.Duration) time.Duration { end(); return 0 }
 		},
-		"OnRetry": func(p *retryhttp.Policy, _ *lap, end func()) { p.OnRetry = func(retryhttp.Attempt) { end() } },
 	}
 	for meanwhile, hedge := range map[string]lap{
 		"hangs": {}, "wins": {after: 40 * ms, code: 200}, "fails": {after: 40 * ms, code: 503},
 	} {
 		for place, set := range places {
-			if place == "OnRetry" && meanwhile == "wins" {
-				continue
-			}
 			for how, end := range map[string]func(){"panics: boom": boom, "exits": runtime.Goexit} {
 				t.Run(place+" "+how+", the hedge "+meanwhile, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -438,119 +419,102 @@ func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 
 // Nobody gets the hedge's response then.
 func TestPanicOfOnDoneClosesTheHedgesResponse(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps     []lap
 		hedgeWon bool
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"which has won":                   {[]lap{{}, {after: 10 * ms, code: 200}}, true},
 		"which ends the wait for a retry": {[]lap{failedAt60, {after: 100 * ms, code: 503, asks: time.Hour}}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := hedging()
-				p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
-					assert.Equal(t, c.hedgeWon, o.HedgeWon)
-					panic("boom")
-				}
-				r := newTrack(c.laps...)
-				assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
-				time.Sleep(time.Second)
-				r.requireClosed(t)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		p := hedging()
+		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
+			assert.Equal(t, c.hedgeWon, o.HedgeWon)
+			panic("boom")
+		}
+		r := newTrack(c.laps...)
+		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
+		time.Sleep(time.Second)
+		r.requireClosed(t)
+	})
 }
 
-// Whatever the two attempts meet, the end of the caller's context ends both at once, and also a response that nobody
-// closes.
-func TestCancelEndsBothAttemptsAtAnyTime(t *testing.T) {
-	later, retry := 500*ms, lap{after: 100 * ms, code: 200}
-	for name, laps := range map[string][]lap{
-		"both hang":                         {{}, {}},
-		"the hedge fails first":             {{}, {after: 5 * ms, code: 503}},
-		"the first fails":                   {failedAt60, {}, retry},
-		"the first fails, the hedge wins":   {failedAt60, {after: later, code: 200}},
-		"both fail":                         {failedAt60, {after: later, code: 503}, retry},
-		"the hedge meets a final error":     {failedAt60, {after: later, err: retryhttp.Permanent(errBroken)}, retry},
-		"the hedge ignores its own context": {failedAt60, {after: later, code: 200, deaf: true}},
-	} {
-		for at := 40 * ms; at < 1200*ms; at += 10 * ms {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				if at%(20*ms) == 0 {
-					time.AfterFunc(at, func() { cancel(errBroken) })
-				} else {
-					var stop context.CancelFunc
-					ctx, stop = context.WithTimeoutCause(ctx, at, errBroken)
-					defer stop()
-				}
-				r := newTrack(laps...)
-				p := hedging()
-				f := r.begin(t, p, get(t, ctx))
-				time.Sleep(2 * time.Second)
-				about := fmt.Sprintf("%s, %v: %+v, %v", name, at, f.out, f.err)
-				assert.LessOrEqual(t, f.at, at, about)
-				assert.GreaterOrEqual(t, f.out.Waited, time.Duration(0), about)
-				b := p.Budget.(*countingBudget)
-				switch {
-				case f.out.Stop == retryhttp.StopCanceled:
-					assert.Equal(t, at, f.at, about)
-					assert.False(t, f.out.HedgeWon, about)
-					assert.Zero(t, b.deposit, about)
-					assert.Equal(t, f.out.Attempts-1, b.withdrawn-b.refunded, about)
-				default:
-					assert.NoError(t, f.err, about)
-				}
-				if f.err != nil {
-					assert.ErrorIs(t, f.err, errBroken, about)
-				} else {
-					assert.NoError(t, f.resp.Body.Close())
-				}
-				if f.out.Hedges > 0 {
-					for _, s := range r.attempts()[:2] {
-						assert.Error(t, s.req.Context().Err(), about)
-					}
-				}
-				r.requireClosed(t)
-			})
+// The end of the caller's context ends a response that nobody closes, too.
+func TestCancelEndsBothAttempts(t *testing.T) {
+	inBubbles(t, map[string][]lap{
+		"both are under way":      {{}, {}},
+		"the first has failed":    {failedAt60, {}},
+		"the hedge has failed":    {{}, {after: 5 * ms, code: 503}},
+		"the hedge does not look": {failedAt60, {after: time.Second, code: 200, deaf: true}},
+		"the first has answered":  {{after: 60 * ms, code: 200}, {}},
+		"the hedge has answered":  {{}, {after: 10 * ms, code: 200}},
+	}, func(t *testing.T, laps []lap) {
+		for _, deadline := range []bool{false, true} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(100*ms, func() { cancel(errBroken) })
+			if deadline {
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeoutCause(t.Context(), 100*ms, errBroken)
+				defer stop()
+			}
+			r := newTrack(laps...)
+			p := hedging()
+			f := r.begin(t, p, get(t, ctx))
+			time.Sleep(2 * time.Second)
+			for _, s := range r.attempts() {
+				assert.Error(t, s.req.Context().Err())
+			}
+			if f.err != nil {
+				assert.ErrorIs(t, f.err, errBroken)
+				assert.ErrorIs(t, f.err, ctx.Err())
+			} else {
+				assert.NoError(t, f.resp.Body.Close())
+			}
+			r.requireClosed(t)
+			assert.Equal(t, 2, f.out.Attempts)
+			if f.status == 200 {
+				assert.Equal(t, 60*ms, f.at)
+				continue
+			}
+			b := p.Budget.(*countingBudget)
+			assert.Equal(t, 100*ms, f.at)
+			assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
+			assert.Equal(t, 1, b.withdrawn-b.refunded, "the hedge's token, and not a retry's")
+			assert.Zero(t, b.deposit)
 		}
-	}
+	})
 }
 
 // The hedge may read its body until the retry is sent. Only then is the retry's body opened, which
 // may rewind the hedge's.
 func TestBodyOfARetryIsOpenedAfterTheHedgeHasEnded(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		pause time.Duration // of the hedge after a byte
 		whole []bool        // which attempts read the whole body
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the hedge wins":    {20 * ms, []bool{true, true}},
 		"the hedge is slow": {400 * ms, []bool{true, false, true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				whole := make([]bool, len(c.whole))
-				read := func(pause time.Duration) func(*http.Request) {
-					return func(req *http.Request) {
-						got, err := io.ReadAll(pausing{req.Body, pause})
-						_ = req.Body.Close()
-						whole[retryhttp.AttemptOf(req.Context()).Number-1] = err == nil && string(got) == raceContent
-					}
-				}
-				req, _ := rewinding(t, t.Context())
-				r := newTrack(
-					lap{after: 60 * ms, code: 503, do: read(0)},
-					lap{after: ms, code: 200, do: read(c.pause)},
-					lap{after: ms, code: 200, do: read(0)})
-				f := r.runOn(t, hedging(), req)
-				assert.Equal(t, 200, f.status)
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				assert.Equal(t, c.whole, whole)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		whole := make([]bool, len(c.whole))
+		read := func(pause time.Duration) func(*http.Request) {
+			return func(req *http.Request) {
+				got, err := io.ReadAll(pausing{req.Body, pause})
+				_ = req.Body.Close()
+				whole[retryhttp.AttemptOf(req.Context()).Number-1] = err == nil && string(got) == raceContent
+			}
+		}
+		req, _ := rewinding(t, t.Context())
+		r := newTrack(
+			lap{after: 60 * ms, code: 503, do: read(0)},
+			lap{after: ms, code: 200, do: read(c.pause)},
+			lap{after: ms, code: 200, do: read(0)})
+		f := r.runOn(t, hedging(), req)
+		assert.Equal(t, 200, f.status)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, c.whole, whole)
+	})
 }
 
 // pausing reads byte by byte, with a pause before each.
@@ -566,12 +530,13 @@ func (r pausing) Read(p []byte) (int, error) {
 
 // A base may go on reading when its attempt is over, also while a failed response is cleared away.
 func TestBodyIsCutOffFromAnAttemptThatIsOver(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		first, hedge lap
 		backoffs     []time.Duration
 		at           time.Duration
 		winner       int // 0: a retry
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the hedge has lost":         {lap{after: 60 * ms, code: 200}, lap{}, nil, 60 * ms, 1},
 		"the first attempt has lost": {lap{}, lap{after: 10 * ms, code: 200}, nil, 60 * ms, 2},
 		"the hedge has failed first": {
@@ -585,51 +550,47 @@ func TestBodyIsCutOffFromAnAttemptThatIsOver(t *testing.T) {
 			lap{after: 60 * ms, code: 503, slow: time.Minute}, lap{after: 50 * ms, code: 503},
 			[]time.Duration{time.Hour, 0}, 351 * ms, 0,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				var kept []io.Reader
-				keep := func(req *http.Request) {
-					mu.Lock()
-					defer mu.Unlock()
-					kept = append(kept, req.Body)
-					req.Body = nil // or the track would close it
+	}, func(t *testing.T, c testCase) {
+		var mu sync.Mutex
+		var kept []io.Reader
+		keep := func(req *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			kept = append(kept, req.Body)
+			req.Body = nil // or the track would close it
+		}
+		check := func(*http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Len(t, kept, 2)
+			for i, body := range kept {
+				got, err := io.ReadAll(body)
+				if i+1 == c.winner {
+					assert.NoError(t, err)
+					assert.Equal(t, "content", string(got))
+				} else {
+					assert.Error(t, err, "attempt %d", i+1)
 				}
-				check := func(*http.Request) {
-					mu.Lock()
-					defer mu.Unlock()
-					assert.Len(t, kept, 2)
-					for i, body := range kept {
-						got, err := io.ReadAll(body)
-						if i+1 == c.winner {
-							assert.NoError(t, err)
-							assert.Equal(t, "content", string(got))
-						} else {
-							assert.Error(t, err, "attempt %d", i+1)
-						}
-					}
-				}
-				c.first.do, c.hedge.do = keep, keep
-				p := hedging()
-				p.MaxElapsed = time.Minute
-				p.Backoff = func(int, time.Duration) time.Duration {
-					next := c.backoffs[0]
-					c.backoffs = c.backoffs[1:]
-					return next
-				}
-				req := get(t, t.Context())
-				req.Method, req.Body = "QUERY", bodies.File(t, "content")
-				f := newTrack(c.first, c.hedge, lap{after: ms, code: 200, do: check}).runOn(t, p, req)
-				assert.Equal(t, 200, f.status)
-				assert.Equal(t, c.at, f.at)
-				if c.winner > 0 {
-					check(req)
-				}
-				time.Sleep(time.Minute)
-			})
-		})
-	}
+			}
+		}
+		c.first.do, c.hedge.do = keep, keep
+		p := hedging()
+		p.MaxElapsed = time.Minute
+		p.Backoff = func(int, time.Duration) time.Duration {
+			next := c.backoffs[0]
+			c.backoffs = c.backoffs[1:]
+			return next
+		}
+		req := get(t, t.Context())
+		req.Method, req.Body = "QUERY", bodies.File(t, "content")
+		f := newTrack(c.first, c.hedge, lap{after: ms, code: 200, do: check}).runOn(t, p, req)
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, c.at, f.at)
+		if c.winner > 0 {
+			check(req)
+		}
+		time.Sleep(time.Minute)
+	})
 }
 
 // The first attempt fails because the caller has gone. No attempt has won.
@@ -647,26 +608,23 @@ func TestCauseOfALoserIsTheCallersIfTheCallerHasGone(t *testing.T) {
 }
 
 func TestCauseOfALoserIsErrSuperseded(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		laps  []lap
 		loser int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the first attempt":         {[]lap{{}, {after: 10 * ms, code: 200}}, 0},
 		"the hedge":                 {[]lap{{after: 60 * ms, code: 200, proto: 2}, {}}, 1},
 		"the hedge, after a moment": {[]lap{{after: 60 * ms, code: 200, proto: 1}, {}}, 1},
 		"the hedge, for a retry":    {[]lap{failedAt60, {}, {after: ms, code: 200}}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newTrack(c.laps...)
-				r.runOn(t, hedging(), get(t, t.Context()))
-				ctx, cancel := context.WithCancel(r.attempts()[c.loser].req.Context())
-				defer cancel()
-				assert.ErrorIs(t, context.Cause(ctx), retryhttp.ErrSuperseded)
-				assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
-				assert.Equal(t, context.Canceled, ctx.Err())
-				assert.NotErrorIs(t, context.Canceled, retryhttp.ErrSuperseded)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		r := newTrack(c.laps...)
+		r.runOn(t, hedging(), get(t, t.Context()))
+		ctx, cancel := context.WithCancel(r.attempts()[c.loser].req.Context())
+		defer cancel()
+		assert.ErrorIs(t, context.Cause(ctx), retryhttp.ErrSuperseded)
+		assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
+		assert.Equal(t, context.Canceled, ctx.Err())
+		assert.NotErrorIs(t, context.Canceled, retryhttp.ErrSuperseded)
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,8 +70,11 @@ func TestHedge(t *testing.T) {
 			at:   1061 * ms, status: 200, sent: retried, deaf: true,
 		},
 		"nobody heeds the Retry-After of a hedge that fails last": {
-			laps: []lap{{after: 60 * ms, code: 503, asks: 90 * time.Second}, {after: 50 * ms, code: 503, asks: 90 * time.Second}, {after: ms, code: 200}},
-			at:   1061 * ms, status: 200, sent: retried, deaf: true,
+			laps: []lap{
+				{after: 60 * ms, code: 503, asks: 90 * time.Second}, {after: 50 * ms, code: 503, asks: 90 * time.Second},
+				{after: ms, code: 200},
+			},
+			at: 1061 * ms, status: 200, sent: retried, deaf: true,
 		},
 		"an attempt that ignores its context": {
 			laps: []lap{{after: 2 * time.Second, code: 200, deaf: true}, {after: 10 * ms, code: 404}},
@@ -101,28 +105,22 @@ func TestHedge(t *testing.T) {
 
 // A request that could do harm is never hedged.
 func TestHedgeIsForSafeMethods(t *testing.T) {
-	key := func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }
-	for name, c := range map[string]struct {
-		change func(*http.Request)
-		hedged bool
-	}{
-		"GET": {hedged: true}, "HEAD": {hedged: true}, "OPTIONS": {hedged: true}, "TRACE": {hedged: true}, "QUERY": {hedged: true},
-		"POST": {}, "PUT": {}, "DELETE": {}, "PATCH": {}, "CONNECT": {},
-		"POST with a key": {change: key}, "PUT with a key": {change: key},
-		"GET without a URL": {change: func(req *http.Request) { req.URL = nil }, hedged: true}, // a base may know it
-		"GET to upgrade":    {change: func(req *http.Request) { req.Header.Set("Upgrade", "websocket") }},
-		// A body may set the values when it ends, and two bodies would do so at once.
-		"QUERY with a trailer": {change: func(req *http.Request) { req.Trailer = http.Header{"Digest": nil} }},
+	for name, hedged := range map[string]bool{
+		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "QUERY": true,
+		"POST": false, "PUT": false, "DELETE": false, "PATCH": false, "CONNECT": false,
+		"POST Idempotency-Key": false, "PUT Idempotency-Key": false, "GET Upgrade": false, "QUERY Trailer": false,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newTrack(lap{after: time.Second, code: 200})
 				req := get(t, t.Context())
-				req.Method, _, _ = strings.Cut(name, " ")
-				if c.change != nil {
-					c.change(req)
+				method, header, _ := strings.Cut(name, " ")
+				req.Method = method
+				if header == "Trailer" { // a body may set it when it ends, and two bodies would do so at once
+					req.Trailer = http.Header{"Digest": nil}
+				} else if header != "" {
+					req.Header.Set(header, "value")
 				}
-				assert.Equal(t, c.hedged, r.runOn(t, hedging(), req).out.Hedges == 1)
+				assert.Equal(t, hedged, newTrack(lap{after: time.Second, code: 200}).runOn(t, hedging(), req).out.Hedges == 1)
 			})
 		})
 	}
@@ -130,26 +128,31 @@ func TestHedgeIsForSafeMethods(t *testing.T) {
 
 func TestHedgeSendsTheWholeBodyOrNothing(t *testing.T) {
 	content := []byte(strings.Repeat("content ", 10_000))
-	for kind, request := range bodies.Kinds(t) {
-		t.Run(kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var read atomic.Int64
-				whole := func(req *http.Request) {
-					got, err := io.ReadAll(req.Body)
-					assert.NoError(t, err)
-					assert.Equal(t, content, got)
-					read.Add(1)
-				}
-				req := request(content).WithContext(t.Context())
-				req.Method = "QUERY"
-				r := newTrack(lap{after: time.Second, code: 200, do: whole}, lap{after: 10 * ms, code: 200, do: whole})
-				f := r.runOn(t, hedging(), req)
-				hedged := kind == "bytes.Reader with GetBody" || kind == "file"
-				assert.Equal(t, hedged, f.out.Hedges == 1)
-				assert.EqualValues(t, 1+f.out.Hedges, read.Load())
-			})
-		})
-	}
+	inBubbles(t, bodies.Kinds(t), func(t *testing.T, request func([]byte) *http.Request) {
+		var read atomic.Int64
+		whole := func(req *http.Request) {
+			got, err := io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, content, got)
+			read.Add(1)
+		}
+		req := request(content).WithContext(t.Context())
+		req.Method = "QUERY"
+		_, file := req.Body.(*os.File)
+		hedged := file || req.GetBody != nil
+		f := newTrack(lap{after: time.Second, code: 200, do: whole}).runOn(t, hedging(), req)
+		assert.Equal(t, hedged, f.out.Hedges == 1)
+		assert.EqualValues(t, 1+f.out.Hedges, read.Load())
+	})
+}
+
+// A base may know where to send the request.
+func TestRequestWithoutAURLIsHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := get(t, t.Context())
+		req.URL = nil
+		assert.True(t, newTrack(lap{}, lap{after: ms, code: 200}).runOn(t, hedging(), req).out.HedgeWon)
+	})
 }
 
 // Some RoundTrippers change the request that they are given.
@@ -227,26 +230,21 @@ func TestSuccessOfAHedgedRequestIsDepositedBeforeTheLineAsks(t *testing.T) {
 
 // Each reason for which no hedge is sent leaves the attempt alone.
 func TestHedgeIsNotSent(t *testing.T) {
-	for name, change := range map[string]func(*retryhttp.Policy){
+	inBubbles(t, map[string]func(*retryhttp.Policy){
 		"Share is negative":     func(p *retryhttp.Policy) { p.Hedge.Share = -1 },
 		"MaxElapsed has passed": func(p *retryhttp.Policy) { p.MaxElapsed = 49 * ms },
 		"Min has not passed":    func(p *retryhttp.Policy) { p.Hedge.Min = 2 * time.Second },
 		"it is not idempotent":  func(p *retryhttp.Policy) { p.Idempotent = func(*http.Request) bool { return false } },
 		"it would be too late":  func(p *retryhttp.Policy) { p.Hedge.After = 1001 * ms },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newTrack(lap{after: time.Second, code: 200})
-				p := hedging()
-				change(&p)
-				f := r.runOn(t, p, get(t, t.Context()))
-				assert.Equal(t, 200, f.status)
-				assert.Equal(t, time.Second, f.at)
-				assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, f.out)
-				assert.Equal(t, p.Budget.(*countingBudget).withdrawn, p.Budget.(*countingBudget).refunded)
-			})
-		})
-	}
+	}, func(t *testing.T, change func(*retryhttp.Policy)) {
+		p := hedging()
+		change(&p)
+		f := newTrack(lap{after: time.Second, code: 200}).runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 200, f.status)
+		assert.Equal(t, time.Second, f.at)
+		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, f.out)
+		assert.Equal(t, p.Budget.(*countingBudget).withdrawn, p.Budget.(*countingBudget).refunded)
+	})
 }
 
 // The context of a Transport above says that it is at its second attempt.
@@ -273,7 +271,8 @@ func TestHedgeCountsForMaxAttempts(t *testing.T) {
 		1: {0}, 2: {0, 50 * ms}, 3: {0, 50 * ms, 1100 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newTrack(lap{after: 100 * ms, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: 100 * ms, code: 503})
+			failed := lap{after: 100 * ms, code: 503}
+			r := newTrack(failed, lap{after: 10 * ms, code: 503}, failed)
 			p := hedging()
 			p.MaxAttempts = attempts
 			f := r.runOn(t, p, get(t, t.Context()))
@@ -281,8 +280,6 @@ func TestHedgeCountsForMaxAttempts(t *testing.T) {
 			assert.Equal(t, attempts, f.out.Attempts)
 			assert.Equal(t, retryhttp.StopAttempts, f.out.Stop)
 			assert.Equal(t, "whole", f.body)
-			synctest.Wait()
-			r.requireClosed(t)
 		})
 	}
 }
@@ -540,53 +537,37 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 	})
 }
 
-// busy is a service under a steady load. What each attempt that is not a hedge meets is the same
-// in every run.
-type busy struct {
-	began   time.Time
-	blip    [2]time.Duration // in which every attempt fails
-	failing float64          // the share of the attempts that fail after the first two seconds
-}
+// service answers with a status.
+type service func(at time.Duration, luck float64) int
 
-type busyRequest struct {
-	id     int
-	elders atomic.Uint64 // attempts that are no hedges
-}
-
-type busyKey struct{}
-
-func (b *busy) RoundTrip(req *http.Request) (*http.Response, error) {
-	r, draw := req.Context().Value(busyKey{}).(*busyRequest), uint64(1000)
-	if !retryhttp.AttemptOf(req.Context()).Hedge {
-		draw = r.elders.Add(1)
-	}
-	rng := rand.New(rand.NewPCG(uint64(r.id), draw))
-	took := time.Duration(2+rng.ExpFloat64()*3) * ms
-	if rng.IntN(10) == 0 {
-		took += 30 * ms
-	}
-	at := time.Since(b.began)
-	code := 200
-	if rng.Float64() < b.failing && at > 2*time.Second || b.blip[0] <= at && at < b.blip[1] {
-		code = 503
-	}
-	return lap{after: took, code: code}.run(req)
-}
-
-// failures sends a thousand requests a second, and returns which of them fail.
-func (b busy) failures(t *testing.T, hedge *retryhttp.Hedge) (failed [6000]bool, hedges int64) {
+// failuresOf sends a thousand requests a second, and returns which of them fail. What each attempt that is not a hedge
+// meets is the same in every run: its latency and its luck.
+func failuresOf(t *testing.T, s service, hedge *retryhttp.Hedge) (failed [6000]bool, hedges int64) {
 	t.Helper()
+	type idKey struct{}
 	synctest.Test(t, func(t *testing.T) {
-		b.began = time.Now()
 		p := retryhttp.Policy{Hedge: hedge, MaxAttempts: 4, Backoff: retryhttp.Exponential(250*ms, time.Minute)}
 		if hedge != nil {
 			p.MaxAttempts++ // for the hedge
 		}
-		rt := retryhttp.New(&b, p)
+		began := time.Now()
+		var elders [len(failed)]atomic.Uint64 // attempts that are no hedges
+		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+			id, draw := req.Context().Value(idKey{}).(int), uint64(1000)
+			if !retryhttp.AttemptOf(req.Context()).Hedge {
+				draw = elders[id].Add(1)
+			}
+			rng := rand.New(rand.NewPCG(uint64(id), draw))
+			took := time.Duration(2+rng.ExpFloat64()*3) * ms
+			if rng.IntN(10) == 0 {
+				took += 30 * ms
+			}
+			return lap{after: took, code: s(time.Since(began), rng.Float64())}.run(req)
+		}), p)
 		var all sync.WaitGroup
 		for id := range failed {
 			all.Go(func() {
-				resp, err := rt.RoundTrip(get(t, context.WithValue(t.Context(), busyKey{}, &busyRequest{id: id})))
+				resp, err := rt.RoundTrip(get(t, context.WithValue(t.Context(), idKey{}, id)))
 				if assert.NoError(t, err) {
 					_ = resp.Body.Close()
 					failed[id] = resp.StatusCode != 200
@@ -603,18 +584,21 @@ func (b busy) failures(t *testing.T, hedge *retryhttp.Hedge) (failed [6000]bool,
 
 // Hedges leave the tokens to the retries.
 func TestHedgesDoNotMakeRequestsFail(t *testing.T) {
+	answer := map[bool]int{true: 200, false: 503}
 	for name, c := range map[string]struct {
-		service busy
+		service service
 		hedge   *retryhttp.Hedge
 	}{
-		"a tenth is hedged, and nothing is answered for 200 ms": {
-			busy{blip: [2]time.Duration{4 * time.Second, 4200 * ms}}, &retryhttp.Hedge{Share: 0.10},
-		},
-		"7 attempts of 100 fail": {busy{failing: 0.07}, new(retryhttp.Hedge)},
+		"a tenth is hedged, and nothing is answered for 200 ms": {func(at time.Duration, _ float64) int {
+			return answer[at < 4*time.Second || at >= 4200*ms]
+		}, &retryhttp.Hedge{Share: 0.10}},
+		"7 attempts of 100 fail": {func(at time.Duration, luck float64) int {
+			return answer[at <= 2*time.Second || luck >= 0.07]
+		}, new(retryhttp.Hedge)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			without, _ := c.service.failures(t, nil)
-			with, hedges := c.service.failures(t, c.hedge)
+			without, _ := failuresOf(t, c.service, nil)
+			with, hedges := failuresOf(t, c.service, c.hedge)
 			require.Greater(t, hedges, int64(100))
 			for id := range with {
 				assert.False(t, with[id] && !without[id], "request %d fails only with a Hedge", id)
@@ -641,7 +625,7 @@ type lap struct {
 	proto int                 // ProtoMajor
 	asks  time.Duration       // in a Retry-After
 	deaf  bool                // it does not look at its context
-	slow  time.Duration       // until the end of its body
+	slow  time.Duration       // from its header to its body
 	body  io.Reader           // nil: a short one
 	do    func(*http.Request) // at its start
 
@@ -716,39 +700,28 @@ func (l lap) run(req *http.Request) (*http.Response, error) {
 	}
 	body := l.body
 	if body == nil {
-		body = &lapBody{ctx: req.Context(), text: "whole", end: time.Now().Add(l.slow)}
+		body = &lapBody{strings.NewReader("whole"), req.Context(), time.Now().Add(l.slow)}
 	}
 	resp.Body = &bodies.Hooked{OnRead: body.Read, OnClose: l.closing}
 	return resp, nil
 }
 
-// lapBody comes at once, except for its last bytes, which come at the end.
+// lapBody comes at some time, whether it is read or not.
 type lapBody struct {
-	ctx  context.Context
-	text string
-	end  time.Time
+	io.Reader
+	ctx   context.Context
+	comes time.Time
 }
 
 func (b *lapBody) Read(p []byte) (int, error) {
-	const late = 2
-	next := b.text
-	if len(next) > late {
-		next = next[:len(next)-late]
-	} else {
-		select {
-		case <-time.After(time.Until(b.end)):
-		case <-b.ctx.Done():
-		}
-		if err := b.ctx.Err(); err != nil {
-			return 0, err
-		}
+	select {
+	case <-time.After(time.Until(b.comes)):
+	case <-b.ctx.Done():
 	}
-	if next == "" {
-		return 0, io.EOF
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
 	}
-	n := copy(p, next)
-	b.text = b.text[n:]
-	return n, nil
+	return b.Reader.Read(p)
 }
 
 func (r *track) attempts() []*sending {

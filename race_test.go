@@ -25,16 +25,14 @@ import (
 func TestHedgeIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged strings.Builder
-		var done []retryhttp.Attempt
-		var outcomes []retryhttp.Outcome
+		var done retryhttp.Attempt
+		var outcome retryhttp.Outcome
 		p := hedging()
 		p.MaxAttempts = 2
 		p.Hedge.Share = 1
 		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
 		p.OnRetry = func(retryhttp.Attempt) { assert.Fail(t, "nothing failed") }
-		p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
-			done, outcomes = append(done, a), append(outcomes, o)
-		}
+		p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) { done, outcome = a, o }
 		for _, c := range []struct {
 			laps   []lap
 			number int
@@ -45,14 +43,12 @@ func TestHedgeIsReported(t *testing.T) {
 		} {
 			r := newTrack(c.laps...)
 			f := r.runOn(t, p, get(t, t.Context()))
-			a := done[len(done)-1]
-			assert.Equal(t, c.number, a.Number)
-			assert.Equal(t, c.number == 2, a.Hedge)
-			assert.Same(t, f.resp, a.Response)
+			assert.Equal(t, c.number, done.Number)
+			assert.Equal(t, c.number == 2, done.Hedge)
+			assert.Same(t, f.resp, done.Response)
 			sent := r.attempts()[c.number-1]
-			assert.Equal(t, sent.over-sent.at, a.Elapsed)
-			assert.Equal(t, f.out, outcomes[len(outcomes)-1])
-			assert.Equal(t, retryhttp.OutcomeOf(f.resp), f.out)
+			assert.Equal(t, sent.over-sent.at, done.Elapsed)
+			assert.Equal(t, f.out, outcome)
 			assert.Equal(t, 1, f.out.Hedges)
 			assert.Zero(t, f.out.Waited)
 		}
@@ -98,7 +94,9 @@ func TestRetryIsReportedAfterTheHedgeHasEnded(t *testing.T) {
 	inBubbles(t, map[string]testCase{
 		"the hedge wins":  {[]lap{failedAt60, {after: 500 * ms, code: 200}}, nil, 0},
 		"the hedge hangs": {[]lap{failedAt60, {}, retry}, []time.Duration{1060 * ms}, 0},
-		"the hedge fails": {[]lap{failedAt60, {after: 500 * ms, err: errBroken}, retry}, []time.Duration{550 * ms}, 510 * ms},
+		"the hedge fails": {
+			[]lap{failedAt60, {after: 500 * ms, err: errBroken}, retry}, []time.Duration{550 * ms}, 510 * ms,
+		},
 	}, func(t *testing.T, c testCase) {
 		var told []time.Duration
 		r := newTrack(c.laps...)
@@ -171,8 +169,7 @@ func TestNestedTransportsThatHedge(t *testing.T) {
 		below := hedging()
 		below.Hedge.After = 20 * ms
 		f := r.through(t, retryhttp.New(r, below), hedging(), get(t, t.Context()))
-		require.NoError(t, f.err)
-		f.resp.Body.Close()
+		f.read(t)
 		assert.Equal(t, []time.Duration{0, 20 * ms, 50 * ms}, r.times())
 		assert.True(t, f.out.HedgeWon)
 		time.Sleep(time.Second)
@@ -216,6 +213,7 @@ func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
 			f.read(t)
 		})
 		time.Sleep(time.Second)
+		r.requireClosed(t)
 		assert.Equal(t, c.failures, retryhttp.FailuresInARow(p.Gate, "host.example"))
 		assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
 	})
@@ -328,18 +326,20 @@ func (b *oncePanickingBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) 
 	return 1, true
 }
 
-// Nobody receives the panic of a hedge that has lost, or of an attempt that has been superseded. The caller may read the
-// winner's body meanwhile.
+// Nobody receives the panic of a hedge that has lost, or of an attempt that has been superseded. The caller may read
+// the winner's body meanwhile.
 func TestPanicOfALoserIsDropped(t *testing.T) {
 	type testCase struct {
 		first, hedge lap
 		body         string
 	}
 	inBubbles(t, map[string]testCase{
-		"the base of the hedge":       {lap{after: 60 * ms}, panickingLap(100*ms, boom), "first"},
-		"a body of the hedge":         {lap{after: 60 * ms}, lap{after: 100 * ms, code: 200, closing: boom}, "first"},
-		"a body of a failed hedge":    {lap{after: 60 * ms}, lap{after: 5 * ms, code: 503, closing: boom}, "first"},
-		"a body of the first attempt": {lap{after: 60 * ms, deaf: true, closing: boom}, lap{after: 5 * ms, code: 200}, "whole"},
+		"the base of the hedge":    {lap{after: 60 * ms}, panickingLap(100*ms, boom), "first"},
+		"a body of the hedge":      {lap{after: 60 * ms}, lap{after: 100 * ms, code: 200, closing: boom}, "first"},
+		"a body of a failed hedge": {lap{after: 60 * ms}, lap{after: 5 * ms, code: 503, closing: boom}, "first"},
+		"a body of the first attempt": {
+			lap{after: 60 * ms, deaf: true, closing: boom}, lap{after: 5 * ms, code: 200}, "whole",
+		},
 	}, func(t *testing.T, c testCase) {
 		body := &late{pause: 200 * ms, text: "first"}
 		c.first.code, c.first.body = 200, body
@@ -367,8 +367,7 @@ func TestPanicOfTheLoggerOfAHedgeCostsNothing(t *testing.T) {
 	})
 }
 
-// Nothing stays in the caller's context, which may live
-// for as long as its process.
+// Nothing stays in the caller's context, which may live for as long as its process.
 func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 	places := map[string]func(*retryhttp.Policy, *lap, func()){
 		"the base": func(_ *retryhttp.Policy, first *lap, end func()) {
@@ -415,28 +414,6 @@ func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Nobody gets the hedge's response then.
-func TestPanicOfOnDoneClosesTheHedgesResponse(t *testing.T) {
-	type testCase struct {
-		laps     []lap
-		hedgeWon bool
-	}
-	inBubbles(t, map[string]testCase{
-		"which has won":                   {[]lap{{}, {after: 10 * ms, code: 200}}, true},
-		"which ends the wait for a retry": {[]lap{failedAt60, {after: 100 * ms, code: 503, asks: time.Hour}}, false},
-	}, func(t *testing.T, c testCase) {
-		p := hedging()
-		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
-			assert.Equal(t, c.hedgeWon, o.HedgeWon)
-			panic("boom")
-		}
-		r := newTrack(c.laps...)
-		assert.PanicsWithValue(t, "boom", func() { r.begin(t, p, get(t, t.Context())) })
-		time.Sleep(time.Second)
-		r.requireClosed(t)
-	})
 }
 
 // The end of the caller's context ends a response that nobody closes, too.

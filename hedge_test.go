@@ -61,9 +61,12 @@ func TestHedge(t *testing.T) {
 			laps: []lap{failedAt60, {after: 5 * ms, code: 503}, {after: 500 * ms, code: 200}},
 			at:   1560 * ms, status: 200, sent: retried,
 		},
-		"a Retry-After that was too long is too long, however late the hedge fails": {
-			laps: []lap{{after: 60 * ms, code: 503, asks: 90 * time.Second}, {after: 40 * time.Second, code: 503}},
-			at:   40*time.Second + 50*ms, status: 503,
+		"a hedge's Retry-After that was too long is too long, however late the other fails": {
+			laps: []lap{{after: 40 * time.Second, code: 503}, {after: 10 * ms, code: 503, asks: 90 * time.Second}},
+			at:   40 * time.Second, status: 503,
+		},
+		"a Retry-After that is too long ends the retries, also the awaited hedge's": {
+			laps: []lap{failedAt60, {after: 50 * ms, code: 503, asks: time.Hour}}, at: 100 * ms, status: 503,
 		},
 		"nobody heeds the Retry-After of a hedge that fails first": {
 			laps: []lap{failedAt60, {after: 5 * ms, code: 503, asks: 90 * time.Second}, {after: ms, code: 200}},

@@ -200,13 +200,13 @@ func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
 			}
 			return retryhttp.Classify(a)
 		}
-		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) {
-			assert.Equal(t, 1, o.Hedges)
+		p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
+			assert.Equal(t, a.Hedge, o.HedgeWon)
 			if c.panics {
 				panic("boom")
 			}
 		}
-		meet(t, p.Gate, 503)
+		hedgesOf(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, 1, lap{after: ms, code: 503})
 		r := newTrack(c.laps...)
 		endOfCall(func() {
 			f := r.through(t, r.nestedAt(c.nested), p, get(t, t.Context()))
@@ -217,14 +217,6 @@ func TestAttemptThatHasLostIsNoLongerUnderWay(t *testing.T) {
 		assert.Equal(t, c.failures, retryhttp.FailuresInARow(p.Gate, "host.example"))
 		assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
 	})
-}
-
-// meet has the host of get answer requests, one after the other, each after 20 ms.
-func meet(t *testing.T, gate *retryhttp.Gate, codes ...int) {
-	t.Helper()
-	for _, code := range codes {
-		newTrack(lap{after: 20 * ms, code: code}).runOn(t, retryhttp.Policy{Gate: gate, MaxAttempts: 1}, get(t, t.Context()))
-	}
 }
 
 // endOfCall returns how a call ends that may panic, or end its goroutine.
@@ -289,7 +281,8 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 			p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("boom") }
 		}, 2, "panics: boom"},
 		"of the Budget, once": {[]lap{{}, {after: ms, code: 200}}, func(p *retryhttp.Policy) {
-			p.Budget = new(oncePanickingBudget)
+			var once sync.Once
+			p.Budget = &retryhttp.TokenBucket{Key: func(*http.Request) string { once.Do(boom); return "" }}
 		}, 1, "panics: boom"},
 		"exit":                            {[]lap{{}, panickingLap(10*ms, runtime.Goexit)}, nil, 2, "exits"},
 		"exit, when the first has failed": {[]lap{failed, panickingLap(10*ms, runtime.Goexit)}, nil, 2, "exits"},
@@ -299,7 +292,7 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 		if c.change != nil {
 			c.change(&p)
 		}
-		meet(t, p.Gate, 503)
+		hedgesOf(t, retryhttp.Policy{Gate: p.Gate, MaxAttempts: 1}, 1, lap{after: ms, code: 503})
 		r := newTrack(c.laps...)
 		assert.Equal(t, c.end, endOfCall(func() { r.begin(t, p, get(t, t.Context())) }))
 		assert.LessOrEqual(t, time.Since(r.start), 60*ms)
@@ -311,19 +304,6 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 			assert.Equal(t, 1, b.withdrawn-b.refunded, "not the token of a retry that is not sent")
 		}
 	})
-}
-
-// oncePanickingBudget panics at its first Withdraw.
-type oncePanickingBudget struct {
-	retryhttp.Unlimited
-	panicked atomic.Bool
-}
-
-func (b *oncePanickingBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
-	if b.panicked.CompareAndSwap(false, true) {
-		panic("boom")
-	}
-	return 1, true
 }
 
 // Nobody receives the panic of a hedge that has lost, or of an attempt that has been superseded. The caller may read

@@ -298,9 +298,7 @@ func TestResponseOfAFirstAttemptThatFailedIsReadWhenTheHedgeWins(t *testing.T) {
 // no Retry-After, which the retries would obey.
 type trial struct {
 	request  int // an index of trialRequests
-	attempts int
-	timeout  time.Duration
-	elapsed  time.Duration // MaxElapsed
+	policy   retryhttp.Policy
 	deadline time.Duration
 	tokens   int
 	after    time.Duration // of the Hedge
@@ -331,10 +329,11 @@ func trialOf(data []byte) trial {
 		return l
 	}
 	c := trial{
-		request:  int(r.next()) % len(trialRequests),
-		attempts: 1 + int(r.next()+3)%5,
-		timeout:  r.maybe(3, 6*ms),
-		elapsed:  r.maybe(6, 20*ms),
+		request: int(r.next()) % len(trialRequests),
+		policy: retryhttp.Policy{
+			MaxAttempts: 1 + int(r.next()+3)%5, AttemptTimeout: r.maybe(3, 6*ms), MaxElapsed: r.maybe(6, 20*ms),
+			Backoff: func(n int, _ time.Duration) time.Duration { return raceBackoff(n) },
+		},
 		deadline: r.maybe(4, 30*ms),
 		tokens:   int(r.next() % 5),
 		after:    r.duration(ms),
@@ -347,31 +346,11 @@ func trialOf(data []byte) trial {
 	return c
 }
 
-// trialRun is one of the two runs.
-type trialRun struct {
-	t      *testing.T
-	trial  *trial
-	elders atomic.Int64
-}
-
-func (r *trialRun) RoundTrip(req *http.Request) (*http.Response, error) {
-	meets := r.trial.hedge
-	if !retryhttp.AttemptOf(req.Context()).Hedge {
-		meets = r.trial.elders[r.elders.Add(1)-1]
-	}
-	readRaceContent(r.t, req)
-	return meets.run(req)
-}
-
 // run sends the request, with a Hedge or without.
 func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (f finish) {
 	synctest.Test(t, func(t *testing.T) {
-		budget, tokens := new(grantingBudget), c.tokens
-		p := retryhttp.Policy{
-			MaxAttempts: c.attempts, AttemptTimeout: c.timeout, MaxElapsed: c.elapsed,
-			Backoff: func(n int, _ time.Duration) time.Duration { return raceBackoff(n) },
-			Budget:  budget, Gate: &retryhttp.Gate{Hold: -1}, Hedge: hedge,
-		}
+		budget, tokens, p := new(grantingBudget), c.tokens, c.policy
+		p.Budget, p.Gate, p.Hedge = budget, &retryhttp.Gate{Hold: -1}, hedge
 		if hedge != nil {
 			tokens++
 			p.MaxAttempts++
@@ -383,7 +362,16 @@ func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (f finish) {
 			ctx, cancel = context.WithTimeout(ctx, c.deadline)
 			defer cancel()
 		}
-		f = newTrack().through(t, &trialRun{t: t, trial: c}, p, trialRequests[c.request](t, ctx))
+		var elders atomic.Int64
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			meets := c.hedge
+			if !retryhttp.AttemptOf(req.Context()).Hedge {
+				meets = c.elders[elders.Add(1)-1]
+			}
+			readRaceContent(t, req)
+			return meets.run(req)
+		})
+		f = newTrack().through(t, base, p, trialRequests[c.request](t, ctx))
 		if f.resp != nil {
 			_, _ = io.Copy(io.Discard, f.resp.Body)
 			_ = f.resp.Body.Close()

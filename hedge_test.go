@@ -769,6 +769,7 @@ func (r *track) runOn(t *testing.T, p retryhttp.Policy, req *http.Request) finis
 	f.read(t)
 	if f.out.Hedges > 0 {
 		time.Sleep(time.Second) // which a hedge that has lost does not take
+		synctest.Wait()
 	}
 	return f
 }

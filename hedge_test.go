@@ -99,6 +99,7 @@ func TestHedge(t *testing.T) {
 		assert.Equal(t, len(c.sent), f.out.Attempts)
 		assert.Equal(t, len(c.sent) > 1, f.out.Hedges == 1)
 		assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
+		assert.Equal(t, c.status == 503, f.out.Stop == retryhttp.StopRetryAfter)
 		r.requireClosed(t)
 		for i, s := range r.attempts() {
 			assert.Equal(t, i+1, s.number)

@@ -91,7 +91,7 @@ type raceModel struct {
 	allowance int64
 	grants    int
 	bought    bool          // the hedge's token is given back after a Final response
-	until     time.Duration // until when a retry waits that was planned before its hedge had ended; or 0
+	until     time.Duration // of the wait for a retry planned before its hedge had ended; or 0
 	readAt    time.Duration
 
 	r        *hedgedRequest
@@ -382,7 +382,7 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 	m.forecast.retries++
 	m.grants--
 	m.forecast.withdrawn++
-	wait := max(got.asked, 0) + raceBackoff(m.forecast.retries) // which is longer than a drain may take
+	wait := max(got.asked, 0) + raceBackoff(m.forecast.retries) // longer than a drain may take
 	if m.until > 0 {
 		wait = m.until - m.now
 	}

@@ -103,6 +103,7 @@ func TestHedge(t *testing.T) {
 		r.requireClosed(t)
 		for i, s := range r.attempts() {
 			assert.Equal(t, i+1, s.number)
+			assert.Equal(t, i > 0 && c.sent[i]-c.sent[i-1] == hedgeAfter, retryhttp.AttemptOf(s.req.Context()).Hedge)
 		}
 	})
 }

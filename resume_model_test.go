@@ -29,7 +29,6 @@ type reply struct {
 	encoding    string
 	length      bool // it has a Content-Length
 	ranges      int  // how many Content-Range lines it has
-	another     bool // its bytes are of another version
 }
 
 // replyOf makes a reply of 8 bytes of fuzz.
@@ -65,7 +64,6 @@ func replyOf(b []byte) reply {
 			r.ranges = 1
 		}
 	}
-	r.another = r.tag != `"v1"` || r.encoding != ""
 	r.cut = int(b[7]) % (len(object) + 1)
 	if b[7] >= 200 {
 		r.cut = len(object)
@@ -73,10 +71,13 @@ func replyOf(b []byte) reply {
 	return r
 }
 
+// isAnother reports whether the bytes are of another version.
+func (r reply) isAnother() bool { return r.tag != `"v1"` || r.encoding != "" }
+
 // bytes are all that the reply would send if it did not break off.
 func (r reply) bytes() string {
 	text := object + "##"
-	if r.another {
+	if r.isAnother() {
 		text = strings.ToUpper(strings.Repeat("#", 10)+object[10:]) + "##"
 	}
 	if r.last < r.first {
@@ -107,19 +108,16 @@ func (r reply) step(req *http.Request) (*http.Response, error) {
 	return sends(r.status, text[:min(r.cut, len(text))], r.end, header...)(req)
 }
 
-// continues is R7 in plain words, for a request from offset on.
+// continues says whether the reply continues the object from offset on.
 func (r reply) continues(offset int) bool {
-	if r.tag != `"v1"` || r.encoding != "" {
+	switch {
+	case r.isAnother():
 		return false
+	case r.status == 206:
+		fits := r.complete == 0 || r.complete == len(object) && r.last < len(object)
+		return r.ranges == 1 && r.first <= offset && offset <= r.last && fits
 	}
-	switch r.status {
-	case 206:
-		return r.ranges == 1 && r.first <= offset && offset <= r.last && (r.complete == 0 || r.complete == len(object)) &&
-			(r.complete == 0 || r.last < r.complete)
-	case 200:
-		return r.length && r.ranges == 0
-	}
-	return false
+	return r.status == 200 && r.length && r.ranges == 0
 }
 
 // modelOf returns what a download delivers that begins with the object cut after begin, and
@@ -141,35 +139,52 @@ func modelOf(begin, maxAttempts int, replies []reply) (delivered int, whole bool
 	return delivered, delivered == len(object), requests
 }
 
+// sipping reads a byte at a time, and asks for none before each.
+type sipping struct {
+	t *testing.T
+	io.Reader
+}
+
+func (s sipping) Read(p []byte) (int, error) {
+	if n, err := s.Reader.Read(p[:0]); n > 0 || err != nil {
+		return n, err
+	}
+	n, err := s.Reader.Read(p[:1])
+	assert.True(s.t, n > 0 || err != nil, "a Read with room brings something")
+	return n, err
+}
+
 // The model decides what is delivered, and by how many requests.
 func FuzzResume(f *testing.F) {
-	f.Add(byte(10), byte(3), []byte("\x00\x0a\x00\x00\x00\x00\x04\xff"))                                 // the rest
-	f.Add(byte(10), byte(3), []byte("\x04\x00\x00\x00\x00\x00\x04\xff"))                                 // a 200 with all
-	f.Add(byte(10), byte(9), []byte("\x06\x00\x00\x00\x00\x00\x04\xff\x00\x05\x00\x00\x02\x00\x04\x0c")) // a 503, then a part that breaks off
-	f.Add(byte(10), byte(3), []byte("\x00\x0a\x04\x00\x00\x00\x04\xff"))                                 // another version
-	f.Add(byte(0), byte(3), []byte("\x00\x00\x00\x00\x03\x00\x00\xff"))
-	f.Add(byte(35), byte(3), []byte("\x00\x23\x00\x00\x03\x00\x00\xff"))
-	f.Fuzz(func(t *testing.T, begin, attempts byte, data []byte) {
-		var replies []reply
-		for ; len(data) >= 8 && len(replies) < 16; data = data[8:] {
-			replies = append(replies, replyOf(data))
-		}
-		if len(replies) == 0 {
+	// The rest, a 200 with all, a 503 and then a part that breaks off, and another version.
+	f.Add([]byte("\x0a\x03\x00\x0a\x00\x00\x00\x00\x04\xff"))
+	f.Add([]byte("\x0a\x03\x04\x00\x00\x00\x00\x00\x04\xff"))
+	f.Add([]byte("\x0a\x09\x06\x00\x00\x00\x00\x00\x04\xff\x00\x05\x00\x00\x02\x00\x04\x0c"))
+	f.Add([]byte("\x0a\x03\x00\x0a\x04\x00\x00\x00\x04\xff"))
+	addRandom(f, 2000, 10, 50)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 10 {
 			return
 		}
-		p := resumes
-		p.MaxAttempts = 2 + int(attempts)%16
-		p.Gate = &retryhttp.Gate{Hold: -1}
-		cut := int(begin) % len(object)
+		cut, sips, maxAttempts := int(data[0])%len(object), data[1]&1 == 0, 2+int(data[1]>>1)%16
+		var replies []reply
 		steps := []script.Step{cutAfter(cut)}
-		for _, r := range replies {
-			steps = append(steps, r.step)
+		for data = data[2:]; len(data) >= 8; data = data[8:] {
+			r := replyOf(data)
+			replies, steps = append(replies, r), append(steps, r.step)
 		}
+		p := resumes
+		p.MaxAttempts = maxAttempts
+		p.Gate = &retryhttp.Gate{Hold: -1}
 		base := script.New(steps...)
-		got, err := download(t, base, p)
+		var body io.Reader = opened(t, base, p).Body
+		if sips {
+			body = sipping{t, body}
+		}
+		got, err := io.ReadAll(body)
 
-		delivered, whole, requests := modelOf(cut, p.MaxAttempts, replies)
-		assert.Equal(t, object[:delivered], got)
+		delivered, whole, requests := modelOf(cut, maxAttempts, replies)
+		assert.Equal(t, object[:delivered], string(got))
 		assert.Equal(t, requests, len(base.Requests()))
 		if whole {
 			require.NoError(t, err)
@@ -298,6 +313,29 @@ func readAll(t *testing.T, base http.RoundTripper, p retryhttp.Policy, req *http
 	got, err := io.ReadAll(resp.Body)
 	assert.NoError(t, resp.Body.Close())
 	return string(got), err
+}
+
+// opened returns a response whose body the caller reads.
+func opened(t *testing.T, base http.RoundTripper, p retryhttp.Policy) *http.Response {
+	t.Helper()
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	return resp
+}
+
+// edited answers as step does, and edits the response.
+func edited(step script.Step, edit func(*http.Response)) script.Step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := step(req)
+		edit(resp)
+		return resp, err
+	}
+}
+
+// untilItEnds answers nothing until its attempt ends.
+func untilItEnds(req *http.Request) (*http.Response, error) {
+	<-req.Context().Done()
+	return nil, req.Context().Err()
 }
 
 // ranges are the Range headers of the requests that base got.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,86 +55,46 @@ func TestBaseThatBreaksTheRules(t *testing.T) {
 	}
 }
 
-// busyTwice answers 503 twice and then 200. It appends each attempt's number to
-// seen while the attempt is made.
-func busyTwice(seen *[]int) *script.Transport {
-	note := func(step script.Step) script.Step {
-		return func(req *http.Request) (*http.Response, error) {
-			type key struct{}
-			*seen = append(*seen, retryhttp.AttemptOf(context.WithValue(req.Context(), key{}, "below")).Number)
-			return step(req)
-		}
-	}
-	return script.New(note(script.Status(503)), note(script.Status(503)), note(script.Status(200)))
-}
-
 func TestAttemptKnowsItsNumber(t *testing.T) {
-	plain := func(method string, body io.Reader) func() *http.Request {
-		return func() *http.Request {
-			req, err := http.NewRequest(method, "http://host.example/", body)
-			require.NoError(t, err)
-			return req
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		base := script.New(script.Status(503), script.Status(503), script.Status(200))
+		p := noWait
+		p.AttemptTimeout = timeout
+		p.IdempotencyKey = retryhttp.RandomKey
+		var retried []int
+		p.OnRetry = func(a retryhttp.Attempt) {
+			assert.Equal(t, a.Number, retryhttp.AttemptOf(a.Request.Context()).Number)
+			retried = append(retried, a.Number)
 		}
-	}
-	for name, tc := range map[string]struct {
-		request func() *http.Request
-		policy  retryhttp.Policy
-	}{
-		"no body":             {request: plain("GET", nil)},
-		"a body with GetBody": {request: plain("PUT", strings.NewReader("upload"))},
-		"a stream":            {request: plain("PUT", io.MultiReader(strings.NewReader("upload")))},
-		"an added key":        {plain("POST", nil), retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey}},
-		"a timeout":           {plain("GET", nil), retryhttp.Policy{AttemptTimeout: time.Minute}},
-		"a marked body": {
-			plain("POST", strings.NewReader("order")), retryhttp.Policy{RetryUnprocessed: true, Classify: unprocessed},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var seen, retried []int
-			tc.policy.Backoff = retryhttp.Constant(0)
-			tc.policy.OnRetry = func(a retryhttp.Attempt) {
-				assert.Equal(t, a.Number, retryhttp.AttemptOf(a.Request.Context()).Number)
-				retried = append(retried, a.Number)
-			}
-			resp, err := retryhttp.New(busyTwice(&seen), tc.policy).RoundTrip(tc.request())
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, []int{1, 2, 3}, seen)
-			assert.Equal(t, []int{1, 2}, retried)
-			assert.Equal(t, 1, retryhttp.AttemptOf(resp.Request.Context()).Number, "of a request made with the response's context")
-		})
+		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("upload")))
+		require.NoError(t, err)
+		resp, err := retryhttp.New(base, p).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, []int{1, 2}, retried)
+		for i, sent := range base.Requests() {
+			below := context.WithoutCancel(sent.Context())
+			assert.Equal(t, i+1, retryhttp.AttemptOf(below).Number)
+		}
+		number := retryhttp.AttemptOf(resp.Request.Context()).Number
+		assert.Equal(t, 1, number, "of a request made with the response's context")
 	}
 }
 
-func unprocessed(a retryhttp.Attempt) retryhttp.Class {
-	if a.Response.StatusCode == 503 {
-		return retryhttp.Unprocessed
-	}
-	return retryhttp.Classify(a)
-}
-
+// The first retry is the outer Transport's, and the second is the inner one's.
 func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
-	for name, classify := range map[string]func(retryhttp.Attempt) retryhttp.Class{
-		"the inner one retries": nil,
-		"the outer one retries": func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final },
-		"first the outer one": func(a retryhttp.Attempt) retryhttp.Class {
-			if retryhttp.AttemptOf(a.Request.Context()).Number == 1 {
-				return retryhttp.Final
-			}
-			return retryhttp.Classify(a)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var seen []int
-			inner := noWait
-			inner.Classify = classify
-			rt := retryhttp.New(retryhttp.New(busyTwice(&seen), inner), noWait)
-			resp, err := rt.RoundTrip(getURL(t, "http://host.example"))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, []int{1, 2, 3}, seen)
-		})
+	inner := noWait
+	inner.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		if retryhttp.AttemptOf(a.Request.Context()).Number == 1 {
+			return retryhttp.Final
+		}
+		return retryhttp.Classify(a)
 	}
+	base := script.New(script.Status(503), script.Status(503), script.Status(200))
+	opened(t, retryhttp.New(base, inner), noWait)
+	for i, sent := range base.Requests() {
+		assert.Equal(t, i+1, retryhttp.AttemptOf(sent.Context()).Number)
+	}
+	assert.Len(t, base.Requests(), 3)
 }
 
 func TestAttemptTimeoutEndsAtTheHeader(t *testing.T) {
@@ -147,8 +108,7 @@ func TestAttemptTimeoutEndsAtTheHeader(t *testing.T) {
 			}
 		}))
 		defer stop()
-		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Second / 2}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := opened(t, base, retryhttp.Policy{AttemptTimeout: time.Second / 2})
 		body, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -174,36 +134,25 @@ func TestAttemptTimeoutIsATimeout(t *testing.T) {
 
 // The text names what was missing, which a nested Transport may know better.
 func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
-	slowBody := func(req *http.Request) (*http.Response, error) {
-		return script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) {
-			<-req.Context().Done()
-			return 0, req.Context().Err()
-		}})(req)
+	slowBody := stallsAfter("", context.Canceled)
+	below := func(p retryhttp.Policy, answers ...script.Step) http.RoundTripper {
+		return retryhttp.New(script.New(answers...), p)
 	}
-	hangs := func(req *http.Request) (*http.Response, error) {
-		<-req.Context().Done()
-		return nil, req.Context().Err()
-	}
-	retries := retryhttp.Policy{Backoff: retryhttp.Constant(0)}
+	busy, broken := script.Status(503), script.Fail(errBroken)
 	buffers := retryhttp.Policy{BufferBytes: 1 << 10}
 	for name, c := range map[string]struct {
 		base  http.RoundTripper
 		outer retryhttp.Policy
 		want  string
 	}{
-		"a header":                      {script.New(hangs), retryhttp.Policy{}, "no response header within 1s"},
-		"a body":                        {script.New(slowBody), buffers, "no whole response body within 1s"},
-		"a header, below":               {retryhttp.New(script.New(hangs), retries), retryhttp.Policy{}, "no response header within 1s"},
-		"a body, below":                 {retryhttp.New(script.New(slowBody), buffers), retryhttp.Policy{}, "no whole response body within 1s"},
-		"a body, after it was buffered": {retryhttp.New(script.New(slowBody), buffers), buffers, "no whole response body within 1s"},
-		"a retry's header, below": {
-			retryhttp.New(script.New(script.Status(503), script.Fail(errBroken), hangs), retries), retryhttp.Policy{},
-			"no response within 1s, in 3 attempts of a nested Transport",
-		},
-		"a body, after retries below": {
-			retryhttp.New(script.New(script.Status(503), slowBody), retries), buffers,
-			"no whole response body within 1s, in 2 attempts of a nested Transport",
-		},
+		"a body":                        {script.New(slowBody), buffers, "whole response body within 1s"},
+		"a header, below":               {below(noWait, untilItEnds), noWait, "response header within 1s"},
+		"a body, below":                 {below(buffers, slowBody), noWait, "whole response body within 1s"},
+		"a body, after it was buffered": {below(buffers, slowBody), buffers, "whole response body within 1s"},
+		"a retry's header, below": {below(noWait, busy, broken, untilItEnds), noWait,
+			"response within 1s, in 3 attempts of a nested Transport"},
+		"a body, after retries below": {below(noWait, busy, slowBody), buffers,
+			"whole response body within 1s, in 2 attempts of a nested Transport"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -212,7 +161,7 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 				if err == nil { // the response has what came of its body
 					_, err = io.ReadAll(resp.Body)
 				}
-				assert.EqualError(t, err, c.want)
+				assert.EqualError(t, err, "no "+c.want)
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 			})
 		})
@@ -222,10 +171,8 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := bodies.NewSlow(0)
-		rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(2 * time.Second) // a base that ignores its context
-			return script.Respond(200, body)(req)
-		}), retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1})
+		ignorant := edited(script.Respond(200, body), func(*http.Response) { time.Sleep(2 * time.Second) })
+		rt := retryhttp.New(ignorant, retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1})
 		_, err := rt.RoundTrip(get(t, t.Context()))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, int32(1), body.Closes.Load())
@@ -234,12 +181,11 @@ func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
 
 func TestAttemptTimeoutYieldsToCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
-		defer stop()
 		cause := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(cause) })
-		_, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, ctx))
+		rt := retryhttp.New(script.Step(untilItEnds), retryhttp.Policy{AttemptTimeout: time.Minute})
+		_, err := rt.RoundTrip(get(t, ctx))
 		e := errorOf(t, err)
 		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 		assert.ErrorIs(t, err, cause)
@@ -249,16 +195,12 @@ func TestAttemptTimeoutYieldsToCancel(t *testing.T) {
 }
 
 func TestAttemptContextIsReleased(t *testing.T) {
-	cases := []struct {
-		name    string
-		release func(*http.Response, context.CancelFunc)
-	}{
-		{"by closing the body", func(r *http.Response, _ context.CancelFunc) { _ = r.Body.Close() }},
-		{"by reading it", func(r *http.Response, _ context.CancelFunc) { _, _ = io.Copy(io.Discard, r.Body) }},
-		{"with the caller's context", func(_ *http.Response, cancel context.CancelFunc) { cancel() }},
-	}
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
+	for name, release := range map[string]func(*http.Response, context.CancelFunc){
+		"by closing the body":       func(r *http.Response, _ context.CancelFunc) { _ = r.Body.Close() },
+		"by reading it":             func(r *http.Response, _ context.CancelFunc) { _, _ = io.Copy(io.Discard, r.Body) },
+		"with the caller's context": func(_ *http.Response, cancel context.CancelFunc) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -268,7 +210,7 @@ func TestAttemptContextIsReleased(t *testing.T) {
 				attempt := base.Requests()[0].Context()
 				time.Sleep(time.Hour)
 				require.NoError(t, attempt.Err(), "the timer was stopped at the header")
-				tc.release(resp, cancel)
+				release(resp, cancel)
 				synctest.Wait()
 				assert.Error(t, attempt.Err())
 			})
@@ -276,39 +218,19 @@ func TestAttemptContextIsReleased(t *testing.T) {
 	}
 }
 
-func TestAttemptContextIsReleasedAfterAnError(t *testing.T) {
-	base := script.New(script.Fail(errBroken))
-	p := retryhttp.Policy{AttemptTimeout: time.Minute, MaxAttempts: 1}
-	_, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-	assert.ErrorIs(t, err, errBroken)
-	assert.Error(t, base.Requests()[0].Context().Err())
-}
-
-func TestAttemptContextIsReleasedAfterAPanicOfTheBase(t *testing.T) {
-	var ctx context.Context
-	base := script.Step(func(r *http.Request) (*http.Response, error) {
-		ctx = r.Context()
-		panic(http.ErrAbortHandler)
-	})
-	req, _ := http.NewRequest("GET", "http://server/", nil)
-	assert.Panics(t, func() { retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Hour}).RoundTrip(req) })
-	assert.Error(t, ctx.Err())
-}
-
-func TestRequestCancelEndsTheRetries(t *testing.T) {
-	closed := make(chan struct{})
-	base := script.New(func(req *http.Request) (*http.Response, error) {
-		close(closed)
-		return nil, errBroken
-	})
-	req := get(t, t.Context())
-	req.Cancel = closed //lint:ignore SA1019 some still use it
-	_, err := retryhttp.New(base, noWait).RoundTrip(req)
-	e := errorOf(t, err)
-	assert.Equal(t, 1, e.Attempts)
-	assert.Equal(t, retryhttp.StopCanceled, e.Stop)
-	assert.ErrorIs(t, err, errBroken)
-	assert.EqualError(t, err, "connection broken")
+func TestAttemptContextIsReleasedAfterAnErrorOrAPanicOfTheBase(t *testing.T) {
+	panics := func(*http.Request) (*http.Response, error) { panic(http.ErrAbortHandler) }
+	for name, answer := range map[string]script.Step{"an error": script.Fail(errBroken), "a panic": panics} {
+		base := script.New(answer)
+		send := func() {
+			defer func() { _ = recover() }()
+			p := retryhttp.Policy{AttemptTimeout: time.Hour, MaxAttempts: 1}
+			_, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			assert.ErrorIs(t, err, errBroken)
+		}
+		send()
+		assert.Error(t, base.Requests()[0].Context().Err(), name)
+	}
 }
 
 // The field is deprecated, so no goroutine watches it during a wait.
@@ -334,37 +256,24 @@ func TestRequestCancelEndsTheRetriesAfterTheWait(t *testing.T) {
 // http.Client.Timeout closes Request.Cancel, too, and that ends the attempt a
 // moment before the context notices.
 func TestClientTimeoutDuringAnAttemptIsCanceled(t *testing.T) {
-	var log bytes.Buffer
-	for range 50 {
-		var stop retryhttp.Stop
-		var failure error
+	synctest.Test(t, func(t *testing.T) {
 		base := script.New(func(req *http.Request) (*http.Response, error) {
 			<-req.Cancel //lint:ignore SA1019 http.Client sets it
 			return nil, errBroken
 		})
-		client := &http.Client{Timeout: 2 * time.Millisecond, Transport: retryhttp.New(base, retryhttp.Policy{
+		var log bytes.Buffer
+		var stop retryhttp.Stop
+		client := &http.Client{Timeout: 2 * time.Second, Transport: retryhttp.New(base, retryhttp.Policy{
 			Backoff: retryhttp.Constant(time.Hour),
 			Logger:  slog.New(slog.NewTextHandler(&log, nil)),
 			OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { stop = o.Stop },
 		})}
-		_, failure = client.Get("http://host.example/") //nolint:bodyclose // there is none
-		require.Error(t, failure)
-		require.Equal(t, retryhttp.StopCanceled, stop)
-	}
-	assert.Empty(t, log.String())
-}
-
-func TestDeadlineOfTheCallerDuringAnAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, base, stop := memnet.Serve(http.HandlerFunc(hang))
-		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		_, err := retryhttp.New(base, retryhttp.Policy{}).RoundTrip(get(t, ctx))
-		e := errorOf(t, err)
-		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Elapsed: 2 * time.Second, Stop: retryhttp.StopCanceled}, e.Outcome)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.True(t, e.Timeout())
+		for range 50 {
+			_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
+			require.Error(t, err)
+			require.Equal(t, retryhttp.StopCanceled, stop)
+		}
+		assert.Empty(t, log.String())
 	})
 }
 
@@ -377,6 +286,7 @@ func TestDeadlineThatHasPassedIsCanceled(t *testing.T) {
 	assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorIs(t, err, errBroken)
+	assert.EqualError(t, err, "connection broken")
 	assert.True(t, e.Timeout())
 }
 
@@ -389,74 +299,42 @@ type lateContext struct {
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func TestAttemptIsHeldAsLongAsTheRequest(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		var before, after, inLine time.Duration
-		var last retryhttp.Attempt
-		g.policy.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
-			if a.Request.URL.Path == "/503,200" {
-				last = a
-			}
-		}
-		g.rt = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			switch {
-			case req.URL.Path != "/503,200":
-			case retryhttp.AttemptOf(req.Context()).Number == 1:
-				before = retryhttp.AttemptOf(req.Context()).Held
-			default:
-				a := retryhttp.AttemptOf(req.Context())
-				after, inLine = a.Held, a.InLine
-			}
-			return g.answer(req)
-		}), g.policy)
-		g.down()
-		held := g.at(90*ms, "/503,200")
-		g.ended.Wait()
-		assert.Zero(t, before)
-		assert.NotZero(t, after)
-		assert.Zero(t, inLine, "it had a token")
-		assert.Equal(t, held.outcome.Held, after)
-		assert.Equal(t, after, last.Held, "as observers see it")
-	})
-}
-
-func TestHeldOfAResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := resumes
-		p.Gate = &retryhttp.Gate{}
-		base := script.New(cutAfter(10), rest(10))
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		gate := new(retryhttp.Gate)
+		_, err := download(t, script.Status(429, "Retry-After", "3"), retryhttp.Policy{Gate: gate, MaxAttempts: 1})
 		require.NoError(t, err)
-		failOnce(t, p, script.Status(429, "Retry-After", "3"))
-		_, err = io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		a := retryhttp.AttemptOf(base.Requests()[1].Context())
-		assert.Equal(t, base.Waits()[0], a.Held)
-		assert.Zero(t, a.InLine)
+		var last retryhttp.Attempt
+		p := noWait
+		p.Gate = gate
+		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a }
+		base := script.New(script.Status(503), script.Status(200))
+		held := retryhttp.OutcomeOf(opened(t, base, p)).Held
+		assert.NotZero(t, held)
+		assert.Zero(t, retryhttp.AttemptOf(base.Requests()[0].Context()).Held)
+		retry := retryhttp.AttemptOf(base.Requests()[1].Context())
+		assert.Equal(t, held, retry.Held)
+		assert.Zero(t, retry.InLine, "it had a token")
+		assert.Equal(t, held, last.Held, "as observers see it")
 	})
 }
 
 // A request may be made with the context of another's attempt, and says nothing about that attempt.
 func TestHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var retry, held *http.Request
-		_, err := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			retry = req
-			return nil, errBroken
-		}), retryhttp.Policy{MaxAttempts: 2}).RoundTrip(requestTo("other"))
+		failing := script.New(script.Fail(errBroken))
+		_, err := retryhttp.New(failing, retryhttp.Policy{MaxAttempts: 2}).RoundTrip(requestTo("other"))
 		require.Error(t, err)
-		answers := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
-		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			held = req
-			return answers.RoundTrip(req)
-		}), retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}, MaxAttempts: 1})
+		retry := failing.Requests()[1].Context()
+		base := script.New(script.Status(429, "Retry-After", "2"), script.Status(200))
+		p := retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}, MaxAttempts: 1}
 		for range 2 {
-			resp, err := rt.RoundTrip(requestTo("host").WithContext(retry.Context()))
+			_, err := readAll(t, base, p, requestTo("host").WithContext(retry))
 			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
 		}
-		assert.NotZero(t, retryhttp.AttemptOf(held.Context()).Held)
-		assert.Equal(t, 2, retryhttp.AttemptOf(held.Context()).Number)
-		assert.Zero(t, retryhttp.AttemptOf(retry.Context()).Held)
+		held := retryhttp.AttemptOf(base.Requests()[1].Context())
+		assert.NotZero(t, held.Held)
+		assert.Equal(t, 2, held.Number)
+		assert.Zero(t, retryhttp.AttemptOf(retry).Held)
 	})
 }
 
@@ -497,13 +375,10 @@ func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutUntilTheHeader(t *testing.
 		caller         time.Duration
 		timeout        time.Duration
 		first, retried time.Duration // deadlines of the two attempts
-		later          time.Duration // after a minute
 	}{
-		"no deadline of the caller": {0, 10 * time.Second, 10 * time.Second, 10 * time.Second, 0},
-		"a later one":               {time.Hour, 10 * time.Second, 10 * time.Second, 10 * time.Second, 59 * time.Minute},
-		"one in the retry":          {72 * time.Second, 70 * time.Second, 70 * time.Second, 66 * time.Second, 6 * time.Second},
-		"an earlier one":            {62 * time.Second, 70 * time.Second, 62 * time.Second, 56 * time.Second, -4 * time.Second},
-		"no AttemptTimeout":         {time.Hour, 0, time.Hour, time.Hour - 6*time.Second, 59*time.Minute - 6*time.Second},
+		"no deadline of the caller": {0, 10 * time.Second, 10 * time.Second, 10 * time.Second},
+		"one in the retry":          {72 * time.Second, 70 * time.Second, 70 * time.Second, 66 * time.Second},
+		"no AttemptTimeout":         {time.Hour, 0, time.Hour, time.Hour - 6*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -536,36 +411,24 @@ func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutUntilTheHeader(t *testing.
 }
 
 func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutWhileABodyIsBuffered(t *testing.T) {
-	for name, length := range map[string]int{"the whole body": 4, "a long body": 12} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				var deadlines []time.Duration // since the start
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(time.Second)
-					return script.Respond(200, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-						deadline, _ := req.Context().Deadline()
-						deadlines = append(deadlines, deadline.Sub(began))
-						if len(deadlines) > length {
-							return 0, io.EOF
-						}
-						return copy(p, "x"), nil
-					}})(req)
-				})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				p := retryhttp.Policy{AttemptTimeout: 10 * time.Second, BufferBytes: 6}
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Len(t, got, length)
-				for i, d := range deadlines {
-					assert.Equal(t, map[bool]time.Duration{true: 10 * time.Second, false: time.Hour}[i < 7], d)
+	synctest.Test(t, func(t *testing.T) {
+		var had []time.Duration
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			return script.Respond(200, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+				had = append(had, deadlineIn(req.Context()))
+				if len(had) > 4 {
+					return 0, io.EOF
 				}
-			})
+				return copy(p, "x"), nil
+			}})(req)
 		})
-	}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		got, err := readAll(t, base, retryhttp.Policy{AttemptTimeout: time.Minute, BufferBytes: 2}, get(t, ctx))
+		require.NoError(t, err)
+		assert.Equal(t, "xxxx", got)
+		assert.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, time.Hour, time.Hour}, had)
+	})
 }
 
 // A limiter refuses what it could not let pass in time. Without the deadline, it would reserve a
@@ -573,54 +436,22 @@ func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutWhileABodyIsBuffered(t *te
 func TestLimiterBelowRefusesAnAttemptAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(rate.Every(10*time.Second), 1)
-		base := script.New(script.Status(200))
 		limited := script.Step(func(req *http.Request) (*http.Response, error) {
 			if err := limiter.Wait(req.Context()); err != nil {
 				return nil, err
 			}
-			return base.RoundTrip(req)
+			return script.Response(req, 200), nil
 		})
 		p := retryhttp.Policy{AttemptTimeout: 2 * time.Second, MaxAttempts: 5, Backoff: retryhttp.Constant(3 * time.Second)}
-		var failures []retryhttp.Attempt
-		p.OnRetry = func(a retryhttp.Attempt) { failures = append(failures, a) }
-		rt := retryhttp.New(limited, p)
-		began := time.Now()
-		for _, attempts := range []int{1, 4} {
-			resp, err := rt.RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			assert.Equal(t, attempts, retryhttp.OutcomeOf(resp).Attempts)
-		}
-		assert.InDelta(t, 10*time.Second, time.Since(began), float64(time.Microsecond), "three refusals, and a second in the limiter")
-		for _, a := range failures {
+		p.OnRetry = func(a retryhttp.Attempt) {
 			assert.ErrorContains(t, a.Err, "would exceed context deadline")
 			assert.Zero(t, a.Elapsed)
 		}
-	})
-}
-
-// propagating is a base that passes on how much time is left, as gRPC does.
-type propagating struct{ base http.RoundTripper }
-
-func (p propagating) RoundTrip(req *http.Request) (*http.Response, error) {
-	own := req.Clone(req.Context())
-	own.Header.Set("Timeout", deadlineIn(req.Context()).String())
-	return p.base.RoundTrip(own)
-}
-
-func TestDeadlineIsPassedOnPerAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(script.Status(503), script.Status(503), script.Status(200))
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		p := retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(1200 * ms)}
-		resp, err := retryhttp.New(propagating{base}, p).RoundTrip(get(t, ctx))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		var timeouts []string
-		for _, req := range base.Requests() {
-			timeouts = append(timeouts, req.Header.Get("Timeout"))
+		began := time.Now()
+		for _, attempts := range []int{1, 4} {
+			assert.Equal(t, attempts, retryhttp.OutcomeOf(opened(t, limited, p)).Attempts)
 		}
-		assert.Equal(t, []string{"1s", "1s", "600ms"}, timeouts)
+		assert.InDelta(t, 10*time.Second, time.Since(began), float64(time.Microsecond), "three refusals, and a second in the limiter")
 	})
 }
 
@@ -628,7 +459,6 @@ func TestDeadlineThroughNestedTransports(t *testing.T) {
 	for name, c := range map[string]struct{ outer, inner, want time.Duration }{
 		"the outer is earlier": {time.Second, time.Minute, time.Second},
 		"the inner is earlier": {time.Minute, time.Second, time.Second},
-		"the outer alone":      {time.Second, 0, time.Second},
 		"the inner alone":      {0, time.Second, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -637,11 +467,10 @@ func TestDeadlineThroughNestedTransports(t *testing.T) {
 				var sent context.Context
 				base := script.New(func(req *http.Request) (*http.Response, error) {
 					sent, had = req.Context(), deadlineIn(req.Context())
-					return script.Respond(200, &bodies.Hooked{OnRead: strings.NewReader("x").Read})(req)
+					return script.Response(req, 200), nil
 				})
 				inner := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: c.inner})
-				resp, err := retryhttp.New(inner, retryhttp.Policy{AttemptTimeout: c.outer}).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := opened(t, inner, retryhttp.Policy{AttemptTimeout: c.outer})
 				assert.Equal(t, c.want, had)
 				assert.Zero(t, deadlineIn(sent))
 				time.Sleep(time.Hour)
@@ -656,25 +485,166 @@ func TestDeadlineThroughNestedTransports(t *testing.T) {
 func TestDeadlineMayBeReadWhileTheHeaderArrives(t *testing.T) {
 	for range 200 {
 		var reading sync.WaitGroup
-		done := make(chan struct{})
+		var done atomic.Bool
 		base := script.New(func(req *http.Request) (*http.Response, error) {
 			reading.Go(func() {
-				for {
-					select {
-					case <-done:
-						return
-					default:
-						_ = deadlineIn(req.Context())
-						_ = fmt.Sprint(req.Context())
-					}
+				for !done.Load() {
+					_ = deadlineIn(req.Context())
+					_ = fmt.Sprint(req.Context())
 				}
 			})
 			return script.Response(req, 200), nil
 		})
-		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, t.Context()))
+		_, err := download(t, base, retryhttp.Policy{AttemptTimeout: time.Minute})
 		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		close(done)
+		done.Store(true)
 		reading.Wait()
 	}
+}
+
+// stalling serves the object, and stalls after n bytes of the first response.
+// The rest it serves at once.
+func stalling(n int) http.HandlerFunc {
+	first := true
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		if first {
+			first = false
+			memnet.EndConnection(w, r)
+			w.Header().Set("Content-Length", "36")
+			_, _ = io.WriteString(w, object[:n])
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(object))
+	}
+}
+
+// A base may lose the attempt's context. Its body is net/http's all the same.
+func TestStallEndsARead(t *testing.T) {
+	for _, kind := range []struct{ http2, forgets bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			n, base, stop := memnet.ServeProtocol(stalling(9), kind.http2)
+			defer stop()
+			rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+				if kind.forgets {
+					req = req.WithContext(context.WithoutCancel(req.Context()))
+				}
+				return base.RoundTrip(req)
+			}), retryhttp.Policy{StallTimeout: time.Second})
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			time.Sleep(time.Minute) // a caller that takes its time is no stall
+			_, err = io.ReadFull(resp.Body, make([]byte, 5))
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			began := time.Now()
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, time.Second, time.Since(began))
+			assert.Equal(t, object[5:9], string(got))
+			assert.EqualError(t, err, "the response body stalled for 1s")
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout)
+			assert.True(t, timeout.Timeout())
+			assert.True(t, temporary(timeout))
+			_, err = resp.Body.Read(make([]byte, 1))
+			assert.EqualError(t, err, "the response body stalled for 1s")
+			require.NoError(t, resp.Body.Close())
+
+			_, err = download(t, rt, retryhttp.Policy{})
+			require.NoError(t, err)
+			dials := map[bool]int{false: 2, true: 1}[kind.http2]
+			assert.Equal(t, dials, n.Dials(), "it costs the connection, or the stream")
+		})
+	}
+}
+
+func TestTrickleIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trickle := script.Respond(200, trickles(999*time.Millisecond, 1, io.EOF))
+		got, err := download(t, trickle, retryhttp.Policy{StallTimeout: time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+	})
+}
+
+func TestStallIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.ServeProtocol(stalling(9), false)
+		defer stop()
+		p := resumes
+		p.StallTimeout = time.Second
+		began := time.Now()
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, object, got)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestStallTimeoutLeavesA101Alone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			return script.Respond(101, &conn{Reader: &bodies.Hooked{OnRead: func([]byte) (int, error) {
+				select {
+				case <-req.Context().Done():
+					return 0, req.Context().Err()
+				case <-time.After(time.Hour):
+					return 1, nil
+				}
+			}}})(req)
+		})
+		resp := opened(t, base, retryhttp.Policy{StallTimeout: time.Second})
+		n, err := resp.Body.Read(make([]byte, 1))
+		assert.NoError(t, err)
+		assert.Equal(t, 1, n)
+	})
+}
+
+// stallsAfter answers with a body that brings text, and then nothing until its attempt ends.
+func stallsAfter(text string, end error) script.Step {
+	return func(req *http.Request) (*http.Response, error) {
+		silence := &bodies.Hooked{OnRead: func([]byte) (int, error) {
+			<-req.Context().Done()
+			return 0, end
+		}}
+		return script.Respond(200, io.NopCloser(io.MultiReader(strings.NewReader(text), silence)))(req)
+	}
+}
+
+// A body that the Transport itself has ended is not whole, however it ends.
+func TestCleanEndAfterATimeLimitIsNoEnd(t *testing.T) {
+	for name, p := range map[string]retryhttp.Policy{
+		"stall":                      {StallTimeout: time.Second},
+		"stall of a buffered body":   {StallTimeout: time.Second, BufferBytes: 100, MaxAttempts: 1},
+		"timeout of a buffered body": {AttemptTimeout: time.Second, BufferBytes: 100, MaxAttempts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := &countingBudget{}
+				p.Budget = budget
+				got, err := download(t, stallsAfter(object[:9], io.EOF), p)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, object[:9], got)
+				if p.BufferBytes > 0 {
+					assert.Zero(t, budget.deposit)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicOfCloseAtAStallIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := edited(stallsAfter("", errLost), func(r *http.Response) {
+			body := &mayClose{Hooked: bodies.Hooked{OnRead: r.Body.Read}, closable: true}
+			body.OnClose = func() { panic("no") }
+			r.Body = body
+		})
+		_, err := opened(t, base, retryhttp.Policy{StallTimeout: time.Second}).Body.Read(make([]byte, 1))
+		assert.EqualError(t, err, "the response body stalled for 1s")
+		synctest.Wait()
+	})
 }

@@ -3,7 +3,6 @@ package retryhttp_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -25,11 +24,10 @@ import (
 // returns when the Read ended, and with what.
 func closedWhile(t *testing.T, base http.RoundTripper, p retryhttp.Policy) (time.Duration, error) {
 	t.Helper()
-	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
+	resp := opened(t, base, p)
 	began := time.Now()
 	time.AfterFunc(time.Second, func() { assert.NoError(t, resp.Body.Close()) })
-	_, err = io.ReadAll(resp.Body)
+	_, err := io.ReadAll(resp.Body)
 	took := time.Since(began)
 	_, again := resp.Body.Read(make([]byte, 1))
 	assert.Error(t, again)
@@ -54,18 +52,13 @@ func TestCloseEndsTheWaitForAResumption(t *testing.T) {
 
 func TestCloseEndsAResumptionThatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, context.Cause(req.Context())
-		})
+		base := script.New(cutAfter(10), untilItEnds)
 		took, err := closedWhile(t, base, resumes)
 		assert.Equal(t, time.Second, took)
 		assert.Equal(t, http.ErrBodyReadAfterClose, err)
 		assert.Len(t, base.Requests(), 2)
 	})
 }
-
-type anyKey struct{}
 
 // net/http lets a caller use its request again once the body is closed. A base, such as one that
 // logs, may still look at the request of a resumption.
@@ -74,25 +67,19 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				req := get(t, t.Context())
-				req.Header.Set("Authorization", "first")
 				req.Header.Set("Trace", "first")
-				var after *http.Request
+				var before, after *http.Request
 				base := script.New(cutAfter(10), func(sent *http.Request) (*http.Response, error) {
+					before = sent.Clone(t.Context())
 					time.Sleep(time.Minute) // until the caller uses the request again
 					after = sent
-					assert.Equal(t, "/path", sent.URL.Path)
-					assert.Equal(t, "first", sent.Header.Get("Authorization"))
 					return nil, errBroken
 				})
 				p := resumes
 				p.IdempotencyKey = key
-				p.Idempotent = func(req *http.Request) bool {
-					return req.Header.Get("Trace") == "first" && (key == nil || req.Header.Get("Idempotency-Key") != "")
-				}
+				p.Idempotent = func(r *http.Request) bool { return key == nil || r.Header.Get("Idempotency-Key") != "" }
 				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-					if a.Err != nil {
-						assert.Equal(t, "first", a.Request.Header.Get("Trace"))
-					}
+					assert.Equal(t, "first", a.Request.Header.Get("Trace"))
 					return retryhttp.Classify(a)
 				}
 				resp, err := retryhttp.New(base, p).RoundTrip(req)
@@ -102,13 +89,14 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 				time.AfterFunc(time.Second, func() {
 					_ = resp.Body.Close()
 					req.URL.Path, req.Method = "/other", "POST"
-					req.Header.Set("Authorization", "second")
 					req.Header.Set("Trace", "second")
-					*req = *req.WithContext(context.WithValue(t.Context(), anyKey{}, "b"))
+					*req = *req.WithContext(context.WithoutCancel(t.Context()))
 				})
 				_, err = io.ReadAll(resp.Body)
 				assert.Equal(t, http.ErrBodyReadAfterClose, err)
 				require.NotNil(t, after)
+				assert.Equal(t, before.URL, after.URL)
+				assert.Equal(t, before.Header, after.Header)
 				assert.Equal(t, sentKey, after.Header.Get("Idempotency-Key"))
 			})
 		})
@@ -119,12 +107,10 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 func TestCloseLeavesNoLateResponseOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late *piece
-		base := script.New(cutAfter(10), func(req *http.Request) (*http.Response, error) {
+		base := script.New(cutAfter(10), edited(rest(10), func(r *http.Response) {
 			time.Sleep(2 * time.Second)
-			resp, err := rest(10)(req)
-			late = resp.Body.(*piece)
-			return resp, err
-		})
+			late = r.Body.(*piece)
+		}))
 		took, err := closedWhile(t, base, resumes)
 		assert.Equal(t, 2*time.Second, took)
 		assert.Equal(t, http.ErrBodyReadAfterClose, err)
@@ -134,111 +120,69 @@ func TestCloseLeavesNoLateResponseOpen(t *testing.T) {
 
 func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		requests := 0
-		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			requests++
-			memnet.EndConnection(w, r)
-			w.Header().Set("Etag", `"v1"`)
-			w.Header().Set("Content-Length", "36")
-			w.WriteHeader(http.StatusOK)
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}))
+		n, base, stop := memnet.ServeProtocol(stalling(0), false)
 		defer stop()
 		took, err := closedWhile(t, base, resumes)
 		assert.Equal(t, time.Second, took)
 		assert.Error(t, err)
 		assert.NotErrorIs(t, err, io.ErrUnexpectedEOF)
-		assert.Equal(t, 1, requests, "it was not resumed")
+		assert.Equal(t, 1, n.Dials(), "it was not resumed")
 	})
-}
-
-// released is the context of a request that its caller may use again.
-type released struct {
-	context.Context
-	t *testing.T
-}
-
-func (r released) Done() <-chan struct{} {
-	r.t.Error("the request is used after Close")
-	return nil
 }
 
 // The bytes that came with the error are delivered, and then the caller has enough.
 func TestCloseAfterABreakIsTheEnd(t *testing.T) {
-	for _, reads := range []int{1, 2} {
-		t.Run(fmt.Sprint("at break ", reads), func(t *testing.T) {
-			var body *bodies.Hooked
-			breaks := func(answer script.Step, first int) script.Step {
-				return func(req *http.Request) (*http.Response, error) {
-					resp, err := answer(req)
-					body = &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[first:first+10]), errLost }}
-					resp.Body = body
-					return resp, err
-				}
-			}
-			base := script.New(breaks(cutAfter(0), 0), breaks(rest(10), 10))
+	body := &bodies.Hooked{OnRead: func(p []byte) (int, error) { return copy(p, object[:10]), errLost }}
+	base := script.New(edited(cutAfter(0), func(r *http.Response) { r.Body = body }))
+	resp := opened(t, base, resumes)
+	n, err := resp.Body.Read(make([]byte, 10))
+	require.NoError(t, err)
+	require.Equal(t, 10, n)
+	require.NoError(t, resp.Body.Close())
+	_, err = resp.Body.Read(make([]byte, 10))
+	assert.Equal(t, http.ErrBodyReadAfterClose, err)
+	assert.Len(t, base.Requests(), 1)
+	assert.EqualValues(t, 1, body.Closes.Load())
+}
+
+// The error that Close causes in a Read is the body's own. Close may come from another goroutine, and
+// the caller may then use its request again.
+func TestCloseDuringAReadIsNoBreak(t *testing.T) {
+	for name, answer := range map[string]script.Step{"resumable": cutAfter(0), "not resumable": script.Status(200)} {
+		synctest.Test(t, func(t *testing.T) {
+			freed := make(chan struct{})
+			body := &bodies.Hooked{OnClose: func() { close(freed) }}
+			body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
+			base := edited(answer, func(r *http.Response) { r.Body = body })
 			req := get(t, t.Context())
 			resp, err := retryhttp.New(base, resumes).RoundTrip(req)
 			require.NoError(t, err)
-			for range reads {
-				n, err := resp.Body.Read(make([]byte, 10))
-				require.NoError(t, err)
-				require.Equal(t, 10, n)
-			}
-			require.NoError(t, resp.Body.Close())
-			*req = *req.WithContext(released{req.Context(), t})
-			_, err = resp.Body.Read(make([]byte, 10))
-			assert.Equal(t, http.ErrBodyReadAfterClose, err)
-			assert.Len(t, base.Requests(), reads)
-			assert.EqualValues(t, 1, body.Closes.Load())
+			time.AfterFunc(time.Second, func() {
+				_ = resp.Body.Close()
+				req.Header.Set("Used", "again")
+				req.URL.Path = "/again"
+			})
+			_, err = resp.Body.Read(make([]byte, 1))
+			assert.Equal(t, errLost, err, name)
+			assert.EqualValues(t, 1, body.Closes.Load(), name)
 		})
 	}
-}
-
-// The error that Close causes in a Read is the body's own.
-func TestCloseDuringAReadIsNoBreak(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		freed := make(chan struct{})
-		body := &bodies.Hooked{OnClose: func() { close(freed) }}
-		body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
-		base := script.New(func(req *http.Request) (*http.Response, error) {
-			resp, err := cutAfter(0)(req)
-			resp.Body = body
-			return resp, err
-		})
-		resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
-		_, err = resp.Body.Read(make([]byte, 1))
-		assert.Equal(t, errLost, err)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	})
 }
 
 // A Transport above closes a body that stalls, if that is safe. Between two bodies it is.
 func TestDownloadIsClosableWhileReadIfItsBodyIs(t *testing.T) {
-	for _, first := range []bool{false, true} {
-		var resp *http.Response
-		var between bool
-		says := func(answer script.Step, closable bool) script.Step {
-			return func(req *http.Request) (*http.Response, error) {
-				between = resp != nil && closing.WhileRead(resp.Body)
-				resp, err := answer(req)
-				resp.Body = &mayClose{Hooked: bodies.Hooked{OnRead: resp.Body.Read}, closable: closable}
-				return resp, err
-			}
-		}
-		base := script.New(says(cutAfter(10), first), says(rest(10), !first))
-		var err error
-		resp, err = retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Equal(t, first, closing.WhileRead(resp.Body))
-		_, err = io.ReadFull(resp.Body, make([]byte, 11))
-		require.NoError(t, err)
-		assert.True(t, between)
-		assert.Equal(t, !first, closing.WhileRead(resp.Body))
+	var got *http.Response
+	says := func(answer script.Step, closable bool) script.Step {
+		return edited(answer, func(r *http.Response) {
+			assert.True(t, got == nil || closing.WhileRead(got.Body), "between two bodies")
+			r.Body = &mayClose{Hooked: bodies.Hooked{OnRead: r.Body.Read}, closable: closable}
+		})
 	}
+	got = opened(t, script.New(says(cutAfter(10), false), says(rest(10), true)), resumes)
+	assert.False(t, closing.WhileRead(got.Body))
+	_, err := io.ReadFull(got.Body, make([]byte, 11))
+	require.NoError(t, err)
+	assert.True(t, closing.WhileRead(got.Body))
 }
 
 // The end of a chunked body comes after its last byte.
@@ -272,89 +216,74 @@ func TestResumptionLeavesAConnectionThatServesAgain(t *testing.T) {
 
 // Each response's body is closed once it has broken off. The caller closes the last body.
 func TestResumeClosesWhatItHasRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	for _, answers := range [][]script.Step{
+		{cutAfter(10), restUntil(10, 20, errLost), rest(20)},
+		{cutAfter(10), restUntil(10, 20, errLost), sends(412, "no", io.EOF)},
+		{cutAfter(10), sends(503, "busy", io.EOF)},
+	} {
 		var pieces []*piece
-		kept := func(step script.Step) script.Step {
-			return func(req *http.Request) (*http.Response, error) {
-				for _, b := range pieces {
-					assert.EqualValues(t, 1, b.closes.Load())
-				}
-				resp, err := step(req)
-				pieces = append(pieces, resp.Body.(*piece))
-				return resp, err
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			for _, b := range pieces {
+				assert.EqualValues(t, 1, b.closes.Load())
 			}
-		}
-		_, err := download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(rest(20))), resumes)
-		require.NoError(t, err)
-		refused := sends(412, "no", io.EOF)
-		_, err = download(t, script.New(kept(cutAfter(10)), kept(restUntil(10, 20, errLost)), kept(refused)), resumes)
-		require.ErrorIs(t, err, errLost)
-		spent := resumes
-		spent.MaxAttempts = 2
-		_, err = download(t, script.New(kept(cutAfter(10)), kept(sends(503, "busy", io.EOF))), spent)
-		require.ErrorIs(t, err, errLost)
-		require.Len(t, pieces, 8)
+			resp, err := answers[len(pieces)](req)
+			pieces = append(pieces, resp.Body.(*piece))
+			return resp, err
+		})
+		p := resumes
+		p.MaxAttempts = len(answers)
+		_, _ = download(t, base, p)
+		require.Len(t, pieces, len(answers))
 		for _, b := range pieces {
 			assert.EqualValues(t, 1, b.closes.Load())
 		}
-	})
+	}
 }
 
 func TestResumeKeepsNoContext(t *testing.T) {
-	last := func(base *script.Transport) context.Context { return base.Requests()[1].Context() }
-
-	base := script.New(cutAfter(10), restUntil(10, 20, io.EOF))
-	resp, err := retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 15))
-	require.NoError(t, err)
-	assert.NoError(t, last(base).Err())
-	require.NoError(t, resp.Body.Close())
-	assert.Error(t, last(base).Err(), "closed")
-
-	base = script.New(cutAfter(10), rest(10))
-	resp, err = retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Error(t, last(base).Err(), "read to the end")
-
-	base = script.New(cutAfter(10), script.Status(404))
-	resp, err = retryhttp.New(base, resumes).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	require.Error(t, err)
-	assert.Error(t, last(base).Err(), "refused")
-}
-
-func TestPanicOfAHookDuringAResumptionSurfaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget := &countingBudget{}
-		p := resumes
-		p.Budget = budget
-		p.OnRetry = func(retryhttp.Attempt) { panic(http.ErrAbortHandler) }
-		resp, err := retryhttp.New(script.New(cutAfter(10)), p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
-		assert.Equal(t, 1, budget.refunded)
-		_, err = resp.Body.Read(make([]byte, 1))
-		assert.Equal(t, errLost, err)
-		assert.NoError(t, resp.Body.Close())
-	})
+	for name, tc := range map[string]struct {
+		answer script.Step
+		ends   func(io.ReadCloser)
+	}{
+		"closed":          {restUntil(10, 20, io.EOF), func(body io.ReadCloser) { _ = body.Close() }},
+		"read to the end": {rest(10), func(body io.ReadCloser) { _, _ = io.ReadAll(body) }},
+		"refused":         {script.Status(404), nil},
+	} {
+		base := script.New(cutAfter(10), tc.answer)
+		body := opened(t, base, resumes).Body
+		_, _ = io.ReadFull(body, make([]byte, 15))
+		ctx := base.Requests()[1].Context()
+		if tc.ends != nil {
+			assert.NoError(t, ctx.Err(), name)
+			tc.ends(body)
+		}
+		assert.Error(t, ctx.Err(), name)
+	}
 }
 
 // The bytes of the Read that panicked are lost, so no Read follows that looks like the end.
-func TestPanicOfABudgetDuringAResumptionBreaksTheBodyOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := resumes
-		p.Budget = refundPanics{}
-		resp, err := retryhttp.New(large(10, 2<<20), p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
-		_, err = resp.Body.Read(make([]byte, 1))
-		assert.Equal(t, io.ErrUnexpectedEOF, err)
-		assert.NoError(t, resp.Body.Close())
-	})
+func TestPanicDuringAResumptionSurfacesAndBreaksTheBodyOff(t *testing.T) {
+	budget := &countingBudget{}
+	for name, tc := range map[string]struct {
+		base    http.RoundTripper
+		budget  retryhttp.Budget
+		onRetry func(retryhttp.Attempt)
+		then    error
+	}{
+		"of a hook":   {cutAfter(10), budget, func(retryhttp.Attempt) { panic(http.ErrAbortHandler) }, errLost},
+		"of a Budget": {&flaky{16 << 20, []int64{10, 2 << 20}}, refundPanics{}, nil, io.ErrUnexpectedEOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := resumes
+			p.Budget, p.OnRetry = tc.budget, tc.onRetry
+			resp := opened(t, tc.base, p)
+			assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
+			_, err := resp.Body.Read(make([]byte, 1))
+			assert.Equal(t, tc.then, err)
+			assert.NoError(t, resp.Body.Close())
+		})
+	}
+	assert.Equal(t, 1, budget.refunded)
 }
 
 // A Transport above resumes neither a body that the Transport below has given up, nor the response
@@ -362,17 +291,17 @@ func TestPanicOfABudgetDuringAResumptionBreaksTheBodyOff(t *testing.T) {
 func TestNestedTransportsResumeOnce(t *testing.T) {
 	outer := resumes
 	outer.OnRetry = func(retryhttp.Attempt) { t.Error("the outer Transport has retried") }
+	buffers := retryhttp.Policy{BufferBytes: 100, OnRetry: outer.OnRetry}
+	again := restUntil(10, 10, errLost)
 	for name, tc := range map[string]struct {
-		inner    retryhttp.Policy
-		outer    retryhttp.Policy
-		answers  []script.Step
-		requests int
+		inner, outer retryhttp.Policy
+		answers      []script.Step
+		requests     int
 	}{
-		"given up": {resumes, outer, []script.Step{cutAfter(10), restUntil(10, 10, errLost)}, 4},
-		"refused":  {resumes, outer, []script.Step{cutAfter(10), script.Status(404)}, 2},
-		"retried":  {noWait, outer, []script.Step{script.Status(503), cutAfter(10)}, 2},
-		"given up, above a buffer": {resumes, retryhttp.Policy{BufferBytes: 100, OnRetry: outer.OnRetry},
-			[]script.Step{cutAfter(10), restUntil(10, 10, errLost)}, 4},
+		"given up":                 {resumes, outer, []script.Step{cutAfter(10), again}, 4},
+		"refused":                  {resumes, outer, []script.Step{cutAfter(10), script.Status(404)}, 2},
+		"retried":                  {noWait, outer, []script.Step{script.Status(503), cutAfter(10)}, 2},
+		"given up, above a buffer": {resumes, buffers, []script.Step{cutAfter(10), again}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := script.New(tc.answers...)
@@ -383,24 +312,10 @@ func TestNestedTransportsResumeOnce(t *testing.T) {
 		})
 	}
 
-	base := script.New(cutAfter(10), rest(10))
-	got, err := download(t, retryhttp.New(base, noWait), resumes)
-	require.NoError(t, err, "the inner Transport had done nothing yet")
-	assert.Equal(t, object, got)
-
-	base = script.New(cutAfter(10), script.Status(503), restUntil(10, 11, errLost))
-	_, err = download(t, retryhttp.New(base, noWait), resumes)
+	base := script.New(cutAfter(10), script.Status(503), restUntil(10, 11, errLost))
+	_, err := download(t, retryhttp.New(base, noWait), resumes)
 	assert.Equal(t, retryhttp.StopNested, errorOf(t, err).Stop, "the inner Transport has retried a resumption")
 	assert.Len(t, base.Requests(), 3)
-}
-
-// failOnce sends a request that fails, and is not retried.
-func failOnce(t *testing.T, p retryhttp.Policy, answer script.Step) {
-	t.Helper()
-	p.MaxAttempts = 1
-	resp, err := retryhttp.New(script.New(answer), p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
 }
 
 func TestBreakIsAFailureOfItsHost(t *testing.T) {
@@ -410,22 +325,23 @@ func TestBreakIsAFailureOfItsHost(t *testing.T) {
 			p.Gate = &retryhttp.Gate{}
 			p.Backoff = retryhttp.Constant(200 * time.Millisecond)
 			base := script.New(cutAfter(10), rest(10))
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := opened(t, base, p)
+			p.MaxAttempts = 1
 			go func() {
 				for range failures {
 					time.Sleep(20 * time.Millisecond)
-					failOnce(t, p, script.Status(503))
+					_, err := download(t, script.Status(503), p)
+					assert.NoError(t, err)
 				}
 			}()
-			_, err = io.ReadAll(resp.Body)
+			_, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			assert.Equal(t, held, base.Waits()[0] > 200*time.Millisecond, "after the break and %d failures", failures)
 		})
 	}
 }
 
-// The answers to resumptions are results of their host like others.
+// The answers to resumptions are results of their host like others. A resumption is held, too.
 func TestResumptionThatIsRefusedClosesItsHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := resumes
@@ -433,108 +349,58 @@ func TestResumptionThatIsRefusedClosesItsHost(t *testing.T) {
 		p.MaxAttempts = 2
 		_, err := download(t, script.New(cutAfter(10), script.Status(429, "Retry-After", "3")), p)
 		require.ErrorIs(t, err, errLost)
-		base := script.New(script.Status(500), script.Status(200))
+		base := script.New(cutAfter(10), rest(10))
 		_, err = download(t, base, p)
 		require.NoError(t, err)
-		assert.GreaterOrEqual(t, base.Waits()[0], 3*time.Second)
+		held := retryhttp.AttemptOf(base.Requests()[1].Context())
+		assert.GreaterOrEqual(t, held.Held, 3*time.Second)
+		assert.Equal(t, base.Waits()[0], held.Held)
+		assert.Zero(t, held.InLine)
 	})
 }
 
 func TestBreakThatCannotBeResumedIsLogged(t *testing.T) {
-	for name, tc := range map[string]struct {
-		answer script.Step
-		why    string
-	}{
-		"no length":     {sends(200, "x", errLost, "Etag", `"v1"`), "the response has no Content-Length"},
-		"weak tag":      {cutAfter(1, "Etag", "W/x"), "the response has neither a strong ETag, nor an old Last-Modified alone"},
-		"no ranges":     {cutAfter(1, "Accept-Ranges", "none"), "the server accepts no ranges"},
-		"another range": {restUntil(0, 1, errLost), "the response is neither a 200 without a Content-Range, nor the range that was asked for"},
-		"just changed": {cutAfter(1, "Date", "Sun, 22 Nov 2026 10:00:00 GMT", "Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT"),
-			"the file had just changed, and another change may keep its ETag"},
-		"decompressed": {func(req *http.Request) (*http.Response, error) {
-			resp, err := cutAfter(1)(req)
-			resp.Uncompressed = true
-			return resp, err
-		}, "the response was decompressed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var logged strings.Builder
-				p := resumes
-				p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-				resp, err := retryhttp.New(script.New(script.Status(503), tc.answer), p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				logged.Reset()
-				time.Sleep(time.Second)
-				for range 2 {
-					_, err = io.ReadAll(resp.Body)
-					assert.EqualError(t, err, "not resumed: "+tc.why+": connection lost")
-				}
-				assert.Equal(t, `level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="not resumed: `+
-					tc.why+`: connection lost" attempts=2 elapsed=1s waited=0s held=0s stop=final ambiguous=false`+"\n", logged.String())
-			})
-		})
-	}
-}
-
-// The error is as good as the body's own.
-func TestBreakThatCannotBeResumedKeepsItsError(t *testing.T) {
-	for _, broke := range []error{io.ErrUnexpectedEOF, context.DeadlineExceeded} {
-		_, err := download(t, script.New(sends(200, "x", broke)), resumes)
-		assert.ErrorIs(t, err, broke)
-		assert.ErrorIs(t, err, retryhttp.ErrNotResumable)
-		var timeout interface{ Timeout() bool }
-		require.ErrorAs(t, err, &timeout)
-		assert.Equal(t, broke == context.DeadlineExceeded, timeout.Timeout())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var logged strings.Builder
+		p := resumes
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+		resp := opened(t, script.New(script.Status(503), sends(200, "x", errLost, "Etag", `"v1"`)), p)
+		logged.Reset()
+		time.Sleep(time.Second)
+		const text = "not resumed: the response has no Content-Length: connection lost"
+		for range 2 {
+			_, err := io.ReadAll(resp.Body)
+			assert.EqualError(t, err, text)
+		}
+		assert.Equal(t, `level=WARN msg="gave up on response body" method=GET url=http://host.example/path error="`+text+
+			`" attempts=2 elapsed=1s waited=0s held=0s stop=final ambiguous=false`+"\n", logged.String())
+	})
 }
 
 func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 	gone := errors.New("gone")
-	for name, answer := range map[string]script.Step{
-		"the end":                     sends(200, object, io.EOF),
-		"an early end":                sends(200, object[:9], io.EOF, "Content-Length", "36"),
-		"an error after all bytes":    sends(200, object, gone, "Content-Length", "36"),
-		"a redirect":                  sends(302, object, gone, "Location", "/"),
-		"an Error of another kind":    sends(200, object, &retryhttp.Error{Err: gone}),
-		"a request's own end of time": nil,
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) { cancel(); return 0, gone }})
+	for _, tc := range []struct {
+		name   string
+		answer script.Step
+	}{
+		{"an early end", sends(200, object[:9], io.EOF, "Content-Length", "36")},
+		{"an error after all bytes", sends(200, object, gone, "Content-Length", "36")},
+		{"a redirect", sends(302, object, gone, "Location", "/")},
+		{"an Error of another kind", sends(200, object, &retryhttp.Error{Err: gone})},
+		{"the end of the request's context", ended},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			var logged strings.Builder
 			p := resumes
 			p.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if answer == nil {
-				answer = func(req *http.Request) (*http.Response, error) {
-					return script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) { cancel(); return 0, gone }})(req)
-				}
-			}
-			_, err := readAll(t, script.New(answer), p, get(t, ctx))
+			_, err := readAll(t, tc.answer, p, get(t, ctx))
 			assert.NotErrorIs(t, err, retryhttp.ErrNotResumable)
 			assert.Empty(t, logged.String())
 		})
 	}
-}
-
-// Close may come from another goroutine, and the caller may then use its request again.
-func TestCloseOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		freed := make(chan struct{})
-		body := &bodies.Hooked{OnClose: func() { close(freed) }}
-		body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
-		req := get(t, t.Context())
-		resp, err := retryhttp.New(script.New(script.Respond(200, body)), resumes).RoundTrip(req)
-		require.NoError(t, err)
-		time.AfterFunc(time.Second, func() {
-			_ = resp.Body.Close()
-			req.Header.Set("Used", "again")
-			req.URL.Path = "/again"
-		})
-		_, err = resp.Body.Read(make([]byte, 1))
-		assert.Equal(t, errLost, err)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	})
 }
 
 func TestResumptionByDateSaysWhetherTheFileHasChanged(t *testing.T) {
@@ -543,116 +409,43 @@ func TestResumptionByDateSaysWhetherTheFileHasChanged(t *testing.T) {
 		before = "Sun, 22 Nov 2026 09:50:00 GMT"
 		later  = "Sun, 22 Nov 2026 09:55:00 GMT"
 	)
+	refused, changed := retryhttp.ErrNotResumable, retryhttp.ErrChanged
 	first := sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", before, "Date", date)
 	for name, tc := range map[string]struct {
 		answer script.Step
 		want   error
 	}{
-		"all, of another date":      {sends(200, object, io.EOF, "Content-Length", "36", "Last-Modified", later), retryhttp.ErrChanged},
-		"all, of the same date":     {sends(200, object, io.EOF, "Content-Length", "36", "Last-Modified", before), retryhttp.ErrNotResumable},
-		"all, of another length":    {sends(200, object, io.EOF, "Content-Length", "35", "Last-Modified", before), retryhttp.ErrChanged},
-		"a part of another date":    {rest(10, "Last-Modified", later), retryhttp.ErrChanged},
-		"a part without a date":     {sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), retryhttp.ErrNotResumable},
-		"a part with a tag as well": {rest(10, "Last-Modified", before), retryhttp.ErrNotResumable},
+		"all, of another date":      {sends(200, object, io.EOF, "Last-Modified", later), changed},
+		"all, of the same date":     {sends(200, object, io.EOF, "Last-Modified", before), refused},
+		"a part without a date":     {sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), refused},
+		"a part with a tag as well": {rest(10, "Last-Modified", before), refused},
 	} {
 		_, err := download(t, script.New(first, tc.answer), resumes)
 		assert.ErrorIs(t, err, errLost, name)
-		for _, target := range []error{retryhttp.ErrChanged, retryhttp.ErrNotResumable} {
+		for _, target := range []error{refused, changed} {
 			assert.Equal(t, target == tc.want, errors.Is(err, target), name)
 		}
 	}
 }
 
-// renamed is a file that is replaced by files of its size. Its tag is made of its time in whole
-// seconds and of its size, as by nginx. The first answer breaks off after 10 bytes.
-type renamed struct {
-	content  string
-	modified time.Time
-	requests int
-}
-
-func (f *renamed) replace(content string) { f.content, f.modified = content, time.Now() }
-
-func (f *renamed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Etag", fmt.Sprintf(`"%x-%x"`, f.modified.Unix(), len(f.content)))
-	if f.requests++; f.requests == 1 {
-		w = &stoppedWriter{w, 10}
-	}
-	http.ServeContent(w, r, "", f.modified, strings.NewReader(f.content))
-}
-
-// stoppedWriter sends left bytes, and ends the connection.
-type stoppedWriter struct {
-	http.ResponseWriter
-	left int
-}
-
-func (w *stoppedWriter) Write(p []byte) (int, error) {
-	_, _ = w.ResponseWriter.Write(p[:w.left])
-	_ = http.NewResponseController(w.ResponseWriter).Flush()
-	panic(http.ErrAbortHandler)
-}
-
-// A tag that is made of a whole second names every version of that second.
+// A tag that is made of a whole second, as by nginx, names every version of that second.
 func TestResumeDoesNotTrustTheTagOfAFileThatHasJustChanged(t *testing.T) {
-	for asked, resumed := range map[time.Duration]bool{
-		200 * time.Millisecond: false, 1999 * time.Millisecond: false, 2 * time.Second: true, time.Hour: true,
-	} {
-		t.Run(asked.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				file := &renamed{}
-				file.replace(object)
-				_, base, stop := memnet.Serve(file)
-				defer stop()
-				time.Sleep(asked)
-				p := resumes
-				p.Backoff = retryhttp.Constant(300 * time.Millisecond)
-				if asked < time.Second {
-					p.OnRetry = func(retryhttp.Attempt) { file.replace(strings.ToUpper(object)) }
-				}
-				got, err := download(t, base, p)
-				if resumed {
-					require.NoError(t, err)
-					assert.Equal(t, object, got)
-					assert.Equal(t, 2, file.requests)
-					return
-				}
-				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-				assert.Equal(t, object[:10], got)
-				assert.Equal(t, 1, file.requests)
-			})
-		})
-	}
-}
-
-func TestResumeByTagHeedsLastModified(t *testing.T) {
 	const now = "Sun, 22 Nov 2026 10:00:00 GMT"
 	for name, tc := range map[string]struct {
-		header  []string
-		resumed bool
+		header []string
+		want   string
 	}{
-		"two seconds old":              {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:58 GMT", "Date", now}, true},
-		"a second old":                 {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:59 GMT", "Date", now}, false},
-		"as old as the answer":         {[]string{"Last-Modified", now, "Date", now}, false},
-		"of the future":                {[]string{"Last-Modified", "Sun, 22 Nov 2026 10:00:01 GMT", "Date", now}, false},
-		"recent when it was stored":    {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:59 GMT", "Date", now, "Age", "60"}, false},
-		"old, without a Date":          {[]string{"Last-Modified", "Fri, 31 Dec 1999 23:59:58 GMT"}, true},
-		"recent, without a Date":       {[]string{"Last-Modified", "Fri, 31 Dec 1999 23:59:59 GMT"}, false},
-		"no date":                      {[]string{"Last-Modified", "yesterday", "Date", now}, true},
-		"none, though there is a Date": {[]string{"Date", now}, true},
+		"two seconds old":           {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:58 GMT", "Date", now}, object},
+		"a second old":              {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:59 GMT", "Date", now}, object[:10]},
+		"recent when it was stored": {[]string{"Last-Modified", now, "Date", now, "Age", "60"}, object[:10]},
+		"old, without a Date":       {[]string{"Last-Modified", "Fri, 31 Dec 1999 23:59:58 GMT"}, object},
+		"recent, without a Date":    {[]string{"Last-Modified", "Fri, 31 Dec 1999 23:59:59 GMT"}, object[:10]},
+		"no date":                   {[]string{"Last-Modified", "yesterday", "Date", now}, object},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // on 1 January 2000
-				base := script.New(cutAfter(10, tc.header...), rest(10))
-				got, err := download(t, base, resumes)
-				if tc.resumed {
-					require.NoError(t, err)
-					assert.Equal(t, object, got)
-				} else {
-					assert.ErrorIs(t, err, errLost)
-					assert.Len(t, base.Requests(), 1)
-				}
-			})
+		synctest.Test(t, func(t *testing.T) { // on 1 January 2000
+			got, err := download(t, script.New(cutAfter(10, tc.header...), rest(10, tc.header...)), resumes)
+			assert.Equal(t, tc.want, got, name)
+			assert.Equal(t, tc.want == object, err == nil, name)
 		})
 	}
 }

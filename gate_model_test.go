@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,22 @@ type gateStep struct {
 	canceled time.Duration // after the start; 0: never
 	deadline time.Duration // after the start; 0: none
 	refused  int           // how often the Budget refuses the retry
+
+	gateState
+}
+
+// gateState is what the model knows of a step.
+type gateState struct {
+	sent     []time.Duration
+	held     time.Duration
+	due      time.Duration
+	mark     int
+	refusals int
+	counted  bool // it is under way
+	probe    bool // it was released as a probe
+	freed    bool // it was released
+	placed   bool // it is in line, or in its backoff before
+	over     bool
 }
 
 const (
@@ -33,25 +50,37 @@ const (
 )
 
 // gateModel is the rules of a Gate, for one key, in one goroutine, with a list in the
-// place of a clock. It has no closures. Its line is modeled in gate_line_model_test.go.
+// place of a clock. It has no closures.
 type gateModel struct {
 	now    time.Duration
 	hold   time.Duration
-	steps  []gateStep
+	steps  []*gateStep
 	events []modelEvent
 
 	run, underWay, begun, credit int
 	since, newest, behind, pause time.Duration
 	firstUp, entered             time.Duration
-	queue                        []int // of steps, the oldest first
+	queue                        []*gateStep // the oldest first
 	line                         lineModel
-	mark                         map[int]int
-	counted, probe, freed, over  map[int]bool
-	due                          map[int]time.Duration
-
-	sent map[int][]time.Duration
-	held map[int]time.Duration
 }
+
+// lineModel is the line of a gateModel: the steps whose retry the Budget has refused.
+type lineModel struct {
+	steps            []*gateStep // the oldest first
+	places           int
+	trouble, refusal time.Duration
+	down             bool // a run of failures belongs to the trouble
+	recovered        bool // it has ended
+	served           float64
+	servedAt         time.Duration
+}
+
+// How a retry in line is released.
+const (
+	bySuccess = iota
+	asProbe
+	atTheEnd
+)
 
 type modelEvent struct {
 	at time.Duration
@@ -63,14 +92,14 @@ func (m *gateModel) at(at time.Duration, do func()) {
 }
 
 func (m *gateModel) play() {
-	m.pause, m.newest = 250*time.Millisecond, -time.Hour
-	for i, s := range m.steps {
-		m.at(s.start, func() { m.begin(i) })
-		if s.canceled > 0 {
-			m.at(s.start+s.canceled, func() { m.cancel(i) })
-		}
-		if s.deadline > 0 {
-			m.at(s.start+s.deadline, func() { m.cancel(i) })
+	m.pause, m.newest = 250*ms, -time.Hour
+	m.line.trouble, m.line.refusal = -time.Hour, -time.Hour
+	for _, s := range m.steps {
+		m.at(s.start, func() { m.begin(s) })
+		for _, end := range []time.Duration{s.canceled, s.deadline} {
+			if end > 0 {
+				m.at(s.start+end, func() { m.cancel(s) })
+			}
 		}
 	}
 	for len(m.events) > 0 || m.waiting() > 0 {
@@ -100,6 +129,33 @@ func (m *gateModel) next() int {
 	return next
 }
 
+// waiting returns how many steps wait, with a token or without.
+func (m *gateModel) waiting() int { return len(m.queue) + len(m.line.steps) }
+
+func (m *gateModel) oldest() *gateStep {
+	if len(m.queue) > 0 {
+		return m.queue[0]
+	}
+	return m.line.steps[0]
+}
+
+func (m *gateModel) isDown() bool { return m.run >= 8 && m.now-m.since >= 100*ms }
+
+func (m *gateModel) isShortLine() bool { return len(m.queue) == 0 && m.waiting() < 8 }
+
+// isLasting reports whether the line's trouble has lasted for a Hold.
+func (m *gateModel) isLasting(at time.Duration) bool { return at-m.line.trouble >= m.hold }
+
+func (m *gateModel) withoutFirsts() bool { return m.now-max(m.since, m.firstUp) >= 400*ms }
+
+// room returns the longest wait after which an attempt of s is in time.
+func (m *gateModel) room(s *gateStep) time.Duration {
+	if s.deadline == 0 {
+		return time.Hour
+	}
+	return s.start + s.deadline - m.now - 1
+}
+
 // probeDue returns when the next probe is due: never, if it waits for what is under way.
 func (m *gateModel) probeDue() time.Duration {
 	due := m.newest + m.pause
@@ -116,11 +172,6 @@ func (m *gateModel) probeDue() time.Duration {
 	return due
 }
 
-func (m *gateModel) isShortLine() bool { return len(m.queue) == 0 && m.waiting() < 8 }
-
-// isLasting reports whether the line's trouble has lasted for a Hold.
-func (m *gateModel) isLasting(at time.Duration) bool { return at-m.line.trouble >= m.hold }
-
 func (m *gateModel) sendProbe() {
 	if m.isShortLine() && m.isLasting(m.now) {
 		m.newest = m.now
@@ -130,92 +181,93 @@ func (m *gateModel) sendProbe() {
 	m.releaseProbe(m.oldest())
 }
 
-func (m *gateModel) releaseProbe(i int) {
-	m.leave(i)
-	m.leavePlace(i)
-	m.probe[i], m.freed[i] = true, true
+func (m *gateModel) releaseProbe(s *gateStep) {
+	m.leave(s)
+	s.probe, s.freed = true, true
 	if m.run == 0 {
 		m.newest = m.now
-		m.begin(i)
+		m.begin(s)
 		return
 	}
-	m.enter(i)
-	m.send(i)
+	m.enter(s)
+	m.send(s)
 }
 
-func (m *gateModel) isDown() bool { return m.run >= 8 && m.now-m.since >= 100*time.Millisecond }
-
-func (m *gateModel) enter(i int) {
+func (m *gateModel) enter(s *gateStep) {
 	m.underWay++
 	m.begun++
 	m.entered = m.now
-	m.counted[i] = true
+	s.counted = true
 }
 
-func (m *gateModel) begin(i int) {
+func (m *gateModel) begin(s *gateStep) {
 	if m.run > 0 {
-		m.enter(i)
+		m.enter(s)
 	}
-	m.send(i)
+	m.send(s)
 }
 
-func (m *gateModel) send(i int) {
-	n := len(m.sent[i])
-	m.sent[i] = append(m.sent[i], m.now)
-	m.at(m.now+m.steps[i].latency[n], func() {
-		if !m.over[i] {
-			m.end(i, m.steps[i].answer[n])
+func (m *gateModel) send(s *gateStep) {
+	n := len(s.sent)
+	s.sent = append(s.sent, m.now)
+	m.at(m.now+s.latency[n], func() {
+		if !s.over {
+			m.end(s, s.answer[n])
 		}
 	})
 }
 
-func (m *gateModel) end(i int, answer string) {
+func (m *gateModel) end(s *gateStep, answer string) {
 	switch answer {
 	case fails:
-		if m.waiting() == 0 && m.now-m.newest >= 10*time.Second {
-			m.endRun()
-		}
-		if m.run++; m.run == 1 {
-			m.since = m.now
-			m.begun++
-			m.pause = min(m.pause, 250*time.Millisecond)
-		}
-		m.newest = m.now
-		if m.probe[i] {
-			m.pause = min(2*m.pause, 5*time.Second)
-		}
+		m.fail(s)
 	case up:
-		m.success(i)
+		m.success(s)
 	case nothing:
-		if m.counted[i] {
+		if s.counted {
 			m.newest = m.now
 		}
 	}
-	m.mark[i] = m.begun
-	if m.counted[i] {
+	s.mark = m.begun
+	if s.counted {
 		m.underWay--
-		m.counted[i] = false
+		s.counted = false
 	}
-	if answer == up || len(m.sent[i]) == 2 || m.room(i) < m.steps[i].backoff {
-		m.over[i] = true
+	if answer == up || len(s.sent) == 2 || m.room(s) < s.backoff {
+		s.over = true
 		return
 	}
 	comesDue := m.comesDue
-	if !m.withdraw(i) {
-		if !m.admit(i) {
-			m.over[i] = true
+	if !m.withdraw(s) {
+		if !m.admit(s) {
+			s.over = true
 			return
 		}
 		comesDue = m.comesDueInLine
 	}
-	m.at(m.now+m.steps[i].backoff, func() {
-		if !m.over[i] {
-			comesDue(i)
+	m.at(m.now+s.backoff, func() {
+		if !s.over {
+			comesDue(s)
 		}
 	})
 }
 
-func (m *gateModel) success(i int) {
+func (m *gateModel) fail(s *gateStep) {
+	if m.waiting() == 0 && m.now-m.newest >= 10*time.Second {
+		m.endRun()
+	}
+	if m.run++; m.run == 1 {
+		m.since = m.now
+		m.begun++
+		m.pause = min(m.pause, 250*ms)
+	}
+	m.newest = m.now
+	if s.probe {
+		m.pause = min(2*m.pause, 5*time.Second)
+	}
+}
+
+func (m *gateModel) success(s *gateStep) {
 	if m.run > 0 {
 		m.line.recovered = true
 	}
@@ -225,15 +277,15 @@ func (m *gateModel) success(i int) {
 			m.behind = max(m.behind, m.now+min(5*(m.now-m.since), m.hold))
 		}
 		m.newest = m.now
-		m.pause = min(m.pause, 250*time.Millisecond)
-		if m.probe[i] {
-			m.pause = 125 * time.Millisecond
+		m.pause = min(m.pause, 250*ms)
+		if s.probe {
+			m.pause = 125 * ms
 		}
-		if len(m.sent[i]) == 1 {
+		if len(s.sent) == 1 {
 			m.firstUp = m.now
 		}
 		m.credit++
-		if m.freed[i] && m.withoutFirsts() {
+		if s.freed && m.withoutFirsts() {
 			m.credit += 8
 		}
 	}
@@ -243,83 +295,189 @@ func (m *gateModel) success(i int) {
 	}
 }
 
-func (m *gateModel) withoutFirsts() bool {
-	return m.now-max(m.since, m.firstUp) >= 400*time.Millisecond
-}
-
+// endRun ends a run of failures. What began in it is no longer under way.
 func (m *gateModel) endRun() {
 	if m.run > 0 {
-		m.run = 0
+		m.run, m.underWay = 0, 0
 		m.begun++
-		m.underWay = 0
-		clear(m.counted) // what began in this run is no longer under way
+		for _, s := range m.steps {
+			s.counted = false
+		}
 	}
 }
 
-func (m *gateModel) room(i int) time.Duration {
-	if m.steps[i].deadline == 0 {
-		return time.Hour
-	}
-	return m.steps[i].start + m.steps[i].deadline - m.now - 1
-}
-
-func (m *gateModel) comesDue(i int) {
-	limit := min(m.hold, m.room(i)/2)
-	alone := m.waiting() == 0 && m.begun == m.mark[i]
+func (m *gateModel) comesDue(s *gateStep) {
+	limit := min(m.hold, m.room(s)/2)
+	alone := m.waiting() == 0 && m.begun == s.mark
 	switch {
 	case limit <= 0, !m.isDown() && (len(m.queue) == 0 || m.now >= m.behind):
-		m.begin(i)
+		m.begin(s)
 	case alone:
-		m.enter(i)
-		m.send(i)
+		m.enter(s)
+		m.send(s)
 	default:
-		m.queue = append(m.queue, i)
-		m.due[i] = m.now
+		m.queue = append(m.queue, s)
+		s.due = m.now
 		m.at(m.now+limit, func() {
-			if slices.Contains(m.queue, i) {
-				m.leave(i)
-				m.begin(i)
+			if slices.Contains(m.queue, s) {
+				m.leave(s)
+				m.begin(s)
 			}
 		})
 	}
 }
 
-// leave takes a step out of the queue or the line, if it is there.
-func (m *gateModel) leave(i int) {
-	is := func(j int) bool { return i == j }
-	if !slices.ContainsFunc(m.queue, is) && !slices.ContainsFunc(m.line.steps, is) {
+// comesDueInLine is comesDue for a step without a token.
+func (m *gateModel) comesDueInLine(s *gateStep) {
+	first := m.waiting() == 0
+	s.due = m.now
+	if first && m.run > 0 && m.line.places == 1 && m.begun == s.mark { // it is alone
+		m.leave(s)
+		s.over = !m.withdraw(s)
+		if !s.over {
+			m.begin(s)
+		}
 		return
 	}
-	m.queue, m.line.steps = slices.DeleteFunc(m.queue, is), slices.DeleteFunc(m.line.steps, is)
-	m.held[i] = m.now - m.due[i]
-	if m.waiting() == 0 {
-		m.pause, m.credit = 250*time.Millisecond, 0
+	m.line.steps = append(m.line.steps, s)
+	limit := min(m.hold, m.room(s)/4*3)
+	if limit <= 0 {
+		m.ask(s, atTheEnd)
+		return
+	}
+	m.at(m.now+limit, func() {
+		if slices.Contains(m.line.steps, s) {
+			m.ask(s, atTheEnd)
+		}
+	})
+	if first && m.probeDue() <= m.now {
+		m.sendProbe()
 	}
 }
 
-func (m *gateModel) cancel(i int) {
-	if m.over[i] {
+// leave takes a step out of the queue or the line, if it is there, and gives its place up.
+func (m *gateModel) leave(s *gateStep) {
+	if s.placed {
+		s.placed = false
+		m.line.places--
+	}
+	if !slices.Contains(m.queue, s) && !slices.Contains(m.line.steps, s) {
 		return
 	}
-	m.over[i] = true
-	m.leave(i)
-	m.leavePlace(i)
-	if m.counted[i] {
+	is := func(other *gateStep) bool { return other == s }
+	m.queue, m.line.steps = slices.DeleteFunc(m.queue, is), slices.DeleteFunc(m.line.steps, is)
+	s.held = m.now - s.due
+	if m.waiting() == 0 {
+		m.pause, m.credit = 250*ms, 0
+	}
+}
+
+func (m *gateModel) cancel(s *gateStep) {
+	if s.over {
+		return
+	}
+	s.over = true
+	m.leave(s)
+	if s.counted {
 		m.newest = m.now
 		m.underWay--
 	}
 }
 
-// compare plays steps with a Gate and with the model.
-func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
-	t.Helper()
-	m := &gateModel{
-		hold: hold, steps: steps, mark: map[int]int{}, counted: map[int]bool{}, probe: map[int]bool{}, over: map[int]bool{},
-		freed: map[int]bool{}, due: map[int]time.Duration{},
-		sent: map[int][]time.Duration{}, held: map[int]time.Duration{},
-		line: lineModel{places: map[int]bool{}, refused: map[int]int{}, trouble: -time.Hour, refusal: -time.Hour},
+// withdraw asks the Budget.
+func (m *gateModel) withdraw(s *gateStep) bool {
+	if s.refusals < s.refused {
+		s.refusals++
+		return false
 	}
-	m.play()
+	return true
+}
+
+// admit gives a place. For a Hold, everybody has one. After that there are as many as were served
+// lately, and one. No steps last for half an hour.
+func (m *gateModel) admit(s *gateStep) bool {
+	l := &m.line
+	if m.now-l.refusal >= m.hold && (!l.down || l.recovered) {
+		l.trouble, l.down = m.now, false
+	}
+	if m.run > 0 && !l.down {
+		l.down, l.recovered = true, false
+	}
+	l.refusal = m.now
+	if m.isLasting(m.now) && float64(l.places) >= m.servedLately()+1 {
+		return false
+	}
+	l.places++
+	s.placed = true
+	return true
+}
+
+func (m *gateModel) servedLately() float64 {
+	return m.line.served * math.Exp(-(m.now-m.line.servedAt).Seconds()/m.hold.Seconds())
+}
+
+// ask has a step in line ask the Budget. If it is granted a token, it goes.
+func (m *gateModel) ask(s *gateStep, how int) {
+	granted := m.withdraw(s)
+	switch {
+	case granted:
+		m.line.served, m.line.servedAt = m.servedLately()+1, m.now
+	case how != atTheEnd:
+		return
+	}
+	switch {
+	case granted && how == asProbe:
+		m.releaseProbe(s)
+	case granted:
+		m.leave(s)
+		s.freed = how == bySuccess
+		m.begin(s)
+	default:
+		m.leave(s)
+		s.over = true
+	}
+}
+
+// spend lets the oldest go, or ask. A success lets the oldest in line ask. While retries queue behind
+// others after an outage, four successes do.
+func (m *gateModel) spend() {
+	for m.waiting() > 0 {
+		s := m.oldest()
+		asks := len(m.queue) == 0 && !(m.waiting() >= 8 && m.withoutFirsts())
+		if m.credit < 4 && (!asks || m.now < m.behind) {
+			break
+		}
+		m.credit = max(m.credit-4, 0)
+		if asks {
+			m.ask(s, bySuccess)
+			break
+		}
+		m.leave(s)
+		s.freed = true
+		m.begin(s)
+	}
+	m.credit = min(m.credit, 4)
+}
+
+// refusing is a Budget that refuses the retry of each path so often.
+type refusing struct {
+	retryhttp.Unlimited
+	mu   sync.Mutex
+	left map[string]int
+}
+
+func (b *refusing) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := b.left[r.Request.URL.Path]
+	b.left[r.Request.URL.Path] = max(left-1, 0)
+	return 1, left == 0
+}
+
+// compareGate plays steps with a Gate and with the model.
+func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
+	t.Helper()
+	(&gateModel{hold: hold, steps: steps}).play()
 	synctest.Test(t, func(t *testing.T) {
 		g, budget := newGated(t, &retryhttp.Gate{Hold: hold}), &refusing{left: map[string]int{}}
 		var visits []*visit
@@ -341,8 +499,8 @@ func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
 		}
 		g.ended.Wait()
 		for i, v := range visits {
-			require.Equal(t, m.sent[i], v.sent, "request %d, %+v", i, steps[i])
-			require.Equal(t, m.held[i], v.outcome.Held, "request %d, %+v", i, steps[i])
+			require.Equal(t, steps[i].sent, v.sent, "request %d, %+v", i, steps[i])
+			require.Equal(t, steps[i].held, v.outcome.Held, "request %d, %+v", i, steps[i])
 		}
 		assert.Zero(t, retryhttp.InTrouble(g.gate, "host"), "counted in the end")
 	})
@@ -350,7 +508,7 @@ func compareGate(t *testing.T, hold time.Duration, steps []gateStep) {
 
 // gateSteps makes requests of random data. No two things happen at the same moment, because either
 // could then be the first.
-func gateSteps(data []byte) (hold time.Duration, steps []gateStep) {
+func gateSteps(data []byte) (hold time.Duration, steps []*gateStep) {
 	next := func() (b byte) {
 		if len(data) > 0 {
 			b, data = data[0], data[1:]
@@ -365,20 +523,20 @@ func gateSteps(data []byte) (hold time.Duration, steps []gateStep) {
 	answer := func() string {
 		return []string{fails, fails, fails, fails, up, up, nothing, fails}[next()%8]
 	}
-	hold = []time.Duration{5 * time.Second, 300 * time.Millisecond, time.Minute}[next()%3]
+	hold = []time.Duration{5 * time.Second, 300 * ms, time.Minute}[next()%3]
 	start := time.Duration(0)
 	for len(data) > 0 && len(steps) < 150 {
 		start += duration(500 * time.Microsecond)
-		s := gateStep{
+		s := &gateStep{
 			start:   start,
-			latency: [2]time.Duration{duration(200 * time.Microsecond), duration(time.Millisecond)},
+			latency: [2]time.Duration{duration(200 * time.Microsecond), duration(ms)},
 			answer:  [2]string{answer(), answer()},
-			backoff: duration(2 * time.Millisecond),
+			backoff: duration(2 * ms),
 		}
 		if limits := next(); limits%16 == 0 {
-			s.canceled = duration(5 * time.Millisecond)
+			s.canceled = duration(5 * ms)
 		} else if limits%16 == 1 {
-			s.deadline = duration(20 * time.Millisecond)
+			s.deadline = duration(20 * ms)
 		}
 		if refused := next(); refused%4 == 0 {
 			s.refused = 1 + int(refused/4)%5

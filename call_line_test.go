@@ -1,20 +1,16 @@
 package retryhttp_test
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -25,73 +21,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lining is a Transport for one host. The path of a request lists the statuses of its attempts.
+// lining is a gated whose Budget is spent.
 type lining struct {
-	t        *testing.T
-	rt       *retryhttp.Transport
-	gate     *retryhttp.Gate
-	start    time.Time
-	body     func() io.ReadCloser // of a failed response
-	attempts sync.Map             // maps a path to *atomic.Int64
-	sent     atomic.Int64
-	others   sync.WaitGroup
+	*gated
+	others *sync.WaitGroup
 }
 
 func newLining(t *testing.T, edit func(*retryhttp.Policy)) *lining {
-	l := &lining{t: t, gate: new(retryhttp.Gate), start: time.Now()}
-	l.body = func() io.ReadCloser { return io.NopCloser(strings.NewReader("sorry")) }
+	g := newGated(t, new(retryhttp.Gate))
 	spent := &retryhttp.TokenBucket{Burst: 1}
-	require.True(t, withdraw(spent, l.request("/")))
-	p := retryhttp.Policy{Backoff: retryhttp.Constant(100 * ms), Gate: l.gate, Budget: spent}
+	require.True(t, withdraw(spent, requestTo("host")))
+	g.policy = retryhttp.Policy{Gate: g.gate, Budget: spent, Backoff: retryhttp.Constant(100 * ms)}
 	if edit != nil {
-		edit(&p)
+		edit(&g.policy)
 	}
-	l.rt = retryhttp.New(script.Step(l.answer), p)
-	t.Cleanup(func() { assert.Zero(t, retryhttp.InTrouble(l.gate, "host"), "counted in the end") })
-	return l
+	g.rt = retryhttp.New(script.Step(g.answer), g.policy)
+	t.Cleanup(func() { assert.Zero(t, retryhttp.InTrouble(g.gate, "host"), "counted in the end") })
+	return &lining{g, &g.ended}
 }
 
-// lasting returns l in the midst of a trouble that began a time ago. After Hold, a probe needs a token,
-// and one retry may wait.
-func (l *lining) lasting(since time.Duration) *lining {
+// lasting returns l in the midst of a trouble that began 5 s ago. After Hold, a probe needs a token,
+// and one retry may wait. A success at 50 ms ends the outage, and earns too little for a retry.
+func (l *lining) lasting() *lining {
 	_, _, took := l.ask("/503")
-	time.Sleep(since - took)
+	time.Sleep(5*time.Second - took)
 	l.start = time.Now()
-	l.sent.Store(0)
+	l.at(50*ms, "/200")
 	return l
 }
 
 func (l *lining) request(path string) *http.Request {
-	req, err := http.NewRequest(http.MethodGet, "http://host"+path, nil)
-	require.NoError(l.t, err)
+	req, _ := l.visit(context.Background(), path)
 	return req
-}
-
-func (l *lining) answer(req *http.Request) (*http.Response, error) {
-	l.sent.Add(1)
-	n, _ := l.attempts.LoadOrStore(req.URL.Path, new(atomic.Int64))
-	statuses := strings.Split(strings.TrimPrefix(req.URL.Path, "/"), ",")
-	i := min(int(n.(*atomic.Int64).Add(1)), len(statuses)) - 1
-	resp := &http.Response{StatusCode: 200, Body: http.NoBody, ContentLength: -1, Header: http.Header{}}
-	switch statuses[i] {
-	case "503":
-		resp.StatusCode, resp.Body = 503, l.body()
-	case "409":
-		resp.StatusCode = 409
-	case "429":
-		resp.StatusCode = 429
-	case "500":
-		resp.StatusCode = 500
-	case "503 at once":
-		resp.StatusCode, resp.Body = 503, nil
-		resp.Header.Set("Retry-After", "0")
-	case "reset":
-		return nil, syscall.ECONNRESET
-	case "503 closes", "429 closes":
-		resp.StatusCode = map[string]int{"503 closes": 503, "429 closes": 429}[statuses[i]]
-		resp.Header.Set("Retry-After", "2")
-	}
-	return resp, nil
 }
 
 func (l *lining) ask(path string) (*http.Response, retryhttp.Outcome, time.Duration) {
@@ -101,63 +62,38 @@ func (l *lining) ask(path string) (*http.Response, retryhttp.Outcome, time.Durat
 	return resp, retryhttp.OutcomeOf(resp), time.Since(began)
 }
 
-// at sends a request of its own at a time since the start.
-func (l *lining) at(d time.Duration, path string) {
-	l.others.Go(func() {
-		time.Sleep(d - time.Since(l.start))
-		resp, err := l.rt.RoundTrip(l.request(path))
-		if assert.NoError(l.t, err) {
-			assert.NoError(l.t, resp.Body.Close())
-		}
-	})
-}
-
 func TestRefusedRetryIsSentWhenASuccessHasEarnedIt(t *testing.T) {
-	for name, c := range map[string]struct {
-		successes []time.Duration
-		took      time.Duration
-		held      time.Duration
-	}{
-		"while it is in line": {[]time.Duration{40 * ms, 340 * ms}, 340 * ms, 240 * ms},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var heard []string
-				l := newLining(t, func(p *retryhttp.Policy) {
-					p.OnRetry = func(a retryhttp.Attempt) {
-						text, err := io.ReadAll(a.Response.Body)
-						assert.NoError(t, err)
-						assert.Equal(t, c.took, a.Wait)
-						heard = append(heard, string(text))
-					}
-				}).lasting(5 * time.Second)
-				for _, d := range c.successes {
-					l.at(d, "/200,"+d.String())
-				}
-				resp, o, took := l.ask("/503,200")
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, c.took, took)
-				assert.Equal(t, retryhttp.Outcome{
-					Attempts: 2, Elapsed: c.took, Waited: c.took, Held: c.held, Stop: retryhttp.StopFinal,
-				}, o)
-				assert.Equal(t, []string{"sorry"}, heard, "OnRetry reads what was kept")
-				l.others.Wait()
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var heard []string
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.OnRetry = func(a retryhttp.Attempt) {
+				text, err := io.ReadAll(a.Response.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, 340*ms, a.Wait)
+				heard = append(heard, string(text))
+			}
+		}).lasting()
+		l.at(340*ms, "/200")
+		resp, o, took := l.ask("/503,200")
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 340*ms, took)
+		assert.Equal(t, retryhttp.Outcome{
+			Attempts: 2, Elapsed: took, Waited: took, Held: 240 * ms, Stop: retryhttp.StopFinal,
+		}, o)
+		assert.Equal(t, []string{"body of 503"}, heard, "OnRetry reads what was kept")
+		l.others.Wait()
+	})
 }
 
 func TestRefusedRetryReturnsTheResponseThatItKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.OnRetry = func(retryhttp.Attempt) { assert.Fail(t, "no retry is sent") }
-		}).lasting(5 * time.Second)
-		l.at(50*ms, "/200")
+		}).lasting()
 		resp, o, took := l.ask("/503,200")
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
-		assert.Equal(t, "sorry", string(text))
-		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, "body of 503", string(text))
 		assert.Equal(t, retryhttp.Outcome{
 			Attempts: 1, Elapsed: took, Waited: took, Held: 5 * time.Second, Stop: retryhttp.StopBudget,
 		}, o)
@@ -166,34 +102,43 @@ func TestRefusedRetryReturnsTheResponseThatItKept(t *testing.T) {
 	})
 }
 
-// A request waits in line for at most Hold in all of its retries.
+// A request waits in line for at most Hold in all of its retries. A retry after that asks once.
 func TestRefusedRetryEndsWithItsHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &grudging{from: 4 * time.Second, start: time.Now(), grants: 1}
-		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-		for d := 25 * ms; d < 8*time.Second; d += 50 * ms {
-			l.at(d, "/200")
-		}
-		_, o, took := l.ask("/503,503,200")
-		assert.Equal(t, 2, o.Attempts)
-		assert.Equal(t, retryhttp.StopBudget, o.Stop)
-		assert.Equal(t, 5*time.Second, o.Held)
-		assert.Equal(t, 5200*ms, took)
-		assert.Equal(t, []int{1, 2}, b.heard, "each failure is reported once")
-		l.others.Wait()
-	})
+	for _, c := range []struct {
+		from time.Duration // when a retry is granted
+		once bool
+	}{
+		{4 * time.Second, false},
+		{5100 * ms, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &grudging{from: c.from, start: time.Now(), grants: 1}
+			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
+			l.body = func() io.ReadCloser { return http.NoBody } // kept as it is
+			l.every(25*ms, 50*ms, 160, "/200")
+			_, o, took := l.ask("/503,503,200")
+			assert.Equal(t, 2, o.Attempts)
+			assert.Equal(t, retryhttp.StopBudget, o.Stop)
+			assert.Equal(t, 5*time.Second, o.Held)
+			assert.Equal(t, 5200*ms, took)
+			assert.Equal(t, []int{1, 2}, b.heard, "each failure is reported once")
+			assert.Equal(t, c.once, b.refused == 1)
+			l.others.Wait()
+		})
+	}
 }
 
 // grudging is a Budget that grants a number of retries, from a time on.
 type grudging struct {
 	retryhttp.Unlimited
-	from   time.Duration
-	start  time.Time
-	grants int
-	asked  int
-	heard  []int // the numbers of the failed attempts
-	panics bool  // when it is asked again
-	never  bool  // it says so
+	from    time.Duration
+	start   time.Time
+	grants  int
+	asked   int
+	refused int   // since its last grant
+	heard   []int // the numbers of the failed attempts
+	panics  bool  // when it is asked again
+	never   bool  // it says so
 }
 
 func (b *grudging) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
@@ -201,47 +146,50 @@ func (b *grudging) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 		b.heard = append(b.heard, r.Failed.Number)
 	}
 	b.asked++
-	if b.panics && b.asked > 1 {
+	b.refused++
+	switch {
+	case b.panics && b.asked > 1:
 		panic("asked again")
-	}
-	if time.Since(b.start) < b.from || b.grants == 0 {
-		if b.never {
-			cost = math.Inf(1)
-		}
-		return cost, false
+	case b.never:
+		return math.Inf(1), false
+	case time.Since(b.start) < b.from || b.grants == 0:
+		return 0, false
 	}
 	b.grants--
+	b.refused = 0
 	return 1, true
 }
 
+// A response is kept in memory, if it is short and comes soon. Otherwise its retry may not wait in line.
 func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name   string
 		size   int
-		stalls bool
+		late   time.Duration // when the last byte comes
+		buffer int64
 		took   time.Duration
+		waited time.Duration
 	}{
-		"16 KiB":              {16 << 10, false, 5100 * ms},
-		"a byte more":         {16<<10 + 1, false, 100 * ms},
-		"a body that is slow": {100, true, 250 * ms},
+		{"16 KiB", 16 << 10, 0, 0, 5100 * ms, 5100 * ms},
+		{"a byte more", 16<<10 + 1, 0, 0, 100 * ms, 100 * ms},
+		{"a body that is slow", 100, time.Second, 0, 250 * ms, 250 * ms},
+		{"a slow body that was awaited for the buffer", 100, time.Second, 1 << 10, 250*ms + 100*ms, 100 * ms},
+		{"longer than its buffer", 4 << 10, 0, 1 << 10, 5100 * ms, 5100 * ms},
+		{"a mebibyte in a buffer", 1 << 20, 0, 1 << 20, 100 * ms, 100 * ms},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLining(t, nil).lasting(5 * time.Second)
+				l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = c.buffer }).lasting()
 				l.body = func() io.ReadCloser {
-					r, w := io.Pipe()
-					go func() {
-						_, _ = w.Write([]byte(strings.Repeat("x", c.size-1)))
-						if c.stalls {
-							time.Sleep(time.Second)
-						}
-						_, _ = w.Write([]byte("x"))
-						_ = w.Close()
-					}()
-					return r
+					last := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+						time.Sleep(c.late)
+						return copy(p, "x"), io.EOF
+					}}
+					return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", c.size-1)), last))
 				}
-				l.at(50*ms, "/200")
 				resp, o, took := l.ask("/503,200")
 				assert.Equal(t, c.took, took)
+				assert.Equal(t, c.waited, o.Waited)
 				assert.Equal(t, retryhttp.StopBudget, o.Stop)
 				text, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)
@@ -257,9 +205,7 @@ func TestBucketThatCanEarnNothingHasNoLine(t *testing.T) {
 	for _, b := range []*retryhttp.TokenBucket{{Ratio: -1, Burst: -1}, {Window: -1, Burst: -1}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-			for at := 25 * ms; at < 6*time.Second; at += 50 * ms {
-				l.at(at, "/200")
-			}
+			l.every(25*ms, 50*ms, 120, "/200")
 			_, o, took := l.ask("/503,200")
 			assert.Equal(t, retryhttp.StopBudget, o.Stop)
 			assert.Equal(t, 100*ms, took, "the backoff")
@@ -269,33 +215,14 @@ func TestBucketThatCanEarnNothingHasNoLine(t *testing.T) {
 }
 
 func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
-	slow := &retryhttp.TokenBucket{Ratio: -1, Burst: -1, MinPerSecond: 0.001}
-	require.True(t, withdraw(slow, requestTo("host")))
-	for name, c := range map[string]struct {
-		budget retryhttp.Budget
-		asked  int
-		took   time.Duration
-	}{
-		"a budget":                     {new(grudging), 2, 100 * ms},
-		"a budget around a budget":     {struct{ retryhttp.Budget }{new(grudging)}, 2, 100 * ms},
-		"a budget that never grants":   {&grudging{never: true}, 1, 100 * ms},
-		"a bucket that earns nothing":  {&retryhttp.TokenBucket{Ratio: -1, Burst: -1}, 0, 100 * ms},
-		"a bucket with a MinPerSecond": {slow, 0, 100 * ms},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLining(t, func(p *retryhttp.Policy) { p.Budget = c.budget })
-				_, o, took := l.ask("/503,200")
-				assert.Equal(t, c.took, took)
-				assert.Equal(t, retryhttp.StopBudget, o.Stop)
-				b, ok := c.budget.(*grudging)
-				if wrapped, is := c.budget.(struct{ retryhttp.Budget }); is {
-					b, ok = wrapped.Budget.(*grudging)
-				}
-				if ok {
-					assert.Equal(t, c.asked, b.asked)
-				}
-			})
+	for never, asked := range map[bool]int{false: 2, true: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &grudging{never: never}
+			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
+			_, o, took := l.ask("/503,200")
+			assert.Equal(t, 100*ms, took)
+			assert.Equal(t, retryhttp.StopBudget, o.Stop)
+			assert.Equal(t, asked, b.asked, "a Budget that will never grant: %t", never)
 		})
 	}
 }
@@ -305,13 +232,12 @@ func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
 func TestRefusedRetryThatMayComeAtOnceIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
-		once := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
-		_, err := l.rt.RoundTrip(l.request("/503").WithContext(once))
-		require.NoError(t, err)
-		resp, o, took := l.ask("/503 at once,200")
+		l.at(0, "/503", once)
+		l.others.Wait()
+		l.body = func() io.ReadCloser { return nil }
+		_, o, took := l.ask("/503,200?Retry-After=0")
 		assert.Equal(t, retryhttp.StopBudget, o.Stop)
 		assert.Equal(t, 100*ms, took)
-		assert.Equal(t, 503, resp.StatusCode)
 	})
 }
 
@@ -319,7 +245,8 @@ func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, nil)
 		var early, late, waited atomic.Int64
-		for d := time.Duration(0); d < 30*time.Second; d += 70 * ms { // some fail in each backoff: none is alone
+		// Some fail in each backoff: none is alone.
+		for d := time.Duration(0); d < 30*time.Second; d += 70 * ms {
 			time.Sleep(d - time.Since(l.start))
 			l.others.Go(func() {
 				_, _, took := l.ask("/503")
@@ -341,38 +268,6 @@ func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
 	})
 }
 
-func TestRefusedRetryIsCanceledInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil).lasting(5 * time.Second)
-		l.at(50*ms, "/200")
-		cause := io.ErrClosedPipe
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(cause) })
-		_, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
-		var e *retryhttp.Error
-		require.ErrorAs(t, err, &e)
-		require.ErrorIs(t, err, cause)
-		assert.ErrorContains(t, err, "503", "the last result")
-		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
-		assert.Equal(t, time.Second, e.Elapsed)
-		assert.Equal(t, 900*ms, e.Held)
-		l.others.Wait()
-	})
-}
-
-func TestRefusedRetryAfterAnErrorIsCanceledInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil).lasting(5 * time.Second)
-		l.at(50*ms, "/200")
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(300*ms, cancel)
-		_, err := l.rt.RoundTrip(l.request("/reset,200").WithContext(ctx))
-		assert.ErrorIs(t, err, syscall.ECONNRESET, "the last result")
-		assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
-		l.others.Wait()
-	})
-}
-
 // A request that its Budget cancels is not reported as one that is repeated.
 func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -388,42 +283,25 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.Budget = b
 			p.OnRetry = func(a retryhttp.Attempt) { t.Errorf("reported: %v", a.Request.URL) }
-		}).lasting(5 * time.Second)
-		l.at(50*ms, "/200,x")
-		l.at(300*ms, "/200,y")
-		_, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
-		assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
-		assert.Equal(t, 1, b.refunded)
+		}).lasting()
+		l.at(300*ms, "/200")
+		v := l.with(ctx, 0, "/503,200")
 		l.others.Wait()
+		assert.ErrorContains(t, v.err, "503", "the last result")
+		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
+		assert.Equal(t, 1, b.refunded)
 	})
 }
 
-// The limit of the time in line holds for a request, not for each of its retries.
-func TestRequestWhoseTimeInLineIsOverAsksOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		granted, refused := false, 0
-		start := time.Now()
-		b := &asking{asked: func(*http.Request) bool {
-			if granted {
-				refused++
-				return false
-			}
-			granted = time.Since(start) >= 6100*ms
-			return granted
-		}}
-		l := newLining(t, func(p *retryhttp.Policy) {
-			p.Budget = b
-			p.Gate.Hold = time.Second
-		}).lasting(5 * time.Second)
-		l.at(50*ms, "/200")
-		_, o, took := l.ask("/500,500,200")
-		l.others.Wait()
-		assert.Equal(t, retryhttp.StopBudget, o.Stop)
-		assert.Equal(t, 2, o.Attempts)
-		assert.Equal(t, 1100*ms+100*ms, took, "and the second backoff")
-		assert.Equal(t, 1, refused, "after the grant at the end of the hold")
-	})
+// asking is a Budget that calls a function when it is asked.
+type asking struct {
+	retryhttp.Unlimited
+	asked    func(*http.Request) bool
+	refunded int
 }
+
+func (b *asking) Withdraw(r retryhttp.Retry) (cost float64, ok bool) { return 1, b.asked(r.Request) }
+func (b *asking) Refund(*http.Request, float64)                      { b.refunded++ }
 
 func TestProbeWhoseBodyCannotBeOpenedIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -449,150 +327,57 @@ func TestProbeWhoseBodyCannotBeOpenedIsGivenBack(t *testing.T) {
 func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = &grudging{panics: true} })
-		l.at(50*ms, "/200")
-		l.at(150*ms, "/200")
+		l.every(50*ms, 100*ms, 2, "/200")
 		assert.PanicsWithValue(t, "asked again", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
 		assert.Zero(t, retryhttp.InTrouble(l.gate, "host"))
 		l.others.Wait()
 	})
 }
 
+// The body comes after a second, and does not end with its context.
 func TestRequestIsCanceledWhileItsResponseIsKept(t *testing.T) {
-	for name, heeds := range map[string]bool{"a body that ends with its context": true, "another body": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				l := newLining(t, nil)
-				l.body = func() io.ReadCloser {
-					r, w := io.Pipe()
-					if heeds {
-						context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
-					} else {
-						time.AfterFunc(time.Second, func() { _ = w.Close() })
-					}
-					return r
-				}
-				time.AfterFunc(50*ms, cancel)
-				resp, err := l.rt.RoundTrip(l.request("/503,200").WithContext(ctx))
-				assert.LessOrEqual(t, time.Since(l.start), 61*ms, "promptly")
-				if err != nil {
-					assert.Equal(t, retryhttp.StopCanceled, errorOf(t, err).Stop)
-				} else {
-					assert.Equal(t, retryhttp.StopCanceled, retryhttp.OutcomeOf(resp).Stop)
-					_ = resp.Body.Close()
-				}
-				time.Sleep(2 * time.Second)
-			})
-		})
-	}
-}
-
-func TestTimeOfKeepingAResponseIsWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*ms, cancel)
 		l := newLining(t, nil)
 		l.body = func() io.ReadCloser {
 			r, w := io.Pipe()
 			time.AfterFunc(time.Second, func() { _ = w.Close() })
 			return r
 		}
-		resp, o, took := l.ask("/503,200")
-		assert.Equal(t, took, o.Waited)
-		assert.NoError(t, resp.Body.Close())
-		time.Sleep(time.Second)
-	})
-}
-
-func TestBufferedResponseIsNotAwaitedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = 1 << 10 })
-		l.body = func() io.ReadCloser {
-			r, w := io.Pipe()
-			time.AfterFunc(time.Second, func() { _ = w.Close() })
-			return r
-		}
-		resp, _, took := l.ask("/503,200")
-		assert.Equal(t, 250*ms+100*ms, took, "the time for a body, and the backoff")
-		assert.NoError(t, resp.Body.Close())
-		time.Sleep(2 * time.Second)
-	})
-}
-
-func TestResponseThatIsLongerThanItsBufferIsKeptInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = 1 << 10 })
-		l.body = func() io.ReadCloser { return io.NopCloser(strings.NewReader(strings.Repeat("x", 4<<10))) }
-		l.at(50*ms, "/200")
-		resp, _, _ := l.ask("/503,200")
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
-		assert.NoError(t, resp.Body.Close())
+		v := l.with(ctx, 0, "/503,200")
 		l.others.Wait()
-	})
-}
-
-func TestLongBufferedResponseIsNotKeptInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = 1 << 20 })
-		l.body = func() io.ReadCloser { return io.NopCloser(strings.NewReader(strings.Repeat("x", 1<<20))) }
-		l.at(50*ms, "/200")
-		resp, _, took := l.ask("/503,200")
-		assert.Equal(t, 100*ms, took, "its backoff: a mebibyte is not kept in line")
-		assert.NoError(t, resp.Body.Close())
-		l.others.Wait()
+		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
+		assert.LessOrEqual(t, v.done, 61*ms, "promptly")
+		time.Sleep(time.Second) // the body ends
 	})
 }
 
 func TestKeptBodyThatPanicsIsClosedOnce(t *testing.T) {
-	for name, read := range map[string]bool{"Read panics": true, "Close panics": false} {
+	for name, body := range map[string]*bodies.Hooked{
+		"Read panics":  {OnRead: func([]byte) (int, error) { panic("no") }},
+		"Close panics": {OnRead: strings.NewReader("sorry").Read, OnClose: func() { panic("no") }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				closes := 0
 				l := newLining(t, nil)
-				l.body = func() io.ReadCloser {
-					text := strings.NewReader("sorry")
-					return &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-						if read {
-							panic("no")
-						}
-						return text.Read(p)
-					}, OnClose: func() {
-						closes++
-						if !read {
-							panic("no")
-						}
-					}}
-				}
-				l.at(40*ms, "/200,a")
-				l.at(300*ms, "/200,b")
-				assert.Panics(t, func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
+				l.body = func() io.ReadCloser { return body }
+				l.every(40*ms, 260*ms, 2, "/200")
+				assert.PanicsWithValue(t, "no", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
 				l.others.Wait()
-				assert.Equal(t, 1, closes)
+				assert.EqualValues(t, 1, body.Closes.Load())
 			})
 		})
 	}
 }
 
-// crowd is many requests for one host at random times, whose retries wait in line. It is their server,
-// which fails for three seconds, and their Budget.
+// crowd makes random requests for one host, whose retries wait in line.
 type crowd struct {
-	t     *testing.T
-	start time.Time
-	wild  bool // hooks and bodies panic
-	retryhttp.TokenBucket
+	wild bool // hooks, keys and bodies panic
 
-	mu                    sync.Mutex
-	rng                   *rand.Rand
-	uploads, answers      []*bodies.Tracked
-	resent, retries, done int
-	granted, refunded     int
-	returned, exploded    int
-}
-
-var errWild = errors.New("wild")
-
-func (c *crowd) chance(p float64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.rng.Float64() < p
+	mu               sync.Mutex
+	rng              *rand.Rand
+	uploads, answers []*bodies.Tracked
 }
 
 func (c *crowd) below(d time.Duration) time.Duration {
@@ -601,274 +386,120 @@ func (c *crowd) below(d time.Duration) time.Duration {
 	return time.Duration(c.rng.Int64N(int64(d)))
 }
 
-// count counts, and may panic.
-func (c *crowd) count(n *int) {
-	c.mu.Lock()
-	*n++
-	c.mu.Unlock()
+func (c *crowd) chance(p float64) bool { return c.below(time.Second).Seconds() < p }
+
+func sometimes[T any](c *crowd, p float64, value T) (none T) {
+	if c.chance(p) {
+		return value
+	}
+	return none
+}
+
+// panicNowAndThen is in all that may panic.
+func (c *crowd) panicNowAndThen() {
 	if c.wild && c.chance(0.01) {
-		panic(errWild)
+		panic(http.ErrAbortHandler)
 	}
 }
 
-func (c *crowd) Withdraw(r retryhttp.Retry) (cost float64, granted bool) {
-	if c.wild && c.chance(0.01) {
-		panic(errWild)
-	}
-	cost, granted = c.TokenBucket.Withdraw(r)
-	if granted {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.granted++
-	}
-	return cost, granted
-}
-
-func (c *crowd) Refund(req *http.Request, cost float64) {
-	c.TokenBucket.Refund(req, cost)
+func (c *crowd) track(all *[]*bodies.Tracked, r io.Reader) io.ReadCloser {
+	body := &bodies.Tracked{Reader: r}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refunded++
+	*all = append(*all, body)
+	return body
 }
 
-func (c *crowd) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
-		_ = req.Body.Close()
+// failure is the body of a 503.
+func (c *crowd) failure() io.ReadCloser {
+	rest := func([]byte) (int, error) {
+		c.panicNowAndThen()
+		time.Sleep(sometimes(c, 0.1, c.below(time.Second)))
+		return 0, cmp.Or(sometimes(c, 0.1, io.ErrUnexpectedEOF), io.EOF)
 	}
-	if retryhttp.AttemptOf(req.Context()).Number > 1 {
-		c.count(&c.resent)
-	}
-	time.Sleep(c.below(20 * ms))
-	if err := req.Context().Err(); err != nil {
-		return nil, err
-	}
-	at := time.Since(c.start)
-	switch failing := 0.3; {
-	case at > 2*time.Second && at < 5*time.Second, c.chance(failing):
-	default:
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
-	}
-	if c.chance(0.2) {
-		return nil, io.ErrUnexpectedEOF
-	}
-	return c.failure(), nil
+	text := strings.NewReader(strings.Repeat("sorry", 1+sometimes(c, 0.1, 4<<10)))
+	return c.track(&c.answers, io.MultiReader(text, &bodies.Hooked{OnRead: rest}))
 }
 
-func (c *crowd) failure() *http.Response {
-	resp := &http.Response{StatusCode: 503, Header: http.Header{}, ContentLength: -1}
-	if c.chance(0.1) {
-		resp.StatusCode = 429
-		resp.Header.Set("Retry-After", "1")
-	}
-	text := io.Reader(strings.NewReader("sorry"))
-	switch {
-	case c.chance(0.1):
-		text = strings.NewReader(strings.Repeat("x", 20<<10))
-	case c.chance(0.1):
-		text = io.MultiReader(text, slowReader(c.below(time.Second)))
-	case c.chance(0.1):
-		text = io.MultiReader(text, iotest.ErrReader(io.ErrUnexpectedEOF))
-	case c.wild && c.chance(0.05):
-		text = io.MultiReader(text, panicReader{})
-	}
-	body := &bodies.Tracked{Reader: text}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answers = append(c.answers, body)
-	resp.Body = body
-	return resp
-}
-
-// policy is a policy with features that a request in line may meet.
-func (c *crowd) policy() retryhttp.Policy {
-	p := retryhttp.Policy{
-		Budget: c, Gate: &retryhttp.Gate{HoldFirst: c.chance(0.5)},
-		OnRetry: func(retryhttp.Attempt) { c.count(&c.retries) },
-		OnDone:  func(retryhttp.Attempt, retryhttp.Outcome) { c.count(&c.done) },
-	}
-	if c.chance(0.5) {
-		p.BufferBytes = 1 << 10
-	}
-	if c.chance(0.5) {
-		p.AttemptTimeout = 15 * ms
-	}
-	if c.chance(0.5) {
-		p.MaxElapsed = 3 * time.Second
-	}
-	if c.chance(0.3) {
-		p.Hedge = &retryhttp.Hedge{Share: 0.2, After: 10 * ms}
-	}
-	return p
-}
-
-// slowReader takes its time to end.
-type slowReader time.Duration
-
-func (r slowReader) Read([]byte) (int, error) {
-	time.Sleep(time.Duration(r))
-	return 0, io.EOF
-}
-
-type panicReader struct{}
-
-func (panicReader) Read([]byte) (int, error) { panic(errWild) }
-
-// request makes a request, which may have a body and may be canceled.
-func (c *crowd) request() *http.Request {
-	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
-	require.NoError(c.t, err)
-	if c.chance(0.5) {
-		body := &bodies.Tracked{Reader: strings.NewReader("x")}
-		c.mu.Lock()
-		c.uploads = append(c.uploads, body)
-		c.mu.Unlock()
-		req.Method, req.Body, req.ContentLength = http.MethodPut, body, 1
-	}
-	ctx, cancel := context.WithCancel(c.t.Context())
-	if c.chance(0.3) {
-		ctx, cancel = context.WithTimeout(ctx, c.below(8*time.Second))
-	}
-	if c.chance(0.3) {
-		time.AfterFunc(c.below(8*time.Second), cancel)
-	}
-	time.AfterFunc(time.Minute, cancel)
-	return req.WithContext(ctx)
-}
-
-// send sends a request, and checks what comes of it.
-func (c *crowd) send(rt http.RoundTripper) {
-	defer func() {
-		if v := recover(); v != nil {
-			assert.Equal(c.t, errWild, v)
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.exploded++
+// path is what a request meets that is made at a time. The server fails for three seconds.
+func (c *crowd) path(at time.Duration) string {
+	var answers []string
+	for range 4 {
+		answer := "200"
+		switch down := at > 2*time.Second && at < 5*time.Second; {
+		case !down && !c.chance(0.3):
+		case c.wild && c.chance(0.01):
+			answer = "panic"
+		default:
+			answer = cmp.Or(sometimes(c, 0.2, "broken"), sometimes(c, 0.2, "429"), "503")
 		}
-	}()
-	resp, err := rt.RoundTrip(c.request())
-	c.mu.Lock()
-	c.returned++
-	c.mu.Unlock()
-	o := retryhttp.OutcomeOf(resp)
-	if e, ok := errors.AsType[*retryhttp.Error](err); ok {
-		o = e.Outcome
+		answers = append(answers, answer+"@"+c.below(20*ms).String())
 	}
-	assert.LessOrEqual(c.t, o.Held, o.Waited)
-	assert.LessOrEqual(c.t, o.Waited, o.Elapsed)
-	assert.LessOrEqual(c.t, o.Attempts, 4)
-	if resp == nil {
-		assert.Error(c.t, err)
-		return
-	}
-	assert.NoError(c.t, err)
-	defer func() {
-		_ = recover() // from the Read of a wild body
-		assert.NoError(c.t, resp.Body.Close())
-	}()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != 200 {
-		assert.Contains(c.t, []int{len("sorry"), 20 << 10}, len(text), "whole")
-	}
+	return "/" + strings.Join(answers, ",") + sometimes(c, 0.5, "?Retry-After=1")
 }
 
 // Requests that wait in line are canceled, time out, end and panic. All that they own is given back.
 func TestWhatARequestInLineOwnsIsGivenBack(t *testing.T) {
-	for seed := range uint64(15) {
-		for _, wild := range []bool{false, true} {
-			t.Run(fmt.Sprint("seed ", seed, " wild ", wild), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c := &crowd{t: t, start: time.Now(), wild: wild, rng: rand.New(rand.NewPCG(seed, 27))}
-					p := c.policy()
-					rt := retryhttp.New(c, p)
-					var all sync.WaitGroup
-					for range 300 {
-						all.Go(func() {
-							time.Sleep(c.below(8 * time.Second))
-							c.send(rt)
-						})
-					}
-					all.Wait()
-					time.Sleep(time.Minute) // what is drained is closed
-					c.check(p.Gate)
-				})
-			})
-		}
-	}
-}
-
-func (c *crowd) check(gate *retryhttp.Gate) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, body := range c.uploads {
-		assert.EqualValues(c.t, 1, body.Closes.Load(), "request body %d", i)
-	}
-	for i, body := range c.answers {
-		if c.wild {
-			assert.Positive(c.t, body.Closes.Load(), "response body %d", i)
-		} else {
-			assert.EqualValues(c.t, 1, body.Closes.Load(), "response body %d", i)
-		}
-		assert.Zero(c.t, body.Misuses.Load(), "response body %d is read after its Close", i)
-	}
-	assert.Equal(c.t, 300, c.returned+c.exploded)
-	req, err := http.NewRequest(http.MethodGet, "http://host/", nil)
-	require.NoError(c.t, err)
-	assert.Zero(c.t, gate.Status(req).Held)
-	assert.Zero(c.t, retryhttp.InTrouble(gate, "host"))
-	if !c.wild {
-		assert.Equal(c.t, 300, c.done)
-		assert.LessOrEqual(c.t, c.granted-c.refunded, c.resent, "the token of a retry that is not sent is given back")
-	}
-}
-
-// asking is a Budget that calls a function when it is asked.
-type asking struct {
-	retryhttp.Unlimited
-	asked func(*http.Request) bool
-
-	mu       sync.Mutex
-	refunded int
-}
-
-func (b *asking) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
-	return 1, b.asked(r.Request)
-}
-
-func (b *asking) Refund(*http.Request, float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.refunded++
-}
-
-// With one processor, the request is canceled after it was called on, and before it has asked.
-func TestCanceledRetryInLinePassesItsTurnOn(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	lost := 0
-	for range 50 {
+	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			l := newLining(t, nil)
-			l.others.Go(func() {
-				_, _ = l.rt.RoundTrip(l.request("/503,a").WithContext(ctx))
+			c := &crowd{wild: seed%2 == 1, rng: rand.New(rand.NewPCG(seed, 27))}
+			var done atomic.Int64
+			budget := &counted{Budget: &retryhttp.TokenBucket{Key: func(req *http.Request) string {
+				c.panicNowAndThen()
+				return req.URL.Host
+			}}}
+			l := newLining(t, func(p *retryhttp.Policy) {
+				p.Budget, p.Gate.HoldFirst = budget, c.chance(0.5)
+				p.OnRetry = func(retryhttp.Attempt) { c.panicNowAndThen() }
+				p.OnDone = func(retryhttp.Attempt, retryhttp.Outcome) {
+					done.Add(1)
+					c.panicNowAndThen()
+				}
+				p.BufferBytes = sometimes[int64](c, 0.5, 1<<10)
+				p.AttemptTimeout = sometimes(c, 0.5, 15*ms)
+				p.MaxElapsed = sometimes(c, 0.5, 3*time.Second)
+				p.Hedge = sometimes(c, 0.3, &retryhttp.Hedge{Share: 0.2, After: 10 * ms})
 			})
-			l.at(40*ms, "/200,1") // half a token
-			l.others.Go(func() {
-				time.Sleep(300 * ms)
-				cancel()
-				_, err := l.rt.RoundTrip(l.request("/200,2")) // the token
-				assert.NoError(t, err)
-			})
-			time.Sleep(10 * ms)
-			_, _, took := l.ask("/503,200")
-			if took > 400*ms {
-				lost++
+			l.body = c.failure
+			var visits []*visit
+			for range 300 {
+				l.header = bearer(c.below(3).String()) // one of three tenants
+				if c.chance(0.5) {
+					l.upload = c.track(&c.uploads, strings.NewReader("x"))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(sometimes(c, 0.3, c.below(12*time.Second)), time.Minute))
+				time.AfterFunc(cmp.Or(sometimes(c, 0.3, c.below(12*time.Second)), time.Minute), cancel)
+				at := c.below(8 * time.Second)
+				visits = append(visits, l.with(ctx, at, c.path(at)))
 			}
 			l.others.Wait()
+			time.Sleep(time.Minute) // what is drained is closed
+
+			retries := int64(0)
+			for i, v := range visits {
+				retries += int64(max(len(v.sent)-1, 0))
+				assert.LessOrEqual(t, v.outcome.Held, v.outcome.Waited, "seed %d, request %d", seed, i)
+				assert.LessOrEqual(t, v.outcome.Waited, v.outcome.Elapsed, "seed %d, request %d", seed, i)
+				if v.status == 503 && v.text != "" {
+					assert.Contains(t, []int{len("sorry"), len("sorry") * (1 + 4<<10)}, len(v.text), "whole")
+				}
+			}
+			for i, body := range c.uploads {
+				assert.EqualValues(t, 1, body.Closes.Load(), "seed %d, request body %d", seed, i)
+			}
+			for i, body := range c.answers {
+				closes := body.Closes.Load()
+				assert.True(t, closes == 1 || c.wild && closes > 1, "seed %d, response body %d: %d closes", seed, i, closes)
+				assert.Zero(t, body.Misuses.Load(), "seed %d, response body %d is read after its Close", seed, i)
+			}
+			assert.Zero(t, l.held())
+			if !c.wild {
+				assert.EqualValues(t, 300, done.Load())
+				assert.LessOrEqual(t, budget.granted.Load()-budget.refunded.Load(), retries,
+					"seed %d: the token of a retry that is not sent is given back", seed)
+			}
 		})
 	}
-	assert.Zero(t, lost)
 }
 
 // A TokenBucket's Key may be finer than the Gate's, and another Budget may be around the bucket.
@@ -878,14 +509,8 @@ func TestSpentBucketHoldsUpNoOtherInLine(t *testing.T) {
 			return strings.Split(r.URL.RawQuery, "&")[0]
 		}}}
 		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-		l.at(0, "/503,never?dead") // at the head of the line
-		l.others.Go(func() {
-			for d := 150 * ms; d < 4*time.Second; d += 100 * ms {
-				time.Sleep(d - time.Since(l.start))
-				_, err := l.rt.RoundTrip(l.request("/200," + d.String() + "?live"))
-				assert.NoError(t, err)
-			}
-		})
+		l.at(0, "/503,200?dead") // at the head of the line
+		l.every(150*ms, 100*ms, 39, "/200?live")
 		time.Sleep(10 * ms)
 		resp, _, took := l.ask("/503,200?live")
 		assert.Equal(t, 200, resp.StatusCode)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,102 +37,67 @@ func inGate(t *testing.T, gate *retryhttp.Gate, f func(t *testing.T, g *gated)) 
 
 func TestGateIsDownAfterEightFailuresIn100ms(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		failures int // after the retry's own
-		newest   time.Duration
+		failures int // the first of them the retry's own, the last at 90 ms
 		backoff  time.Duration
-		held     bool
+		down     bool
 	}{
-		{"eight", 7, 90 * ms, 200 * ms, true},
-		{"seven", 6, 90 * ms, 200 * ms, false},
-		{"eight, the first 100 ms ago", 7, 90 * ms, 100 * ms, true},
-		{"eight, the first 99 ms ago", 7, 90 * ms, 99 * ms, false},
-		{"eight at once", 7, 10 * ms, 100 * ms, true},
-		{"a hundred in less than 100 ms", 99, 98 * ms, 99 * ms, false},
+		{8, 200 * ms, true},
+		{7, 200 * ms, false},
+		{8, 100 * ms, true},
+		{100, 99 * ms, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-				v := g.at(0, "/503,200", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(c.backoff) })
-				g.every(c.newest/2, c.newest/2/time.Duration(c.failures-1), c.failures-1, "/503")
-				g.at(c.newest, "/503", once)
-				g.ended.Wait()
-				want := inMillis(0, float64(c.backoff/ms))
-				if c.held {
-					want[1] = c.newest + 250*ms // as a probe
-				}
-				assert.Equal(t, want, v.sent)
-				assert.Equal(t, want[1]-c.backoff, v.outcome.Held)
-				assert.Equal(t, want[1], v.outcome.Waited, "it contains Held")
-			})
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			v := g.at(0, "/503,200", func(p *retryhttp.Policy) { p.Backoff = retryhttp.Constant(c.backoff) })
+			g.every(45*ms, 45*ms/time.Duration(c.failures-2), c.failures-2, "/503")
+			g.at(90*ms, "/503", once)
+			g.ended.Wait()
+			want := c.backoff
+			if c.down {
+				want = 90*ms + 250*ms // as a probe
+			}
+			assert.Equal(t, []time.Duration{0, want}, v.sent, "%+v", c)
+			assert.Equal(t, want-c.backoff, v.outcome.Held, "%+v", c)
+			assert.Equal(t, want, v.outcome.Waited, "it contains Held, %+v", c)
 		})
 	}
 }
 
 func TestGateCountsResults(t *testing.T) {
-	// A retry comes due after as many failures as are given, its own included, and a result.
-	holds := func(t *testing.T, failures int, path string) (held bool) {
+	retryAll := func(p *retryhttp.Policy) {
+		p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable }
+	}
+	buffer := func(p *retryhttp.Policy) { p.BufferBytes = 100 }
+	const success, nothing, failure = 0, 1, 2 // the failures in a row, after one
+	for _, c := range []struct {
+		path string
+		edit func(*retryhttp.Policy)
+		want int
+	}{
+		{"/503", once, failure},
+		{"/broken", once, failure},
+		{"/503?Retry-After=1", once, failure},
+		{"/200", once, success},
+		{"/404", once, success},
+		{"/429", once, nothing},
+		{"/408", once, nothing},
+		{"/permanent", once, nothing},
+		{"/503@1h", once, nothing}, // until the caller has had enough
+		{"/200", retryAll, nothing},
+		{"/499", retryAll, nothing},
+		{"/500", retryAll, failure},
+		{"/cut404", buffer, failure},
+		{"/cut500", buffer, failure},
+		{"/cut408", buffer, nothing},
+		{"/cut429", buffer, nothing},
+	} {
 		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			v := g.at(0, "/503,200")
-			g.every(10*ms, 10*ms, failures-1, "/503")
-			ctx, cancel := context.WithTimeout(t.Context(), 190*ms)
+			g.at(0, "/503", once)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*ms)
 			defer cancel()
-			g.with(ctx, 100*ms, path, once, func(p *retryhttp.Policy) { p.MaxRetryAfter = -1 })
+			g.with(ctx, 10*ms, c.path, once, c.edit)
 			g.ended.Wait()
-			held = v.outcome.Held > 0
+			assert.EqualValues(t, c.want, retryhttp.FailuresInARow(g.gate, "host"), c.path)
 		})
-		return held
-	}
-	const failure, nothing, success = "a failure", "nothing", "a success"
-	for path, counts := range map[string]string{
-		"/503":                   failure,
-		"/500":                   failure,
-		"/broken":                failure,
-		"/503?Retry-After=soon":  failure,
-		"/200":                   success,
-		"/404":                   success,
-		"/302":                   success,
-		"/429":                   nothing,
-		"/408":                   nothing,
-		"/503?Retry-After=0":     failure,
-		"/503?Retry-After=1":     failure,
-		"/500?Retry-After=86400": failure,
-		"/permanent":             nothing,
-		"/hang":                  nothing, // until the caller has had enough
-	} {
-		t.Run(path, func(t *testing.T) {
-			assert.Equal(t, counts == failure, holds(t, 7, path), "it makes eight")
-			assert.Equal(t, counts != success, holds(t, 8, path), "it leaves eight")
-		})
-	}
-}
-
-func retryAll(p *retryhttp.Policy) {
-	p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable }
-}
-
-func TestGateCountsNoRetryableResponseBelow500(t *testing.T) {
-	for path, fails := range map[string]bool{
-		"/200": false, "/202": false, "/302": false, "/404": false, "/409": false, "/499": false,
-		"/500": true, "/503": true, "/broken": true,
-	} {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.at(0, path, once, retryAll)
-			g.ended.Wait()
-			assert.Equal(t, fails, retryhttp.FailuresInARow(g.gate, "host") == 1, path)
-		})
-	}
-}
-
-func TestGateCountsABufferedBodyThatBreaksOff(t *testing.T) {
-	for status, fails := range map[int]bool{200: true, 202: true, 404: true, 500: true, 408: false, 429: false} {
-		g := new(retryhttp.Gate)
-		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
-			return &http.Response{StatusCode: status, Body: body, ContentLength: 10, Request: req}, nil
-		}), retryhttp.Policy{Gate: g, MaxAttempts: 1, BufferBytes: 100})
-		_, err := rt.RoundTrip(requestTo("host"))
-		require.NoError(t, err)
-		assert.Equal(t, fails, retryhttp.FailuresInARow(g, "host") == 1, status)
 	}
 }
 
@@ -165,113 +129,67 @@ func TestGateKeepsTheTokenOfWhatItHolds(t *testing.T) {
 func TestGateNeverHoldsAFirstAttemptOfAHostThatIsDown(t *testing.T) {
 	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
 		g.down()
-		for _, v := range append(g.every(150*ms, 10*ms, 50, "/503"), g.at(700*ms, "/200")) {
-			defer func() { assert.Zero(t, v.outcome.Held) }()
+		visits := append(g.every(150*ms, 10*ms, 50, "/503"), g.at(700*ms, "/200"))
+		g.ended.Wait()
+		for _, v := range visits {
+			assert.Zero(t, v.outcome.Held)
 		}
 	})
 }
 
 func TestGateNeverHoldsALoneRequest(t *testing.T) {
-	for name, before := range map[string]func(*gated){
-		"of a host that nobody knows": func(*gated) {},
-		"of a host that is down":      (*gated).down,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-				before(g)
-				v := g.at(time.Second, "/503", func(p *retryhttp.Policy) { p.MaxAttempts = 30 })
-				g.ended.Wait()
-				for i := range 30 {
-					assert.Equal(t, time.Second+time.Duration(i)*200*ms, v.sent[i])
-				}
-				assert.Zero(t, v.outcome.Held)
-			})
-		})
-	}
+	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+		g.down()
+		v := g.at(time.Second, "/503", func(p *retryhttp.Policy) { p.MaxAttempts = 30 })
+		g.ended.Wait()
+		assert.Len(t, v.sent, 30)
+		assert.Zero(t, v.outcome.Held)
+		assert.Equal(t, 29*200*ms, v.outcome.Waited)
+	})
 }
 
 func TestGateProbesLessOftenWhileProbesFail(t *testing.T) {
 	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
 		g.down()
-		for i := range 8 {
-			g.at(90*ms+time.Duration(i)*ms, "/503,503@20ms") // so that the first comes due at 290 ms
-		}
+		held := g.hold(8, "/503,503@20ms")
 		g.ended.Wait()
-		var probes []time.Duration
-		for _, v := range g.order[len(g.order)-8:] {
-			probes = append(probes, v.sent[1])
+		newest := 100 * ms
+		for i, pause := range inMillis(250, 500, 1000, 2000, 4000, 5000, 5000, 5000) {
+			assert.Equal(t, newest+pause, held[i].sent[1])
+			newest = held[i].sent[1] + 20*ms
 		}
-		at, want := 100*ms, []time.Duration(nil)
-		for _, pause := range inMillis(250, 500, 1000, 2000, 4000, 5000, 5000, 5000) {
-			want = append(want, at+pause)
-			at += pause + 20*ms
-		}
-		assert.Equal(t, want, probes)
 	})
 }
 
 func TestGateProbesWhenNothingHasBeenUnderWay(t *testing.T) {
-	t.Run("a first attempt is under way", func(t *testing.T) {
+	for _, c := range []struct {
+		at    time.Duration // when the retry's request is made, and 60 ms later another
+		other string
+		want  time.Duration
+	}{
+		{90 * ms, "/503@900ms", 1050*ms + 250*ms},
+		{90 * ms, "/503@3s", 150*ms + time.Second}, // a fifth of Hold
+		{5090 * ms, "/503@3s", 8150*ms + 250*ms},   // in a long outage
+	} {
 		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 			g.down()
-			v := g.at(90*ms, "/503")
-			g.at(150*ms, "/503@900ms", once)
+			v := g.at(c.at, "/503")
+			g.at(c.at+60*ms, c.other, once)
 			g.ended.Wait()
-			assert.Equal(t, 1050*ms+250*ms, v.sent[1])
+			assert.Equal(t, c.want, v.sent[1])
 		})
-	})
-	t.Run("a first attempt is under way for long", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(90*ms, "/503")
-			g.at(150*ms, "/503@3s", once)
-			g.ended.Wait()
-			assert.Equal(t, 150*ms+time.Second, v.sent[1], "a fifth of Hold")
-		})
-	})
-	t.Run("a first attempt is under way for long, in a long outage", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(5100*ms, "/503")
-			g.at(5150*ms, "/503@3s", once)
-			g.ended.Wait()
-			assert.Equal(t, 8150*ms+250*ms, v.sent[1])
-		})
-	})
-	t.Run("a first attempt is canceled", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(90*ms, "/503")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			g.with(ctx, 150*ms, "/hang", once)
-			g.ended.Wait()
-			assert.Equal(t, 1000*ms+250*ms, v.sent[1])
-		})
-	})
-	t.Run("one begun when all was well does not count", func(t *testing.T) {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.at(0, "/503@1s", once)
-			g.wait(1 * ms)
-			g.down()
-			v := g.at(90*ms, "/503")
-			g.ended.Wait()
-			assert.Equal(t, 350*ms, v.sent[1])
-		})
-	})
+	}
 }
 
 func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
-		a := g.at(90*ms, "/503,503") // after which the pause is 500 ms
+		g.at(90*ms, "/503,503") // after which the pause is 500 ms
 		g.at(400*ms, "/200")
-		g.every(1000*ms, 100*ms/7, 7, "/503")
-		g.at(1100*ms, "/503", once)
-		b := g.at(1090*ms, "/503,200")
+		g.every(1000*ms, 15*ms, 8, "/503")
+		v := g.at(1090*ms, "/503,200")
 		g.ended.Wait()
-		assert.Equal(t, 350*ms, a.sent[1])
-		assert.Equal(t, 1350*ms, b.sent[1])
+		assert.Equal(t, 1105*ms+250*ms, v.sent[1])
 	})
 }
 
@@ -288,138 +206,83 @@ func TestGateForgetsAFailureOfLongAgo(t *testing.T) {
 func TestGateReleasesAQuarterForEachSuccess(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
-		var held []*visit
-		for i := range 10 {
-			held = append(held, g.at(80*ms+time.Duration(i)*ms, "/503,200@1h"))
-		}
+		held := g.hold(10, "/503,200@1h")
 		g.every(300*ms, 10*ms, 11, "/200")
 		g.wait(450 * ms)
 		assert.Equal(t, 8, g.held())
 		g.mu.Lock()
-		assert.Equal(t, 330*ms, held[0].sent[1], "the oldest first, by the fourth")
-		assert.Equal(t, 370*ms, held[1].sent[1])
-		for _, v := range held[2:] {
-			assert.Len(t, v.sent, 1)
-		}
-		g.mu.Unlock()
+		defer g.mu.Unlock()
+		assert.Equal(t, inMillis(80, 330), held[0].sent, "the oldest first, by the fourth")
+		assert.Equal(t, inMillis(81, 370), held[1].sent)
 	})
 }
 
 func TestGateReleasesTwoForEachReleaseIfNoFirstAttemptSucceeds(t *testing.T) {
-	// order is the times at which retries are sent that were held from 290 ms on.
-	order := func(t *testing.T, n int, others func(*gated)) (sent []time.Duration) {
+	// The first attempts are one at 11 ms.
+	for first, want := range map[string][]time.Duration{
+		"/503":       inMillis(350, 410, 410, 470, 470, 470, 470),
+		"/200@290ms": inMillis(551, 551+60+125, 736+60), // until 701 ms, a quarter
+	} {
 		inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
 			g.down()
-			var held []*visit
-			for i := range n {
-				held = append(held, g.at(80*ms+time.Duration(i)*ms, "/503,200@60ms"))
-			}
-			others(g)
+			held := g.hold(len(want), "/503,200@60ms")
+			g.at(11*ms, first, once)
 			g.ended.Wait()
-			for _, v := range held {
-				sent = append(sent, v.sent[1])
+			for i, want := range want {
+				assert.Equal(t, want, held[i].sent[1], "%s, %d", first, i)
 			}
 		})
-		return sent
 	}
-	t.Run("no first attempt", func(t *testing.T) {
-		sent := order(t, 15, func(*gated) {})
-		want := inMillis(350) // a probe
-		for generation, n := range []int{2, 4, 8} {
-			want = append(want, slices.Repeat([]time.Duration{410*ms + time.Duration(generation)*60*ms}, n)...)
-		}
-		// Each release also counts as a success, of which four release one more.
-		assert.Equal(t, want[:7], sent[:7])
-		assert.Equal(t, 530*ms, sent[14])
-	})
-	t.Run("one succeeded less than 400 ms ago", func(t *testing.T) {
-		sent := order(t, 3, func(g *gated) { g.at(11*ms, "/200@290ms") }) // at 301 ms
-		assert.Equal(t, inMillis(551, 551+60+125, 736+60), sent, "until 701 ms, a quarter")
-	})
-	t.Run("a success of what the Gate did not release", func(t *testing.T) {
-		sent := order(t, 3, func(g *gated) {
-			g.at(79*ms, "/503,200@200ms", func(p *retryhttp.Policy) { p.MaxElapsed = 240 * ms }) // is held for 20 ms
-		})
-		assert.Equal(t, 299*ms+200*ms+250*ms, sent[0])
-	})
 }
 
 func TestGateQueuesRetriesBehindThoseHeld(t *testing.T) {
 	// The outage is from 0 to 300 ms: until 1800 ms, retries queue. There are always some,
 	// since the host answers slowly then.
-	due := func(t *testing.T, hold, at time.Duration) (held bool) {
-		inGate(t, &retryhttp.Gate{Hold: hold}, func(t *testing.T, g *gated) {
+	for _, c := range []struct {
+		hold, due time.Duration
+		held      bool
+	}{
+		{0, 1799 * ms, true},
+		{0, 1800 * ms, false}, // five times the outage
+		{1200 * ms, 1480 * ms, true},
+		{1200 * ms, 1500 * ms, false}, // Hold at most
+	} {
+		inGate(t, &retryhttp.Gate{Hold: c.hold}, func(t *testing.T, g *gated) {
 			g.down()
-			for i := range 12 {
-				g.at(90*ms+time.Duration(i)*ms, "/503,200@20s")
-			}
+			g.hold(12, "/503,200@20s")
 			g.at(300*ms, "/200")
 			g.at(500*ms, "/503,200@20s")
-			v := g.at(at-200*ms, "/503,200")
+			v := g.at(c.due-200*ms, "/503,200")
 			g.ended.Wait()
-			held = v.outcome.Held > 0
+			assert.Equal(t, c.held, v.outcome.Held > 0, "%+v", c)
 		})
-		return held
 	}
-	assert.True(t, due(t, 0, 1799*ms))
-	assert.False(t, due(t, 0, 1800*ms), "five times the outage")
-	assert.True(t, due(t, 1200*ms, 1480*ms))
-	assert.False(t, due(t, 1200*ms, 1500*ms), "Hold at most")
 }
 
 func TestGateKeepsWhatIsHeldIfItsHostGoesDownAgain(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
-		for range 5 {
-			g.at(90*ms, "/503,200")
-		}
+		g.hold(5, "/503,200")
 		g.every(300*ms, 1*ms, 4, "/200")
 		g.every(310*ms, 20*ms, 100, "/503")
-		g.wait(309 * ms)
-		assert.Equal(t, 4, g.held())
-		g.wait(2250 * ms)
-		assert.Equal(t, 4, g.held())
+		for _, at := range inMillis(309, 2250) {
+			g.wait(at)
+			assert.Equal(t, 4, g.held())
+		}
 	})
 }
 
 func TestGateHoldsNoLongerThanHold(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		hold    time.Duration
-		edit    func(*retryhttp.Policy)
-		timeout time.Duration
-		want    time.Duration
-	}{
-		{"Hold", 2 * time.Second, once, 0, 2 * time.Second},
-		{"Hold's default", 0, once, 0, 5 * time.Second},
-		{"a negative Hold", -1, once, 0, 0},
-		{"half of what the deadline leaves", 0, once, 2200 * ms, (2000*ms - 1) / 2},
-		{"half of what MaxElapsed leaves", 0, func(p *retryhttp.Policy) { p.MaxElapsed = 1200 * ms }, 0, 500 * ms},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			inGate(t, &retryhttp.Gate{Hold: c.hold}, func(t *testing.T, g *gated) {
-				g.down()
-				ctx := t.Context()
-				if c.timeout > 0 {
-					// From the request's start, at 90 ms.
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 90*ms+c.timeout)
-					defer cancel()
-				}
-				g.every(150*ms, 20*ms, 400, "/503@30ms") // no time for a probe
-				v := g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
-					c.edit(p)
-					p.MaxAttempts = 2
-				})
-				g.ended.Wait()
-				assert.Equal(t, 90*ms+200*ms+c.want, v.sent[1])
-				assert.Equal(t, c.want, v.outcome.Held)
-				assert.Equal(t, 200*ms+c.want, v.outcome.Waited)
-				assert.Equal(t, 503, v.status, "the last response is not missed")
-				assert.Equal(t, retryhttp.StopAttempts, v.outcome.Stop)
-			})
-		})
-	}
+	inGate(t, &retryhttp.Gate{Hold: 2 * time.Second}, func(t *testing.T, g *gated) {
+		g.down()
+		g.every(150*ms, 20*ms, 400, "/503@30ms") // no time for a probe
+		v := g.at(90*ms, "/503")
+		g.ended.Wait()
+		assert.Equal(t, 503, v.status, "the last response is not missed")
+		assert.Equal(t, retryhttp.Outcome{
+			Attempts: 2, Elapsed: 2200 * ms, Waited: 2200 * ms, Held: 2 * time.Second, Stop: retryhttp.StopAttempts,
+		}, v.outcome)
+	})
 }
 
 func TestGateOfCanceledRequest(t *testing.T) {
@@ -445,32 +308,35 @@ func TestGateOfCanceledRequest(t *testing.T) {
 	})
 }
 
-// A request that is canceled just after its release passes its turn on. The Logger runs between
-// the release and the attempt.
+// A request that is canceled just after its release passes its turn on, and so does one whose Logger
+// panics: the Logger runs between the release and the attempt.
 func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
-	for name, c := range map[string]struct {
+	cancels := func(cancel func()) { cancel() }
+	panics := func(func()) { panic(http.ErrAbortHandler) }
+	for _, c := range []struct {
+		name      string
+		log       func(cancel func())
 		successes int
 		released  time.Duration
 	}{
-		"released by successes": {4, 330 * ms},
-		"released as a probe":   {0, 350 * ms},
+		{"released by successes", cancels, 4, 330 * ms},
+		{"released as a probe", cancels, 0, 350 * ms},
+		{"panics after its release", panics, 0, 350 * ms},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 				g.down()
 				ctx, cancel := context.WithCancel(t.Context())
-				canceled := g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
-					p.Logger = slog.New(onRecord(func(r slog.Record) {
-						if r.Message == "held request" {
-							cancel()
-						}
-					}))
+				defer cancel()
+				ended := g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
+					p.Logger = slog.New(whenHeld(func() { c.log(cancel) }))
 				})
 				next, last := g.at(95*ms, "/503,200@1s"), g.at(96*ms, "/503,200")
 				g.every(300*ms, 10*ms, c.successes, "/200")
 				g.ended.Wait()
-				assert.Len(t, canceled.sent, 1)
-				assert.Equal(t, c.released, canceled.done)
+				assert.Len(t, ended.sent, 1)
+				assert.Equal(t, c.released, ended.done)
+				assert.Equal(t, 1, g.budget.refunded)
 				assert.Equal(t, c.released, next.sent[1])
 				assert.Greater(t, last.sent[1], c.released)
 			})
@@ -483,80 +349,31 @@ func TestRetryThatHangsAfterASuccessHoldsUpNobody(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.at(0, "/200@7s", once)
 		g.every(100*ms, 500*ms, 12, "/503")
-		var held []*visit
-		for range 4 {
-			held = append(held, g.at(6*time.Second, "/503,200?Retry-After=3"))
-		}
 		g.at(6500*ms, "/503,200@30s?Retry-After=1")
+		v := g.at(6*time.Second, "/503,200?Retry-After=3")
 		g.ended.Wait()
-		for _, v := range held {
-			assert.LessOrEqual(t, v.outcome.Held, time.Second)
-		}
+		assert.LessOrEqual(t, v.outcome.Held, time.Second)
 	})
 }
 
-// A panic of user code between the end of a hold and the attempt gives the turn back, too.
-func TestGateGetsTheTurnOfARequestThatPanicsBack(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		g.ended.Go(func() {
-			g.wait(90 * ms)
-			req := get(t, context.WithValue(t.Context(), visitKey{}, new(visit)))
-			req.URL.Host, req.URL.Path = "host", "/503"
-			p := g.policy
-			p.Logger = slog.New(onRecord(func(r slog.Record) {
-				if r.Message == "held request" {
-					panic(http.ErrAbortHandler)
-				}
-			}))
-			assert.Panics(t, func() { _, _ = retryhttp.New(script.Step(g.answer), p).RoundTrip(req) })
-		})
-		next := g.at(95*ms, "/503,200")
-		g.ended.Wait()
-		assert.Equal(t, 350*ms, next.sent[1])
-		assert.Equal(t, 1, g.budget.refunded)
-	})
-}
-
+// A probe that panics says nothing, and has used its turn.
 func TestGateSurvivesAProbeThatPanics(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		g.ended.Go(func() {
-			g.wait(90 * ms)
-			req := get(t, context.WithValue(t.Context(), visitKey{}, new(visit)))
-			req.URL.Host, req.URL.Path = "host", "/503,panic"
-			assert.Panics(t, func() { _, _ = g.rt.RoundTrip(req) })
+	for _, c := range []struct {
+		successes int
+		next      time.Duration
+	}{
+		{0, 350 * ms},
+		{4, 576 * ms}, // the next probe, 250 ms after the newest success, and not with it
+	} {
+		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
+			g.down()
+			g.at(90*ms, "/503,panic")
+			next := g.at(95*ms, "/503,200")
+			g.every(320*ms, 2*ms, c.successes, "/200")
+			g.ended.Wait()
+			assert.Equal(t, c.next, next.sent[1])
 		})
-		next := g.at(95*ms, "/503,200")
-		g.ended.Wait()
-		assert.Equal(t, 350*ms, next.sent[1], "the probe said nothing")
-	})
-}
-
-// An attempt that was sent has used its turn, even if the base panics.
-func TestGatePassesOnNoTurnOfAnAttemptThatPanics(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		g.ended.Go(func() {
-			g.wait(90 * ms)
-			req := get(t, context.WithValue(t.Context(), visitKey{}, new(visit)))
-			req.URL.Host, req.URL.Path = "host", "/503,panic"
-			assert.Panics(t, func() { _, _ = g.rt.RoundTrip(req) })
-		})
-		next := g.at(95*ms, "/503,200")
-		g.every(320*ms, 2*ms, 4, "/200")
-		g.ended.Wait()
-		assert.Equal(t, 576*ms, next.sent[1], "250 ms after the newest success, and not with it")
-	})
-}
-
-func TestGateKnowsNoKeyThatOnlySucceeds(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.at(0, "/503", once)
-		g.at(10*ms, "//other/200", once)
-		g.ended.Wait()
-		assert.Equal(t, 1, retryhttp.Keys(g.gate))
-	})
+	}
 }
 
 func TestGateForgetsNoKeyThatHoldsAndHasRoomForNoMoreThan4096(t *testing.T) {
@@ -580,6 +397,7 @@ func TestGateForgetsNoKeyThatHoldsAndHasRoomForNoMoreThan4096(t *testing.T) {
 		assert.Equal(t, 4096, retryhttp.Keys(g.gate))
 		assert.Zero(t, retryhttp.FailuresInARow(g.gate, "has-no-gate"))
 		g.at(11*time.Second, "//the-second/503", once)
+		g.at(11*time.Second, "//only-succeeds/200", once)
 		g.wait(11*time.Second + ms)
 		assert.Equal(t, 2, retryhttp.Keys(g.gate))
 	})
@@ -602,7 +420,7 @@ func TestStatusAndGaugesOfARequestWithoutAURL(t *testing.T) {
 	}
 }
 
-// The panic comes while the Gate holds a retry, and other goroutines ask it.
+// The panic comes while the Gate holds a retry, and leaves it as it is.
 func TestKeyThatPanicsPanicsInTheCallerOfStatusAlone(t *testing.T) {
 	panics := func(req *http.Request) string {
 		if req.URL.Path == "/panic" {
@@ -616,20 +434,11 @@ func TestKeyThatPanicsPanicsInTheCallerOfStatusAlone(t *testing.T) {
 		g.wait(295 * ms)
 		bad := requestTo("host")
 		bad.URL.Path = "/panic"
-		var asking sync.WaitGroup
-		for range 10 {
-			asking.Go(func() {
-				assert.PanicsWithValue(t, "no key", func() { g.gate.Status(bad) })
-			})
-		}
-		asking.Wait()
-		down := g.gate.Status(requestTo("host")).Down
-		assert.True(t, down)
-		assert.Equal(t, 1, g.held())
+		assert.PanicsWithValue(t, "no key", func() { g.gate.Status(bad) })
+		assert.Equal(t, retryhttp.GateStatus{Down: true, Held: 1}, g.gate.Status(requestTo("host")))
 		g.ended.Wait()
 		assert.Equal(t, 200, held.status)
-		down = g.gate.Status(requestTo("host")).Down
-		assert.False(t, down)
+		assert.Zero(t, g.gate.Status(requestTo("host")))
 	})
 }
 
@@ -639,23 +448,21 @@ func TestStatusIsNotDownWhileOnlyALineWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLining(t, nil)
 			for i := range failures {
-				l.at(time.Duration(i)*20*ms, "/503,200,"+strconv.Itoa(i))
+				l.at(time.Duration(i)*20*ms, "/503,200")
 			}
 			time.Sleep(300 * ms)
 			s := l.gate.Status(l.request("/"))
-			assert.Equal(t, want, s.Down, "after %d failures", failures)
-			assert.Zero(t, s.Closed)
 			assert.Greater(t, s.Held, 4)
-			assert.Equal(t, s.Held, s.InLine)
+			assert.Equal(t, retryhttp.GateStatus{Down: want, Held: s.Held, InLine: s.Held}, s, "after %d failures", failures)
 			l.others.Wait()
 		})
 	}
 }
 
-// gated makes requests through a Transport with a Gate, in a bubble. The path of a
-// request says what its attempts meet, one after the other; the last holds for all that
-// follow: "/503,200". "hang" is no answer until the context ends, "broken" an error. The
-// query is what a response has in its header.
+// gated makes requests through a Transport with a Gate, in a bubble. The path of a request says what its
+// attempts meet, one after the other; the last holds for all that follow: "/503,200". "503@1s" comes after
+// a second. "broken" is an error, and "cut200" a response whose body breaks off. The query is what a
+// response has in its header.
 type gated struct {
 	t      *testing.T
 	start  time.Time
@@ -663,11 +470,12 @@ type gated struct {
 	budget *countingBudget
 	policy retryhttp.Policy
 	rt     http.RoundTripper
-	header http.Header // of the requests that are made next
+	header http.Header          // of the requests that are made next
+	upload io.ReadCloser        // the body of the next request, which is then a PUT
+	body   func() io.ReadCloser // of a 503; nil: a short text
 	ended  sync.WaitGroup
 
-	mu    sync.Mutex
-	order []*visit // as attempts were sent
+	mu sync.Mutex // guards what its visits have sent
 }
 
 // visit is one request.
@@ -675,6 +483,7 @@ type visit struct {
 	sent    []time.Duration // its attempts
 	outcome retryhttp.Outcome
 	status  int
+	text    string // of the response, unless it breaks off
 	err     error
 	done    time.Duration
 }
@@ -683,7 +492,7 @@ type visit struct {
 func newGated(t *testing.T, gate *retryhttp.Gate) *gated {
 	g := &gated{t: t, start: time.Now(), gate: gate, budget: new(countingBudget)}
 	g.policy = retryhttp.Policy{
-		Gate: gate, Budget: g.budget, Backoff: retryhttp.Constant(200 * time.Millisecond), MaxAttempts: 2,
+		Gate: gate, Budget: g.budget, Backoff: retryhttp.Constant(200 * ms), MaxAttempts: 2,
 	}
 	g.rt = retryhttp.New(script.Step(g.answer), g.policy)
 	return g
@@ -692,11 +501,14 @@ func newGated(t *testing.T, gate *retryhttp.Gate) *gated {
 type visitKey struct{}
 
 func (g *gated) answer(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+	}
 	v := req.Context().Value(visitKey{}).(*visit)
 	g.mu.Lock()
 	v.sent = append(v.sent, time.Since(g.start))
 	n := len(v.sent) // a hedge may be sent meanwhile
-	g.order = append(g.order, v)
 	g.mu.Unlock()
 	answers := strings.Split(strings.Trim(req.URL.Path, "/"), ",")
 	answer, latency, _ := strings.Cut(answers[min(n, len(answers))-1], "@")
@@ -708,9 +520,6 @@ func (g *gated) answer(req *http.Request) (*http.Response, error) {
 		}
 	}
 	switch answer {
-	case "hang":
-		<-req.Context().Done()
-		return nil, req.Context().Err()
 	case "broken":
 		return nil, errBroken
 	case "permanent":
@@ -718,9 +527,16 @@ func (g *gated) answer(req *http.Request) (*http.Response, error) {
 	case "panic":
 		panic(http.ErrAbortHandler)
 	}
-	code, err := strconv.Atoi(answer)
+	status, cut := strings.CutPrefix(answer, "cut")
+	code, err := strconv.Atoi(status)
 	require.NoError(g.t, err)
 	resp := script.Response(req, code)
+	if cut {
+		resp.Body, resp.ContentLength = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)), 10
+	}
+	if code == 503 && g.body != nil {
+		resp.Body = g.body()
+	}
 	for name, values := range req.URL.Query() {
 		resp.Header[http.CanonicalHeaderKey(name)] = values
 	}
@@ -734,17 +550,17 @@ func (g *gated) at(at time.Duration, path string, edits ...func(*retryhttp.Polic
 }
 
 func (g *gated) with(ctx context.Context, at time.Duration, path string, edits ...func(*retryhttp.Policy)) *visit {
-	v := new(visit)
 	for _, edit := range edits {
 		ctx = retryhttp.WithPolicy(ctx, edit)
 	}
-	if !strings.HasPrefix(path, "//") {
-		path = "//host" + path
-	}
-	u, err := url.Parse("http:" + path)
-	require.NoError(g.t, err)
-	req := (&http.Request{Method: http.MethodGet, URL: u, Header: g.header}).WithContext(context.WithValue(ctx, visitKey{}, v))
+	req, v := g.visit(ctx, path)
 	g.ended.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				assert.Equal(g.t, http.ErrAbortHandler, p)
+				v.done = time.Since(g.start)
+			}
+		}()
 		time.Sleep(at - time.Since(g.start))
 		resp, err := g.rt.RoundTrip(req)
 		v.done, v.err = time.Since(g.start), err
@@ -752,9 +568,28 @@ func (g *gated) with(ctx context.Context, at time.Duration, path string, edits .
 			v.outcome = errorOf(g.t, err).Outcome
 			return
 		}
+		defer resp.Body.Close()
 		v.outcome, v.status = retryhttp.OutcomeOf(resp), resp.StatusCode
+		if text, err := io.ReadAll(resp.Body); err == nil {
+			v.text = string(text)
+		}
 	})
 	return v
+}
+
+// visit returns a request that is not made yet.
+func (g *gated) visit(ctx context.Context, path string) (*http.Request, *visit) {
+	if !strings.HasPrefix(path, "//") {
+		path = "//host" + path
+	}
+	u, err := url.Parse("http:" + path)
+	require.NoError(g.t, err)
+	v := new(visit)
+	req := &http.Request{Method: http.MethodGet, URL: u, Header: g.header}
+	if g.upload != nil {
+		req.Method, req.Body, req.ContentLength, g.upload = http.MethodPut, g.upload, 1, nil
+	}
+	return req.WithContext(context.WithValue(ctx, visitKey{}, v)), v
 }
 
 // once has a request that is not retried.
@@ -771,8 +606,16 @@ func (g *gated) every(first, interval time.Duration, n int, path string) (visits
 // down makes eight requests fail, the first at 0, the last at 100 ms. So the host is down from 100
 // ms on.
 func (g *gated) down() {
-	g.every(0, 100*time.Millisecond/7, 7, "/503")
-	g.at(100*time.Millisecond, "/503", once)
+	g.every(0, 100*ms/7, 7, "/503")
+	g.at(100*ms, "/503", once)
+}
+
+// hold makes n requests whose retries are held from 280 ms on, one after the other, if the host is down.
+func (g *gated) hold(n int, path string, edits ...func(*retryhttp.Policy)) (held []*visit) {
+	for i := range n {
+		held = append(held, g.at(80*ms+time.Duration(i)*ms, path, edits...))
+	}
+	return held
 }
 
 // wait waits until all that happens until a time since the start has happened.
@@ -787,15 +630,22 @@ func (g *gated) held() int {
 }
 
 func inMillis(list ...float64) (durations []time.Duration) {
-	for _, ms := range list {
-		durations = append(durations, time.Duration(ms*float64(time.Millisecond)))
+	for _, n := range list {
+		durations = append(durations, time.Duration(n*float64(ms)))
 	}
 	return durations
 }
 
-type onRecord func(slog.Record)
+// whenHeld is for a Logger, and is called when a request was held.
+type whenHeld func()
 
-func (f onRecord) Enabled(context.Context, slog.Level) bool      { return true }
-func (f onRecord) Handle(_ context.Context, r slog.Record) error { f(r); return nil }
-func (f onRecord) WithAttrs([]slog.Attr) slog.Handler            { return f }
-func (f onRecord) WithGroup(string) slog.Handler                 { return f }
+func (f whenHeld) Enabled(context.Context, slog.Level) bool { return true }
+func (f whenHeld) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f whenHeld) WithGroup(string) slog.Handler            { return f }
+
+func (f whenHeld) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "held request" {
+		f()
+	}
+	return nil
+}

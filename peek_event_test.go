@@ -1,16 +1,22 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
@@ -20,6 +26,57 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// peeks is a Policy for streams whose first event belongs to the attempt. It retries at once.
+var peeks = retryhttp.Policy{
+	PeekBytes: 4096, AttemptTimeout: time.Second,
+	Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{},
+	Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		if strings.Contains(string(a.Peek), "overloaded_error") {
+			return retryhttp.Retryable
+		}
+		return retryhttp.Classify(a)
+	},
+}
+
+const (
+	errorEvent = "event: error\ndata: {\"type\":\"overloaded_error\"}\n\n"
+	firstEvent = "data: 1\n\n"
+	lastEvent  = "data: 2\n\n"
+	pingEvent  = "event: ping\ndata: {}\n\n"
+)
+
+// event sends some of a stream.
+func event(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// stream sends its events, with a pause before each.
+func stream(pause time.Duration, events ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		event(w, "")
+		for _, text := range events {
+			select {
+			case <-time.After(pause):
+				event(w, text)
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+func silence(w http.ResponseWriter, r *http.Request) {
+	event(w, "")
+	<-r.Context().Done()
+}
+
+func breakOff(w http.ResponseWriter, _ *http.Request) {
+	event(w, "")
+	panic(http.ErrAbortHandler)
+}
+
 // inPieces sends the pieces of a stream, with a pause before each, and then does what end does.
 func inPieces(pause time.Duration, end http.HandlerFunc, pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -28,100 +85,646 @@ func inPieces(pause time.Duration, end http.HandlerFunc, pieces ...string) http.
 	}
 }
 
-// The caller gets an event when it is whole, and waits for nothing else.
-func TestStreamIsHandedOverWithItsFirstEvent(t *testing.T) {
-	message := func(payload string) string {
-		return string(binary.BigEndian.AppendUint32(nil, uint32(4+len(payload)))) + payload
-	}
-	for name, c := range map[string]struct {
-		media  string
-		pieces []string // a tenth of a second apart
-		after  int      // the number of pieces until the response is the caller's
-	}{
-		"an event":                   {"text/event-stream; charset=utf-8", []string{"data: 1\n", "\n", "data: 2\n\n"}, 2},
-		"an event, with CR":          {"text/event-stream", []string{"data: 1\r", "\r", "data: 2\r\r"}, 2},
-		"a comment":                  {"text/event-stream", []string{": wait\n", "\n", "data: 2\n\n"}, 2},
-		"PeekBytes of an event":      {"text/event-stream", []string{"data: ", strings.Repeat("x", 4096), "y\n\n"}, 2},
-		"an end without an event":    {"text/event-stream", []string{"{\"error\":", "1}"}, 3},
-		"a message":                  {"application/vnd.amazon.eventstream", []string{message("abc")[:2], message("abc")[2:6], message("abc")[6:], "d"}, 3},
-		"two messages at once":       {"application/vnd.amazon.eventstream", []string{message("") + message("b"), "c"}, 1},
-		"a line":                     {"application/x-ndjson", []string{"{\"a\":", "1}\n", "{}\n"}, 2},
-		"any byte of something else": {"application/json", []string{"{", "}"}, 1},
-	} {
+// overBoth runs test in a bubble for each protocol, with a server that plays answers.
+func overBoth(t *testing.T, answers []http.HandlerFunc, test func(t *testing.T, base http.RoundTripper, srv *server)) {
+	t.Helper()
+	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Content-Type", c.media)
-					_ = http.NewResponseController(w).Flush()
-					for _, piece := range c.pieces {
-						time.Sleep(100 * time.Millisecond)
-						_, _ = io.WriteString(w, piece)
-						_ = http.NewResponseController(w).Flush()
-					}
-					time.Sleep(100 * time.Millisecond)
-				}, false)
+				srv := &server{answers: answers}
+				_, base, stop := memnet.ServeProtocol(srv.ServeHTTP, http2)
 				defer stop()
+				test(t, base, srv)
+			})
+		})
+	}
+}
+
+// failsFirst are the ways in which a stream may fail before its first event, or with it.
+var failsFirst = map[string]struct {
+	answer http.HandlerFunc
+	after  time.Duration
+	text   string // what the caller reads without a retry
+	err    string // how the caller's Read ends then
+}{
+	"silence":        {silence, time.Second, "", "no first byte of the response body within 1s"},
+	"a break":        {breakOff, 0, "", "unexpected EOF"},
+	"an end":         {stream(0), 0, "", "EOF"},
+	"an error event": {stream(0, errorEvent), 0, errorEvent, "EOF"},
+}
+
+func TestStreamThatFailsBeforeItsFirstEventIsRetried(t *testing.T) {
+	for name, c := range failsFirst {
+		t.Run(name, func(t *testing.T) {
+			answers := play(c.answer, stream(0, firstEvent, lastEvent))
+			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
+				began := time.Now()
+				got, err := download(t, base, peeks)
+				require.NoError(t, err)
+				assert.Equal(t, firstEvent+lastEvent, got, "each event once")
+				assert.Equal(t, c.after, time.Since(began))
+				assert.Len(t, srv.got, 2)
+			})
+		})
+	}
+}
+
+func TestLaterEventsComeWhenTheyAreSent(t *testing.T) {
+	answers := play(stream(900*time.Millisecond, firstEvent, lastEvent, "data: 3\n\n"))
+	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
+		began := time.Now()
+		resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		for i, want := range []string{firstEvent, lastEvent, "data: 3\n\n"} {
+			text := make([]byte, 100)
+			n, err := resp.Body.Read(text)
+			require.NoError(t, err)
+			assert.Equal(t, want, string(text[:n]))
+			assert.Equal(t, time.Duration(i+1)*900*time.Millisecond, time.Since(began))
+		}
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// Without a retry the caller gets as much as without PeekBytes: the response, and then the error.
+func TestStreamThatFailedBeforeItsFirstEventIsHandedOverAtTheEnd(t *testing.T) {
+	for name, c := range failsFirst {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.Serve(c.answer)
+				defer stop()
+				budget := &countingBudget{}
 				p := peeks
-				p.MaxAttempts = 1
+				p.MaxAttempts, p.Budget = 2, budget
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
+				got := make([]byte, len(c.text))
+				_, err = io.ReadFull(resp.Body, got)
+				require.NoError(t, err)
+				assert.Equal(t, c.text, string(got))
+				_, err = resp.Body.Read(make([]byte, 1))
+				assert.EqualError(t, err, c.err)
+				require.NoError(t, resp.Body.Close())
+				assert.Zero(t, budget.deposit)
+			})
+		})
+	}
+}
+
+func TestResponseWithoutABodyIsNotAwaited(t *testing.T) {
+	never := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("a Read") }}
+	for name, c := range map[string]struct {
+		method string
+		length int64
+		body   io.ReadCloser
+	}{
+		"HEAD":               {"HEAD", 9, never},
+		"an empty body":      {"GET", 0, never},
+		"net/http's NoBody":  {"GET", -1, http.NoBody},
+		"a base without one": {"GET", -1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.AttemptTimeout = 0
+			req := get(t, t.Context())
+			req.Method = c.method
+			resp, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+				resp := script.Response(req, 200)
+				resp.Body, resp.ContentLength = c.body, c.length
+				return resp, nil
+			}), p).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, c.body, resp.Body, "as it came")
+			assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Attempts)
+		})
+	}
+}
+
+func TestPeekTakesWhatBufferBytesLeaves(t *testing.T) {
+	stream := []string{"Content-Type", "text/event-stream"}
+	for name, c := range map[string]struct {
+		text       string
+		header     []string
+		body, peek string
+	}{
+		"a stream":               {"data: 1\n\n", stream, "", "data:"},
+		"a short body":           {"0123456789", nil, "0123456789", ""},
+		"a longer body":          {"0123456789A", nil, "", "01234"},
+		"a longer declared body": {"0123456789A", []string{"Content-Length", "11"}, "", "01234"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := peeks
+			p.BufferBytes, p.PeekBytes = 10, 5
+			judged := false
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				judged = true
+				assert.Equal(t, c.body, string(a.Body))
+				assert.Equal(t, c.peek, string(a.Peek))
+				return retryhttp.Final
+			}
+			got, err := download(t, script.New(sends(200, c.text, io.EOF, c.header...)), p)
+			require.NoError(t, err)
+			assert.Equal(t, c.text, got)
+			assert.True(t, judged)
+		})
+	}
+}
+
+// A failed response is awaited for a moment: a retry does not need its body.
+func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := peeks
+		p.AttemptTimeout, p.MaxAttempts = 0, 1
+		began := time.Now()
+		base := script.New(script.Respond(503, trickles(10*time.Second, io.EOF)))
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, 250*ms, time.Since(began))
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, object, string(got))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// A retry may wait for long. It must not retain what was read of the failed response.
+func TestPeekIsForgottenBeforeTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := peeks
+		p.Backoff = retryhttp.Constant(time.Second)
+		p.OnRetry = func(a retryhttp.Attempt) {
+			peeked := weak.Make(&a.Peek[0])
+			time.AfterFunc(p.Backoff(1, 0)/2, func() {
+				runtime.GC()
+				assert.Nil(t, peeked.Value())
+			})
+		}
+		base := script.New(sends(200, errorEvent, io.EOF), sends(200, firstEvent, io.EOF))
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, firstEvent, got)
+	})
+}
+
+// All headers come at once. The first events decide, and an attempt whose peek fails is a failed attempt.
+func TestHedgeWinsWithItsFirstEvent(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, hedge http.HandlerFunc
+		at           time.Duration
+		won          bool
+	}{
+		"the first is silent":     {silence, stream(0, firstEvent), 100 * ms, true},
+		"the first breaks":        {inPieces(150*ms, breakOff, ": "), stream(100*ms, firstEvent), 200 * ms, true},
+		"the first is sooner":     {stream(150*ms, firstEvent), stream(100*ms, lastEvent), 150 * ms, false},
+		"the hedge is overloaded": {stream(150*ms, firstEvent), stream(0, errorEvent), 150 * ms, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, play(c.first, c.hedge), func(t *testing.T, base http.RoundTripper, _ *server) {
+				p := peeks
+				p.Backoff = retryhttp.Constant(time.Second) // for which a hedge is awaited
+				p.Hedge = &retryhttp.Hedge{After: 100 * ms, Share: 1}
 				began := time.Now()
 				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
-				assert.Equal(t, time.Duration(c.after)*100*time.Millisecond, time.Since(began))
+				assert.Equal(t, c.at, time.Since(began))
+				assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+				assert.Equal(t, c.won, retryhttp.OutcomeOf(resp).HedgeWon)
 				got, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)
-				assert.Equal(t, strings.Join(c.pieces, ""), string(got))
+				assert.Equal(t, firstEvent, string(got))
+				require.NoError(t, resp.Body.Close())
+				time.Sleep(time.Second) // which a hedge that has lost does not take
+			})
+		})
+	}
+}
+
+// A hook that reads would take the bytes away from the caller. Many such hooks close the body, too, and
+// put what they have read in its place.
+func TestHookThatReadsGetsAnErrorAndTheCallerEveryByte(t *testing.T) {
+	for name, buffer := range map[string]int64{"peeked": 0, "buffered": 100} {
+		for _, reading := range []string{"Classify", "RetryAfter"} {
+			t.Run(reading+", "+name, func(t *testing.T) {
+				read := false
+				hook := func(name string, resp *http.Response) {
+					if name != reading {
+						return
+					}
+					read = true
+					text, err := io.ReadAll(resp.Body)
+					assert.Empty(t, text)
+					assert.EqualError(t, err, "a Classify or RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
+					assert.NoError(t, resp.Body.Close())
+					resp.Body = io.NopCloser(bytes.NewReader(text))
+				}
+				p := peeks
+				p.MaxAttempts, p.BufferBytes = 1, buffer
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					hook("Classify", a.Response)
+					return retryhttp.Retryable
+				}
+				p.RetryAfter = func(a retryhttp.Attempt) (time.Duration, bool) {
+					hook("RetryAfter", a.Response)
+					return 0, false
+				}
+				body := &piece{text: firstEvent, err: io.EOF}
+				got, err := download(t, script.New(script.Respond(200, body)), p)
+				require.NoError(t, err)
+				assert.Equal(t, firstEvent, got)
+				assert.EqualValues(t, 1, body.closes.Load())
+				assert.True(t, read)
+			})
+		}
+	}
+}
+
+func TestPanicOfAHookClosesAPeekedBody(t *testing.T) {
+	for name, edit := range map[string]func(*retryhttp.Policy){
+		"Classify": func(p *retryhttp.Policy) { p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("no") } },
+		"RetryAfter": func(p *retryhttp.Policy) {
+			p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { panic("no") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := peeks
+				edit(&p)
+				body := &piece{text: errorEvent, err: io.EOF}
+				assert.PanicsWithValue(t, "no", func() {
+					_, _ = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
+				})
+				assert.EqualValues(t, 1, body.closes.Load())
+			})
+		})
+	}
+}
+
+// A retry that waits in line keeps the whole response, of which the first event has been read.
+func TestStreamThatBeganWithAnErrorWaitsInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.PeekBytes = 2
+			p.Classify = peeks.Classify
+		})
+		l.at(40*ms, "/200,a")
+		l.at(240*ms, "/200,b")
+		resp, o, took := l.ask("/503,200")
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, o.Attempts)
+		assert.Equal(t, 240*ms, took)
+		l.others.Wait()
+	})
+}
+
+// randomAnswer sends random pieces of events, with or without a length, and may break off.
+func randomAnswer(seed uint64) http.HandlerFunc {
+	media := []string{"text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream", "application/json"}
+	words := []string{"data: 1", "\n", "\n\n", "\r\n\r\n", "\r", "{}", "\x00\x00\x00\x06ab", "\x00\x00\x00\x04", pingEvent}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		dice := rand.New(rand.NewPCG(seed, 0))
+		pieces := make([]string, dice.IntN(8))
+		for i := range pieces {
+			for range 1 + dice.IntN(6) {
+				pieces[i] += words[dice.IntN(len(words))]
+			}
+		}
+		w.Header().Set("Content-Type", media[dice.IntN(len(media))])
+		if dice.IntN(3) == 0 {
+			w.Header().Set("Content-Length", fmt.Sprint(len(strings.Join(pieces, ""))))
+		}
+		if dice.IntN(8) == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = http.NewResponseController(w).Flush()
+		for _, piece := range pieces {
+			_, _ = io.WriteString(w, piece)
+			if dice.IntN(2) == 0 {
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Duration(dice.IntN(2)) * 100 * ms)
+			}
+			if dice.IntN(12) == 0 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	}
+}
+
+// Whatever is awaited, and whatever Classify answers, the caller reads what the server has sent.
+func TestCallerReadsTheSameHoweverMuchIsAwaited(t *testing.T) {
+	for seed := range uint64(150) {
+		dice := rand.New(rand.NewPCG(seed, 1))
+		p := retryhttp.Policy{
+			MaxAttempts: 1,
+			PeekBytes:   dice.Int64N(3) * dice.Int64N(100),
+			BufferBytes: dice.Int64N(2) * dice.Int64N(100),
+			Classify:    func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Class(dice.IntN(4)) },
+		}
+		if dice.IntN(2) == 0 {
+			p.AttemptTimeout, p.StallTimeout = time.Hour, time.Hour
+		}
+		for _, http2 := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				_, base, stop := memnet.ServeProtocol(randomAnswer(seed), http2)
+				defer stop()
+				bare, err := base.RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				want, end := io.ReadAll(bare.Body)
+				require.NoError(t, bare.Body.Close())
+				synctest.Wait() // or the next request might be written while the server closes its connection
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err, "seed %d", seed)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, string(want), string(got), "seed %d", seed)
+				if whole := int64(len(want)) == bare.ContentLength; !whole { // a break after the last byte may go unseen
+					assert.Equal(t, end == nil, err == nil, "seed %d: %v, %v", seed, end, err)
+				}
+				assert.Equal(t, bare.StatusCode, resp.StatusCode)
+			})
+		}
+	}
+}
+
+// late is a body that brings nothing before a pause, and then its text and its end.
+type late struct {
+	pause   time.Duration
+	text    string
+	attempt context.Context // ends the pause
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(l.pause):
+	case <-l.attempt.Done():
+		return 0, context.Cause(l.attempt)
+	}
+	l.pause = 0
+	if l.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p, l.text)
+	l.text = l.text[n:]
+	return n, nil
+}
+
+// The caller gets an event when it is whole, and waits for nothing else. A packet may bring a part of an
+// event, or several events.
+func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {
+	const events, messages, lines = "text/event-stream", "application/vnd.amazon.eventstream", "application/x-ndjson"
+	message := func(payload string) string {
+		return string(binary.BigEndian.AppendUint32(nil, uint32(4+len(payload)))) + payload
+	}
+	long := "data: " + strings.Repeat("x", 4096)
+	for name, c := range map[string]struct {
+		media    string
+		encoding string
+		packets  []string // a tenth of a second apart
+		after    int      // the number of packets until the response is the caller's
+		peek     string
+	}{
+		"an event":                {events, "", []string{"data: 1\n", "\n", lastEvent}, 2, firstEvent},
+		"several events":          {events + ";charset=utf-8", "", []string{firstEvent + errorEvent}, 1, firstEvent},
+		"an event, with CR":       {events, "", []string{"data: 1\r", "\r", "data: 2\r\r"}, 2, "data: 1\r\r"},
+		"a comment, with CRLF":    {events, "", []string{": wait\r\n", "\r\n" + errorEvent}, 2, ": wait\r\n\r\n"},
+		"PeekBytes of an event":   {events, "", []string{long[:6], long[6:], "y\n\n"}, 2, long[:4096]},
+		"an end without an event": {events, "", []string{"{\"error\":", "1}"}, 3, "{\"error\":1}"},
+		"a message":               {messages, "", []string{"\x00\x00", "\x00\x07a", "bc", "d"}, 3, message("abc")},
+		"several messages":        {messages, "", []string{message("") + message("b"), "c"}, 1, message("")},
+		"a line":                  {lines, "", []string{"{\"a\":", "1}\n", "{}\n"}, 2, "{\"a\":1}\n"},
+		"several lines":           {lines, "", []string{"{}\n{\"error\":1}\n{"}, 1, "{}\n"},
+		"any byte of JSON":        {"application/json", "", []string{"{", "}"}, 1, "{"},
+		"what net/http unpacks":   {events, "gzip", []string{"data: 1\n", "\n" + errorEvent}, 2, firstEvent},
+		"what it leaves packed":   {events, "zstd", []string{"packed", "more"}, 1, "packed"},
+	} {
+		answer := func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.media)
+			write := func(text string) { _, _ = io.WriteString(w, text) }
+			if c.encoding != "" {
+				w.Header().Set("Content-Encoding", c.encoding)
+			}
+			_ = http.NewResponseController(w).Flush()
+			if c.encoding == "gzip" {
+				z := gzip.NewWriter(w)
+				defer z.Close()
+				write = func(text string) {
+					_, _ = io.WriteString(z, text)
+					_ = z.Flush()
+				}
+			}
+			for _, packet := range c.packets {
+				time.Sleep(100 * ms)
+				write(packet)
+				_ = http.NewResponseController(w).Flush()
+			}
+			time.Sleep(100 * ms)
+		}
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, play(answer), func(t *testing.T, base http.RoundTripper, _ *server) {
+				var seen []string
+				p := peeks
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					seen = append(seen, string(a.Peek))
+					return retryhttp.Classify(a)
+				}
+				began := time.Now()
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, time.Duration(c.after)*100*ms, time.Since(began))
+				assert.Equal(t, []string{c.peek}, seen)
+				assert.Equal(t, c.encoding == "gzip", resp.Uncompressed)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, strings.Join(c.packets, ""), string(got))
 				require.NoError(t, resp.Body.Close())
 			})
 		})
 	}
 }
 
-// Compressed bytes do not show where an event ends.
-func TestFirstBytesOfACompressedStreamAreEnough(t *testing.T) {
-	answers := play(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "zstd")
-		inPieces(0, silence, "compressed")(w, r)
-	})
-	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
-		began := time.Now()
-		resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Zero(t, time.Since(began))
-		require.NoError(t, resp.Body.Close())
-		assert.Len(t, srv.got, 1)
+// patient is peeks for a server that sends pings first. It records what Classify sees.
+func patient(seen *[]string) retryhttp.Policy {
+	p := peeks
+	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+		*seen = append(*seen, string(a.Peek))
+		switch {
+		case a.Response == nil || a.Response.StatusCode != http.StatusOK:
+			return retryhttp.Classify(a)
+		case strings.Contains(string(a.Peek), "overloaded_error"):
+			return retryhttp.Retryable
+		case strings.Contains(string(a.Peek), "data: 1"):
+			return retryhttp.Final
+		}
+		return retryhttp.Undecided
+	}
+	return p
+}
+
+func TestUndecidedAwaitsTheNextEvent(t *testing.T) {
+	together := func(events ...string) http.HandlerFunc { return stream(0, strings.Join(events, "")) }
+	apart := func(events ...string) http.HandlerFunc { return stream(100*ms, events...) }
+	for name, send := range map[string]func(...string) http.HandlerFunc{"together": together, "apart": apart} {
+		t.Run(name, func(t *testing.T) {
+			answers := play(send(pingEvent, pingEvent, errorEvent), send(pingEvent, firstEvent, errorEvent))
+			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
+				var seen []string
+				got, err := download(t, base, patient(&seen))
+				require.NoError(t, err)
+				assert.Equal(t, pingEvent+firstEvent+errorEvent, got, "each event once, and pings too")
+				assert.Equal(t, []string{
+					pingEvent, pingEvent + pingEvent, pingEvent + pingEvent + errorEvent,
+					pingEvent, pingEvent + firstEvent,
+				}, seen, "each event is judged once")
+				assert.Len(t, srv.got, 2)
+			})
+		})
+	}
+}
+
+// What never decides is Final in the end.
+func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
+	events := []string{"Content-Type", "text/event-stream"}
+	long := strings.Repeat(": "+strings.Repeat("wait", 300)+"\n\n", 100)
+	for name, c := range map[string]struct {
+		peek, buffer int64
+		step         script.Step
+		last         string // what Classify saw last
+	}{
+		"the end":              {4096, 0, sends(200, pingEvent+"data: 0", io.EOF, events...), pingEvent + "data: 0"},
+		"PeekBytes":            {4096, 0, sends(200, long, io.EOF, events...), long[:4096]},
+		"64 KiB":               {1 << 40, 0, sends(200, long, io.EOF, events...), long[:64<<10]},
+		"no PeekBytes":         {0, 0, sends(200, pingEvent, io.EOF, events...), ""},
+		"a body in a buffer":   {4096, 100, sends(200, pingEvent, io.EOF), ""},
+		"a failed response":    {4096, 0, sends(503, pingEvent, io.EOF, events...), pingEvent},
+		"an error of the base": {4096, 0, sends(200, "", errLost, events...), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var last string
+			p := peeks
+			p.PeekBytes, p.BufferBytes = c.peek, c.buffer
+			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+				last = string(a.Peek)
+				return retryhttp.Undecided
+			}
+			base := script.New(c.step)
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			assert.Equal(t, retryhttp.StopFinal, retryhttp.OutcomeOf(resp).Stop)
+			assert.True(t, c.last == last, "%.100q", last)
+			require.NoError(t, resp.Body.Close())
+			assert.Len(t, base.Requests(), 1)
+		})
+	}
+}
+
+// cutGzip sends a compressed stream without its end, so that net/http returns its last bytes with an error.
+func cutGzip(event string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Encoding", "gzip")
+		var compressed bytes.Buffer
+		z := gzip.NewWriter(&compressed)
+		_, _ = io.WriteString(z, event)
+		_ = z.Close()
+		_, _ = w.Write(compressed.Bytes()[:compressed.Len()-10])
+	}
+}
+
+// The events after a ping are the attempt's as the ping was.
+func TestFailureAfterAPingFailsTheAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		first http.HandlerFunc
+		after time.Duration
+		err   string
+	}{
+		"a break":               {inPieces(0, breakOff, pingEvent), 0, ""},
+		"a break with a ping":   {cutGzip(pingEvent), 0, "unexpected EOF"},
+		"silence":               {inPieces(0, silence, pingEvent), time.Second, "no whole event of the response body within 1s"},
+		"pings that never stop": {inPieces(400*ms, silence, pingEvent, pingEvent, pingEvent), time.Second, "no whole event"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := play(c.first, stream(0, pingEvent, firstEvent))
+			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
+				var seen []string
+				p := patient(&seen)
+				var failed error
+				p.OnRetry = func(a retryhttp.Attempt) { failed = a.Err }
+				began := time.Now()
+				got, err := download(t, base, p)
+				require.NoError(t, err)
+				assert.Equal(t, pingEvent+firstEvent, got)
+				assert.Equal(t, c.after, time.Since(began))
+				assert.ErrorContains(t, failed, c.err)
+			})
+		})
+	}
+}
+
+// Classify judges the two attempts of a hedged request in turn, also while they peek.
+func TestAttemptsThatPeekAreJudgedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, base, stop := memnet.ServeProtocol(stream(10*ms, pingEvent, pingEvent, pingEvent, firstEvent), true)
+		defer stop()
+		var judging, asked atomic.Int32
+		var over atomic.Bool
+		p := peeks
+		p.Hedge = &retryhttp.Hedge{After: 5 * ms, Share: 1}
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.EqualValues(t, 1, judging.Add(1), "one at a time")
+			assert.False(t, over.Load(), "not after RoundTrip")
+			defer judging.Add(-1)
+			asked.Add(1)
+			time.Sleep(7 * ms)
+			if strings.Contains(string(a.Peek), "data: 1") {
+				return retryhttp.Final
+			}
+			return retryhttp.Undecided
+		}
+		rt := retryhttp.New(base, p)
+		for range 5 {
+			over.Store(false)
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			over.Store(true)
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, pingEvent+pingEvent+pingEvent+firstEvent, string(got))
+			require.NoError(t, resp.Body.Close())
+			time.Sleep(time.Second)
+		}
+		assert.Greater(t, asked.Load(), int32(5*4), "by hedges too")
 	})
 }
 
 // AttemptTimeout is how long the first event may take, and StallTimeout how long each later one may.
 func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
-	const slow = 20 * time.Second
+	const slow, stall, limit = 20 * time.Second, 10 * time.Second, 25 * time.Second
 	for name, c := range map[string]struct {
 		attempt time.Duration
 		answer  http.HandlerFunc
 		want    string
-		err     string
+		err     error
 		at      time.Duration
+		failed  bool // the attempt
 	}{
-		"a slow first event": {30 * time.Second, stream(slow, firstEvent), firstEvent, "", slow},
-		"a slow second event": {
-			30 * time.Second, stream(slow, firstEvent, lastEvent), firstEvent, "the response body stalled for 10s", slow + 10*time.Second,
-		},
-		"without AttemptTimeout": {0, stream(slow, firstEvent), "", "the response body stalled for 10s", 10 * time.Second},
+		"a slow first event":     {limit, stream(slow, firstEvent), firstEvent, nil, slow, false},
+		"a slow second event":    {limit, stream(slow, firstEvent, lastEvent), firstEvent, context.DeadlineExceeded, slow + stall, false},
+		"without AttemptTimeout": {0, stream(slow, firstEvent), "", context.DeadlineExceeded, stall, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			overBoth(t, play(c.answer), func(t *testing.T, base http.RoundTripper, srv *server) {
+			overBoth(t, play(c.answer), func(t *testing.T, base http.RoundTripper, _ *server) {
 				p := peeks
-				p.MaxAttempts, p.AttemptTimeout, p.StallTimeout = 1, c.attempt, 10*time.Second
+				p.MaxAttempts, p.AttemptTimeout, p.StallTimeout = 1, c.attempt, stall
 				began := time.Now()
-				got, err := download(t, base, p)
-				assert.Equal(t, c.want, got)
-				if c.err == "" {
-					assert.NoError(t, err)
-				} else {
-					assert.ErrorContains(t, err, c.err)
-				}
+				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+				require.NoError(t, err)
+				assert.Equal(t, c.failed, retryhttp.OutcomeOf(resp).Stop == retryhttp.StopAttempts)
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, c.want, string(got))
+				assert.ErrorIs(t, err, c.err)
 				assert.Equal(t, c.at, time.Since(began))
-				assert.Len(t, srv.got, 1)
+				require.NoError(t, resp.Body.Close())
 			})
 		})
 	}
@@ -129,129 +732,70 @@ func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 
 // An empty body is an answer, unless the response has promised an event or a number of bytes.
 func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
+	events := []string{"Content-Type", "text/event-stream"}
 	for name, c := range map[string]struct {
 		code   int
 		header []string
 		err    error // of the attempt
 		caller error // of the body that the caller gets
 	}{
-		"events":                       {200, []string{"Content-Type", "text/event-stream; charset=utf-8"}, io.ErrUnexpectedEOF, nil},
-		"events of AWS":                {200, []string{"Content-Type", "application/vnd.amazon.eventstream"}, io.ErrUnexpectedEOF, nil},
-		"a part":                       {206, []string{"Content-Range", "bytes 0-9/10"}, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
-		"no type":                      {200, nil, nil, nil},
-		"JSON":                         {200, []string{"Content-Type", "application/json"}, nil, nil},
-		"rows, and there are none":     {200, []string{"Content-Type", "application/x-ndjson"}, nil, nil},
-		"messages, and there are none": {200, []string{"Content-Type", "application/grpc"}, nil, nil},
-		"events, refused":              {404, []string{"Content-Type", "text/event-stream"}, nil, nil},
-		"a failure":                    {503, nil, nil, nil},
-		"a failure of events":          {503, []string{"Content-Type", "text/event-stream"}, nil, nil},
+		"events":                   {200, events, io.ErrUnexpectedEOF, nil},
+		"events of a length of 0":  {200, append(events, "Content-Length", "0"), io.ErrUnexpectedEOF, nil},
+		"events of AWS":            {200, []string{"Content-Type", "application/vnd.amazon.eventstream"}, io.ErrUnexpectedEOF, nil},
+		"a part":                   {206, []string{"Content-Range", "bytes 0-9/10"}, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
+		"JSON":                     {200, []string{"Content-Type", "application/json"}, nil, nil},
+		"rows, and there are none": {200, []string{"Content-Type", "application/x-ndjson"}, nil, nil},
+		"events, refused":          {404, events, nil, nil},
+		"a failure of events":      {503, events, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := peeks
-			p.MaxAttempts = 1
-			var judged []retryhttp.Attempt
-			p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-				judged = append(judged, a)
-				return retryhttp.Classify(a)
-			}
-			got, err := download(t, script.New(sends(c.code, "", io.EOF, c.header...)), p)
-			assert.Equal(t, c.caller, err, "no less than without PeekBytes")
-			assert.Empty(t, got)
-			require.Len(t, judged, 1)
-			assert.Equal(t, c.err, judged[0].Err)
-			if c.err != nil {
-				assert.Nil(t, judged[0].Response)
-				assert.Nil(t, judged[0].Peek)
-				return
-			}
-			assert.Equal(t, c.code, judged[0].Response.StatusCode)
-			assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
-		})
-	}
-}
-
-func TestBodyOfAFailedPeekIsClosed(t *testing.T) {
-	for name, c := range map[string]struct {
-		end    error
-		length int64
-	}{"a break": {errLost, -1}, "an end": {io.EOF, -1}, "a declared length of 0": {io.EOF, 0}} {
-		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var first *piece
-				var failed context.Context
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					resp, err := sends(200, "", c.end, "Content-Type", "text/event-stream")(req)
-					first, failed = resp.Body.(*piece), req.Context()
-					resp.ContentLength = c.length
+				var body *piece
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
+					resp, err := sends(c.code, "", io.EOF, c.header...)(req)
+					body = resp.Body.(*piece)
 					return resp, err
-				}, sends(200, firstEvent, io.EOF))
-				got, err := download(t, base, peeks)
-				require.NoError(t, err)
-				assert.Equal(t, firstEvent, got)
-				assert.EqualValues(t, 1, first.closes.Load())
-				assert.Error(t, failed.Err(), "what the attempt has held is let go")
+				})
+				var judged []retryhttp.Attempt
+				p := peeks
+				p.MaxAttempts = 1
+				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+					judged = append(judged, a)
+					assert.Equal(t, a.Err != nil, body.closes.Load() == 1, "a failed body is closed")
+					return retryhttp.Classify(a)
+				}
+				got, err := download(t, base, p)
+				assert.Equal(t, c.caller, err, "no less than without PeekBytes")
+				assert.Empty(t, got)
+				require.Len(t, judged, 1)
+				assert.Equal(t, c.err, judged[0].Err)
+				if c.err != nil {
+					assert.Nil(t, judged[0].Response)
+					assert.Nil(t, judged[0].Peek)
+					return
+				}
+				assert.Equal(t, c.code, judged[0].Response.StatusCode)
+				assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
 			})
 		})
 	}
 }
 
-// These tests follow a stream past its first event.
-
-// The base undoes gzip, and the client asks for none.
-func TestPeekHoldsWhatGzipHasHidden(t *testing.T) {
-	answer := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		event(w, "")
-		z := gzip.NewWriter(w)
-		for _, text := range []string{firstEvent, lastEvent} {
-			time.Sleep(900 * ms)
-			_, _ = io.WriteString(z, text)
-			_ = z.Flush()
-			_ = http.NewResponseController(w).Flush()
-		}
-		_ = z.Close()
-	}
-	overBoth(t, play(answer), func(t *testing.T, base http.RoundTripper, _ *server) {
-		p := peeks
-		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-			assert.Equal(t, firstEvent, string(a.Peek))
-			return retryhttp.Classify(a)
-		}
-		began := time.Now()
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		assert.Equal(t, 900*ms, time.Since(began))
-		assert.True(t, resp.Uncompressed)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, firstEvent+lastEvent, string(got))
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
 func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
 	text := strings.Repeat("0123456789", 1000)
-	for name, read := range map[string]func(io.Reader) io.Reader{
-		"by the base, byte by byte":       iotest.OneByteReader,
-		"by the base, in halves":          iotest.HalfReader,
-		"by the base, the end with bytes": iotest.DataErrReader,
-		"by the base, with empty Reads":   hesitant,
-	} {
-		for _, size := range []int{1, 7, 100_000} {
+	whole := func(r io.Reader) io.Reader { return r }
+	readers := []func(io.Reader) io.Reader{whole, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader}
+	for i, sent := range readers {
+		for j, read := range readers[:3] {
 			for _, peek := range []int64{1, 1000, 5000, 20_000} {
 				p := peeks
 				p.PeekBytes = peek
-				body := &bodies.Hooked{OnRead: read(strings.NewReader(text)).Read}
+				body := &bodies.Hooked{OnRead: sent(strings.NewReader(text)).Read}
 				resp, err := retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
-				var got []byte
-				for err == nil {
-					part, n := make([]byte, size), 0
-					n, err = resp.Body.Read(part)
-					got = append(got, part[:n]...)
-				}
-				assert.Equal(t, io.EOF, err)
-				assert.True(t, text == string(got), "%s, Reads of %d, PeekBytes %d: %d bytes", name, size, peek, len(got))
+				got, err := io.ReadAll(read(resp.Body))
+				require.NoError(t, err)
+				assert.True(t, text == string(got), "sent by %d, read by %d, PeekBytes %d: %d bytes", i, j, peek, len(got))
 				require.NoError(t, resp.Body.Close())
 				assert.EqualValues(t, 1, body.Closes.Load())
 			}
@@ -259,27 +803,9 @@ func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
 	}
 }
 
-// hesitant returns a Reader whose first Reads bring nothing.
-func hesitant(r io.Reader) io.Reader {
-	empty := 0
-	return readerFunc(func(p []byte) (int, error) {
-		if empty++; empty < 100 {
-			return 0, nil
-		}
-		return r.Read(p)
-	})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 func TestNestedTransportsRetryAStreamOnce(t *testing.T) {
-	outer := func(edit func(*retryhttp.Policy)) retryhttp.Policy {
-		p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
-		edit(&p)
-		return p
-	}
+	limits := noWait
+	limits.AttemptTimeout = time.Minute
 	for name, c := range map[string]struct {
 		answers []http.HandlerFunc
 		above   retryhttp.Policy
@@ -287,26 +813,18 @@ func TestNestedTransportsRetryAStreamOnce(t *testing.T) {
 		stop    retryhttp.Stop
 		sent    int
 	}{
-		"a success, limited above": {
-			play(breakOff, stream(0, firstEvent)),
-			outer(func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute }), firstEvent, retryhttp.StopFinal, 2,
-		},
-		"a success, peeked above": {
-			play(breakOff, stream(0, firstEvent)), peeks, firstEvent, retryhttp.StopFinal, 2,
-		},
-		"ends, peeked above":  {play(stream(0)), peeks, "", retryhttp.StopNested, 4},
-		"ends, limited above": {play(stream(0)), outer(func(p *retryhttp.Policy) { p.AttemptTimeout = time.Minute }), "", retryhttp.StopFinal, 4},
-		"error events":        {play(stream(0, errorEvent)), peeks, errorEvent, retryhttp.StopNested, 4},
-		"buffered above": {
-			play(breakOff), outer(func(p *retryhttp.Policy) { p.BufferBytes = 100 }), "", retryhttp.StopFinal, 4,
-		},
+		"a success, limited above": {play(breakOff, stream(0, firstEvent)), limits, firstEvent, retryhttp.StopFinal, 2},
+		"a success, peeked above":  {play(breakOff, stream(0, firstEvent)), peeks, firstEvent, retryhttp.StopFinal, 2},
+		"breaks":                   {play(breakOff), peeks, "", retryhttp.StopNested, 4},
+		"ends":                     {play(stream(0)), peeks, "", retryhttp.StopNested, 4},
+		"error events":             {play(stream(0, errorEvent)), peeks, errorEvent, retryhttp.StopNested, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, c.answers, func(t *testing.T, base http.RoundTripper, srv *server) {
 				resp, err := retryhttp.New(retryhttp.New(base, peeks), c.above).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err)
 				assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
-				got, _ := io.ReadAll(resp.Body)
+				got, _ := io.ReadAll(resp.Body) // which breaks off again
 				assert.Equal(t, c.text, string(got))
 				require.NoError(t, resp.Body.Close())
 				assert.Len(t, srv.got, c.sent)

@@ -42,13 +42,9 @@ func TestBufferedBodyThatBreaksOffIsRetried(t *testing.T) {
 	}
 	length := []string{"Content-Length", "36"}
 	base := script.New(sends(200, object[:9], errLost), sends(200, "", errLost, length...), sends(200, object, io.EOF, length...))
-	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	got, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, object, string(got))
+	resp := roundTripGet(t, base, p)
+	requireBodyIs(t, object, resp)
 	assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
-
 	require.Len(t, retries, 2)
 	require.Len(t, judged, 3)
 	for _, a := range append(retries, judged[:2]...) {
@@ -83,9 +79,6 @@ func TestClassifyLooksIntoABufferedBody(t *testing.T) {
 
 // The caller gets as much as without BufferBytes: the response, what came, and the error.
 func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
-	as := func(class retryhttp.Class) func(retryhttp.Attempt) retryhttp.Class {
-		return func(retryhttp.Attempt) retryhttp.Class { return class }
-	}
 	for name, tc := range map[string]struct {
 		method   string
 		classify func(retryhttp.Attempt) retryhttp.Class
@@ -94,8 +87,8 @@ func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
 		failure  error
 	}{
 		"attempts":         {"GET", nil, retryhttp.StopAttempts, 3, errLost},
-		"final":            {"GET", as(retryhttp.Final), retryhttp.StopFinal, 1, errLost},
-		"a refused stream": {"POST", as(retryhttp.Unprocessed), retryhttp.StopNotIdempotent, 1, resetStream(7)},
+		"final":            {"GET", always(retryhttp.Final), retryhttp.StopFinal, 1, errLost},
+		"a refused stream": {"POST", always(retryhttp.Unprocessed), retryhttp.StopNotIdempotent, 1, resetStream(7)},
 		"permanent":        {"GET", nil, retryhttp.StopFinal, 1, retryhttp.Permanent(errors.New("gone"))},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +190,7 @@ func TestBufferHandsALongerBodyOn(t *testing.T) {
 				assert.Equal(t, more-1, len(body.text), "as much was left as BufferBytes and a byte leave")
 			}
 			base := script.New(script.Respond(200, body))
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := roundTripGet(t, base, p)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, want, err)
 			assert.Equal(t, text, string(got))
@@ -303,37 +295,18 @@ func TestBufferedRangeThatEndsEarlyIsRetried(t *testing.T) {
 	assert.Len(t, base.Requests(), 2)
 }
 
-// A body that has broken off is closed before the next attempt. A body that came whole is closed
-// at once if that cannot take long, and otherwise by the drain or the caller.
+// A body that came whole is closed at once if that cannot take long, and otherwise by the drain.
 func TestBufferedBodyIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		brings := func(closable bool, end error) *mayClose {
-			body := iotest.DataErrReader(&piece{text: "busy", err: end})
-			return &mayClose{Hooked: bodies.Hooked{OnRead: body.Read}, closable: closable}
-		}
-		whole, foreign := brings(true, io.EOF), brings(false, io.EOF)
-		broken, last := brings(false, errLost), brings(false, io.EOF)
-		p := buffers
-		p.OnRetry = func(a retryhttp.Attempt) {
-			switch a.Number {
-			case 1:
-				assert.EqualValues(t, 1, whole.Closes.Load())
-			case 2:
-				assert.EqualValues(t, 0, foreign.Closes.Load())
-			case 3:
-				assert.EqualValues(t, 1, foreign.Closes.Load())
-				assert.EqualValues(t, 1, broken.Closes.Load())
-			}
-		}
-		failures := []script.Step{script.Respond(503, whole), script.Respond(503, foreign), script.Respond(200, broken)}
-		base := script.New(append(failures, script.Respond(200, last))...)
-		got, err := download(t, base, p)
-		require.NoError(t, err)
-		assert.Equal(t, "busy", got)
-		for _, body := range []*mayClose{whole, foreign, broken, last} {
+	for _, closable := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			body := &mayClose{Hooked: bodies.Hooked{OnRead: strings.NewReader("busy").Read}, closable: closable}
+			p := buffers
+			p.OnRetry = func(retryhttp.Attempt) { assert.Equal(t, closable, body.Closes.Load() == 1) }
+			_, err := download(t, script.New(script.Respond(503, body), script.Status(200)), p)
+			require.NoError(t, err)
 			assert.EqualValues(t, 1, body.Closes.Load())
-		}
-	})
+		})
+	}
 }
 
 // requireGivenUp requires that an attempt ends whose body brings nothing, again and again.
@@ -366,8 +339,7 @@ func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
 		p := buffers
 		p.AttemptTimeout, p.MaxAttempts = time.Second, 2
 		began := time.Now()
-		resp, err := retryhttp.New(forgetful, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, forgetful, p)
 		assert.Equal(t, 2*time.Second, time.Since(began))
 		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
 		got, err := io.ReadAll(resp.Body)
@@ -401,8 +373,7 @@ func TestWholeBodyIsNotWrappedForResume(t *testing.T) {
 	bare, err := retryhttp.New(script.New(whole), p).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	p.Resume = true
-	resp, err := retryhttp.New(script.New(whole), p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
+	resp := roundTripGet(t, script.New(whole), p)
 	assert.IsType(t, bare.Body, resp.Body)
 }
 
@@ -489,15 +460,11 @@ func TestTrailerOfAFailedResponseComesWithTheEndThatTheCallerReads(t *testing.T)
 	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
 		p := buffers
 		p.MaxAttempts = 1
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, base, p)
 		time.Sleep(time.Minute)
 		assert.Equal(t, http.Header{"A": nil}, resp.Trailer)
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, object, string(got))
+		requireBodyIs(t, object, resp)
 		assert.Equal(t, http.Header{"A": {"announced"}, "B": {"not announced"}}, resp.Trailer)
-		require.NoError(t, resp.Body.Close())
 	})
 }
 
@@ -507,7 +474,9 @@ func trickles(pause time.Duration, end error) *bodies.Hooked {
 	return &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 		time.Sleep(pause)
 		if rest.Len() == 0 {
-			return 0, end
+			err := end
+			end = errBroken // of a Read after the end
+			return 0, err
 		}
 		return rest.Read(p[:min(5, len(p))])
 	}}
@@ -525,8 +494,7 @@ func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
 						p := buffers
 						p.MaxAttempts = 1
 						began := time.Now()
-						resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
-						require.NoError(t, err)
+						resp := roundTripGet(t, script.New(script.Respond(503, body)), p)
 						assert.LessOrEqual(t, time.Since(began), 250*ms)
 						time.Sleep(late)
 						got, err := io.ReadAll(resp.Body)
@@ -563,12 +531,11 @@ func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
 				}
 				p := buffers
 				p.MaxAttempts = 1
-				resp, err := retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, script.New(script.Respond(503, body)), p)
 				began := time.Now()
 				if waits {
 					time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
-					_, err = resp.Body.Read(make([]byte, 1))
+					_, err := resp.Body.Read(make([]byte, 1))
 					assert.Equal(t, time.Second, time.Since(began))
 					assert.Equal(t, http.ErrBodyReadAfterClose, err)
 				} else {
@@ -645,8 +612,7 @@ func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
 			p := buffers
 			p.MaxAttempts = attempts
 			base := script.New(script.Respond(503, body), script.Respond(200, http.NoBody))
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := roundTripGet(t, base, p)
 			require.NoError(t, resp.Body.Close())
 			assert.Len(t, base.Requests(), attempts)
 			time.Sleep(time.Hour)
@@ -661,40 +627,29 @@ func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
 		stall   time.Duration
 		silent  time.Duration
 		caller  time.Duration // takes its time before it reads
-		stalls  bool
+		err     error
 		elapsed time.Duration // of the Read
 	}{
-		"within the moment":            {100 * time.Millisecond, time.Minute, 0, true, 0},
-		"a caller that reads at once":  {time.Second, time.Minute, 0, true, time.Second},
-		"a caller that takes its time": {time.Second, 3 * time.Second, time.Minute, false, 0},
-		"and for which nothing comes":  {time.Second, time.Hour, time.Minute, true, time.Second},
+		"within the moment":            {100 * time.Millisecond, time.Minute, 0, context.DeadlineExceeded, 0},
+		"a caller that reads at once":  {time.Second, time.Minute, 0, context.DeadlineExceeded, time.Second},
+		"a caller that takes its time": {time.Second, 3 * time.Second, time.Minute, nil, 0},
+		"and for which nothing comes":  {time.Second, time.Hour, time.Minute, context.DeadlineExceeded, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					w.WriteHeader(503)
-					_ = http.NewResponseController(w).Flush()
-					select {
-					case <-r.Context().Done():
-					case <-time.After(tc.silent):
-						_, _ = io.WriteString(w, object)
-					}
-				}))
-				defer stop()
+				base := script.Step(func(req *http.Request) (*http.Response, error) {
+					body := &late{pause: tc.silent, text: object, attempt: req.Context()}
+					return script.Respond(503, &bodies.Hooked{OnRead: body.Read})(req)
+				})
 				p := buffers
 				p.MaxAttempts, p.StallTimeout = 1, tc.stall
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, base, p)
 				time.Sleep(tc.caller)
 				began := time.Now()
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, tc.elapsed, time.Since(began))
-				if tc.stalls {
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-				} else {
-					assert.NoError(t, err)
-					assert.Equal(t, object, string(got))
-				}
+				assert.ErrorIs(t, err, tc.err)
+				assert.Equal(t, tc.err == nil, string(got) == object)
 				require.NoError(t, resp.Body.Close())
 			})
 		})
@@ -716,8 +671,7 @@ func TestStallTimeoutEndsWithTheCloseOfAFailedResponse(t *testing.T) {
 		})
 		p := buffers
 		p.MaxAttempts, p.StallTimeout = 1, time.Minute
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, base, p)
 		require.NoError(t, resp.Body.Close())
 		time.Sleep(time.Hour)
 		synctest.Wait()

@@ -16,7 +16,6 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
-	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
@@ -56,8 +55,7 @@ func TestDrainIsBounded(t *testing.T) {
 					return resp, err
 				}, script.Status(200))
 				p := retryhttp.Policy{Backoff: retryhttp.Constant(c.backoff), MaxElapsed: c.elapsed}
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, base, p)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, []time.Duration{c.wait}, base.Waits())
@@ -118,8 +116,7 @@ func TestDrainSurvivesAPanicOfRead(t *testing.T) {
 		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("a decoder's bug") }}
 		late := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") }}
 		base := script.New(script.Respond(503, body), script.Respond(503, late), script.Status(200))
-		resp, err := retryhttp.New(base, noWait).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, base, noWait)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 200, resp.StatusCode)
 		time.Sleep(time.Minute)
@@ -129,27 +126,11 @@ func TestDrainSurvivesAPanicOfRead(t *testing.T) {
 	})
 }
 
-func TestDrainPanicsInTheCallerWhereCloseDoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &bodies.Hooked{
-			OnRead:  func([]byte) (int, error) { return 0, io.EOF },
-			OnClose: func() { panic("a decoder's bug") },
-		}
-		budget := &countingBudget{}
-		rt := retryhttp.New(script.New(script.Respond(503, body)), retryhttp.Policy{Budget: budget})
-		assert.PanicsWithValue(t, "a decoder's bug", func() { _, _ = rt.RoundTrip(get(t, t.Context())) })
-		assert.EqualValues(t, 1, body.Closes.Load())
-		assert.Equal(t, 1, budget.refunded)
-	})
-}
-
 func TestDrainGivesUpOnReadsThatBringNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { reads++; return 0, nil }}
-		resp, err := retryhttp.New(script.New(script.Respond(503, body), script.Status(200)), noWait).
-			RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, script.New(script.Respond(503, body), script.Status(200)), noWait)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 100, reads)
 		assert.EqualValues(t, 1, body.Closes.Load())
@@ -166,8 +147,7 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 			body.OnClose = func() { <-body.freed }
 			base := script.New(script.Respond(503, body), script.Respond(503, body), script.Status(200))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := roundTripGet(t, base, p)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
 			close(body.freed)
@@ -233,13 +213,11 @@ func TestConnectionIsOneForAllRetries(t *testing.T) {
 
 func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 	body := bodies.NewSlow(0)
-	resp, err := retryhttp.New(script.New(script.Respond(200, body)), retryhttp.Policy{}).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
+	resp := roundTripGet(t, script.New(script.Respond(200, body)), retryhttp.Policy{})
 	assert.Same(t, body, resp.Body)
 
 	p := retryhttp.Policy{AttemptTimeout: time.Minute}
-	resp, err = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
+	resp = roundTripGet(t, script.New(script.Respond(200, body)), p)
 	assert.NotSame(t, body, resp.Body)
 	_, writes := resp.Body.(io.Writer)
 	assert.False(t, writes)
@@ -247,8 +225,7 @@ func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 
 	// Callers compare a body with http.NoBody.
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Minute}, {StallTimeout: time.Minute}, {Resume: true}} {
-		resp, err = retryhttp.New(script.New(script.Respond(200, http.NoBody)), p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp = roundTripGet(t, script.New(script.Respond(200, http.NoBody)), p)
 		assert.Equal(t, http.NoBody, resp.Body)
 	}
 }
@@ -267,8 +244,7 @@ func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{}, {AttemptTimeout: time.Minute}, {Resume: true}} {
 		c := &conn{Reader: strings.NewReader("from the server")}
 		base := script.New(script.Respond(101, c))
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, base, p)
 		rwc, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok)
 		read, err := io.ReadAll(rwc)
@@ -356,32 +332,23 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 	}
 }
 
-// The caller need not close a response that it read to the end: net/http has let
-// go of it.
+// The caller need not close a response that it read to the end: net/http has let go of it.
 func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		url, base := loopback.ServeTLS(t, http2, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(w, r.Body)
-		})
+	overBoth(t, play(200), func(t *testing.T, base http.RoundTripper, srv *server) {
 		for kind, request := range bodies.Kinds(t) {
 			var attempt context.Context
 			rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 				attempt = req.Context()
 				return base.RoundTrip(req)
 			}), retryhttp.Policy{AttemptTimeout: time.Minute})
-			req := request(bytes.Repeat([]byte("x"), 100<<10))
-			req.URL, req.Host = getURL(t, url).URL, ""
-			resp, err := rt.RoundTrip(req)
+			resp, err := rt.RoundTrip(request(bytes.Repeat([]byte("x"), 100<<10)))
 			require.NoError(t, err, kind)
 			_, err = io.Copy(io.Discard, resp.Body)
 			require.NoError(t, err, kind)
-			select {
-			case <-attempt.Done():
-			case <-time.After(20 * time.Second):
-				t.Errorf("%s, HTTP/2 %t: it is kept", kind, http2)
-			}
+			synctest.Wait()
+			assert.Error(t, attempt.Err(), kind)
 		}
-	}
+	})
 }
 
 // net/http treats bodies of these types specially.

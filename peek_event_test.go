@@ -85,6 +85,23 @@ func inPieces(pause time.Duration, end http.HandlerFunc, pieces ...string) http.
 	}
 }
 
+// roundTripGet returns the response to a GET.
+func roundTripGet(t *testing.T, base http.RoundTripper, p retryhttp.Policy) *http.Response {
+	t.Helper()
+	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	return resp
+}
+
+// requireBodyIs reads resp's body, which must be text and end well, and closes it.
+func requireBodyIs(t *testing.T, text string, resp *http.Response) {
+	t.Helper()
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, text, string(got))
+	require.NoError(t, resp.Body.Close())
+}
+
 // overBoth runs test in a bubble for each protocol, with a server that plays answers.
 func overBoth(t *testing.T, answers []http.HandlerFunc, test func(t *testing.T, base http.RoundTripper, srv *server)) {
 	t.Helper()
@@ -133,8 +150,7 @@ func TestLaterEventsComeWhenTheyAreSent(t *testing.T) {
 	answers := play(stream(900*time.Millisecond, firstEvent, lastEvent, "data: 3\n\n"))
 	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
 		began := time.Now()
-		resp, err := retryhttp.New(base, peeks).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, base, peeks)
 		for i, want := range []string{firstEvent, lastEvent, "data: 3\n\n"} {
 			text := make([]byte, 100)
 			n, err := resp.Body.Read(text)
@@ -156,12 +172,11 @@ func TestStreamThatFailedBeforeItsFirstEventIsHandedOverAtTheEnd(t *testing.T) {
 				budget := &countingBudget{}
 				p := peeks
 				p.MaxAttempts, p.Budget = 2, budget
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, base, p)
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
 				got := make([]byte, len(c.text))
-				_, err = io.ReadFull(resp.Body, got)
+				_, err := io.ReadFull(resp.Body, got)
 				require.NoError(t, err)
 				assert.Equal(t, c.text, string(got))
 				_, err = resp.Body.Read(make([]byte, 1))
@@ -239,13 +254,9 @@ func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
 		p.AttemptTimeout, p.MaxAttempts = 0, 1
 		began := time.Now()
 		base := script.New(script.Respond(503, trickles(10*time.Second, io.EOF)))
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := roundTripGet(t, base, p)
 		assert.Equal(t, 250*ms, time.Since(began))
-		got, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, object, string(got))
-		require.NoError(t, resp.Body.Close())
+		requireBodyIs(t, object, resp)
 	})
 }
 
@@ -286,15 +297,11 @@ func TestHedgeWinsWithItsFirstEvent(t *testing.T) {
 				p.Backoff = retryhttp.Constant(time.Second) // for which a hedge is awaited
 				p.Hedge = &retryhttp.Hedge{After: 100 * ms, Share: 1}
 				began := time.Now()
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, base, p)
 				assert.Equal(t, c.at, time.Since(began))
 				assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 				assert.Equal(t, c.won, retryhttp.OutcomeOf(resp).HedgeWon)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Equal(t, firstEvent, string(got))
-				require.NoError(t, resp.Body.Close())
+				requireBodyIs(t, firstEvent, resp)
 				time.Sleep(time.Second) // which a hedge that has lost does not take
 			})
 		})
@@ -361,18 +368,17 @@ func TestPanicOfAHookClosesAPeekedBody(t *testing.T) {
 	}
 }
 
-// A retry that waits in line keeps the whole response, of which the first event has been read.
-func TestStreamThatBeganWithAnErrorWaitsInLine(t *testing.T) {
+// A retry that waits in line keeps the whole response, of which the first bytes have been read.
+func TestResponseThatWasPeekedAtIsKeptInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.PeekBytes = 2
-			p.Classify = peeks.Classify
+			p.OnRetry = func(a retryhttp.Attempt) { requireBodyIs(t, "sorry", a.Response) }
 		})
 		l.at(40*ms, "/200,a")
 		l.at(240*ms, "/200,b")
-		resp, o, took := l.ask("/503,200")
+		resp, _, took := l.ask("/503,200")
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, 2, o.Attempts)
 		assert.Equal(t, 240*ms, took)
 		l.others.Wait()
 	})
@@ -529,15 +535,11 @@ func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {
 					return retryhttp.Classify(a)
 				}
 				began := time.Now()
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, base, p)
 				assert.Equal(t, time.Duration(c.after)*100*ms, time.Since(began))
 				assert.Equal(t, []string{c.peek}, seen)
 				assert.Equal(t, c.encoding == "gzip", resp.Uncompressed)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Equal(t, strings.Join(c.packets, ""), string(got))
-				require.NoError(t, resp.Body.Close())
+				requireBodyIs(t, strings.Join(c.packets, ""), resp)
 			})
 		})
 	}
@@ -562,11 +564,11 @@ func patient(seen *[]string) retryhttp.Policy {
 }
 
 func TestUndecidedAwaitsTheNextEvent(t *testing.T) {
-	together := func(events ...string) http.HandlerFunc { return stream(0, strings.Join(events, "")) }
-	apart := func(events ...string) http.HandlerFunc { return stream(100*ms, events...) }
-	for name, send := range map[string]func(...string) http.HandlerFunc{"together": together, "apart": apart} {
+	for name, answers := range map[string][]http.HandlerFunc{
+		"together": play(stream(0, pingEvent+pingEvent+errorEvent), stream(0, pingEvent+firstEvent+errorEvent)),
+		"apart":    play(stream(100*ms, pingEvent, pingEvent, errorEvent), stream(100*ms, pingEvent, firstEvent, errorEvent)),
+	} {
 		t.Run(name, func(t *testing.T) {
-			answers := play(send(pingEvent, pingEvent, errorEvent), send(pingEvent, firstEvent, errorEvent))
 			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
 				var seen []string
 				got, err := download(t, base, patient(&seen))
@@ -608,8 +610,7 @@ func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
 				return retryhttp.Undecided
 			}
 			base := script.New(c.step)
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := roundTripGet(t, base, p)
 			assert.Equal(t, retryhttp.StopFinal, retryhttp.OutcomeOf(resp).Stop)
 			assert.True(t, c.last == last, "%.100q", last)
 			require.NoError(t, resp.Body.Close())
@@ -687,10 +688,7 @@ func TestAttemptsThatPeekAreJudgedInTurn(t *testing.T) {
 			resp, err := rt.RoundTrip(get(t, t.Context()))
 			over.Store(true)
 			require.NoError(t, err)
-			got, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, pingEvent+pingEvent+pingEvent+firstEvent, string(got))
-			require.NoError(t, resp.Body.Close())
+			requireBodyIs(t, pingEvent+pingEvent+pingEvent+firstEvent, resp)
 			time.Sleep(time.Second)
 		}
 		assert.Greater(t, asked.Load(), int32(5*4), "by hedges too")
@@ -717,8 +715,7 @@ func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 				p := peeks
 				p.MaxAttempts, p.AttemptTimeout, p.StallTimeout = 1, c.attempt, stall
 				began := time.Now()
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, base, p)
 				assert.Equal(t, c.failed, retryhttp.OutcomeOf(resp).Stop == retryhttp.StopAttempts)
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, c.want, string(got))
@@ -791,8 +788,7 @@ func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
 				p := peeks
 				p.PeekBytes = peek
 				body := &bodies.Hooked{OnRead: sent(strings.NewReader(text)).Read}
-				resp, err := retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, script.New(script.Respond(200, body)), p)
 				got, err := io.ReadAll(read(resp.Body))
 				require.NoError(t, err)
 				assert.True(t, text == string(got), "sent by %d, read by %d, PeekBytes %d: %d bytes", i, j, peek, len(got))
@@ -804,25 +800,20 @@ func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
 }
 
 func TestNestedTransportsRetryAStreamOnce(t *testing.T) {
-	limits := noWait
-	limits.AttemptTimeout = time.Minute
 	for name, c := range map[string]struct {
 		answers []http.HandlerFunc
-		above   retryhttp.Policy
 		text    string
 		stop    retryhttp.Stop
 		sent    int
 	}{
-		"a success, limited above": {play(breakOff, stream(0, firstEvent)), limits, firstEvent, retryhttp.StopFinal, 2},
-		"a success, peeked above":  {play(breakOff, stream(0, firstEvent)), peeks, firstEvent, retryhttp.StopFinal, 2},
-		"breaks":                   {play(breakOff), peeks, "", retryhttp.StopNested, 4},
-		"ends":                     {play(stream(0)), peeks, "", retryhttp.StopNested, 4},
-		"error events":             {play(stream(0, errorEvent)), peeks, errorEvent, retryhttp.StopNested, 4},
+		"a success":    {play(breakOff, stream(0, firstEvent)), firstEvent, retryhttp.StopFinal, 2},
+		"breaks":       {play(breakOff), "", retryhttp.StopNested, 4},
+		"ends":         {play(stream(0)), "", retryhttp.StopNested, 4},
+		"error events": {play(stream(0, errorEvent)), errorEvent, retryhttp.StopNested, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, c.answers, func(t *testing.T, base http.RoundTripper, srv *server) {
-				resp, err := retryhttp.New(retryhttp.New(base, peeks), c.above).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				resp := roundTripGet(t, retryhttp.New(base, peeks), peeks)
 				assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
 				got, _ := io.ReadAll(resp.Body) // which breaks off again
 				assert.Equal(t, c.text, string(got))

@@ -289,11 +289,11 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 		"a copy is sent, and the own body is closed meanwhile": "open copy-read own-close copy-read resp-read copy-close",
 		"it is sent again":                                     "own-begin own-close open copy-read resp-read copy-close",
 		"a copy is sent, and the own body forgotten":           "open copy-read copy-close resp-close",
-		"a copy is opened in vain when all is sent":            "own-read open copy-close own-close resp-close",
+		"a copy is opened in vain meanwhile":                   "own-begin open copy-close own-close resp-close",
 	} {
 		for kind, set := range requests {
-			if strings.Contains(happens, "open") && kind != "large" {
-				continue // a copy of a stream must be opened before RoundTrip returns
+			if strings.Contains(happens, "copy-read") && kind != "large" {
+				continue // a stream that has been read to its end gives no copy
 			}
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				base := script.New(script.Respond(200, io.NopCloser(strings.NewReader("answer"))))
@@ -318,6 +318,7 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 					case "own-close":
 						_ = attempt.Body.Close()
 					case "open":
+						require.NotNil(t, attempt.GetBody)
 						body, err = attempt.GetBody()
 						require.NoError(t, err)
 					case "copy-read":

@@ -290,6 +290,7 @@ func TestHedgeWinsWithItsFirstEvent(t *testing.T) {
 		"the first breaks":        {inPieces(150*ms, breakOff, ": "), stream(100*ms, firstEvent), 200 * ms, true},
 		"the first is sooner":     {stream(150*ms, firstEvent), stream(100*ms, lastEvent), 150 * ms, false},
 		"the hedge is overloaded": {stream(150*ms, firstEvent), stream(0, errorEvent), 150 * ms, false},
+		"there is no hedge yet":   {stream(50*ms, errorEvent), stream(0, firstEvent), 1050 * ms, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, play(c.first, c.hedge), func(t *testing.T, base http.RoundTripper, _ *server) {

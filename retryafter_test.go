@@ -1,10 +1,10 @@
 package retryhttp_test
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,296 +16,58 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// testdata/conformance/retry-after.json has what each form means, and FuzzRetryAfter has the numbers. Here are
+// one of each form, and the cases that these two cannot express.
 func TestRetryAfter(t *testing.T) {
 	const (
-		s, ms, hour = time.Second, time.Millisecond, time.Hour
-		in30s       = "Sat, 01 Jan 2000 00:00:30 GMT"
-		none        = time.Duration(-1) // nothing was asked
-		date1994    = "Sun, 06 Nov 1994 08:49:37 GMT"
+		s, ms    = time.Second, time.Millisecond
+		in30s    = "Sat, 01 Jan 2000 00:00:30 GMT"
+		none     = time.Duration(-1) // nothing was asked
+		date1994 = "Sun, 06 Nov 1994 08:49:37 GMT"
 	)
 	for _, c := range []struct {
 		name   string
 		header http.Header
 		want   time.Duration
 	}{
-		{"absent", fields(), none},
 		{"nil header", nil, none},
 		{"no lines", http.Header{"Retry-After": {}}, none},
+		{"name that is not canonical", http.Header{"retry-after": {"5"}}, none},
 
-		// Seconds.
-		{"seconds", fields("Retry-After", "120"), 120 * s},
-		{"one second", fields("Retry-After", "1"), s},
-		{"zero", fields("Retry-After", "0"), 0},
-		{"many zeros", fields("Retry-After", "0000"), 0},
-		{"leading zeros", fields("Retry-After", "007"), 7 * s},
-		{"more leading zeros than a number has digits", fields("Retry-After", strings.Repeat("0", 60)+"7"), 7 * s},
-		{"white space around", fields("Retry-After", " \t 5\t "), 5 * s},
-		{"other white space", fields("Retry-After", "5\v"), none},
-		{"line end", fields("Retry-After", "5\r\n"), none},
-		{"no-break space", fields("Retry-After", "5\u00a0"), none},
-		{"white space within", fields("Retry-After", "1 0"), none},
-		{"empty", fields("Retry-After", ""), none},
-		{"blank", fields("Retry-After", " \t"), none},
-		{"negative", fields("Retry-After", "-5"), none},
-		{"minus zero", fields("Retry-After", "-0"), none},
-		{"plus sign", fields("Retry-After", "+5"), none},
-		{"fraction", fields("Retry-After", "1.5"), 1500 * ms},
-		{"fraction of zero", fields("Retry-After", "5.0"), 5 * s},
-		{"fraction of many zeros", fields("Retry-After", "5."+strings.Repeat("0", 60)), 5 * s},
-		{"fraction with white space around", fields("Retry-After", "\t1.5 "), 1500 * ms},
-		{"a nanosecond", fields("Retry-After", "0.000000001"), 1},
-		{"all nanoseconds", fields("Retry-After", "0.123456789"), 123456789},
-		{"less than a nanosecond", fields("Retry-After", "0.0000000001"), 1},
-		{"far less than a nanosecond", fields("Retry-After", "0."+strings.Repeat("0", 400)+"1"), 1},
-		{"fraction that is not a whole number of nanoseconds", fields("Retry-After", "1.0000000011"), s + 2},
-		{"fraction that carries over", fields("Retry-After", "1.9999999991"), 2 * s},
-		{"no fraction after the point", fields("Retry-After", "5."), none},
-		{"no digit before the point", fields("Retry-After", ".5"), none},
-		{"point only", fields("Retry-After", "."), none},
-		{"two fractions", fields("Retry-After", "1.5.5"), none},
-		{"two points", fields("Retry-After", "1..5"), none},
-		{"sign in a fraction", fields("Retry-After", "1.-5"), none},
-		{"white space in a fraction", fields("Retry-After", "1. 5"), none},
-		{"exponent in a fraction", fields("Retry-After", "1.5e3"), none},
-		{"hexadecimal fraction", fields("Retry-After", "0x1.8p1"), none},
-		{"decimal comma", fields("Retry-After", "1,5"), none},
-		{"exponent", fields("Retry-After", "1e3"), none},
-		{"hexadecimal", fields("Retry-After", "0x10"), none},
-		{"underscore", fields("Retry-After", "1_000"), none},
-		{"infinite", fields("Retry-After", "Inf"), none},
-		{"not a number", fields("Retry-After", "NaN"), none},
-		{"superscript digit", fields("Retry-After", "²"), none},
-		{"arabic digits", fields("Retry-After", "٥"), none},
-		{"full-width digits", fields("Retry-After", "５"), none},
-		{"unit", fields("Retry-After", "5s"), none},
-		{"quoted", fields("Retry-After", `"5"`), none},
-		{"words", fields("Retry-After", "soon"), none},
-		{"zero byte", fields("Retry-After", "5\x00"), none},
-		{"list", fields("Retry-After", "5, 10"), none},
-		{"list without space", fields("Retry-After", "5,10"), none},
-		{"parameters", fields("Retry-After", "5; comment=busy"), none},
-
-		// A value that no Duration can hold is the longest Duration.
-		{"last that fits", fields("Retry-After", "9223372036"), 9223372036 * s},
+		{"seconds", fields("Retry-After", " 120\t"), 120 * s},
+		{"fraction that is no whole number of nanoseconds", fields("Retry-After", "1.0000000011"), s + 2},
 		{"last fraction that fits", fields("Retry-After", "9223372036.854775806"), maxWait - 1},
 		{"fraction that does not fit", fields("Retry-After", "9223372036.9"), maxWait},
-		{"fraction of what does not fit", fields("Retry-After", strings.Repeat("9", 1000)+"."+strings.Repeat("9", 1000)), maxWait},
-		{"first that does not fit", fields("Retry-After", "9223372037"), maxWait},
-		{"would wrap to something small", fields("Retry-After", "18446744074"), maxWait},
-		{"greatest int64", fields("Retry-After", "9223372036854775807"), maxWait},
-		{"beyond int64", fields("Retry-After", "9223372036854775808"), maxWait},
-		{"beyond uint64", fields("Retry-After", "99999999999999999999"), maxWait},
-		{"a thousand nines", fields("Retry-After", strings.Repeat("9", 1000)), maxWait},
+		{"other white space", fields("Retry-After", "5\v"), none},
+		{"line end", fields("Retry-After", "5\r\n"), none},
+		{"zero byte", fields("Retry-After", "5\x00"), none},
 
-		// Dates against the local clock.
 		{"IMF-fixdate", fields("Retry-After", in30s), 30 * s},
 		{"RFC 850", fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 GMT"), 30 * s},
 		{"asctime", fields("Retry-After", "Sat Jan  1 00:00:30 2000"), 30 * s},
-		{"asctime, two-digit day", fields("Retry-After", "Tue Jan 11 00:00:00 2000"), 240 * hour},
-		{"asctime, zero before the day", fields("Retry-After", "Sat Jan 01 00:00:30 2000"), 30 * s},
-		{"RFC 850, the longest day", fields("Retry-After", "Wednesday, 05-Jan-00 00:00:00 GMT"), 96 * hour},
-		{"RFC 850, sign in the year", fields("Retry-After", "Saturday, 01-Jan-+5 00:00:30 GMT"), none},
-		{"RFC 850, minus in the year", fields("Retry-After", "Saturday, 01-Jan--1 00:00:30 GMT"), none},
-		{"date with white space around", fields("Retry-After", "\t "+in30s+" \t"), 30 * s},
-		{"now", fields("Retry-After", bubbleStart), 0},
-		{"past IMF-fixdate", fields("Retry-After", date1994), 0},
-		{"past RFC 850", fields("Retry-After", "Sunday, 06-Nov-94 08:49:37 GMT"), 0},
-		{"past asctime", fields("Retry-After", "Sun Nov  6 08:49:37 1994"), 0},
-		{"one second past", fields("Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"), 0},
-		{"year one", fields("Retry-After", "Mon, 01 Jan 0001 00:00:00 GMT"), 0},
-		{"wrong weekday", fields("Retry-After", "Mon, 01 Jan 2000 00:00:30 GMT"), 30 * s},
-		{"farther than a Duration reaches", fields("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), maxWait},
-		{"two-digit year of the last century", fields("Retry-After", "Friday, 31-Dec-99 23:59:59 GMT"), 0},
-		{"leap second", fields("Retry-After", "Sat, 01 Jan 2000 23:59:60 GMT"), 24*hour - s},
-		{"leap second, RFC 850", fields("Retry-After", "Saturday, 01-Jan-00 23:59:60 GMT"), 24*hour - s},
-		{"leap second, asctime", fields("Retry-After", "Sat Jan  1 23:59:60 2000"), 24*hour - s},
-		{"second 60 elsewhere", fields("Retry-After", "Sat, 01 Jan 2000 12:34:60 GMT"), none},
-		{"second 61", fields("Retry-After", "Sat, 01 Jan 2000 23:59:61 GMT"), none},
-		{"hour 24", fields("Retry-After", "Sat, 01 Jan 2000 24:00:00 GMT"), none},
-		{"day that does not exist", fields("Retry-After", "Wed, 30 Feb 2000 00:00:00 GMT"), none},
-		{"single-digit day", fields("Retry-After", "Sat, 1 Jan 2000 00:00:30 GMT"), none},
-		{"lower case", fields("Retry-After", "sat, 01 jan 2000 00:00:30 gmt"), none},
-		{"lower-case zone", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30 gmt"), none},
-		{"zone UTC", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30 UTC"), none},
-		{"numeric zone", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30 +0000"), none},
-		{"other zone", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30 PST"), none},
-		{"no zone", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30"), none},
-		{"RFC 850 in zone UTC", fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 UTC"), none},
-		{"RFC 850 in zone EST", fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 EST"), none},
-		{"RFC 850 east of GMT", fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 GMT+3"), none},
-		{"asctime with a zone", fields("Retry-After", "Sat Jan  1 00:00:30 2000 GMT"), none},
-		{"fraction in IMF-fixdate", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30.5 GMT"), none},
-		{"fraction in RFC 850", fields("Retry-After", "Saturday, 01-Jan-00 00:00:30.5 GMT"), none},
-		{"fraction in asctime", fields("Retry-After", "Sat Jan  1 00:00:30.5 2000"), none},
-		{"comma fraction in IMF-fixdate", fields("Retry-After", "Sat, 01 Jan 2000 00:00:30,5 GMT"), none},
-		{"comma fraction in asctime", fields("Retry-After", "Sat Jan  1 00:00:30,5 2000"), none},
-		{"ISO 8601", fields("Retry-After", "2000-01-01T00:00:30Z"), none},
-		{"two dates", fields("Retry-After", in30s+", "+in30s), none},
-
-		// Dates against the response's own clock.
+		{"past", fields("Retry-After", date1994), 0},
+		{"minus in the year", fields("Retry-After", "Saturday, 01-Jan--1 00:00:30 GMT"), none},
 		{"against Date", fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 30 * s},
-		{
-			"Date of a server that is ahead",
-			fields("Retry-After", "Sun, 06 Nov 2094 08:49:37 GMT", "Date", "Sun, 06 Nov 2094 08:49:36 GMT"), s,
-		},
-		{"Date in RFC 850", fields("Retry-After", date1994, "Date", "Sunday, 06-Nov-94 08:49:07 GMT"), 30 * s},
-		{"Date in asctime", fields("Retry-After", date1994, "Date", "Sun Nov  6 08:49:07 1994"), 30 * s},
-		{"Date with white space around", fields("Retry-After", date1994, "Date", " Sun, 06 Nov 1994 08:49:07 GMT\t"), 30 * s},
-		{
-			"Date with a leap second",
-			fields("Retry-After", "Sun, 01 Jan 2017 00:00:00 GMT", "Date", "Sat, 31 Dec 2016 23:59:60 GMT"), s,
-		},
-		{"the moment of Date", fields("Retry-After", in30s, "Date", in30s), 0},
-		{"before Date", fields("Retry-After", in30s, "Date", "Sat, 01 Jan 2000 00:00:31 GMT"), 0},
-		{
-			"Date of another form than Retry-After",
-			fields("Retry-After", "Sun Nov  6 08:49:37 1994", "Date", "Sunday, 06-Nov-94 08:49:07 GMT"), 30 * s,
-		},
-		{
-			"Date far in the past",
-			fields("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"), maxWait,
-		},
-		{"Date invalid", fields("Retry-After", in30s, "Date", "yesterday"), 30 * s},
-		{"Date of digits", fields("Retry-After", in30s, "Date", "5"), 30 * s},
-		{"Date empty", fields("Retry-After", in30s, "Date", ""), 30 * s},
-		{"Date in another zone", fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 PST"), 30 * s},
-		{"Date in lower case", fields("Retry-After", in30s, "Date", "sun, 06 nov 1994 08:49:07 gmt"), 30 * s},
-		{"Date with a fraction", fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07.5 GMT"), 30 * s},
-		{"Date does not touch seconds", fields("Retry-After", "5", "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 5 * s},
 		{"Age", fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "3600"), 30 * s},
-		{"Age zero", fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "0"), 30 * s},
-		{"Age and a past date", fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "9"), 0},
-		{"Age does not touch seconds", fields("Retry-After", "5", "Age", "3"), 5 * s},
 
-		// Milliseconds.
-		{"milliseconds", fields("Retry-After-Ms", "1500"), 1500 * ms},
-		{"x milliseconds", fields("X-Ms-Retry-After-Ms", "1500"), 1500 * ms},
-		{"milliseconds, zero", fields("Retry-After-Ms", "0"), 0},
-		{"milliseconds, leading zeros", fields("Retry-After-Ms", "0010"), 10 * ms},
-		{"milliseconds, white space around", fields("Retry-After-Ms", " 10\t"), 10 * ms},
-		{"amz milliseconds", fields("X-Amz-Retry-After", "1500"), 1500 * ms},
-		{"milliseconds, fraction", fields("Retry-After-Ms", "5000.5"), 5000*ms + 500*time.Microsecond},
-		{"x milliseconds, fraction", fields("X-Ms-Retry-After-Ms", "1.5"), 1500 * time.Microsecond},
-		{"amz milliseconds, fraction", fields("X-Amz-Retry-After", "1.5"), 1500 * time.Microsecond},
-		{"milliseconds, less than a nanosecond", fields("Retry-After-Ms", "0.0000001"), 1},
-		{"milliseconds, no fraction after the point", fields("Retry-After-Ms", "5."), none},
-		{"milliseconds, negative", fields("Retry-After-Ms", "-1"), none},
-		{"milliseconds, plus sign", fields("Retry-After-Ms", "+1"), none},
-		{"milliseconds, exponent", fields("X-Ms-Retry-After-Ms", "1e3"), none},
-		{"milliseconds, infinite", fields("Retry-After-Ms", "Inf"), none},
-		{"milliseconds are no date", fields("Retry-After-Ms", in30s), none},
-		{"milliseconds, last that fit", fields("Retry-After-Ms", "9223372036854"), 9223372036854 * ms},
-		{"milliseconds, last fraction that fits", fields("Retry-After-Ms", "9223372036854.775806"), maxWait - 1},
-		{"milliseconds, first that do not fit", fields("Retry-After-Ms", "9223372036855"), maxWait},
-		{"milliseconds, beyond int64", fields("Retry-After-Ms", "99999999999999999999"), maxWait},
-		{"x milliseconds, beyond int64", fields("X-Ms-Retry-After-Ms", "99999999999999999999"), maxWait},
-		{"amz milliseconds, beyond int64", fields("X-Amz-Retry-After", "99999999999999999999"), maxWait},
-		{"amz milliseconds are no date", fields("X-Amz-Retry-After", in30s), none},
-		{"name of another", fields("X-Retry-After-Ms", "5", "Ratelimit-Reset", "5", "X-Ratelimit-Reset", "5"), none},
+		{"milliseconds", fields("Retry-After-Ms", "1.5", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 1500 * time.Microsecond},
+		{"x milliseconds", fields("Retry-After-Ms", "x", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 2 * ms},
+		{"amz milliseconds", fields("X-Ms-Retry-After-Ms", "x", "X-Amz-Retry-After", "3", "Retry-After", "4"), 3 * ms},
 
-		// Precedence of the headers.
-		{"milliseconds come first", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "1"), ms},
-		{
-			"x milliseconds come second",
-			fields("Retry-After", "3", "X-Amz-Retry-After", "4", "X-Ms-Retry-After-Ms", "2"), 2 * ms,
-		},
-		{"amz milliseconds come third", fields("Retry-After", "3", "X-Amz-Retry-After", "4"), 4 * ms},
-		{"zero milliseconds come first", fields("Retry-After", "3", "Retry-After-Ms", "0"), 0},
-		{"the first counts, not the longest", fields("Retry-After", "1", "Retry-After-Ms", "99999999999999999999"), maxWait},
-		{"invalid milliseconds hide nothing", fields("Retry-After", "3", "Retry-After-Ms", "1.5.5"), 3 * s},
-		{"invalid amz milliseconds hide nothing", fields("Retry-After", "3", "X-Amz-Retry-After", "5s"), 3 * s},
-		{"invalid x milliseconds hide nothing", fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "-2"), 3 * s},
-		{
-			"invalid milliseconds hide no x milliseconds",
-			fields("Retry-After", "3", "X-Ms-Retry-After-Ms", "2", "Retry-After-Ms", "x"), 2 * ms,
-		},
-		{"empty milliseconds hide nothing", fields("Retry-After", "3", "Retry-After-Ms", ""), 3 * s},
-		{
-			"both milliseconds invalid", fields("Retry-After", in30s, "X-Ms-Retry-After-Ms", "", "Retry-After-Ms", "NaN"),
-			30 * s,
-		},
-		{
-			"invalid x milliseconds hide no amz milliseconds",
-			fields("Retry-After", "3", "X-Amz-Retry-After", "2", "X-Ms-Retry-After-Ms", "x"), 2 * ms,
-		},
-		{
-			"all invalid",
-			fields("Retry-After", "x", "X-Amz-Retry-After", "x", "X-Ms-Retry-After-Ms", "x", "Retry-After-Ms", "x"), none,
-		},
-		{"RateLimit does not compete", fields("Retry-After", "5", "RateLimit", `"default";r=0;t=60`), 5 * s},
-		{"RateLimit alone asks for nothing", fields("RateLimit", `"default";r=0;t=60`), none},
-
-		// Several lines.
-		{"longest of several lines", fields("Retry-After", "3", "Retry-After", "10", "Retry-After", "5"), 10 * s},
-		{"first of several is the longest", fields("Retry-After", "10", "Retry-After", "3"), 10 * s},
-		{"seconds and a date, the date longer", fields("Retry-After", "3", "Retry-After", in30s), 30 * s},
-		{"seconds and a date, the seconds longer", fields("Retry-After", in30s, "Retry-After", "31"), 31 * s},
-		{"invalid line beside a valid one", fields("Retry-After", "-3", "Retry-After", "5", "Retry-After", "x"), 5 * s},
-		{"invalid line beside zero", fields("Retry-After", "x", "Retry-After", "0"), 0},
-		{"past date beside seconds", fields("Retry-After", date1994, "Retry-After", "2"), 2 * s},
-		{"overflow among several lines", fields("Retry-After", "99999999999999999999", "Retry-After", "5"), maxWait},
-		{"all lines invalid", fields("Retry-After", "5, 10", "Retry-After", ""), none},
-		{"longest of several milliseconds", fields("Retry-After-Ms", "3", "Retry-After-Ms", "10"), 10 * ms},
-		{"longest of eight lines", http.Header{"Retry-After": {"1", "2", "3", "4", "5", "6", "7", "8"}}, 8 * s},
-		{"ninth line", http.Header{"Retry-After": {"1", "2", "3", "4", "5", "6", "7", "x", "9"}}, 7 * s},
-		{"eight invalid lines", http.Header{"Retry-After": {"x", "x", "x", "x", "x", "x", "x", "x", "9"}}, none},
-		{"eight invalid lines of milliseconds", http.Header{"Retry-After-Ms": {"x", "x", "x", "x", "x", "x", "x", "x", "9"}}, none},
-		{"invalid line of milliseconds", fields("Retry-After", "3", "Retry-After-Ms", "x", "Retry-After-Ms", "7"), 7 * ms},
+		{"longest of eight lines", http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "31"}}, 31 * s},
+		{"ninth line", http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "8", "31"}}, 30 * s},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				require.Equal(t, bubbleStart, time.Now().UTC().Format(http.TimeFormat))
 				before := c.header.Clone()
 				d, ok := retryhttp.RetryAfter(c.header)
-				if c.want == none {
-					assert.False(t, ok)
-					assert.Zero(t, d)
-				} else {
-					assert.True(t, ok)
-					assert.Equal(t, c.want, d)
-				}
+				assert.Equal(t, c.want != none, ok)
+				assert.Equal(t, max(c.want, 0), d)
 				assert.Equal(t, before, c.header, "the header is only read")
 			})
 		})
 	}
-}
-
-// The names of days and months are case-sensitive (RFC 9110, section 5.6.7), but
-// time.Parse ignores case.
-func TestRetryAfterDateNamesAreCaseSensitive(t *testing.T) {
-	for _, v := range []string{
-		"sat, 01 jan 2000 00:00:30 GMT",
-		"SAT, 01 JAN 2000 00:00:30 GMT",
-		"Sat, 01 jan 2000 00:00:30 GMT",
-		"saturday, 01-jan-00 00:00:30 GMT",
-		"sat jan  1 00:00:30 2000",
-	} {
-		t.Run(v, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, ok := retryhttp.RetryAfter(fields("Retry-After", v))
-				assert.False(t, ok)
-			})
-		})
-	}
-}
-
-func TestRetryAfterDateCountsDownAsTimePasses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := fields("Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT")
-		time.Sleep(10*time.Second + 250*time.Millisecond)
-		d, ok := retryhttp.RetryAfter(h)
-		assert.True(t, ok)
-		assert.Equal(t, 19750*time.Millisecond, d)
-
-		time.Sleep(20 * time.Second)
-		d, ok = retryhttp.RetryAfter(h)
-		assert.True(t, ok, "a moment that has passed was asked for all the same")
-		assert.Zero(t, d)
-
-		h.Set("Date", "Sat, 01 Jan 2000 00:00:00 GMT")
-		d, _ = retryhttp.RetryAfter(h)
-		assert.Equal(t, 30*time.Second, d, "the server's clock does not move with ours")
-	})
 }
 
 // A hostile header has 1 MB; net/http accepts 10 MB by default.
@@ -413,52 +175,35 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
+var decimal = regexp.MustCompile(`^[ \t]*([0-9]+)(?:\.([0-9]+))?[ \t]*$`)
+
 // decimalOf is an independent reading of 1*DIGIT ["." 1*DIGIT]: so many units in nanoseconds,
 // rounded up, with arithmetic that cannot overflow.
 func decimalOf(v string, unit time.Duration) (time.Duration, bool) {
-	whole, fraction, split := strings.Cut(strings.Trim(v, " \t"), ".")
-	if split && fraction == "" || whole != strings.Trim(whole, " \t") || strings.Trim(fraction, "0123456789") != "" {
+	form := decimal.FindStringSubmatch(v)
+	if form == nil {
 		return 0, false
 	}
 	const places = 12 // more than a nanosecond needs
-	read := fraction + strings.Repeat("0", places)
-	part, _ := new(big.Int).SetString(read[:places], 10)
-	part.Mul(part, big.NewInt(int64(unit)))
-	rest := new(big.Int)
-	part.QuoRem(part, big.NewInt(1e12), rest)
-	if rest.Sign() > 0 || strings.Trim(read[places:], "0") != "" {
-		part.Add(part, big.NewInt(1))
+	fraction := form[2] + strings.Repeat("0", places)
+	n, _ := new(big.Int).SetString(form[1]+fraction[:places], 10)
+	n.Mul(n, big.NewInt(int64(unit)))
+	n, rest := n.QuoRem(n, big.NewInt(1e12), new(big.Int))
+	if rest.Sign() > 0 || strings.Trim(fraction[places:], "0") != "" {
+		n.Add(n, big.NewInt(1))
 	}
-	d, ok := digitsOf(whole, unit)
-	if d > math.MaxInt64-time.Duration(part.Int64()) {
-		return math.MaxInt64, ok
+	if !n.IsInt64() {
+		return math.MaxInt64, true
 	}
-	return d + time.Duration(part.Int64()), ok
+	return time.Duration(n.Int64()), true
 }
 
-// digitsOf is an independent reading of 1*DIGIT: the number of units in v as a
-// Duration, with arithmetic that cannot overflow.
+// digitsOf is decimalOf without a fraction.
 func digitsOf(v string, unit time.Duration) (time.Duration, bool) {
-	for strings.HasPrefix(v, " ") || strings.HasPrefix(v, "\t") {
-		v = v[1:]
+	if strings.Contains(v, ".") {
+		return 0, false
 	}
-	for strings.HasSuffix(v, " ") || strings.HasSuffix(v, "\t") {
-		v = v[:len(v)-1]
-	}
-	product := new(big.Int)
-	for i := range len(v) {
-		if v[i] < '0' || v[i] > '9' {
-			return 0, false
-		}
-		if product.BitLen() < 128 { // beyond all limits already, and slow to go on with
-			product.Mul(product, big.NewInt(10)).Add(product, big.NewInt(int64(v[i]-'0')))
-		}
-	}
-	product.Mul(product, big.NewInt(int64(unit)))
-	if !product.IsInt64() {
-		return math.MaxInt64, v != ""
-	}
-	return time.Duration(product.Int64()), v != ""
+	return decimalOf(v, unit)
 }
 
 // retryAfterDateCounts reports whether v is certainly a valid Date: one that
@@ -500,27 +245,11 @@ func TestRateLimit(t *testing.T) {
 			0, 7 * s,
 		},
 
-		// A value that no int64 or Duration can hold is the greatest.
-		{"last reset that fits", fields("RateLimit", `"a";r=0;t=9223372036`), 0, 9223372036 * s},
-		{"first reset that does not fit", fields("RateLimit", `"a";r=0;t=9223372037`), 0, maxWait},
-		{"greatest Integers", fields("RateLimit", `"a";r=999999999999999;t=999999999999999`), 999999999999999, maxWait},
-		{"greatest int64", fields("X-RateLimit-Remaining", "9223372036854775807"), math.MaxInt64, 0},
-		{"beyond int64", fields("X-RateLimit-Remaining", "9223372036854775808"), math.MaxInt64, 0},
-		{
-			"a thousand nines",
-			fields("X-RateLimit-Remaining", strings.Repeat("9", 1000), "X-RateLimit-Reset", strings.Repeat("9", 1000)),
-			math.MaxInt64, maxWait,
-		},
 		{"zero byte", fields("X-RateLimit-Remaining", "0\x00"), -1, 0},
 		{
 			"Unix time after the earliest Date",
 			fields("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"),
 			0, maxWait,
-		},
-		{
-			"Unix time before the latest Date",
-			fields("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000000", "Date", "Fri, 31 Dec 9999 23:59:59 GMT"),
-			0, 0,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -536,32 +265,30 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-func TestRateLimitUnixTimeCountsDownAsTimePasses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// The clock of a bubble begins in the year 2000, and users' tests have bubbles, too.
-		h := fields("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", fmt.Sprint(time.Now().Unix()+30))
-		time.Sleep(10*time.Second + 250*time.Millisecond)
-		_, reset, ok := retryhttp.RateLimit(h)
-		assert.True(t, ok)
-		assert.Equal(t, 19750*time.Millisecond, reset)
-
-		time.Sleep(20 * time.Second)
-		_, reset, ok = retryhttp.RateLimit(h)
-		assert.True(t, ok, "there was a limit, although its moment has passed")
-		assert.Zero(t, reset)
-	})
+// Each response that succeeds pays for one of these.
+var rateLimits = map[string]http.Header{
+	"absent":      usualHeader(),
+	"Age":         usualHeader("RateLimit", `"a";r=0;t=5`, "Age", "5"),
+	"RateLimit":   usualHeader("RateLimit", `"a";r=5;t=60;pk=:dHJpYWwxMjEzMjM=:, "b";acme-burst;r=0;t=10`),
+	"malformed":   usualHeader("RateLimit", `"a";r=5;t=60,b`),
+	"X-RateLimit": usualHeader("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"),
+	"Unix time":   usualHeader("X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1785585630"),
 }
 
 func TestRateLimitAllocatesNothing(t *testing.T) {
-	for name, h := range map[string]http.Header{
-		"absent":      usualHeader(),
-		"Age":         fields("RateLimit", `"a";r=0;t=5`, "Age", "5"),
-		"RateLimit":   fields("RateLimit", `"a";r=5;t=60;pk=:dHJpYWwxMjEzMjM=:, "b";acme-burst;r=0;t=10`),
-		"malformed":   fields("RateLimit", `"a";r=5;t=60,b`),
-		"X-RateLimit": fields("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"),
-	} {
+	for name, h := range rateLimits {
 		t.Run(name, func(t *testing.T) {
 			assert.Zero(t, testing.AllocsPerRun(100, func() { retryhttp.RateLimit(h) }))
+		})
+	}
+}
+
+func BenchmarkRateLimit(b *testing.B) {
+	for name, h := range rateLimits {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				retryhttp.RateLimit(h)
+			}
 		})
 	}
 }
@@ -572,10 +299,8 @@ func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {
 	const size = 1 << 20
 	for name, h := range map[string]http.Header{
 		"one long name":           fields("RateLimit", `"`+strings.Repeat("a", size)+`";r=0;t=5`),
-		"name without an end":     fields("RateLimit", strings.Repeat(`"a`, size)),
 		"many items":              fields("RateLimit", strings.Repeat(`"a";r=1,`, size/8)+`"a";r=0;t=5`),
 		"many parameters":         fields("RateLimit", `"a"`+strings.Repeat(";r=1;t", size/6)+";r=0;t=5"),
-		"many byte sequences":     fields("RateLimit", `"a"`+strings.Repeat(";x=::", size/5)+";r=0;t=5"),
 		"many display strings":    fields("RateLimit", `"a"`+strings.Repeat(`;x=%"%61"`, size/9)+";r=0;t=5"),
 		"long byte sequence":      fields("RateLimit", `"a";x=:`+strings.Repeat("=", size)+":;r=0;t=5"),
 		"many inner lists":        fields("RateLimit", strings.Repeat("(", size)),
@@ -599,42 +324,16 @@ func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {
 
 func lines(line string, n int) []string { return strings.Split(strings.Repeat(line+"\n", n), "\n") }
 
-func usualHeader() http.Header {
-	return fields(
+func usualHeader(more ...string) http.Header {
+	return fields(append([]string{
 		"Cache-Control", "no-store",
-		"Content-Encoding", "gzip",
 		"Content-Length", "1234",
 		"Content-Type", "application/json",
 		"Date", bubbleStart,
 		"Etag", `"33a64df5"`,
 		"Server", "nginx",
-		"Strict-Transport-Security", "max-age=31536000",
 		"Vary", "Accept-Encoding",
-		"X-Request-Id", "8f14e45f-ceea-467f-a0e6-2a0d5e0f7d3c",
-	)
-}
-
-// Each successful response pays for this.
-func BenchmarkRateLimitAbsent(b *testing.B) { benchmarkRateLimit(b, usualHeader()) }
-
-func BenchmarkRateLimit(b *testing.B) {
-	h := usualHeader()
-	h.Set("RateLimit", `"default";r=50;t=30`)
-	benchmarkRateLimit(b, h)
-}
-
-func BenchmarkRateLimitUnixTime(b *testing.B) {
-	h := usualHeader()
-	h.Set("X-RateLimit-Remaining", "4999")
-	h.Set("X-RateLimit-Reset", "1785585630")
-	benchmarkRateLimit(b, h)
-}
-
-func benchmarkRateLimit(b *testing.B, h http.Header) {
-	b.ReportAllocs()
-	for b.Loop() {
-		retryhttp.RateLimit(h)
-	}
+	}, more...)...)
 }
 
 func FuzzRateLimit(f *testing.F) {

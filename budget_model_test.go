@@ -282,7 +282,8 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 				m.advance(d.Seconds())
 			}
 		}
-		tokens := b.Status(req).Tokens
+		status := b.Status(req)
+		tokens := status.Tokens
 		require.False(t, math.IsNaN(tokens) || math.IsInf(tokens, 0), "%v tokens", tokens)
 		require.GreaterOrEqual(t, tokens, 0.0)
 		if modeled {
@@ -291,6 +292,7 @@ func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops 
 				want = m.tokens()
 			}
 			require.InDelta(t, want, tokens, 1e-7*max(want, 1))
+			require.Equal(t, m != nil && m.poor && m.most > m.ratio, status.Sparing)
 		}
 	}
 }
@@ -320,6 +322,7 @@ func FuzzBudget(f *testing.F) {
 	for _, pauses := range []int{0, 1, 2, 4, 5, 6} {
 		f.Add(0.0, 100, int64(-1), 0.0, onTrial(pauses))
 	}
+	f.Add(0.2, 100, int64(-1), 0.0, onTrial(0)) // earns as much at all times, and is never sparing
 	f.Fuzz(func(t *testing.T, ratio float64, burst int, window int64, perSecond float64, ops []byte) {
 		b := &retryhttp.TokenBucket{Ratio: ratio, Burst: burst, Window: time.Duration(window), MinPerSecond: perSecond}
 		within := func(x, lo, hi float64) bool { return lo <= x && x <= hi }

@@ -50,7 +50,7 @@ func TestRetryAfter(t *testing.T) {
 		{"against Date", fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 30 * s},
 		{"Age", fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "3600"), 30 * s},
 
-		{"milliseconds", fields("Retry-After-Ms", "1.5", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 1500 * time.Microsecond},
+		{"milliseconds", fields("Retry-After-Ms", "1.5", "X-Ms-Retry-After-Ms", "2"), 1500 * time.Microsecond},
 		{"x milliseconds", fields("Retry-After-Ms", "x", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 2 * ms},
 		{"amz milliseconds", fields("X-Ms-Retry-After-Ms", "x", "X-Amz-Retry-After", "3", "Retry-After", "4"), 3 * ms},
 
@@ -229,16 +229,14 @@ func TestRateLimit(t *testing.T) {
 		{"no lines of reset", http.Header{"X-Ratelimit-Remaining": {"3"}, "X-Ratelimit-Reset": {}}, 3, 0},
 		{"no lines of Age", http.Header{"Ratelimit": {`"a";r=0;t=5`}, "Age": {}}, 0, 5 * s},
 		{"name that is not canonical", http.Header{"RateLimit": {`"a";r=0;t=5`}}, -1, 0},
-		{"zero byte in a name", fields("RateLimit", "\"a\x00\";r=0;t=5"), -1, 0},
-		{"invalid UTF-8 in a name", fields("RateLimit", "\"a\xff\";r=0;t=5"), -1, 0},
 		{"line end", fields("RateLimit", "\"a\";r=0;t=5\n"), -1, 0},
 		{"name split over lines", fields("RateLimit", `"a`, "RateLimit", `b";r=0;t=5`), 0, 5 * s},
 
 		// A header may have any number of lines.
 		{"eight lines", http.Header{"Ratelimit": append(slices.Repeat([]string{`"a";r=3`}, 7), `"b";r=0;t=5`)}, 0, 5 * s},
 		{"ninth line", http.Header{"Ratelimit": append(slices.Repeat([]string{`"a";r=3`}, 8), `"b";r=0;t=5`)}, 3, 0},
-		{"eight lines of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1"}}, 1, 0},
-		{"ninth line of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1", "0"}}, 1, 0},
+		{"eight of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1"}}, 1, 0},
+		{"ninth of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1", "0"}}, 1, 0},
 		{
 			"ninth line of reset",
 			http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1", "2", "3", "4", "5", "6", "7", "x", "9"}},
@@ -267,12 +265,12 @@ func TestRateLimit(t *testing.T) {
 
 // Each response that succeeds pays for one of these.
 var rateLimits = map[string]http.Header{
-	"absent":      usualHeader(),
-	"Age":         usualHeader("RateLimit", `"a";r=0;t=5`, "Age", "5"),
-	"RateLimit":   usualHeader("RateLimit", `"a";r=5;t=60;pk=:dHJpYWwxMjEzMjM=:, "b";acme-burst;r=0;t=10`),
-	"malformed":   usualHeader("RateLimit", `"a";r=5;t=60,b`),
-	"X-RateLimit": usualHeader("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"),
-	"Unix time":   usualHeader("X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1785585630"),
+	"absent":      fields("Content-Type", "application/json", "Date", bubbleStart, "Vary", "Accept-Encoding"),
+	"Age":         fields("RateLimit", `"a";r=0;t=5`, "Age", "5"),
+	"RateLimit":   fields("RateLimit", `"a";r=5;t=60;pk=:dHJpYWwxMjEzMjM=:, "b";acme-burst;r=0;t=10`),
+	"malformed":   fields("RateLimit", `"a";r=5;t=60,b`),
+	"X-RateLimit": fields("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"),
+	"Unix time":   fields("X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1785585630", "Date", bubbleStart),
 }
 
 func TestRateLimitAllocatesNothing(t *testing.T) {
@@ -307,8 +305,7 @@ func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {
 		"white space":             fields("RateLimit", `"a"`+strings.Repeat(" ", size)+","+strings.Repeat("\t", size)+`"b"`),
 		"many lines":              {"Ratelimit": lines(`"a";r=1`, size/8)},
 		"many lines of remaining": {"X-Ratelimit-Remaining": lines(strings.Repeat("9", 64), size/64)},
-		"many lines of reset":     {"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": lines("1000000030", size/10)},
-		"many lines of reset and a Date of year one": {
+		"many lines of reset": {
 			"X-Ratelimit-Remaining": {"0"},
 			"X-Ratelimit-Reset":     lines("1000000030", size/10),
 			"Date":                  {"Mon, 01 Jan 0001 00:00:00 GMT"},
@@ -323,18 +320,6 @@ func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {
 }
 
 func lines(line string, n int) []string { return strings.Split(strings.Repeat(line+"\n", n), "\n") }
-
-func usualHeader(more ...string) http.Header {
-	return fields(append([]string{
-		"Cache-Control", "no-store",
-		"Content-Length", "1234",
-		"Content-Type", "application/json",
-		"Date", bubbleStart,
-		"Etag", `"33a64df5"`,
-		"Server", "nginx",
-		"Vary", "Accept-Encoding",
-	}, more...)...)
-}
 
 func FuzzRateLimit(f *testing.F) {
 	const huge, date = "99999999999999999999", "Sun, 09 Sep 2001 01:46:10 GMT"

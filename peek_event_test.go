@@ -374,7 +374,7 @@ func TestResponseThatWasPeekedAtIsKeptInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLining(t, func(p *retryhttp.Policy) {
 			p.PeekBytes = 2
-			p.OnRetry = func(a retryhttp.Attempt) { requireBodyIs(t, "sorry", a.Response) }
+			p.OnRetry = func(a retryhttp.Attempt) { requireBodyIs(t, "body of 503", a.Response) }
 		})
 		l.at(40*ms, "/200,a")
 		l.at(240*ms, "/200,b")

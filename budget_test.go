@@ -123,6 +123,23 @@ func TestBucketRefundOfNoCost(t *testing.T) {
 	assert.Equal(t, 5.0, b.Status(req).Tokens)
 }
 
+// An infinite cost says that there is no use in waiting.
+func TestBudgetRefusesForEverIfItCanEarnNothing(t *testing.T) {
+	for b, forEver := range map[*retryhttp.TokenBucket]bool{
+		{Ratio: -1}:                             true,
+		{Burst: -1, Window: -1}:                 true,
+		{Burst: 1, Window: -1}:                  false,
+		{Burst: -1}:                             false,
+		{Ratio: -1, Burst: -1, MinPerSecond: 1}: false,
+	} {
+		req := requestTo("a")
+		drawAll(t, b, req)
+		cost, ok := b.Withdraw(retryhttp.Retry{Request: req})
+		assert.False(t, ok)
+		assert.Equal(t, forEver, math.IsInf(cost, 1), "Burst %d", b.Burst)
+	}
+}
+
 func TestBudgetMinPerSecondKeepsItsRate(t *testing.T) {
 	for _, perSecond := range []float64{0.01, 2.5, 100} {
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
@@ -347,6 +364,7 @@ func TestBudgetThatEarnedRatioIsPassedOnSo(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.True(t, b.Status(host(1)).Sparing)
+		assert.Equal(t, 5.0, b.Status(host(1)).Tokens, "a failure that no retry follows costs nothing")
 		withdraw(&b, host(maxBuckets))
 		assert.True(t, b.Status(host(maxBuckets)).Sparing)
 	})

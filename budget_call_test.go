@@ -311,27 +311,20 @@ func TestBucketBehindAnotherBudgetWorksAsItDoesAlone(t *testing.T) {
 
 // A Budget that does not know of Stop takes a token for a failure that no retry follows.
 func TestBudgetGetsBackAtOnceWhatNoRetryFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		around := &counted{Budget: retryhttp.Unlimited{}}
-		sender(t, retryhttp.Policy{Budget: around})("POST", 503)
-		assert.EqualValues(t, 1, around.failures.Load())
-		assert.EqualValues(t, 1, around.granted.Load())
-		assert.EqualValues(t, 1, around.refunded.Load())
-	})
-}
-
-func TestFailureCountsOnceIfTheNextBodyCannotBeOpened(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		around := &counted{Budget: retryhttp.Unlimited{}}
-		req, err := http.NewRequestWithContext(t.Context(), "PUT", "http://server/", strings.NewReader("x"))
-		require.NoError(t, err)
-		req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
-		resp, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: around}).RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-		assert.EqualValues(t, 1, around.granted.Load(), "it has counted with its retry")
-		assert.Zero(t, around.failures.Load())
-	})
+	for method, stop := range map[string]retryhttp.Stop{"POST": retryhttp.StopNotIdempotent, "PUT": retryhttp.StopBody} {
+		synctest.Test(t, func(t *testing.T) {
+			around := &counted{Budget: retryhttp.Unlimited{}}
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://server/", strings.NewReader("x"))
+			require.NoError(t, err)
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
+			resp, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: around}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, stop, retryhttp.OutcomeOf(resp).Stop)
+			assert.EqualValues(t, 1, around.granted.Load())
+			assert.EqualValues(t, 1, around.refunded.Load())
+			assert.Equal(t, stop == retryhttp.StopNotIdempotent, around.failures.Load() == 1, "else its retry counts it")
+		})
+	}
 }
 
 // echoed is a Budget that tries another one beside it, in goroutines of its own.

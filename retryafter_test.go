@@ -296,12 +296,10 @@ func BenchmarkRateLimit(b *testing.B) {
 func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {
 	const size = 1 << 20
 	for name, h := range map[string]http.Header{
-		"one long name":           fields("RateLimit", `"`+strings.Repeat("a", size)+`";r=0;t=5`),
 		"many items":              fields("RateLimit", strings.Repeat(`"a";r=1,`, size/8)+`"a";r=0;t=5`),
 		"many parameters":         fields("RateLimit", `"a"`+strings.Repeat(";r=1;t", size/6)+";r=0;t=5"),
 		"many display strings":    fields("RateLimit", `"a"`+strings.Repeat(`;x=%"%61"`, size/9)+";r=0;t=5"),
 		"long byte sequence":      fields("RateLimit", `"a";x=:`+strings.Repeat("=", size)+":;r=0;t=5"),
-		"many inner lists":        fields("RateLimit", strings.Repeat("(", size)),
 		"white space":             fields("RateLimit", `"a"`+strings.Repeat(" ", size)+","+strings.Repeat("\t", size)+`"b"`),
 		"many lines":              {"Ratelimit": lines(`"a";r=1`, size/8)},
 		"many lines of remaining": {"X-Ratelimit-Remaining": lines(strings.Repeat("9", 64), size/64)},

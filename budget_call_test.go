@@ -164,18 +164,24 @@ func TestRefusedRequestHoldsNoConnectionWhileItWaits(t *testing.T) {
 	}
 }
 
-// sender returns a function that sends a request to the host "a", whose attempts are answered with a status.
+// sender returns a function that sends a request to the host "a", whose attempts are answered with a status, or
+// fail with an error if that is 0.
 func sender(t *testing.T, p retryhttp.Policy) func(method string, status int) {
 	var answer int
 	rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+		if answer == 0 {
+			return nil, errBroken
+		}
 		return script.Response(req, answer), nil
 	}), p)
 	return func(method string, status int) {
 		req := requestTo("a")
 		req.Method, answer = method, status
 		resp, err := rt.RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		require.Equal(t, status == 0, err != nil)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
 	}
 }
 
@@ -213,11 +219,13 @@ func TestFailuresThatNoRetryFollowsMakeAServerPoor(t *testing.T) {
 func TestFailuresOfAnOutageMakeNoServerPoor(t *testing.T) {
 	for name, c := range map[string]struct {
 		gate    *retryhttp.Gate
+		failure int
 		outage  float64 // earned by ten successes after the outage
 		failing float64 // likewise, when nearly half has failed for a while
 	}{
-		"with a Gate":    {new(retryhttp.Gate), 5, 1},
-		"without a Gate": {&retryhttp.Gate{Hold: -1}, 1, 1},
+		"with a Gate":            {new(retryhttp.Gate), 503, 5, 1},
+		"with a Gate and errors": {new(retryhttp.Gate), 0, 5, 1},
+		"without a Gate":         {&retryhttp.Gate{Hold: -1}, 503, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -228,7 +236,7 @@ func TestFailuresOfAnOutageMakeNoServerPoor(t *testing.T) {
 						for i := range 20 {
 							status := 200
 							if i < failures {
-								status = 503
+								status = c.failure
 							}
 							send("POST", status)
 						}

@@ -162,9 +162,15 @@ func TestFailureOfAHedgeThatIsNestedIsNotRetried(t *testing.T) {
 	})
 }
 
-// Two nested Transports that both hedge have three attempts under way.
+// Two nested Transports that both hedge have three attempts under way. The Outcome has the hedges of both.
 func TestNestedTransportsThatHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		inner := retryhttp.New(newTrack(lap{}, lap{after: ms, code: 200}), hedging())
+		once := newTrack().through(t, inner, retryhttp.Policy{}, get(t, t.Context()))
+		once.read(t)
+		assert.Equal(t, 1, once.out.Hedges)
+		assert.True(t, once.out.HedgeWon)
+
 		r := newTrack(lap{}, lap{}, lap{after: 100 * ms, code: 200})
 		below := hedging()
 		below.Hedge.After = 20 * ms

@@ -537,10 +537,12 @@ func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
 // net/http sends a request that has a key and a GetBody again by itself, unseen.
 func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 	kinds := bodies.Kinds(t)
+	var own *bodies.Tracked
 	kinds["custom GetBody"] = func(content []byte) *http.Request {
 		req := uploadOf(t, nil)
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
-		req.Body, _ = req.GetBody()
+		own = &bodies.Tracked{Reader: bytes.NewReader(content)}
+		req.Body = own
 		return req
 	}
 	for name, request := range kinds {
@@ -559,6 +561,7 @@ func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 					assert.Nil(t, r.GetBody)
 				}
 				assert.Equal(t, had, req.GetBody != nil, "the caller's request is left alone")
+				assert.True(t, req.Body != own || own.Closes.Load() == 1, "the caller's body is closed")
 			})
 		}
 	}

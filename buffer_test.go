@@ -241,8 +241,9 @@ func TestBufferTakesNoMoreOfWhatGzipHidesThanAllowed(t *testing.T) {
 func TestBufferBelievesADeclaredLengthStepByStep(t *testing.T) {
 	const first = 32<<10 + 16<<10 // with what a page and a call take
 	for _, c := range []struct {
-		declared, sent, most int
-		end                  error
+		declared   int64
+		sent, most int
+		end        error
 	}{
 		{1 << 10, 1 << 10, 1<<10 + first, io.EOF},
 		{200_000, 200_000, 200_000 + first, io.EOF},
@@ -250,7 +251,7 @@ func TestBufferBelievesADeclaredLengthStepByStep(t *testing.T) {
 		{1 << 62, 1000, first, errLost},
 		{1 << 62, 40 << 10, 66 << 20, errLost},
 	} {
-		base := sends(200, strings.Repeat("x", c.sent), c.end, "Content-Length", strconv.Itoa(c.declared))
+		base := sends(200, strings.Repeat("x", c.sent), c.end, "Content-Length", strconv.FormatInt(c.declared, 10))
 		taken := memoryOf(t, base, math.MaxInt64)
 		for range 2 { // somebody else's goroutine may allocate beside one
 			taken = min(taken, memoryOf(t, base, math.MaxInt64))

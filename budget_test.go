@@ -540,7 +540,7 @@ func TestBudgetChargesAThirdForAnInvitedRetry(t *testing.T) {
 	}
 }
 
-// A third is the price for those who wait, whatever becomes of the body.
+// A retry that waits as it is asked costs a third, whatever becomes of the body.
 func TestRetryAfterA429CostsWhatItsWaitIsWorth(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy retryhttp.Policy

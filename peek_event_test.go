@@ -585,7 +585,7 @@ func TestUndecidedAwaitsTheNextEvent(t *testing.T) {
 	}
 }
 
-// What never decides is Final in the end.
+// An answer that stays Undecided is Final in the end.
 func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
 	events := []string{"Content-Type", "text/event-stream"}
 	long := strings.Repeat(": "+strings.Repeat("wait", 300)+"\n\n", 100)

@@ -136,7 +136,7 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 	}
 }
 
-// What follows the last byte is the end, and the caller gets none of it. A Read without room neither
+// The body ends after its last byte, and the caller gets nothing of the rest. A Read without room neither
 // uses bytes past the end of its buffer, nor deposits again.
 func TestResumptionEndsAfterItsLastByte(t *testing.T) {
 	for name, answer := range map[string]script.Step{

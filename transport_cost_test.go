@@ -397,7 +397,7 @@ func TestCostOfAResponseBody(t *testing.T) {
 	for name, c := range map[string]struct {
 		base    *whole
 		policy  retryhttp.Policy
-		objects float64 // beside those of the AttemptTimeout
+		objects float64 // more than with the AttemptTimeout alone
 	}{
 		"Resume by tag":            {downloadOf(kib), resume, 1},
 		"Resume by date":           {&whole{minuteOld, kib, true}, resume, 1},

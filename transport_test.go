@@ -566,7 +566,7 @@ func withdraw(b retryhttp.Budget, req *http.Request) bool {
 	return ok
 }
 
-// countFailure tells b of a failure that no retry follows.
+// countFailure reports a failure that no retry follows to b.
 func countFailure(b retryhttp.Budget, req *http.Request, failed retryhttp.Attempt) {
 	b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Stop: retryhttp.StopNotIdempotent})
 }

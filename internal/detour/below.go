@@ -22,7 +22,7 @@ func (b *Below) NoteReached(d *Dispatcher) {
 	}
 }
 
-// NoteFailure records that an attempt without an Attempt has failed. Without retries, nothing else would ever tell
+// NoteFailure records that an attempt without an Attempt has failed. Without retries, nothing else would ever show
 // whether there is a Dispatcher. One answer is enough: where there is none, an Attempt for each failure would cost
 // memory.
 func (b *Below) NoteFailure() {

@@ -375,7 +375,7 @@ func TestGateOfManyTenantsAtOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if i%3 == 0 {
-				time.AfterFunc(time.Duration(i)*10*ms, cancel)
+				time.AfterFunc(time.Duration(i+1)*10*ms, cancel)
 			}
 			g.with(ctx, time.Duration(i/50)*100*ms, paths[i%5])
 		}

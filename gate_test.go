@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -513,9 +514,7 @@ func (g *gated) answer(req *http.Request) (*http.Response, error) {
 	answers := strings.Split(strings.Trim(req.URL.Path, "/"), ",")
 	answer, latency, _ := strings.Cut(answers[min(n, len(answers))-1], "@")
 	if d, err := time.ParseDuration(latency); err == nil {
-		select {
-		case <-time.After(d):
-		case <-req.Context().Done():
+		if pause.For(req.Context(), d) != nil {
 			return nil, req.Context().Err()
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -686,13 +687,10 @@ func (l lap) run(req *http.Request) (*http.Response, error) {
 	if l.deaf {
 		ctx = context.WithoutCancel(ctx)
 	}
-	var due <-chan time.Time
-	if l.code != 0 || l.err != nil {
-		due = time.After(l.after)
+	if l.code == 0 && l.err == nil {
+		<-ctx.Done()
 	}
-	select {
-	case <-due:
-	case <-ctx.Done():
+	if pause.For(ctx, l.after) != nil {
 		return nil, ctx.Err()
 	}
 	if l.err != nil {
@@ -719,12 +717,8 @@ type lapBody struct {
 }
 
 func (b *lapBody) Read(p []byte) (int, error) {
-	select {
-	case <-time.After(time.Until(b.comes)):
-	case <-b.ctx.Done():
-	}
-	if err := b.ctx.Err(); err != nil {
-		return 0, err
+	if pause.For(b.ctx, time.Until(b.comes)) != nil {
+		return 0, b.ctx.Err()
 	}
 	return b.Reader.Read(p)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -53,16 +54,14 @@ func event(w http.ResponseWriter, text string) {
 }
 
 // stream sends its events, with a pause before each.
-func stream(pause time.Duration, events ...string) http.HandlerFunc {
+func stream(before time.Duration, events ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		event(w, "")
 		for _, text := range events {
-			select {
-			case <-time.After(pause):
-				event(w, text)
-			case <-r.Context().Done():
+			if pause.For(r.Context(), before) != nil {
 				return
 			}
+			event(w, text)
 		}
 	}
 }
@@ -462,10 +461,8 @@ type late struct {
 }
 
 func (l *late) Read(p []byte) (int, error) {
-	select {
-	case <-time.After(l.pause):
-	case <-l.attempt.Done():
-		return 0, context.Cause(l.attempt)
+	if err := pause.For(l.attempt, l.pause); err != nil {
+		return 0, err
 	}
 	l.pause = 0
 	if l.text == "" {

@@ -27,6 +27,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/loopback"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -274,10 +275,7 @@ func TestQuickReadIsQuickWhenOneReplicaIsNot(t *testing.T) {
 		if attempts.Add(1)%100 == 0 {
 			latency = time.Second
 		}
-		select {
-		case <-time.After(latency):
-		case <-r.Context().Done():
-		}
+		_ = pause.For(r.Context(), latency)
 	}, func(t *testing.T, base http.RoundTripper) {
 		rt := retryhttp.New(base, fresh(quickRead))
 		slow, hedges := 0, 0

@@ -51,10 +51,12 @@ var never = answer{after: time.Hour}
 func attempts(answers ...answer) roundTripperFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		a := answers[retryhttp.AttemptOf(req.Context()).Number-1]
-		select {
-		case <-time.After(a.after):
-		case <-req.Context().Done():
-			return nil, context.Cause(req.Context())
+		if a.after > 0 {
+			select {
+			case <-time.After(a.after):
+			case <-req.Context().Done():
+				return nil, context.Cause(req.Context())
+			}
 		}
 		if a.status == 0 {
 			return nil, a.err

@@ -4,6 +4,7 @@ package bodies
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 )
 
 // Kinds are the ways to hand content over with a request. Each call makes a new request.
@@ -117,19 +120,19 @@ type Slow struct {
 	Closes atomic.Int32
 
 	interval time.Duration
-	closed   chan struct{}
+	open     context.Context // until Close
+	close    context.CancelFunc
 }
 
 // NewSlow returns a Slow. If interval is 0, each Read gets all that it asks for, at once.
 func NewSlow(interval time.Duration) *Slow {
-	return &Slow{interval: interval, closed: make(chan struct{})}
+	open, shut := context.WithCancel(context.Background())
+	return &Slow{interval: interval, open: open, close: shut}
 }
 
 func (b *Slow) Read(p []byte) (int, error) {
-	select {
-	case <-b.closed:
+	if pause.For(b.open, b.interval) != nil {
 		return 0, errors.New("read of a closed body")
-	case <-time.After(b.interval):
 	}
 	n := 1
 	if b.interval == 0 {
@@ -140,8 +143,7 @@ func (b *Slow) Read(p []byte) (int, error) {
 }
 
 func (b *Slow) Close() error {
-	if b.Closes.Add(1) == 1 {
-		close(b.closed)
-	}
+	b.Closes.Add(1)
+	b.close()
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -127,9 +128,7 @@ func (v *visit) RoundTrip(req *http.Request) (*http.Response, error) {
 	if i < len(v.LatencyMs) {
 		latency = millis(v.LatencyMs[i])
 	}
-	select {
-	case <-time.After(latency):
-	case <-req.Context().Done():
+	if pause.For(req.Context(), latency) != nil {
 		return nil, req.Context().Err()
 	}
 	if v.Answers[i] == "error" {

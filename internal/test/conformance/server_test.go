@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
@@ -67,18 +68,10 @@ func (r *resultSpec) answer(t *testing.T, req *http.Request, content string) (*h
 }
 
 func (r *resultSpec) take(ctx context.Context) error {
-	timer := time.NewTimer(millis(r.TookMs))
-	defer timer.Stop()
-	ended := ctx.Done()
 	if r.TookMs == 0 || r.OutlastsTheRequest {
-		ended = nil
+		ctx = context.WithoutCancel(ctx)
 	}
-	select {
-	case <-timer.C:
-		return nil
-	case <-ended:
-		return context.Cause(ctx)
-	}
+	return pause.For(ctx, millis(r.TookMs))
 }
 
 // waits are the times from an attempt's end to the next one's start.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/replicas"
 )
 
@@ -112,9 +113,7 @@ func (m *model) dial(source *rand.Rand) func(context.Context, string, string) (n
 		if m.calm.Load() {
 			takes, fails = 0, false
 		}
-		select {
-		case <-time.After(takes):
-		case <-ctx.Done():
+		if pause.For(ctx, takes) != nil {
 			return nil, ctx.Err()
 		}
 		if fails {
@@ -142,7 +141,7 @@ func (m *model) run() {
 		select {
 		case <-done:
 			left--
-		case <-time.After(time.Duration(r.IntN(150)) * time.Millisecond):
+		case <-time.After(time.Duration(1+r.IntN(150)) * time.Millisecond):
 			m.event(r)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/test/certificate"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 )
 
 // Protocol is how clients talk to a World.
@@ -98,12 +99,8 @@ func (w *World) URL() string { return w.Protocol.Scheme() + "://service.example/
 // Dial is the Dial function of an http.Transport.
 func (w *World) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	n := w.dials.Add(1)
-	if w.DialTime > 0 {
-		select {
-		case <-time.After(w.DialTime):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if pause.For(ctx, w.DialTime) != nil {
+		return nil, ctx.Err()
 	}
 	conn, err := w.Replicas[w.Choose(int(n))].current.Load().net.Dial(ctx, network, addr)
 	if err != nil {

@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,7 +109,7 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
 		return 0, 0, false
 	}
-	if remaining, reset, ok = tightest(sfv.List(strings.Join(field.FirstLines(limits), ","))); ok {
+	if remaining, reset, ok = tightest(strings.Join(field.FirstLines(limits), ",")); ok {
 		return remaining, reset, true
 	}
 	if remaining, ok = least(left); !ok {
@@ -142,22 +143,27 @@ func mayHaveNone(line string) bool {
 
 // tightest returns the limit with the least remaining. If several limits have equally little,
 // tightest returns the limit with the longest reset.
-func tightest(limits sfv.List) (remaining int64, reset time.Duration, ok bool) {
-	for item, valid := range limits.Items {
-		r, _ := item.Param("r")
-		t, timed := item.Param("t")
-		if !valid || item.Kind != sfv.String || !isCount(r) || timed && !isCount(t) {
+func tightest(limits string) (remaining int64, reset time.Duration, ok bool) {
+	for _, item := range sfv.Items(limits) {
+		r, counts := count(item.Params["r"])
+		seconds, timed := item.Params["t"]
+		t, valid := count(seconds)
+		if !strings.HasPrefix(item.Value, `"`) || !counts || timed && !valid {
 			return 0, 0, false
 		}
-		resets := durations.Times(t.Int, time.Second)
-		if !ok || r.Int < remaining || r.Int == remaining && resets > reset {
-			remaining, reset, ok = r.Int, resets, true
+		resets := durations.Times(t, time.Second)
+		if !ok || r < remaining || r == remaining && resets > reset {
+			remaining, reset, ok = r, resets, true
 		}
 	}
 	return remaining, reset, ok
 }
 
-func isCount(v sfv.Value) bool { return v.Kind == sfv.Integer && v.Int >= 0 }
+// count reads an Integer of a structured field that is not negative.
+func count(value string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(value, 10, 64)
+	return max(n, 0), err == nil && n >= 0
+}
 
 // least returns the smallest valid number among a field's lines.
 func least(lines []string) (least int64, found bool) {

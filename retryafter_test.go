@@ -267,25 +267,24 @@ func TestRateLimit(t *testing.T) {
 var rateLimits = map[string]http.Header{
 	"absent":      fields("Content-Type", "application/json", "Date", bubbleStart, "Vary", "Accept-Encoding"),
 	"Age":         fields("RateLimit", `"a";r=0;t=5`, "Age", "5"),
-	"RateLimit":   fields("RateLimit", `"a";r=5;t=60;pk=:dHJpYWwxMjEzMjM=:, "b";acme-burst;r=0;t=10`),
-	"malformed":   fields("RateLimit", `"a";r=5;t=60,b`),
+	"RateLimit":   fields("RateLimit", `"a";r=5;t=60;pk=:dHJpYWwxMjEzMjM=:, "b";acme-burst;r=1;t=10`),
 	"X-RateLimit": fields("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"),
 	"Unix time":   fields("X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1785585630", "Date", bubbleStart),
 }
 
-func TestRateLimitAllocatesNothing(t *testing.T) {
+func TestLookForAnExhaustedRateLimitAllocatesNothing(t *testing.T) {
 	for name, h := range rateLimits {
 		t.Run(name, func(t *testing.T) {
-			assert.Zero(t, testing.AllocsPerRun(100, func() { retryhttp.RateLimit(h) }))
+			assert.Zero(t, testing.AllocsPerRun(100, func() { retryhttp.Exhausted(h) }))
 		})
 	}
 }
 
-func BenchmarkRateLimit(b *testing.B) {
+func BenchmarkExhausted(b *testing.B) {
 	for name, h := range rateLimits {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				retryhttp.RateLimit(h)
+				retryhttp.Exhausted(h)
 			}
 		})
 	}

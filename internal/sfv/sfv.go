@@ -1,75 +1,66 @@
 // Package sfv reads Structured Field Values for HTTP (RFC 9651): lists of items.
 package sfv
 
-import "strings"
+import (
+	"regexp"
+	"sync"
+)
 
-const ows = " \t" // optional white space (RFC 9110, section 5.6.3)
-
-// A List is the value of a List field, with its lines joined by commas.
-type List string
-
-// Items yields the items in order. At a syntax error Items yields false and stops: RFC 9651,
-// section 4.2, then ignores the whole field, including earlier items. An inner list is an
-// error too.
-func (l List) Items(yield func(item Item, ok bool) bool) {
-	rest := strings.Trim(string(l), ows) // RFC 9110, section 5.5: not part of the value
-	for more := rest != ""; more; {
-		item, after, ok := readItem(rest)
-		after = strings.TrimLeft(after, ows)
-		rest, more = strings.CutPrefix(after, ",")
-		ok = ok && (more || after == "")
-		if !yield(item, ok) { // more is false after an error
-			return
-		}
-		rest = strings.TrimLeft(rest, ows)
-	}
-}
-
-// An Item is a value with parameters.
+// An Item is a member of a list. Its value and those of its parameters are as the field has them. The
+// value of a parameter without one, which is the Boolean true, is "".
 type Item struct {
-	Value
-	params string // the text of the parameters, which is valid
+	Value  string
+	Params map[string]string
 }
 
-func readItem(s string) (item Item, rest string, ok bool) {
-	value, n := readValue(s)
-	if n == 0 {
-		return Item{}, "", false
+// longest is the length of the longest list that is read. Reading one takes milliseconds.
+const longest = 64 << 10
+
+// Items returns the items of a list, with its lines joined by commas. A list with a syntax error
+// anywhere has none (RFC 9651, section 4.2), nor has a list with an inner list, or one that is too long.
+func Items(list string) (items []Item) {
+	g := grammar()
+	if len(list) > longest || !g.list.MatchString(list) {
+		return nil
 	}
-	rest = s[n:]
-	for strings.HasPrefix(rest, ";") {
-		if _, _, rest, ok = readParam(rest); !ok {
-			return Item{}, "", false
+	for _, found := range g.item.FindAllStringSubmatch(list, -1) {
+		item := Item{found[1], map[string]string{}}
+		for _, param := range g.param.FindAllStringSubmatch(found[2], -1) {
+			item.Params[param[1]] = param[2] // the last of a name counts (section 4.2.3.2)
 		}
+		items = append(items, item)
 	}
-	return Item{value, s[n : len(s)-len(rest)]}, rest, true
+	return items
 }
 
-// Param returns the value of the parameter with the given key, and whether the parameter
-// exists. If a key has several parameters, the last one counts (RFC 9651, section 4.2.3.2).
-func (i Item) Param(key string) (value Value, found bool) {
-	for rest := i.params; rest != ""; {
-		var k string
-		var v Value
-		if k, v, rest, _ = readParam(rest); k == key {
-			value, found = v, true
-		}
-	}
-	return value, found
-}
+// syntax is what RFC 9651, section 3, allows.
+type syntax struct{ list, item, param *regexp.Regexp }
 
-// readParam reads a parameter from a text that starts with the parameter's semicolon.
-func readParam(s string) (key string, value Value, rest string, ok bool) {
-	s = strings.TrimLeft(s[1:], " ")
-	if s == "" || !isKeyStart(s[0]) {
-		return "", Value{}, "", false
+// grammar is made when a field is read for the first time, and not when a program begins.
+var grammar = sync.OnceValue(func() syntax {
+	const (
+		integer = `-?[0-9]{1,15}`
+		decimal = `-?[0-9]{1,12}\.[0-9]{1,3}`
+		str     = `"(?:[ !#-\[\]-~]|\\["\\])*"`
+		token   = "[A-Za-z*][!#$%&'*+\\-.^_`|~0-9A-Za-z:/]*"
+		// Bits beyond the last byte and a lack of padding should not fail (section 4.2.7).
+		octets  = `:(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}={0,2}|[A-Za-z0-9+/]{3}=?)?:`
+		boolean = `\?[01]`
+		date    = `@` + integer
+		// A Display String is UTF-8 (RFC 3629, section 4), with bytes beyond ASCII as %xx.
+		tail    = `%[89ab][0-9a-f]`
+		display = `%"(?:[ !#$&-~]|%[0-7][0-9a-f]|(?:%c[2-9a-f]|%d[0-9a-f])` + tail +
+			`|(?:%e0%[ab][0-9a-f]|%e[1-9a-cef]` + tail + `|%ed%[89][0-9a-f])` + tail +
+			`|(?:%f0%[9ab][0-9a-f]|%f[123]` + tail + `|%f4%8[0-9a-f])` + tail + tail + `)*"`
+
+		value = `(?:` + decimal + `|` + integer + `|` + str + `|` + token + `|` + octets + `|` + boolean + `|` + date + `|` + display + `)`
+		key   = `[a-z*][a-z0-9_\-.*]*`
+		param = `; *` + key + `(?:=` + value + `)?`
+		item  = value + `(?:` + param + `)*`
+	)
+	return syntax{
+		list:  regexp.MustCompile(`\A[ \t]*` + item + `(?:[ \t]*,[ \t]*` + item + `)*[ \t]*\z`),
+		item:  regexp.MustCompile(`(` + value + `)((?:` + param + `)*)`),
+		param: regexp.MustCompile(`; *(` + key + `)(?:=(` + value + `))?`),
 	}
-	n := span(s, isKeyPart)
-	key, rest = s[:n], s[n:]
-	text, given := strings.CutPrefix(rest, "=")
-	if !given {
-		return key, Value{}, rest, true // the Boolean true
-	}
-	value, n = readValue(text)
-	return key, value, text[n:], n > 0
-}
+})

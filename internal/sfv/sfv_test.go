@@ -5,100 +5,67 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
-func TestListYieldsItemsInOrder(t *testing.T) {
-	var ints []int64
-	for item, ok := range sfv.List(" 1;a=5 ,\t-2,3\t").Items {
-		require.True(t, ok)
-		require.Equal(t, sfv.Integer, item.Kind)
-		ints = append(ints, item.Int)
-	}
-	assert.Equal(t, []int64{1, -2, 3}, ints)
-}
-
-func TestListStopsAtAnError(t *testing.T) {
-	var oks []bool
-	for _, ok := range sfv.List("1, 2, (3), 4").Items {
-		oks = append(oks, ok)
-	}
-	assert.Equal(t, []bool{true, true, false}, oks)
-}
-
-func TestListStopsWhereTheCallerDoes(t *testing.T) {
-	for item := range sfv.List("1, 2").Items {
-		require.Equal(t, int64(1), item.Int)
-		break
+func TestItemsAreInOrder(t *testing.T) {
+	assert.Equal(t, []sfv.Item{
+		{"1", map[string]string{"a": "5"}}, {"-2", map[string]string{}}, {"3", map[string]string{}},
+	}, sfv.Items(" 1;a=5 ,\t-2,3\t"))
+	for _, list := range []string{"", " ", "\t", " \t ", "1, 2, (3), 4"} {
+		assert.Empty(t, sfv.Items(list), "%q", list)
 	}
 }
 
-func TestListWithoutItems(t *testing.T) {
-	for _, field := range []sfv.List{"", " ", "\t", " \t "} {
-		for item, ok := range field.Items {
-			assert.Fail(t, "an item of an empty list", "%+v, %v", item, ok)
-		}
-	}
+func TestParametersOfAnItem(t *testing.T) {
+	assert.Equal(t, []sfv.Item{{`"x;c=0"`, map[string]string{
+		"a":        "2", // the last one
+		"b":        "",  // a Boolean
+		"*":        "-3",
+		"ab":       `"4;x=1, \"\""`,
+		"a.b_c-*9": "5",
+	}}}, sfv.Items(`"x;c=0";a=1;b;a=2;*=-3; ab="4;x=1, \"\"";a.b_c-*9=5`))
 }
 
-func TestParam(t *testing.T) {
-	for item, ok := range sfv.List(`"x";a=1;b;a=2;*=-3;ab=4;a.b_c-*9=5`).Items {
-		require.True(t, ok)
-		assert.Equal(t, sfv.Value{Kind: sfv.String}, item.Value)
-		for key, want := range map[string]sfv.Value{
-			"a":        {Kind: sfv.Integer, Int: 2}, // the last one
-			"b":        {},                          // a Boolean
-			"*":        {Kind: sfv.Integer, Int: -3},
-			"ab":       {Kind: sfv.Integer, Int: 4},
-			"a.b_c-*9": {Kind: sfv.Integer, Int: 5},
-		} {
-			value, found := item.Param(key)
-			assert.True(t, found, key)
-			assert.Equal(t, want, value, key)
-		}
-		for _, key := range []string{"", "c", "A", "a.b", "x"} {
-			value, found := item.Param(key)
-			assert.False(t, found, key)
-			assert.Zero(t, value, key)
-		}
-	}
+func TestListIsReadUpTo64KiB(t *testing.T) {
+	items := strings.Repeat("a,", 1<<15-1)
+	assert.Len(t, sfv.Items(items+"a "), 1<<15)
+	assert.Empty(t, sfv.Items(items+"a  "))
 }
 
 func TestValues(t *testing.T) {
-	integer := func(n int64) []sfv.Value { return []sfv.Value{{Kind: sfv.Integer, Int: n}} }
-	text, other, invalid := []sfv.Value{{Kind: sfv.String}}, []sfv.Value{{}}, []sfv.Value(nil)
-	for field, want := range map[string][]sfv.Value{
-		"0": integer(0), "-0": integer(0), "007": integer(7), "-42": integer(-42),
-		"999999999999999": integer(999999999999999), "-999999999999999": integer(-999999999999999),
+	const valid, invalid = true, false
+	for value, want := range map[string]bool{
+		"0": valid, "-0": valid, "007": valid, "-42": valid,
+		"999999999999999": valid, "-999999999999999": valid,
 		"1000000000000000": invalid, "0000000000000001": invalid, "-": invalid, "--1": invalid, "+1": invalid, "1a": invalid,
 		"- 1": invalid, "-a": invalid,
 
-		"1.5": other, "-0.000": other, "123456789012.123": other,
+		"1.5": valid, "-0.000": valid, "123456789012.123": valid,
 		"1234567890123.1": invalid, "1.1234": invalid, "1.": invalid, ".5": invalid, "-.5": invalid, "1..5": invalid,
 		"1.5.5": invalid, "1.a": invalid,
 
-		`""`: text, `" !#$%&'()*+,-./09:;<=>?@AZ[]^_az{|}~"`: text, `"\"\\"`: text,
+		`""`: valid, `" !#$%&'()*+,-./09:;<=>?@AZ[]^_az{|}~"`: valid, `"\"\\"`: valid,
 		`"`: invalid, `"a`: invalid, `"\`: invalid, `"\"`: invalid, `"\a"`: invalid, "\"\x1f\"": invalid, "\"\x7f\"": invalid,
 		"\"\x80\"": invalid, `"a"b`: invalid, "'a'": invalid,
 
-		"a": other, "Z": other, "*": other, "a!#$%&'*+-.^_`|~:/09AZaz": other,
+		"a": valid, "Z": valid, "*": valid, "a!#$%&'*+-.^_`|~:/09AZaz": valid,
 		`a"`: invalid, "a(": invalid, "a@": invalid, "a[": invalid, "a{": invalid, "a=1": invalid, "a\x80": invalid,
 		"_a": invalid, "!a": invalid, "/a": invalid, "[": invalid, "`": invalid, "{": invalid, "\xe1": invalid,
 
-		"::": other, ":YQ==:": other, ":YQ=:": other, ":YQ:": other, ":YWI=:": other, ":YWI:": other, ":YWJj:": other,
-		":iZ==:": other, ":AZaz09+/:": other,
+		"::": valid, ":YQ==:": valid, ":YQ=:": valid, ":YQ:": valid, ":YWI=:": valid, ":YWI:": valid, ":YWJj:": valid,
+		":iZ==:": valid, ":AZaz09+/:": valid,
 		":": invalid, ":YQ==": invalid, ":Y:": invalid, ":Y===:": invalid, ":YQ===:": invalid, ":YWI==:": invalid,
 		":YWJj=:": invalid, ":=:": invalid, ":=YQ=:": invalid, ":Y=Q=:": invalid, ":_-Ah:": invalid, ":Y Q=:": invalid,
 		":Y\nQ=:": invalid, ":YQ==:=": invalid,
 
-		"?0": other, "?1": other, "?": invalid, "?2": invalid, "?t": invalid, "? 1": invalid, "?10": invalid,
+		"?0": valid, "?1": valid, "?": invalid, "?2": invalid, "?t": invalid, "? 1": invalid, "?10": invalid,
 
-		"@0": other, "@-1659578233": other, "@999999999999999": other,
+		"@0": valid, "@-1659578233": valid, "@999999999999999": valid,
 		"@": invalid, "@-": invalid, "@1.5": invalid, "@1000000000000000": invalid, "@ 1": invalid, "@a": invalid,
 
-		`%""`: other, `%"a \ b"`: other, `%"%00%22%25%c3%bc"`: other, `%"%f4%8f%bf%bf"`: other,
+		`%""`: valid, `%"a \ b"`: valid, `%"%00%22%25%c3%bc"`: valid, `%"%f4%8f%bf%bf"`: valid,
 		"%": invalid, `%"`: invalid, `%"a`: invalid, `%a"`: invalid, `%"%"`: invalid, `%"%6"`: invalid, `%"%6`: invalid,
 		`%"%61`: invalid, `%"%C3%BC"`: invalid, `%"%g0"`: invalid, `%"%0g"`: invalid, `%"%g0%90%80%80"`: invalid, `%"%c3"`: invalid,
 		`%"%c3a%bc"`: invalid, `%"%ed%a0%80"`: invalid, `%"%c0%80"`: invalid, `%"%f4%90%80%80"`: invalid,
@@ -106,19 +73,17 @@ func TestValues(t *testing.T) {
 
 		"(1)": invalid, "()": invalid, "#": invalid, "\x00": invalid, ";": invalid, "=": invalid,
 	} {
-		assert.Equal(t, want, values(field), "%q", field)
+		var read []sfv.Item
+		if want {
+			read = []sfv.Item{{Value: value, Params: map[string]string{}}}
+		}
+		assert.Equal(t, read, sfv.Items(value), "%q", value)
 
 		// It is the same as a parameter.
-		params := []sfv.Value(nil)
-		for item, ok := range sfv.List("x;a=" + field + ";b=7").Items {
-			if ok {
-				a, _ := item.Param("a")
-				b, _ := item.Param("b")
-				require.Equal(t, sfv.Value{Kind: sfv.Integer, Int: 7}, b)
-				params = append(params, a)
-			}
+		if want {
+			read = []sfv.Item{{Value: "x", Params: map[string]string{"a": value, "b": "7"}}}
 		}
-		assert.Equal(t, want, params, "%q", field)
+		assert.Equal(t, read, sfv.Items("x;a="+value+";b=7"), "%q", value)
 	}
 }
 
@@ -130,26 +95,6 @@ func TestSyntaxOfListsAndParameters(t *testing.T) {
 		"a;b= 1": false, "a;B=1": false, "a;bC": false, "a;9=1": false, "a;_b": false, "a;-b": false, "a;.b": false,
 		"a;*=1": true, "a;b*_-.9=1": true, "a;b=1;b=2": true, "a;\xc3=1": false, "a;b\xc3=1": false, "a;b=(1)": false,
 	} {
-		assert.Equal(t, valid, values(field) != nil, "%q", field)
+		assert.Equal(t, valid, sfv.Items(field) != nil, "%q", field)
 	}
-}
-
-// values returns the values of a list's items, or nil if the list is empty or malformed.
-func values(field string) (list []sfv.Value) {
-	for item, ok := range sfv.List(field).Items {
-		if !ok {
-			return nil
-		}
-		list = append(list, item.Value)
-	}
-	return list
-}
-
-func TestNothingIsAllocated(t *testing.T) {
-	field := sfv.List(strings.Repeat(`"a";b=1;c=-2.5;d=?1;e=:YQ==:;f=@5;g=h;i,`, 3) + "5")
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		for item := range field.Items {
-			item.Param("b")
-		}
-	}))
 }

@@ -5,27 +5,28 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// Watch wraps the bodies of a request that uploads. It calls Hold with 1 when a body begins to need the
-// attempt's context, and with -1 when a body needs it no more. The request's own body needs the context
+// Watch wraps the bodies of a request that uploads. It calls Hold with 1 when the bodies begin to need the
+// attempt's context, and with -1 when none needs it any more. The request's own body needs the context
 // from the beginning until it is closed. Its end says less: net/http may have read the end, and still wait
 // for the server to take the last bytes.
 //
 // A copy, which the base opens by GetBody, needs the context from its first Read until it is closed. A base
 // may send a copy, and never look at the own body. Or it may look at a copy, as signers do, forget it, and
 // send the own body. So once a body that was read is closed, the copies that are at their end need the context
-// no more, nor does the own body, unless it is read afterwards.
+// no more, nor does the own body until it is read.
 func Watch(req *http.Request, context interface{ Hold(n int) }) {
 	if !Uploads(req) {
 		return
 	}
-	context.Hold(1)
 	all := &uploads{context: context}
-	all.own = &upload{ReadCloser: req.Body, all: all}
-	req.Body = all.own
+	own := &upload{ReadCloser: req.Body, all: all}
+	all.note(func() { all.bodies = []*upload{own} })
+	req.Body = own
 	getBody := req.GetBody
 	if getBody == nil {
 		return
@@ -35,100 +36,77 @@ func Watch(req *http.Request, context interface{ Hold(n int) }) {
 		if err != nil || body == nil {
 			return nil, err
 		}
-		return &upload{ReadCloser: body, all: all}, nil
+		u := &upload{ReadCloser: body, all: all, isCopy: true}
+		all.note(func() { all.bodies = append(all.bodies, u) })
+		return u, nil
 	}
 }
 
 // uploads are the bodies of a request.
 type uploads struct {
 	context interface{ Hold(n int) }
-	own     *upload
 
-	mu    sync.Mutex // guards the states
-	ended []*upload  // the copies that are at their end
+	mu     sync.Mutex
+	bodies []*upload // that are not closed
+	held   int       // 1 while one of them needs the context
+}
+
+// note makes a change, and reports to the context what it changes for it.
+func (a *uploads) note(change func()) {
+	a.mu.Lock()
+	change()
+	held := a.held
+	a.held = 0
+	if slices.ContainsFunc(a.bodies, (*upload).needsContext) {
+		a.held = 1
+	}
+	more := a.held - held
+	a.mu.Unlock()
+	if more != 0 {
+		a.context.Hold(more)
+	}
 }
 
 // upload is the own body or a copy.
 type upload struct {
 	io.ReadCloser
-	all   *uploads
-	state uploadState
+	all    *uploads
+	isCopy bool
+
+	// guarded by all.mu
+	read, ended bool
+	replaced    bool // by another body, which was read and closed
 }
 
-type uploadState int
-
-const (
-	unread   uploadState = iota
-	replaced             // an own body that is unread while another was sent
-	inUse
-	atEnd // a copy
-	needless
-)
+func (u *upload) needsContext() bool {
+	if u.isCopy {
+		return u.read && !u.replaced
+	}
+	return u.read || !u.replaced
+}
 
 func (u *upload) Read(p []byte) (int, error) {
-	u.note(u.begin)
+	u.all.note(func() { u.read = true })
 	n, err := u.ReadCloser.Read(p)
 	if err == io.EOF {
-		u.note(u.end)
+		u.all.note(func() { u.ended = true })
 	}
 	return n, err
 }
 
 func (u *upload) Close() error {
-	defer u.note(u.close)
+	defer u.all.note(u.close)
 	return u.ReadCloser.Close()
 }
 
-// note makes a change, which returns by how many more bodies need the context.
-func (u *upload) note(change func() int) {
-	u.all.mu.Lock()
-	n := change()
-	u.all.mu.Unlock()
-	if n != 0 {
-		u.all.context.Hold(n)
+func (u *upload) close() {
+	a := u.all
+	a.bodies = slices.DeleteFunc(a.bodies, func(other *upload) bool { return other == u })
+	for _, other := range a.bodies {
+		if u.read && (other.isCopy && other.ended || !other.isCopy && !other.read) {
+			other.replaced = true
+		}
 	}
-}
-
-func (u *upload) begin() (more int) {
-	switch {
-	case u.state > replaced:
-		return 0
-	case u.state == replaced || u != u.all.own:
-		more = 1
-	}
-	u.state = inUse
-	return more
-}
-
-func (u *upload) end() int {
-	if u.state == inUse && u != u.all.own {
-		u.state = atEnd
-		u.all.ended = append(u.all.ended, u)
-	}
-	return 0
-}
-
-func (u *upload) close() (more int) {
-	was := u.state
-	u.state = needless
-	switch {
-	case was == unread && u == u.all.own:
-		return -1
-	case was == inUse:
-		more = -1
-	case was != atEnd:
-		return 0
-	}
-	for _, one := range u.all.ended {
-		one.state = needless
-		more--
-	}
-	u.all.ended = nil
-	if u.all.own.state == unread {
-		u.all.own.state = replaced
-		more--
-	}
-	return more
 }
 
 // Uploads reports whether req has a body that may still be sent when the response comes. A body in

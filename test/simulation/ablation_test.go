@@ -93,7 +93,11 @@ func TestAblation(t *testing.T) {
 	a := newAblation(t)
 	for _, m := range sim.Mechanisms {
 		t.Run(m.Name, func(t *testing.T) {
-			with, without := a.compare(t, m, seedsOf(m.Trial))
+			seeds := seedsOf(m.Trial)
+			if seeds > 8 && testing.Short() {
+				t.Skip("takes long; make nightly runs it")
+			}
+			with, without := a.compare(t, m, seeds)
 			t.Logf("%s: %.2f, and %.2f without it", a.trials[m.Trial].About, with, without)
 			assert.GreaterOrEqual(t, without, with+m.Least)
 		})

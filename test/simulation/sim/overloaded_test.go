@@ -85,6 +85,9 @@ func TestServiceThatRejectsAtACostRecoversFromSpike(t *testing.T) {
 // A process of a fleet sees few results, so it learns late that retries keep the server down. With a trial of 15 s and a
 // rest of 10 s, one run in five kept four fifths of its goodput for good.
 func TestFleetsRecoverFromSpikeWhereRejectionsCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long; make nightly runs it")
+	}
 	low := 0
 	for _, processes := range []int{20, 100} {
 		o := spiked(processes, 0.1, 0.5, 10*time.Second)

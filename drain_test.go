@@ -288,6 +288,8 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 		"a copy is sent, and the own body is closed before":    "open own-close copy-read resp-read copy-close",
 		"a copy is sent, and the own body is closed meanwhile": "open copy-read own-close copy-read resp-read copy-close",
 		"it is sent again":                                     "own-begin own-close open copy-read resp-read copy-close",
+		"it is sent again, from a copy that was opened before": "own-begin open own-close copy-read resp-read copy-close",
+		"it is sent again, and the own body is closed late":    "own-begin open copy-begin own-close resp-read copy-close",
 		"a copy is sent, and the own body forgotten":           "open copy-read copy-close resp-close",
 		"a copy is opened in vain meanwhile":                   "own-begin open copy-close own-close resp-close",
 	} {
@@ -321,6 +323,8 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 						require.NotNil(t, attempt.GetBody)
 						body, err = attempt.GetBody()
 						require.NoError(t, err)
+					case "copy-begin":
+						_, _ = body.Read(make([]byte, 1))
 					case "copy-read":
 						_, _ = io.Copy(io.Discard, body)
 					case "copy-close":

@@ -25,7 +25,7 @@ func URL(u *url.URL) string {
 func Error(err error) string {
 	var b strings.Builder
 	for text := withoutHosts(err, err.Error()); text != ""; {
-		if quoted, err := strconv.QuotedPrefix(text); err == nil && text[0] == '"' {
+		if quoted, err := strconv.QuotedPrefix(text); err == nil {
 			writeQuoted(&b, quoted)
 			text = text[len(quoted):]
 			continue
@@ -113,9 +113,7 @@ func withoutHosts(err error, text string) string {
 			host = x.Addr.String()
 		}
 	}
-	if public := withoutUserinfo(host); public != host {
-		text = strings.ReplaceAll(text, host, public)
-	}
+	text = strings.ReplaceAll(text, host, withoutUserinfo(host))
 	switch x := err.(type) {
 	case interface{ Unwrap() error }:
 		text = withoutHosts(x.Unwrap(), text)

@@ -103,7 +103,7 @@ func (u *upload) close() {
 	a := u.all
 	a.bodies = slices.DeleteFunc(a.bodies, func(other *upload) bool { return other == u })
 	for _, other := range a.bodies {
-		if u.read && (other.isCopy && other.ended || !other.isCopy && !other.read) {
+		if u.read && (other.ended || !other.isCopy) {
 			other.replaced = true
 		}
 	}

@@ -46,7 +46,7 @@ func lengthBefore(s string, c byte) int {
 }
 
 // follows reports whether what comes next follows one of the phrases, perhaps as the first of a list.
-func follows(b *strings.Builder, phrases []string) bool {
+func follows(b *strings.Builder, phrases ...string) bool {
 	before := strings.TrimSuffix(b.String(), "[")
 	return slices.ContainsFunc(phrases, func(phrase string) bool { return strings.HasSuffix(before, phrase) })
 }
@@ -86,7 +86,7 @@ var quoting = [...]string{
 // writeQuoted writes what takes the place of a quoted string.
 func writeQuoted(b *strings.Builder, quoted string) {
 	s, _ := strconv.Unquote(quoted)
-	hides, isURL := follows(b, quoting[:]), strings.Contains(s, "://")
+	hides, isURL := follows(b, quoting[:]...) && !isHarmless(b, s), strings.Contains(s, "://")
 	switch u, err := url.Parse(s); {
 	case !hides && !isURL:
 		writeWords(b, quoted)
@@ -95,6 +95,16 @@ func writeQuoted(b *strings.Builder, quoted string) {
 	default:
 		b.WriteString(strconv.Quote(URL(u)))
 	}
+}
+
+// isHarmless reports whether a quoted string says what to mend, and is no secret: a length, or the name of
+// a header of the request. A program may have put a whole line in the place of the name.
+func isHarmless(b *strings.Builder, s string) bool {
+	if follows(b, "Content-Length ") {
+		return len(s) <= 32 && strings.Trim(s, "+-0123456789., ") == ""
+	}
+	return follows(b, "net/http: invalid header field name ", "net/http: invalid trailer field name ") &&
+		!strings.ContainsAny(s, ":=")
 }
 
 // withoutHosts removes from err's text the userinfo that a caller has put into a host. Such a host
@@ -135,7 +145,7 @@ func writeWords(b *strings.Builder, text string) {
 		if end < 0 {
 			end = len(text)
 		}
-		if follows(b, naming[:]) {
+		if follows(b, naming[:]...) {
 			b.WriteString(withoutUserinfo(text[:end]))
 		} else {
 			writeURL(b, text[:end])

@@ -68,7 +68,13 @@ func TestErrorKeepsTheTextWithoutSecrets(t *testing.T) {
 		{errors.New("x509: certificate is valid for h, not u:sec@ret@b"), "x509: certificate is valid for h, not b"},
 		{errors.New("issue #5: really?"), "issue #5: really"},
 
+		{errors.New(`net/http: invalid header field name "a b"`), `net/http: invalid header field name "a b"`},
 		{errors.New(`net/http: invalid header field name "A: secret"`), "net/http: invalid header field name ..."},
+		{errors.New(`net/http: invalid trailer field name "A=secret"`), "net/http: invalid trailer field name ..."},
+		{errors.New(`PROTOCOL_ERROR; invalid header field name "a secret"`), "PROTOCOL_ERROR; invalid header field name ..."},
+		{errors.New(`bad Content-Length "+3, 1"`), `bad Content-Length "+3, 1"`},
+		{errors.New(`bad Content-Length "secret"`), "bad Content-Length ..."},
+		{errors.New(`bad Content-Length "` + strings.Repeat("1", 33) + `"`), "bad Content-Length ..."},
 		{errors.New(`oauth2: "invalid_grant" "Token has \"expired\""`), `oauth2: "invalid_grant" "Token has \"expired\""`},
 		{errors.New(`"a" malformed HTTP response "secret"`), `"a" malformed HTTP response ...`},
 		{errors.New(`net/http: malformed HTTP response "a \"secret\" line"`), "net/http: malformed HTTP response ..."},

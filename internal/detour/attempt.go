@@ -2,6 +2,7 @@ package detour
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -20,31 +21,10 @@ type Attempt struct {
 // Key is the key of an *Attempt in a context.
 type Key struct{}
 
-// Route is what the attempts of a request have done so far.
+// Route is what the attempts of a request have done so far. It does not change.
 type Route struct {
-	taken *visit // the detours that they have taken, and might take again
-	stay  bool   // the newest result does not call for another connection
-}
-
-// visit is a detour that was taken after others. It does not change.
-type visit struct {
-	conn   *conn
-	before *visit
-}
-
-// open returns v without the detours that were retired.
-func (v *visit) open() *visit {
-	if v == nil {
-		return nil
-	}
-	before := v.before.open()
-	switch {
-	case v.conn.retired.Load():
-		return before
-	case before == v.before:
-		return v
-	}
-	return &visit{v.conn, before}
+	taken []*conn // the detours that they have taken, and might take again
+	stay  bool    // the newest result does not call for another connection
 }
 
 // Begin makes a an attempt that follows the attempts of a route. With number 1, it is the first of
@@ -96,19 +76,12 @@ func (a *Attempt) take(c *conn) {
 	a.detoured.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.route.taken = &visit{c, a.route.taken.open()}
+	isRetired := func(c *conn) bool { return c.retired.Load() }
+	a.route.taken = append(slices.DeleteFunc(slices.Clone(a.route.taken), isRetired), c)
 }
 
 func (a *Attempt) hasTaken(c *conn) bool {
-	if a == nil {
-		return false
-	}
-	for v := a.Route().taken; v != nil; v = v.before {
-		if v.conn == c {
-			return true
-		}
-	}
-	return false
+	return a != nil && slices.Contains(a.Route().taken, c)
 }
 
 // end records what the attempt's result says to the next attempt.

@@ -690,8 +690,6 @@ func TestRequestForgetsDetoursThatAreClosed(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.Greater(t, s.Dials(), 10)
-		if so.taken != nil {
-			assert.Nil(t, so.taken.before)
-		}
+		assert.LessOrEqual(t, len(so.taken), 1)
 	})
 }

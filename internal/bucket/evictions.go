@@ -56,9 +56,8 @@ func (e *evictions) take() {
 // list lists buckets that are as good as new first, and then the others from the longest unused.
 func (e *evictions) list(buckets *sync.Map, now time.Time) {
 	type entry struct {
-		b      *bucket
-		asNew  bool
-		listed time.Time
+		b    *bucket
+		used time.Time // zero if the bucket is as good as new
 	}
 	entries := make([]entry, 0, maxBuckets)
 	buckets.Range(func(_, v any) bool {
@@ -67,18 +66,14 @@ func (e *evictions) list(buckets *sync.Map, now time.Time) {
 		defer b.mu.Unlock()
 		b.fold(now)
 		b.listed = b.used
-		entries = append(entries, entry{b, b.asNew(now), b.listed})
+		e := entry{b: b}
+		if !b.asNew(now) {
+			e.used = b.used
+		}
+		entries = append(entries, e)
 		return true
 	})
-	slices.SortFunc(entries, func(x, y entry) int {
-		if x.asNew != y.asNew {
-			if x.asNew {
-				return -1
-			}
-			return 1
-		}
-		return x.listed.Compare(y.listed)
-	})
+	slices.SortFunc(entries, func(x, y entry) int { return x.used.Compare(y.used) })
 	e.next, e.taken = make([]*bucket, len(entries)), 0
 	for i, entry := range entries {
 		e.next[i] = entry.b

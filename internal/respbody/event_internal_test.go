@@ -12,10 +12,13 @@ import (
 func TestPeekSearchesEachByteOnce(t *testing.T) {
 	const size = 1000
 	searched := 0
-	b := newPeek(io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", size)))), 2*size)
-	b.end = func(data []byte, _, seen int) int {
-		searched += len(data) - seen
-		return 0
+	b := &Buffered{
+		rest: io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", size)))),
+		data: make([]byte, 0, 2*size),
+		end: func(data []byte, _, seen int) int {
+			searched += len(data) - seen
+			return 0
+		},
 	}
 	b.fill(-1, 2*size, nil)
 	assert.Len(t, b.data, size)

@@ -12,13 +12,8 @@ import (
 // ErrSealed is the error of a Read by a hook that must not read.
 var ErrSealed = errors.New("a Classify or RetryAfter must not read the response body: its bytes are in Attempt.Body or Attempt.Peek")
 
-// These are sizes of a peek. A peek of up to longPeek is one object. A longer peek, which few
-// policies ask for, is two, and a policy may ask for any number of bytes.
-const (
-	shortPeek = 1 << 10
-	longPeek  = 4 << 10
-	mostPeek  = 64 << 10
-)
+// mostPeek is the size of the longest peek. A policy may ask for any number of bytes.
+const mostPeek = 64 << 10
 
 // Peek waits for the first event of resp's body, or for its first bytes if it does not consist of
 // events, and returns the response that counts afterward. Its new body begins with these bytes, of which
@@ -42,8 +37,7 @@ func Peek(
 		return resp, nil, nil // over HTTP/2, a length of 0 need not end the stream
 	}
 	limit = min(limit, mostPeek)
-	b := newPeek(resp.Body, limit)
-	b.end = endOf(resp)
+	b := &Buffered{rest: resp.Body, data: make([]byte, 0, limit), end: endOf(resp)}
 	patience := forEver
 	switch {
 	case failed:
@@ -138,29 +132,6 @@ func owesBytes(resp *http.Response) bool {
 		return true
 	}
 	return false
-}
-
-func newPeek(body io.ReadCloser, limit int64) *Buffered {
-	var b *Buffered
-	var space []byte
-	switch {
-	case limit <= shortPeek:
-		p := new(struct {
-			Buffered
-			space [shortPeek]byte
-		})
-		b, space = &p.Buffered, p.space[:0:limit]
-	case limit <= longPeek:
-		p := new(struct {
-			Buffered
-			space [longPeek]byte
-		})
-		b, space = &p.Buffered, p.space[:0:limit]
-	default:
-		b, space = new(Buffered), make([]byte, 0, limit)
-	}
-	b.rest, b.data = body, space
-	return b
 }
 
 // Began reports whether bytes have come.

@@ -288,6 +288,8 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 		"a copy is sent, and the own body is closed before":    "open own-close copy-read resp-read copy-close",
 		"a copy is sent, and the own body is closed meanwhile": "open copy-read own-close copy-read resp-read copy-close",
 		"it is sent again":                                     "own-begin own-close open copy-read resp-read copy-close",
+		"it is sent again, and the own body is closed twice":   "own-begin own-close open copy-read own-close resp-read copy-close",
+		"a signer closes its copy when another was sent":       "open sign own-begin own-close open copy-read sign-close resp-read copy-close",
 		"it is sent again, from a copy that was opened before": "own-begin open own-close copy-read resp-read copy-close",
 		"it is sent again, and the own body is closed late":    "own-begin open copy-begin own-close resp-read copy-close",
 		"a copy is sent, and the own body forgotten":           "open copy-read copy-close resp-close",
@@ -305,7 +307,7 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 				resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(req)
 				require.NoError(t, err)
 				attempt := base.Requests()[0]
-				var body io.ReadCloser // the newest copy
+				var body, signed io.ReadCloser // the newest copy, and a copy that a signer reads
 				for step := range strings.FieldsSeq(happens) {
 					assert.NoError(t, attempt.Context().Err(), "before %s", step)
 					switch step {
@@ -323,6 +325,11 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 						require.NotNil(t, attempt.GetBody)
 						body, err = attempt.GetBody()
 						require.NoError(t, err)
+					case "sign":
+						signed = body
+						_, _ = io.Copy(io.Discard, signed)
+					case "sign-close":
+						_ = signed.Close()
 					case "copy-begin":
 						_, _ = body.Read(make([]byte, 1))
 					case "copy-read":

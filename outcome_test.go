@@ -281,7 +281,7 @@ func TestErrorText(t *testing.T) {
 		{gaveUp(3, 2, nested, unsafe), "gave up after 3 attempts in 2s (nested): connection broken"},
 		{gaveUp(2, 1, nested, errBroken), "gave up after 2 attempts in 1s (nested): connection broken"},
 		{gaveUp(4, 2, "why", spent), "gave up after 4 attempts in 2s (why): " + spent.Error()},
-		{gaveUp(1, 0, "", invalid), `Get ...: connection broken`},
+		{gaveUp(1, 0, "", invalid), `Get "invalid URL": connection broken`},
 		{&retryhttp.Error{}, "no error was recorded"},
 	} {
 		assert.EqualError(t, tc.err, tc.want)

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,43 +15,16 @@ func URL(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
-	host := withoutUserinfo(u.Host) // a caller may have put userinfo there
+	// A caller may have put userinfo into the host.
+	host := u.Host[strings.LastIndexByte(u.Host, '@')+1:]
 	return (&url.URL{Scheme: u.Scheme, Host: host, Path: u.Path, RawPath: u.RawPath}).String()
 }
 
-// Error returns err's text without secrets. Errors of net/http and net/url quote the URL of a
-// request, a redirect or a proxy: a quoted URL is shown as [URL] shows it.
+// Error returns err's text without secrets. Errors of net/http and net/url quote
+// the URL of a request, a redirect, or a proxy. Errors of net quote its host.
 func Error(err error) string {
-	var b strings.Builder
-	for text := withoutHosts(err, err.Error()); text != ""; {
-		if quoted, err := strconv.QuotedPrefix(text); err == nil {
-			writeQuoted(&b, quoted)
-			text = text[len(quoted):]
-			continue
-		}
-		n := 1 + lengthBefore(text[1:], '"')
-		writeWords(&b, text[:n])
-		text = text[n:]
-	}
-	return b.String()
+	return withoutQueries(withoutUserinfo(withoutQuoted(withoutHosts(withoutTyped(err, err.Error())))))
 }
-
-// lengthBefore returns the length of s up to the first byte c.
-func lengthBefore(s string, c byte) int {
-	if i := strings.IndexByte(s, c); i >= 0 {
-		return i
-	}
-	return len(s)
-}
-
-// follows reports whether what comes next follows one of the phrases, perhaps as the first of a list.
-func follows(b *strings.Builder, phrases ...string) bool {
-	before := strings.TrimSuffix(b.String(), "[")
-	return slices.ContainsFunc(phrases, func(phrase string) bool { return strings.HasSuffix(before, phrase) })
-}
-
-// naming lists the phrases after which net and crypto/x509 name a host.
-var naming = [...]string{"lookup ", "address ", ", not "}
 
 // quoting lists the phrases after which net/http and net/textproto quote data. The data is a
 // header of a response, or bytes of a body in its place. It may also be a header of a request,
@@ -69,8 +41,8 @@ var quoting = [...]string{
 	"transfer encoding: ",
 	"transfer encodings: ",
 	"bad trailer key ",
-	"invalid header field name ",
-	"invalid trailer field name ",
+	fieldName,
+	trailerName,
 	"invalid HTTP header name ",
 	"invalid HTTP trailer name ",
 	"invalid pseudo-header ",
@@ -80,91 +52,205 @@ var quoting = [...]string{
 	"invalid port ",
 	"parse ",
 	"debug=", // the debug data of a GOAWAY
-	"... ",   // in a list, after what was left out
 }
 
-// writeQuoted writes what takes the place of a quoted string.
-func writeQuoted(b *strings.Builder, quoted string) {
-	s, _ := strconv.Unquote(quoted)
-	hides, isURL := follows(b, quoting[:]...) && !isHarmless(b, s), strings.Contains(s, "://")
-	switch u, err := url.Parse(s); {
-	case !hides && !isURL:
-		writeWords(b, quoted)
-	case hides || err != nil:
-		b.WriteString("...")
-	default:
-		b.WriteString(strconv.Quote(URL(u)))
+const (
+	fieldName   = "invalid header field name "
+	trailerName = "invalid trailer field name "
+)
+
+// withoutQuoted removes the strings that are quoted after the phrases of quoting.
+func withoutQuoted(text string) string {
+	for _, label := range quoting {
+		text = withoutQuotes(text, label)
 	}
+	return text
 }
 
-// isHarmless reports whether a quoted string says what to mend, and is no secret: a length, or the name of
-// a header of the request. A program may have put a whole line in the place of the name.
-func isHarmless(b *strings.Builder, s string) bool {
-	if follows(b, "Content-Length ") {
-		return len(s) <= 32 && strings.Trim(s, "+-0123456789., ") == ""
-	}
-	return follows(b, "net/http: invalid header field name ", "net/http: invalid trailer field name ") &&
-		!strings.ContainsAny(s, ":=")
-}
-
-// withoutHosts removes from err's text the userinfo that a caller has put into a host. Such a host
-// may have any characters, so it is taken from the errors that name it.
-func withoutHosts(err error, text string) string {
-	var host string
-	switch x := err.(type) {
-	case *net.DNSError:
-		host = x.Name
-	case *net.AddrError:
-		host = x.Addr
-	case x509.HostnameError:
-		host = x.Host
-	case *net.OpError:
-		if x.Addr != nil { // the destination, behind a SOCKS proxy
-			host = x.Addr.String()
+// withoutQuotes removes the strings that are quoted after each label, except what is shown.
+func withoutQuotes(text, label string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, label)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString(label)
+		text = unquoted(rest)
+		if quoted := rest[:len(rest)-len(text)]; quoted != "" {
+			b.WriteString(shown(before, label, quoted))
 		}
 	}
-	text = strings.ReplaceAll(text, host, withoutUserinfo(host))
+}
+
+// shown returns what takes the place of a string that is quoted after before and label.
+func shown(before, label, quoted string) string {
+	const most = 32 // characters of a length
+	s, err := strconv.Unquote(quoted)
+	switch {
+	case err != nil: // a list
+	case label == "Content-Length " && len(s) <= most && strings.Trim(s, "+-0123456789., ") == "":
+		return quoted
+	case (label == fieldName || label == trailerName) && strings.HasSuffix(before, "net/http: "):
+		// A name of the program's own.
+		name, value := s, ""
+		if i := strings.IndexAny(s, ":="); i >= 0 {
+			name, value = s[:i+1], s[i+1:] // a whole line, in the place of its name
+		}
+		if value == "" {
+			return quoted
+		}
+		return strconv.Quote(name) + "..."
+	}
+	return "..."
+}
+
+// unquoted removes the quoted string, or the list of quoted strings, at the start of text.
+func unquoted(text string) string {
+	rest, list := strings.CutPrefix(text, "[")
+	for {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return text
+		}
+		rest = rest[len(quoted):]
+		if !list {
+			return rest
+		}
+		if after, ended := strings.CutPrefix(rest, "]"); ended {
+			return after
+		}
+		rest = strings.TrimPrefix(rest, " ")
+	}
+}
+
+// withoutTyped replaces the URLs and hosts that the errors in err quote.
+func withoutTyped(err error, text string) string {
 	switch x := err.(type) {
+	// Inner errors first, before replacing an outer error changes their quotes.
 	case interface{ Unwrap() error }:
-		text = withoutHosts(x.Unwrap(), text)
+		if inner := x.Unwrap(); inner != nil {
+			text = withoutTyped(inner, text)
+		}
 	case interface{ Unwrap() []error }:
 		for _, inner := range x.Unwrap() {
-			text = withoutHosts(inner, text)
+			if inner != nil {
+				text = withoutTyped(inner, text)
+			}
+		}
+	}
+	switch x := err.(type) {
+	case *url.Error:
+		text = withoutURL(x, text)
+	case *net.DNSError:
+		text = withoutUserinfoOf(x.Name, text)
+	case *net.AddrError:
+		text = withoutUserinfoOf(x.Addr, text)
+	case x509.HostnameError:
+		text = withoutUserinfoOf(x.Host, text)
+	case *net.OpError:
+		if x.Addr != nil { // the destination, behind a SOCKS proxy
+			text = withoutUserinfoOf(x.Addr.String(), text)
 		}
 	}
 	return text
 }
 
-// withoutUserinfo returns a host, or a URL's authority, without what a caller has put before an "@".
-func withoutUserinfo(host string) string { return host[strings.LastIndexByte(host, '@')+1:] }
+// withoutURL replaces the URL that u quotes. An error about parsing is replaced as a whole, because
+// its reason may quote any part of the URL.
+func withoutURL(u *url.Error, text string) string {
+	if u.Op == "parse" {
+		return strings.ReplaceAll(text, u.Error(), "invalid URL")
+	}
+	public := "invalid URL"
+	if parsed, err := url.Parse(u.URL); err == nil {
+		public = URL(parsed)
+	}
+	return strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
+}
 
-// writeWords writes a text without the secrets of its words.
-func writeWords(b *strings.Builder, text string) {
-	for text != "" {
-		end := strings.IndexAny(text, " \t\r\n\"`<>")
+// withoutUserinfoOf removes the userinfo that a caller has put into host.
+func withoutUserinfoOf(host, text string) string {
+	at := strings.LastIndexByte(host, '@')
+	if at < 0 {
+		return text
+	}
+	return strings.ReplaceAll(text, host, host[at+1:])
+}
+
+// naming lists the phrases after which net and crypto/x509 name a host.
+var naming = [...]string{"lookup ", "address ", ", not "}
+
+// withoutHosts removes the userinfo from hosts in a text whose errors have lost their types. Such a
+// host ends before ": ", and may contain a space.
+func withoutHosts(text string) string {
+	if !strings.Contains(text, "@") {
+		return text
+	}
+	parts := strings.Split(text, ": ")
+	for i, part := range parts {
+		for _, label := range naming {
+			before, host, _ := strings.Cut(part, label)
+			if at := strings.LastIndexByte(host, '@'); at >= 0 {
+				part = before + label + host[at+1:]
+			}
+		}
+		parts[i] = part
+	}
+	return strings.Join(parts, ": ")
+}
+
+// urlEnd holds the characters that end a URL in an error's text.
+const urlEnd = " \t\r\n\"`<>"
+
+// withoutQueries removes each question mark and the text that follows it in the same word.
+func withoutQueries(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		end := strings.IndexAny(after, urlEnd)
 		if end < 0 {
-			end = len(text)
+			return b.String()
 		}
-		if follows(b, naming[:]...) {
-			b.WriteString(withoutUserinfo(text[:end]))
-		} else {
-			writeURL(b, text[:end])
-		}
-		b.WriteString(text[end:min(end+1, len(text))])
-		text = text[min(end+1, len(text)):]
+		text = after[end:]
 	}
 }
 
-// writeURL writes a word without the userinfo, query and fragment of a URL. A URL may contain another URL.
-func writeURL(b *strings.Builder, word string) {
-	word = word[:lengthBefore(word, '?')]
+// withoutUserinfo removes the text between "://" and "@" in the same word, and the fragment.
+func withoutUserinfo(text string) string {
+	var b strings.Builder
+	for text != "" {
+		end := strings.IndexAny(text, urlEnd)
+		if end < 0 {
+			end = len(text)
+		}
+		word := text[:end]
+		writeWithoutUserinfo(&b, word)
+		b.WriteString(text[end:min(end+1, len(text))])
+		text = text[min(end+1, len(text)):]
+	}
+	return b.String()
+}
+
+// writeWithoutUserinfo writes one word without userinfo and fragments. A URL in the word may
+// contain another URL.
+func writeWithoutUserinfo(b *strings.Builder, word string) {
 	before, after, found := strings.Cut(word, "://")
-	after = after[:lengthBefore(after, '#')]
+	after, _, _ = strings.Cut(after, "#")
 	for found {
 		b.WriteString(before)
 		b.WriteString("://")
-		at := strings.LastIndexByte(after[:lengthBefore(after, '/')], '@')
-		before, after, found = strings.Cut(after[at+1:], "://")
+		authority := strings.IndexAny(after, "/?")
+		if authority < 0 {
+			authority = len(after)
+		}
+		after = after[strings.LastIndexByte(after[:authority], '@')+1:]
+		before, after, found = strings.Cut(after, "://")
 	}
 	b.WriteString(before)
 }

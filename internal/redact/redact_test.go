@@ -44,7 +44,7 @@ func TestErrorKeepsTheTextWithoutSecrets(t *testing.T) {
 			errors.Join(refused, fmt.Errorf("token: %w", &url.Error{Op: "Post", URL: full, Err: refused})),
 			"connection refused\n" + `token: Post "http://host.example/path": connection refused`,
 		},
-		{invalid, `parse ...: invalid URL escape "%zz"`},
+		{invalid, "invalid URL"},
 		{errors.New("see " + full + " for more"), "see http://host.example/path for more"},
 		{errors.New("lookup user:secret@host.example on 127.0.0.1:53"), "lookup host.example on 127.0.0.1:53"},
 		{
@@ -64,21 +64,24 @@ func TestErrorKeepsTheTextWithoutSecrets(t *testing.T) {
 			"socks connect tcp h:80: connection refused",
 		},
 		{errors.New("dial tcp: address user:secret@[::1]:1: too many colons"), "dial tcp: address [::1]:1: too many colons"},
-		{errors.New("lookup a:sec@ret@b: mail to a@b"), "lookup b: mail to a@b"},
+		{errors.New("lookup user:sec ret@a b: no such host"), "lookup a b: no such host"},
 		{errors.New("x509: certificate is valid for h, not u:sec@ret@b"), "x509: certificate is valid for h, not b"},
-		{errors.New("issue #5: really?"), "issue #5: really"},
+		{errors.New("lookup a: mail to a@b"), "lookup a: mail to a@b"},
 
 		{errors.New(`net/http: invalid header field name "a b"`), `net/http: invalid header field name "a b"`},
-		{errors.New(`net/http: invalid header field name "A: secret"`), "net/http: invalid header field name ..."},
-		{errors.New(`net/http: invalid trailer field name "A=secret"`), "net/http: invalid trailer field name ..."},
-		{errors.New(`PROTOCOL_ERROR; invalid header field name "a secret"`), "PROTOCOL_ERROR; invalid header field name ..."},
-		{errors.New(`bad Content-Length "+3, 1"`), `bad Content-Length "+3, 1"`},
-		{errors.New(`bad Content-Length "secret"`), "bad Content-Length ..."},
-		{errors.New(`bad Content-Length "` + strings.Repeat("1", 33) + `"`), "bad Content-Length ..."},
-		{errors.New(`oauth2: "invalid_grant" "Token has \"expired\""`), `oauth2: "invalid_grant" "Token has \"expired\""`},
-		{errors.New(`"a" malformed HTTP response "secret"`), `"a" malformed HTTP response ...`},
+		{errors.New(`net/http: invalid header field name "X-A:"`), `net/http: invalid header field name "X-A:"`},
+		{errors.New(`net/http: invalid header field name "A: secret"`), `net/http: invalid header field name "A:"...`},
+		{errors.New(`net/http: invalid header field name "A=secret"`), `net/http: invalid header field name "A="...`},
+		{errors.New(`net/http: invalid trailer field name "A: secret"`), `net/http: invalid trailer field name "A:"...`},
+		{errors.New(`invalid HTTP header name "A: secret"`), `invalid HTTP header name ...`},
+		{errors.New(`invalid HTTP trailer name "A: secret"`), `invalid HTTP trailer name ...`},
+		{errors.New(`PROTOCOL_ERROR; invalid header field name "a secret"`), `PROTOCOL_ERROR; invalid header field name ...`},
+		{errors.New(`bad Content-Length "+3"`), `bad Content-Length "+3"`},
+		{errors.New(`bad Content-Length "1, 1"`), `bad Content-Length "1, 1"`},
+		{errors.New(`bad Content-Length "secret"`), `bad Content-Length ...`},
+		{errors.New(`bad Content-Length "` + strings.Repeat("1", 33) + `"`), `bad Content-Length ...`},
 		{errors.New(`net/http: malformed HTTP response "a \"secret\" line"`), "net/http: malformed HTTP response ..."},
-		{errors.New(`too many transfer encodings: ["secret" "secret"]`), "too many transfer encodings: [... ...]"},
+		{errors.New(`too many transfer encodings: ["secret" "secret"]`), "too many transfer encodings: ..."},
 	} {
 		assert.Equal(t, tc.want, redact.Error(tc.err))
 	}
@@ -140,7 +143,7 @@ func FuzzErrorHidesASecretAtAnyPlaceOfAURL(f *testing.F) {
 		for _, text := range []string{"http://u:" + escaped + "@h/", "http://h/?a=" + escaped, "http://h/#" + escaped} {
 			assert.NotContains(t, redact.Error(errors.New("see "+text+" for more")), secret)
 		}
-		if !strings.ContainsAny(byHand, " \t\r\n\"`<>/?") {
+		if !strings.Contains(byHand, ": ") {
 			assert.NotContains(t, redact.Error(errors.New("dial tcp: lookup "+byHand+": no such host")), secret)
 		}
 	})

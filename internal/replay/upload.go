@@ -54,16 +54,15 @@ type uploads struct {
 // note makes a change, and reports to the context what it changes for it.
 func (a *uploads) note(change func()) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	change()
 	held := a.held
 	a.held = 0
 	if slices.ContainsFunc(a.bodies, (*upload).needsContext) {
 		a.held = 1
 	}
-	more := a.held - held
-	a.mu.Unlock()
-	if more != 0 {
-		a.context.Hold(more)
+	if a.held != held { // with mu held: the next body may change nothing, and rely on this
+		a.context.Hold(a.held - held)
 	}
 }
 
@@ -100,10 +99,16 @@ func (u *upload) Close() error {
 }
 
 func (u *upload) close() {
-	a := u.all
-	a.bodies = slices.DeleteFunc(a.bodies, func(other *upload) bool { return other == u })
-	for _, other := range a.bodies {
-		if u.read && (other.ended || !other.isCopy) {
+	i := slices.Index(u.all.bodies, u)
+	if i < 0 {
+		return // it was closed before
+	}
+	u.all.bodies = slices.Delete(u.all.bodies, i, i+1)
+	if !u.read || !u.needsContext() {
+		return
+	}
+	for _, other := range u.all.bodies {
+		if other.ended || !other.isCopy {
 			other.replaced = true
 		}
 	}

@@ -13,8 +13,8 @@ type Item struct {
 	Params map[string]string
 }
 
-// longest is the length of the longest list that is read. Reading one takes milliseconds.
-const longest = 64 << 10
+// longest is the length of the longest list that is read. Reading one takes ten milliseconds at most.
+const longest = 16 << 10
 
 // Items returns the items of a list, with its lines joined by commas. A list with a syntax error
 // anywhere has none (RFC 9651, section 4.2), nor has a list with an inner list, or one that is too long.

@@ -154,12 +154,7 @@ func (t *tail) compute(now time.Duration) time.Duration {
 }
 
 func (t *tail) answer(now, latency time.Duration) {
-	for {
-		had := t.allowance.Load()
-		if had >= mostHedges || t.allowance.CompareAndSwap(had, min(had+t.earns, mostHedges)) {
-			break
-		}
-	}
+	t.allow(t.earns)
 	t.observe(now, latency, true)
 }
 
@@ -175,23 +170,19 @@ func (t *tail) observe(now, latency time.Duration, answer bool) {
 	t.delay.Store(int64(t.compute(now)))
 }
 
-func (t *tail) withdraw() bool {
+func (t *tail) withdraw() bool { return t.allow(-oneHedge) }
+func (t *tail) refund()        { t.allow(oneHedge) }
+
+// allow adds to the allowance, up to mostHedges. It adds nothing, and returns false, if too little is left.
+func (t *tail) allow(more int64) bool {
 	for {
 		had := t.allowance.Load()
-		if had < oneHedge {
+		has := min(had+more, mostHedges)
+		if has < 0 {
 			return false
 		}
-		if t.allowance.CompareAndSwap(had, had-oneHedge) {
+		if has == had || t.allowance.CompareAndSwap(had, has) {
 			return true
-		}
-	}
-}
-
-func (t *tail) refund() {
-	for {
-		had := t.allowance.Load()
-		if t.allowance.CompareAndSwap(had, min(had+oneHedge, mostHedges)) {
-			return
 		}
 	}
 }

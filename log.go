@@ -17,8 +17,8 @@ func (p *Policy) reportRetry(req *http.Request, a *Attempt) {
 			slog.Duration("elapsed", a.Elapsed),
 			slog.Duration("wait", a.Wait),
 			reasonAttr(a),
-			detourAttr(a),
-			offsetAttr(a))
+			unlessZero("detour", a.Detour),
+			unlessZero("offset", a.Offset))
 	}
 	if p.OnRetry != nil {
 		p.OnRetry(*a)
@@ -69,20 +69,21 @@ func (p *Policy) warn(message string, req *http.Request, a *Attempt, o Outcome) 
 		slog.Duration("elapsed", o.Elapsed),
 		slog.Duration("waited", o.Waited),
 		slog.Duration("held", o.Held),
-		hedgesAttr(o),
+		unlessZero("hedges", o.Hedges),
 		slog.String("stop", string(o.Stop)),
 		slog.Bool("ambiguous", o.Ambiguous),
 		reasonAttr(a),
-		detourAttr(a),
-		offsetAttr(a))
+		unlessZero("detour", a.Detour),
+		unlessZero("offset", a.Offset))
 }
 
-// hedgesAttr returns an empty attribute if there were no hedges.
-func hedgesAttr(o Outcome) slog.Attr {
-	if o.Hedges == 0 {
+// unlessZero returns an attribute, or an empty one, which handlers ignore, if its value is zero.
+func unlessZero[T comparable](name string, value T) slog.Attr {
+	var zero T
+	if value == zero {
 		return slog.Attr{}
 	}
-	return slog.Int("hedges", o.Hedges)
+	return slog.Any(name, value)
 }
 
 // reasonAttr says why a response failed whose status does not say so, such as a stream that begins with
@@ -92,23 +93,6 @@ func reasonAttr(a *Attempt) slog.Attr {
 		return slog.Attr{}
 	}
 	return slog.String("reason", "Classify did not call it Final")
-}
-
-// detourAttr returns an empty attribute if the attempt took no detour.
-func detourAttr(a *Attempt) slog.Attr {
-	if !a.Detour {
-		return slog.Attr{}
-	}
-	return slog.Bool("detour", true)
-}
-
-// offsetAttr returns the offset of a resumed body as an attribute, or an empty attribute if no body
-// is resumed.
-func offsetAttr(a *Attempt) slog.Attr {
-	if a.Offset == 0 {
-		return slog.Attr{} // handlers ignore an empty attribute
-	}
-	return slog.Int64("offset", a.Offset)
 }
 
 func method(req *http.Request) slog.Attr {

@@ -51,7 +51,7 @@ type uploads struct {
 	held   int       // 1 while one of them needs the context
 }
 
-// note makes a change, and reports to the context what it changes for it.
+// note makes a change, and calls Hold if the bodies begin or cease to need the context.
 func (a *uploads) note(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -61,7 +61,7 @@ func (a *uploads) note(change func()) {
 	if slices.ContainsFunc(a.bodies, (*upload).needsContext) {
 		a.held = 1
 	}
-	if a.held != held { // with mu held: the next body may change nothing, and rely on this
+	if a.held != held { // with mu held: another body may rely on this call, and make none
 		a.context.Hold(a.held - held)
 	}
 }

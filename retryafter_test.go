@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"net/http"
@@ -235,6 +236,8 @@ func TestRateLimit(t *testing.T) {
 		// A header may have any number of lines.
 		{"eight lines", http.Header{"Ratelimit": append(slices.Repeat([]string{`"a";r=3`}, 7), `"b";r=0;t=5`)}, 0, 5 * s},
 		{"ninth line", http.Header{"Ratelimit": append(slices.Repeat([]string{`"a";r=3`}, 8), `"b";r=0;t=5`)}, 3, 0},
+		{"16 KiB", http.Header{"Ratelimit": {fmt.Sprintf("%-16384s", `"a";r=0;t=5`)}}, 0, 5 * s},
+		{"more than 16 KiB", http.Header{"Ratelimit": {fmt.Sprintf("%-16385s", `"a";r=0;t=5`)}}, -1, 0},
 		{"eight of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1"}}, 1, 0},
 		{"ninth of remaining", http.Header{"X-Ratelimit-Remaining": {"8", "7", "6", "5", "4", "3", "2", "1", "0"}}, 1, 0},
 		{
@@ -291,16 +294,10 @@ func BenchmarkExhausted(b *testing.B) {
 }
 
 // A hostile header has 1 MB; net/http accepts 10 MB by default. Quadratic work
-// would take minutes.
+// would take minutes. A RateLimit of that size is not read.
 func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {
 	const size = 1 << 20
 	for name, h := range map[string]http.Header{
-		"many items":              fields("RateLimit", strings.Repeat(`"a";r=1,`, size/8)+`"a";r=0;t=5`),
-		"many parameters":         fields("RateLimit", `"a"`+strings.Repeat(";r=1;t", size/6)+";r=0;t=5"),
-		"many display strings":    fields("RateLimit", `"a"`+strings.Repeat(`;x=%"%61"`, size/9)+";r=0;t=5"),
-		"long byte sequence":      fields("RateLimit", `"a";x=:`+strings.Repeat("=", size)+":;r=0;t=5"),
-		"white space":             fields("RateLimit", `"a"`+strings.Repeat(" ", size)+","+strings.Repeat("\t", size)+`"b"`),
-		"many lines":              {"Ratelimit": lines(`"a";r=1`, size/8)},
 		"many lines of remaining": {"X-Ratelimit-Remaining": lines(strings.Repeat("9", 64), size/64)},
 		"many lines of reset": {
 			"X-Ratelimit-Remaining": {"0"},

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// An Item is a member of a list. Its value and those of its parameters are as the field has them. The
-// value of a parameter without one, which is the Boolean true, is "".
+// An Item is a member of a list. Its value, and the values of its parameters, are not decoded: a String
+// keeps its quotes. A parameter without a value, which is the Boolean true, has "".
 type Item struct {
 	Value  string
 	Params map[string]string
 }
 
-// longest is the length of the longest list that is read. Reading one takes ten milliseconds at most.
+// longest is the length of the longest list that is read. Reading one takes some ten milliseconds at most.
 const longest = 16 << 10
 
 // Items returns the items of a list, with its lines joined by commas. A list with a syntax error

@@ -1,7 +1,6 @@
 package sfv_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,12 +25,6 @@ func TestParametersOfAnItem(t *testing.T) {
 		"ab":       `"4;x=1, \"\""`,
 		"a.b_c-*9": "5",
 	}}}, sfv.Items(`"x;c=0";a=1;b;a=2;*=-3; ab="4;x=1, \"\"";a.b_c-*9=5`))
-}
-
-func TestListIsReadUpTo16KiB(t *testing.T) {
-	items := strings.Repeat("a,", 1<<13-1)
-	assert.Len(t, sfv.Items(items+"a "), 1<<13)
-	assert.Empty(t, sfv.Items(items+"a  "))
 }
 
 func TestValues(t *testing.T) {

@@ -53,29 +53,25 @@ func (e *evictions) take() {
 	e.taken++
 }
 
-// list lists buckets that are as good as new first, and then the others from the longest unused.
+// list lists buckets that are as good as new first, and then the others, each from the longest unused. A host in
+// use may be as good as new, too, but its bucket knows the rate.
 func (e *evictions) list(buckets *sync.Map, now time.Time) {
-	type entry struct {
-		b    *bucket
-		used time.Time // zero if the bucket is as good as new
-	}
-	entries := make([]entry, 0, maxBuckets)
+	var asNew, others []*bucket
 	buckets.Range(func(_, v any) bool {
 		b := v.(*bucket)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.fold(now)
 		b.listed = b.used
-		e := entry{b: b}
-		if !b.asNew(now) {
-			e.used = b.used
+		if b.asNew(now) {
+			asNew = append(asNew, b)
+		} else {
+			others = append(others, b)
 		}
-		entries = append(entries, e)
 		return true
 	})
-	slices.SortFunc(entries, func(x, y entry) int { return x.used.Compare(y.used) })
-	e.next, e.taken = make([]*bucket, len(entries)), 0
-	for i, entry := range entries {
-		e.next[i] = entry.b
+	for _, list := range [][]*bucket{asNew, others} {
+		slices.SortFunc(list, func(x, y *bucket) int { return x.listed.Compare(y.listed) })
 	}
+	e.next, e.taken = append(asNew, others...), 0
 }

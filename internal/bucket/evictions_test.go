@@ -120,6 +120,24 @@ func TestEvictionTakesWhatIsAsGoodAsNew(t *testing.T) {
 	}
 }
 
+func TestEvictionOfBucketsAsGoodAsNewBeginsWithTheLongestUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := full(t)
+		var want, got []string
+		for i := range 50 {
+			key := fmt.Sprint((i*7 + 3) % 50)
+			want = append(want, key)
+			table.Refund(key, usual, 1)
+			time.Sleep(time.Millisecond)
+		}
+		nextEvicted(table)
+		for _, b := range table.evictions.next[:50] {
+			got = append(got, b.key)
+		}
+		assert.Equal(t, want, got)
+	})
+}
+
 func TestEvictionUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := full(t)

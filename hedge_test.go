@@ -411,6 +411,9 @@ func TestDelayIsOfOneKey(t *testing.T) {
 		assert.False(t, ok, "it would not be hedged")
 		_, ok = (&retryhttp.Hedge{Share: math.NaN(), After: hedgeAfter}).Delay(get(t, t.Context()))
 		assert.False(t, ok, "nothing is hedged")
+		delay, ok := (&retryhttp.Hedge{After: hedgeAfter}).Delay(get(t, t.Context()))
+		assert.True(t, ok, "whatever the answers are like")
+		assert.Equal(t, hedgeAfter, delay)
 	})
 }
 

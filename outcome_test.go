@@ -134,6 +134,19 @@ func TestNestedRetriesDoNotMultiply(t *testing.T) {
 	}
 }
 
+func TestOutcomeHasTheHoldOfANestedTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := retryhttp.Policy{Gate: &retryhttp.Gate{HoldFirst: true}, MaxAttempts: 1}
+		inner := retryhttp.New(script.New(script.Status(429, "Retry-After", "2"), script.Status(200)), p)
+		answerTo(t, inner, get(t, t.Context()))
+		began := time.Now()
+		o := retryhttp.OutcomeOf(answerTo(t, retryhttp.New(inner, noWait), get(t, t.Context())))
+		assert.GreaterOrEqual(t, o.Held, 2*time.Second)
+		assert.Equal(t, time.Since(began), o.Held)
+		assert.Equal(t, o.Held, o.Waited)
+	})
+}
+
 func TestNestedRetriesOfThreeLayersDoNotMultiply(t *testing.T) {
 	base := script.New(script.Status(http.StatusServiceUnavailable))
 	var rt http.RoundTripper = base

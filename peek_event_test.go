@@ -253,6 +253,7 @@ func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
 		p.AttemptTimeout, p.MaxAttempts = 0, 1
 		began := time.Now()
 		base := script.New(script.Respond(503, trickles(10*time.Second, io.EOF)))
+		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Nil(t, a.Peek, "nothing has come") }
 		resp := roundTripGet(t, base, p)
 		assert.Equal(t, 250*ms, time.Since(began))
 		requireBodyIs(t, object, resp)
@@ -617,6 +618,45 @@ func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
 	}
 }
 
+// An error or the end may come with the last bytes, in one Read.
+func TestErrorThatComesWithAnEventIsOfTheNextOne(t *testing.T) {
+	events := []string{"Content-Type", "text/event-stream"}
+	for name, c := range map[string]struct {
+		text string
+		peek int64
+		err  error
+		seen []string // by Classify
+		want error    // of the attempt
+	}{
+		"the end":              {pingEvent, 4096, io.EOF, []string{pingEvent}, nil},
+		"no room for another":  {pingEvent, int64(len(pingEvent)), nil, []string{pingEvent}, nil},
+		"an event is expected": {pingEvent, int64(len(pingEvent)), errLost, []string{pingEvent, ""}, errLost},
+		"no event is expected": {firstEvent, 4096, errLost, []string{firstEvent}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen []string
+			p := patient(&seen)
+			p.PeekBytes, p.MaxAttempts, p.AttemptTimeout = c.peek, 1, 0
+			var failed error
+			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { failed = a.Err }
+			resp := roundTripGet(t, script.Step(func(req *http.Request) (*http.Response, error) {
+				resp := script.Response(req, 200, events...)
+				resp.Body = &bodies.Hooked{OnRead: func(b []byte) (int, error) {
+					n := copy(b, c.text)
+					if c.text = c.text[n:]; c.text != "" {
+						return n, nil
+					}
+					return n, c.err
+				}}
+				return resp, nil
+			}), p)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, c.seen, seen)
+			assert.Equal(t, c.want, failed)
+		})
+	}
+}
+
 // cutGzip sends a compressed stream without its end, so that net/http returns its last bytes with an error.
 func cutGzip(event string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -723,6 +763,16 @@ func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestSlowCallerIsNoStallAfterAPeek(t *testing.T) {
+	overBoth(t, play(stream(0, firstEvent, lastEvent)), func(t *testing.T, base http.RoundTripper, _ *server) {
+		p := peeks
+		p.StallTimeout = time.Second
+		resp := roundTripGet(t, base, p)
+		time.Sleep(time.Minute)
+		requireBodyIs(t, firstEvent+lastEvent, resp)
+	})
 }
 
 // An empty body is an answer, unless the response has promised an event or a number of bytes.

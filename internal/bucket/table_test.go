@@ -153,6 +153,20 @@ func TestRetryCountsItsFailureOnce(t *testing.T) {
 	}
 }
 
+// A rate limit, or a hedge, does not say that the host is down.
+func TestRetryOfAHostThatIsNotDownMakesItNotPoor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		for range 100 {
+			table.Withdraw("a", usual, Failure{Invited: true}, false)
+			table.Withdraw("a", usual, Failure{}, false)
+			time.Sleep(100 * time.Millisecond)
+		}
+		table.Deposit("a", usual)
+		assert.False(t, poor(&table, "a"))
+	})
+}
+
 // The second goroutine that uses a new key finds the bucket of the first.
 func TestTableAddsOneBucketForAKey(t *testing.T) {
 	const keys, each = maxBuckets, 4

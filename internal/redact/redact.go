@@ -125,19 +125,15 @@ func unquoted(text string) string {
 	}
 }
 
-// withoutTyped replaces the URLs and hosts that the errors in err quote.
+// withoutTyped replaces the URLs and hosts that the errors in err quote. A nil error quotes nothing.
 func withoutTyped(err error, text string) string {
 	switch x := err.(type) {
 	// Inner errors first, before replacing an outer error changes their quotes.
 	case interface{ Unwrap() error }:
-		if inner := x.Unwrap(); inner != nil {
-			text = withoutTyped(inner, text)
-		}
+		text = withoutTyped(x.Unwrap(), text)
 	case interface{ Unwrap() []error }:
 		for _, inner := range x.Unwrap() {
-			if inner != nil {
-				text = withoutTyped(inner, text)
-			}
+			text = withoutTyped(inner, text)
 		}
 	}
 	switch x := err.(type) {

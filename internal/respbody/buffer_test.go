@@ -88,6 +88,19 @@ func TestBufferClosesABodyWhoseReadPanics(t *testing.T) {
 	})
 }
 
+// The Read that is under way when the moment is over may panic, for the one who reads on.
+func TestPanicOfALateReadIsItsReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := make(chan struct{})
+		base := &body{pieces: []string{"abc"}, more: more, end: "late"}
+		resp, _, err := respbody.Buffer(get(t), response(503, base), 10, true)
+		require.NoError(t, err)
+		close(more)
+		assert.PanicsWithValue(t, "late", func() { _, _ = io.ReadAll(resp.Body) })
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
 func TestBufferWaitsForAFailedResponseForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		more := make(chan struct{})
@@ -98,10 +111,14 @@ func TestBufferWaitsForAFailedResponseForAMoment(t *testing.T) {
 		require.NotNil(t, read)
 		assert.Equal(t, respbody.MaxDrainTime, time.Since(began))
 		assert.Nil(t, respbody.Whole(resp, 10))
+		came := make([]byte, 3)
+		_, err = io.ReadFull(resp.Body, came)
+		require.NoError(t, err, "what has come is not awaited again")
+		assert.Equal(t, "abc", string(came))
 		close(more)
-		got, err := io.ReadAll(resp.Body)
+		rest, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
-		assert.Equal(t, "abc", string(got))
+		assert.Empty(t, rest)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 1, base.closes)
 	})

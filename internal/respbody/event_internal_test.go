@@ -2,6 +2,7 @@ package respbody
 
 import (
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -23,6 +24,14 @@ func TestPeekSearchesEachByteOnce(t *testing.T) {
 	b.fill(-1, 2*size, nil)
 	assert.Len(t, b.data, size)
 	assert.Equal(t, size, searched)
+}
+
+func TestBodyThatIsCompressedHasNoEvents(t *testing.T) {
+	half := []byte("data: 1\n")
+	for encoding, want := range map[string]int{"": 0, "identity": 0, "Identity": 0, "br": len(half)} {
+		resp := &http.Response{Header: http.Header{"Content-Type": {"text/event-stream"}, "Content-Encoding": {encoding}}}
+		assert.Equal(t, want, endOf(resp)(half, 0, 0), encoding)
+	}
 }
 
 func TestEventMayEndWhereTheSearchBegins(t *testing.T) {

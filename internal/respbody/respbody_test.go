@@ -136,6 +136,19 @@ func TestBodyKnowsThatItBrokeOffBelow(t *testing.T) {
 		b.Wrap(below, 0, nil)
 		assert.Equal(t, want, b.BrokeOffBelow())
 	}
+	long := &body{pieces: []string{"more than ten bytes"}, end: errLost}
+	below, _, _ := respbody.Buffer(get(t), response(200, long), 10, false)
+	b, _ := bodyOf(t)
+	b.Wrap(below, 0, nil)
+	assert.False(t, b.BrokeOffBelow(), "not yet")
+}
+
+// A connection can be written to, if the base has made it so.
+func TestUpgradeIsAWriterIfTheBaseHasAWriter(t *testing.T) {
+	b, _ := bodyOf(t)
+	resp := response(101, &body{end: io.EOF})
+	b.Wrap(resp, 0, nil)
+	assert.NotImplements(t, (*io.Writer)(nil), resp.Body)
 }
 
 func TestIsRedirectNeedsAPlaceToGo(t *testing.T) {

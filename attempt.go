@@ -31,28 +31,18 @@ type Attempt struct {
 // Number, Hedge, Held and InLine are set, and Detour once a Base below has answered. Number is 1 for
 // any other context.
 func AttemptOf(ctx context.Context) Attempt {
-	a := Attempt{Number: 1, Hedge: ctx.Value(hedgeKey{}) != nil}
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		a.Number, a.Held, a.InLine, a.Detour = n.number, n.held, n.lined, n.leg.Detoured()
+		return Attempt{Number: n.number, Hedge: n.hedge, Held: n.held, InLine: n.lined, Detour: n.leg.Detoured()}
 	}
-	return a
+	return Attempt{Number: 1}
 }
-
-// numberOf is AttemptOf(ctx).Number.
-func numberOf(ctx context.Context) int {
-	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		return n.number
-	}
-	return 1
-}
-
-type hedgeKey struct{}
 
 // numbered is both the context of an attempt and the copy of the request that carries it: one
 // object instead of two. A first attempt needs no such object, unless it was held.
 type numbered struct {
 	context.Context
-	number  int
+	number  int  // goes on from the number of an attempt above
+	hedge   bool // it is a hedge, or belongs to one above
 	leg     detour.Attempt
 	held    time.Duration
 	lined   time.Duration // the part of held without a token
@@ -74,8 +64,9 @@ func (n *numbered) Value(key any) any {
 // String keeps the request's headers out of logs that print the context.
 func (n *numbered) String() string { return "retryhttp.attempt" }
 
-func newNumbered(req *http.Request, number int) *numbered {
-	n := &numbered{Context: req.Context(), number: number}
+func newNumbered(req *http.Request, number int, hedge bool) *numbered {
+	above := AttemptOf(req.Context())
+	n := &numbered{Context: req.Context(), number: above.Number + number - 1, hedge: hedge || above.Hedge}
 	n.request = *req.WithContext(n)
 	return n
 }
@@ -87,7 +78,6 @@ func newNumbered(req *http.Request, number int) *numbered {
 type attemptContext struct {
 	context.Context
 	caller context.Context
-	hedge  bool
 
 	limited atomic.Bool // the AttemptTimeout is running
 	until   time.Time   // its end; does not change while the context is in use
@@ -99,13 +89,6 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 		return c.until, true
 	}
 	return deadline, ok
-}
-
-func (c *attemptContext) Value(key any) any {
-	if c.hedge && key == (hedgeKey{}) {
-		return true
-	}
-	return c.Context.Value(key)
 }
 
 // String keeps code that prints the context from reading its fields.

@@ -232,7 +232,7 @@ func failureOf(r *Retry) bucket.Failure {
 	}
 	down := status >= 500 || r.Failed.Err != nil && !refuses(status)
 	return bucket.Failure{
-		Down:    down && !r.Down,
+		Down:    down,
 		Outage:  down && r.Down,
 		Invited: status == http.StatusTooManyRequests && r.Asked > 0,
 		Took:    r.Failed.Elapsed,

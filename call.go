@@ -79,6 +79,9 @@ func (c *call) prepare(first *attempt) {
 
 // send makes and judges an attempt. With a Hedge, send may make two attempts.
 func (c *call) send(next *attempt, got *result) {
+	if next.request == nil {
+		_ = c.open(next) // which cannot fail without a body
+	}
 	// A first attempt needs a context of its own only after a hold, or while a host of a Base below may be
 	// in trouble.
 	if c.held != 0 || c.core.below.MayDetour() {
@@ -86,8 +89,10 @@ func (c *call) send(next *attempt, got *result) {
 	}
 	c.sent = next.number
 	if c.policy.Hedge != nil {
-		c.sendHedged(next, got)
-		return
+		if r := c.arm(next); r != nil {
+			c.sendRacing(r, next, got)
+			return
+		}
 	}
 	c.transmit(next, got, nil)
 	c.conclude(next, got)
@@ -96,15 +101,12 @@ func (c *call) send(next *attempt, got *result) {
 // note records in the context of next how long the request was held before, and has a Base below say
 // which connection the attempt takes. The base has not seen that context yet.
 func (c *call) note(next *attempt) {
-	if next.request == nil {
-		_ = c.open(next) // open cannot fail without a body
-	}
-	n, ok := next.request.Context().(*numbered)
-	if !ok || next.number == 1 { // a caller's context may be the context of another attempt
-		n = newNumbered(next.request, numberOf(next.request.Context()))
-		c.depart(n, next.number, false)
+	if next.number == 1 {
+		n := newNumbered(next.request, 1, false)
+		c.depart(n, 1, false)
 		next.request, c.unsent = &n.request, &n.request
 	}
+	n := next.request.Context().(*numbered)
 	n.held, n.lined = c.held, c.lined
 }
 
@@ -193,7 +195,7 @@ func (c *call) plan(got *result, next *attempt) Stop {
 // claim withdraws the retry's token when every other check has passed. It then opens the
 // retry's body, unless the retry has to wait in line.
 func (c *call) claim(got *result, next *attempt) Stop {
-	later := c.withdrawRetry(got)
+	later := c.askBudget(got, false, "")
 	switch {
 	case c.token.held:
 		return c.openRetry(got, next)
@@ -203,14 +205,25 @@ func (c *call) claim(got *result, next *attempt) Stop {
 	return c.endRefused(got, next)
 }
 
-// withdrawRetry is withdraw for the retry that follows got. It also learns which bucket the retry draws
-// on, even if a Budget that wraps a TokenBucket is asked.
-func (c *call) withdrawRetry(got *result) (later bool) {
-	q := c.question()
-	c.ask(&q.Retry, got)
+// askBudget is withdraw for the retry that follows got: again if it asks from the line. With a stop, no
+// retry follows, and the failure is only counted. askBudget learns which bucket the retry draws on, even
+// of a Budget that wraps a TokenBucket.
+func (c *call) askBudget(got *result, again bool, stop Stop) (later bool) {
+	q, _ := c.core.questions.Get().(*question)
+	if q == nil {
+		q = new(question)
+	}
+	q.refusedBy.Store(nil)
+	q.Request, q.Failed, q.Status = c.req, got.Attempt, got.status
+	q.Asked = got.askedFor(c.policy.MaxRetryAfter)
+	q.Again, q.Stop, q.bucket = again, stop, &q.refusedBy
+	if got.Err != nil || got.status >= 500 {
+		q.Down = c.policy.Gate.Status(c.req).Down
+	}
 	later = c.withdraw(&q.Retry)
-	c.bucket, c.counted = q.bucket.Load(), got.Number
-	c.answered(q)
+	c.bucket, c.counted = q.refusedBy.Load(), got.Number
+	q.Retry = Retry{}
+	c.core.questions.Put(q) // if the Budget has panicked, q is left to the collector
 	return later
 }
 
@@ -234,11 +247,13 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 
 // pause waits until the retry may be sent.
 func (c *call) pause(got *result, next *attempt) Stop {
-	if c.token.held {
-		c.announce(got, next, next.wait)
-		c.waitOut(got, next)
+	if !c.token.held {
+		return c.endPause(got, next, c.standInLine(got, next))
 	}
-	return c.endPause(got, next, c.hold(got, next))
+	c.announce(got, next, next.wait)
+	c.waitOut(got, next)
+	c.hold()
+	return c.endPause(got, next, "")
 }
 
 // endPause ends the failed response, unless it is the caller's because a retry in line has got no token.
@@ -270,7 +285,7 @@ func (c *call) endPause(got *result, next *attempt, stop Stop) Stop {
 func (c *call) announce(got *result, next *attempt, wait time.Duration) {
 	got.Wait = wait
 	c.policy.reportRetry(c.req, &got.Attempt)
-	next.previous.cut()
+	next.previous.Cut()
 }
 
 // waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
@@ -292,15 +307,12 @@ func (c *call) waitOut(got *result, next *attempt) {
 	c.timer.Sleep(ctx, c.left(next))
 }
 
-// hold waits while the Gate holds a retry that is due. A retry without a token stands in line.
-func (c *call) hold(got *result, next *attempt) Stop {
-	if !c.token.held {
-		return c.standInLine(got, next)
-	}
+// hold waits while the Gate holds a retry that is due.
+func (c *call) hold() {
 	now, gate := c.core.now(), c.policy.Gate
 	turn := outage.Turn{Mark: c.mark, Limit: min(c.room(now)/2, gate.hold()), Heed: c.policy.MaxRetryAfter >= 0}
 	if turn.Limit <= 0 {
-		return ""
+		return
 	}
 	// This is not a method of the Gate: a held request's stack has no room for another frame.
 	var held bool
@@ -308,7 +320,6 @@ func (c *call) hold(got *result, next *attempt) Stop {
 	if held {
 		c.addHeld(now)
 	}
-	return ""
 }
 
 // addHeld adds the time since the Gate began to hold the request, and reports the total.
@@ -328,12 +339,8 @@ func (c *call) left(next *attempt) time.Duration {
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.release(got.Err != nil)
 	c.countFailure(got, stop)
-	success := stop == StopFinal && got.Response != nil
-	if success {
-		c.deposit(got)
-	}
 	// OutcomeOf needs no record of such a call.
-	atOnce := success && c.sent == 1 && got.inner == nil && c.waited == 0 && !c.refused
+	atOnce := stop == StopFinal && got.Response != nil && c.sent == 1 && got.inner == nil && c.waited == 0 && !c.refused
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}
@@ -354,11 +361,7 @@ func (c *call) countFailure(got *result, stop Stop) {
 		if got.Number == c.counted { // its body could not be opened
 			return
 		}
-		q := c.question()
-		c.ask(&q.Retry, got)
-		q.Stop = stop
-		c.withdraw(&q.Retry)
-		c.answered(q)
+		c.askBudget(got, false, stop)
 		c.refund(&c.token)
 	}
 }
@@ -395,10 +398,6 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 // dropRetry gives back what a retry has claimed that is not sent.
 func (c *call) dropRetry() {
 	c.refund(&c.token)
-	c.leaveGate()
-}
-
-func (c *call) leaveGate() {
 	c.pass.GiveBack()
 	c.pass = outage.Pass{}
 }

@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -8,20 +9,8 @@ import (
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
 
-// sendHedged is send for a Policy with a Hedge.
-func (c *call) sendHedged(next *attempt, got *result) {
-	if next.number == 1 && c.mayBeHedged() {
-		c.tail = c.policy.Hedge.tail(c.req)
-	}
-	if next.request == nil {
-		_ = c.open(next) // cannot fail, because the request has no body
-	}
-	r := c.arm(next)
-	if r == nil {
-		c.transmit(next, got, nil)
-		c.judgeTimed(next, got)
-		return
-	}
+// sendRacing is send for an attempt beside which r may send a hedge.
+func (c *call) sendRacing(r *race, next *attempt, got *result) {
 	settled := false
 	defer func() {
 		if !settled {
@@ -30,7 +19,7 @@ func (c *call) sendHedged(next *attempt, got *result) {
 	}()
 	c.transmit(next, got, &r.first)
 	if r.disarm() {
-		c.judgeTimed(next, got)
+		c.conclude(next, got)
 		c.refused = c.refused || r.refused
 	} else {
 		c.settle(r, next, got)
@@ -47,7 +36,10 @@ func (c *call) mayBeHedged() bool {
 
 // arm starts the timer that sends a hedge beside next. It returns nil if next is not hedged.
 func (c *call) arm(next *attempt) *race {
-	if c.tail == nil || c.hedges > 0 || c.attemptsLeft() < 1 || numberOf(c.req.Context()) > 1 {
+	if next.number == 1 && c.mayBeHedged() {
+		c.tail = c.policy.Hedge.tail(c.req)
+	}
+	if c.tail == nil || c.hedges > 0 || c.attemptsLeft() < 1 || AttemptOf(c.req.Context()).Number > 1 {
 		return nil
 	}
 	delay := time.Duration(c.tail.delay.Load())
@@ -82,10 +74,10 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 	case hedgeWon:
 		r.discard(got.answer())
 		*next, *got, r.got = r.next, *r.got, nil
-		c.response, c.deposited = got.answer(), r.deposited
+		c.response = got.answer()
 	case hedgeFailed:
-		r.next.reading.cut() // a retry may follow
-		got.alsoFailed(r.asked, r.inner)
+		r.next.reading.Cut() // a retry may follow
+		got.notBefore, got.inner = r.asked, cmp.Or(got.inner, r.inner)
 	}
 	if got.class == Final && got.Response != nil {
 		c.refund(&r.bought) // the allowance bounds such hedges
@@ -102,7 +94,7 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 		r.observe(next)
 		return r.current()
 	}
-	c.judgeTimed(next, got)
+	c.conclude(next, got)
 	if got.class == Final {
 		return r.become(firstWon)
 	}
@@ -120,7 +112,7 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 		limit = retry.wait
 	}
 	r.await(limit)
-	state := r.conclude()
+	state := r.callOff()
 	retry.decided = c.core.now()
 	retry.wait = max(retry.wait-(retry.decided-failed), 0)
 	if planned && r.asked <= durations.Add(retry.decided, retry.wait) {

@@ -23,14 +23,14 @@ func (c *call) mayQueue(got *result, next *attempt) bool {
 	if c.lined >= gate.hold() {
 		return false
 	}
-	place, admitted := gate.admit(c.req)
-	if !admitted {
+	place := keyOf(c.req, gate.Key)
+	if !gate.hosts.Admit(place, gate.hold()) {
 		return false
 	}
 	kept := false
 	defer func() {
 		if !kept { // even if the body panics
-			gate.leave(place)
+			gate.hosts.Leave(place)
 		}
 	}()
 	before := c.core.now()
@@ -77,9 +77,7 @@ func (c *call) keep(got *result, patience time.Duration) bool {
 func (c *call) dropResponse(got *result) {
 	resp := got.answer()
 	c.forget(got)
-	if resp != nil && !respbody.Closed(resp.Body) {
-		closing.Response(resp)
-	}
+	closing.Response(resp)
 }
 
 // turnsWith returns what distinguishes the bucket of a retry in line from other buckets.
@@ -94,19 +92,9 @@ func (c *call) turnsWith() any {
 	return nil
 }
 
-// askAgain asks the Budget for the token of a retry in line. later is as for withdraw.
-func (c *call) askAgain(got *result) (granted, later bool) {
-	q := c.question()
-	c.ask(&q.Retry, got)
-	q.Again = true
-	later = c.withdraw(&q.Retry)
-	c.answered(q)
-	return c.token.held, later
-}
-
 // standInLine sleeps out the backoff of a retry that has no token, waits for its token, and opens its body.
 func (c *call) standInLine(got *result, next *attempt) Stop {
-	defer c.policy.Gate.leave(c.place)
+	defer c.policy.Gate.hosts.Leave(c.place)
 	c.timer.Sleep(c.req.Context(), c.left(next))
 	now, gate := c.core.now(), c.policy.Gate
 	var held, granted bool
@@ -114,10 +102,12 @@ func (c *call) standInLine(got *result, next *attempt) Stop {
 		Mark: c.mark,
 		// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
 		// that has none cannot leave, and a quarter of the time is enough for most attempts.
-		Limit:  min(c.room(now)/4*3, gate.hold()-c.lined),
-		Heed:   c.policy.MaxRetryAfter >= 0,
-		Window: gate.hold(),
-		Ask:    func() (granted, later bool) { return c.askAgain(got) },
+		Limit: min(c.room(now)/4*3, gate.hold()-c.lined),
+		Heed:  c.policy.MaxRetryAfter >= 0,
+		Ask: func() (granted, later bool) {
+			later = c.askBudget(got, true, "")
+			return c.token.held, later
+		},
 	})
 	c.lined += c.core.now() - now
 	if held {

@@ -23,15 +23,8 @@ const (
 
 // String returns "final", "retryable", "unprocessed" or "undecided".
 func (c Class) String() string {
-	switch c {
-	case Final:
-		return "final"
-	case Retryable:
-		return "retryable"
-	case Unprocessed:
-		return "unprocessed"
-	case Undecided:
-		return "undecided"
+	if names := [...]string{"final", "retryable", "unprocessed", "undecided"}; 0 <= c && int(c) < len(names) {
+		return names[c]
 	}
 	return "Class(" + strconv.Itoa(int(c)) + ")"
 }
@@ -62,9 +55,7 @@ func classifyStatus(status int) Class {
 	switch {
 	case status == http.StatusTooManyRequests:
 		return Unprocessed // a refusal
-	case status == http.StatusRequestTimeout:
-		return Retryable
-	case status >= 500 && status <= 599:
+	case status == http.StatusRequestTimeout, status >= 500 && status <= 599:
 		return Retryable
 	}
 	return Final

@@ -58,21 +58,11 @@ type GateStatus struct {
 // requests that a closure for other credentials holds. A nil req, or one without a URL, has the key "".
 // If Key panics, the panic is the caller's.
 func (g *Gate) Status(req *http.Request) GateStatus {
-	key, header := keyOf(req, g.Key), headerOf(req)
-	down, closed := g.hosts.Status(key, header)
-	return GateStatus{Down: down, Closed: closed, Held: g.hosts.Held(key, header), InLine: g.hosts.InLine(key)}
-}
-
-// status returns what the loop needs of Status.
-func (g *Gate) status(req *http.Request) (down bool, closed time.Duration) {
-	return g.hosts.Status(keyOf(req, g.Key), headerOf(req))
-}
-
-func headerOf(req *http.Request) http.Header {
-	if req == nil {
-		return nil
+	var header http.Header
+	if req != nil {
+		header = req.Header
 	}
-	return req.Header
+	return GateStatus(g.hosts.Status(keyOf(req, g.Key), header))
 }
 
 // evidence is what an attempt says about its key.
@@ -128,20 +118,11 @@ func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration)
 	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)
 }
 
-// admit reports whether a retry that the Budget has refused may wait in line, under a key. The caller
-// then calls leave with this key when the retry no longer waits.
-func (g *Gate) admit(req *http.Request) (key string, admitted bool) {
-	key = keyOf(req, g.Key)
-	return key, g.hosts.Admit(key, g.hold())
-}
-
-func (g *Gate) leave(key string) { g.hosts.Leave(key) }
-
 func (g *Gate) hold() time.Duration {
 	return cmp.Or(g.Hold, defaultHold)
 }
 
 func (g *Gate) blocks(req *http.Request) bool {
-	down, closed := g.status(req)
-	return down || closed > 0
+	s := g.Status(req)
+	return s.Down || s.Closed > 0
 }

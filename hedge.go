@@ -129,9 +129,7 @@ func newTail(h *Hedge) *tail {
 		t.allowance.Store(oneHedge)
 	}
 	t.recent = latency.New(t.window())
-	if h.After > 0 {
-		t.delay.Store(int64(h.least(h.After)))
-	}
+	t.delay.Store(int64(t.compute(0)))
 	return t
 }
 

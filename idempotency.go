@@ -61,10 +61,8 @@ func namesKey(name string) bool {
 
 func hasIdempotencyKey(h http.Header) bool {
 	for name, values := range h {
-		if namesKey(name) {
-			if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
-				return true
-			}
+		if namesKey(name) && (len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return v != "" })) {
+			return true
 		}
 	}
 	return false

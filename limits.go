@@ -31,10 +31,11 @@ type limits struct {
 // returns both if the body broke off meanwhile. body is the reading of the
 // request's body. b is nil unless another attempt may end this attempt.
 func roundTrip(
-	base http.RoundTripper, req *http.Request, l limits, body reading, b *bounds,
+	base http.RoundTripper, req *http.Request, l limits, body *replay.Lease, b *bounds,
 ) (*http.Response, error) {
 	if b == nil && (l.attempt > 0 || l.stall > 0) {
-		b = newBounds(req.Context(), body)
+		b = new(bounds)
+		b.begin(req.Context(), body)
 	}
 	if b != nil {
 		return b.roundTrip(base, req, l)
@@ -85,32 +86,26 @@ type bounds struct {
 	ctx     attemptContext
 	cancel  context.CancelCauseFunc
 	request http.Request // the copy of the request that carries ctx
-	reading reading
+	reading *replay.Lease
 	body    respbody.Body
 
 	demand     demand
 	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
 }
 
-func newBounds(ctx context.Context, body reading) *bounds {
-	b := new(bounds)
-	b.begin(ctx, body)
-	return b
-}
-
 // begin prepares for an attempt that ends with ctx. body is the reading of the attempt's request
 // body.
-func (b *bounds) begin(ctx context.Context, body reading) {
+func (b *bounds) begin(ctx context.Context, body *replay.Lease) {
 	b.ctx.caller = ctx
 	b.ctx.Context, b.cancel = context.WithCancelCause(ctx)
 	b.reading, b.body.Cancel = body, b.cancel
 }
 
 // beginDetachable is like begin, but the attempt ends with ctx only until detach is called.
-func (b *bounds) beginDetachable(ctx context.Context, body reading) (detach func() bool) {
+func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detach func() bool) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	b.ctx.caller, b.ctx.hedge = ctx, true
+	b.ctx.caller = ctx
 	b.ctx.Context = httptrace.WithClientTrace(own, &httptrace.ClientTrace{
 		GetConn: func(string) { b.connecting.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { b.connecting.Store(false) },
@@ -165,7 +160,7 @@ func (b *bounds) end(cause error) {
 	b.cancel(cause)
 	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
 	defer func() { _ = recover() }()
-	b.reading.cut()
+	b.reading.Cut()
 	if buffering {
 		b.body.FreeRead()
 	}

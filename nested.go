@@ -23,22 +23,14 @@ func innerOutcome(a *Attempt) *Outcome {
 	if a.Response.Request == a.Request {
 		return nil
 	}
-	return innerOutcomeOf(a.Response)
-}
-
-// innerOutcomeOf returns the Outcome that a nested Transport recorded on resp, or nil.
-func innerOutcomeOf(resp *http.Response) *Outcome {
-	if rec, ok := recordOf(resp); ok {
-		return &rec.outcome
-	}
-	return nil
+	return recordOf(a.Response)
 }
 
 // passOutcome records on own, which may be a copy of resp, the Outcome that a nested Transport recorded
 // on resp. The record of resp stays as it is, because a hook of the nested Transport may be looking at it.
 func passOutcome(resp, own *http.Response) {
-	if rec, ok := recordOf(resp); ok && own != resp {
-		attachOutcome(own, resp.Request, rec.outcome)
+	if o := recordOf(resp); o != nil && own != resp {
+		attachOutcome(own, resp.Request, *o)
 	}
 }
 
@@ -73,8 +65,8 @@ func innerError(resp *http.Response, err error) *Error {
 		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
 	}
 	if resp != nil {
-		if rec, ok := recordOf(resp); ok && rec.outcome.Attempts > 1 {
-			return &Error{Outcome: rec.outcome, Err: errStillRetrying}
+		if o := recordOf(resp); o != nil && o.Attempts > 1 {
+			return &Error{Outcome: *o, Err: errStillRetrying}
 		}
 	}
 	return nil

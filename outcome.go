@@ -51,8 +51,8 @@ func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}
 	}
-	if rec, ok := recordOf(resp); ok {
-		return rec.outcome
+	if o := recordOf(resp); o != nil {
+		return *o
 	}
 	return Outcome{Attempts: 1, Stop: StopFinal}
 }
@@ -89,15 +89,18 @@ func attachOutcome(resp *http.Response, req *http.Request, o Outcome) {
 	resp.Request = &rec.request
 }
 
-// recordOf returns the record of resp. It compares the response because contexts are inherited. A
-// later request may be the request of an earlier response, or may use its context. Such a request
-// has the earlier record in its context, but has an outcome of its own.
-func recordOf(resp *http.Response) (*record, bool) {
+// recordOf returns the Outcome that a Transport recorded on resp, or nil. It compares the response
+// because contexts are inherited. A later request may be the request of an earlier response, or may use
+// its context. Such a request has the earlier record in its context, but has an outcome of its own.
+func recordOf(resp *http.Response) *Outcome {
 	if resp.Request == nil {
-		return nil, false
+		return nil
 	}
 	rec, ok := resp.Request.Context().Value(recordKey{}).(*record)
-	return rec, ok && rec.response == resp
+	if !ok || rec.response != resp {
+		return nil
+	}
+	return &rec.outcome
 }
 
 // Error is what [Transport.RoundTrip] returns without a response, and a Read when [Policy.Resume]

@@ -86,10 +86,10 @@ func (r *race) await(limit time.Duration) {
 	}
 }
 
-// conclude returns how the hedge has ended. If the hedge has not, conclude ends it, and returns
+// callOff returns how the hedge has ended. If the hedge has not, callOff ends it, and returns
 // abandoned. It does not return while the hedge is judged, because Classify must not run after
 // RoundTrip has returned, or for two attempts at once.
-func (r *race) conclude() raceState {
+func (r *race) callOff() raceState {
 	defer r.giveTurn()
 	r.takeTurn()
 	state := r.become(abandoned)
@@ -177,7 +177,7 @@ func (r *race) lose(to *result) {
 // harmless hedge has a connection, and will not read a long response. It also reads no body from
 // a GetBody, because the caller may use the GetBody again.
 func (r *race) mayEndByItself(buffering bool) bool {
-	return !r.second.connecting.Load() && !r.next.reading.usesGetBody() &&
+	return !r.second.connecting.Load() && !r.next.reading.UsesGetBody() &&
 		!(buffering && r.policy.BufferBytes > respbody.MaxDrainBytes)
 }
 
@@ -382,7 +382,7 @@ func (r *race) judgeHedge() raceState {
 		r.pass = outage.Pass{}
 		return abandoned
 	}
-	r.judgeTimed(&r.next, r.got)
+	r.conclude(&r.next, r.got)
 	state := hedgeFailed
 	if r.got.class == Final && r.got.Response != nil {
 		state = hedgeWon

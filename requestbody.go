@@ -20,20 +20,6 @@ type bodies struct {
 	hidden   bool         // GetBody is removed from every attempt
 }
 
-// reading is one attempt's right to read the body. The zero value is for a body that is sent as
-// it is.
-type reading struct{ lease *replay.Lease }
-
-// cut ends the attempt's reading.
-func (r reading) cut() {
-	if r.lease != nil {
-		r.lease.Cut()
-	}
-}
-
-// usesGetBody reports whether the attempt may read bodies from the caller's GetBody.
-func (r reading) usesGetBody() bool { return r.lease != nil && r.lease.UsesGetBody() }
-
 // bodiesOf decides how the attempts of req, which has a body, send it. idempotent is the answer of
 // Policy.Idempotent. With held, each attempt has a time limit, or awaits more than its header. At most
 // keep bytes of a stream are kept for retries.
@@ -76,19 +62,19 @@ func (b *bodies) release(failed bool) {
 }
 
 // open gives next, a copy of the caller's request req, the body for the attempt that follows
-// previous. For the first attempt, previous is the zero reading. open may wait up to patience for
+// previous. For the first attempt, previous is nil. open may wait up to patience for
 // a Read of the previous attempt.
 func (b *bodies) open(
-	req, next *http.Request, first bool, previous reading, patience time.Duration,
-) (opened reading, err error) {
+	req, next *http.Request, first bool, previous *replay.Lease, patience time.Duration,
+) (opened *replay.Lease, err error) {
 	switch {
 	case b.asItIs() && first: // next has the caller's body
 	case b.asItIs():
 		next.Body, err = req.GetBody()
 	case first:
-		opened.lease = b.replayed.First(next)
+		opened = b.replayed.First(next)
 	default:
-		opened.lease, err = previous.lease.Next(next, patience)
+		opened, err = previous.Next(next, patience)
 	}
 	if b != nil && b.hidden {
 		next.GetBody = nil
@@ -106,17 +92,15 @@ func (b *bodies) readableBeside(req *http.Request) bool {
 
 // openBeside gives next a body for an attempt that runs beside elder's attempt. It calls a
 // GetBody that http.NewRequest did not make only if no attempt has a body open.
-func (b *bodies) openBeside(req, next *http.Request, elder reading) (opened reading, err error) {
+func (b *bodies) openBeside(req, next *http.Request, elder *replay.Lease) (opened *replay.Lease, err error) {
 	if !b.asItIs() {
-		opened.lease, err = elder.lease.Beside(next)
-		return opened, err
+		return elder.Beside(next)
 	}
 	if next.Body, err = req.GetBody(); err != nil {
-		return reading{}, err
+		return nil, err
 	}
 	// Even such a body is not sent as it is, so that the reading can be cut.
-	opened.lease = replay.Of(next, 0).First(next)
-	return opened, nil
+	return replay.Of(next, 0).First(next), nil
 }
 
 // madeByNewRequest reports whether http.NewRequest made getBody for a body in memory. The readers

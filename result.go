@@ -1,7 +1,6 @@
 package retryhttp
 
 import (
-	"cmp"
 	"net/http"
 	"time"
 
@@ -102,16 +101,9 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 	switch {
 	case r.succeeded():
 		return outage.Up
-	case r.inner != nil:
+	case r.inner != nil, r.class == Final, ended(req):
 		return outage.Nothing
-	case r.class == Final, ended(req):
-		return outage.Nothing
-	}
-	resp := r.answer()
-	if resp == nil {
-		return outage.Down
-	}
-	if refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil {
+	case r.answer() != nil && (refuses(r.status) || r.status < 500 && r.broken == nil):
 		return outage.Nothing
 	}
 	return outage.Down
@@ -146,10 +138,4 @@ func (r *result) closes(maxRetryAfter time.Duration) time.Duration {
 	default:
 		return reset
 	}
-}
-
-// alsoFailed adds to r what the failure of a parallel attempt means for a retry: the time until
-// which its response asks to wait, and its nested Outcome.
-func (r *result) alsoFailed(notBefore time.Duration, inner *Outcome) {
-	r.notBefore, r.inner = notBefore, cmp.Or(r.inner, inner)
 }

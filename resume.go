@@ -306,6 +306,7 @@ func (d *download) ask(got *result) (how representation.Continuation, why error)
 	c.keyed = d.whole.Request(d.original, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
 	c.sent = d.next.number
+	_ = c.open(&d.next) // which cannot fail without a body
 	c.note(&d.next)
 	c.transmit(&d.next, got, nil)
 	if got.Response == nil {
@@ -316,23 +317,15 @@ func (d *download) ask(got *result) (how representation.Continuation, why error)
 		got.class = classifyStatus(got.status)
 		got.inner = innerOutcome(&got.Attempt)
 		got.hear(c.policy.RetryAfter)
-		how, why = d.continuedBy(got)
+		var refusal *representation.Refusal
+		if got.class != Final {
+			why = statusError(got.status) // another attempt may continue the body
+		} else if how, refusal = d.whole.ContinuedBy(got.Response, d.offset); refusal != nil {
+			why = refusedError{refusal}
+		}
 	}
 	c.endAttempt(got)
 	return how, why
-}
-
-// continuedBy returns how the response of a resumption continues the body, or why it does not.
-func (d *download) continuedBy(got *result) (representation.Continuation, error) {
-	if got.class != Final {
-		// Another attempt may continue the body.
-		return representation.Continuation{}, statusError(got.status)
-	}
-	how, why := d.whole.ContinuedBy(got.Response, d.offset)
-	if why != nil {
-		return representation.Continuation{}, refusedError{why}
-	}
-	return how, nil
 }
 
 // goOn continues the body with the response of a resumption.

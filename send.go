@@ -10,15 +10,16 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
 // core is what all exchanges of a Transport share.
 type core struct {
-	base   http.RoundTripper
-	epoch  time.Time // the time that all times of an exchange are measured from
-	drains respbody.Drains
-	asked  sync.Pool // of *question
+	base      http.RoundTripper
+	epoch     time.Time // the time that all times of an exchange are measured from
+	drains    respbody.Drains
+	questions sync.Pool // of *question
 
 	below detour.Below // each Base below
 }
@@ -54,7 +55,6 @@ type exchange struct {
 	mark  uint32       // the Gate's mark at the end of the newest attempt
 	spent receipt      // the token of the attempt under way
 
-	deposited bool // the Budget knows of the success
 	owned
 }
 
@@ -85,8 +85,8 @@ func (x *exchange) giveBack() {
 type attempt struct {
 	number   int
 	request  *http.Request // nil before it is sent, unless there is a body: a wait needs no copy
-	reading  reading
-	previous reading       // the previous attempt's reading; may still be running
+	reading  *replay.Lease // of the request's body; nil for a body that is sent as it is
+	previous *replay.Lease // the previous attempt's reading; may still be running
 	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt
 	wait     time.Duration // backoff, or longer if the server asked for a wait
 	decided  time.Duration // the start of the wait; read from core.now, like begins
@@ -116,7 +116,7 @@ func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 	if number == 1 {
 		return x.keyed.WithContext(ctx)
 	}
-	n := newNumbered(x.keyed, numberOf(ctx)+number-1)
+	n := newNumbered(x.keyed, number, hedge)
 	if !x.withBody && hasBody(&n.request) {
 		n.request.Body, n.request.GetBody, n.request.ContentLength = nil, nil, 0 // the base's own
 	}
@@ -143,9 +143,6 @@ func (x *exchange) arrive() {
 // transmit sends an attempt through the base, which then owns the request's body. The bounds are
 // nil unless another attempt may end this one.
 func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
-	if next.request == nil {
-		_ = x.open(next) // open cannot fail without a body
-	}
 	var trace *headerTrace
 	req := next.request
 	if x.policy.RetryUnprocessed && !x.idempotent {
@@ -223,22 +220,6 @@ func (x *exchange) forget(got *result) {
 	got.Response, got.Body, got.Peek, got.broken, x.response = nil, nil, nil, nil, nil
 }
 
-// conclude judges an attempt, and reports its result to the Budget and to the Gate. The Budget is first: the
-// Gate lets a retry in line ask for what a success has earned.
-func (x *exchange) conclude(made *attempt, got *result) {
-	x.judge(made, got)
-	x.deposit(got)
-	x.endAttempt(got)
-}
-
-// deposit credits a success, once.
-func (x *exchange) deposit(got *result) {
-	if got.class == Final && got.Response != nil && !x.deposited {
-		x.deposited = true
-		x.policy.Budget.Deposit(x.req)
-	}
-}
-
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
 // the Gate is calm and the response closes no key.
 func (x *exchange) endAttempt(got *result) {
@@ -268,7 +249,7 @@ func (x *exchange) judge(made *attempt, got *result) {
 		got.class = Final
 	}
 	if got.inner = innerOutcome(&got.Attempt); got.inner == nil && got.broken != nil {
-		got.inner = innerOutcomeOf(got.broken)
+		got.inner = recordOf(got.broken)
 	}
 	got.hear(x.policy.RetryAfter)
 }
@@ -292,13 +273,19 @@ func (x *exchange) patience(next *attempt) time.Duration {
 	return max(next.wait, x.room(x.core.now())/10)
 }
 
-// judgeTimed judges a result, and records its latency in the Hedge. Failures other than timeouts
-// do not count. Such failures are quick, and hedges would be sent too soon.
-func (x *exchange) judgeTimed(made *attempt, got *result) {
-	x.conclude(made, got)
+// conclude judges an attempt, and reports its result to the Budget, to the Gate and to the Hedge. The
+// Budget is first: the Gate lets a retry in line ask for what a success has earned. Of failures, only
+// timeouts have latencies that count. The others are quick, and hedges would be sent too soon.
+func (x *exchange) conclude(made *attempt, got *result) {
+	x.judge(made, got)
+	success := got.class == Final && got.Response != nil
+	if success { // the call ends with it, so it is deposited once
+		x.policy.Budget.Deposit(x.req)
+	}
+	x.endAttempt(got)
 	switch {
 	case x.tail == nil:
-	case got.class == Final && got.Response != nil:
+	case success:
 		x.tail.answer(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed)
 	case is[*attemptTimeoutError](got.Err):
 		x.tail.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, false)
@@ -326,15 +313,6 @@ func (x *exchange) withdraw(r *Retry) (later bool) {
 	return !ok && !math.IsInf(cost, 1)
 }
 
-// ask has r ask for the retry that follows got.
-func (x *exchange) ask(r *Retry, got *result) {
-	r.Request, r.Failed, r.Status = x.req, got.Attempt, got.status
-	r.Asked = got.askedFor(x.policy.MaxRetryAfter)
-	if got.Err != nil || got.status >= 500 {
-		r.Down, _ = x.policy.Gate.status(x.req)
-	}
-}
-
 // refund gives back what the Budget has taken, once, even if its Refund panics.
 func (x *exchange) refund(r *receipt) {
 	taken := *r
@@ -349,21 +327,5 @@ func (x *exchange) refund(r *receipt) {
 // Budget may ask a TokenBucket in another goroutine, and after it has answered itself.
 type question struct {
 	Retry
-	bucket atomic.Pointer[bucketID]
-}
-
-func (x *exchange) question() *question {
-	q, _ := x.core.asked.Get().(*question)
-	if q == nil {
-		q = new(question)
-	}
-	q.bucket.Store(nil)
-	q.Retry.bucket = &q.bucket
-	return q
-}
-
-// answered takes q back. If the Budget has panicked, q is left to the collector.
-func (x *exchange) answered(q *question) {
-	q.Retry = Retry{}
-	x.core.asked.Put(q)
+	refusedBy atomic.Pointer[bucketID]
 }

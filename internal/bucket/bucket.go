@@ -70,22 +70,6 @@ type Failure struct {
 // refuse. Without it, docs/simulation.md, "What each mechanism pays for", has what a quota costs.
 const invitedPrice = 1.0 / 3
 
-// terms are what a withdrawal costs, and how far below zero it may take the tokens.
-type terms struct {
-	price, overdraft float64
-}
-
-// termsOf returns the terms for the retry of an attempt that failed. Each success in the time
-// that the attempt took allows an overdraft of one: a connection that dies with a minute of slow
-// answers is no storm, and later successes pay.
-func (b *bucket) termsOf(f Failure) terms {
-	t := terms{price: 1, overdraft: b.perSecond * max(f.Took, 0).Seconds()}
-	if f.Invited {
-		t.price = invitedPrice
-	}
-	return t
-}
-
 // failed counts a failure.
 func (b *bucket) failed(f Failure, now time.Time) {
 	switch {
@@ -164,11 +148,19 @@ func (b *bucket) asNew(now time.Time) bool {
 		(b.floor == nil || round(b.floorTokens(now)) >= float64(b.floor.Burst()))
 }
 
-func (b *bucket) withdraw(now time.Time, t terms) (cost float64, granted bool) {
+// withdraw takes what the retry after f costs. Each success in the time that the failed attempt took
+// allows an overdraft of one: a connection that dies with a minute of slow answers is no storm, and
+// later successes pay.
+func (b *bucket) withdraw(now time.Time, f Failure) (cost float64, granted bool) {
+	cost = 1
+	if f.Invited {
+		cost = invitedPrice
+	}
+	overdraft := b.perSecond * max(f.Took, 0).Seconds()
 	switch {
-	case round(b.tokens+t.overdraft) >= round(t.price):
-		b.tokens -= t.price
-		return t.price, true
+	case round(b.tokens+overdraft) >= round(cost):
+		b.tokens -= cost
+		return cost, true
 	case round(b.floorTokens(now)) >= 1:
 		b.floor.ReserveN(now, 1)
 		return 1, true

@@ -25,7 +25,7 @@ type Table struct {
 
 // Count records the failure of an attempt that no retry follows.
 func (t *Table) Count(key string, settings func() Settings, failure Failure) {
-	if failure.Down || failure.Outage {
+	if failure.Down {
 		t.update(key, settings, func(b *bucket, now time.Time) { b.failed(failure, now) })
 	}
 }
@@ -37,7 +37,7 @@ func (t *Table) Withdraw(key string, settings func() Settings, failure Failure, 
 		if !again {
 			b.failed(failure, now)
 		}
-		cost, granted = b.withdraw(now, b.termsOf(failure))
+		cost, granted = b.withdraw(now, failure)
 	})
 	return cost, granted
 }

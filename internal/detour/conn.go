@@ -3,6 +3,7 @@ package detour
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -63,7 +64,7 @@ func (c *conn) over() {
 	case c.retired.Load():
 		go c.Close()
 	case c.closing.Load():
-		go c.host.closeIfIdle(c)
+		go c.host.closeIdle(false)
 	}
 }
 
@@ -216,5 +217,5 @@ func addressOf(u *url.URL) string {
 			return ""
 		}
 	}
-	return join(u.Hostname(), port)
+	return net.JoinHostPort(u.Hostname(), port)
 }

@@ -2,7 +2,6 @@ package detour
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -162,5 +161,3 @@ func text(u *url.URL) string {
 	}
 	return u.String()
 }
-
-func join(host, port string) string { return net.JoinHostPort(host, port) }

@@ -580,7 +580,7 @@ func TestDetourThatWasInUseIsClosedIfItIsIdle(t *testing.T) {
 			d := s.host().conns[0]
 			d.closing.Store(c.closing)
 			d.requests.Store(c.requests)
-			s.host().closeIfIdle(d)
+			s.host().closeIdle(false)
 			assert.Equal(t, c.closed, d.Err() != nil)
 			assert.Equal(t, c.closed, len(s.host().conns) == 0)
 			d.requests.Store(0)

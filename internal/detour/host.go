@@ -346,7 +346,7 @@ func (h *host) closeIdle(all bool) {
 		if all {
 			c.closing.Store(true) // before requests is read
 		}
-		idle := all && c.requests.Load() == 0 || c.tooIdle()
+		idle := c.closing.Load() && c.requests.Load() == 0 || c.tooIdle()
 		if h.gone || idle || c.lost() {
 			h.retire(c)
 			retired = append(retired, c)
@@ -355,18 +355,5 @@ func (h *host) closeIdle(all bool) {
 	h.mu.Unlock()
 	for _, c := range retired {
 		c.closeWhenOver()
-	}
-}
-
-// closeIfIdle gives up a detour that was in use when the idle ones were closed.
-func (h *host) closeIfIdle(c *conn) {
-	h.mu.Lock()
-	idle := c.closing.Load() && c.requests.Load() == 0
-	if idle {
-		h.retire(c)
-	}
-	h.mu.Unlock()
-	if idle {
-		_ = c.Close()
 	}
 }

@@ -88,23 +88,6 @@ const (
 	FirstAttempts // those that are careful
 )
 
-// add closes the key for d.
-func (c *closures) add(now time.Time, d time.Duration, header http.Header, of Scope) {
-	var closed *closure
-	switch of {
-	case SameCredentials:
-		closed = c.findOrAdd(now, c.credentials(header))
-	case WholeHost:
-		closed = &c.host
-	case FirstAttempts:
-		closed = &c.busy
-	}
-	if closed != nil {
-		closed.extend(now, d)
-		c.latest.extend(now, d)
-	}
-}
-
 // findOrAdd returns the closure of credentials, or nil if there is no room for a new closure.
 func (c *closures) findOrAdd(now time.Time, credentials uint64) *closure {
 	if found := c.limited[credentials]; found != nil {
@@ -164,13 +147,24 @@ func (c *closures) held(header http.Header) int64 {
 	return held
 }
 
-// close closes the key. The caller holds mu.
+// close closes the key for d. The caller holds mu.
 func (h *health) close(now time.Time, d time.Duration, header http.Header, of Scope) {
-	h.closures.add(now, d, header, of)
+	c := &h.closures
+	closed := &c.host
+	switch of {
+	case SameCredentials:
+		closed = c.findOrAdd(now, c.credentials(header))
+	case FirstAttempts:
+		closed = &c.busy
+	}
+	if closed != nil {
+		closed.extend(now, d)
+		c.latest.extend(now, d)
+	}
 	if of == FirstAttempts && h.run.Load() >= downAfter {
 		h.expectCrowd(now, d)
 	}
-	h.closed.Store(h.closures.latest.left(now) > 0)
+	h.closed.Store(c.latest.left(now) > 0)
 }
 
 // expectCrowd has retries queue although the key may be well by then. A host that is down tells all its

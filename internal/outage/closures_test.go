@@ -22,13 +22,11 @@ func TestBusyHostHoldsFirstAttemptsOnly(t *testing.T) {
 		_, held, _ := w.Wait(req, host, nil, new(timer.Timer), &Turn{Mark: 0, Limit: hold, Heed: true})
 		assert.False(t, held)
 		assert.Zero(t, time.Since(start))
-		down, closed := w.Status(host, req.Header)
-		assert.False(t, down)
-		assert.Equal(t, time.Second, closed)
+		assert.Equal(t, Status{Closed: time.Second}, w.Status(host, req.Header))
 
 		go func() {
 			synctest.Wait()
-			assert.Equal(t, 1, w.Held(host, req.Header))
+			assert.Equal(t, 1, w.Status(host, req.Header).Held)
 		}()
 		assert.True(t, w.WaitWhileClosed(req, host, new(timer.Timer), hold))
 		assert.GreaterOrEqual(t, time.Since(start), time.Second)

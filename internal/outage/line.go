@@ -77,9 +77,6 @@ func (l *line) servedWithin(window time.Duration, now time.Time) float64 {
 	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/window.Seconds())
 }
 
-// leave gives up a place, without the lock: many may leave at one moment.
-func (l *line) leave() { l.places.Add(-1) }
-
 // busy reports whether the line is in use, or remembers a trouble.
 func (l *line) busy(now time.Time) bool {
 	return l.places.Load() > 0 || now.Sub(l.refusal) < idleAfter
@@ -93,22 +90,11 @@ func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
 	return admitted
 }
 
-// Leave gives up the place in the line that Admit gave.
-func (w *Watch) Leave(key string) { w.keys.Find(key).line.leave() }
+// Leave gives up the place in the line that Admit gave, without the lock: many may leave at one moment.
+func (w *Watch) Leave(key string) { w.keys.Find(key).line.places.Add(-1) }
 
-// joinLine puts a retry into the line. A retry is alone if nothing waits, and nothing has begun since
-// its own failure. Only a later failure could follow its wait, so it asks for the first and the last time.
-func (h *health) joinLine(bucket any, turn *Turn) (*waiter, admission) {
-	w := h.addToLine(bucket, turn)
-	if w == nil {
-		if granted, _ := turn.Ask(); granted {
-			return nil, paid
-		}
-	}
-	return w, refused
-}
-
-// addToLine returns nil if the retry is alone.
+// addToLine puts a retry into the line. It returns nil if the retry is alone: nothing waits, and nothing
+// has begun since its own failure. Only a later failure could follow its wait.
 func (h *health) addToLine(bucket any, turn *Turn) *waiter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +123,7 @@ func (h *health) ask(w *waiter, why exit, turn *Turn) {
 	answered = true
 	switch {
 	case granted:
-		h.grant(w, why, turn.Window)
+		h.grant(w, why)
 	case why == atTheEnd:
 		h.giveUp(w)
 	default:
@@ -149,12 +135,12 @@ func (h *health) ask(w *waiter, why exit, turn *Turn) {
 }
 
 // grant takes w, which has got a token, out of the line, unless a probe has released it meanwhile.
-func (h *health) grant(w *waiter, why exit, window time.Duration) {
+func (h *health) grant(w *waiter, why exit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	w.granted = true
-	h.line.serve(now, window)
+	h.line.serve(now, h.window)
 	switch {
 	case w.left:
 		return

@@ -84,7 +84,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		w.Admit(host, hold)
 		asks := 0
 		go func() {
-			_, _, granted := w.Wait(req, host, "bucket", new(timer.Timer), &Turn{Limit: hold, Window: hold, Heed: true, Ask: func() (bool, bool) {
+			_, _, granted := w.Wait(req, host, "bucket", new(timer.Timer), &Turn{Limit: hold, Heed: true, Ask: func() (bool, bool) {
 				asks++
 				return false, true
 			}})
@@ -181,7 +181,7 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 	for name, leave := range map[string]func(h *health, w *waiter){
 		"canceled": func(h *health, w *waiter) { h.look(w, time.Now().Add(soon), true) },
-		"granted":  func(h *health, w *waiter) { h.grant(w, bySuccess, hold) },
+		"granted":  func(h *health, w *waiter) { h.grant(w, bySuccess) },
 		"gives up": func(h *health, w *waiter) { h.giveUp(w) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 func TestNextInLineIsWokenForItsProbe(t *testing.T) {
 	for name, leave := range map[string]func(h *health, w *waiter){
 		"canceled":           func(h *health, w *waiter) { h.look(w, time.Now().Add(soon), true) },
-		"granted at the end": func(h *health, w *waiter) { h.grant(w, atTheEnd, hold) },
+		"granted at the end": func(h *health, w *waiter) { h.grant(w, atTheEnd) },
 		"refused at the end": func(h *health, w *waiter) { h.giveUp(w) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -115,39 +115,27 @@ func (w *Watch) WaitWhileClosed(req *http.Request, key string, t *timer.Timer, l
 	return h != nil && h.waitWhileClosed(req, t, time.Now().Add(limit), true)
 }
 
-// Held returns how many requests with the key are held now. It does not count requests that a
-// closure for other credentials than header's holds.
-func (w *Watch) Held(key string, header http.Header) int {
+// Status is the state of a key, for header's credentials.
+type Status struct {
+	Down   bool          // not for ever without new results
+	Closed time.Duration // for how long
+	Held   int           // requests that wait, but not for a closure for other credentials
+	InLine int           // the part of Held without a token
+}
+
+// Status returns the state of a key.
+func (w *Watch) Status(key string, header http.Header) (s Status) {
 	h := w.keys.Find(key)
-	if h == nil || h.queued.Load()+h.waiting.Load() == 0 {
-		return 0
+	if h == nil || h.open() && h.waiting.Load() == 0 {
+		return s
 	}
+	_, s.Closed, _ = h.closure(header, true)
 	h.mu.Lock() // without the lock, a retry might count that is not going to be held
 	defer h.mu.Unlock()
-	return int(h.queued.Load() + h.closures.held(header))
-}
-
-// InLine returns how many of the held requests with the key have no token.
-func (w *Watch) InLine(key string) int {
-	h := w.keys.Find(key)
-	if h == nil {
-		return 0
-	}
-	return int(h.unpaid.Load())
-}
-
-// Status reports whether the key is down, and for how long it is closed for header's credentials.
-// A key without new results is not reported as down for ever.
-func (w *Watch) Status(key string, header http.Header) (down bool, closed time.Duration) {
-	h := w.keys.Find(key)
-	if h == nil || h.open() {
-		return false, 0
-	}
-	_, closed, _ = h.closure(header, true)
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	now := time.Now()
-	return h.down(now) && !h.idle(now), closed
+	s.Down = h.down(now) && !h.idle(now)
+	s.Held, s.InLine = int(h.queued.Load()+h.closures.held(header)), int(h.unpaid.Load())
+	return s
 }
 
 // update runs change on the key's health, with its lock held. It does nothing if the key has no

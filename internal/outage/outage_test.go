@@ -58,7 +58,7 @@ func TestClosureWithoutWaitersIsForgotten(t *testing.T) {
 		req := &http.Request{Header: http.Header{"Authorization": {"x"}}}
 		w.Close(host, time.Second, req.Header, SameCredentials)
 		assert.True(t, w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute))
-		assert.Equal(t, 0, w.Held(host, req.Header))
+		assert.Equal(t, 0, w.Status(host, req.Header).Held)
 		time.Sleep(time.Second)
 		assert.False(t, w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute))
 		assert.Zero(t, w.Inspect(host).Limited)

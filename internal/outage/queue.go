@@ -15,8 +15,7 @@ type Turn struct {
 
 	// Ask asks the budget for the token of a retry in the line. later reports whether the budget may
 	// grant later what it refuses. Ask is nil for a retry that has its token.
-	Ask    func() (granted, later bool)
-	Window time.Duration // as for Admit
+	Ask func() (granted, later bool)
 }
 
 // waiter is a retry in the queue, or in the line of retries without a token. The mutex of the key's health guards
@@ -85,8 +84,13 @@ func (w *waiter) admission() admission {
 // join queues a retry. It returns a nil waiter if the retry need not wait, or would wait in vain.
 func (h *health) join(bucket any, turn *Turn) (*waiter, Pass, admission) {
 	if turn.Ask != nil {
-		w, how := h.joinLine(bucket, turn)
-		return w, Pass{}, how
+		w := h.addToLine(bucket, turn)
+		if w == nil { // it is alone, and asks for the first and the last time
+			if granted, _ := turn.Ask(); !granted {
+				return nil, Pass{}, refused
+			}
+		}
+		return w, Pass{}, paid
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,7 +29,7 @@ const (
 // longer than MaxDrainTime.
 func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*http.Response, *Buffered, error) {
 	limit = min(limit, math.MaxInt-1)
-	if resp.Body == nil || resp.ContentLength > limit || !mayBuffer(req, resp) {
+	if resp.Body == nil || resp.ContentLength > limit || !mayHaveBody(req, resp) || isStream(resp.Header) {
 		return resp, nil, nil
 	}
 	b := &Buffered{rest: resp.Body}
@@ -76,12 +76,6 @@ func (b *Buffered) closeEarly(req *http.Request) {
 		b.rest = nil
 		closing.Soon(rest)
 	}
-}
-
-// Closed reports whether body's Close has nothing to do.
-func Closed(body io.ReadCloser) bool {
-	b, ok := body.(*Buffered)
-	return ok && b.rest == nil
 }
 
 // forEver is the patience of who needs the body.

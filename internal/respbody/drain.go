@@ -67,9 +67,7 @@ func (s *Drains) Start(resp *http.Response, read bool) *Drain {
 		if b.rest == nil {
 			return nil // already read and closed
 		}
-		if _, late := b.rest.(*unfinished); late {
-			read = false // it was read for MaxDrainTime within the attempt
-		}
+		read = read && !b.isLate() // it was read for MaxDrainTime within the attempt
 	}
 	d, _ := s.idle.Get().(*Drain)
 	if d == nil {

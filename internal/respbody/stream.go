@@ -7,11 +7,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/field"
 )
 
-// mayBuffer reports whether resp may have a body that its reader does not expect piece by piece.
-func mayBuffer(req *http.Request, resp *http.Response) bool {
-	return mayHaveBody(req, resp) && !isStream(resp.Header)
-}
-
 // mayHaveBody reports whether resp may have a body that somebody reads.
 func mayHaveBody(req *http.Request, resp *http.Response) bool {
 	switch req.Method {

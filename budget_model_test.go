@@ -135,6 +135,9 @@ func (m *budgetModel) failed(f failure) {
 func (m *budgetModel) withdraw(f failure) (cost float64, ok bool) {
 	m.settle()
 	price, overdraft := 1.0, m.rate*f.retry.Failed.Elapsed.Seconds()
+	if m.most == 0 {
+		overdraft = 0
+	}
 	if f.invited {
 		price = 1.0 / 3
 	}

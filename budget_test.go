@@ -489,6 +489,19 @@ func TestBudgetCountsATenthOfASecondAsOneEvent(t *testing.T) {
 	}
 }
 
+// It is the budget of a dry run.
+func TestBudgetThatEarnsNothingIsNotOverdrawn(t *testing.T) {
+	for _, ratio := range []float64{-1, math.NaN()} {
+		synctest.Test(t, func(t *testing.T) {
+			b, req := &retryhttp.TokenBucket{Ratio: ratio, HealthyRatio: 1, Burst: -1}, requestTo("a")
+			deposit(b, req, 1000)
+			slow := retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: time.Minute}
+			_, ok := b.Withdraw(retryhttp.Retry{Request: req, Failed: slow})
+			assert.False(t, ok)
+		})
+	}
+}
+
 func TestBudgetMayBeOverdrawnByTheTimeOfTheFailedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, req := &retryhttp.TokenBucket{Burst: -1}, requestTo("a")

@@ -16,9 +16,13 @@ type terms struct {
 const invitedPrice = 1.0 / 3
 
 // termsOf returns the terms of a retry. The overdraft is one for each success of this process that is
-// usual in the time that the attempt took. Other processes have overdrafts of their own.
+// usual in the time that the attempt took. Other processes have overdrafts of their own. Where successes
+// earn nothing, none would pay for an overdraft.
 func (a *account) termsOf(r *retryhttp.Retry) terms {
-	t := terms{price: 1, overdraft: a.own.rate * max(r.Failed.Elapsed, 0).Seconds()}
+	t := terms{price: 1}
+	if a.settings.healthyRatio > 0 {
+		t.overdraft = a.own.rate * max(r.Failed.Elapsed, 0).Seconds()
+	}
 	if statusOf(r) == http.StatusTooManyRequests && r.Asked > 0 {
 		t.price = invitedPrice
 	}

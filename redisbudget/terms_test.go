@@ -178,6 +178,18 @@ func busyFleet(t *testing.T, e *engine, req *http.Request) *redisbudget.Bucket {
 	return one
 }
 
+func TestBudgetThatEarnsNothingIsNotOverdrawn(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		req := get(t, host)
+		b := &redisbudget.Bucket{Client: e.client(t), Ratio: -1, Burst: -1}
+		deposit(b, req, 1000)
+		slow := retryhttp.Attempt{Err: http.ErrServerClosed, Elapsed: time.Minute}
+		overdrawn, _ := retries(b, retryhttp.Retry{Request: req, Failed: slow}, 10)
+		assert.Zero(t, overdrawn)
+		require.NoError(t, b.Close())
+	})
+}
+
 // The share of the balance that a process may spend does not bound its overdraft. Otherwise it would
 // be refused more while the fleet has tokens than while it has none.
 func TestProcessThatHasSpentItsShareMayStillOverdraw(t *testing.T) {

@@ -150,13 +150,16 @@ func (b *bucket) asNew(now time.Time) bool {
 
 // withdraw takes what the retry after f costs. Each success in the time that the failed attempt took
 // allows an overdraft of one: a connection that dies with a minute of slow answers is no storm, and
-// later successes pay.
+// later successes pay. Where successes earn nothing, there is no overdraft.
 func (b *bucket) withdraw(now time.Time, f Failure) (cost float64, granted bool) {
 	cost = 1
 	if f.Invited {
 		cost = invitedPrice
 	}
-	overdraft := b.perSecond * max(f.Took, 0).Seconds()
+	overdraft := 0.0
+	if b.settings.HealthyRatio > 0 {
+		overdraft = b.perSecond * max(f.Took, 0).Seconds()
+	}
 	switch {
 	case round(b.tokens+overdraft) >= round(cost):
 		b.tokens -= cost

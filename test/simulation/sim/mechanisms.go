@@ -75,7 +75,7 @@ var Mechanisms = []Mechanism{
 	{"Window", "a bucket holds what 20 s earn", "long outage", 15,
 		"internal/bucket/bucket.go", []string{"max(b.settings.Burst, b.settings.Ratio*", "max(b.settings.Burst, onlyIf(!off(%q), b.settings.Ratio)*"}},
 	{"overdraft", "successes during a slow attempt allow an overdraft", "streams that die", 20,
-		"internal/bucket/bucket.go", []string{"overdraft := b.perSecond *", "overdraft := onlyIf(!off(%q), b.perSecond) *"}},
+		"internal/bucket/bucket.go", []string{"overdraft = b.perSecond *", "overdraft = onlyIf(!off(%q), b.perSecond) *"}},
 	{"a third", "a retry whose moment a 429 has named costs a third", "quota", 25,
 		"internal/bucket/bucket.go", []string{"\tif f.Invited {", "\tif f.Invited && !off(%q) {"}},
 	{"429s", "a 429 does not count as a failure of the server", "quota", 25,

@@ -18,10 +18,11 @@ import (
 // even if this replica is broken. While attempts to a host fail, a Base opens connections of its own
 // to the host, called detours, beside the pool of the http.Transport. A retry or a hedge takes a
 // connection that no earlier attempt of its request has taken. First attempts leave the pool when
-// clearly more of them succeed on detours, and they return when the pool is well again.
+// clearly more of them succeed on detours. They return when the pool is well again, or when nothing
+// has failed for a minute and a half.
 //
 // An attempt has failed in this sense if it ended in an error, in a deadline, or with status 500, 502,
-// 503 or 504, or if a hedge has superseded it. An attempt that found no connection has not, nor has a
+// 503 or 504, or if a hedge has superseded it. An attempt whose connection was refused has not, nor has a
 // response with status 429.
 //
 // While nothing fails, a Base opens no connection. In trouble, it opens three for a host, up to

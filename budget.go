@@ -14,8 +14,8 @@ import (
 // retry's wait and before each hedge. The methods are called from many goroutines at once.
 //
 // A retry that a Budget refuses may wait in line for a success of its host. Withdraw is then asked again
-// for it. A [Gate] sends a few of the retries in line without asking, to find out whether the host is
-// back.
+// for it. A [Gate] may send a retry in line without asking: as a probe, or while the host recovers and
+// eight or more wait. Only a Budget that refuses with an infinite cost has no retry sent.
 //
 // A Budget may wrap another one, for example to count. If it passes on each [Retry] as it is, and each
 // cost, the Budget inside works as it does alone.
@@ -80,15 +80,15 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // copied after first use.
 //
 // Results are successes, and failures that say that the host is down, even of requests that must not be
-// repeated. The last of MaxAttempts is none. While at least half of the results of a host are successes, each success earns
-// HealthyRatio of a retry:
-// enough for the failures of a server that is partly broken. When most are failures, and until
+// repeated. The last of MaxAttempts does not count, because its retries have counted. While at least
+// half of the results of a host are successes, each success earns HealthyRatio of a retry: enough for
+// the failures of a server that is partly broken. When most are failures, and until
 // three in five are successes again, a success earns Ratio, so that retries die out in an outage and
 // do not keep up an overload. If fewer succeed again within a minute, the retries themselves may be what
 // the server cannot bear: a success then earns Ratio for at least 20 s. While the [Gate] has the host
 // down, failures count for nothing: an outage is no overload. A retry takes one token, or a
 // third if a 429 has said when to retry. If an attempt has taken long, its retry may overdraw the
-// bucket by one for each success that is usual in that time.
+// bucket by one for each success that is usual in that time, unless successes earn nothing.
 //
 // A retry that is refused may wait until a success earns it, for as long as the [Gate] may hold it.
 // When a trouble begins, any retry may wait. In lasting trouble, at most one more may wait than have lately
@@ -116,12 +116,13 @@ type TokenBucket struct {
 	// because each of them has this reserve.
 	Burst int
 
-	// Window gives the bucket room for what successes at the recent rate earn in this time. 0 means
+	// Window gives the bucket room for what successes at the recent rate earn in this time, at Ratio. 0 means
 	// 20 s, and a negative value means no room beyond Burst. Raise it to save up for longer outages.
 	Window time.Duration
 
-	// MinPerSecond is how many retries each bucket grants per second beyond what was earned. 0 or
-	// less, or NaN, means none. Set it for clients with few requests, which earn too little.
+	// MinPerSecond is how many retries each bucket grants per second beyond what was earned, and saves for
+	// a second, or for one retry. 0 or less, or NaN, means none. Set it for clients with few requests,
+	// which earn too little.
 	MinPerSecond float64
 
 	// Key returns which bucket a request draws on. Nil means one bucket per URL.Host. Set it if one

@@ -34,10 +34,10 @@ func (c Class) String() string {
 // Final.
 //
 // An error is Final if a retry would fail the same way:
-//   - the request's context has ended, or the error was marked by [Permanent];
+//   - the request's context has ended, its Cancel was closed, or the error was marked by [Permanent];
 //   - TLS verification failed, the host does not exist, or the request is invalid;
 //   - the answer came without TLS, or in another version of HTTP;
-//   - the request's body returned an error, and there is no GetBody.
+//   - the request's body returned an error, and there is no GetBody, or the error is an *http.MaxBytesError.
 //
 // An error is Unprocessed if it proves that no byte was written, or that the server refused the
 // stream. Any other error is Retryable.

@@ -27,8 +27,9 @@ import (
 // replica of many. For Status, and for first attempts if HoldFirst is set, it closes the key.
 type Gate struct {
 	// Hold is the longest that a retry is held, on top of its own wait, or waits in line for a token of
-	// its Budget. 0 means 5 s. With a negative value nothing is held, and there is no line. Raise it for
-	// background work, which can wait for the end of an outage.
+	// its Budget. 0 means 5 s. With a negative value nothing is held or counted, and there is no line:
+	// Status is zero, and a TokenBucket takes an outage for an overload. Raise it for background work,
+	// which can wait for the end of an outage.
 	Hold time.Duration
 
 	// HoldFirst makes first attempts wait as well, while their key is closed for no longer than they may
@@ -77,8 +78,8 @@ type evidence struct {
 // the Gate is calm, an attempt needs no begin, and a success needs no end.
 func (g *Gate) calm() bool { return g.hosts.Calm() }
 
-// begin counts an attempt that is about to be sent, if its host may be down and call.hold has not
-// counted the attempt. p is the Pass that the hold returned, or the zero Pass.
+// begin counts an attempt that is about to be sent, if its host may be down and no wait has counted the
+// attempt. p is the Pass that the wait returned, or the zero Pass.
 func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
 	p = p.Sent()
 	if p.UnderWay() || g.calm() {
@@ -87,8 +88,8 @@ func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
 	return g.hosts.Begin(keyOf(req, g.Key), p)
 }
 
-// end records what an attempt says about its key. It returns a mark, which call.hold uses to see
-// whether other attempts have begun since.
+// end records what an attempt says about its key. It returns a mark, by which a later wait
+// sees whether other attempts have begun since.
 func (g *Gate) end(req *http.Request, p outage.Pass, e evidence) (mark uint32) {
 	key := keyOf(req, g.Key)
 	if e.closed > 0 && g.Hold >= 0 {

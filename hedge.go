@@ -18,7 +18,7 @@ import (
 // first use. See "The Tail at Scale", Dean and Barroso, 2013.
 //
 // Share bounds how many requests are hedged, and sets the latency quantile at which they are.
-// The [Budget] is asked as well. Only safe methods (RFC 9110, section 9.2.1) are hedged, if two
+// The [Budget] is asked as well. Nothing is hedged while the [Gate] has the host down or closed. Only safe methods (RFC 9110, section 9.2.1) are hedged, if two
 // attempts can read the body at once. Response bodies are wrapped. A hedge counts for MaxAttempts.
 // Set AttemptTimeout in case both hang. There are at most 4,096 keys.
 type Hedge struct {
@@ -35,8 +35,8 @@ type Hedge struct {
 	// means no minimum.
 	Min time.Duration
 
-	// Window is how far back latencies count. It must hold 5/Share answers, or nothing is hedged.
-	// 0 or less means 30 s. Raise it for hosts that you call rarely.
+	// Window is how far back latencies count. It must hold 5/Share answers, or nothing is hedged without
+	// After. 0 or less means 30 s. Raise it for hosts that you call rarely.
 	Window time.Duration
 
 	// Key returns the key of a request. Each key has its own latencies, and its own share of hedges. Nil
@@ -64,8 +64,8 @@ const (
 )
 
 // Delay returns how long after its start an attempt of req would be hedged now, for a gauge. It returns
-// false if it would not be, and for a nil req. It looks at the method and the key of req, and not at its
-// body.
+// false if it would not be, and for a nil req. It looks at the method and the key of req, and neither at
+// its body nor at a Gate or a Budget.
 func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	switch {
 	case req == nil || h.share() == 0 || !safeMethod(req.Method):

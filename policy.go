@@ -64,7 +64,7 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// RetryAfter returns how long the server asks the client to wait, and whether it asks, about a
-	// failed attempt or a limit that is exhausted. It is called at most once for an attempt, and only
+	// failed attempt or a limit. It is called at most once for an attempt, and only
 	// with a Response, also beside the Err of a body that broke off. It must not read Response.Body, but
 	// may look at [Attempt.Body]. A negative wait is no wait. Nil means the function [RetryAfter] of the
 	// header, which your own function can call first. Set it where a server says it elsewhere: in its

@@ -101,7 +101,7 @@ func spread(asked, backoff, room time.Duration) time.Duration {
 // false if h has no valid limit, or an Age, which a response from a cache has.
 //
 // RateLimit reads the field RateLimit (draft-ietf-httpapi-ratelimit-headers-11), of which the limit with
-// the least remaining counts. Without this field, it reads X-RateLimit-Remaining and X-RateLimit-Reset. It
+// the least remaining counts. Without a valid field, it reads X-RateLimit-Remaining and X-RateLimit-Reset. It
 // reads at most 8 lines of each, and no RateLimit of more than 16 KiB.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	// Most responses have neither field, and should pay only for these look-ups.

@@ -131,7 +131,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	var next attempt
 	next.number, next.begins = 1, c.start+c.held
 	c.prepare(&next)
-	for {
+	for { // next is sent, and again then puts its successor in its place
 		var got result
 		c.send(&next, &got)
 		stop := c.refusal(&got)

@@ -28,22 +28,22 @@ type Attempt struct {
 }
 
 // AttemptOf describes the attempt that ctx belongs to, for RoundTrippers below a Transport. Only
-// Number, Hedge, Held and InLine are set, and Detour once a Base below has answered. Number is 1 for
+// Number, Hedge, Held and InLine are set, and Detour once a Base below has chosen a connection. Number is 1 for
 // any other context.
 func AttemptOf(ctx context.Context) Attempt {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		return Attempt{Number: n.number, Hedge: n.hedge, Held: n.held, InLine: n.lined, Detour: n.leg.Detoured()}
+		return Attempt{Number: n.number, Hedge: n.hedge, Held: n.held, InLine: n.lined, Detour: n.detour.Detoured()}
 	}
 	return Attempt{Number: 1}
 }
 
 // numbered is both the context of an attempt and the copy of the request that carries it: one
-// object instead of two. A first attempt needs no such object, unless it was held.
+// object instead of two. A first attempt needs it only after a hold, or if a Base below may be in trouble.
 type numbered struct {
 	context.Context
 	number  int  // goes on from the number of an attempt above
 	hedge   bool // it is a hedge, or belongs to one above
-	leg     detour.Attempt
+	detour  detour.Attempt
 	held    time.Duration
 	lined   time.Duration // the part of held without a token
 	request http.Request
@@ -56,7 +56,7 @@ func (n *numbered) Value(key any) any {
 	case numberKey{}:
 		return n
 	case detour.Key{}:
-		return &n.leg
+		return &n.detour
 	}
 	return n.Context.Value(key)
 }

@@ -68,8 +68,8 @@ func (c *call) prepare(first *attempt) {
 		mayRetry := p.MaxAttempts != 1 && (c.idempotent || p.RetryUnprocessed)
 		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
 		// with it a Read of the response.
-		held := p.AttemptTimeout > 0 || c.limits().reads()
-		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, held, p.RecordBytes)
+		mustEnd := p.AttemptTimeout > 0 || c.limits().reads()
+		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, mustEnd, p.RecordBytes)
 		if c.bodies != nil {
 			_ = c.open(first) // the first reading is always granted
 		}
@@ -103,7 +103,7 @@ func (c *call) send(next *attempt, got *result) {
 func (c *call) note(next *attempt) {
 	if next.number == 1 {
 		n := newNumbered(next.request, 1, false)
-		c.depart(n, 1, false)
+		c.tellBelow(n, 1, false)
 		next.request, c.unsent = &n.request, &n.request
 	}
 	n := next.request.Context().(*numbered)
@@ -140,7 +140,8 @@ func (c *call) attemptsLeft() int {
 	return c.policy.MaxAttempts - (c.sent - c.uncounted)
 }
 
-// retries returns how many of the attempts that count were retries. A hedge is not a retry.
+// retries returns how many of the attempts that count were retries. A hedge is not a retry. Once a
+// download has broken off, its hedge is among the attempts that no longer count.
 func (c *call) retries() int {
 	retries := c.sent - c.uncounted - 1
 	if c.uncounted == 0 {
@@ -153,7 +154,7 @@ func (c *call) retries() int {
 // follows, again returns the reason.
 func (c *call) again(got *result, next *attempt) Stop {
 	stop := Stop("")
-	if next.number <= c.sent { // else it was planned when a hedge was awaited
+	if next.number <= c.sent { // awaitHedge has not planned it yet
 		stop = c.plan(got, next)
 	}
 	if stop == "" {
@@ -168,8 +169,8 @@ func (c *call) again(got *result, next *attempt) Stop {
 // plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *attempt) Stop {
 	asked := got.askedFor(c.policy.MaxRetryAfter)
-	// Not the end of the attempt: asked may come from a date, whose distance was measured after
-	// that.
+	// The wait is measured from now: a date in Retry-After was compared with the clock after the attempt
+	// had ended.
 	now := c.core.now()
 	if got.notBefore != 0 {
 		asked = max(asked, got.notBefore-now)
@@ -197,7 +198,7 @@ func (c *call) plan(got *result, next *attempt) Stop {
 func (c *call) claim(got *result, next *attempt) Stop {
 	later := c.askBudget(got, false, "")
 	switch {
-	case c.token.held:
+	case c.token.taken:
 		return c.openRetry(got, next)
 	case later && c.mayQueue(got, next):
 		return ""
@@ -247,7 +248,7 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 
 // pause waits until the retry may be sent.
 func (c *call) pause(got *result, next *attempt) Stop {
-	if !c.token.held {
+	if !c.token.taken {
 		return c.endPause(got, next, c.standInLine(got, next))
 	}
 	c.announce(got, next, next.wait)

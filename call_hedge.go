@@ -66,8 +66,8 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		state = c.awaitHedge(r, next, got)
 	}
 	r.surface()
-	c.leg = r.onTheWay
-	c.arrive()
+	c.newest = r.onTheWay
+	c.learnFromBelow()
 	switch state {
 	case firstWon:
 		r.lose(got)
@@ -118,7 +118,7 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 	if planned && r.asked <= durations.Add(retry.decided, retry.wait) {
 		*next = retry
 	}
-	if state == hedgeFailed && got.asked <= c.policy.MaxRetryAfter { // otherwise it stays too long
+	if state == hedgeFailed && got.asked <= c.policy.MaxRetryAfter { // else plan sees its length
 		got.asked -= retry.decided - failed
 	}
 	return state

@@ -20,7 +20,7 @@ const mostKept = 16 << 10
 // then in memory.
 func (c *call) mayQueue(got *result, next *attempt) bool {
 	gate := c.policy.Gate
-	if c.lined >= gate.hold() {
+	if c.lined >= gate.hold() { // always, if Hold is negative: there is no line
 		return false
 	}
 	place := keyOf(c.req, gate.Key)
@@ -106,7 +106,7 @@ func (c *call) standInLine(got *result, next *attempt) Stop {
 		Heed:  c.policy.MaxRetryAfter >= 0,
 		Ask: func() (granted, later bool) {
 			later = c.askBudget(got, true, "")
-			return c.token.held, later
+			return c.token.taken, later
 		},
 	})
 	c.lined += c.core.now() - now

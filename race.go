@@ -285,7 +285,7 @@ func (r *race) prepare() bool {
 		return false
 	}
 	r.paid = true
-	if r.withdraw(&Retry{Request: r.req}); !r.token.held {
+	if r.withdraw(&Retry{Request: r.req}); !r.token.taken {
 		r.noteRefusal()
 		return false
 	}
@@ -330,7 +330,7 @@ func (r *race) begin() bool {
 		r.turn = make(chan struct{}, 1)
 	}
 	r.judged = make(chan struct{})
-	r.onTheWay = r.leg
+	r.onTheWay = r.newest
 	r.sent, r.next.begins = true, r.core.now()
 	r.paid, r.bought, r.token = false, r.token, receipt{}
 	return true

@@ -13,24 +13,24 @@ import (
 )
 
 // bodies gives every attempt of one request its own body. It is nil for a request whose body is
-// sent as it is. Such a request has no body, has a GetBody that http.NewRequest made, or cannot
-// be retried.
+// sent as it is. Such a request has no body, has a GetBody that http.NewRequest made, or can neither be
+// retried nor be ended early.
 type bodies struct {
 	replayed *replay.Body // nil if the body is sent as it is, but without a GetBody
 	hidden   bool         // GetBody is removed from every attempt
 }
 
 // bodiesOf decides how the attempts of req, which has a body, send it. idempotent is the answer of
-// Policy.Idempotent. With held, each attempt has a time limit, or awaits more than its header. At most
+// Policy.Idempotent. With mustEnd, each attempt has a time limit, or awaits more than its header. At most
 // keep bytes of a stream are kept for retries.
-func bodiesOf(req *http.Request, idempotent, mayRetry, held bool, keep int64) *bodies {
+func bodiesOf(req *http.Request, idempotent, mayRetry, mustEnd bool, keep int64) *bodies {
 	inMemory := madeByNewRequest(req.GetBody)
 	// Without a GetBody, a key makes no difference.
 	keyed := req.GetBody != nil && keyedForNetHTTP(req.Header)
 	// net/http would send the request again unseen. It decides by GetBody, and by the key, the
 	// method or the end of the connection.
 	hidden := !idempotent && (keyed || req.GetBody == nil)
-	if inMemory || !mayRetry && (!held || req.GetBody != nil) {
+	if inMemory || !mayRetry && (!mustEnd || req.GetBody != nil) {
 		if hidden && req.GetBody != nil {
 			return &bodies{hidden: true}
 		}

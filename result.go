@@ -39,8 +39,8 @@ func (r *result) answer() *http.Response {
 }
 
 // hear records how long the server asks the client to wait. Several decisions need it, and read is
-// called once: a hostile header takes time to read, and the caller's own function may count. Nobody
-// needs it after most successes, which cost two lookups of a header, and nothing else.
+// called once: a hostile header takes time to read, and the caller's own function may count. Most
+// successes ask for nothing, and cost two lookups in the header.
 func (r *result) hear(read func(Attempt) (time.Duration, bool)) {
 	resp := r.answer()
 	if resp == nil {

@@ -34,7 +34,7 @@ type exchange struct {
 	core   *core
 	policy *resolved
 	req    *http.Request // the caller's request, or a hedge's copy of it
-	keyed  *http.Request // req, or a copy that carries a key
+	keyed  *http.Request // req, or a copy with a key; of a resumption, a copy with a Range
 
 	// idempotent is decided before the first attempt. A base may add an idempotency key to the
 	// request that it is given, a new key for each attempt. Such a key makes nothing safe to repeat.
@@ -48,12 +48,12 @@ type exchange struct {
 	// body broke off.
 	since time.Duration
 
-	leg   *numbered    // the attempt under way; nil if a Base below need not know of it
-	route detour.Route // of the attempts before
-	tail  *tail        // nil if the request is not hedged
-	rival *race        // nil unless another attempt may be under way
-	mark  uint32       // the Gate's mark at the end of the newest attempt
-	spent receipt      // the token of the attempt under way
+	newest *numbered    // until its answer; nil if a Base below need not know of it
+	route  detour.Route // of the attempts before
+	tail   *tail        // nil if the request is not hedged
+	rival  *race        // whose turn a peek takes; nil without PeekBytes, or without a hedge
+	mark   uint32       // the Gate's mark at the end of the newest attempt
+	spent  receipt      // the token of the attempt under way
 
 	owned
 }
@@ -68,8 +68,8 @@ type owned struct {
 	response *http.Response // a response that is neither returned nor drained yet
 }
 
-// giveBack gives back what is owned for an attempt that is not sent, or that is not judged. The
-// bodies come last, because their Close may take its time, or panic.
+// giveBack gives back what is owned for an attempt that is not sent, or that is not judged. The bodies
+// of the request and of the response are closed last, because a Close may take its time, or panic.
 func (x *exchange) giveBack() {
 	defer func() {
 		x.pass.GiveBack()
@@ -93,8 +93,8 @@ type attempt struct {
 	begins   time.Duration
 }
 
-// open makes the request that next sends, with its body. The requests of all retries come from
-// here. A time limit or a trace later gives the request another context.
+// open makes the request that next sends, with its body. The request of each attempt but a hedge comes
+// from here. A time limit or a trace later gives the request another context.
 func (x *exchange) open(next *attempt) error {
 	req := x.copyForAttempt(next.number, false)
 	if x.withBody {
@@ -109,8 +109,8 @@ func (x *exchange) open(next *attempt) error {
 }
 
 // copyForAttempt returns a copy of the request for the attempt with the given number. The base may use
-// its request until the response's body is closed. After an error, the base may use the request
-// without a time limit.
+// its request until the response's body is closed. After it has returned an error, the base may go on
+// using the request for any time.
 func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 	ctx := x.keyed.Context()
 	if number == 1 {
@@ -120,24 +120,25 @@ func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 	if !x.withBody && hasBody(&n.request) {
 		n.request.Body, n.request.GetBody, n.request.ContentLength = nil, nil, 0 // the base's own
 	}
-	x.depart(n, number, hedge)
+	x.tellBelow(n, number, hedge)
 	return &n.request
 }
 
-// depart makes n the exchange's newest attempt, for a Base below.
-func (x *exchange) depart(n *numbered, number int, hedge bool) {
-	x.arrive()
-	n.leg.Begin(n.Context, x.route, number, hedge)
-	x.leg = n
+// tellBelow makes n the exchange's newest attempt, for a Base below.
+func (x *exchange) tellBelow(n *numbered, number int, hedge bool) {
+	x.learnFromBelow()
+	n.detour.Begin(n.Context, x.route, number, hedge)
+	x.newest = n
 }
 
-// arrive lets go of the newest attempt, whose request must not be retained.
-func (x *exchange) arrive() {
-	if x.leg == nil {
+// learnFromBelow learns how a Base below has sent the newest attempt, and lets go of the attempt, whose
+// request must not be retained.
+func (x *exchange) learnFromBelow() {
+	if x.newest == nil {
 		return
 	}
-	x.core.below.NoteReached(x.leg.leg.Reached())
-	x.route, x.leg = x.leg.leg.Route(), nil
+	x.core.below.NoteReached(x.newest.detour.Reached())
+	x.route, x.newest = x.newest.detour.Route(), nil
 }
 
 // transmit sends an attempt through the base, which then owns the request's body. The bounds are
@@ -159,9 +160,9 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	}
 	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
 	x.response = resp
-	if n := x.leg; n != nil {
-		x.arrive()
-		got.Detour, got.Held, got.InLine = n.leg.Detoured(), n.held, n.lined
+	if n := x.newest; n != nil {
+		x.learnFromBelow()
+		got.Detour, got.Held, got.InLine = n.detour.Detoured(), n.held, n.lined
 	} else if err != nil || resp.StatusCode >= http.StatusInternalServerError {
 		x.core.below.NoteFailure()
 	}
@@ -205,8 +206,8 @@ func (x *exchange) peekOn(made *attempt, got *result, resp *http.Response) bool 
 	}
 	a := got.Attempt // of a hedge, Hedge is set
 	a.Number, a.Request, a.Response, a.Elapsed = made.number, made.request, resp, x.core.now()-made.begins
-	if n := x.leg; n != nil {
-		a.Detour, a.Held, a.InLine = n.leg.Detoured(), n.held, n.lined
+	if n := x.newest; n != nil {
+		a.Detour, a.Held, a.InLine = n.detour.Detoured(), n.held, n.lined
 	}
 	a.Peek = respbody.First(resp, x.policy.PeekBytes)
 	defer respbody.Seal(resp).Unseal(resp)
@@ -299,8 +300,8 @@ func (x *exchange) hedgeTime(now time.Duration) time.Duration {
 
 // receipt is what a Budget has taken for an attempt.
 type receipt struct {
-	held bool
-	cost float64
+	taken bool
+	cost  float64
 }
 
 // withdraw asks the Budget for the token of a retry or a hedge. later reports whether the Budget may
@@ -308,17 +309,17 @@ type receipt struct {
 func (x *exchange) withdraw(r *Retry) (later bool) {
 	cost, ok := x.policy.Budget.Withdraw(*r)
 	if ok {
-		x.token = receipt{held: true, cost: cost}
+		x.token = receipt{taken: true, cost: cost}
 	}
 	return !ok && !math.IsInf(cost, 1)
 }
 
 // refund gives back what the Budget has taken, once, even if its Refund panics.
 func (x *exchange) refund(r *receipt) {
-	taken := *r
+	refunded := *r
 	*r = receipt{}
-	if taken.held {
-		x.policy.Budget.Refund(x.req, taken.cost)
+	if refunded.taken {
+		x.policy.Budget.Refund(x.req, refunded.cost)
 	}
 }
 

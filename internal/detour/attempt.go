@@ -27,7 +27,7 @@ type Route struct {
 	stay  bool    // the newest result does not call for another connection
 }
 
-// Begin makes a an attempt that follows the attempts of a route. With number 1, it is the first of
+// Begin lets a follow the attempts of a route. With number 1, it is the first of
 // its Transport, and may be a retry of a Transport above, to which ctx belongs.
 func (a *Attempt) Begin(ctx context.Context, so Route, number int, hedge bool) {
 	a.again, a.hedge, a.route = number > 1, hedge, so

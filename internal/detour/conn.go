@@ -138,8 +138,8 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	return resp, nil, false
 }
 
-// occupy occupies the place of an HTTP/1 connection. It calls over once the place is free again and answered was
-// called. The place may be free before RoundTrip returns: net/http gives it back before it delivers a response
+// occupy occupies the place of an HTTP/1 connection. It calls over when net/http has freed the place and answered was
+// called, in either order. The place may be free before RoundTrip returns: net/http gives it back before it delivers a response
 // without a body. The next request may then begin before the hook runs, so it frees the place, too.
 func (c *conn) occupy(over func()) (answered func()) {
 	var ends atomic.Int32
@@ -148,7 +148,7 @@ func (c *conn) occupy(over func()) (answered func()) {
 			over()
 		}
 	}
-	if c.http2.Load() { // whose requests are side by side
+	if c.http2.Load() { // its requests are side by side, and watchStream ends them
 		return end
 	}
 	if before := c.release.Swap(&end); before != nil {

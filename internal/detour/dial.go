@@ -20,7 +20,7 @@ const (
 )
 
 // dial returns a new detour with a place reserved for req. It returns nil if there is none in time.
-// In that case the connection serves a later attempt, unless the attempt has ended before.
+// A connection that comes later serves another attempt, unless this attempt had ended before its dial did.
 func (h *host) dial(req *http.Request, proxy string) *conn {
 	ctx := req.Context()
 	traced := false

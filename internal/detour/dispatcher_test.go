@@ -77,7 +77,7 @@ func (s service) host() *host { return s.find(s.request(1)) }
 
 func TestRetriesDoNotAskWhetherThePoolIsWell(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 2, func(s service) {
-		for range 4 * leastPatience {
+		for range 4 * leastOneIn {
 			assert.Equal(t, http.StatusOK, s.send(s.request(2)))
 			time.Sleep(time.Second)
 		}

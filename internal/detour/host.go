@@ -27,14 +27,14 @@ const (
 	dialsPerFailure = 0.5
 	dialsPerMinute  = 1    // while the pool fails in part, and no detour has served well
 	dialsPerSuccess = 0.08 // of a detour
-	dialsInReserve  = 6    // that are not spent in the place of a detour that fails in part
+	dialsInReserve  = 6    // must be saved before a detour that fails in part is given up
 	mostDials       = 20   // saved
 	mostDialing     = 3    // under way
 
-	// While first attempts take detours, one in so many asks the pool: more after its failures, and fewer
-	// after its successes. It is one a second at the most.
-	leastPatience = 16
-	mostPatience  = 1024
+	// While first attempts take detours, one in so many asks the pool, and one a second at the most. The
+	// number doubles after each failure of the pool, and halves after each success.
+	leastOneIn = 16
+	mostOneIn  = 1024
 )
 
 // host is a host in trouble.
@@ -59,7 +59,7 @@ type host struct {
 	credited time.Time
 
 	since    int // first attempts on detours since one asked the pool
-	patience int
+	askOneIn int
 	probed   time.Time
 	failed   time.Time // the newest failure, or the hedge at the beginning
 }
@@ -68,7 +68,7 @@ func newHost(t *http.Transport, key origin, address string) *host {
 	now := time.Now()
 	return &host{
 		transport: t, origin: key, address: address,
-		savings: dialsAtFirst, credited: now, patience: leastPatience, failed: now,
+		savings: dialsAtFirst, credited: now, askOneIn: leastOneIn, failed: now,
 	}
 }
 
@@ -178,7 +178,7 @@ func (h *host) best(made *Attempt, leaves bool, proxy string, upgrade bool) (bes
 
 // asksPool reports whether a first attempt asks the pool, to learn whether it is well again.
 func (h *host) asksPool(now time.Time) bool {
-	if h.since++; h.since < h.patience || now.Sub(h.probed) < time.Second {
+	if h.since++; h.since < h.askOneIn || now.Sub(h.probed) < time.Second {
 		return false
 	}
 	h.since, h.probed = 0, now
@@ -233,9 +233,9 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 	if bad {
 		h.failed = now
 		h.credit(now)
-		h.patience = min(2*h.patience, mostPatience)
+		h.askOneIn = min(2*h.askOneIn, mostOneIn)
 	} else {
-		h.patience = max(h.patience/2, leastPatience)
+		h.askOneIn = max(h.askOneIn/2, leastOneIn)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 func TestPoolIsAskedByOneFirstAttemptInSomeAndOnceASecond(t *testing.T) {
-	h, now := &host{patience: 16}, time.Now()
+	h, now := &host{askOneIn: 16}, time.Now()
 	asked := func(attempts int) (asked []int) {
 		for n := range attempts {
 			if h.asksPool(now) {
@@ -76,11 +76,11 @@ func TestSlowAnswerOfThePoolIsAFailure(t *testing.T) {
 		took time.Duration
 		bad  bool
 	}{{well, 0, false}, {well, time.Second, true}, {failed, 0, true}} {
-		h := &host{latency: latency{20 * time.Millisecond}, patience: 2 * leastPatience}
+		h := &host{latency: latency{20 * time.Millisecond}, askOneIn: 2 * leastOneIn}
 		h.notePool(nil, c.v, nil, c.took)
 		assert.Equal(t, c.bad, h.pool.failing > 0)
 		assert.Equal(t, c.bad, !h.failed.IsZero(), "the trouble goes on")
-		assert.Equal(t, c.bad, h.patience > leastPatience)
+		assert.Equal(t, c.bad, h.askOneIn > leastOneIn)
 	}
 }
 

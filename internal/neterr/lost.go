@@ -13,8 +13,8 @@ import (
 
 // Lost reports whether err says that a connection or a stream ended: a timeout, a reset, or a
 // premature end. Such an error says nothing about the bytes that came before it. Modules that
-// replace net/http's HTTP/2 are recognized by the packages of their errors. An error that holds
-// several is what they are: it may have the methods of a net.Error for any of them.
+// replace net/http's HTTP/2 are recognized by the packages of their errors. A join is lost if one of
+// its errors is: its own Timeout method may speak for any of them.
 func Lost(err error) bool {
 	if err == nil {
 		return false

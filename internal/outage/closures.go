@@ -107,8 +107,8 @@ func (c *closures) findOrAdd(now time.Time, credentials uint64) *closure {
 	return added
 }
 
-// sweep forgets the closures that are over. Held still counts requests that wait for the random
-// time after a closure.
+// sweep forgets the closures that are over. It keeps those that requests still wait for, in the random
+// time after their end, because Status counts them.
 func (c *closures) sweep(now time.Time) {
 	c.swept = now
 	for credentials, closed := range c.limited {
@@ -170,7 +170,7 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 // expectCrowd has retries queue although the key may be well by then. A host that is down tells all its
 // clients one moment, and they would be its next outage. The caller holds mu.
 func (h *health) expectCrowd(now time.Time, d time.Duration) {
-	until := durations.Add(d, min(behindFactor*d, h.window))
+	until := durations.Add(d, min(behindFactor*d, h.hold))
 	h.crowded = later(h.crowded, now.Add(until))
 	h.closures.latest.extend(now, until) // so that the retries look
 }

@@ -69,9 +69,9 @@ type health struct {
 	mu        sync.Mutex
 	forgotten bool
 	since     time.Time     // the first failure of the run
-	newest    time.Time     // result, silent end or free probe; a success if retries wait
+	newest    time.Time     // result, silent end or free probe; not all successes
 	firstUp   time.Time     // the newest success of a first attempt while retries were queued
-	window    time.Duration // how long a retry may be held
+	hold      time.Duration // how long a retry may be held
 	behind    time.Time     // until then, retries queue behind others although the key is not down
 	crowded   time.Time     // until then, they queue even if nothing is held
 
@@ -127,8 +127,8 @@ func (h *health) leave(run uint32, silently bool) {
 }
 
 // fail records a failure. The caller holds mu.
-func (h *health) fail(now time.Time, probe bool, window time.Duration) {
-	h.window = window
+func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
+	h.hold = hold
 	if h.idle(now) {
 		h.endRun()
 	}
@@ -163,14 +163,14 @@ func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 	h.getWell()
 	h.newest = now
 	h.pause = min(h.pause, firstPause)
-	if p.left == asProbe {
+	if p.exit == asProbe {
 		h.pause = firstPause / 2
 	}
 	if first {
 		h.firstUp = now
 	}
 	h.credit++
-	if p.left != unheld && h.withoutFirsts(now) {
+	if p.exit != unheld && h.withoutFirsts(now) {
 		h.credit += fannedOut * successesPerRelease
 	}
 	h.spend(now)

@@ -28,14 +28,14 @@ const forgottenAfter = 30 * time.Minute
 
 // admit counts a refusal, and reports whether the retry may join the line. The caller holds mu.
 //
-// A trouble is over after window without a refusal, and not without a success: after each pause, a page with
+// A trouble is over after hold without a refusal, and not without a success: after each pause, a page with
 // two calls to a dead service would be slow. A trouble of rejections alone needs no success, for it has no run
 // that one could end.
-func (h *health) admit(now time.Time, window time.Duration) bool {
-	h.window = window
+func (h *health) admit(now time.Time, hold time.Duration) bool {
+	h.hold = hold
 	l := &h.line
 	since := now.Sub(l.refusal)
-	over := since >= window && (!l.outage || l.recovered.Load()) || since >= forgottenAfter
+	over := since >= hold && (!l.outage || l.recovered.Load()) || since >= forgottenAfter
 	if since < 0 || over {
 		l.trouble, l.outage = now, false
 	}
@@ -44,7 +44,7 @@ func (h *health) admit(now time.Time, window time.Duration) bool {
 		l.outage = h.run.Load() != 0
 	}
 	l.refusal = now
-	if l.isLasting(now, window) && float64(l.places.Load()) >= l.servedWithin(window, now)+1 {
+	if l.isLasting(now, hold) && float64(l.places.Load()) >= l.servedWithin(now, hold)+1 {
 		return false
 	}
 	l.places.Add(1)
@@ -53,8 +53,8 @@ func (h *health) admit(now time.Time, window time.Duration) bool {
 
 // isLasting reports whether the trouble has lasted for so long that most of those who wait would wait
 // for nothing.
-func (l *line) isLasting(now time.Time, window time.Duration) bool {
-	return now.Sub(l.trouble) >= window
+func (l *line) isLasting(now time.Time, hold time.Duration) bool {
+	return now.Sub(l.trouble) >= hold
 }
 
 func (l *line) add(w *waiter, bucket any) {
@@ -68,13 +68,13 @@ func (l *line) remove(w *waiter) {
 }
 
 // serve counts a retry that got a token.
-func (l *line) serve(now time.Time, window time.Duration) {
-	l.served = l.servedWithin(window, now) + 1
+func (l *line) serve(now time.Time, hold time.Duration) {
+	l.served = l.servedWithin(now, hold) + 1
 	l.servedAt = now
 }
 
-func (l *line) servedWithin(window time.Duration, now time.Time) float64 {
-	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/window.Seconds())
+func (l *line) servedWithin(now time.Time, hold time.Duration) float64 {
+	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/hold.Seconds())
 }
 
 // busy reports whether the line is in use, or remembers a trouble.
@@ -84,9 +84,9 @@ func (l *line) busy(now time.Time) bool {
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
 // caller calls Leave with this key when the retry no longer waits. The key's health is not forgotten
-// before. window is the longest time that a retry is held.
-func (w *Watch) Admit(key string, window time.Duration) (admitted bool) {
-	w.update(key, func(h *health, now time.Time) { admitted = h.admit(now, window) })
+// before. hold is the longest time that a retry is held.
+func (w *Watch) Admit(key string, hold time.Duration) (admitted bool) {
+	w.update(key, func(h *health, now time.Time) { admitted = h.admit(now, hold) })
 	return admitted
 }
 
@@ -140,7 +140,7 @@ func (h *health) grant(w *waiter, why exit) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	w.granted = true
-	h.line.serve(now, h.window)
+	h.line.serve(now, h.hold)
 	switch {
 	case w.left:
 		return

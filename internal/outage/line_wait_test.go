@@ -26,7 +26,7 @@ func inLine(t *testing.T, h *health, bucket any, deadline time.Time) *waiter {
 
 // last makes the trouble last, so that a probe needs a token.
 func (h *health) last() {
-	h.locked(func(now time.Time) { h.line.trouble = now.Add(-h.window) })
+	h.locked(func(now time.Time) { h.line.trouble = now.Add(-h.hold) })
 }
 
 func linesUp(t *testing.T, h *health, buckets ...any) (all []*waiter) {

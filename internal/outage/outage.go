@@ -63,7 +63,7 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 		}
 	case v == Down && hold >= 0:
 		w.update(key, func(h *health, now time.Time) {
-			h.fail(now, p.left == asProbe, hold)
+			h.fail(now, p.exit == asProbe, hold)
 			mark = h.mark.Load()
 		})
 	default:
@@ -77,8 +77,8 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 
 // Wait holds a retry that is due while its key is down or closed. A retry that has a place in the line is
 // held until Ask grants a token, or until a probe needs none. Wait reports whether the retry was held, and
-// whether it may be sent. Retries in the line with equal buckets draw on one bucket. The bucket, which must
-// be comparable, is no field of the Turn: it is kept, and the Turn's Ask would escape with it.
+// whether it may be sent. Retries in the line with equal buckets draw on one bucket. The bucket must be
+// comparable. It is no field of the Turn, because it is kept, and the Turn would escape to the heap.
 func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn *Turn) (p Pass, held, ok bool) {
 	h := w.keys.Find(key)
 	if turn.Ask == nil && (h == nil || h.open()) {

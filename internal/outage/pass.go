@@ -6,7 +6,7 @@ package outage
 type Pass struct {
 	health   *health // the health that counts the attempt as under way, or nil
 	run      uint32  // the run of failures in which the attempt is under way
-	left     exit
+	exit     exit
 	released *health // the health whose successes released the attempt, until it is sent; or nil
 }
 
@@ -23,7 +23,7 @@ const (
 // UnderWay reports whether the attempt is counted as under way.
 func (p Pass) UnderWay() bool { return p.health != nil }
 
-// Sent returns the Pass of an attempt that is being sent. It can no longer be given back.
+// Sent returns the Pass of an attempt that is being sent. From then on, GiveBack passes no turn on.
 func (p Pass) Sent() Pass {
 	p.released = nil
 	return p

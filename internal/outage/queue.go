@@ -75,7 +75,7 @@ func (w *waiter) admission() admission {
 	switch {
 	case !w.unpaid || w.granted:
 		return paid
-	case w.pass.left != unheld:
+	case w.pass.exit != unheld:
 		return free
 	}
 	return refused
@@ -166,21 +166,21 @@ func (h *health) checkProbe(now time.Time) {
 	}
 }
 
-// probeDue returns when the next probe is due, unless it has to wait for a result. A probe may be due
-// although its credentials are limited: it then gives its turn back.
+// probeDue returns when the next probe is due, unless it has to wait for a result. A probe may be due for
+// a retry whose credentials are limited. It then gives its turn back.
 //
 // In a run, what is under way is going to tell, so a probe waits for it. At the beginning of a run it does not
 // wait for long: one attempt that hangs, or a long poll, would strand the others.
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 	due = h.newest.Add(h.pause)
-	if h.run.Load() > 0 && h.isShortLine() && !h.line.isLasting(due, h.window) {
+	if h.run.Load() > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
 		due = h.newest.Add(time.Duration(shortLinePauses * float64(h.pause)))
 	}
 	if h.run.Load() > 0 && !h.underWay.none() {
-		if now.Sub(h.since) >= h.window {
+		if now.Sub(h.since) >= h.hold {
 			return time.Time{}, false
 		}
-		due = later(due, h.born.Add(time.Duration(h.entered.Load())).Add(h.window/blockedFor))
+		due = later(due, h.born.Add(time.Duration(h.entered.Load())).Add(h.hold/blockedFor))
 	}
 	if closed := &h.closures.host; closed.left(now) > 0 {
 		due = later(due, closed.until)
@@ -202,7 +202,7 @@ func (h *health) isShortLine() bool { return h.held.first() == nil && h.queued.L
 // pause of its own, whatever the answer: a probe that is refused does not pass its turn on.
 func (h *health) sendProbe(now time.Time) {
 	w := h.oldest()
-	if h.isShortLine() && h.line.isLasting(now, h.window) {
+	if h.isShortLine() && h.line.isLasting(now, h.hold) {
 		h.newest = now
 		h.letAsk(w, asProbe)
 		return
@@ -223,7 +223,7 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 		w.pass.released = h
 		h.newest = now
 	}
-	w.pass.left = how
+	w.pass.exit = how
 	h.remove(w)
 	w.signal()
 }

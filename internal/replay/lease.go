@@ -296,7 +296,7 @@ func (b *Body) endPause() {
 	b.resume()
 }
 
-// resume ends a pause, if there is one. The caller holds mu.
+// resume lets paused Reads continue, whether a next attempt has begun or not. The caller holds mu.
 func (b *Body) resume() {
 	if b.paused != nil {
 		b.timer.Stop()

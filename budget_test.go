@@ -489,6 +489,18 @@ func TestBudgetCountsATenthOfASecondAsOneEvent(t *testing.T) {
 	}
 }
 
+func TestHedgesDoNotMakeABudgetSparing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := roomy()
+		for range 100 {
+			withdraw(b, requestTo("a"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		deposit(b, requestTo("a"), 1)
+		assert.False(t, b.Status(requestTo("a")).Sparing)
+	})
+}
+
 // It is the budget of a dry run.
 func TestBudgetThatEarnsNothingIsNotOverdrawn(t *testing.T) {
 	for _, ratio := range []float64{-1, math.NaN()} {

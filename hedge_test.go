@@ -543,6 +543,12 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 		f := newTrack(c.lap).runOn(t, p, get(t, t.Context()))
 		assert.Equal(t, c.refused, f.out.HedgeRefused)
 		assert.Equal(t, c.refused, done.HedgeRefused)
+
+		base := newTrack(c.lap)
+		resp, err := retryhttp.New(retryhttp.New(base, p), noWait).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		assert.Equal(t, c.refused, retryhttp.OutcomeOf(resp).HedgeRefused, "above a nested Transport")
+		require.NoError(t, resp.Body.Close())
 	})
 }
 

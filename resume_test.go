@@ -505,7 +505,11 @@ func TestResumeAtTheDeadlineIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := readAll(t, script.New(cutAfter(10), untilItEnds), resumes, get(t, ctx))
+		var logged strings.Builder
+		p := resumes
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		_, err := readAll(t, script.New(cutAfter(10), untilItEnds), p, get(t, ctx))
+		assert.Empty(t, logged.String())
 		e := errorOf(t, err)
 		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 		assert.True(t, e.Timeout())

@@ -161,6 +161,15 @@ func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 			assert.LessOrEqual(t, errorOf(t, err).Attempts, 1)
 			assert.EqualValues(t, 1, body.Closes.Load())
 		}
+		for _, b := range []*retryhttp.Base{nil, {}} {
+			b.CloseIdleConnections()
+			body := &bodies.Tracked{Reader: strings.NewReader("upload")}
+			req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
+			require.NoError(t, err)
+			_, err = b.RoundTrip(req)
+			assert.ErrorContains(t, err, "not made by New")
+			assert.EqualValues(t, 1, body.Closes.Load())
+		}
 	})
 }
 

@@ -25,6 +25,18 @@ func TestDrainReadsAndCloses(t *testing.T) {
 	}
 }
 
+func TestDrainEndsAfterAHundredEmptyReadsInARow(t *testing.T) {
+	var drains respbody.Drains
+	for empty, whole := range map[int]bool{60: true, 100: false} {
+		pieces := make([]string, 2*empty+2)
+		pieces[empty], pieces[2*empty+1] = "a", "b"
+		base := &body{pieces: pieces, end: io.EOF}
+		drains.Start(response(503, base), true).Join(t.Context(), new(timer.Timer), time.Minute)
+		assert.Equal(t, whole, len(base.pieces) == 0, empty)
+		assert.Equal(t, 1, base.closes)
+	}
+}
+
 func TestDrainIsNilIfThereIsNothingToClose(t *testing.T) {
 	var drains respbody.Drains
 	buffered, _, err := respbody.Buffer(get(t), response(503, &body{end: errLost}), 10, false)

@@ -351,11 +351,12 @@ var fromCron = retryhttp.Policy{
 
 // gaveUp reports whether a later run may have more success: the retries ended, and not the request.
 func gaveUp(resp *http.Response, err error) bool {
+	o := retryhttp.OutcomeOf(resp) // zero without a response
 	var e *retryhttp.Error
 	if errors.As(err, &e) {
-		return e.Stop != retryhttp.StopFinal && e.Stop != retryhttp.StopCanceled
+		o = e.Outcome
 	}
-	return err == nil && retryhttp.OutcomeOf(resp).Stop != retryhttp.StopFinal
+	return o.Stop != "" && o.Stop != retryhttp.StopFinal && o.Stop != retryhttp.StopCanceled
 }
 
 // It is started by cron on many machines, and its requests must get through within minutes.

@@ -22,7 +22,7 @@ import (
 // has failed for a minute and a half.
 //
 // An attempt has failed in this sense if it ended in an error, in a deadline, or with status 500, 502,
-// 503 or 504, or if a hedge has superseded it. An attempt whose dial failed has not, nor has a
+// 503 or 504, or if a hedge has superseded it. A failed dial is no such failure, nor is a
 // response with status 429.
 //
 // While nothing fails, a Base opens no connection. In trouble, it opens three for a host, up to

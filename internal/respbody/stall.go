@@ -24,18 +24,20 @@ type stallWatch struct {
 	paused  bool        // nobody waits for the Read
 }
 
-// begin starts the timer of a Read.
-func (w *stallWatch) begin() {
+// note makes a change. It starts the timer anew if somebody then waits for a Read that is under way,
+// and stops it if nobody does any more. A nil stallWatch has no timer.
+func (w *stallWatch) note(change func()) {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reading = true
-	w.start()
-}
-
-// start starts the timer if a Read is under way that somebody waits for.
-func (w *stallWatch) start() {
-	switch {
-	case !w.reading || w.paused:
+	awaited := w.reading && !w.paused
+	change()
+	switch now := w.reading && !w.paused; {
+	case now == awaited:
+	case !now:
+		w.timer.Stop()
 	case w.timer == nil:
 		w.timer = time.AfterFunc(w.after, w.fire)
 	default:
@@ -43,44 +45,13 @@ func (w *stallWatch) start() {
 	}
 }
 
-func (w *stallWatch) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reading = false
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-}
-
-// pause stops the timer of a Read that nobody waits for any more. A nil stallWatch has no timer.
-func (w *stallWatch) pause() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.paused = true
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-}
-
-// resume starts the timer anew for a Read that somebody waits for again.
-func (w *stallWatch) resume() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.paused {
-		w.paused = false
-		w.start()
-	}
-}
+// pause says that nobody waits any more for the Read that is under way, and resume that somebody does.
+func (w *stallWatch) pause()  { w.note(func() { w.paused = true }) }
+func (w *stallWatch) resume() { w.note(func() { w.paused = false }) }
 
 func (w *stallWatch) read(p []byte) (int, error) {
-	w.begin()
-	defer w.stop()
+	w.note(func() { w.reading = true })
+	defer w.note(func() { w.reading = false })
 	n, err := w.attempt.base.Read(p)
 	if err != nil && w.fired.Load() {
 		err = w.stalled(w.after) // even a clean end may be the result of the cancellation

@@ -23,7 +23,7 @@ func URL(u *url.URL) string {
 // Error returns err's text without secrets. Errors of net/http and net/url quote
 // the URL of a request, a redirect, or a proxy. Errors of net quote its host.
 func Error(err error) string {
-	return withoutQueries(withoutUserinfo(withoutQuoted(withoutHosts(withoutTyped(err, err.Error())))))
+	return withoutURLSecrets(withoutQuoted(withoutHosts(withoutTyped(err, err.Error()))))
 }
 
 // quoting lists the phrases after which net/http and net/textproto quote data. The data is a
@@ -200,42 +200,27 @@ func withoutHosts(text string) string {
 // urlEnd holds the characters that end a URL in an error's text.
 const urlEnd = " \t\r\n\"`<>"
 
-// withoutQueries removes each question mark and the text that follows it in the same word.
-func withoutQueries(text string) string {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(text, "?")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		end := strings.IndexAny(after, urlEnd)
-		if end < 0 {
-			return b.String()
-		}
-		text = after[end:]
-	}
-}
-
-// withoutUserinfo removes the text between "://" and "@" in the same word, and the fragment.
-func withoutUserinfo(text string) string {
+// withoutURLSecrets removes the userinfo and the fragments of URLs. Of each word, it also removes a
+// question mark and the text that follows it.
+func withoutURLSecrets(text string) string {
 	var b strings.Builder
 	for text != "" {
 		end := strings.IndexAny(text, urlEnd)
 		if end < 0 {
 			end = len(text)
 		}
-		word := text[:end]
-		writeWithoutUserinfo(&b, word)
+		word, _, _ := strings.Cut(withoutUserinfo(text[:end]), "?")
+		b.WriteString(word)
 		b.WriteString(text[end:min(end+1, len(text))])
 		text = text[min(end+1, len(text)):]
 	}
 	return b.String()
 }
 
-// writeWithoutUserinfo writes one word without userinfo and fragments. A URL in the word may
+// withoutUserinfo returns one word without userinfo and fragments. A URL in the word may
 // contain another URL.
-func writeWithoutUserinfo(b *strings.Builder, word string) {
+func withoutUserinfo(word string) string {
+	var b strings.Builder
 	before, after, found := strings.Cut(word, "://")
 	after, _, _ = strings.Cut(after, "#")
 	for found {
@@ -249,4 +234,5 @@ func writeWithoutUserinfo(b *strings.Builder, word string) {
 		before, after, found = strings.Cut(after, "://")
 	}
 	b.WriteString(before)
+	return b.String()
 }

@@ -86,8 +86,10 @@ func (b *Buffered) take(
 	req *http.Request, resp *http.Response, limit int64, patience time.Duration, done <-chan struct{},
 ) (*http.Response, error) {
 	declared := declaredLength(resp)
+	began := false
+	defer b.closeUnless(&began)
 	resp = b.begin(resp, declared, limit, patience, done)
-	resp.Body = b
+	began = true
 	if b.err == nil {
 		return resp, nil // the caller reads the rest from the server
 	}
@@ -141,23 +143,24 @@ type Buffered struct {
 	closed   atomic.Bool
 }
 
-// begin reads the beginning of resp's body, and returns the response that the caller gets.
+// begin reads the beginning of resp's body, and makes b the body of the response that it returns.
 func (b *Buffered) begin(
 	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
 ) *http.Response {
-	returned := false
-	defer func() {
-		if !returned {
-			closing.Soon(b.rest) // a Read panicked
-		}
-	}()
 	if patience < forEver {
 		resp = b.fillForAMoment(resp, declared, limit, patience, done)
 	} else {
 		b.fill(declared, limit, nil)
 	}
-	returned = true
+	resp.Body = b
 	return resp
+}
+
+// closeUnless closes the rest of a body if a Read, or a hook, has panicked.
+func (b *Buffered) closeUnless(done *bool) {
+	if !*done {
+		closing.Soon(b.rest)
+	}
 }
 
 // judgeEnd corrects the error that follows data if the declared length says more than the Read

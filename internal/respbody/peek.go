@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/field"
 )
 
@@ -47,12 +46,13 @@ func Peek(
 		stall.pause()
 		defer stall.resume()
 	}
-	whole, more := false, true
-	for more {
+	decided := false
+	defer b.closeUnless(&decided)
+	whole := false
+	for !decided {
 		resp = b.begin(resp, -1, limit, patience, nil)
-		resp.Body = b
 		whole = b.show()
-		more = whole && goOn != nil && !b.atEnd() && b.ask(goOn, resp)
+		decided = !whole || goOn == nil || b.atEnd() || !goOn(resp)
 	}
 	return resp, b, b.judgePeek(resp, whole)
 }
@@ -69,19 +69,6 @@ func (b *Buffered) show() (whole bool) {
 // atEnd reports whether nothing can follow what is shown. After a break, an event should follow, and does not come.
 func (b *Buffered) atEnd() bool {
 	return b.shown == len(b.data) && (b.err == io.EOF || b.err == nil && b.shown == cap(b.data))
-}
-
-// ask asks a hook, which may panic, whether to wait for one more event.
-func (b *Buffered) ask(goOn func(*http.Response) bool, resp *http.Response) (more bool) {
-	returned := false
-	defer func() {
-		if !returned {
-			closing.Soon(b.rest)
-		}
-	}()
-	more = goOn(resp)
-	returned = true
-	return more
 }
 
 // judgePeek returns the attempt's error. After a whole event, or a clean end, Classify may tell what it is.

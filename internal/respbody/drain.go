@@ -146,9 +146,12 @@ func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 		return true
 	}
 	runtime.Gosched()
-	done := d.notify()
-	if done == nil {
+	if d.state.Load() == drainEnded {
 		return true
+	}
+	d.done = make(chan struct{})
+	if !d.state.CompareAndSwap(drainGoesOn, drainAwaited) {
+		return true // it has ended meanwhile
 	}
 	if limit <= 0 {
 		return false
@@ -156,24 +159,12 @@ func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 	t.Start(limit)
 	defer t.Stop()
 	select {
-	case <-done:
+	case <-d.done:
 		return true
 	case <-t.C:
 	case <-ctx.Done():
 	}
 	return false
-}
-
-// notify returns a channel that is closed when the drain ends, or nil if the drain has ended.
-func (d *Drain) notify() <-chan struct{} {
-	if d.state.Load() == drainEnded {
-		return nil
-	}
-	d.done = make(chan struct{})
-	if !d.state.CompareAndSwap(drainGoesOn, drainAwaited) {
-		return nil
-	}
-	return d.done
 }
 
 // leave abandons the body. It frees a Read that hangs if that is safe. It ends the attempt's

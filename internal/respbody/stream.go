@@ -38,15 +38,9 @@ func isStream(h http.Header) bool {
 			return true
 		}
 	}
-	if stream, _ := mediaParameter(h, "stream"); strings.EqualFold(stream, "watch") { // Kubernetes
-		return true
-	}
-	for _, rpc := range [...]string{"application/grpc", "application/connect"} {
-		if strings.HasPrefix(media, rpc) {
-			return true
-		}
-	}
-	return isSequence(media)
+	stream, _ := mediaParameter(h, "stream")
+	return isSequence(media) || strings.EqualFold(stream, "watch") || // Kubernetes
+		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect")
 }
 
 // isSequence reports whether a body of this media type is made of values that follow one another.

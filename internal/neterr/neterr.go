@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 )
 
@@ -61,11 +62,61 @@ func Untrusted(err error) bool {
 		is[x509.SystemRootsError](err)
 }
 
+// refusedByAlert reports whether the server or a proxy sent a TLS alert that refuses this side. Some
+// alerts refuse nothing, because they say that the bytes of the connection made no sense.
+func refusedByAlert(err error) bool {
+	if alert, ok := errors.AsType[tls.AlertError](err); ok { // over QUIC
+		return !aboutConnection(alert)
+	}
+	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
+		if op.Op == "remote error" { // over TCP
+			// crypto/tls does not export the type, which is a uint8.
+			alert := reflect.ValueOf(op.Err)
+			return alert.Kind() != reflect.Uint8 || !aboutConnection(tls.AlertError(alert.Uint()))
+		}
+	}
+	return false
+}
+
+// aboutConnection reports whether the alert says that the connection broke (RFC 8446, section 6, and
+// RFC 5246, section 7.2). An example is a bit that flipped on the way. Another connection is
+// likely to work.
+func aboutConnection(alert tls.AlertError) bool {
+	switch alert {
+	case 10, // unexpected_message
+		20, // bad_record_mac
+		21, // decryption_failed
+		22, // record_overflow
+		50, // decode_error
+		80, // internal_error
+		90: // user_canceled
+		return true
+	}
+	return false
+}
+
 // WrongProtocol reports whether the server answered in a protocol other than the requested one. The
 // answer of a server that does not speak HTTP at all cannot be distinguished from the rest of an earlier answer.
 func WrongProtocol(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err) || notHTTP(err.Error())
 }
+
+// Named returns err as an http.Client names it. If a server has answered a TLS handshake in HTTP,
+// the error is http.ErrSchemeMismatch. A client sees only a bare tls.RecordHeaderError as such,
+// and so finds none in the error of a RoundTripper that wraps it.
+func Named(err error) error {
+	if record, ok := err.(tls.RecordHeaderError); ok && string(record.RecordHeader[:]) == "HTTP/" {
+		return schemeMismatch{record}
+	}
+	return err
+}
+
+// schemeMismatch is http.ErrSchemeMismatch, and still the error of crypto/tls.
+type schemeMismatch struct{ record tls.RecordHeaderError }
+
+func (schemeMismatch) Error() string { return http.ErrSchemeMismatch.Error() }
+
+func (e schemeMismatch) Unwrap() []error { return []error{http.ErrSchemeMismatch, e.record} }
 
 // InvalidRequest reports whether the request itself cannot be sent. The reason is its URL, a
 // header, its address, or a body that does not match its ContentLength.

@@ -1,6 +1,9 @@
 package neterr
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // net/http makes the following errors without a type or a sentinel. Only this file classifies
 // errors by their text. If a release of Go changes a text, the error becomes Retryable, which
@@ -30,12 +33,7 @@ var invalidRequestTexts = [...]string{
 }
 
 func notARequest(text string) bool {
-	for _, invalid := range invalidRequestTexts {
-		if strings.Contains(text, invalid) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(invalidRequestTexts[:], func(invalid string) bool { return strings.Contains(text, invalid) })
 }
 
 // CanceledBelow reports whether the request was canceled by Request.Cancel or by the CancelRequest of

@@ -89,6 +89,9 @@ type bounds struct {
 	reading *replay.Lease
 	body    respbody.Body
 
+	timer  *time.Timer          // of Policy.AttemptTimeout; nil if there is none
+	passed *attemptTimeoutError // the error if it fires
+
 	demand     demand
 	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
 }
@@ -122,11 +125,13 @@ func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detac
 // body, does not arrive in time. It also ends the attempt if the response body stalls.
 func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) (*http.Response, error) {
 	b.request = *req.WithContext(&b.ctx)
-	limit := startAttemptLimit(l, b)
+	b.startTimer(l)
 	returned := false
 	defer func() {
 		if !returned {
-			limit.stop()
+			if b.timer != nil {
+				b.timer.Stop()
+			}
 			b.cancel(nil)
 		}
 	}()
@@ -146,7 +151,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 		}
 	}
 	returned = true
-	if tooLate := limit.passed(&b.ctx); tooLate != nil {
+	if tooLate := b.tooLate(); tooLate != nil {
 		return tooLate.cut(resp, read, err, b.body.BrokeOffBelow())
 	}
 	b.ctx.limited.Store(false)
@@ -191,43 +196,30 @@ func (d *demand) end() (buffering bool) {
 
 func (d *demand) ended() bool { return d.state.Load()&demandEnded != 0 }
 
-// attemptLimit is the timer of Policy.AttemptTimeout. A nil attemptLimit is no limit.
-type attemptLimit struct {
-	timer *time.Timer
-	err   *attemptTimeoutError
-}
-
-func startAttemptLimit(bound limits, b *bounds) *attemptLimit {
-	after := bound.attempt
-	if after <= 0 {
-		return nil
+// startTimer starts the timer of Policy.AttemptTimeout, if there is one.
+func (b *bounds) startTimer(l limits) {
+	if l.attempt <= 0 {
+		return
 	}
-	b.ctx.until = time.Now().Add(after)
+	b.ctx.until = time.Now().Add(l.attempt)
 	b.ctx.limited.Store(true)
-	l := &attemptLimit{err: &attemptTimeoutError{after: after, peek: bound.buffer <= 0}}
-	l.timer = time.AfterFunc(after, func() {
-		l.err.body = b.demand.buffering()
-		b.end(l.err)
+	b.passed = &attemptTimeoutError{after: l.attempt, peek: l.buffer <= 0}
+	b.timer = time.AfterFunc(l.attempt, func() {
+		b.passed.body = b.demand.buffering()
+		b.end(b.passed)
 	})
-	return l
 }
 
-func (l *attemptLimit) stop() {
-	if l != nil {
-		l.timer.Stop()
-	}
-}
-
-// passed stops the timer. If the timer has ended the attempt, passed returns the attempt's error.
-func (l *attemptLimit) passed(ctx context.Context) *attemptTimeoutError {
-	if l == nil || l.timer.Stop() {
+// tooLate stops the timer. If the timer has ended the attempt, tooLate returns the attempt's error.
+func (b *bounds) tooLate() *attemptTimeoutError {
+	if b.timer == nil || b.timer.Stop() {
 		return nil
 	}
-	<-ctx.Done() // the timer has fired, and its function cancels ctx
-	if context.Cause(ctx) != error(l.err) {
+	<-b.ctx.Done() // the timer has fired, and its function cancels ctx
+	if context.Cause(&b.ctx) != error(b.passed) {
 		return nil
 	}
-	return l.err
+	return b.passed
 }
 
 // attemptTimeoutError is the error of an attempt that took longer than

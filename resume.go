@@ -263,13 +263,7 @@ func (d *download) begin() {
 	c := &d.call
 	ctx, cancel := context.WithCancelCause(c.req.Context())
 	d.cancel = cancel
-	req, original := c.req.Clone(ctx), d.original
-	if original == c.req {
-		original = req
-	} else {
-		original = original.Clone(ctx)
-	}
-	c.req, d.original = req, original
+	c.req, d.original = c.req.Clone(ctx), d.original.Clone(ctx)
 	d.next.request = d.next.request.Clone(d.next.request.Context())
 	policy := *c.policy
 	policy.BufferBytes, policy.PeekBytes = 0, 0 // Classify has no use for a part of a body

@@ -12,7 +12,7 @@ import (
 // http.ParseTime, HTTPDate does not check that the day of the week is correct. The grammar allows
 // a leap second, which counts as the previous second.
 func HTTPDate(v string) (time.Time, bool) {
-	if len(v) > len("Wednesday, 31-Dec-99 23:59:59 GMT") {
+	if v == "" || len(v) > len("Wednesday, 31-Dec-99 23:59:59 GMT") {
 		return time.Time{}, false // early: a failing Parse copies all of v
 	}
 	v = strings.Replace(v, "23:59:60", "23:59:59", 1)

@@ -34,12 +34,12 @@ func strongTag(h http.Header) string {
 // strongDate returns the Last-Modified of h if it is a strong validator, or "".
 func strongDate(h http.Header) string {
 	line := field.OnlyLine(h, "Last-Modified")
-	if line == "" {
-		return "" // early: a date that fails to parse costs an allocation
-	}
 	modified, ok := field.HTTPDate(line)
+	if !ok {
+		return ""
+	}
 	date, dated := field.HTTPDate(field.OnlyLine(h, "Date"))
-	if !ok || !dated || date.Sub(modified) < clockSkew {
+	if !dated || date.Sub(modified) < clockSkew {
 		return ""
 	}
 	return line
@@ -49,11 +49,7 @@ func strongDate(h http.Header) string {
 // nginx, make a tag of the length and of the second in which the file was changed. In that second,
 // another change keeps the tag. A response without a valid Date is measured against the clock.
 func mayShareTag(h http.Header) bool {
-	line := field.OnlyLine(h, "Last-Modified")
-	if line == "" {
-		return false
-	}
-	modified, ok := field.HTTPDate(line)
+	modified, ok := field.HTTPDate(field.OnlyLine(h, "Last-Modified"))
 	if !ok {
 		return false
 	}

@@ -156,12 +156,14 @@ func (w *rewinder) seek(offset int64) error {
 	if w.position == offset {
 		return nil
 	}
-	if err := w.verify(); err != nil {
+	stood := w.position
+	if err := w.verify(stood); err != nil {
 		return err
 	}
-	stood := w.position
 	if err := w.move(offset); err != nil {
-		w.position = w.unmoved(stood)
+		if w.verify(stood) == nil {
+			w.position = stood // an attempt that stands there can continue
+		}
 		return err
 	}
 	if w.moved {
@@ -177,14 +179,14 @@ func (w *rewinder) seek(offset int64) error {
 	return err
 }
 
-// verify verifies the position. A device, or a body that other code reads too, would otherwise
-// send the wrong bytes.
-func (w *rewinder) verify() error {
-	if w.position == unknown {
+// verify verifies that the body stands at position, unless that is unknown. A device, or a body that
+// other code reads too, would otherwise send the wrong bytes.
+func (w *rewinder) verify(position int64) error {
+	if position == unknown {
 		return nil
 	}
 	at, err := w.body.Seek(0, io.SeekCurrent)
-	if err == nil && at != w.start+w.position {
+	if err == nil && at != w.start+position {
 		err = errMoved
 	}
 	return err
@@ -200,15 +202,6 @@ func (w *rewinder) move(offset int64) error {
 		w.position = offset
 	}
 	return err
-}
-
-// unmoved returns stood if a failed Seek has left the body there, or unknown. An attempt that
-// stands there can continue.
-func (w *rewinder) unmoved(stood int64) int64 {
-	if at, err := w.body.Seek(0, io.SeekCurrent); err != nil || at != w.start+stood {
-		return unknown
-	}
-	return stood
 }
 
 // settle ends the first reading, and decides where the body ends. This is where the length was

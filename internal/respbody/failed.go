@@ -57,11 +57,7 @@ func (b *Buffered) fillForAMoment(
 
 func (f *failedFill) run(declared, limit int64) {
 	defer f.end()
-	defer func() {
-		if f.exited {
-			f.panicked = recover()
-		}
-	}()
+	defer func() { f.panicked = recover() }()
 	f.exited = true
 	f.fill(declared, limit, f.goOn)
 	f.exited = false

@@ -36,7 +36,6 @@ func Linear(step, limit time.Duration) Backoff {
 
 // Exponential waits min(limit, base·2^(n-1)).
 func Exponential(base, limit time.Duration) Backoff {
-	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration { return exponential(base, limit, n) }
 }
 
@@ -60,7 +59,6 @@ func Geometric(base, limit time.Duration, ratio float64) Backoff {
 
 // FullJitter waits U(0, Exponential). It is the default.
 func FullJitter(base, limit time.Duration) Backoff {
-	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
 		return durations.Uniform(0, exponential(base, limit, n))
 	}
@@ -68,7 +66,6 @@ func FullJitter(base, limit time.Duration) Backoff {
 
 // EqualJitter waits Exponential/2 + U(0, Exponential/2).
 func EqualJitter(base, limit time.Duration) Backoff {
-	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
 		d := exponential(base, limit, n)
 		return durations.Uniform(d/2, d)
@@ -131,9 +128,8 @@ func orLongest(limit time.Duration) time.Duration {
 	return limit
 }
 
-// exponential expects a positive limit.
 func exponential(base, limit time.Duration, n int) time.Duration {
-	n = max(n, 1)
+	n, limit = max(n, 1), orLongest(limit)
 	switch {
 	case base <= 0:
 		return 0

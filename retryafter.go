@@ -23,7 +23,6 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 			return d, true
 		}
 	}
-	var now time.Time // read once, and only if there is a date
 	return longest(h["Retry-After"], func(v string) (time.Duration, bool) {
 		if d, ok := delay(v, time.Second); ok {
 			return d, true
@@ -32,10 +31,7 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 		if !ok {
 			return 0, false
 		}
-		if now.IsZero() {
-			now = field.ServerNow(h)
-		}
-		return max(at.Sub(now), 0), true
+		return max(at.Sub(field.ServerNow(h)), 0), true
 	})
 }
 
@@ -180,7 +176,6 @@ func least(lines []string) (least int64, found bool) {
 // years, and as a Unix time it is 1985: before the year 2000, in which the clock of a
 // testing/synctest bubble begins. 10^12 seconds after 1970 is the year 33658.
 func latestReset(lines []string, h http.Header) (time.Duration, bool) {
-	var now time.Time // read once, and only if there is a Unix time
 	return longest(lines, func(v string) (time.Duration, bool) {
 		n, ok := field.Digits(v) // n is 0 if v is invalid
 		if n < 5e8 {
@@ -190,9 +185,6 @@ func latestReset(lines []string, h http.Header) (time.Duration, bool) {
 		if n < 1e12 {
 			at = time.Unix(n, 0)
 		}
-		if now.IsZero() {
-			now = field.ServerNow(h)
-		}
-		return max(at.Sub(now), 0), true
+		return max(at.Sub(field.ServerNow(h)), 0), true
 	})
 }

@@ -13,7 +13,7 @@ import (
 // a leap second, which counts as the previous second.
 func HTTPDate(v string) (time.Time, bool) {
 	if v == "" || len(v) > len("Wednesday, 31-Dec-99 23:59:59 GMT") {
-		return time.Time{}, false // early: a failing Parse copies all of v
+		return time.Time{}, false // early: a Parse that fails allocates, and copies all of v
 	}
 	v = strings.Replace(v, "23:59:60", "23:59:59", 1)
 	forms := [...]string{

@@ -55,27 +55,22 @@ func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Dur
 	}
 	b := &Buffered{rest: resp.Body}
 	kept, _ = b.take(req, resp, limit, patience, req.Context().Done())
-	if b.whole {
-		b.data = slices.Clone(b.data) // without the room for more
-		b.closeEarly(req)
+	if !b.whole {
+		return kept, false
 	}
-	return kept, b.whole
+	b.data = slices.Clone(b.data) // without the room for more
+	// Beside an upload, the reader closes the rest: see take.
+	if rest := b.rest; rest != nil && !replay.Uploads(req) {
+		b.rest = nil
+		closing.Soon(rest)
+	}
+	return kept, true
 }
 
 // isLate reports whether Buffer waits no longer for the rest.
 func (b *Buffered) isLate() bool {
 	_, late := b.rest.(*unfinished)
 	return late
-}
-
-// closeEarly closes the rest of a body that was read to its end. Close waits for an upload, and ends
-// it over HTTP/2, so a body beside an upload is left to its reader.
-func (b *Buffered) closeEarly(req *http.Request) {
-	if b.rest != nil && !replay.Uploads(req) {
-		rest := b.rest
-		b.rest = nil
-		closing.Soon(rest)
-	}
 }
 
 // forEver is the patience of who needs the body.

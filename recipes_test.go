@@ -506,7 +506,8 @@ func TestDefaultTransportThatRetries(t *testing.T) {
 					assert.Equal(t, c.proto+" 4", answer)
 					assert.EqualValues(t, 2, attempts)
 				}
-				assert.Equal(t, 3, s.dialed(), "the pool's connection and two detours are used again")
+				// If a dial takes more than a second, as on a busy machine, its retry takes the pool.
+				assert.Contains(t, []int{2, 3}, s.dialed(), "the pool's connection and two detours are used again")
 				assert.Empty(t, logged.String(), "net/http complains of nothing")
 			})
 		}

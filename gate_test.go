@@ -127,6 +127,22 @@ func TestGateKeepsTheTokenOfWhatItHolds(t *testing.T) {
 	})
 }
 
+// An API answers an error with a 200, and Classify gives the response the status that the error has.
+func TestGateIsDownIfClassifyHasMadeAFailureOfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := retryhttp.Policy{MaxAttempts: 1, Gate: new(retryhttp.Gate), Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			a.Response.StatusCode = http.StatusServiceUnavailable
+			return retryhttp.Retryable
+		}}
+		rt := retryhttp.New(script.New(script.Status(200)), p)
+		for range 20 {
+			answerTo(t, rt, get(t, t.Context()))
+			time.Sleep(20 * ms)
+		}
+		assert.True(t, p.Gate.Status(get(t, t.Context())).Down)
+	})
+}
+
 func TestGateNeverHoldsAFirstAttemptOfAHostThatIsDown(t *testing.T) {
 	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
 		g.down()

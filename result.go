@@ -103,7 +103,9 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 		return outage.Up
 	case r.inner != nil, r.class == Final, ended(req):
 		return outage.Nothing
-	case r.answer() != nil && (refuses(r.status) || r.status < 500 && r.broken == nil):
+	}
+	resp := r.answer() // Classify may have made a 503 of a 200 with an error in its body
+	if resp != nil && (refuses(resp.StatusCode) || resp.StatusCode < 500 && r.broken == nil) {
 		return outage.Nothing
 	}
 	return outage.Down

@@ -127,6 +127,23 @@ func TestGateKeepsTheTokenOfWhatItHolds(t *testing.T) {
 	})
 }
 
+// A request that ends says nothing about its host, whatever comes of its attempt.
+func TestGateIsNotDownByRequestsThatHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := retryhttp.Policy{Gate: new(retryhttp.Gate)}
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			rt := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+				cancel()
+				return script.Status(503)(req)
+			}), p)
+			assert.Equal(t, retryhttp.StopCanceled, retryhttp.OutcomeOf(answerTo(t, rt, get(t, ctx))).Stop)
+			time.Sleep(20 * ms)
+		}
+		assert.False(t, p.Gate.Status(get(t, t.Context())).Down)
+	})
+}
+
 // An API answers an error with a 200, and Classify gives the response the status that the error has.
 func TestGateIsDownIfClassifyHasMadeAFailureOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,9 +18,10 @@ import (
 // first use. See "The Tail at Scale", Dean and Barroso, 2013.
 //
 // Share bounds how many requests are hedged, and sets the latency quantile at which they are.
-// The [Budget] is asked as well. Nothing is hedged while the [Gate] has the host down or closed. Only safe methods (RFC 9110, section 9.2.1) are hedged, if two
-// attempts can read the body at once. Response bodies are wrapped. A hedge counts for MaxAttempts.
-// Set AttemptTimeout in case both hang. There are at most 4,096 keys.
+// The [Budget] is asked as well. Nothing is hedged while the [Gate] has the host down or closed. Only
+// safe methods (RFC 9110, section 9.2.1) are hedged, if two attempts can read the body at once. Response
+// bodies are wrapped. A hedge counts for MaxAttempts. Set AttemptTimeout in case both hang. There are at
+// most 4,096 keys.
 type Hedge struct {
 	// Share is the share of requests that may be hedged, at most 1, and so the latency quantile after
 	// which they are. 0 means 0.05. Negative or NaN means that nothing is hedged. A larger share helps

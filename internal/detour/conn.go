@@ -139,8 +139,8 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 }
 
 // occupy occupies the place of an HTTP/1 connection. It calls over when net/http has freed the place and answered was
-// called, in either order. The place may be free before RoundTrip returns: net/http gives it back before it delivers a response
-// without a body. The next request may then begin before the hook runs, so it frees the place, too.
+// called, in either order. The place may be free before RoundTrip returns: net/http gives it back before it
+// delivers a response without a body. The next request may then begin before the hook runs, so it frees the place, too.
 func (c *conn) occupy(over func()) (answered func()) {
 	var ends atomic.Int32
 	end := func() {

@@ -28,8 +28,8 @@ type Attempt struct {
 }
 
 // AttemptOf describes the attempt that ctx belongs to, for RoundTrippers below a Transport. Only
-// Number, Hedge, Held and InLine are set, and Detour once a Base below has chosen a connection. Number is 1 for
-// any other context.
+// Number, Hedge, Held and InLine are set, and Detour once a Base below has chosen a connection. Number
+// is 1 for any other context.
 func AttemptOf(ctx context.Context) Attempt {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
 		return Attempt{Number: n.number, Hedge: n.hedge, Held: n.held, InLine: n.lined, Detour: n.detour.Detoured()}

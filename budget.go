@@ -116,8 +116,9 @@ type TokenBucket struct {
 	// because each of them has this reserve.
 	Burst int
 
-	// Window gives the bucket room for what successes at the recent rate earn in this time, at Ratio. 0 means
-	// 20 s, and a negative value means no room beyond Burst. Raise it to save up for longer outages.
+	// Window gives the bucket room for what successes at the recent rate earn in this time, at Ratio.
+	// 0 means 20 s, and a negative value means no room beyond Burst. Raise it to save up for longer
+	// outages.
 	Window time.Duration
 
 	// MinPerSecond is how many retries each bucket grants per second beyond what was earned, and saves for

@@ -500,14 +500,22 @@ func TestDefaultTransportThatRetries(t *testing.T) {
 					s.fetch(t, s.real, nil)
 					s.attempts.Store(0)
 				}
-				outer := retryingByDefault(s.real, soon)
+				onTime, p := 0, soon
+				p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
+					if a.Detour {
+						onTime++
+					}
+				}
+				outer := retryingByDefault(s.real, p)
 				for range 3 {
 					answer, attempts := s.fetch(t, outer, strings.NewReader("body"))
 					assert.Equal(t, c.proto+" 4", answer)
 					assert.EqualValues(t, 2, attempts)
 				}
-				// If a dial takes more than a second, as on a busy machine, its retry takes the pool.
-				assert.Contains(t, []int{2, 3}, s.dialed(), "the pool's connection and two detours are used again")
+				assert.LessOrEqual(t, s.dialed(), 3, "the pool's connection and two detours are used again")
+				if onTime == 3 { // a dial of more than a second, on a busy machine, leaves its retry to the pool
+					assert.Equal(t, 3, s.dialed())
+				}
 				assert.Empty(t, logged.String(), "net/http complains of nothing")
 			})
 		}

@@ -61,7 +61,7 @@ func newBucket(key string, s Settings, now time.Time) *bucket {
 // before which nothing has failed.
 type Failure struct {
 	Down    bool          // the host is down, for all that the attempt shows
-	Outage  bool          // the Gate holds retries back, because all attempts fail
+	Outage  bool          // it is Down, and the Gate holds retries back, because all attempts fail
 	Invited bool          // the server has said when to come again
 	Took    time.Duration // how long the attempt took
 }

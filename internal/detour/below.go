@@ -32,7 +32,7 @@ func (b *Below) NoteFailure() {
 }
 
 // MayDetour reports whether a first attempt should have an Attempt: the Dispatcher has a host in trouble, or it is not
-// known yet whether there is one. The answer counts once: an attempt that is told so has an Attempt. It takes no lock.
+// known yet whether there is one. In the second case, it is true for one attempt only. It takes no lock.
 func (b *Below) MayDetour() bool {
 	return b.ask.Load() && b.ask.Swap(false) || b.reached.Load().InTrouble()
 }

@@ -111,7 +111,7 @@ func (r *report) size(n int) int {
 	if r.full {
 		return n
 	}
-	return min(n, 2)
+	return min(n, 1)
 }
 
 func (r *report) add(text string) { paragraph(r.page(), text) }

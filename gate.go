@@ -74,7 +74,7 @@ type evidence struct {
 	busy    bool          // the response is a 503
 }
 
-// calm reports whether no host has failed since its last success, and nothing is queued. While
+// calm reports whether no host has failed since its last success, and nothing is queued or closed. While
 // the Gate is calm, an attempt needs no begin, and a success needs no end.
 func (g *Gate) calm() bool { return g.hosts.Calm() }
 
@@ -113,7 +113,7 @@ func (g *Gate) scope(e evidence) outage.Scope {
 // reports whether the attempt was held.
 func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration) (held bool) {
 	limit = min(limit, g.hold())
-	if limit <= 0 || !g.hosts.EverClosed() {
+	if limit <= 0 || g.calm() {
 		return false
 	}
 	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)

@@ -161,10 +161,18 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 		closed.extend(now, d)
 		c.latest.extend(now, d)
 	}
-	if of == FirstAttempts && h.run.Load() >= downAfter {
+	if of == FirstAttempts && h.run >= downAfter {
 		h.expectCrowd(now, d)
 	}
-	h.closed.Store(c.latest.left(now) > 0)
+	h.closed = c.latest.left(now) > 0
+}
+
+// reopen forgets the closures if all of them are over. The caller holds mu.
+func (h *health) reopen(now time.Time) {
+	if h.closed && h.closures.latest.left(now) == 0 {
+		h.closures.sweep(now)
+		h.closed = false
+	}
 }
 
 // expectCrowd has retries queue although the key may be well by then. A host that is down tells all its
@@ -172,23 +180,15 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 func (h *health) expectCrowd(now time.Time, d time.Duration) {
 	until := durations.Add(d, min(behindFactor*d, h.hold))
 	h.crowded = later(h.crowded, now.Add(until))
-	h.closures.latest.extend(now, until) // so that the retries look
 }
 
 // closure returns the closure that lasts longest for a retry, or a first attempt, with header's
 // credentials, how much longer it lasts, and how long a closure the server asked for.
 func (h *health) closure(header http.Header, first bool) (closed *closure, left, asked time.Duration) {
-	if !h.closed.Load() {
-		return nil, 0, 0
-	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
-	if h.closures.latest.left(now) == 0 {
-		h.closures.sweep(now)
-		h.closed.Store(false)
-		return nil, 0, 0
-	}
+	h.reopen(now)
 	closed = h.closures.of(header, first, now)
 	return closed, closed.left(now), closed.asked
 }

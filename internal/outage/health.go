@@ -50,46 +50,61 @@ const (
 
 // health is the state that the requests of one key share. It records whether their host is down
 // or has asked for a pause, and which retries are held.
-//
-// Because of the atomics, a success needs no lock while nothing is held. A retry that is queued
-// changes queued and then reads run and underWay. A result changes run and underWay and then
-// reads queued. Therefore at least one of the two sees the other.
 type health struct {
-	trouble  *atomic.Int64 // the Watch's; this key adds 1 if run is not 0, and 1 if queued is not
-	born     time.Time
-	run      atomic.Int64 // number of failures since the last success
-	underWay underWay
-	entered  atomic.Int64  // when the newest attempt under way began, as the time since born
-	mark     atomic.Uint32 // changes when an attempt or a run begins
-	queued   atomic.Int64  // number of retries held until a success; written with mu held
-	unpaid   atomic.Int64  // number of queued retries that are in the line; written with mu held
-	waiting  atomic.Int64  // number of requests held until a closure ends
-	closed   atomic.Bool   // a closure may last; written with mu held
+	trouble *atomic.Int64 // the Watch's
+	waiting atomic.Int64  // number of requests held until a closure ends
 
 	mu        sync.Mutex
+	troubled  bool // trouble includes this key
 	forgotten bool
-	since     time.Time     // the first failure of the run
-	newest    time.Time     // result, silent end or free probe; not all successes
-	firstUp   time.Time     // the newest success of a first attempt while retries were queued
-	hold      time.Duration // how long a retry may be held
-	behind    time.Time     // until then, retries queue behind others although the key is not down
-	crowded   time.Time     // until then, they queue even if nothing is held
+
+	run      int       // number of failures since the last success
+	runs     uint32    // number of runs that have ended
+	underWay int       // number of attempts that began in the newest run and have not ended
+	entered  time.Time // when the newest of them began
+	mark     uint32    // changes when an attempt or a run begins
+
+	since   time.Time     // the first failure of the run
+	newest  time.Time     // result, silent end or free probe; not all successes
+	firstUp time.Time     // the newest success of a first attempt while retries were queued
+	hold    time.Duration // how long a retry may be held
+	behind  time.Time     // until then, retries queue behind others although the key is not down
+	crowded time.Time     // until then, they queue even if nothing is held
 
 	held   list[waiter] // retries that have a token
 	line   line         // retries that have none, behind the others
+	queued int          // number of both
 	pause  time.Duration
 	credit int // number of successes that have not released a retry yet
 
+	closed   bool // a closure may last
 	closures closures
 }
 
 func newHealth(trouble *atomic.Int64) *health {
-	return &health{trouble: trouble, born: time.Now(), pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
+	return &health{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
+}
+
+// inTrouble reports whether a success has work: it ends a run of failures, or a closure that is over,
+// or releases retries. The caller holds mu.
+func (h *health) inTrouble() bool { return h.run > 0 || h.queued > 0 || h.closed }
+
+// unlock unlocks mu after a change.
+func (h *health) unlock() {
+	was := h.troubled
+	h.troubled = h.inTrouble()
+	switch {
+	case h.troubled && !was:
+		h.trouble.Add(1)
+	case was && !h.troubled:
+		h.trouble.Add(-1)
+	}
+	h.mu.Unlock()
 }
 
 // down reports whether the key is down. The caller holds mu.
 func (h *health) down(now time.Time) bool {
-	return h.run.Load() >= downAfter && now.Sub(h.since) >= downFor
+	return h.run >= downAfter && now.Sub(h.since) >= downFor
 }
 
 // idle reports whether nothing is known about the host now. The caller holds mu.
@@ -97,28 +112,23 @@ func (h *health) idle(now time.Time) bool {
 	return h.oldest() == nil && now.Sub(h.newest) >= idleAfter
 }
 
-// open reports whether a retry may be sent without reading the clock. This is so if the key is
-// neither down nor closed, and nothing is queued.
-func (h *health) open() bool {
-	return h.run.Load() < downAfter && h.queued.Load() == 0 && !h.closed.Load()
+// enter counts an attempt as under way. The caller holds mu.
+func (h *health) enter(now time.Time) Pass {
+	h.mark++
+	h.entered = now
+	h.underWay++
+	return Pass{health: h, run: h.runs}
 }
 
-// enter counts an attempt as under way.
-func (h *health) enter() Pass {
-	h.mark.Add(1)
-	h.entered.Store(int64(time.Since(h.born)))
-	return Pass{health: h, run: h.underWay.enter()}
-}
-
-// leave ends what enter began. If an attempt says nothing about the host, its end postpones the
-// next probe, as a result does.
+// leave ends what enter began, if the run lasts. If an attempt says nothing about the host, its end
+// postpones the next probe, as a result does.
 func (h *health) leave(run uint32, silently bool) {
-	left, counted := h.underWay.leave(run)
-	if !counted || !silently && (left > 0 || h.queued.Load() == 0) {
+	h.mu.Lock()
+	defer h.unlock()
+	if run != h.runs {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.underWay--
 	now := time.Now()
 	if silently {
 		h.newest = now
@@ -132,12 +142,10 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 	if h.idle(now) {
 		h.endRun()
 	}
-	if run := h.run.Load(); run == 0 || !h.run.CompareAndSwap(run, run+1) {
-		h.trouble.Add(1) // before run changes, or a success might see neither
-		h.run.Store(1)
+	if h.run++; h.run == 1 {
 		h.since = now
 		h.pause = min(h.pause, firstPause)
-		h.mark.Add(1)
+		h.mark++
 	}
 	h.newest = now
 	if probe {
@@ -148,15 +156,14 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
 func (h *health) succeed(p Pass, first bool, hold time.Duration) {
-	if h.queued.Load() == 0 {
-		h.getWell()
-		if h.queued.Load() == 0 {
-			return
-		}
-	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
+	h.reopen(now)
+	if h.queued == 0 {
+		h.getWell()
+		return
+	}
 	if h.down(now) {
 		h.behind = later(h.behind, now.Add(min(behindFactor*now.Sub(h.since), hold)))
 	}
@@ -185,26 +192,25 @@ func (h *health) withoutFirsts(now time.Time) bool {
 
 // getWell ends the run with a success.
 func (h *health) getWell() {
-	if h.endRun() {
-		h.line.recovered.Store(true) // after run has changed
-	}
+	h.line.recovered = h.line.recovered || h.run > 0
+	h.endRun()
 }
 
-func (h *health) endRun() (ended bool) {
-	if h.run.Swap(0) == 0 {
-		return false
+// endRun ends the run, if there is one. What began in it no longer counts.
+func (h *health) endRun() {
+	if h.run > 0 {
+		h.run, h.underWay = 0, 0
+		h.runs++
 	}
-	h.trouble.Add(-1)
-	h.underWay.endRun()
-	return true
 }
 
 // forget reports whether h contains nothing worth keeping. If so, it marks h as forgotten.
 func (h *health) forget(now time.Time) bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.oldest() != nil || h.waiting.Load() > 0 || h.line.busy(now) || h.closures.latest.left(now) > 0 ||
-		h.run.Load() != 0 && now.Sub(h.newest) < idleAfter {
+	defer h.unlock()
+	h.reopen(now)
+	if h.queued > 0 || h.waiting.Load() > 0 || h.line.busy(now) || h.closed || now.Before(h.crowded) ||
+		h.run > 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}
 	h.forgotten = true

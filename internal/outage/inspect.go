@@ -16,11 +16,13 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		s.Keys++
 		h.mu.Lock()
 		if k == key {
-			s.Failures = h.run.Load()
-			s.Open = int64(uint32(h.underWay.Load())) + h.queued.Load() + h.waiting.Load() + h.line.places.Load()
+			s.Failures = int64(h.run)
+			s.Open = int64(h.underWay+h.queued+h.line.places) + h.waiting.Load()
 			s.Limited = len(h.closures.limited)
 		}
-		trouble += min(h.run.Load(), 1) + min(h.queued.Load(), 1)
+		if h.inTrouble() {
+			trouble++
+		}
 		h.mu.Unlock()
 	}
 	s.Sound = w.trouble.Load() == trouble

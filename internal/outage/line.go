@@ -2,24 +2,24 @@ package outage
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 )
 
 // line holds the retries that the budget has refused. They wait for a token, behind the retries that
-// have one. The mutex of the key's health guards all fields except the atomics.
+// have one. The mutex of the key's health guards all fields.
 //
 // For a while, every refused retry may join: the trouble may be short. In lasting trouble most would
 // wait for nothing, so that no more may wait than the line has lately served, and one.
 type line struct {
 	list[waiter]
 	tenants   tenants
-	places    atomic.Int64 // number of retries in the line or on their way; rises with mu held
-	trouble   time.Time    // the first refusal of the trouble
-	refusal   time.Time    // the newest refusal
-	outage    bool         // it has failures, and not rejections alone
-	recovered atomic.Bool  // a success has ended a run since then
-	served    float64      // number of retries that got a token, with an exponential decay
+	unpaid    int       // number of retries in the line
+	places    int       // number of retries in the line or on their way
+	trouble   time.Time // the first refusal of the trouble
+	refusal   time.Time // the newest refusal
+	outage    bool      // it has failures, and not rejections alone
+	recovered bool      // a success has ended a run since then
+	served    float64   // number of retries that got a token, with an exponential decay
 	servedAt  time.Time
 }
 
@@ -35,19 +35,18 @@ func (h *health) admit(now time.Time, hold time.Duration) bool {
 	h.hold = hold
 	l := &h.line
 	since := now.Sub(l.refusal)
-	over := since >= hold && (!l.outage || l.recovered.Load()) || since >= forgottenAfter
+	over := since >= hold && (!l.outage || l.recovered) || since >= forgottenAfter
 	if since < 0 || over {
 		l.trouble, l.outage = now, false
 	}
 	if !l.outage {
-		l.recovered.Store(false) // before run is read, or the end of the run might be missed
-		l.outage = h.run.Load() != 0
+		l.outage, l.recovered = h.run > 0, false
 	}
 	l.refusal = now
-	if l.isLasting(now, hold) && float64(l.places.Load()) >= l.servedWithin(now, hold)+1 {
+	if l.isLasting(now, hold) && float64(l.places) >= l.servedWithin(now, hold)+1 {
 		return false
 	}
-	l.places.Add(1)
+	l.places++
 	return true
 }
 
@@ -58,11 +57,13 @@ func (l *line) isLasting(now time.Time, hold time.Duration) bool {
 }
 
 func (l *line) add(w *waiter, bucket any) {
+	l.unpaid++
 	l.list.add(&w.place, w)
 	l.tenants.add(w, bucket)
 }
 
 func (l *line) remove(w *waiter) {
+	l.unpaid--
 	w.place.remove()
 	l.tenants.remove(w)
 }
@@ -79,7 +80,7 @@ func (l *line) servedWithin(now time.Time, hold time.Duration) float64 {
 
 // busy reports whether the line is in use, or remembers a trouble.
 func (l *line) busy(now time.Time) bool {
-	return l.places.Load() > 0 || now.Sub(l.refusal) < idleAfter
+	return l.places > 0 || now.Sub(l.refusal) < idleAfter
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
@@ -90,23 +91,23 @@ func (w *Watch) Admit(key string, hold time.Duration) (admitted bool) {
 	return admitted
 }
 
-// Leave gives up the place in the line that Admit gave, without the lock: many may leave at one moment.
-func (w *Watch) Leave(key string) { w.keys.Find(key).line.places.Add(-1) }
+// Leave gives up the place in the line that Admit gave.
+func (w *Watch) Leave(key string) {
+	w.update(key, func(h *health, _ time.Time) { h.line.places-- })
+}
 
 // addToLine puts a retry into the line. It returns nil if the retry is alone: nothing waits, and nothing
 // has begun since its own failure. Only a later failure could follow its wait.
 func (h *health) addToLine(bucket any, turn *Turn) *waiter {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.oneMore() // before run is read
-	alone := h.line.places.Load() == 1 && h.oldest() == nil && h.run.Load() > 0 && h.mark.Load() == turn.Mark
+	defer h.unlock()
+	alone := h.line.places == 1 && h.oldest() == nil && h.run > 0 && h.mark == turn.Mark
 	if alone {
-		h.oneLess()
 		return nil
 	}
 	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
 	h.line.add(w, bucket)
-	h.unpaid.Add(1)
+	h.queued++
 	return w
 }
 
@@ -137,7 +138,7 @@ func (h *health) ask(w *waiter, why exit, turn *Turn) {
 // grant takes w, which has got a token, out of the line, unless a probe has released it meanwhile.
 func (h *health) grant(w *waiter, why exit) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
 	w.granted = true
 	h.line.serve(now, h.hold)
@@ -155,7 +156,7 @@ func (h *health) grant(w *waiter, why exit) {
 // giveUp takes w out of the line, unless a probe has released it meanwhile.
 func (h *health) giveUp(w *waiter) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if !w.left {
 		h.remove(w)
 		h.checkProbe(time.Now())
@@ -165,7 +166,7 @@ func (h *health) giveUp(w *waiter) {
 // passAsk lets a retry ask that draws on another bucket than one that was refused.
 func (h *health) passAsk(how exit) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if next := h.line.tenants.pass(); next != nil {
 		next.ask(how)
 	}

@@ -17,13 +17,13 @@ func TestLineAdmitsWhatItHasServed(t *testing.T) {
 		for h.admit(now, window) {
 			n++
 		}
-		h.line.places.Add(int64(-n)) // they leave
+		h.line.places -= n // they leave
 		return n
 	}
 	for range 100 {
 		assert.True(t, h.admit(now, window), "at first all may wait")
 	}
-	h.line.places.Store(0)
+	h.line.places = 0
 	for range 6 { // the trouble lasts
 		now = now.Add(time.Second)
 		h.line.refusal = now

@@ -17,7 +17,7 @@ const soon = time.Minute // a deadline that is not near
 
 // inLine lets a retry join the line that draws on bucket, and looks once.
 func inLine(t *testing.T, h *health, bucket any, deadline time.Time) *waiter {
-	h.line.places.Add(1)
+	h.line.places++
 	w := h.addToLine(bucket, &Turn{})
 	require.NotNil(t, w)
 	h.look(w, deadline, false)
@@ -114,11 +114,11 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 		assert.PanicsWithValue(t, "asked", func() {
 			w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) {
 				h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
-				assert.False(t, h.underWay.none())
+				assert.Equal(t, 1, h.underWay)
 				panic("asked")
 			}})
 		})
-		assert.True(t, h.underWay.none())
+		assert.Zero(t, h.underWay)
 	})
 }
 
@@ -135,7 +135,7 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) { return false, true }})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
-		assert.False(t, h.underWay.none())
+		assert.Equal(t, 1, h.underWay)
 	})
 }
 
@@ -151,7 +151,7 @@ func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 		}})
 		assert.True(t, granted)
 		assert.True(t, p.UnderWay())
-		assert.False(t, h.underWay.none())
+		assert.Equal(t, 1, h.underWay)
 	})
 }
 
@@ -194,7 +194,7 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 				leave(h, all[0])
 				assert.Equal(t, pass, all[0].pass)
 				assert.Same(t, all[1], h.oldest())
-				assert.EqualValues(t, 1, h.queued.Load())
+				assert.Equal(t, 1, h.queued)
 			})
 		})
 	}

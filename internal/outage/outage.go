@@ -16,8 +16,7 @@ import (
 // use.
 type Watch struct {
 	keys    keyed.Map[health]
-	trouble atomic.Int64 // runs of failures, and queues, of all keys; 0: successes have no work
-	closed  atomic.Bool  // a key has been closed at some time
+	trouble atomic.Int64 // number of keys in trouble; 0: successes have no work
 }
 
 // Verdict is what an attempt says about its host.
@@ -29,18 +28,21 @@ const (
 	Down
 )
 
-// Calm reports whether no host has failed since its last success, and nothing is queued. While
-// a Watch is calm, an attempt needs no Begin, and a success needs no End.
+// Calm reports whether no host has failed since its last success, and nothing is queued or closed. While
+// a Watch is calm, an attempt needs no Begin, and a success needs no End. Calm takes no lock.
 func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
-
-// EverClosed reports whether a key has been closed at some time.
-func (w *Watch) EverClosed() bool { return w.closed.Load() }
 
 // Begin counts an attempt that is about to be sent, if its host may be down and Wait has not
 // counted the attempt. p is the Pass that Wait returned, or the zero Pass.
 func (w *Watch) Begin(key string, p Pass) Pass {
-	if h := w.keys.Find(key); h != nil && h.run.Load() != 0 {
-		began := h.enter()
+	h := w.keys.Find(key)
+	if h == nil {
+		return p
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.run > 0 {
+		began := h.enter(time.Now())
 		p.health, p.run = began.health, began.run
 	}
 	return p
@@ -49,7 +51,6 @@ func (w *Watch) Begin(key string, p Pass) Pass {
 // Close closes the key for d. The header has the credentials of the request that was refused.
 func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope) {
 	w.update(key, func(h *health, now time.Time) { h.close(now, d, header, of) })
-	w.closed.Store(true)
 }
 
 // End ends an attempt with a verdict. The attempt is the first of its request, or has p. hold is
@@ -64,11 +65,13 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 	case v == Down && hold >= 0:
 		w.update(key, func(h *health, now time.Time) {
 			h.fail(now, p.exit == asProbe, hold)
-			mark = h.mark.Load()
+			mark = h.mark
 		})
 	default:
 		if h := w.keys.Find(key); h != nil {
-			mark = h.mark.Load()
+			h.mu.Lock()
+			mark = h.mark
+			h.mu.Unlock()
 		}
 	}
 	p.leave(v == Nothing)
@@ -81,7 +84,7 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 // comparable. It is no field of the Turn, because it is kept, and the Turn would escape to the heap.
 func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn *Turn) (p Pass, held, ok bool) {
 	h := w.keys.Find(key)
-	if turn.Ask == nil && (h == nil || h.open()) {
+	if h == nil {
 		return Pass{}, false, true
 	}
 	for deadline := time.Now().Add(turn.Limit); ; p.GiveBack() {
@@ -126,15 +129,15 @@ type Status struct {
 // Status returns the state of a key.
 func (w *Watch) Status(key string, header http.Header) (s Status) {
 	h := w.keys.Find(key)
-	if h == nil || h.open() && h.waiting.Load() == 0 {
+	if h == nil {
 		return s
 	}
 	_, s.Closed, _ = h.closure(header, true)
-	h.mu.Lock() // without the lock, a retry might count that is not going to be held
+	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	s.Down = h.down(now) && !h.idle(now)
-	s.Held, s.InLine = int(h.queued.Load()+h.closures.held(header)), int(h.unpaid.Load())
+	s.Held, s.InLine = h.queued+int(h.closures.held(header)), h.line.unpaid
 	return s
 }
 
@@ -150,9 +153,9 @@ func (w *Watch) update(key string, change func(*health, time.Time)) {
 		k.mu.Lock()
 		if !k.forgotten {
 			change(k, time.Now())
-			k.mu.Unlock()
+			k.unlock()
 			return
 		}
-		k.mu.Unlock()
+		k.unlock()
 	}
 }

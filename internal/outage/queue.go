@@ -93,20 +93,18 @@ func (h *health) join(bucket any, turn *Turn) (*waiter, Pass, admission) {
 		return w, Pass{}, paid
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
-	h.oneMore() // before run is read
 	queues := h.down(now) || now.Before(h.crowded) || h.held.first() != nil && now.Before(h.behind)
-	if h.forgotten || !queues {
-		h.oneLess()
+	if !queues {
 		return nil, Pass{}, paid
 	}
-	if h.oldest() == nil && h.mark.Load() == turn.Mark {
-		h.oneLess()
-		return nil, h.enter(), paid
+	if h.oldest() == nil && h.mark == turn.Mark {
+		return nil, h.enter(now), paid
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
 	h.held.add(&w.place, w)
+	h.queued++
 	return w, Pass{}, paid
 }
 
@@ -123,7 +121,7 @@ func (h *health) oldest() *waiter {
 // when w looks again if nothing wakes w earlier.
 func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, asks exit, left bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
 	over := !now.Before(deadline)
 	if !w.left && (ended || over && !w.unpaid) {
@@ -173,14 +171,14 @@ func (h *health) checkProbe(now time.Time) {
 // wait for long: one attempt that hangs, or a long poll, would strand the others.
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 	due = h.newest.Add(h.pause)
-	if h.run.Load() > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
+	if h.run > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
 		due = h.newest.Add(time.Duration(shortLinePauses * float64(h.pause)))
 	}
-	if h.run.Load() > 0 && !h.underWay.none() {
+	if h.run > 0 && h.underWay > 0 {
 		if now.Sub(h.since) >= h.hold {
 			return time.Time{}, false
 		}
-		due = later(due, h.born.Add(time.Duration(h.entered.Load())).Add(h.hold/blockedFor))
+		due = later(due, h.entered.Add(h.hold/blockedFor))
 	}
 	if closed := &h.closures.host; closed.left(now) > 0 {
 		due = later(due, closed.until)
@@ -196,7 +194,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // isShortLine reports whether all that waits is in the line, and few wait.
-func (h *health) isShortLine() bool { return h.held.first() == nil && h.queued.Load() < freeProbesFrom }
+func (h *health) isShortLine() bool { return h.held.first() == nil && h.queued < freeProbesFrom }
 
 // sendProbe releases the oldest retry as a probe, or has it ask for a token. The next probe has a
 // pause of its own, whatever the answer: a probe that is refused does not pass its turn on.
@@ -217,8 +215,8 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 	switch {
 	case how == bySuccess:
 		w.pass.released = h
-	case h.run.Load() > 0:
-		w.pass = h.enter()
+	case h.run > 0:
+		w.pass = h.enter(now)
 	default:
 		w.pass.released = h
 		h.newest = now
@@ -233,7 +231,7 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 // If the host is closed, credit for one retry is kept. The caller holds mu.
 func (h *health) spend(now time.Time) {
 	for w := h.oldest(); w != nil && h.closures.host.left(now) == 0; w = h.oldest() {
-		free := !w.unpaid || h.queued.Load() >= freeProbesFrom && h.withoutFirsts(now)
+		free := !w.unpaid || h.queued >= freeProbesFrom && h.withoutFirsts(now)
 		if h.credit < successesPerRelease && (free || now.Before(h.behind)) {
 			break
 		}
@@ -250,7 +248,7 @@ func (h *health) spend(now time.Time) {
 // passOn releases the next retry in place of a released retry that was canceled.
 func (h *health) passOn() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
 	h.credit += successesPerRelease
 	h.spend(now)
@@ -261,29 +259,13 @@ func (h *health) passOn() {
 func (h *health) remove(w *waiter) {
 	if w.unpaid {
 		h.line.remove(w)
-		h.unpaid.Add(-1)
 	} else {
 		w.place.remove()
 	}
 	w.left = true
+	h.queued--
 	if h.oldest() == nil {
 		h.pause, h.credit = firstPause, 0
-	}
-	h.oneLess()
-}
-
-// oneMore and oneLess update queued. trouble may be too high for a moment, but never too low,
-// or a success would see no trouble. The caller holds mu.
-func (h *health) oneMore() {
-	h.trouble.Add(1)
-	if h.queued.Add(1) > 1 {
-		h.trouble.Add(-1)
-	}
-}
-
-func (h *health) oneLess() {
-	if h.queued.Add(-1) == 0 {
-		h.trouble.Add(-1)
 	}
 }
 

@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"container/list"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -71,9 +72,8 @@ type health struct {
 	behind  time.Time     // until then, retries queue behind others although the key is not down
 	crowded time.Time     // until then, they queue even if nothing is held
 
-	held   list[waiter] // retries that have a token
-	line   line         // retries that have none, behind the others
-	queued int          // number of both
+	held   list.List // of waiters that have a token
+	line   line      // retries that have none, behind the others
 	pause  time.Duration
 	credit int // number of successes that have not released a retry yet
 
@@ -87,7 +87,7 @@ func newHealth(trouble *atomic.Int64) *health {
 
 // inTrouble reports whether a success has work: it ends a run of failures, or a closure that is over,
 // or releases retries. The caller holds mu.
-func (h *health) inTrouble() bool { return h.run > 0 || h.queued > 0 || h.closed }
+func (h *health) inTrouble() bool { return h.run > 0 || h.queued() > 0 || h.closed }
 
 // unlock unlocks mu after a change.
 func (h *health) unlock() {
@@ -109,7 +109,7 @@ func (h *health) down(now time.Time) bool {
 
 // idle reports whether nothing is known about the host now. The caller holds mu.
 func (h *health) idle(now time.Time) bool {
-	return h.oldest() == nil && now.Sub(h.newest) >= idleAfter
+	return h.queued() == 0 && now.Sub(h.newest) >= idleAfter
 }
 
 // enter counts an attempt as under way. The caller holds mu.
@@ -160,7 +160,7 @@ func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 	defer h.unlock()
 	now := time.Now()
 	h.reopen(now)
-	if h.queued == 0 {
+	if h.queued() == 0 {
 		h.getWell()
 		return
 	}
@@ -209,7 +209,7 @@ func (h *health) forget(now time.Time) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	h.reopen(now)
-	if h.queued > 0 || h.waiting.Load() > 0 || h.line.busy(now) || h.closed || now.Before(h.crowded) ||
+	if h.queued() > 0 || h.waiting.Load() > 0 || h.line.busy(now) || h.closed || now.Before(h.crowded) ||
 		h.run > 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}

@@ -40,8 +40,7 @@ func TestForgetsNoHealthThatIsInUse(t *testing.T) {
 			held := &waiter{wake: make(chan struct{}, 1)}
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.queued++
-			h.held.add(&held.place, held)
+			held.place = h.held.PushBack(held)
 			return func() { h.remove(held) }
 		}, true},
 		{"a request after a closure", func(t *testing.T, w *Watch) func() {
@@ -94,7 +93,7 @@ func TestForgottenHealthIsNotUsed(t *testing.T) {
 		h := fail(&w)
 		time.Sleep(idleAfter)
 		assert.True(t, h.forget(time.Now()))
-		held, _, _ := h.join(nil, new(Turn))
+		held, _ := h.join(nil, new(Turn))
 		assert.Nil(t, held)
 
 		for i := range keyed.Most - 1 {
@@ -138,7 +137,7 @@ func TestAbandonedAttemptOfAnEarlierRunPostponesNoProbe(t *testing.T) {
 		assert.True(t, early.UnderWay())
 		w.End(host, Pass{}, Up, true, hold)
 		h := fail(&w)
-		held, _, _ := h.join(nil, new(Turn))
+		held, _ := h.join(nil, new(Turn))
 		assert.NotNil(t, held)
 		newest := h.newest
 		time.Sleep(firstPause / 2)

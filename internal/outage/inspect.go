@@ -17,7 +17,7 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		h.mu.Lock()
 		if k == key {
 			s.Failures = int64(h.run)
-			s.Open = int64(h.underWay+h.queued+h.line.places) + h.waiting.Load()
+			s.Open = int64(h.underWay+h.queued()+h.line.places) + h.waiting.Load()
 			s.Limited = len(h.closures.limited)
 		}
 		if h.inTrouble() {

@@ -11,9 +11,7 @@ import (
 // For a while, every refused retry may join: the trouble may be short. In lasting trouble most would
 // wait for nothing, so that no more may wait than the line has lately served, and one.
 type line struct {
-	list[waiter]
-	tenants   tenants
-	unpaid    int       // number of retries in the line
+	tenants
 	places    int       // number of retries in the line or on their way
 	trouble   time.Time // the first refusal of the trouble
 	refusal   time.Time // the newest refusal
@@ -56,18 +54,6 @@ func (l *line) isLasting(now time.Time, hold time.Duration) bool {
 	return now.Sub(l.trouble) >= hold
 }
 
-func (l *line) add(w *waiter, bucket any) {
-	l.unpaid++
-	l.list.add(&w.place, w)
-	l.tenants.add(w, bucket)
-}
-
-func (l *line) remove(w *waiter) {
-	l.unpaid--
-	w.place.remove()
-	l.tenants.remove(w)
-}
-
 // serve counts a retry that got a token.
 func (l *line) serve(now time.Time, hold time.Duration) {
 	l.served = l.servedWithin(now, hold) + 1
@@ -101,73 +87,49 @@ func (w *Watch) Leave(key string) {
 func (h *health) addToLine(bucket any, turn *Turn) *waiter {
 	h.mu.Lock()
 	defer h.unlock()
-	alone := h.line.places == 1 && h.oldest() == nil && h.run > 0 && h.mark == turn.Mark
+	alone := h.line.places == 1 && h.queued() == 0 && h.run > 0 && h.mark == turn.Mark
 	if alone {
 		return nil
 	}
-	w := &waiter{wake: make(chan struct{}, 1), unpaid: true}
+	w := &waiter{wake: make(chan struct{}, 1)}
 	h.line.add(w, bucket)
-	h.queued++
 	return w
 }
 
-// ask asks for the token of w, which leaves the line if there is nothing left to wait for.
+// ask asks for the token of w.
 func (h *health) ask(w *waiter, why exit, turn *Turn) {
-	answered := false
+	granted, later, panicked := false, false, true
 	defer func() {
-		if !answered { // Ask has panicked
-			h.giveUp(w)
+		h.answer(w, why, granted, later)
+		if panicked {
 			w.pass.GiveBack()
 		}
 	}()
-	granted, later := turn.Ask()
-	answered = true
-	switch {
-	case granted:
-		h.grant(w, why)
-	case why == atTheEnd:
-		h.giveUp(w)
-	default:
-		h.passAsk(why)
-		if !later {
-			h.giveUp(w)
-		}
+	granted, later = turn.Ask()
+	panicked = false
+	if granted {
+		turn.Ask = nil
 	}
 }
 
-// grant takes w, which has got a token, out of the line, unless a probe has released it meanwhile.
-func (h *health) grant(w *waiter, why exit) {
+// answer takes w out of the line if it has got its token, or has nothing left to wait for. A probe may have
+// released it meanwhile.
+func (h *health) answer(w *waiter, why exit, granted, later bool) {
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
-	w.granted = true
-	h.line.serve(now, h.hold)
+	switch {
+	case granted:
+		h.line.serve(now, h.hold)
+	case why != atTheEnd:
+		h.letAsk(why)
+	}
 	switch {
 	case w.left:
-		return
-	case why == atTheEnd:
-		h.remove(w)
-	default:
+	case granted && why != atTheEnd:
 		h.release(w, now, why)
+	case granted || !later || why == atTheEnd:
+		h.remove(w)
 	}
 	h.checkProbe(now)
-}
-
-// giveUp takes w out of the line, unless a probe has released it meanwhile.
-func (h *health) giveUp(w *waiter) {
-	h.mu.Lock()
-	defer h.unlock()
-	if !w.left {
-		h.remove(w)
-		h.checkProbe(time.Now())
-	}
-}
-
-// passAsk lets a retry ask that draws on another bucket than one that was refused.
-func (h *health) passAsk(how exit) {
-	h.mu.Lock()
-	defer h.unlock()
-	if next := h.line.tenants.pass(); next != nil {
-		next.ask(how)
-	}
 }

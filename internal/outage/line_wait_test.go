@@ -92,7 +92,7 @@ func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 		}()
 		synctest.Wait()
 		h.locked(func(now time.Time) {
-			h.release(h.oldest(), now, asProbe)
+			h.release(h.next(), now, asProbe)
 			h.close(now, hold, req.Header, WholeHost)
 		})
 		time.Sleep(2 * hold)
@@ -113,7 +113,7 @@ func TestProbeOfARetryWhoseBudgetPanicsIsGivenBack(t *testing.T) {
 		time.Sleep(firstPause) // a probe is due
 		assert.PanicsWithValue(t, "asked", func() {
 			w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) {
-				h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
+				h.locked(func(now time.Time) { h.release(h.next(), now, asProbe) })
 				assert.Equal(t, 1, h.underWay)
 				panic("asked")
 			}})
@@ -130,7 +130,7 @@ func TestFreeProbeStaysUnderWay(t *testing.T) {
 		w.Admit(host, hold)
 		go func() {
 			synctest.Wait()
-			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
+			h.locked(func(now time.Time) { h.release(h.next(), now, asProbe) })
 		}()
 		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Limit: hold, Ask: func() (bool, bool) { return false, true }})
 		assert.True(t, granted)
@@ -146,7 +146,7 @@ func TestProbeOfARetryThatIsRefusedAtItsEndStaysUnderWay(t *testing.T) {
 		h := fail(&w)
 		w.Admit(host, hold)
 		p, _, granted := w.Wait(new(http.Request), host, nil, new(timer.Timer), &Turn{Ask: func() (bool, bool) {
-			h.locked(func(now time.Time) { h.release(h.oldest(), now, asProbe) })
+			h.locked(func(now time.Time) { h.release(h.next(), now, asProbe) })
 			return false, true
 		}})
 		assert.True(t, granted)
@@ -172,7 +172,7 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 			w.End(host, Pass{}, Up, true, hold)
 		}
 		synctest.Wait()
-		assert.Same(t, next, h.oldest())
+		assert.Same(t, next, h.next())
 		assert.Equal(t, unheld, next.asks)
 	})
 }
@@ -181,8 +181,8 @@ func TestGrantedRetryUsesItsTurn(t *testing.T) {
 func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 	for name, leave := range map[string]func(h *health, w *waiter){
 		"canceled": func(h *health, w *waiter) { h.look(w, time.Now().Add(soon), true) },
-		"granted":  func(h *health, w *waiter) { h.grant(w, bySuccess) },
-		"gives up": func(h *health, w *waiter) { h.giveUp(w) },
+		"granted":  func(h *health, w *waiter) { h.answer(w, bySuccess, true, true) },
+		"gives up": func(h *health, w *waiter) { h.answer(w, atTheEnd, false, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -193,8 +193,8 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 				pass := all[0].pass
 				leave(h, all[0])
 				assert.Equal(t, pass, all[0].pass)
-				assert.Same(t, all[1], h.oldest())
-				assert.Equal(t, 1, h.queued)
+				assert.Same(t, all[1], h.next())
+				assert.Equal(t, 1, h.queued())
 			})
 		})
 	}
@@ -204,8 +204,8 @@ func TestRetryThatHasLeftTheLineIsNotRemovedAgain(t *testing.T) {
 func TestNextInLineIsWokenForItsProbe(t *testing.T) {
 	for name, leave := range map[string]func(h *health, w *waiter){
 		"canceled":           func(h *health, w *waiter) { h.look(w, time.Now().Add(soon), true) },
-		"granted at the end": func(h *health, w *waiter) { h.grant(w, atTheEnd) },
-		"refused at the end": func(h *health, w *waiter) { h.giveUp(w) },
+		"granted at the end": func(h *health, w *waiter) { h.answer(w, atTheEnd, true, true) },
+		"refused at the end": func(h *health, w *waiter) { h.answer(w, atTheEnd, false, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestRetryAtItsEndLeavesTheProbeToTheNext(t *testing.T) {
 		time.Sleep(firstPause)
 		_, asks, _ := h.look(first, deadline, false)
 		assert.Equal(t, atTheEnd, asks)
-		h.giveUp(first)
+		h.answer(first, atTheEnd, false, true)
 		_, asks, _ = h.look(next, deadline.Add(soon), false)
 		assert.Equal(t, asProbe, asks)
 	})
@@ -270,7 +270,7 @@ func TestRetryThatIsNeverGrantedLeavesTheLine(t *testing.T) {
 		next := linesUp(t, h, "b")[0]
 		now := time.Now()
 		assert.LessOrEqual(t, (<-over).Sub(now), longestPause)
-		assert.Same(t, next, h.oldest())
+		assert.Same(t, next, h.next())
 		assert.Equal(t, asProbe, next.asks)
 	})
 }

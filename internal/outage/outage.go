@@ -96,15 +96,11 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 			p = Pass{}
 			break
 		}
-		var how admission
 		var queued bool
-		p, how, queued = h.wait(req, bucket, t, turn, deadline)
-		held, ok = held || queued, how != refused
+		p, queued, ok = h.wait(req, bucket, t, turn, deadline)
+		held = held || queued
 		if !queued || !ok || !turn.Heed || !h.closedMeanwhile(req) {
 			break
-		}
-		if how == paid {
-			turn.Ask = nil // it has its token
 		}
 		ok = false
 	}
@@ -137,7 +133,7 @@ func (w *Watch) Status(key string, header http.Header) (s Status) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	s.Down = h.down(now) && !h.idle(now)
-	s.Held, s.InLine = h.queued+int(h.closures.held(header)), h.line.unpaid
+	s.Held, s.InLine = h.queued()+int(h.closures.held(header)), h.line.length
 	return s
 }
 

@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"container/list"
 	"net/http"
 	"time"
 
@@ -14,7 +15,7 @@ type Turn struct {
 	Limit time.Duration // the longest wait
 
 	// Ask asks the budget for the token of a retry in the line. later reports whether the budget may
-	// grant later what it refuses. Ask is nil for a retry that has its token.
+	// grant later what it refuses. Ask is nil for a retry that has its token, and becomes nil once it has.
 	Ask func() (granted, later bool)
 }
 
@@ -22,39 +23,27 @@ type Turn struct {
 // all fields.
 type waiter struct {
 	wake  chan struct{} // buffers one signal
-	place node[waiter]  // in the queue or in the line
+	place *list.Element // in the queue, or among the retries of its tenant
 	armed time.Time     // the time at which the waiter looks without being woken
 	left  bool          // the waiter has left the queue or the line
 	pass  Pass
 
-	unpaid   bool // it is in the line
-	granted  bool // it has got its token there
-	asks     exit // why it may ask for a token now, or unheld
-	tenant   *tenant
-	ofTenant node[waiter] // among those of the tenant
+	tenant *tenant // whose bucket it draws on in the line; nil in the queue
+	asks   exit    // why it may ask for a token now, or unheld
 }
 
-// admission is how a wait has ended.
-type admission uint8
-
-const (
-	refused admission = iota
-	paid              // the retry has its token
-	free              // it needs none, as a probe or in a long line
-)
-
 // wait holds a retry that no closure holds until its turn comes. It returns at the deadline or the end
-// of the request's context at the latest.
-func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn, deadline time.Time) (p Pass, how admission, held bool) {
-	w, p, how := h.join(bucket, turn)
+// of the request's context at the latest. A retry from the line is ok if it has its token, or needs none.
+func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn, deadline time.Time) (p Pass, held, ok bool) {
+	w, p := h.join(bucket, turn)
 	if w == nil {
-		return p, how, false
+		return p, false, turn.Ask == nil
 	}
 	for ended := false; ; held = true {
 		at, asks, left := h.look(w, deadline, ended)
 		switch {
 		case left:
-			return w.pass, w.admission(), held
+			return w.pass, held, turn.Ask == nil || w.pass.exit != unheld
 		case asks != unheld:
 			h.ask(w, asks, turn)
 			continue
@@ -70,48 +59,39 @@ func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn,
 	}
 }
 
-// admission returns how w has left the queue or the line.
-func (w *waiter) admission() admission {
-	switch {
-	case !w.unpaid || w.granted:
-		return paid
-	case w.pass.exit != unheld:
-		return free
-	}
-	return refused
-}
-
 // join queues a retry. It returns a nil waiter if the retry need not wait, or would wait in vain.
-func (h *health) join(bucket any, turn *Turn) (*waiter, Pass, admission) {
+func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
 	if turn.Ask != nil {
 		w := h.addToLine(bucket, turn)
 		if w == nil { // it is alone, and asks for the first and the last time
-			if granted, _ := turn.Ask(); !granted {
-				return nil, Pass{}, refused
+			if granted, _ := turn.Ask(); granted {
+				turn.Ask = nil
 			}
 		}
-		return w, Pass{}, paid
+		return w, Pass{}
 	}
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
-	queues := h.down(now) || now.Before(h.crowded) || h.held.first() != nil && now.Before(h.behind)
+	queues := h.down(now) || now.Before(h.crowded) || h.held.Len() > 0 && now.Before(h.behind)
 	if !queues {
-		return nil, Pass{}, paid
+		return nil, Pass{}
 	}
-	if h.oldest() == nil && h.mark == turn.Mark {
-		return nil, h.enter(now), paid
+	if h.queued() == 0 && h.mark == turn.Mark {
+		return nil, h.enter(now)
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
-	h.held.add(&w.place, w)
-	h.queued++
-	return w, Pass{}, paid
+	w.place = h.held.PushBack(w)
+	return w, Pass{}
 }
 
-// oldest returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
+// queued returns how many retries wait for a success. The caller holds mu.
+func (h *health) queued() int { return h.held.Len() + h.line.length }
+
+// next returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
 // holds mu.
-func (h *health) oldest() *waiter {
-	if w := h.held.first(); w != nil {
+func (h *health) next() *waiter {
+	if w := first[waiter](&h.held); w != nil {
 		return w
 	}
 	return h.line.first()
@@ -124,7 +104,7 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 	defer h.unlock()
 	now := time.Now()
 	over := !now.Before(deadline)
-	if !w.left && (ended || over && !w.unpaid) {
+	if !w.left && (ended || over && w.tenant == nil) {
 		h.remove(w)
 		if w.asks == bySuccess { // the next one has its turn
 			h.credit += successesPerRelease
@@ -133,7 +113,7 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 		h.checkProbe(now)
 	}
 	w.armed = deadline
-	if !w.left && !over && (w.unpaid || h.oldest() == w) { // w may have made the line long
+	if !w.left && !over && (w.tenant != nil || h.next() == w) { // w may have made the line long
 		h.checkProbe(now)
 	}
 	select {
@@ -147,17 +127,17 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 	return w.armed, asks, w.left
 }
 
-// checkProbe sends the oldest retry as a probe if a probe is due. The next probe may be due later, but
+// checkProbe sends the next retry as a probe if a probe is due. The next probe may be due later, but
 // before the first retry in the queue looks at the clock. checkProbe then wakes this retry, which
 // resets its timer. The caller holds mu.
 func (h *health) checkProbe(now time.Time) {
-	if h.oldest() == nil {
+	if h.queued() == 0 {
 		return
 	}
 	if due, ok := h.probeDue(now); ok && !due.After(now) {
 		h.sendProbe(now)
 	}
-	w := h.oldest()
+	w := h.next()
 	if due, ok := h.probeDue(now); ok && w != nil && due.Before(w.armed) {
 		w.armed = due
 		w.signal()
@@ -194,18 +174,18 @@ func later(a, b time.Time) time.Time {
 }
 
 // isShortLine reports whether all that waits is in the line, and few wait.
-func (h *health) isShortLine() bool { return h.held.first() == nil && h.queued < freeProbesFrom }
+func (h *health) isShortLine() bool { return h.held.Len() == 0 && h.line.length < freeProbesFrom }
 
-// sendProbe releases the oldest retry as a probe, or has it ask for a token. The next probe has a
+// sendProbe releases the next retry as a probe, or has it ask for a token. The next probe has a
 // pause of its own, whatever the answer: a probe that is refused does not pass its turn on.
 func (h *health) sendProbe(now time.Time) {
-	w := h.oldest()
 	if h.isShortLine() && h.line.isLasting(now, h.hold) {
 		h.newest = now
-		h.letAsk(w, asProbe)
+		h.line.begin()
+		h.letAsk(asProbe)
 		return
 	}
-	h.release(w, now, asProbe)
+	h.release(h.next(), now, asProbe)
 }
 
 // release takes w out of the queue or the line, and sends it. If the newest result is a success, a
@@ -226,18 +206,19 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 	w.signal()
 }
 
-// spend releases the oldest retries for which there is credit. The oldest in the line needs a token
+// spend releases the oldest retries for which there is credit. A retry in the line needs a token
 // as well, and asks for it. It may ask at each success while the host has not been down lately.
 // If the host is closed, credit for one retry is kept. The caller holds mu.
 func (h *health) spend(now time.Time) {
-	for w := h.oldest(); w != nil && h.closures.host.left(now) == 0; w = h.oldest() {
-		free := !w.unpaid || h.queued >= freeProbesFrom && h.withoutFirsts(now)
+	for w := h.next(); w != nil && h.closures.host.left(now) == 0; w = h.next() {
+		free := w.tenant == nil || h.line.length >= freeProbesFrom && h.withoutFirsts(now)
 		if h.credit < successesPerRelease && (free || now.Before(h.behind)) {
 			break
 		}
 		h.credit = max(h.credit-successesPerRelease, 0)
 		if !free {
-			h.letAsk(w, bySuccess)
+			h.line.begin()
+			h.letAsk(bySuccess)
 			break
 		}
 		h.release(w, now, bySuccess)
@@ -257,28 +238,24 @@ func (h *health) passOn() {
 
 // remove takes w out of the queue or the line. The caller holds mu.
 func (h *health) remove(w *waiter) {
-	if w.unpaid {
+	if w.tenant != nil {
 		h.line.remove(w)
 	} else {
-		w.place.remove()
+		h.held.Remove(w.place)
 	}
 	w.left = true
-	h.queued--
-	if h.oldest() == nil {
+	if h.queued() == 0 {
 		h.pause, h.credit = firstPause, 0
 	}
 }
 
-// letAsk lets w ask for a token, and others after it if it is refused. The caller holds mu.
-func (h *health) letAsk(w *waiter, how exit) {
-	h.line.tenants.begin(w)
-	w.ask(how)
-}
-
-// ask lets w ask for a token.
-func (w *waiter) ask(how exit) {
-	w.asks = how
-	w.signal()
+// letAsk lets the next retry in the line ask for a token. If it is refused, another asks in its place.
+// The caller holds mu.
+func (h *health) letAsk(how exit) {
+	if w := h.line.next(); w != nil {
+		w.asks = how
+		w.signal()
+	}
 }
 
 func (w *waiter) signal() {

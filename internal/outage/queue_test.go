@@ -16,7 +16,7 @@ import (
 // joined lets n retries join the queue.
 func joined(t *testing.T, h *health, n int) (all []*waiter) {
 	for range n {
-		w, _, _ := h.join(nil, new(Turn))
+		w, _ := h.join(nil, new(Turn))
 		require.NotNil(t, w)
 		h.look(w, time.Now().Add(time.Minute), false)
 		all = append(all, w)
@@ -91,8 +91,8 @@ func TestCanceledRetryThatHasLeftIsNotRemovedAgain(t *testing.T) {
 		h.locked(func(now time.Time) { h.release(held[0], now, asProbe) })
 		_, _, over := h.look(held[0], time.Now().Add(time.Minute), true)
 		assert.True(t, over)
-		assert.Same(t, held[1], h.oldest())
-		assert.Equal(t, 1, h.queued)
+		assert.Same(t, held[1], h.next())
+		assert.Equal(t, 1, h.queued())
 	})
 }
 
@@ -127,7 +127,7 @@ func TestCreditDoesNotGrowWhileTheHostIsClosed(t *testing.T) {
 		time.Sleep(time.Second)
 		w.End(host, Pass{}, Up, true, hold)
 		assert.True(t, held[0].left)
-		assert.Equal(t, 3, h.queued)
+		assert.Equal(t, 3, h.queued())
 	})
 }
 

@@ -1,25 +1,44 @@
 package outage
 
-// mostPasses is how many refused asks pass a turn on to another bucket, until the next success or
-// probe. With a bound, the cost of a success does not grow with the number of buckets.
-const mostPasses = 3
+import "container/list"
+
+// mostAsks is how many buckets are asked for each success or probe. With a bound, the cost of a success
+// does not grow with the number of buckets.
+const mostAsks = 4
 
 // tenants are the buckets that the retries in a line draw on. A bucket that is spent would keep the
-// others' retries waiting, so a refused ask passes its turn on. The buckets take turns: one that is
-// well again is found behind many that are spent.
+// others' retries waiting, so the buckets take turns. One that is well again is found behind many that
+// are spent.
 type tenants struct {
 	of     map[any]*tenant // by bucket
-	order  list[tenant]    // the one that has asked last is the last
-	turn   int             // the number of the newest success or probe
-	passes int             // how many more refused asks pass it on
+	order  list.List       // of tenants; the one that has had its turn last is the last
+	length int             // number of retries
+	round  int             // the number of the newest success or probe
+	asks   int             // how many more buckets are asked for it
 }
 
 // tenant is the retries of one bucket.
 type tenant struct {
 	bucket  any
-	waiters list[waiter]
-	place   node[tenant]
-	asked   int // the turn in which it asked last
+	waiters list.List
+	place   *list.Element // in the order
+	asked   int           // the round in which it asked last
+}
+
+// first returns the oldest in l, or nil.
+func first[T any](l *list.List) *T {
+	if e := l.Front(); e != nil {
+		return e.Value.(*T)
+	}
+	return nil
+}
+
+// first returns the retry whose turn is next, or nil.
+func (t *tenants) first() *waiter {
+	if own := first[tenant](&t.order); own != nil {
+		return first[waiter](&own.waiters)
+	}
+	return nil
 }
 
 func (t *tenants) add(w *waiter, bucket any) {
@@ -30,41 +49,34 @@ func (t *tenants) add(w *waiter, bucket any) {
 			t.of = map[any]*tenant{}
 		}
 		t.of[bucket] = own
-		t.order.add(&own.place, own)
+		own.place = t.order.PushBack(own)
 	}
-	w.tenant = own
-	own.waiters.add(&w.ofTenant, w)
+	w.tenant, w.place = own, own.waiters.PushBack(w)
+	t.length++
 }
 
 func (t *tenants) remove(w *waiter) {
-	w.ofTenant.remove()
-	if own := w.tenant; own.waiters.first() == nil {
-		own.place.remove()
+	own := w.tenant
+	own.waiters.Remove(w.place)
+	t.order.MoveToBack(own.place)
+	if own.waiters.Len() == 0 {
+		t.order.Remove(own.place)
 		delete(t.of, own.bucket)
 	}
+	t.length--
 }
 
-// begin begins a turn, in which w asks.
-func (t *tenants) begin(w *waiter) {
-	t.turn++
-	t.passes = mostPasses
-	t.ask(w.tenant)
-}
+// begin begins the round of a success or a probe.
+func (t *tenants) begin() { t.round, t.asks = t.round+1, mostAsks }
 
-// pass returns the retry that may ask after a refusal, or nil. No bucket is asked twice in a turn.
-func (t *tenants) pass() *waiter {
-	next := t.order.first()
-	if t.passes == 0 || next == nil || next.asked == t.turn {
+// next returns the retry that asks next in the round, or nil. No bucket is asked twice in a round.
+func (t *tenants) next() *waiter {
+	own := first[tenant](&t.order)
+	if own == nil || own.asked == t.round || t.asks == 0 {
 		return nil
 	}
-	t.passes--
-	t.ask(next)
-	return next.waiters.first()
-}
-
-// ask records that own asks.
-func (t *tenants) ask(own *tenant) {
-	own.asked = t.turn
-	own.place.remove()
-	t.order.add(&own.place, own)
+	own.asked = t.round
+	t.asks--
+	t.order.MoveToBack(own.place)
+	return first[waiter](&own.waiters)
 }

@@ -132,7 +132,7 @@ func TestProbeNeedsNoToken(t *testing.T) {
 				h.locked(h.checkProbe)
 				assert.Equal(t, tt.free, all[0].left)
 				if tt.free {
-					assert.Equal(t, free, all[0].admission())
+					assert.Equal(t, asProbe, all[0].pass.exit)
 				} else {
 					at, asks, _ := h.look(all[0], until.Add(soon), false)
 					assert.Equal(t, asProbe, asks)

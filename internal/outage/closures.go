@@ -3,7 +3,9 @@ package outage
 import (
 	"context"
 	"hash/maphash"
+	"maps"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 const mostLimited = 1024
 
 // sweepEvery is the shortest time between two searches for closures that are over. Without this
-// limit, each 429 beyond mostLimited would cost a look at all closures.
+// limit, each request to a host that is closed would cost a look at all closures.
 const sweepEvery = 100 * time.Millisecond
 
 // closure is a time for which a server asked its clients to stay away.
@@ -42,6 +44,15 @@ func (c *closure) extend(now time.Time, d time.Duration) {
 	}
 }
 
+// Scope is whom a closure concerns.
+type Scope uint8
+
+const (
+	SameCredentials Scope = iota
+	WholeHost
+	FirstAttempts // those that are careful
+)
+
 // closures are the closures of a key. The mutex of the key's health guards all fields.
 //
 // A 429 is about a client, which most servers know by its credentials. So a 429 closes the key only
@@ -52,126 +63,74 @@ func (c *closure) extend(now time.Time, d time.Duration) {
 // queue spreads the retries of a host that is down, and one replica would hold up those of the others.
 // First attempts may stay away until then.
 type closures struct {
-	host    closure
-	busy    closure             // by a 503
-	limited map[uint64]*closure // by a hash of the credentials
-	latest  closure             // the closure that ends last; a copy
-	swept   time.Time
-	seed    maphash.Seed
+	of    map[uint64]*closure // by key
+	swept time.Time
+	seed  maphash.Seed
 }
 
 // credentialFields are the fields that say on whose behalf a request is made.
 var credentialFields = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// credentials returns a hash of header's credentials. A Watch outlives the request, and must not
-// keep a secret. The seed is random, so that the hash does not betray the secret either.
-// All requests without credentials have the same hash.
-func (c *closures) credentials(header http.Header) uint64 {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	for _, name := range credentialFields {
-		for _, line := range header[name] {
-			_, _ = h.WriteString(name)
-			_, _ = h.WriteString(line)
-			_ = h.WriteByte('\n') // no valid line contains it
-		}
+// key returns the key of a closure: its scope, or a hash of header's credentials. A Watch outlives the
+// request, and must not keep a secret. The seed is random, so that the hash does not betray the secret
+// either. All requests without credentials have the same hash.
+func (c *closures) key(of Scope, header http.Header) uint64 {
+	if of != SameCredentials {
+		return uint64(of)
 	}
-	return h.Sum64()
+	var all []string
+	for _, name := range credentialFields {
+		all = append(append(all, name), header[name]...)
+	}
+	return maphash.String(c.seed, strings.Join(all, "\n")) // no valid line contains a line break
 }
 
-// Scope is whom a closure concerns.
-type Scope uint8
+// host returns the closure of the whole host, or nil.
+func (c *closures) host() *closure { return c.of[uint64(WholeHost)] }
 
-const (
-	SameCredentials Scope = iota
-	WholeHost
-	FirstAttempts // those that are careful
-)
-
-// findOrAdd returns the closure of credentials, or nil if there is no room for a new closure.
-func (c *closures) findOrAdd(now time.Time, credentials uint64) *closure {
-	if found := c.limited[credentials]; found != nil {
-		return found
-	}
-	if since := now.Sub(c.swept); len(c.limited) >= mostLimited && (since < 0 || since >= sweepEvery) {
-		c.sweep(now)
-	}
-	if len(c.limited) >= mostLimited {
+// concerning returns the closures for a retry, or a first attempt, with header's credentials.
+func (c *closures) concerning(now time.Time, header http.Header, first bool) (all []*closure) {
+	if len(c.of) == 0 { // as usual
 		return nil
 	}
-	if c.limited == nil {
-		c.limited = map[uint64]*closure{}
+	c.sweep(now)
+	scopes := FirstAttempts
+	if first {
+		scopes++
 	}
-	added := new(closure)
-	c.limited[credentials] = added
-	return added
+	for of := range scopes {
+		if closed := c.of[c.key(of, header)]; closed != nil {
+			all = append(all, closed)
+		}
+	}
+	return all
 }
 
 // sweep forgets the closures that are over. It keeps those that requests still wait for, in the random
 // time after their end, because Status counts them.
 func (c *closures) sweep(now time.Time) {
+	if since := now.Sub(c.swept); since >= 0 && since < sweepEvery {
+		return
+	}
 	c.swept = now
-	for credentials, closed := range c.limited {
-		if closed.left(now) == 0 && closed.waiting.Load() == 0 {
-			delete(c.limited, credentials)
-		}
-	}
-	if len(c.limited) == 0 {
-		c.limited = nil
-	}
-}
-
-// of returns the closure that lasts longest for a retry, or a first attempt, with header's credentials.
-func (c *closures) of(header http.Header, first bool, now time.Time) *closure {
-	longest := &c.host
-	if first && c.busy.left(now) > longest.left(now) {
-		longest = &c.busy
-	}
-	if len(c.limited) > 0 {
-		if own := c.limited[c.credentials(header)]; own.left(now) > longest.left(now) {
-			return own
-		}
-	}
-	return longest
-}
-
-// held returns how many requests wait for a closure that also closes the key for header's
-// credentials.
-func (c *closures) held(header http.Header) int64 {
-	held := c.host.waiting.Load() + c.busy.waiting.Load()
-	if len(c.limited) > 0 {
-		if own := c.limited[c.credentials(header)]; own != nil {
-			held += own.waiting.Load()
-		}
-	}
-	return held
+	maps.DeleteFunc(c.of, func(_ uint64, closed *closure) bool {
+		return closed.left(now) == 0 && closed.waiting.Load() == 0
+	})
 }
 
 // close closes the key for d. The caller holds mu.
 func (h *health) close(now time.Time, d time.Duration, header http.Header, of Scope) {
 	c := &h.closures
-	closed := &c.host
-	switch of {
-	case SameCredentials:
-		closed = c.findOrAdd(now, c.credentials(header))
-	case FirstAttempts:
-		closed = &c.busy
+	c.sweep(now)
+	key := c.key(of, header)
+	if c.of[key] == nil && (of != SameCredentials || len(c.of) < mostLimited) {
+		c.of[key] = new(closure)
 	}
-	if closed != nil {
+	if closed := c.of[key]; closed != nil {
 		closed.extend(now, d)
-		c.latest.extend(now, d)
 	}
 	if of == FirstAttempts && h.run >= downAfter {
 		h.expectCrowd(now, d)
-	}
-	h.closed = c.latest.left(now) > 0
-}
-
-// reopen forgets the closures if all of them are over. The caller holds mu.
-func (h *health) reopen(now time.Time) {
-	if h.closed && h.closures.latest.left(now) == 0 {
-		h.closures.sweep(now)
-		h.closed = false
 	}
 }
 
@@ -188,9 +147,12 @@ func (h *health) closure(header http.Header, first bool) (closed *closure, left,
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
-	h.reopen(now)
-	closed = h.closures.of(header, first, now)
-	return closed, closed.left(now), closed.asked
+	for _, one := range h.closures.concerning(now, header, first) {
+		if one.left(now) > left {
+			closed, left, asked = one, one.left(now), one.asked
+		}
+	}
+	return closed, left, asked
 }
 
 // waitWhileClosed waits until the key is no longer closed for req, and then up to half of the
@@ -208,11 +170,9 @@ func (h *health) waitWhileClosed(req *http.Request, t *timer.Timer, deadline tim
 		if left <= 0 || limit <= 0 || first && left > limit {
 			return waited
 		}
-		h.waiting.Add(1)
 		closed.waiting.Add(1)
 		t.Sleep(req.Context(), min(left+durations.Uniform(0, min(asked/2, max(limit-left, 0))), limit))
 		closed.waiting.Add(-1)
-		h.waiting.Add(-1)
 		if isDone(req.Context()) {
 			return true
 		}

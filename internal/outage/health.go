@@ -53,7 +53,6 @@ const (
 // or has asked for a pause, and which retries are held.
 type health struct {
 	trouble *atomic.Int64 // the Watch's
-	waiting atomic.Int64  // number of requests held until a closure ends
 
 	mu        sync.Mutex
 	troubled  bool // trouble includes this key
@@ -77,17 +76,18 @@ type health struct {
 	pause  time.Duration
 	credit int // number of successes that have not released a retry yet
 
-	closed   bool // a closure may last
 	closures closures
 }
 
 func newHealth(trouble *atomic.Int64) *health {
-	return &health{trouble: trouble, pause: firstPause, closures: closures{seed: maphash.MakeSeed()}}
+	return &health{trouble: trouble, pause: firstPause,
+		closures: closures{of: map[uint64]*closure{}, seed: maphash.MakeSeed()},
+	}
 }
 
-// inTrouble reports whether a success has work: it ends a run of failures, or a closure that is over,
-// or releases retries. The caller holds mu.
-func (h *health) inTrouble() bool { return h.run > 0 || h.queued() > 0 || h.closed }
+// inTrouble reports whether a success has work: it ends a run of failures, or releases retries, or forgets a
+// closure that is over. The caller holds mu.
+func (h *health) inTrouble() bool { return h.run > 0 || h.queued() > 0 || len(h.closures.of) > 0 }
 
 // unlock unlocks mu after a change.
 func (h *health) unlock() {
@@ -159,7 +159,7 @@ func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
-	h.reopen(now)
+	h.closures.sweep(now)
 	if h.queued() == 0 {
 		h.getWell()
 		return
@@ -208,8 +208,8 @@ func (h *health) endRun() {
 func (h *health) forget(now time.Time) bool {
 	h.mu.Lock()
 	defer h.unlock()
-	h.reopen(now)
-	if h.queued() > 0 || h.waiting.Load() > 0 || h.line.busy(now) || h.closed || now.Before(h.crowded) ||
+	h.closures.sweep(now)
+	if h.queued() > 0 || len(h.closures.of) > 0 || h.line.busy(now) || now.Before(h.crowded) ||
 		h.run > 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}

@@ -128,12 +128,15 @@ func (w *Watch) Status(key string, header http.Header) (s Status) {
 	if h == nil {
 		return s
 	}
-	_, s.Closed, _ = h.closure(header, true)
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	now := time.Now()
 	s.Down = h.down(now) && !h.idle(now)
-	s.Held, s.InLine = h.queued()+int(h.closures.held(header)), h.line.length
+	s.Held, s.InLine = h.queued(), h.line.length
+	for _, closed := range h.closures.concerning(now, header, true) {
+		s.Held += int(closed.waiting.Load())
+		s.Closed = max(s.Closed, closed.left(now))
+	}
 	return s
 }
 

@@ -160,7 +160,7 @@ func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 		}
 		due = later(due, h.entered.Add(h.hold/blockedFor))
 	}
-	if closed := &h.closures.host; closed.left(now) > 0 {
+	if closed := h.closures.host(); closed.left(now) > 0 {
 		due = later(due, closed.until)
 	}
 	return due, true
@@ -210,7 +210,7 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 // as well, and asks for it. It may ask at each success while the host has not been down lately.
 // If the host is closed, credit for one retry is kept. The caller holds mu.
 func (h *health) spend(now time.Time) {
-	for w := h.next(); w != nil && h.closures.host.left(now) == 0; w = h.next() {
+	for w := h.next(); w != nil && h.closures.host().left(now) == 0; w = h.next() {
 		free := w.tenant == nil || h.line.length >= freeProbesFrom && h.withoutFirsts(now)
 		if h.credit < successesPerRelease && (free || now.Before(h.behind)) {
 			break

@@ -138,7 +138,8 @@ func TestProbeWaitsForTheEndOfAClosure(t *testing.T) {
 		h := fail(&w)
 		due := h.newest.Add(firstPause)
 		now := time.Now()
-		closed := &h.closures.host
+		closed := new(closure)
+		h.closures.of[uint64(WholeHost)] = closed
 		dueAt := func(now time.Time) time.Time {
 			due, ok := h.probeDue(now)
 			assert.True(t, ok)

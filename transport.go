@@ -21,8 +21,8 @@
 // Every attempt sends the whole request body. A GetBody is used if there is one. An *os.File is
 // read in place, and any other body that can seek is rewound. Other bodies are recorded while
 // they are sent, up to [Policy.RecordBytes]. An io.NopCloser hides a file: set Request.Body to
-// the file itself. The body of a success is handed over as it came, unless it came over HTTP/2 beside the
-// pool. AttemptTimeout, BufferBytes, PeekBytes, Resume, StallTimeout and Hedge wrap it.
+// the file itself. The body of a success is handed over as it came, unless it came beside the pool.
+// AttemptTimeout, BufferBytes, PeekBytes, Resume, StallTimeout and Hedge wrap it.
 //
 // # Zero and negative values
 //

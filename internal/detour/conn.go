@@ -33,14 +33,12 @@ type conn struct {
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
 	// counts a stream that was reset until the server answers, and a silent server never does.
 	requests atomic.Int32
-	idle     atomic.Int64           // since when, in Unix nanoseconds
-	release  atomic.Pointer[func()] // frees the place of the HTTP/1 request under way
+	idle     atomic.Int64 // since when, in Unix nanoseconds
 }
 
 func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
 	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote}
 	c.idle.Store(time.Now().UnixNano())
-	cc.SetStateHook(func(*http.ClientConn) { c.stateChanged() })
 	return c
 }
 
@@ -75,15 +73,6 @@ func (c *conn) closeWhenOver() {
 	}
 }
 
-// stateChanged ends an HTTP/1 request. It runs in goroutines of net/http, and in any call of a
-// method of the ClientConn. It takes no lock.
-func (c *conn) stateChanged() {
-	release := c.release.Load() // before InFlight: a later one belongs to the next request
-	if release != nil && c.InFlight() == 0 && c.release.CompareAndSwap(release, nil) {
-		(*release)()
-	}
-}
-
 // usable reports whether the connection can take a request at once.
 func (c *conn) usable() bool { return !c.trying && c.Available() > 0 && !c.tooIdle() }
 
@@ -107,11 +96,10 @@ func (c *conn) load() float64 {
 func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, unsent bool) {
 	// Over HTTP/1, a ClientConn derives a context that it never cancels after an error.
 	ctx, cancel := context.WithCancel(req.Context())
-	over := func() {
+	over := sync.OnceFunc(func() {
 		cancel()
 		c.over()
-	}
-	answered := c.occupy(over)
+	})
 	returned := false
 	defer func() {
 		if !returned { // an error, or a hook of net/http/httptrace has panicked
@@ -129,76 +117,51 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	body.end(false, false)
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
-	if resp.ProtoMajor == 2 {
-		c.release.Store(nil) // it would keep the first request for as long as others follow
-		watchStream(ctx, resp, body, over)
-	} else {
-		answered()
-	}
+	watch(ctx, resp, body, over)
 	return resp, nil, false
 }
 
-// occupy occupies the place of an HTTP/1 connection. It calls over when net/http has freed the place and answered was
-// called, in either order. The place may be free before RoundTrip returns: net/http gives it back before it
-// delivers a response without a body. The next request may then begin before the hook runs, so it frees the place, too.
-func (c *conn) occupy(over func()) (answered func()) {
-	var ends atomic.Int32
-	end := func() {
-		if ends.Add(1) == 2 {
-			over()
-		}
-	}
-	if c.http2.Load() { // its requests are side by side, and watchStream ends them
-		return end
-	}
-	if before := c.release.Swap(&end); before != nil {
-		(*before)()
-	}
-	return end
-}
-
-// stream is the body of an HTTP/2 response.
-type stream struct {
+// watched is the body of a response.
+type watched struct {
 	io.ReadCloser
 	over func()
 }
 
-// watchStream calls over once, when the response body has ended or is closed, and the request body is sent,
+// watch calls over, when the response body has ended or is closed, and the request body is sent,
 // or when ctx ends. A server may answer early, and receive the rest of the request afterwards.
-func watchStream(ctx context.Context, resp *http.Response, sent *guarded, over func()) {
-	once := sync.OnceFunc(over)
-	stop := context.AfterFunc(ctx, once)
+func watch(ctx context.Context, resp *http.Response, sent *guarded, over func()) {
+	stop := context.AfterFunc(ctx, over)
 	var halves atomic.Int32
 	half := func() {
 		if halves.Add(1) == 2 {
 			stop()
-			once()
+			over()
 		}
 	}
-	s := &stream{resp.Body, sync.OnceFunc(half)}
-	if respbody.IsEmpty(resp.Body) {
-		s.over() // nobody needs to close it
+	w := &watched{resp.Body, sync.OnceFunc(half)}
+	if respbody.IsEmpty(resp.Body) || resp.StatusCode == http.StatusSwitchingProtocols {
+		w.over() // nobody needs to close it, or the caller owns the connection
 	} else {
-		resp.Body = s
+		resp.Body = w
 	}
 	sent.whenSent(half)
 }
 
-func (s *stream) Read(p []byte) (int, error) {
-	n, err := s.ReadCloser.Read(p)
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
 	if err != nil {
-		s.over()
+		w.over()
 	}
 	return n, err
 }
 
-func (s *stream) Close() error {
-	defer s.over()
-	return s.ReadCloser.Close()
+func (w *watched) Close() error {
+	defer w.over()
+	return w.ReadCloser.Close()
 }
 
 // ClosableAs returns net/http's body, which may be closed while it is read. See [closing.WhileRead].
-func (s *stream) ClosableAs() io.ReadCloser { return s.ReadCloser }
+func (w *watched) ClosableAs() io.ReadCloser { return w.ReadCloser }
 
 // addressOf returns the address that an http.Transport dials for u, or "" if there is none. A host
 // name that is not ASCII would need golang.org/x/net/idna.

@@ -18,31 +18,3 @@ func TestAddressIsThatOfAnHTTPTransport(t *testing.T) {
 		assert.Equal(t, want, addressOf(u), address)
 	}
 }
-
-// The hook of net/http may run after the next request has its place.
-func TestRequestIsOverOnceItIsAnsweredAndTheNextOneHasItsPlace(t *testing.T) {
-	for _, answeredFirst := range []bool{true, false} {
-		var over int
-		c := new(conn)
-		answered := c.occupy(func() { over++ })
-		if answeredFirst {
-			answered()
-			assert.Zero(t, over)
-		}
-		c.occupy(func() { over += 10 })
-		if !answeredFirst {
-			assert.Zero(t, over)
-			answered()
-		}
-		assert.Equal(t, 1, over)
-		c.occupy(func() { over += 100 })
-		assert.Equal(t, 1, over)
-	}
-}
-
-func TestRequestsOverHTTP2AreSideBySide(t *testing.T) {
-	c := new(conn)
-	c.http2.Store(true)
-	c.occupy(nil)()
-	c.occupy(nil)
-}

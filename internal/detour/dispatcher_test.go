@@ -612,24 +612,6 @@ func TestConnectionIsTooIdleAfterTheTimeoutOfItsTransport(t *testing.T) {
 	})
 }
 
-// The hook of net/http that ends the request before may run late.
-func TestNextRequestEndsTheOneBefore(t *testing.T) {
-	inTrouble(t, replicas.HTTP1, 2, func(s service) {
-		require.Equal(t, http.StatusOK, s.send(s.request(2)))
-		synctest.Wait()
-		ended := make(chan bool, 1)
-		over := func() { ended <- true }
-		s.host().conns[0].release.Store(&over)
-		s.Replicas[1].Serve(func(w http.ResponseWriter, _ *http.Request) {
-			ended <- false
-			w.WriteHeader(http.StatusOK)
-		})
-		go s.send(s.request(2))
-		assert.True(t, <-ended)
-		assert.False(t, <-ended, "while it is served")
-	})
-}
-
 func TestPlaceThatIsGivenBackIsFree(t *testing.T) {
 	inTrouble(t, replicas.HTTP1, 2, func(s service) {
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))

@@ -28,7 +28,6 @@ type conn struct {
 	used    atomic.Bool
 	http2   atomic.Bool // known after the first response
 	retired atomic.Bool // takes no more requests, and is closed when the last one is over
-	closing atomic.Bool // is retired when it is idle, unless a request comes before
 
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
 	// counts a stream that was reset until the server answers, and a silent server never does.
@@ -48,7 +47,6 @@ func (c *conn) reserve() bool {
 		return false
 	}
 	c.requests.Add(1)
-	c.closing.Store(false)
 	return true
 }
 
@@ -61,15 +59,16 @@ func (c *conn) over() {
 	switch { // in another goroutine: Close writes over TLS, and this one may hold a lock
 	case c.retired.Load():
 		go c.Close()
-	case c.closing.Load():
+	case c.host.closing.Load():
 		go c.host.closeIdle(false)
 	}
 }
 
-// closeWhenOver closes a retired connection once no request is under way.
-func (c *conn) closeWhenOver() {
+// retire has c closed when the last request on it is over.
+func (c *conn) retire() {
+	c.retired.Store(true) // before requests is read
 	if c.requests.Load() == 0 {
-		_ = c.Close()
+		go c.Close()
 	}
 }
 
@@ -100,20 +99,13 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 		cancel()
 		c.over()
 	})
-	returned := false
-	defer func() {
-		if !returned { // an error, or a hook of net/http/httptrace has panicked
-			over()
-		}
-	}()
-	c.traceGotten(ctx)
 	own := req.WithContext(ctx)
 	body := guardBody(own)
 	resp, err = c.ClientConn.RoundTrip(own)
 	if err != nil {
+		over()
 		return nil, neterr.Bare(err), body.end(true, neterr.Unprocessed(err))
 	}
-	returned = true
 	body.end(false, false)
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req

@@ -22,39 +22,26 @@ const (
 // dial returns a new detour with a place reserved for req. It returns nil if there is none in time.
 // A connection that comes later serves another attempt, unless this attempt had ended before its dial did.
 func (h *host) dial(req *http.Request, proxy string) *conn {
-	ctx := req.Context()
 	traced := false
 	defer func() {
 		if !traced { // the hook has panicked
 			h.mu.Lock()
 			h.dialing--
-			h.trying--
 			h.mu.Unlock()
 		}
 	}()
-	traceAsked(ctx, h.address)
+	traceAsked(req.Context(), h.address)
 	traced = true
-	wanted := new(atomic.Bool)
-	wanted.Store(true)
-	dialed := make(chan *conn, 1)
+	wait, cancel := context.WithTimeout(req.Context(), patience(req.Context()))
+	defer cancel()
+	dialed := make(chan *conn)
 	// Not in this goroutine: a Dial function may ignore its context, and net/http does so while it
 	// writes the first bytes of HTTP/2.
-	go h.connect(ctx, proxy, h.closings(), wanted, dialed)
-	timer := time.NewTimer(patience(ctx))
-	defer timer.Stop()
+	go h.connect(req.Context(), wait, proxy, dialed)
 	select {
 	case c := <-dialed:
 		return c
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	wanted.Store(false)
-	select {
-	case c := <-dialed:
-		return c
-	default:
+	case <-wait.Done():
 		return nil
 	}
 }
@@ -66,8 +53,8 @@ func patience(ctx context.Context) time.Duration {
 	return mostPatient
 }
 
-// connect dials, and hands the connection to the attempt if the attempt still wants it.
-func (h *host) connect(attempt context.Context, proxy string, closings int, wanted *atomic.Bool, dialed chan<- *conn) {
+// connect dials, and hands the connection to the attempt if the attempt still waits.
+func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<- *conn) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(attempt))
 	limit := time.AfterFunc(longestDial, cancel)
 	stop := context.AfterFunc(attempt, cancel)
@@ -93,39 +80,35 @@ func (h *host) connect(attempt context.Context, proxy string, closings int, want
 	if err == nil {
 		c = newConn(cc, h, proxy, *remote.Load())
 	}
-	if !h.welcome(c, closings, wanted, dialed) && c != nil {
-		_ = c.Close()
+	reserved := h.welcome(c, wait)
+	if !reserved {
+		c = nil
+	}
+	select {
+	case dialed <- c:
+	case <-wait.Done():
+		if reserved {
+			h.giveBack(c)
+		}
 	}
 }
 
-// welcome takes a dialed connection, which is nil if the dial failed, and reports whether it is kept. There
-// is no use for it if the trouble is over, or if nobody waits and the idle detours were closed since the
-// dial began.
-func (h *host) welcome(c *conn, closings int, wanted *atomic.Bool, dialed chan<- *conn) bool {
+// welcome takes a dialed connection, which is nil if the dial failed, and reports whether it has a place reserved.
+// There is no use for it if the trouble is over, or if nobody waits and the idle detours are being closed.
+func (h *host) welcome(c *conn, wait context.Context) (reserved bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialing--
-	h.trying--
-	kept := c != nil && !h.gone && (h.closes == closings || wanted.Load())
-	if kept {
-		h.conns = append(h.conns, c)
+	switch {
+	case c == nil:
+		return false
+	case h.gone || h.closing.Load() && wait.Err() != nil:
+		c.retire()
+		return false
 	}
-	if !kept || !wanted.Load() || !c.reserve() {
-		dialed <- nil
-		return kept
-	}
-	c.trying = true
-	h.trying++
-	c.closing.Store(h.closes != closings)
-	dialed <- c
-	return true
-}
-
-// closings is how often the idle detours were closed.
-func (h *host) closings() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closes
+	h.conns = append(h.conns, c)
+	c.trying = c.reserve()
+	return c.trying
 }
 
 // proxyOf returns the proxy that req goes through, or "". It returns false if a dial for the host

@@ -43,6 +43,7 @@ type host struct {
 	origin    origin
 	address   string
 	barred    atomic.Bool // has no detours
+	closing   atomic.Bool // detours close when they are idle, until a request wants one
 
 	mu      sync.Mutex
 	pool    record  // attempts on the pool
@@ -50,9 +51,7 @@ type host struct {
 	latency latency // of detours
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
-	closes  int  // how often the idle detours were closed
 	dialing int
-	trying  int // dials under way, and detours that serve their first request
 	http1   bool
 
 	savings  float64 // dials that are paid for
@@ -74,23 +73,18 @@ func newHost(t *http.Transport, key origin, address string) *host {
 
 // roundTrip sends req over a detour or through the pool.
 func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http.Response, error) {
-	c := h.reserve(req, made)
-	if c != nil && req.Context().Err() != nil { // an HTTP/1 ClientConn would send req
-		h.giveBack(c, made)
-		c = nil
-	}
-	if c != nil {
+	c, sent := h.reserve(req, made), false
+	defer func() {
+		if c != nil && !sent { // the context has ended, or a hook of httptrace has panicked
+			h.giveBack(c)
+		}
+	}()
+	if c != nil && req.Context().Err() == nil { // or an HTTP/1 ClientConn would send req
 		begin := time.Now() // a dial takes its time, and the replica may still be quick
 		made.take(c)
-		sent := false
-		defer func() {
-			if !sent { // a hook of net/http/httptrace has panicked
-				c.Release()
-				h.noteDetour(c, made, nothing, nil, 0)
-			}
-		}()
-		resp, err, unsent := c.roundTrip(req)
+		c.traceGotten(req.Context())
 		sent = true
+		resp, err, unsent := c.roundTrip(req)
 		h.noteDetour(c, made, d.verdict(req, made, resp, err), resp, time.Since(begin))
 		if !unsent {
 			return resp, err
@@ -103,10 +97,10 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 }
 
 // giveBack gives back a reserved place in which nothing was sent.
-func (h *host) giveBack(c *conn, made *Attempt) {
+func (h *host) giveBack(c *conn) {
 	c.Release()
 	c.over()
-	h.noteDetour(c, made, nothing, nil, 0)
+	h.noteDetour(c, nil, nothing, nil, 0)
 }
 
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
@@ -139,15 +133,13 @@ func (h *host) poolFails() bool {
 func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_ *conn, dial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.closing.Store(false)
 	best := h.best(made, leaves, proxy, upgrade)
 	if best != nil {
 		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
 			return nil, false
 		}
 		best.trying = !best.proven
-		if best.trying {
-			h.trying++
-		}
 		return best, false
 	}
 	if upgrade && !h.http1 || !leaves && !h.firstMayDial() {
@@ -159,7 +151,18 @@ func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_
 // firstMayDial reports whether a first attempt may dial. If detours have served well, all of them are
 // busy.
 func (h *host) firstMayDial() bool {
-	return h.hasServed() || h.trying < mostDialing && h.pool.failing >= 0.5
+	return h.hasServed(nil) || h.trying() < mostDialing && h.pool.failing >= 0.5
+}
+
+// trying returns how many dials are under way, and how many detours serve their first request.
+func (h *host) trying() int {
+	trying := h.dialing
+	for _, c := range h.conns {
+		if c.trying {
+			trying++
+		}
+	}
+	return trying
 }
 
 // best returns the detour that is expected to succeed soonest. An attempt that leaves takes none that its
@@ -185,12 +188,9 @@ func (h *host) asksPool(now time.Time) bool {
 	return true
 }
 
-func (h *host) hasServed() bool {
-	return slices.ContainsFunc(h.conns, func(c *conn) bool { return c.proven })
-}
-
-func (h *host) othersHaveServed(c *conn) bool {
-	return slices.ContainsFunc(h.conns, func(other *conn) bool { return other != c && other.proven })
+// hasServed reports whether a detour has served well, other than besides.
+func (h *host) hasServed(besides *conn) bool {
+	return slices.ContainsFunc(h.conns, func(c *conn) bool { return c != besides && c.proven })
 }
 
 // pay reports whether a dial is paid for, and counts it as under way.
@@ -200,7 +200,6 @@ func (h *host) pay() bool {
 	}
 	h.savings--
 	h.dialing++
-	h.trying++
 	return true
 }
 
@@ -212,7 +211,7 @@ func (h *host) credit(now time.Time) {
 	switch {
 	case h.pool.failing > hopeless:
 		earned = min(passed.Seconds()*dialsPerSecond, dialsPerFailure)
-	case h.pool.failing > worse && !h.hasServed():
+	case h.pool.failing > worse && !h.hasServed(nil):
 		earned = passed.Minutes() * dialsPerMinute
 	}
 	h.savings = min(h.savings+earned, max(h.savings, dialsAtFirst))
@@ -243,12 +242,10 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
 	made.end(v)
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	now := time.Now()
 	h.noteProtocol(resp)
-	if c.trying {
-		c.trying = false
-		h.trying--
-	}
+	c.trying = false
 	bad := v == failed || v == well && h.latency.exceeded(took)
 	if v == well {
 		h.latency.add(took)
@@ -267,13 +264,8 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	if bad {
 		h.failed = now
 	}
-	retire := bad && h.givesUp(c, v) || c.lost()
-	if retire {
+	if bad && h.givesUp(c, v) || c.lost() {
 		h.retire(c)
-	}
-	h.mu.Unlock()
-	if retire {
-		go c.closeWhenOver() // which writes over TLS
 	}
 }
 
@@ -286,7 +278,7 @@ func (h *host) givesUp(c *conn, v verdict) bool {
 	failing := c.results.failing
 	switch {
 	case v == well:
-		return h.othersHaveServed(c)
+		return h.hasServed(c)
 	case !c.proven:
 		return true
 	}
@@ -302,11 +294,11 @@ func (h *host) noteProtocol(resp *http.Response) {
 
 // retire removes c. No attempt takes it any more.
 func (h *host) retire(c *conn) {
-	c.retired.Store(true)
+	c.retire()
 	if i := slices.Index(h.conns, c); i >= 0 {
 		h.conns = slices.Delete(h.conns, i, i+1)
 	}
-	if !h.hasServed() {
+	if !h.hasServed(nil) {
 		h.latency, h.detours = latency{}, record{}
 	}
 }
@@ -334,26 +326,18 @@ func (h *host) isWell() bool {
 // closeIdle gives up detours that are idle, if they are idle for too long or all is set. It gives up
 // all others too if h is no longer in trouble.
 //
-// With all, a detour that is in use closes when it is idle, unless another request takes it before. Nor does a
-// dial under way leave a detour that nobody waits for.
+// With all, a detour that is in use closes when it is idle, unless another request wants a detour before. Nor does
+// a dial under way leave a detour that nobody waits for.
 func (h *host) closeIdle(all bool) {
 	h.mu.Lock()
-	var retired []*conn
+	defer h.mu.Unlock()
 	if all {
-		h.closes++
+		h.closing.Store(true) // before requests is read
 	}
 	for _, c := range slices.Clone(h.conns) {
-		if all {
-			c.closing.Store(true) // before requests is read
-		}
-		idle := c.closing.Load() && c.requests.Load() == 0 || c.tooIdle()
+		idle := h.closing.Load() && c.requests.Load() == 0 || c.tooIdle()
 		if h.gone || idle || c.lost() {
 			h.retire(c)
-			retired = append(retired, c)
 		}
-	}
-	h.mu.Unlock()
-	for _, c := range retired {
-		c.closeWhenOver()
 	}
 }

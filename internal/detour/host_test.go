@@ -41,9 +41,9 @@ func TestFewDialsAreUnderWayAtOnce(t *testing.T) {
 func TestOnlyOthersThatHaveServedShowThatADetourIsSlow(t *testing.T) {
 	slow, other := &conn{proven: true}, new(conn)
 	h := &host{conns: []*conn{slow, other}}
-	assert.False(t, h.othersHaveServed(slow))
+	assert.False(t, h.hasServed(slow))
 	other.proven = true
-	assert.True(t, h.othersHaveServed(slow))
+	assert.True(t, h.hasServed(slow))
 }
 
 func TestFailuresOfThePoolPayForDials(t *testing.T) {
@@ -102,6 +102,8 @@ func TestDetourThatFailsInPartIsGivenUpIfADialIsSaved(t *testing.T) {
 
 func TestLatencyIsForgottenWithTheLastDetourThatHasServed(t *testing.T) {
 	first, last, young := &conn{proven: true}, &conn{proven: true}, new(conn)
+	first.requests.Add(1) // not to be closed
+	last.requests.Add(1)
 	h := &host{conns: []*conn{first, last, young}, latency: latency{time.Second}, detours: record{0.5}}
 	h.retire(first)
 	assert.NotZero(t, h.latency)

@@ -4,25 +4,23 @@ package latency
 import (
 	"math/bits"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // Recent counts latencies in buckets. A bucket is one microsecond wide, or at most an eighth as
 // wide as its lower bound. Recent has two generations of half a window each, so that no count is
-// older than the window. Its methods may be called concurrently. A count may be lost if it comes
-// while a generation ends.
+// older than the window. Its methods may be called concurrently.
 type Recent struct {
-	span        time.Duration // duration of a generation
-	newest      atomic.Int64  // number of the newest generation
-	generations [2]generation
+	span time.Duration // duration of a generation
 
-	mu sync.Mutex // serializes the ends of generations
+	mu          sync.Mutex
+	newest      int64 // number of the newest generation
+	generations [2]generation
 }
 
 type generation struct {
-	answers atomic.Int64
-	counts  [buckets]atomic.Uint32
+	answers int64
+	counts  [buckets]uint32
 }
 
 const (
@@ -41,72 +39,62 @@ func New(window time.Duration) *Recent {
 // Record counts a latency at the time now, which is measured from an arbitrary moment. An answer
 // counts in [Recent.Answers] as well.
 func (r *Recent) Record(now, latency time.Duration, answer bool) {
-	g := &r.generations[r.advance(now)&1]
-	g.counts[bucketOf(latency)].Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.advance(now)
+	g.counts[bucketOf(latency)]++
 	if answer {
-		g.answers.Add(1)
+		g.answers++
 	}
 }
 
 // Answers returns how many answers were recorded within the window.
 func (r *Recent) Answers(now time.Duration) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.advance(now)
-	return r.generations[0].answers.Load() + r.generations[1].answers.Load()
+	return r.generations[0].answers + r.generations[1].answers
 }
 
 // Quantile returns the latency that a share q of the latencies does not exceed, to within the
 // width of a bucket. It returns 0 if there are no latencies.
 func (r *Recent) Quantile(now time.Duration, q float64) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.advance(now)
-	var counts [buckets]int64
-	total := int64(0)
+	var counts [buckets]float64
+	total := 0.0
 	for i := range counts {
-		counts[i] = int64(r.generations[0].counts[i].Load()) + int64(r.generations[1].counts[i].Load())
+		counts[i] = float64(r.generations[0].counts[i]) + float64(r.generations[1].counts[i])
 		total += counts[i]
 	}
-	rank := q * float64(total)
+	rank := q * total
 	for i, n := range counts {
-		if n > 0 && rank <= float64(n) {
+		if n > 0 && rank <= n {
 			lower, width := bounds(i)
-			return lower + time.Duration(float64(width)*max(rank, 0)/float64(n))
+			return lower + time.Duration(float64(width)*max(rank, 0)/n)
 		}
-		rank -= float64(n)
+		rank -= n
 	}
 	return 0
 }
 
 // advance returns the generation of now, and begins the generation if it is new. If the clock has
 // gone back by more than one generation, all counts become old. For example, the clock goes back
-// between two testing/synctest bubbles.
-func (r *Recent) advance(now time.Duration) int64 {
-	newest := r.newest.Load()
-	switch since := now - time.Duration(newest)*r.span; { // faster than a division
-	case 0 <= since && since < r.span:
-		return newest
-	case -r.span <= since && since < 0:
-		return newest - 1
-	}
+// between two testing/synctest bubbles. The caller holds mu.
+func (r *Recent) advance(now time.Duration) *generation {
 	current := int64(now / r.span)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch newest = r.newest.Load(); current {
-	case newest, newest - 1:
-		return current
-	case newest + 1:
-		r.generations[current&1].clear()
+	g := &r.generations[current&1]
+	switch current - r.newest {
+	case 0, -1:
+		return g
+	case 1:
+		*g = generation{}
 	default:
-		r.generations[0].clear()
-		r.generations[1].clear()
+		r.generations = [2]generation{}
 	}
-	r.newest.Store(current)
-	return current
-}
-
-func (g *generation) clear() {
-	g.answers.Store(0)
-	for i := range g.counts {
-		g.counts[i].Store(0)
-	}
+	r.newest = current
+	return g
 }
 
 // bucketOf returns the bucket of a latency. The first buckets are one unit wide.

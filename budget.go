@@ -216,13 +216,10 @@ func (b *TokenBucket) ratio() float64 { return sensible(cmp.Or(b.Ratio, defaultR
 
 func (b *TokenBucket) healthyRatio() float64 {
 	ratio := b.ratio()
-	switch {
-	case ratio == 0 || b.HealthyRatio == 0 && b.Ratio != 0:
-		return ratio
-	case b.HealthyRatio == 0:
-		return defaultHealthyRatio
+	if ratio == 0 {
+		return 0
 	}
-	return max(sensible(b.HealthyRatio), ratio)
+	return max(sensible(cmp.Or(b.HealthyRatio, b.Ratio, defaultHealthyRatio)), ratio)
 }
 
 // failureOf returns what r says about the failed attempt. As for a Gate, a server that has refused

@@ -66,47 +66,34 @@ func (g *Gate) Status(req *http.Request) GateStatus {
 	return GateStatus(g.hosts.Status(keyOf(req, g.Key), header))
 }
 
-// evidence is what an attempt says about its key.
-type evidence struct {
-	verdict outage.Verdict
-	first   bool          // it is a first attempt
-	closed  time.Duration // how long its response closes the key
-	busy    bool          // the response is a 503
-}
-
 // calm reports whether no host has failed since its last success, and nothing is queued or closed. While
 // the Gate is calm, an attempt needs no begin, and a success needs no end.
 func (g *Gate) calm() bool { return g.hosts.Calm() }
 
-// begin counts an attempt that is about to be sent, if its host may be down and no wait has counted the
-// attempt. p is the Pass that the wait returned, or the zero Pass.
+// begin counts an attempt that is being sent. p is the Pass that the wait returned, or the zero Pass.
 func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
-	p = p.Sent()
-	if p.UnderWay() || g.calm() {
-		return p
-	}
 	return g.hosts.Begin(keyOf(req, g.Key), p)
 }
 
-// end records what an attempt says about its key. It returns a mark, by which a later wait
-// sees whether other attempts have begun since.
-func (g *Gate) end(req *http.Request, p outage.Pass, e evidence) (mark uint32) {
-	key := keyOf(req, g.Key)
-	if e.closed > 0 && g.Hold >= 0 {
-		g.hosts.Close(key, e.closed, req.Header, g.scope(e))
+// close closes the key of req for d, as its response asks. If that is a 503, the host is busy. Otherwise the
+// client is limited, but a Key of the Gate's own knows best what shares a limit.
+func (g *Gate) close(req *http.Request, d time.Duration, busy bool) {
+	scope := outage.SameCredentials
+	switch {
+	case g.Hold < 0:
+		return
+	case busy:
+		scope = outage.FirstAttempts
+	case g.Key != nil:
+		scope = outage.WholeHost
 	}
-	return g.hosts.End(key, p, e.verdict, e.first, g.hold())
+	g.hosts.Close(keyOf(req, g.Key), d, req.Header, scope)
 }
 
-// scope returns whom a closure concerns. A Key of the Gate's own knows best what shares a limit.
-func (g *Gate) scope(e evidence) outage.Scope {
-	switch {
-	case e.busy:
-		return outage.FirstAttempts
-	case g.Key != nil:
-		return outage.WholeHost
-	}
-	return outage.SameCredentials
+// end records the verdict of an attempt, which is the first of its request or has the Pass p. It returns a mark,
+// by which a later wait sees whether other attempts have begun since.
+func (g *Gate) end(req *http.Request, p outage.Pass, v outage.Verdict, first bool) (mark uint32) {
+	return g.hosts.End(keyOf(req, g.Key), p, v, first, g.hold())
 }
 
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It

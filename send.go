@@ -228,7 +228,10 @@ func (x *exchange) endAttempt(got *result) {
 	if got.succeeded() && closed == 0 && !x.pass.UnderWay() && gate.calm() {
 		return
 	}
-	x.mark = gate.end(x.req, x.pass, evidence{got.verdict(x.req), got.Number == 1, closed, got.status == http.StatusServiceUnavailable})
+	if closed > 0 {
+		gate.close(x.req, closed, got.status == http.StatusServiceUnavailable)
+	}
+	x.mark = gate.end(x.req, x.pass, got.verdict(x.req), got.Number == 1)
 	x.pass = outage.Pass{}
 }
 

@@ -105,7 +105,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			g := new(Gate)
 			if failed {
 				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
-				g.end(other, outage.Pass{}, evidence{verdict: outage.Down})
+				g.end(other, outage.Pass{}, outage.Down, true)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -115,7 +115,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 					ps = g.begin(req, ps)
 				}
 				if closed := got.closes(time.Minute); closed > 0 || !got.succeeded() || !g.calm() {
-					g.end(req, ps, evidence{verdict: got.verdict(req), first: true, closed: closed})
+					g.end(req, ps, got.verdict(req), true)
 				}
 			}
 		})

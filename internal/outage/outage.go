@@ -32,11 +32,12 @@ const (
 // a Watch is calm, an attempt needs no Begin, and a success needs no End. Calm takes no lock.
 func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
 
-// Begin counts an attempt that is about to be sent, if its host may be down and Wait has not
-// counted the attempt. p is the Pass that Wait returned, or the zero Pass.
+// Begin counts an attempt that is being sent, if its host may be down and Wait has not counted the
+// attempt. p is the Pass that Wait returned, or the zero Pass. From then on, GiveBack passes no turn on.
 func (w *Watch) Begin(key string, p Pass) Pass {
+	p.released = nil
 	h := w.keys.Find(key)
-	if h == nil {
+	if h == nil || p.UnderWay() {
 		return p
 	}
 	h.mu.Lock()

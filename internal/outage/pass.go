@@ -23,12 +23,6 @@ const (
 // UnderWay reports whether the attempt is counted as under way.
 func (p Pass) UnderWay() bool { return p.health != nil }
 
-// Sent returns the Pass of an attempt that is being sent. From then on, GiveBack passes no turn on.
-func (p Pass) Sent() Pass {
-	p.released = nil
-	return p
-}
-
 // GiveBack undoes Begin and Wait for an attempt that is not sent.
 func (p Pass) GiveBack() {
 	p.leave(false)

@@ -56,7 +56,7 @@ func TestTurnIsPassedOnUnlessItIsUsed(t *testing.T) {
 			held := joined(t, h, 4)
 			h.endRun() // the newest result is a success
 			h.locked(func(now time.Time) { h.release(held[0], now, how) })
-			held[0].pass.Sent().GiveBack()
+			w.Begin(host, held[0].pass).GiveBack()
 			assert.False(t, held[1].left, "it was sent")
 			held[0].pass.GiveBack()
 			assert.True(t, held[1].left)

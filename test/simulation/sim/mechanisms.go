@@ -63,7 +63,7 @@ var Mechanisms = []Mechanism{
 	{"twice as asked", "a closure holds a retry for twice as long as asked at most", "some limited", 0.8,
 		"internal/outage/closures.go", []string{"left = min(left, durations.Add(asked, asked)-time.Since(due))", "left = min(left, durations.Add(asked, asked)-time.Since(due)+onlyIf(off(%q), time.Hour))"}},
 	{"closures", "a 429 with a Retry-After closes its key", "peak after named waits", 1,
-		"gate.go", []string{"if e.closed > 0 && g.Hold >= 0 {", "if e.closed > 0 && g.Hold >= 0 && !off(%q) {"}},
+		"gate.go", []string{"case g.Hold < 0:", "case g.Hold < 0 || off(%q):"}},
 	{"budget", "a budget bounds the retries", "overload", 40,
 		"internal/bucket/bucket.go", []string{"\tswitch {\n\tcase round(b.tokens+overdraft)", "\tswitch {\n\tcase off(%q):\n\t\treturn 0, true\n\tcase round(b.tokens+overdraft)"}},
 	{"Ratio", "a success earns a tenth while most attempts fail", "overload", 10,

@@ -21,7 +21,10 @@ func (t *Table) Deposit(key string, settings func() Settings) {
 	}
 	if b != nil && b.deposits.Add(1)%foldEvery == 0 {
 		t.recent.Store(b)
-		b.tryFold()
+		if b.mu.TryLock() { // or another goroutine does the arithmetic
+			b.fold(time.Now())
+			b.mu.Unlock()
+		}
 	}
 }
 
@@ -35,12 +38,4 @@ func (t *Table) depositee(key string, settings func() Settings) *bucket {
 		return nil
 	}
 	return t.findOrAdd(key, settings)
-}
-
-// tryFold does the arithmetic of deposits, unless another goroutine holds b's lock.
-func (b *bucket) tryFold() {
-	if b.mu.TryLock() {
-		defer b.mu.Unlock()
-		b.fold(time.Now())
-	}
 }

@@ -14,9 +14,7 @@ type Below struct {
 // is in trouble, all first attempts have an Attempt. A RoundTripper may replace its Base again and again, so no other
 // is kept.
 func (b *Below) NoteReached(d *Dispatcher) {
-	if !b.asked.Load() {
-		b.asked.Store(true)
-	}
+	b.asked.Store(true)
 	if d != nil && !b.reached.Load().InTrouble() {
 		b.reached.Store(d)
 	}

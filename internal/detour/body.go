@@ -13,9 +13,8 @@ import (
 type guarded struct {
 	io.ReadCloser
 	mu     sync.Mutex
-	read   bool
+	used   bool // it has been read, or RoundTrip has returned
 	closed bool // by the sender, or because RoundTrip has returned an error
-	over   bool // RoundTrip has returned
 	sent   func()
 }
 
@@ -34,7 +33,7 @@ func guardBody(req *http.Request) *guarded {
 func (g *guarded) Read(p []byte) (int, error) {
 	g.mu.Lock()
 	closed := g.closed
-	g.read = g.read || !closed
+	g.used = g.used || !closed
 	g.mu.Unlock()
 	if closed {
 		return 0, errOver
@@ -46,7 +45,7 @@ func (g *guarded) Close() error {
 	g.mu.Lock()
 	first := !g.closed
 	g.closed = true
-	forward := first && (g.read || g.over)
+	forward := first && g.used
 	sent := g.sent
 	g.mu.Unlock()
 	if first && sent != nil {
@@ -81,9 +80,9 @@ func (g *guarded) end(failed, takeBack bool) bool {
 		return takeBack
 	}
 	g.mu.Lock()
-	back := takeBack && !g.read
-	shut := !back && (failed && !g.closed || g.closed && !g.read)
-	g.over, g.closed = true, g.closed || failed
+	back := takeBack && !g.used
+	shut := !back && (failed && !g.closed || g.closed && !g.used)
+	g.used, g.closed = true, g.closed || failed
 	g.mu.Unlock()
 	if shut {
 		_ = g.ReadCloser.Close()

@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/respbody"
@@ -160,17 +162,14 @@ func (w *watched) ClosableAs() io.ReadCloser { return w.ReadCloser }
 func addressOf(u *url.URL) string {
 	port := u.Port()
 	switch {
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsFunc(u.Host, isNotASCII):
 		return ""
 	case port == "" && u.Scheme == "http":
 		port = "80"
 	case port == "":
 		port = "443"
 	}
-	for _, b := range []byte(u.Host) {
-		if b >= 0x80 {
-			return ""
-		}
-	}
 	return net.JoinHostPort(u.Hostname(), port)
 }
+
+func isNotASCII(r rune) bool { return r > unicode.MaxASCII }

@@ -58,7 +58,7 @@ func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := d.transport.RoundTrip(req)
 	if d.verdict(req, made, resp, err) == failed && d.mayDetour(req) {
-		d.enter(req).notePool(made, failed, resp, 0)
+		d.hostOf(req, true).notePool(made, failed, resp, 0)
 	}
 	return resp, err
 }
@@ -68,10 +68,7 @@ func (d *Dispatcher) inTrouble(req *http.Request, made *Attempt) *host {
 	if !d.InTrouble() && !made.isHedge() || !d.mayDetour(req) {
 		return nil
 	}
-	if made.isHedge() {
-		return d.enter(req)
-	}
-	return d.find(req)
+	return d.hostOf(req, made.isHedge())
 }
 
 // mayDetour reports whether another connection can serve req as a connection of the pool would. A
@@ -82,20 +79,14 @@ func (d *Dispatcher) mayDetour(req *http.Request) bool {
 		req.URL != nil && req.Header != nil && !req.Close && addressOf(req.URL) != ""
 }
 
-func (d *Dispatcher) find(req *http.Request) *host {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.hosts[origin{req.URL.Scheme, req.URL.Host}]
-}
-
-// enter returns the host of req, which is in trouble from now on. It returns nil if too many others
-// are.
-func (d *Dispatcher) enter(req *http.Request) *host {
+// hostOf returns the host of req if it is in trouble. With enter, it is in trouble from now on. hostOf returns nil
+// if too many others are.
+func (d *Dispatcher) hostOf(req *http.Request, enter bool) *host {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := origin{req.URL.Scheme, req.URL.Host}
 	h := d.hosts[key]
-	if h == nil && len(d.hosts) < mostHosts {
+	if h == nil && enter && len(d.hosts) < mostHosts {
 		h = newHost(d.transport, key, addressOf(req.URL))
 		d.hosts[key] = h
 		d.count.Add(1)
@@ -123,12 +114,8 @@ func (d *Dispatcher) tend(key origin, h *host) {
 func (d *Dispatcher) CloseIdleConnections() {
 	d.transport.CloseIdleConnections()
 	d.mu.Lock()
-	hosts := make([]*host, 0, len(d.hosts))
+	defer d.mu.Unlock()
 	for _, h := range d.hosts {
-		hosts = append(hosts, h)
-	}
-	d.mu.Unlock()
-	for _, h := range hosts {
 		h.closeIdle(true)
 	}
 }

@@ -73,7 +73,7 @@ func (s service) send(req *http.Request) int {
 	return resp.StatusCode
 }
 
-func (s service) host() *host { return s.find(s.request(1)) }
+func (s service) host() *host { return s.hostOf(s.request(1), false) }
 
 func TestRetriesDoNotAskWhetherThePoolIsWell(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 2, func(s service) {
@@ -353,7 +353,7 @@ func TestTooManyHostsInTroubleHaveNoDetours(t *testing.T) {
 		s.Choose = func(int) int { return 0 }
 		assert.Equal(t, http.StatusServiceUnavailable, s.send(req))
 		assert.Len(t, s.hosts, mostHosts)
-		assert.Nil(t, s.find(req))
+		assert.Nil(t, s.hostOf(req, false))
 	})
 }
 
@@ -468,7 +468,7 @@ func TestRequestThatMayNotDetourIsNoTrouble(t *testing.T) {
 		assert.InDelta(t, failing, h.pool.failing, 0)
 		req.URL.Host = "other.example"
 		require.Equal(t, http.StatusServiceUnavailable, s.send(req))
-		assert.Nil(t, s.find(req))
+		assert.Nil(t, s.hostOf(req, false))
 		fresh := New(s.transport, nil)
 		resp, err := fresh.RoundTrip(req)
 		require.NoError(t, err)
@@ -482,7 +482,7 @@ func TestTroubleOfOneHostIsNoneOfAnother(t *testing.T) {
 		req := s.request(1)
 		req.URL.Host = "other.example"
 		require.Equal(t, http.StatusOK, s.send(req))
-		assert.Nil(t, s.find(req))
+		assert.Nil(t, s.hostOf(req, false))
 	})
 }
 
@@ -492,7 +492,7 @@ func TestHedgeIsTrouble(t *testing.T) {
 		req.URL.Host = "other.example"
 		attemptOf(req.Context()).hedge = true
 		require.Equal(t, http.StatusOK, s.send(req))
-		assert.NotNil(t, s.find(req))
+		assert.NotNil(t, s.hostOf(req, false))
 	})
 }
 

@@ -13,36 +13,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The list is made once for many evictions. Only where buckets are in use, it is made anew now and
-// then, because one of them may have become as good as new.
+// The list is made once for many evictions.
 func TestTableListsItsBucketsSeldom(t *testing.T) {
 	withdraw := func(table *Table, key string) { withdraw(table, key, usual) }
-	for name, c := range map[string]struct {
-		use   func(table *Table, key string)
-		lists int // for each maxBuckets evictions
-	}{
-		"in use": {withdraw, maxBuckets / relistAfter},
-		"not in use": {func(table *Table, key string) {
+	for name, use := range map[string]func(table *Table, key string){
+		"in use": withdraw,
+		"not in use": func(table *Table, key string) {
 			withdraw(table, key)
 			time.Sleep(2 * usual().IdleAfter / maxBuckets)
-		}, 1},
-		"as good as new": {func(table *Table, key string) {
+		},
+		"as good as new": func(table *Table, key string) {
 			withdraw(table, key)
 			table.Refund(key, usual, 1)
-		}, 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var table Table
 				lists := 0
 				for i := range 5 * maxBuckets {
-					before := len(table.evictions.next)
-					c.use(&table, fmt.Sprint(i))
-					if len(table.evictions.next) > before {
+					before := len(table.evictions)
+					use(&table, fmt.Sprint(i))
+					if len(table.evictions) > before {
 						lists++
 					}
 				}
-				assert.Equal(t, 4*c.lists, lists)
+				assert.Equal(t, 4*maxBuckets/mostListed, lists)
 				assert.Equal(t, maxBuckets, kept(t, &table))
 			})
 		})
@@ -89,13 +85,13 @@ func TestEvictionPassesOverWhatAnsweredSinceTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := full(t)
 		nextEvicted(table)
-		next := table.evictions.next
+		next := table.evictions
 		for i := range 100 {
 			table.Deposit(fmt.Sprint(i), usual)
 		}
 		assert.Equal(t, "100", nextEvicted(table).key)
-		assert.Len(t, table.evictions.next, maxBuckets-100, "without another list")
-		assert.Equal(t, make([]*bucket, 100), next[:100], "which keeps no bucket alive")
+		assert.Len(t, table.evictions, mostListed-100, "without another list")
+		assert.Equal(t, evictions(make([]*bucket, 100)), next[mostListed-100:], "which keeps no bucket alive")
 	})
 }
 
@@ -131,7 +127,7 @@ func TestEvictionOfBucketsAsGoodAsNewBeginsWithTheLongestUnused(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		nextEvicted(table)
-		for _, b := range table.evictions.next[:50] {
+		for _, b := range table.evictions[:50] {
 			got = append(got, b.key)
 		}
 		assert.Equal(t, want, got)

@@ -112,7 +112,7 @@ func TestWithdrawLeavesAnEvictedBucketAlone(t *testing.T) {
 				for range 100 {
 					runtime.Gosched()
 				}
-				table.evictions.next = []*bucket{b}
+				table.evictions = []*bucket{b}
 				table.evict(b)
 				b.mu.Unlock()
 				table.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
@@ -20,7 +21,7 @@ func (c *call) sendRacing(r *race, next *attempt, got *result) {
 	c.transmit(next, got, &r.first)
 	if r.disarm() {
 		c.conclude(next, got)
-		c.refused = c.refused || r.refused
+		c.refused = c.refused || r.refused.Load()
 	} else {
 		c.settle(r, next, got)
 	}
@@ -66,18 +67,21 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		state = c.awaitHedge(r, next, got)
 	}
 	r.surface()
-	c.newest = r.onTheWay
+	c.newest = r.next.request.Context().(*numbered)
 	c.learnFromBelow()
 	switch state {
 	case firstWon:
 		r.lose(got)
 	case hedgeWon:
-		r.discard(got.answer())
+		lost := got.answer()
 		*next, *got, r.got = r.next, *r.got, nil
 		c.response = got.answer()
+		if lost != nil && lost.Body != nil {
+			closing.Begin(lost.Body) // nobody waits
+		}
 	case hedgeFailed:
 		r.next.reading.Cut() // a retry may follow
-		got.notBefore, got.inner = r.asked, cmp.Or(got.inner, r.inner)
+		got.notBefore, got.inner = r.asks(), cmp.Or(got.inner, r.got.inner)
 	}
 	if got.class == Final && got.Response != nil {
 		c.refund(&r.bought) // the allowance bounds such hedges
@@ -96,9 +100,10 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 	}
 	c.conclude(next, got)
 	if got.class == Final {
-		return r.become(firstWon)
+		r.become(firstWon)
+		return firstWon // even if the hedge has failed before
 	}
-	return r.fail()
+	return r.current()
 }
 
 // awaitHedge awaits the hedge after the first attempt has failed, for as long as a retry would
@@ -115,7 +120,7 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 	state := r.callOff()
 	retry.decided = c.core.now()
 	retry.wait = max(retry.wait-(retry.decided-failed), 0)
-	if planned && r.asked <= durations.Add(retry.decided, retry.wait) {
+	if planned && (state != hedgeFailed || r.asks() <= durations.Add(retry.decided, retry.wait)) {
 		*next = retry
 	}
 	if state == hedgeFailed && got.asked <= c.policy.MaxRetryAfter { // else plan sees its length

@@ -147,17 +147,20 @@ type closableBody struct{ *bodies.Hooked }
 func (closableBody) ClosableWhileRead() bool { return true }
 
 // A Logger may take long. The first attempt answers meanwhile.
-func TestHedgeThatHasLostBeforeItBeganHasEnded(t *testing.T) {
+func TestHedgeThatHasLostBeforeItBeganIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
 		p.Logger = hookedLogger(func() { time.Sleep(100 * ms) })
-		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: ms, code: 200, do: func(req *http.Request) {
-			assert.ErrorIs(t, context.Cause(req.Context()), retryhttp.ErrSuperseded)
-		}})
+		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1}, lap{after: ms, code: 200})
 		f := r.runOn(t, p, get(t, t.Context()))
 		assert.Equal(t, 60*ms, f.at)
 		time.Sleep(time.Minute)
-		assert.Len(t, r.attempts(), f.out.Attempts)
+		synctest.Wait()
+		assert.Len(t, r.attempts(), 1)
+		assert.Equal(t, 1, f.out.Attempts)
+		b := p.Budget.(*countingBudget)
+		assert.Equal(t, 1, b.withdrawn)
+		assert.Equal(t, 1, b.refunded)
 	})
 }
 
@@ -275,17 +278,6 @@ func (c *counting) Read(p []byte) (int, error) {
 	c.left -= n
 	c.read += n
 	return n, nil
-}
-
-// So its connection can be reused.
-func TestResponseOfAFirstAttemptThatFailedIsReadWhenTheHedgeWins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := strings.NewReader("sorry")
-		r := newTrack(lap{after: 60 * ms, code: 503, body: body}, lap{after: 50 * ms, code: 200})
-		assert.True(t, r.runOn(t, hedging(), get(t, t.Context())).out.HedgeWon)
-		assert.Zero(t, body.Len())
-		r.requireClosed(t)
-	})
 }
 
 // A trial is a request that is sent twice: once without a Hedge, and once with a Hedge. The first

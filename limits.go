@@ -92,8 +92,11 @@ type bounds struct {
 	timer  *time.Timer          // of Policy.AttemptTimeout; nil if there is none
 	passed *attemptTimeoutError // the error if it fires
 
-	demand     demand
 	connecting atomic.Bool // net/http is waiting for a connection; recorded only for a hedge
+
+	// Each is set before the other is read. So either the body of a hedge that has lost is not buffered,
+	// or the winner sees that it is.
+	buffering, unwanted atomic.Bool
 }
 
 // begin prepares for an attempt that ends with ctx. body is the reading of the attempt's request
@@ -146,7 +149,10 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 		defer b.cancel(nil)
 	default:
 		b.body.Wrap(resp, l.stall, newStallError)
-		if l.reads() && b.demand.startBuffering() {
+		if !l.reads() {
+			break
+		}
+		if b.buffering.Store(true); !b.unwanted.Load() {
 			resp, read, err = readBody(req, resp, l)
 		}
 	}
@@ -161,7 +167,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 // end ends the attempt, and cuts the reading of the request's body. During a Read of that body,
 // a base may not check the context until the Read returns.
 func (b *bounds) end(cause error) {
-	buffering := b.demand.buffering()
+	buffering := b.buffering.Load()
 	b.cancel(cause)
 	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
 	defer func() { _ = recover() }()
@@ -170,31 +176,6 @@ func (b *bounds) end(cause error) {
 		b.body.FreeRead()
 	}
 }
-
-// demand is whether anybody wants an attempt's response. The attempt asks before it buffers the
-// body, and the winner of a race ends the demand, each in its own goroutine. Whoever comes second
-// sees the first: either the attempt does not buffer the body, or the winner learns that it does.
-type demand struct{ state atomic.Uint32 }
-
-const (
-	demandBuffers = 1 << iota // the body is buffered, or was
-	demandEnded
-)
-
-// startBuffering reports whether the response is wanted. If it is, its body may be buffered.
-func (d *demand) startBuffering() (wanted bool) {
-	return d.state.Or(demandBuffers)&demandEnded == 0
-}
-
-// buffering reports whether startBuffering was called.
-func (d *demand) buffering() bool { return d.state.Load()&demandBuffers != 0 }
-
-// end declares that the response will not be used, and returns what buffering does.
-func (d *demand) end() (buffering bool) {
-	return d.state.Or(demandEnded)&demandBuffers != 0
-}
-
-func (d *demand) ended() bool { return d.state.Load()&demandEnded != 0 }
 
 // startTimer starts the timer of Policy.AttemptTimeout, if there is one.
 func (b *bounds) startTimer(l limits) {
@@ -205,7 +186,7 @@ func (b *bounds) startTimer(l limits) {
 	b.ctx.limited.Store(true)
 	b.passed = &attemptTimeoutError{after: l.attempt, peek: l.buffer <= 0}
 	b.timer = time.AfterFunc(l.attempt, func() {
-		b.passed.body = b.demand.buffering()
+		b.passed.body = b.buffering.Load()
 		b.end(b.passed)
 	})
 }

@@ -3,9 +3,9 @@ package retryhttp
 import (
 	"context"
 	"math"
-	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -32,22 +32,17 @@ type race struct {
 	timer    *time.Timer
 
 	// These fields are set when the hedge is sent.
-	second   *bounds
-	onTheWay *numbered
-	got      *result       // of the hedge; the call's once the hedge has won
-	turn     chan struct{} // held by the goroutine that is judging
-	judged   chan struct{} // closed when the hedge has won, has failed, or has panicked
-	detach   func() bool   // stops the caller's context from ending the hedge
-	reported bool          // the hedge goes to the base; its own goroutine's
+	second *bounds
+	got    *result       // of the hedge; the call's once the hedge has won
+	turn   chan struct{} // held by the goroutine that is judging
+	judged chan struct{} // closed when the hedge has won, has failed, or has panicked
+	detach func() bool   // stops the caller's context from ending the hedge
+
+	refused atomic.Bool // the Budget refused the hedge
 
 	mu       sync.Mutex // never held while user code runs
 	state    raceState
-	sent     bool          // the hedge was sent
-	refused  bool          // the Budget refused the hedge; final after disarm
-	failed   bool          // the first attempt has failed, and the hedge is awaited
-	asked    time.Duration // until when a hedge that has failed asks to wait, by core.now; or 0
-	inner    *Outcome      // of a hedge that has failed
-	panicked any           // what the hedge panicked with; nil: it has called runtime.Goexit
+	panicked any // what the hedge panicked with; nil: it has called runtime.Goexit
 }
 
 // raceState is the state of a race.
@@ -68,7 +63,7 @@ func (r *race) disarm() bool {
 	r.timer.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == panicking || r.sent {
+	if r.state == panicking || r.second != nil {
 		return false
 	}
 	r.state = firstWon
@@ -128,35 +123,14 @@ func (r *race) surface() {
 	panic(r.panicked)
 }
 
-// supersede ends a first attempt beside which the hedge has won. If the attempt has failed before,
-// discard clears its response away.
-func (r *race) supersede() {
-	r.mu.Lock()
-	failed := r.failed
-	r.mu.Unlock()
-	if !failed {
-		r.first.end(ErrSuperseded)
-	}
-}
-
-// discard clears away the response of a first attempt beside which the hedge has won. Nobody waits.
-func (r *race) discard(resp *http.Response) {
-	if resp == nil {
-		r.first.end(ErrSuperseded)
-		return
-	}
-	go func() {
-		defer func() { _ = recover() }() // drops a panic of Close
-		r.clear(&r.first, resp)
-	}()
-}
-
-// clear reads the rest of resp, which nobody receives, so that its connection can be reused. Then
-// it ends the attempt.
-func (r *race) clear(b *bounds, resp *http.Response) {
-	defer b.end(ErrSuperseded)
+// clear reads the rest of the hedge's response, which nobody receives, so that its connection can be
+// reused. Then it ends the hedge.
+func (r *race) clear() {
+	defer r.second.end(ErrSuperseded)
+	resp := r.response
+	r.response = nil
 	if resp != nil {
-		wanted := b.ctx.Err() == nil // else a Read would fail
+		wanted := r.second.ctx.Err() == nil // else a Read would fail
 		r.core.drains.Start(resp, wanted).Join(context.Background(), new(timer.Timer), respbody.MaxDrainTime)
 	}
 }
@@ -164,8 +138,8 @@ func (r *race) clear(b *bounds, resp *http.Response) {
 // lose ends the hedge, which has lost to a result. Ending the hedge at once would cost its
 // connection over HTTP/1. So the hedge gets a little time to end by itself.
 func (r *race) lose(to *result) {
-	buffering := r.second.demand.end()
-	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself(buffering) {
+	r.second.unwanted.Store(true)
+	if to.Response == nil || to.Response.ProtoMajor > 1 || !r.mayEndByItself() {
 		r.endHedge()
 		return
 	}
@@ -176,9 +150,9 @@ func (r *race) lose(to *result) {
 // mayEndByItself reports whether the losing hedge does no harm if it continues for a moment. A
 // harmless hedge has a connection, and will not read a long response. It also reads no body from
 // a GetBody, because the caller may use the GetBody again.
-func (r *race) mayEndByItself(buffering bool) bool {
+func (r *race) mayEndByItself() bool {
 	return !r.second.connecting.Load() && !r.next.reading.UsesGetBody() &&
-		!(buffering && r.policy.BufferBytes > respbody.MaxDrainBytes)
+		!(r.second.buffering.Load() && r.policy.BufferBytes > respbody.MaxDrainBytes)
 }
 
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the
@@ -210,22 +184,13 @@ func (r *race) current() raceState {
 	return r.state
 }
 
-// become decides an undecided race, and returns its state. The first attempt may still win after
-// the hedge has failed.
+// become decides an undecided race, and returns its state.
 func (r *race) become(state raceState) raceState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == undecided || r.state == hedgeFailed && state == firstWon {
+	if r.state == undecided {
 		r.state = state
 	}
-	return r.state
-}
-
-// fail records that the first attempt has failed, and returns the race's state.
-func (r *race) fail() raceState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed = true
 	return r.state
 }
 
@@ -234,16 +199,13 @@ func (r *race) fire() {
 	exits := true
 	defer func() { r.end(recover(), exits) }()
 	defer r.giveBack()
-	if r.ownRequest() && r.prepare() && r.begin() {
-		r.report()
-		r.reported = true
-		r.transmit(&r.next, r.got, r.second)
-		if r.judgeHedge() == hedgeWon {
-			r.supersede()
-		} else {
-			resp := r.response
-			r.response = nil
-			r.clear(r.second, resp)
+	if r.ownRequest() && r.prepare() && r.current() == undecided {
+		r.policy.reportHedge(r.req, r.next.number, r.core.now()-r.next.decided)
+		if r.begin() { // a Logger may take its time
+			r.transmit(&r.next, r.got, r.second)
+			if !r.judgeHedge() {
+				r.clear()
+			}
 		}
 	}
 	exits = false
@@ -262,12 +224,7 @@ func (r *race) ownRequest() bool {
 	if r.state != undecided {
 		return false
 	}
-	own := r.keyed.WithContext(r.keyed.Context())
-	own.Header = own.Header.Clone()
-	if own.URL != nil {
-		url := *own.URL
-		own.URL = &url
-	}
+	own := r.keyed.Clone(r.keyed.Context())
 	r.req, r.keyed = own, own
 	return true
 }
@@ -286,19 +243,10 @@ func (r *race) prepare() bool {
 	}
 	r.paid = true
 	if r.withdraw(&Retry{Request: r.req}); !r.token.taken {
-		r.noteRefusal()
+		r.refused.Store(true)
 		return false
 	}
 	return r.openHedge()
-}
-
-// noteRefusal records that the Budget refused the hedge, unless the first attempt has ended.
-func (r *race) noteRefusal() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == undecided {
-		r.refused = true
-	}
 }
 
 // openHedge makes the hedge's request, with its body. It returns false if the body cannot be
@@ -329,20 +277,9 @@ func (r *race) begin() bool {
 	if r.turn == nil {
 		r.turn = make(chan struct{}, 1)
 	}
-	r.judged = make(chan struct{})
-	r.onTheWay = r.newest
-	r.sent, r.next.begins = true, r.core.now()
+	r.judged, r.next.begins = make(chan struct{}), r.core.now()
 	r.paid, r.bought, r.token = false, r.token, receipt{}
 	return true
-}
-
-// report reports that the hedge is sent. A Logger may take its time. If the race is decided
-// meanwhile, the hedge is not left to end by itself, because it has not begun.
-func (r *race) report() {
-	r.policy.reportHedge(r.req, r.next.number, r.next.begins-r.next.decided)
-	if r.second.demand.ended() {
-		r.endHedge()
-	}
 }
 
 // giveBack gives back what a hedge has taken, if the hedge was not sent or was not judged.
@@ -364,45 +301,45 @@ func (r *race) end(panicked any, exits bool) {
 		return
 	}
 	if r.second != nil {
-		if !r.reported { // the Logger has panicked
-			r.refund(&r.bought)
-			r.tail.refund()
-		}
 		close(r.judged)
 	}
 	r.first.end(ErrSuperseded)
 }
 
-// judgeHedge judges the hedge's result unless the race is decided, and returns the race's state. A
-// Final error is no result: the first attempt may not meet it.
-func (r *race) judgeHedge() raceState {
+// judgeHedge judges the hedge's result unless the race is decided, and reports whether the hedge has
+// won. A Final error is no result: the first attempt may not meet it.
+func (r *race) judgeHedge() (won bool) {
 	defer r.giveTurn()
 	if !r.takeTurn() {
 		r.pass.Abandon()
 		r.pass = outage.Pass{}
-		return abandoned
+		return false
 	}
 	r.conclude(&r.next, r.got)
 	state := hedgeFailed
-	if r.got.class == Final && r.got.Response != nil {
+	switch {
+	case r.got.class != Final:
+	case r.got.Response != nil:
 		state = hedgeWon
-	} else if r.got.class != Final {
-		r.noteFailure()
+	default:
+		r.got = new(result)
 	}
-	if state = r.become(state); state == hedgeWon {
+	if won = r.become(state) == hedgeWon; won {
 		r.response = nil // the call has the response now
+		r.first.end(ErrSuperseded)
 	}
 	close(r.judged)
-	return state
+	return won
 }
 
-// noteFailure records what the failure of the hedge means for a retry.
-func (r *race) noteFailure() {
-	r.inner = r.got.inner
+// asks returns until when the hedge, which has failed, asks to wait, by core.now, or 0.
+func (r *race) asks() time.Duration {
 	switch asked := r.got.askedFor(r.policy.MaxRetryAfter); {
-	case asked > max(r.policy.MaxRetryAfter, 0): // later, less would be left
-		r.asked = math.MaxInt64
-	case asked > 0:
-		r.asked = durations.Add(r.core.now(), asked)
+	case asked == 0:
+		return 0
+	case asked > r.policy.MaxRetryAfter: // later, less would be left
+		return math.MaxInt64
+	default:
+		return durations.Add(r.next.begins+r.got.Elapsed, asked)
 	}
 }

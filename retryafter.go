@@ -1,15 +1,14 @@
 package retryhttp
 
 import (
+	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/field"
-	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
 // RetryAfter returns the delay that h validly requests. The delay is 0 if its moment has passed.
@@ -19,12 +18,12 @@ import (
 // compared with a valid Date if there is no Age, or else with the clock.
 func RetryAfter(h http.Header) (time.Duration, bool) {
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
-		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, time.Millisecond) }); ok {
+		if d, ok := longest(h[name], func(v string) (time.Duration, bool) { return delay(v, "ms", 6) }); ok {
 			return d, true
 		}
 	}
 	return longest(h["Retry-After"], func(v string) (time.Duration, bool) {
-		if d, ok := delay(v, time.Second); ok {
+		if d, ok := delay(v, "s", 9); ok {
 			return d, true
 		}
 		at, ok := field.HTTPDate(v)
@@ -52,30 +51,24 @@ func longest(lines []string, parse func(string) (time.Duration, bool)) (longest 
 	return longest, found
 }
 
-// delay reads 1*DIGIT ["." 1*DIGIT] as a number of units, which must be a power of ten. RFC 9110
-// allows no fraction, but some servers send one. Less than a nanosecond counts as a nanosecond,
-// since a client must not return too soon.
-func delay(v string, unit time.Duration) (time.Duration, bool) {
+// delay reads 1*DIGIT ["." 1*DIGIT] as a number of units, of which so many places of a fraction are
+// nanoseconds. RFC 9110 allows no fraction, but some servers send one. Less than a nanosecond counts as a
+// nanosecond, since a client must not return too soon.
+func delay(v, unit string, places int) (time.Duration, bool) {
 	whole, fraction, split := strings.Cut(v, ".")
-	n, ok := field.Digits(whole)
-	if !ok || split && !field.IsDigits(fraction) {
+	if !field.IsDigits(whole) || split && !field.IsDigits(fraction) {
 		return 0, false
 	}
-	return durations.Add(durations.Times(n, unit), fractionOf(unit, fraction)), true
-}
-
-// fractionOf returns the part of a unit that the digits after a point stand for.
-func fractionOf(unit time.Duration, digits string) (part time.Duration) {
-	for i := range len(digits) {
-		if unit /= 10; unit == 0 {
-			if strings.Trim(digits[i:], "0") != "" {
-				part++
-			}
-			break
-		}
-		part += time.Duration(digits[i]-'0') * unit
+	fraction = strings.TrimRight(fraction, "0")
+	exact := fraction[:min(len(fraction), places)]
+	d, err := time.ParseDuration(whole + "." + exact + unit)
+	switch {
+	case err != nil: // it is out of range
+		return math.MaxInt64, true
+	case exact != fraction:
+		return durations.Add(d, 1), true
 	}
-	return part
+	return d, true
 }
 
 // spread returns how long to wait before a retry. The room must be at least asked + backoff.
@@ -105,8 +98,8 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
 		return 0, 0, false
 	}
-	if remaining, reset, ok = tightest(strings.Join(field.FirstLines(limits), ",")); ok {
-		return remaining, reset, true
+	if r, t, ok := field.TightestLimit(strings.Join(field.FirstLines(limits), ",")); ok {
+		return r, durations.Times(t, time.Second), true
 	}
 	if remaining, ok = least(left); !ok {
 		return 0, 0, false
@@ -135,30 +128,6 @@ func exhausted(h http.Header) (reset time.Duration, ok bool) {
 // as 00 or -0.
 func mayHaveNone(line string) bool {
 	return strings.Contains(line, "r=0") || strings.Contains(line, "r=-0")
-}
-
-// tightest returns the limit with the least remaining. If several limits have equally little,
-// tightest returns the limit with the longest reset.
-func tightest(limits string) (remaining int64, reset time.Duration, ok bool) {
-	for _, item := range sfv.Items(limits) {
-		r, counts := count(item.Params["r"])
-		seconds, timed := item.Params["t"]
-		t, valid := count(seconds)
-		if !strings.HasPrefix(item.Value, `"`) || !counts || timed && !valid {
-			return 0, 0, false
-		}
-		resets := durations.Times(t, time.Second)
-		if !ok || r < remaining || r == remaining && resets > reset {
-			remaining, reset, ok = r, resets, true
-		}
-	}
-	return remaining, reset, ok
-}
-
-// count reads an Integer of a structured field that is not negative.
-func count(value string) (n int64, ok bool) {
-	n, err := strconv.ParseInt(value, 10, 64)
-	return max(n, 0), err == nil && n >= 0
 }
 
 // least returns the smallest valid number among a field's lines.

@@ -1,33 +1,14 @@
-package sfv_test
+package field
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/retryhttp/retryhttp/internal/sfv"
 )
 
-func TestItemsAreInOrder(t *testing.T) {
-	assert.Equal(t, []sfv.Item{
-		{"1", map[string]string{"a": "5"}}, {"-2", map[string]string{}}, {"3", map[string]string{}},
-	}, sfv.Items(" 1;a=5 ,\t-2,3\t"))
-	for _, list := range []string{"", " ", "\t", " \t ", "1, 2, (3), 4"} {
-		assert.Empty(t, sfv.Items(list), "%q", list)
-	}
-}
-
-func TestParametersOfAnItem(t *testing.T) {
-	assert.Equal(t, []sfv.Item{{`"x;c=0"`, map[string]string{
-		"a":        "2", // the last one
-		"b":        "",  // a Boolean
-		"*":        "-3",
-		"ab":       `"4;x=1, \"\""`,
-		"a.b_c-*9": "5",
-	}}}, sfv.Items(`"x;c=0";a=1;b;a=2;*=-3; ab="4;x=1, \"\"";a.b_c-*9=5`))
-}
-
-func TestValues(t *testing.T) {
+// testdata/conformance/ratelimit.json has what the parameters r and t mean. These are values of others.
+func TestTightestLimitKnowsEachTypeOfAParameter(t *testing.T) {
 	const valid, invalid = true, false
 	for value, want := range map[string]bool{
 		"0": valid, "-0": valid, "007": valid, "-42": valid,
@@ -66,28 +47,23 @@ func TestValues(t *testing.T) {
 
 		"(1)": invalid, "()": invalid, "#": invalid, "\x00": invalid, ";": invalid, "=": invalid,
 	} {
-		var read []sfv.Item
+		r, reset, ok := TightestLimit(`"x;r=9";r=1;a=` + value + `;t=7`)
+		assert.Equal(t, want, ok, "%q", value)
 		if want {
-			read = []sfv.Item{{Value: value, Params: map[string]string{}}}
+			assert.Equal(t, [2]int64{1, 7}, [2]int64{r, reset}, "%q", value)
 		}
-		assert.Equal(t, read, sfv.Items(value), "%q", value)
-
-		// It is the same as a parameter.
-		if want {
-			read = []sfv.Item{{Value: "x", Params: map[string]string{"a": value, "b": "7"}}}
-		}
-		assert.Equal(t, read, sfv.Items("x;a="+value+";b=7"), "%q", value)
 	}
 }
 
-func TestSyntaxOfListsAndParameters(t *testing.T) {
-	for field, valid := range map[string]bool{
-		"a,b": true, "a ,\t b": true, "  a\t": true, "\ta ": true, "a,": false, ",a": false, ",": false, "a,,b": false,
-		"a b": false, "a;b,": false, "a\n": false, "a,\nb": false, "a;": false, "a;,b": false, "a;;b": false, "a ;b": false,
-		"a;b": true, "a;  b;c=1": true, "a;\tb": false, "a; ": false, "a;b=": false, "a;b=,c": false, "a;b =1": false,
+func TestTightestLimitKnowsTheSyntaxOfListsAndParameters(t *testing.T) {
+	for list, valid := range map[string]bool{
+		"a,a": true, "a ,\t a": true, "  a\t": true, "\ta ": true, "a,": false, ",a": false, ",": false, "a,,a": false,
+		"a a": false, "a;b,": false, "a\n": false, "a,\na": false, "a;": false, "a;,b": false, "a;;b": false, "a ;b": false,
+		"a;b": true, "a;  b;c=1": true, "a;\tb": false, "a; ": false, "a;b=": false, "a;b=,a": false, "a;b =1": false,
 		"a;b= 1": false, "a;B=1": false, "a;bC": false, "a;9=1": false, "a;_b": false, "a;-b": false, "a;.b": false,
 		"a;*=1": true, "a;b*_-.9=1": true, "a;b=1;b=2": true, "a;\xc3=1": false, "a;b\xc3=1": false, "a;b=(1)": false,
 	} {
-		assert.Equal(t, valid, sfv.Items(field) != nil, "%q", field)
+		_, _, ok := TightestLimit(strings.ReplaceAll(list, "a", `"a";r=0`))
+		assert.Equal(t, valid, ok, "%q", list)
 	}
 }

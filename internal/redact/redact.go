@@ -6,8 +6,10 @@ import (
 	"crypto/x509"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // URL returns scheme, host and path of u.
@@ -23,28 +25,34 @@ func URL(u *url.URL) string {
 // Error returns err's text without secrets. Errors of net/http and net/url quote
 // the URL of a request, a redirect, or a proxy. Errors of net quote its host.
 func Error(err error) string {
-	return withoutURLSecrets(withoutQuoted(withoutHosts(withoutTyped(err, err.Error()))))
+	text := withoutTyped(err, err.Error())
+	if !strings.ContainsAny(text, `"@#?`) {
+		return text
+	}
+	for _, r := range rules() {
+		text = r.secret.ReplaceAllString(text, r.shown)
+	}
+	return text
+}
+
+// rule says what is shown in the place of a secret. Each of its expressions begins with literal text, which
+// makes the search quick in a long text.
+type rule struct {
+	secret *regexp.Regexp
+	shown  string
 }
 
 // quoting lists the phrases after which net/http and net/textproto quote data. The data is a
 // header of a response, or bytes of a body in its place. It may also be a header of a request,
 // or an address with a password.
 var quoting = [...]string{
-	"malformed HTTP response ",
-	"malformed HTTP status code ",
-	"malformed HTTP version ",
-	"malformed MIME header initial line: ",
-	"malformed MIME header line: ",
-	"malformed MIME header: missing colon: ",
-	"Content-Length ",
+	"malformed HTTP (?:response|status code|version) ",
+	"malformed MIME header(?: initial line| line|: missing colon): ",
 	"Content-Length headers; got ",
-	"transfer encoding: ",
-	"transfer encodings: ",
+	"transfer encodings?: ",
 	"bad trailer key ",
-	fieldName,
-	trailerName,
-	"invalid HTTP header name ",
-	"invalid HTTP trailer name ",
+	"; invalid header field name ", // over HTTP/2
+	"invalid HTTP (?:header|trailer) name ",
 	"pseudo-header ",
 	" request header: ",
 	"Location header ",
@@ -54,76 +62,34 @@ var quoting = [...]string{
 	"debug=", // the debug data of a GOAWAY
 }
 
-const (
-	fieldName   = "invalid header field name "
-	trailerName = "invalid trailer field name "
-)
-
-// withoutQuoted removes the strings that are quoted after the phrases of quoting.
-func withoutQuoted(text string) string {
-	for _, label := range quoting {
-		text = withoutQuotes(text, label)
+// rules is made when an error quotes something for the first time, and not when a program begins.
+var rules = sync.OnceValue(func() (rules []rule) {
+	add := func(secret, shown string) { rules = append(rules, rule{regexp.MustCompile("(?s)" + secret), shown}) }
+	const (
+		char   = `(?:[^"\\]|\\.)` // of a quoted string
+		text   = char + `*"`
+		list   = `\["` + text + `(?: "` + text + `)*\]`
+		urlEnd = " \t\r\n\"`<>"
+	)
+	// The userinfo of a host in a text whose errors have lost their types. Such a host ends before ": ", and
+	// may contain a space.
+	for _, naming := range [...]string{"lookup ", "address ", ", not "} {
+		add(naming+`(?:[^:]|:+[^: ])*:*@`, naming)
 	}
-	return text
-}
-
-// withoutQuotes removes the strings that are quoted after each label, except what is shown.
-func withoutQuotes(text, label string) string {
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(text, label)
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		b.WriteString(label)
-		text = unquoted(rest)
-		if quoted := rest[:len(rest)-len(text)]; quoted != "" {
-			b.WriteString(shown(before, label, quoted))
-		}
+	for _, phrase := range quoting {
+		add(`(`+phrase+`)(?:"`+text+`|`+list+`)`, "$1...")
 	}
-}
-
-// shown returns what takes the place of a string that is quoted after before and label.
-func shown(before, label, quoted string) string {
-	const most = 32 // characters of a length
-	s, err := strconv.Unquote(quoted)
-	switch {
-	case err != nil: // a list
-	case label == "Content-Length " && len(s) <= most && strings.Trim(s, "+-0123456789., ") == "":
-		return quoted
-	case (label == fieldName || label == trailerName) && strings.HasSuffix(before, "net/http: "):
-		// A name of the program's own.
-		name, value := s, ""
-		if i := strings.IndexAny(s, ":="); i >= 0 {
-			name, value = s[:i+1], s[i+1:] // a whole line, in the place of its name
-		}
-		if value == "" {
-			return quoted
-		}
-		return strconv.Quote(name) + "..."
-	}
-	return "..."
-}
-
-// unquoted removes the quoted string, or the list of quoted strings, at the start of text.
-func unquoted(text string) string {
-	rest, list := strings.CutPrefix(text, "[")
-	for {
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil {
-			return text
-		}
-		rest = rest[len(quoted):]
-		if !list {
-			return rest
-		}
-		if after, ended := strings.CutPrefix(rest, "]"); ended {
-			return after
-		}
-		rest = strings.TrimPrefix(rest, " ")
-	}
-}
+	// A length that is none.
+	add(`Content-Length "(?:[-+0-9., ]{33}|[-+0-9., ]*(?:[^-+0-9., "\\]|\\.))`+text, "Content-Length ...")
+	// A name of the program's own, and a whole line in its place.
+	add(`(net/http: invalid (?:header|trailer) field name "(?:[^":=\\]|\\.)*[:=])`+char+text, `$1"...`)
+	// The fragment, the userinfo and the query of a URL. What follows a question mark in another word is
+	// left out, too.
+	add(`(://[^#`+urlEnd+`]*)#[^`+urlEnd+`]*`, "$1")
+	add(`://[^/?`+urlEnd+`]*@`, "://")
+	add(`\?[^`+urlEnd+`]*`, "")
+	return rules
+})
 
 // withoutTyped replaces the URLs and hosts that the errors in err quote. A nil error quotes nothing.
 func withoutTyped(err error, text string) string {
@@ -173,66 +139,4 @@ func withoutUserinfoOf(host, text string) string {
 		return text
 	}
 	return strings.ReplaceAll(text, host, host[at+1:])
-}
-
-// naming lists the phrases after which net and crypto/x509 name a host.
-var naming = [...]string{"lookup ", "address ", ", not "}
-
-// withoutHosts removes the userinfo from hosts in a text whose errors have lost their types. Such a
-// host ends before ": ", and may contain a space.
-func withoutHosts(text string) string {
-	if !strings.Contains(text, "@") {
-		return text
-	}
-	parts := strings.Split(text, ": ")
-	for i, part := range parts {
-		for _, label := range naming {
-			before, host, _ := strings.Cut(part, label)
-			if at := strings.LastIndexByte(host, '@'); at >= 0 {
-				part = before + label + host[at+1:]
-			}
-		}
-		parts[i] = part
-	}
-	return strings.Join(parts, ": ")
-}
-
-// urlEnd holds the characters that end a URL in an error's text.
-const urlEnd = " \t\r\n\"`<>"
-
-// withoutURLSecrets removes the userinfo and the fragments of URLs. Of each word, it also removes a
-// question mark and the text that follows it.
-func withoutURLSecrets(text string) string {
-	var b strings.Builder
-	for text != "" {
-		end := strings.IndexAny(text, urlEnd)
-		if end < 0 {
-			end = len(text)
-		}
-		word, _, _ := strings.Cut(withoutUserinfo(text[:end]), "?")
-		b.WriteString(word)
-		b.WriteString(text[end:min(end+1, len(text))])
-		text = text[min(end+1, len(text)):]
-	}
-	return b.String()
-}
-
-// withoutUserinfo returns one word without userinfo and fragments. A URL in the word may
-// contain another URL.
-func withoutUserinfo(word string) string {
-	var b strings.Builder
-	before, after, found := strings.Cut(word, "://")
-	after, _, _ = strings.Cut(after, "#")
-	for found {
-		b.WriteString(before)
-		b.WriteString("://")
-		authority := strings.IndexAny(after, "/?")
-		if authority < 0 {
-			authority = len(after)
-		}
-		after = after[strings.LastIndexByte(after[:authority], '@')+1:]
-		before, after, found = strings.Cut(after, "://")
-	}
-	b.WriteString(before)
-	return b.String()
 }

@@ -22,15 +22,7 @@ func Constant(d time.Duration) Backoff {
 func Linear(step, limit time.Duration) Backoff {
 	limit = orLongest(limit)
 	return func(n int, _ time.Duration) time.Duration {
-		n = max(n, 1)
-		switch {
-		case step <= 0:
-			return 0
-		case time.Duration(n) > limit/step:
-			// Here step·n > limit, without the product that would overflow.
-			return limit
-		}
-		return step * time.Duration(n)
+		return min(limit, durations.Times(int64(max(n, 1)), max(step, 0)))
 	}
 }
 
@@ -81,11 +73,7 @@ func DecorrelatedJitter(base, limit time.Duration) Backoff {
 		if base <= 0 {
 			return 0
 		}
-		prev = max(prev, base)
-		ceiling := limit
-		if prev <= limit/3 {
-			ceiling = 3 * prev
-		}
+		ceiling := min(limit, durations.Times(3, max(prev, base)))
 		return durations.Uniform(min(base, ceiling), ceiling)
 	}
 }
@@ -129,13 +117,9 @@ func orLongest(limit time.Duration) time.Duration {
 }
 
 func exponential(base, limit time.Duration, n int) time.Duration {
-	n, limit = max(n, 1), orLongest(limit)
-	switch {
-	case base <= 0:
-		return 0
-	case n-1 >= 63 || base > limit>>(n-1):
-		// Here base·2^(n-1) > limit, without the shift that would overflow.
-		return limit
+	limit = orLongest(limit)
+	if n > 63 && base > 0 {
+		return limit // 2^(n-1) is too large for any limit
 	}
-	return base << (n - 1)
+	return min(limit, durations.Times(1<<(max(n, 1)-1), max(base, 0)))
 }

@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/redact"
 )
 
@@ -221,7 +220,7 @@ func endOf(req *http.Request) []error {
 type statusError int
 
 func (e statusError) Error() string {
-	return "the last response was " + statusText(int(e))
+	return "the last response was " + field.Status(int(e))
 }
 
 // unopenedError is an attempt's error after which no body could be opened for a retry.
@@ -232,10 +231,6 @@ func (e *unopenedError) Error() string {
 }
 
 func (e *unopenedError) Unwrap() []error { return []error{e.failed, e.why} }
-
-func statusText(status int) string {
-	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
-}
 
 // textOf returns err's text without secrets.
 func textOf(err error) string {

@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -67,9 +66,8 @@ func makeResumable(c *call, made *attempt, got *result) {
 		original: c.keyed,
 		next:     attempt{number: got.Number, request: got.Request, begins: made.begins},
 	}
-	var refusal *representation.Refusal
-	if d.whole, refusal = representation.Of(c.keyed, resp); refusal != nil {
-		d.whole, d.why = representation.Representation{End: resp.ContentLength}, refusedError{refusal}
+	if d.whole, d.why = representation.Of(c.keyed, resp); d.why != nil {
+		d.whole = representation.Representation{End: resp.ContentLength}
 	}
 	d.offset = d.whole.Begin
 	resp.Body = d
@@ -311,11 +309,10 @@ func (d *download) ask(got *result) (how representation.Continuation, why error)
 		got.class = classifyStatus(got.status)
 		got.inner = innerOutcome(&got.Attempt)
 		got.hear(c.policy.RetryAfter)
-		var refusal *representation.Refusal
 		if got.class != Final {
 			why = statusError(got.status) // another attempt may continue the body
-		} else if how, refusal = d.whole.ContinuedBy(got.Response, d.offset); refusal != nil {
-			why = refusedError{refusal}
+		} else {
+			how, why = d.whole.ContinuedBy(got.Response, d.offset)
 		}
 	}
 	c.endAttempt(got)
@@ -431,27 +428,6 @@ func (e *brokenError) Unwrap() []error {
 // The error matches neither if the retries ended, such as with [StopAttempts]. It also matches
 // neither if the caller rules out resumption, by a POST or by MaxAttempts 1.
 var (
-	ErrChanged      = errors.New("the file has changed")
-	ErrNotResumable = errors.New("the download cannot be resumed")
+	ErrChanged      = representation.ErrChanged
+	ErrNotResumable = representation.ErrNotResumable
 )
-
-// refusedError is the error that a caller gets for a Refusal.
-type refusedError struct{ *representation.Refusal }
-
-func (e refusedError) Error() string {
-	switch {
-	case e.Status != 0 && e.Changed:
-		return ErrChanged.Error() + ": the answer was " + statusText(e.Status)
-	case e.Status != 0:
-		return statusError(e.Status).Error()
-	}
-	return e.Text
-}
-
-// Unwrap returns ErrChanged or ErrNotResumable.
-func (e refusedError) Unwrap() error {
-	if e.Changed {
-		return ErrChanged
-	}
-	return ErrNotResumable
-}

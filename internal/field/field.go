@@ -41,6 +41,11 @@ func MediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
+// Status returns the status with its name, if it has one.
+func Status(code int) string {
+	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+}
+
 // Digits reads 1*DIGIT. A number beyond the range of int64 counts as the largest int64. strconv
 // alone is too permissive: it accepts a sign, and ParseFloat accepts Inf, NaN, hexadecimal numbers
 // and underscores.

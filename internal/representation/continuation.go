@@ -12,28 +12,28 @@ type Continuation struct{ Skip, Until int64 }
 
 // These are the reasons why an answer does not continue a body.
 var (
-	otherTag      = &Refusal{Changed: true, Text: "the answer has another ETag"}
-	otherDate     = &Refusal{Changed: true, Text: "the answer has another Last-Modified"}
-	otherLength   = &Refusal{Changed: true, Text: "the answer is of another length"}
-	noTag         = &Refusal{Text: "the answer has no strong ETag"}
-	noDate        = &Refusal{Text: "the answer has no Last-Modified, or an ETag"}
-	otherEncoding = &Refusal{Text: "the answer has another Content-Encoding"}
-	unknownLength = &Refusal{Text: "the answer has status 200, and its length is unknown"}
-	otherRange    = &Refusal{Text: "the answer has another range"}
-	noRange       = &Refusal{Text: "the answer has no valid Content-Range"}
-	rangeOf200    = &Refusal{Text: "the answer has a Content-Range, and status 200"}
-	notRanged     = &Refusal{Text: "the answer has status 200, and no strong ETag was known"}
+	otherTag      = &refusal{"the answer has another ETag", ErrChanged}
+	otherDate     = &refusal{"the answer has another Last-Modified", ErrChanged}
+	otherLength   = &refusal{"the answer is of another length", ErrChanged}
+	noTag         = &refusal{"the answer has no strong ETag", ErrNotResumable}
+	noDate        = &refusal{"the answer has no Last-Modified, or an ETag", ErrNotResumable}
+	otherEncoding = &refusal{"the answer has another Content-Encoding", ErrNotResumable}
+	unknownLength = &refusal{"the answer has status 200, and its length is unknown", ErrNotResumable}
+	otherRange    = &refusal{"the answer has another range", ErrNotResumable}
+	noRange       = &refusal{"the answer has no valid Content-Range", ErrNotResumable}
+	rangeOf200    = &refusal{"the answer has a Content-Range, and status 200", ErrNotResumable}
+	notRanged     = &refusal{"the answer has status 200, and no strong ETag was known", ErrNotResumable}
 )
 
 // ContinuedBy returns how resp, the answer to a Request from offset on, continues the
 // representation, or why it does not.
-func (r *Representation) ContinuedBy(resp *http.Response, offset int64) (Continuation, *Refusal) {
+func (r *Representation) ContinuedBy(resp *http.Response, offset int64) (Continuation, error) {
 	status := resp.StatusCode
 	switch {
 	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
-		return Continuation{}, &Refusal{Changed: true, Status: status}
+		return Continuation{}, &refusal{ErrChanged.Error() + ": the answer was " + field.Status(status), ErrChanged}
 	case status != http.StatusOK && status != http.StatusPartialContent:
-		return Continuation{}, &Refusal{Status: status}
+		return Continuation{}, &refusal{"the last response was " + field.Status(status), ErrNotResumable}
 	case resp.Uncompressed || encodingOf(resp.Header) != r.encoding:
 		return Continuation{}, otherEncoding // with a validator and a length of its own
 	}
@@ -48,7 +48,7 @@ func (r *Representation) ContinuedBy(resp *http.Response, offset int64) (Continu
 
 // validate returns why resp is not known to have this version. Proof of another version comes
 // before a lack of proof.
-func (r *Representation) validate(resp *http.Response) *Refusal {
+func (r *Representation) validate(resp *http.Response) error {
 	h := resp.Header
 	tag, date := strongTag(h), field.OnlyLine(h, "Last-Modified")
 	switch {
@@ -81,7 +81,7 @@ func (r *Representation) differsInLength(resp *http.Response) bool {
 
 // continuedByWhole is ContinuedBy for a 200, from a server that ignores Range. A date alone is
 // not enough: a server also answers 200 if its representation has changed.
-func (r *Representation) continuedByWhole(resp *http.Response, offset int64) (Continuation, *Refusal) {
+func (r *Representation) continuedByWhole(resp *http.Response, offset int64) (Continuation, error) {
 	switch {
 	case len(resp.Header["Content-Range"]) > 0:
 		return Continuation{}, rangeOf200
@@ -95,7 +95,7 @@ func (r *Representation) continuedByWhole(resp *http.Response, offset int64) (Co
 
 // continuedByPart is ContinuedBy for a 206. The part may begin before offset (RFC 9110, section
 // 15.3.7), because caches send whole blocks. If the part ends early, the body breaks off there.
-func (r *Representation) continuedByPart(resp *http.Response, offset int64) (Continuation, *Refusal) {
+func (r *Representation) continuedByPart(resp *http.Response, offset int64) (Continuation, error) {
 	part, ok := field.ContentRange(resp.Header)
 	switch {
 	case !ok || hasSeveralRanges(resp.Header):

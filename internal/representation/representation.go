@@ -4,6 +4,7 @@
 package representation
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"strconv"
@@ -23,27 +24,33 @@ type Representation struct {
 	encoding string // Content-Encoding
 }
 
-// Refusal is why a body may not be resumed, or why an answer does not continue it. The reason is
-// either a status or a text. The text does not quote what the server sent.
-type Refusal struct {
-	Changed bool // the server has another version
-	Status  int  // 0: the text is the reason
-	Text    string
+// A refusal is one of these errors, with a text of its own. The text does not quote what the server sent.
+var (
+	ErrChanged      = errors.New("the file has changed")
+	ErrNotResumable = errors.New("the download cannot be resumed")
+)
+
+type refusal struct {
+	text string
+	kind error
 }
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.kind }
 
 // These are the reasons why a first response cannot be resumed.
 var (
-	notADownload = &Refusal{Text: "the response is neither a 200 without a Content-Range, nor the range that was asked for"}
-	decompressed = &Refusal{Text: "the response was decompressed"}
-	noRanges     = &Refusal{Text: "the server accepts no ranges"}
-	noEnd        = &Refusal{Text: "the response has no Content-Length"}
-	noValidator  = &Refusal{Text: "the response has neither a strong ETag, nor an old Last-Modified alone"}
-	justChanged  = &Refusal{Text: "the file had just changed, and another change may keep its ETag"}
+	notADownload = &refusal{"the response is neither a 200 without a Content-Range, nor the range that was asked for", ErrNotResumable}
+	decompressed = &refusal{"the response was decompressed", ErrNotResumable}
+	noRanges     = &refusal{"the server accepts no ranges", ErrNotResumable}
+	noEnd        = &refusal{"the response has no Content-Length", ErrNotResumable}
+	noValidator  = &refusal{"the response has neither a strong ETag, nor an old Last-Modified alone", ErrNotResumable}
+	justChanged  = &refusal{"the file had just changed, and another change may keep its ETag", ErrNotResumable}
 )
 
 // Of returns the representation that resp's body is a part of, or why the rest of the body may not
 // be requested if the body breaks off.
-func Of(req *http.Request, resp *http.Response) (r Representation, why *Refusal) {
+func Of(req *http.Request, resp *http.Response) (r Representation, why error) {
 	h := resp.Header
 	switch {
 	case resp.Uncompressed:

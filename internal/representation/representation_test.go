@@ -41,7 +41,7 @@ func TestOf(t *testing.T) {
 		req  *http.Request
 		resp *http.Response
 		want Representation
-		why  *Refusal
+		why  error
 	}{
 		"all, by tag": {plain, response(200, "Content-Length", "36", "Etag", `"v1"`),
 			Representation{End: 36, complete: 36, tag: `"v1"`}, nil},
@@ -64,7 +64,7 @@ func TestOf(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		header []string
-		why    *Refusal
+		why    error
 	}{
 		"nothing":                   {nil, noValidator},
 		"a weak tag":                {[]string{"Etag", `W/"v1"`}, noValidator},
@@ -101,7 +101,7 @@ func TestContinuedBy(t *testing.T) {
 		whole Representation
 		resp  *http.Response
 		want  Continuation
-		why   *Refusal
+		why   error
 	}{
 		"the rest":                      {byTag, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
 		"whole block":                   {byTag, response(206, "Content-Range", "bytes 8-15/*", "Etag", `"v1"`), Continuation{2, 16}, nil},
@@ -109,10 +109,10 @@ func TestContinuedBy(t *testing.T) {
 		"by date":                       {byDate, response(206, "Content-Range", rest, "Last-Modified", longAgo), Continuation{0, 36}, nil},
 		"of a length that is known now": {ofUnknownLength, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
 
-		"412": {byTag, response(412), Continuation{}, &Refusal{Changed: true, Status: 412}},
-		"416": {byTag, response(416), Continuation{}, &Refusal{Changed: true, Status: 416}},
-		"404": {byTag, response(404), Continuation{}, &Refusal{Status: 404}},
-		"503": {byTag, response(503), Continuation{}, &Refusal{Status: 503}},
+		"412": {byTag, response(412), Continuation{}, &refusal{"the file has changed: the answer was 412 Precondition Failed", ErrChanged}},
+		"416": {byTag, response(416), Continuation{}, &refusal{"the file has changed: the answer was 416 Requested Range Not Satisfiable", ErrChanged}},
+		"404": {byTag, response(404), Continuation{}, &refusal{"the last response was 404 Not Found", ErrNotResumable}},
+		"503": {byTag, response(503), Continuation{}, &refusal{"the last response was 503 Service Unavailable", ErrNotResumable}},
 
 		"another encoding": {byTag, response(206, "Content-Encoding", "br", "Etag", `"v2"`), Continuation{}, otherEncoding},
 		"decompressed":     {byTag, decompressed, Continuation{}, otherEncoding},

@@ -152,18 +152,31 @@ func (c *call) retries() int {
 
 // again prepares the attempt that follows got, and waits until it may be sent. If no attempt
 // follows, again returns the reason.
-func (c *call) again(got *result, next *attempt) Stop {
-	stop := Stop("")
+//
+// The token is withdrawn when every other check has passed, and then the body is opened. A retry that the
+// Budget refuses may wait in line for its token. Its body is opened once the token is there.
+func (c *call) again(got *result, next *attempt) (stop Stop) {
 	if next.number <= c.sent { // awaitHedge has not planned it yet
 		stop = c.plan(got, next)
 	}
-	if stop == "" {
-		stop = c.claim(got, next)
+	if stop != "" {
+		return stop
 	}
-	if stop == "" {
-		stop = c.pause(got, next)
+	later := c.askBudget(got, false, "")
+	switch {
+	case c.token.taken:
+		if stop = c.openRetry(got, next); stop != "" {
+			return stop
+		}
+		c.announce(got, next, next.wait)
+		c.waitOut(got, next)
+		c.hold()
+	case later && c.mayQueue(got, next):
+		stop = c.standInLine(got, next)
+	default:
+		return c.endRefused(got, next)
 	}
-	return stop
+	return c.endWait(got, next, stop)
 }
 
 // plan decides when the next attempt is made, or returns why there is none.
@@ -191,19 +204,6 @@ func (c *call) plan(got *result, next *attempt) Stop {
 		decided:  now,
 	}
 	return ""
-}
-
-// claim withdraws the retry's token when every other check has passed. It then opens the
-// retry's body, unless the retry has to wait in line.
-func (c *call) claim(got *result, next *attempt) Stop {
-	later := c.askBudget(got, false, "")
-	switch {
-	case c.token.taken:
-		return c.openRetry(got, next)
-	case later && c.mayQueue(got, next):
-		return ""
-	}
-	return c.endRefused(got, next)
 }
 
 // askBudget is withdraw for the retry that follows got: again if it asks from the line. With a stop, no
@@ -246,19 +246,8 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 	return StopBody
 }
 
-// pause waits until the retry may be sent.
-func (c *call) pause(got *result, next *attempt) Stop {
-	if !c.token.taken {
-		return c.endPause(got, next, c.standInLine(got, next))
-	}
-	c.announce(got, next, next.wait)
-	c.waitOut(got, next)
-	c.hold()
-	return c.endPause(got, next, "")
-}
-
-// endPause ends the failed response, unless it is the caller's because a retry in line has got no token.
-func (c *call) endPause(got *result, next *attempt, stop Stop) Stop {
+// endWait ends the failed response, unless it is the caller's because a retry in line has got no token.
+func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
 	next.begins = c.core.now()
 	c.waited += next.begins - next.decided
 	if ended(c.req) {

@@ -107,17 +107,13 @@ func (d *download) Read(p []byte) (int, error) {
 	return 0, d.failed
 }
 
-// readPart reads from the current body. It drops the bytes before the offset, and returns nothing
+// readPart reads from the current body. First it drops the bytes before the offset. It returns nothing
 // beyond the end of a resumption.
 func (d *download) readPart(p []byte) (int, error) {
-	for d.part.Skip > 0 {
-		n, err := d.body.Read(p[:min(int64(len(p)), d.part.Skip)])
-		d.part.Skip -= int64(n)
-		if err != nil {
+	if d.part.Skip > 0 {
+		skipped, err := io.CopyN(io.Discard, d.body, d.part.Skip)
+		if d.part.Skip -= skipped; err != nil {
 			return 0, d.endOfPart(err)
-		}
-		if n == 0 {
-			return 0, nil
 		}
 	}
 	if d.part.resumed {
@@ -301,21 +297,17 @@ func (d *download) ask(got *result) (how representation.Continuation, why error)
 	_ = c.open(&d.next) // which cannot fail without a body
 	c.note(&d.next)
 	c.transmit(&d.next, got, nil)
-	if got.Response == nil {
-		c.judge(&d.next, got)
-		why = got.Err
-	} else {
-		got.Elapsed = c.core.now() - d.next.begins
-		got.class = classifyStatus(got.status)
-		got.inner = innerOutcome(&got.Attempt)
-		got.hear(c.policy.RetryAfter)
-		if got.class != Final {
-			why = statusError(got.status) // another attempt may continue the body
-		} else {
-			how, why = d.whole.ContinuedBy(got.Response, d.offset)
-		}
-	}
+	got.class, got.judged = classifyStatus(got.status), true
+	c.judge(&d.next, got)
 	c.endAttempt(got)
+	switch {
+	case got.Response == nil:
+		why = got.Err
+	case got.class != Final:
+		why = statusError(got.status) // another attempt may continue the body
+	default:
+		how, why = d.whole.ContinuedBy(got.Response, d.offset)
+	}
 	return how, why
 }
 

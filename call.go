@@ -185,9 +185,6 @@ func (c *call) plan(got *result, next *attempt) Stop {
 	// The wait is measured from now: a date in Retry-After was compared with the clock after the attempt
 	// had ended.
 	now := c.core.now()
-	if got.notBefore != 0 {
-		asked = max(asked, got.notBefore-now)
-	}
 	if asked > max(c.policy.MaxRetryAfter, 0) {
 		return StopRetryAfter
 	}

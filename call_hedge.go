@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
-	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
 
@@ -81,7 +80,7 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		}
 	case hedgeFailed:
 		r.next.reading.Cut() // a retry may follow
-		got.notBefore, got.inner = r.asks(), cmp.Or(got.inner, r.got.inner)
+		got.asked, got.inner = max(got.asked, r.asks(c.core.now())), cmp.Or(got.inner, r.got.inner)
 	}
 	if got.class == Final && got.Response != nil {
 		c.refund(&r.bought) // the allowance bounds such hedges
@@ -120,7 +119,7 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 	state := r.callOff()
 	retry.decided = c.core.now()
 	retry.wait = max(retry.wait-(retry.decided-failed), 0)
-	if planned && (state != hedgeFailed || r.asks() <= durations.Add(retry.decided, retry.wait)) {
+	if planned && (state != hedgeFailed || r.asks(retry.decided) <= retry.wait) {
 		*next = retry
 	}
 	if state == hedgeFailed && got.asked <= c.policy.MaxRetryAfter { // else plan sees its length

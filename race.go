@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
-	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
@@ -332,14 +331,14 @@ func (r *race) judgeHedge() (won bool) {
 	return won
 }
 
-// asks returns until when the hedge, which has failed, asks to wait, by core.now, or 0.
-func (r *race) asks() time.Duration {
+// asks returns for how long from now the hedge, which has failed, asks to wait. 0 or less is for no time.
+func (r *race) asks(now time.Duration) time.Duration {
 	switch asked := r.got.askedFor(r.policy.MaxRetryAfter); {
 	case asked == 0:
 		return 0
 	case asked > r.policy.MaxRetryAfter: // later, less would be left
 		return math.MaxInt64
 	default:
-		return durations.Add(r.next.begins+r.got.Elapsed, asked)
+		return asked - (now - r.next.begins - r.got.Elapsed)
 	}
 }

@@ -22,12 +22,8 @@ type result struct {
 
 	written  bool          // the request header is known to have been written
 	brokeOff bool          // the body broke off, while it was buffered or after RoundTrip returned
-	asked    time.Duration // 0 or less: for no time
+	asked    time.Duration // also by a hedge that has failed; 0 or less: for no time
 	mayClose bool          // the response may close its key
-
-	// notBefore is the time until which the server asked a parallel attempt to wait, by core.now. 0 if
-	// it did not ask.
-	notBefore time.Duration
 }
 
 // answer returns the attempt's response, even if its body broke off.

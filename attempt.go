@@ -94,17 +94,12 @@ func (c *attemptContext) Deadline() (time.Time, bool) {
 // String keeps code that prints the context from reading its fields.
 func (c *attemptContext) String() string { return "retryhttp.attempt" }
 
-// headerTrace records whether an attempt's header was written. A nil headerTrace has recorded
-// nothing.
-type headerTrace struct{ wrote atomic.Bool }
-
-func (t *headerTrace) attach(req *http.Request) *http.Request {
+// noteHeader returns a copy of req that sets wrote when its header was written.
+func noteHeader(req *http.Request, wrote *atomic.Bool) *http.Request {
 	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		WroteHeaders: func() { t.wrote.Store(true) },
+		WroteHeaders: func() { wrote.Store(true) },
 	}))
 }
-
-func (t *headerTrace) written() bool { return t != nil && t.wrote.Load() }
 
 // ErrSuperseded is the cause with which an attempt is canceled when another attempt has won, or
 // takes its place. It matches context.Canceled, because a circuit breaker below should not count

@@ -68,15 +68,12 @@ const (
 // false if it would not be, and for a nil req. It looks at the method and the key of req, and neither at
 // its body nor at a Gate or a Budget.
 func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
-	switch {
-	case req == nil || h.share() == 0 || !safeMethod(req.Method):
+	if req == nil || h.share() == 0 || !safeMethod(req.Method) {
 		return 0, false
-	case h.After > 0:
-		return h.least(h.After), true
 	}
 	t := h.tails.Find(keyOf(req, h.Key))
 	if t == nil {
-		return 0, false
+		t = newTail(h) // it has no answers, and is not kept
 	}
 	d := t.compute(time.Since(h.start()))
 	return d, d > 0

@@ -144,11 +144,11 @@ func (x *exchange) learnFromBelow() {
 // transmit sends an attempt through the base, which then owns the request's body. The bounds are
 // nil unless another attempt may end this one.
 func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
-	var trace *headerTrace
+	var wrote *atomic.Bool
 	req := next.request
 	if x.policy.RetryUnprocessed && !x.idempotent {
-		trace = new(headerTrace)
-		req = trace.attach(req)
+		wrote = new(atomic.Bool)
+		req = noteHeader(req, wrote)
 	}
 	if next.number > 1 || !x.policy.Gate.calm() {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
@@ -167,7 +167,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		x.core.below.NoteFailure()
 	}
 	got.Number, got.Request, got.Err = next.number, next.request, err
-	got.written = trace.written()
+	got.written = wrote != nil && wrote.Load()
 	if resp == nil {
 		return
 	}

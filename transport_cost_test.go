@@ -5,6 +5,7 @@ package retryhttp_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -560,4 +561,16 @@ func TestAHedgeThatIsSentStartsAGoroutine(t *testing.T) {
 		assert.Equal(t, []int{alone, alone + 1}, during)
 		time.Sleep(time.Minute) // in which the hedge ends
 	})
+}
+
+// A server can put long texts into its certificate and its GOAWAY.
+func TestErrorTextTakesTimeThatGrowsWithItsLength(t *testing.T) {
+	for _, fragment := range []string{
+		"lookup u@h: ", "address @", "://", "://@", "://#", "? ", "://a@b?c#d ", `debug="x"`, "Content-Length ",
+	} {
+		t.Run(fragment, func(t *testing.T) {
+			err := &retryhttp.Error{Err: errors.New(strings.Repeat(fragment, 1<<20/len(fragment)))}
+			assert.Less(t, allocated(func() { _ = err.Error() }), uint64(64<<20), "for a megabyte of text")
+		})
+	}
 }

@@ -145,7 +145,7 @@ func (b *Buffered) begin(
 	if patience < forEver {
 		resp = b.fillForAMoment(resp, declared, limit, patience, done)
 	} else {
-		b.fill(declared, limit, nil)
+		b.fill(declared, limit, b.rest.Read)
 	}
 	resp.Body = b
 	return resp
@@ -170,19 +170,18 @@ func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
 	}
 }
 
-// fill reads until the body ends, a Read fails, or data is one byte longer than limit. It asks goOn
-// before each Read, unless goOn is nil.
-func (b *Buffered) fill(declared, limit int64, goOn func() bool) {
+// fill reads until the body ends, a Read fails, or data is one byte longer than limit.
+func (b *Buffered) fill(declared, limit int64, read func([]byte) (int, error)) {
 	if b.data == nil {
 		b.data = make([]byte, 0, firstSize(declared, limit))
 	}
-	for empty, seen := 0, 0; !b.filled(limit, seen) && (goOn == nil || goOn()); {
+	for empty, seen := 0, 0; !b.filled(limit, seen); {
 		if len(b.data) == cap(b.data) {
 			b.grow(declared, limit)
 		}
 		seen = len(b.data)
 		var n int
-		n, b.err = b.rest.Read(b.data[len(b.data):cap(b.data)])
+		n, b.err = read(b.data[len(b.data):cap(b.data)])
 		b.data = b.data[:len(b.data)+n]
 		if empty++; n > 0 {
 			empty = 0

@@ -172,9 +172,7 @@ func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 // Read. Any other body is closed when its Read returns.
 func (d *Drain) leave() {
 	d.left.Store(true)
-	if attempt, ok := attemptOf(d.body); ok {
-		attempt.Cancel(nil)
-	}
+	attemptOf(d.body).giveUp()
 	if closing.WhileRead(d.body) {
 		go d.close()
 	}

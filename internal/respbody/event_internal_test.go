@@ -21,7 +21,7 @@ func TestPeekSearchesEachByteOnce(t *testing.T) {
 			return 0
 		},
 	}
-	b.fill(-1, 2*size, nil)
+	b.fill(-1, 2*size, b.rest.Read)
 	assert.Len(t, b.data, size)
 	assert.Equal(t, size, searched)
 }

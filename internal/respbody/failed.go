@@ -1,9 +1,11 @@
 package respbody
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,173 +13,153 @@ import (
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// failedFill reads the body of a failed response into a buffer, in a goroutine of its own. A retry
-// waits for the body no longer than for a drain. A Read that is then under way cannot be taken
-// back, so the goroutine leaves what the Read brings to the reader of the body, and ends.
-type failedFill struct {
-	Buffered               // the goroutine's own until over is closed; rest does not change
-	over     chan struct{} // closed when the goroutine reads no more
-	panicked any           // the value that a Read has panicked with
-	exited   bool          // a Read has panicked, or has called runtime.Goexit
-
-	mu     sync.Mutex // never held during a Read
-	came   []byte     // what the Reads brought that have ended
-	left   bool       // no other Read may begin
-	ended  bool       // over is closed, or will be at once
-	closes bool       // the goroutine closes the body when its Read has ended
+// lateRead is a Read in a goroutine of its own, so that nobody has to wait for it. It cannot be taken
+// back, and its results are for whoever waits for it in the end.
+type lateRead struct {
+	over     chan struct{} // closed when the Read has ended
+	came     []byte
+	err      error
+	panicked any  // the value that the Read has panicked with
+	exited   bool // the Read has panicked, or has called runtime.Goexit
 }
 
-// fillForAMoment is fill for a failed response. After patience, or when done is closed, the rest of the
-// body begins with what the Read that is under way brings. This Read may set the Trailer of resp, so the
-// response that is returned is a copy then.
-func (b *Buffered) fillForAMoment(
-	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
-) *http.Response {
-	if replay.InMemory(b.rest) {
-		b.fill(declared, limit, nil)
-		return resp
-	}
-	f := &failedFill{Buffered: Buffered{rest: b.rest, end: b.end}, over: make(chan struct{})}
-	own := *resp
-	own.Trailer = resp.Trailer.Clone()
-	go f.run(declared, limit)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-f.over:
-		f.surface()
-		b.data, b.err = f.data, f.err
-		return resp
-	case <-timer.C:
-	case <-done:
-	}
-	b.data, b.rest = f.leave(resp, &own)
-	return &own
+func startRead(body io.Reader, p []byte) *lateRead {
+	r := &lateRead{over: make(chan struct{}), exited: true}
+	go func() {
+		defer close(r.over)
+		defer func() { r.panicked = recover() }()
+		n, err := body.Read(p)
+		r.came, r.err, r.exited = p[:n], err, false
+	}()
+	return r
 }
 
-func (f *failedFill) run(declared, limit int64) {
-	defer f.end()
-	defer func() { f.panicked = recover() }()
-	f.exited = true
-	f.fill(declared, limit, f.goOn)
-	f.exited = false
-}
-
-// goOn is called before each Read. It reports whether the Read may begin.
-func (f *failedFill) goOn() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.came = f.data
-	return !f.left
-}
-
-// leave returns what has come, and the rest of the body of resp, which becomes the body of own.
-func (f *failedFill) leave(resp, own *http.Response) ([]byte, *unfinished) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.left = true
-	u := &unfinished{fill: f, resp: resp, own: own, taken: len(f.came), closed: make(chan struct{})}
-	u.stall = stallOf(f.rest)
-	u.stall.pause() // nobody reads now
-	return f.came[:len(f.came):len(f.came)], u
-}
-
-func (f *failedFill) end() {
-	f.mu.Lock()
-	f.ended = true
-	closes := f.closes
-	f.mu.Unlock()
-	close(f.over)
-	if closes {
-		defer func() { _ = recover() }() // the caller's Close has returned
-		_ = f.rest.Close()
-	}
-}
-
-// leaveClose reports whether the goroutine will close the body, because a Read is under way, and
-// the body may not be closed beside it.
-func (f *failedFill) leaveClose() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closes = !f.ended && !closing.WhileRead(f.rest)
-	return f.closes
-}
-
-// surface repeats the panic or the runtime.Goexit of a Read in the goroutine that needs the body.
-func (f *failedFill) surface() {
+// surface waits for the end of the Read. It repeats a panic or a runtime.Goexit in the goroutine that
+// needs the body.
+func (r *lateRead) surface() {
+	<-r.over
 	switch {
-	case f.panicked != nil:
-		panic(f.panicked)
-	case f.exited:
+	case r.panicked != nil:
+		panic(r.panicked)
+	case r.exited:
 		runtime.Goexit()
 	}
 }
 
-// unfinished is the rest of a body whose next bytes a failedFill may still be reading.
+// errUnfinished ends a fill, and is no error of the body.
+var errUnfinished = errors.New("the body has not come in time")
+
+// fillForAMoment is fill for a failed response. A retry waits for its body no longer than for a drain:
+// after patience, or when done is closed, the rest of the body begins with the Read that is under way.
+// This Read may set the Trailer of resp, so the response that is returned is a copy then.
+func (b *Buffered) fillForAMoment(
+	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
+) *http.Response {
+	if replay.InMemory(b.rest) {
+		b.fill(declared, limit, b.rest.Read)
+		return resp
+	}
+	own := *resp
+	own.Trailer = resp.Trailer.Clone()
+	rest := &unfinished{base: b.rest, attempt: attemptOf(b.rest), resp: resp, own: &own, closed: make(chan struct{})}
+	rest.attempt.waitApart(true)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	b.fill(declared, limit, func(p []byte) (n int, err error) {
+		read := startRead(rest.base, p)
+		rest.attempt.await(func() {
+			select {
+			case <-read.over:
+				read.surface()
+				n, err = len(read.came), read.err
+				return
+			case <-timer.C:
+			case <-done:
+			}
+			rest.late, err = read, errUnfinished
+		})
+		return n, err
+	})
+	if rest.late == nil {
+		rest.attempt.waitApart(false)
+		return resp
+	}
+	b.data, b.err, b.rest = slices.Clip(b.data), nil, rest
+	return &own
+}
+
+// unfinished is the rest of a body that did not come in time.
 type unfinished struct {
-	fill  *failedFill
-	resp  *http.Response // the base's response, whose Trailer a Read may set
-	own   *http.Response // the copy that the caller has
-	taken int            // the buffer has so many of the fill's bytes
-	stall *stallWatch    // of the Read that is under way; nil if there is none
+	base    io.ReadCloser
+	late    *lateRead
+	attempt *Body          // nil if the attempt has no context of its own
+	resp    *http.Response // the base's response, whose Trailer a Read may set
+	own     *http.Response // the copy that the caller has
 
 	closeOnce sync.Once
 	closed    chan struct{}
 }
 
-func (u *unfinished) Read(p []byte) (int, error) {
-	n, err := u.read(p)
+func (u *unfinished) Read(p []byte) (n int, err error) {
+	if !u.await() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	switch late := u.late; {
+	case len(late.came) > 0:
+		n = copy(p, late.came)
+		late.came = late.came[n:]
+		return n, nil
+	case late.err != nil:
+		err = late.err
+	default:
+		late.came = nil // the rest may be read for hours
+		n, err = u.base.Read(p)
+	}
 	if err == io.EOF {
 		u.own.Trailer = u.resp.Trailer
 	}
 	return n, err
 }
 
-func (u *unfinished) read(p []byte) (int, error) {
-	f := u.fill
-	switch {
-	case !u.await():
-		return 0, http.ErrBodyReadAfterClose
-	case u.taken < len(f.data):
-		n := copy(p, f.data[u.taken:])
-		u.taken += n
-		return n, nil
-	case f.err != nil:
-		return 0, f.err
-	}
-	f.data, f.came, u.taken = nil, nil, 0 // the rest may be read for hours
-	return f.rest.Read(p)
-}
-
 // await waits for the Read that is under way. It returns false if the body is closed.
 func (u *unfinished) await() bool {
-	u.stall.resume()
+	u.attempt.await(func() {
+		select {
+		case <-u.closed:
+		case <-u.late.over:
+		}
+	})
 	select {
 	case <-u.closed:
-	case <-u.fill.over:
-		u.fill.surface()
-	}
-	select {
-	case <-u.closed:
-		u.stall.pause()
 		return false
 	default:
-		return true
 	}
+	u.late.surface()
+	u.attempt.waitApart(false)
+	return true
 }
 
-// Close closes the body at once if no Read of the goroutine is under way. It ends such a Read if
-// that is safe: see Drain.leave.
-func (u *unfinished) Close() error {
-	u.closeOnce.Do(func() { close(u.closed) })
-	if !u.fill.leaveClose() {
-		return u.fill.rest.Close()
-	}
-	if attempt, ok := attemptOf(u.fill.rest); ok {
-		attempt.Cancel(nil)
-	}
-	return nil
+// Close closes the body when its Read has ended, or at once if that is safe. It does not wait for the
+// Read. A panic that comes later is dropped, because nobody could recover it.
+func (u *unfinished) Close() (err error) {
+	u.closeOnce.Do(func() {
+		close(u.closed)
+		select {
+		case <-u.late.over:
+		default:
+			if !closing.WhileRead(u.base) {
+				u.attempt.giveUp()
+				go func() {
+					<-u.late.over
+					closing.Begin(u.base)
+				}()
+				return
+			}
+		}
+		err = u.base.Close()
+	})
+	return err
 }
 
 // ClosableWhileRead reports whether the body may be closed while it is read.
-func (u *unfinished) ClosableWhileRead() bool { return closing.WhileRead(u.fill.rest) }
+func (u *unfinished) ClosableWhileRead() bool { return closing.WhileRead(u.base) }

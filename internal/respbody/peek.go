@@ -42,9 +42,9 @@ func Peek(
 	case failed:
 		patience, b.end, goOn = MaxDrainTime, anyByte, nil
 	case timed:
-		stall := stallOf(resp.Body)
-		stall.pause()
-		defer stall.resume()
+		attempt := attemptOf(resp.Body)
+		attempt.waitApart(true)
+		defer attempt.waitApart(false)
 	}
 	decided := false
 	defer b.closeUnless(&decided)
@@ -83,14 +83,6 @@ func (b *Buffered) judgePeek(resp *http.Response, whole bool) error {
 	}
 	b.BreakOff(b.err)
 	return b.err
-}
-
-// stallOf returns the stallWatch of body's Reads, or nil if there is none.
-func stallOf(body io.ReadCloser) *stallWatch {
-	if attempt, ok := attemptOf(body); ok {
-		return attempt.stall
-	}
-	return nil
 }
 
 // judgeEmpty returns the attempt's error for a body of resp that has ended before its first byte.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -25,8 +26,12 @@ import (
 type Body struct {
 	Cancel context.CancelCauseFunc // ends the attempt's context; set before anything else happens
 
-	base  io.ReadCloser // the base's body; nil before Wrap
-	stall *stallWatch   // nil: a Read may take any time
+	base    io.ReadCloser             // the base's body; nil before Wrap
+	stall   time.Duration             // the longest that a Read may take; 0: any time
+	stalled func(time.Duration) error // makes the error
+	timer   *time.Timer               // ends the attempt; nil before the first Read
+	fired   atomic.Bool               // the timer has
+	apart   bool                      // a Read does not wait for itself: see waitApart
 
 	mu   sync.Mutex
 	held int  // number of others that need the context
@@ -46,7 +51,7 @@ func (b *Body) Wrap(resp *http.Response, stall time.Duration, stalled func(time.
 		resp.Body = &connection{b, w}
 	}
 	if stall > 0 && !upgrade {
-		b.stall = &stallWatch{attempt: b, after: stall, stalled: stalled}
+		b.stall, b.stalled = stall, stalled
 	}
 }
 
@@ -86,11 +91,16 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *Body) read(p []byte) (int, error) {
-	if b.stall != nil {
-		return b.stall.read(p)
+func (b *Body) read(p []byte) (n int, err error) {
+	if b.apart {
+		n, err = b.base.Read(p)
+	} else {
+		b.await(func() { n, err = b.base.Read(p) })
 	}
-	return b.base.Read(p)
+	if err != nil && b.fired.Load() {
+		err = b.stalled(b.stall) // even a clean end may be the result of the cancellation
+	}
+	return n, err
 }
 
 func (b *Body) Close() error {
@@ -137,19 +147,26 @@ func (c *connection) CloseWrite() error {
 	return http.ErrNotSupported
 }
 
-// attemptOf returns the Body that body is or contains, if any.
-func attemptOf(body io.ReadCloser) (*Body, bool) {
+// attemptOf returns the Body that body is or contains, or nil.
+func attemptOf(body io.ReadCloser) *Body {
 	switch b := body.(type) {
 	case *Body:
-		return b, true
+		return b
 	case *connection:
-		return b.Body, true
+		return b.Body
 	case *Buffered:
 		return attemptOf(b.rest)
 	case *unfinished:
-		return attemptOf(b.fill.rest)
+		return b.attempt
 	}
-	return nil, false
+	return nil
+}
+
+// giveUp ends the attempt, if it has a context of its own.
+func (b *Body) giveUp() {
+	if b != nil {
+		b.Cancel(nil)
+	}
 }
 
 // IsConnectionsEnd reports whether err, which followed the last byte of body, is about the

@@ -17,9 +17,8 @@ import (
 const (
 	kindSection = iota
 	kindRewinder
-	kindReaderAt // a rewinder whose size is known
+	kindReaderAt // a rewinder with random access
 	kindStream
-	kindDevice // random access without a size, which makes it a stream
 	kindCount
 )
 
@@ -87,9 +86,6 @@ func fuzzBody(kind int, content []byte, skip int, c *chunked, closes *closer) io
 	case kindReaderAt:
 		c.content, c.at = content, skip
 		return readAtBody{seekBody{c, closes}}
-	case kindDevice:
-		c.content = content[skip:]
-		return &fuzzDevice{&device{Reader: c}, closes}
 	}
 	c.content = content[skip:]
 	return plainBody{c, closes}
@@ -101,14 +97,6 @@ type readAtBody struct{ seekBody }
 func (readAtBody) ReadAt([]byte, int64) (int, error) {
 	panic("a ReadAt may return what Read leaves out")
 }
-
-// fuzzDevice is a device with the closer that it is given.
-type fuzzDevice struct {
-	*device
-	closes *closer
-}
-
-func (d *fuzzDevice) Close() error { return d.closes.Close() }
 
 // The model has the promises of a Source, for one goroutine.
 type (
@@ -149,7 +137,7 @@ type (
 	}
 )
 
-func (m *model) isStream() bool { return m.kind == kindStream || m.kind == kindDevice }
+func (m *model) isStream() bool { return m.kind == kindStream }
 
 // counts reports whether r keeps the body open.
 func (r *modelReader) counts() bool {
@@ -387,8 +375,8 @@ func FuzzReplay(f *testing.F) {
 		from := int(skip) % (len(content) + 1)
 		m := &model{t: t, kind: int(kind), content: content[from:], end: io.EOF, limit: limit, body: c}
 		m.closes = &closer{done: make(chan struct{})}
-		if (kind == kindSection || kind == kindReaderAt) && len(m.content) == 0 {
-			m.kind = kindDevice // without a size it is a stream
+		if kind == kindSection && len(m.content) == 0 {
+			m.kind = kindRewinder // see newBody
 		}
 		if fails && kind != kindSection {
 			c.end, m.end = errFuzz, errFuzz

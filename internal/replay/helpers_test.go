@@ -197,28 +197,6 @@ func pipeOf(t *testing.T, content string) *os.File {
 	return r
 }
 
-// device is like /dev/zero: it has random access and accepts a Seek, but has no size, and its
-// position means nothing.
-type device struct {
-	io.Reader
-	closer
-	size    int64 // where seeking to the end leads
-	seekEnd error // what else it gives
-	seekSet error // what seeking back gives
-}
-
-func (d *device) ReadAt([]byte, int64) (int, error) { panic("a device is not read at an offset") }
-
-func (d *device) Seek(_ int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekEnd:
-		return d.size, d.seekEnd
-	case io.SeekStart:
-		return 0, d.seekSet
-	}
-	return 0, nil
-}
-
 // unseekable has a Seek that always fails, as an *os.File's does on a pipe.
 type unseekable struct{ plainBody }
 

@@ -204,33 +204,45 @@ func TestBodyThatReturnsOtherBytesWhenItIsReadAgainFails(t *testing.T) {
 	}
 }
 
-func TestSeekerThatGrewGivesWhatItHad(t *testing.T) {
+// Before its end was met, a body that grows is all that it has by then. Afterwards, it may as well have a Read
+// that leaves out the rest.
+func TestSeekerThatGrewIsSentWholeOrNotAtAll(t *testing.T) {
 	for _, came := range []int{5, len(text)} {
-		for _, known := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d bytes were read, and the end was met: %t", came, known), func(t *testing.T) {
-				h := &hookedSeeker{Reader: bytes.NewReader([]byte(text))}
-				s := New(struct {
-					*hookedSeeker
-					*closer
-				}{h, new(closer)}, 0)
-				l := lease(t, s, nil)
-				r := open(t, l)
-				got := read(t, r, came)
-				if known {
-					got += readAll(t, r)
-				}
-				at, err := h.Reader.Seek(0, io.SeekCurrent)
-				require.NoError(t, err)
-				*h.Reader = *bytes.NewReader([]byte(text + "and more"))
-				_, err = h.Reader.Seek(at, io.SeekStart)
-				require.NoError(t, err)
-				for range 2 {
-					l = lease(t, s, l)
-					assert.Equal(t, text, readAll(t, open(t, l)))
-				}
-			})
+		for shape, show := range shapes {
+			for _, known := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d bytes were read, and the end was met: %t", shape, came, known), func(t *testing.T) {
+					file := bytes.NewReader([]byte(text))
+					s := New(show(&ownRead{Reader: file, read: file}), 0)
+					l := lease(t, s, nil)
+					r := open(t, l)
+					read(t, r, came)
+					if known {
+						readAll(t, r)
+					}
+					grow(t, file, text+"and more")
+					next, err := leaseInstead(l)
+					if known {
+						assert.Equal(t, errLimited, err)
+						return
+					}
+					require.NoError(t, err)
+					assert.Equal(t, text+"and more", readAll(t, open(t, next)))
+					grow(t, file, text+"and more, and more")
+					_, err = io.ReadAll(open(t, lease(t, s, next)))
+					assert.Error(t, err, "the end is no end")
+				})
+			}
 		}
 	}
+}
+
+func grow(t *testing.T, file *bytes.Reader, content string) {
+	t.Helper()
+	at, err := file.Seek(0, io.SeekCurrent)
+	require.NoError(t, err)
+	*file = *bytes.NewReader([]byte(content))
+	_, err = file.Seek(at, io.SeekStart)
+	require.NoError(t, err)
 }
 
 // A body may set its trailer when its end is met. The first attempt may not have come so far.

@@ -42,38 +42,16 @@ func originOf(b *Body, body io.Reader, limit int64) origin {
 	if err != nil {
 		return newStream(b, body, limit) // for example a pipe in an *os.File
 	}
-	if _, ok := body.(io.ReaderAt); !ok {
-		return newRewinder(b, seeker, start, unknown)
+	f, ok := body.(*os.File)
+	if !ok {
+		return newRewinder(b, seeker, start)
 	}
-	size, err := sizeOf(seeker, start)
-	switch f, ok := body.(*os.File); {
-	case size > 0 && ok:
-		return newSection(b, f, start, size)
-	case size > 0 && err == nil:
-		return newRewinder(b, seeker, start, size)
+	info, err := f.Stat()
+	if err != nil || info.Size() <= start {
+		// A device or a file in /proc has no size, and may return different bytes when it is read twice.
+		return newStream(b, body, limit)
 	}
-	// A device or a file in /proc has no size, and may return different bytes when it is read
-	// twice.
-	s := newStream(b, body, limit)
-	if err != nil {
-		s.end = &ReadError{err}
-	}
-	return s
-}
-
-// sizeOf returns how far Seek can move a body, which stands at start, or 0 if that is unknown.
-// The error is the failure to move the body back to start: the caller finds the body there if
-// nothing is read.
-func sizeOf(body io.Seeker, start int64) (int64, error) {
-	end, sizeErr := body.Seek(0, io.SeekEnd)
-	at, err := body.Seek(start, io.SeekStart)
-	if err == nil && at != start {
-		err = errMoved
-	}
-	if sizeErr != nil {
-		return 0, err
-	}
-	return end - start, err
+	return newSection(b, f, start, info.Size()-start)
 }
 
 // keepsBeginning reports whether the beginning of the body stays available however much is read.

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"errors"
 	"hash/crc32"
 	"io"
@@ -22,7 +21,6 @@ type rewinder struct {
 
 	// guarded by turns; positions are relative to start
 	position int64
-	size     int64 // where Seek finds the end; unknown until it is needed
 	moved    bool  // the first reading is over
 	first    mark  // how far the first reading came
 	end      int64 // where the body ends; unknown until it is met, or the body is moved
@@ -53,9 +51,9 @@ var (
 	errChanged = errors.New("the request body cannot be sent again: it returned other bytes when it was read again")
 )
 
-// newRewinder returns a rewinder of a body that stands at start. The size may be unknown.
-func newRewinder(b *Body, body io.ReadSeeker, start, size int64) *rewinder {
-	return &rewinder{of: b, body: body, start: start, turns: newTurns(), size: size, end: unknown}
+// newRewinder returns a rewinder of a body that stands at start.
+func newRewinder(b *Body, body io.ReadSeeker, start int64) *rewinder {
+	return &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
 }
 
 func (w *rewinder) repeatable() bool { return true }
@@ -147,8 +145,8 @@ func (w *rewinder) compared(at mark, n int, err error) (int, error) {
 	return n, err
 }
 
-// seek moves the body to an offset. If the body is not what the first reading has shown, seek
-// moves it back: an attempt that stands there can continue.
+// seek moves the body to an offset. If that fails, or the body is not what the first reading has shown,
+// seek moves it back: an attempt that stands there can continue.
 func (w *rewinder) seek(offset int64) error {
 	if w.changed {
 		return errChanged
@@ -160,21 +158,14 @@ func (w *rewinder) seek(offset int64) error {
 	if err := w.verify(stood); err != nil {
 		return err
 	}
-	if err := w.move(offset); err != nil {
-		if w.verify(stood) == nil {
-			w.position = stood // an attempt that stands there can continue
-		}
-		return err
+	end, sought, err := w.settled()
+	if err == nil {
+		err = w.move(offset)
 	}
-	if w.moved {
-		return nil
-	}
-	err := w.settle()
-	if err != nil {
-		offset = stood
-	}
-	if w.position != offset && offset != unknown {
-		err = cmp.Or(err, w.move(offset))
+	if err == nil {
+		w.moved, w.end, w.sought = true, end, sought
+	} else if stood != unknown {
+		_ = w.move(stood)
 	}
 	return err
 }
@@ -204,39 +195,28 @@ func (w *rewinder) move(offset int64) error {
 	return err
 }
 
-// settle ends the first reading, and decides where the body ends. This is where the length was
-// announced, where the first reading met the end, or where Seek finds it. If Seek finds the end
-// elsewhere, Read leaves out a part of what Seek moves in. If more bytes follow the end that Seek
-// finds only now, Seek knows only a part of the body.
-func (w *rewinder) settle() error {
-	end := w.end
+// settled returns where the body ends, and whether only Seek has shown this. When the first reading is over,
+// this is where the length was announced, where the first reading met the end, or where Seek finds it. If
+// Seek finds the end elsewhere, Read leaves out a part of what Seek moves in. If more bytes follow the
+// end that Seek finds only now, Seek knows only a part of the body.
+func (w *rewinder) settled() (end int64, sought bool, err error) {
+	if w.moved {
+		return w.end, w.sought, nil
+	}
+	end = w.end
 	if length := w.of.length; length > 0 {
 		end = length
 	}
-	late := w.size == unknown
-	switch err := w.measure(); {
+	w.position = unknown // in case Seek does not return
+	size, err := w.body.Seek(0, io.SeekEnd)
+	size = max(size-w.start, 0)
+	switch {
 	case err != nil && end == unknown:
-		return err
+		return 0, false, err
 	case err != nil: // the body cannot say, but the end is known
-	case w.size < w.first.offset || end != unknown && end != w.size:
-		return errLimited
-	default:
-		w.sought = late && end == unknown
-		end = w.size
+		return end, false, nil
+	case size < w.first.offset || end != unknown && end != size:
+		return 0, false, errLimited
 	}
-	w.end, w.moved = end, true
-	return nil
-}
-
-// measure finds out the size. It may leave the body elsewhere.
-func (w *rewinder) measure() error {
-	if w.size != unknown {
-		return nil
-	}
-	w.position = unknown
-	end, err := w.body.Seek(0, io.SeekEnd)
-	if err == nil {
-		w.size = max(end-w.start, 0)
-	}
-	return err
+	return size, end == unknown, nil
 }

@@ -14,11 +14,7 @@ type section struct {
 	file  file
 	start int64 // the file's position when it was handed over
 	size  int64 // the size that the file reported then, counted from start
-
-	// guarded by of.mu
-	first    *Reader // the first reader that got bytes
-	furthest int64   // the furthest offset that a reader has reached
-	end      int64   // size, or less if the file was met to end earlier
+	end   int64 // size, or less if the file was met to end earlier; guarded by of.mu
 }
 
 // file is the part of *os.File that a section uses.
@@ -47,11 +43,10 @@ func (s *section) read(r *Reader, p []byte) (int, error) {
 	case int64(n) == left:
 		err = io.EOF
 	case err == io.EOF:
-		err = s.early(r, r.offset+int64(n))
+		err = s.early(r.offset + int64(n))
 	case err != nil:
 		err = &ReadError{err}
 	}
-	s.reached(r, r.offset+int64(n), err == io.EOF)
 	return n, err
 }
 
@@ -61,39 +56,23 @@ func (s *section) left(r *Reader) int64 {
 	return s.end - r.offset
 }
 
-// reached records that r has reached an offset, and whether the file ends there.
-func (s *section) reached(r *Reader, offset int64, ends bool) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	if s.first == nil && offset > 0 {
-		s.first = r
-	}
-	s.furthest = max(s.furthest, offset)
-	if ends {
-		s.end = min(s.end, offset)
-	}
-}
-
 // early returns the error for a file that ends at an offset below its size. A plain io.EOF looks
 // like the end of the body.
 //
-// If another reader came further, or the announced length is another one, the file was truncated
-// meanwhile. Otherwise the end that the first reader meets is believed, as net/http believes it:
-// a file in /sys reports 4096 bytes and has a few. A later reader believes it only if the file
-// still reports the same size, which a truncated file does not.
-func (s *section) early(r *Reader, offset int64) error {
-	length := s.of.length
+// A file in /sys reports 4096 bytes and has a few. So the end is believed if the file still reports the
+// same size, which a file does not that was truncated meanwhile. It is not believed if another reader
+// has met another end, or if the announced length is another one.
+func (s *section) early(offset int64) error {
+	info, err := s.file.Stat()
 	s.of.mu.Lock()
-	first := s.first == nil || s.first == r
-	believed := offset >= s.furthest && (length <= 0 || length == offset)
-	s.of.mu.Unlock()
-	if believed && (first || s.reportsSize()) {
+	defer s.of.mu.Unlock()
+	length := s.of.length
+	switch {
+	case err != nil, info.Size() != s.start+s.size:
+	case s.end != s.size && s.end != offset:
+	case length <= 0 || length == offset:
+		s.end = offset
 		return io.EOF
 	}
 	return &ReadError{io.ErrUnexpectedEOF}
-}
-
-func (s *section) reportsSize() bool {
-	info, err := s.file.Stat()
-	return err == nil && info.Size() == s.start+s.size
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -25,8 +24,8 @@ func Watch(req *http.Request, context interface{ Hold(n int) }) {
 	}
 	all := &uploads{context: context}
 	own := &upload{ReadCloser: req.Body, all: all}
-	all.note(func() { all.bodies = []*upload{own} })
-	req.Body = own
+	own.hold(true)
+	all.bodies, req.Body = []*upload{own}, own
 	getBody := req.GetBody
 	if getBody == nil {
 		return
@@ -45,25 +44,14 @@ func Watch(req *http.Request, context interface{ Hold(n int) }) {
 // uploads are the bodies of a request.
 type uploads struct {
 	context interface{ Hold(n int) }
-
-	mu     sync.Mutex
-	bodies []*upload // that are not closed
-	held   int       // 1 while one of them needs the context
+	mu      sync.Mutex
+	bodies  []*upload
 }
 
-// note makes a change, and calls Hold if the bodies begin or cease to need the context.
 func (a *uploads) note(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
-	held := a.held
-	a.held = 0
-	if slices.ContainsFunc(a.bodies, (*upload).needsContext) {
-		a.held = 1
-	}
-	if a.held != held { // with mu held: another body may rely on this call, and make none
-		a.context.Hold(a.held - held)
-	}
 }
 
 // upload is the own body or a copy.
@@ -73,19 +61,27 @@ type upload struct {
 	isCopy bool
 
 	// guarded by all.mu
-	read, ended bool
-	replaced    bool // by another body, which was read and closed
+	read  bool
+	ended bool // the end was met, or the body is closed
+	holds bool // the context
 }
 
-func (u *upload) needsContext() bool {
-	if u.isCopy {
-		return u.read && !u.replaced
+// hold declares whether u needs the context. The caller holds mu.
+func (u *upload) hold(needs bool) {
+	switch {
+	case needs && !u.holds:
+		u.all.context.Hold(1)
+	case !needs && u.holds:
+		u.all.context.Hold(-1)
 	}
-	return u.read || !u.replaced
+	u.holds = needs
 }
 
 func (u *upload) Read(p []byte) (int, error) {
-	u.all.note(func() { u.read = true })
+	u.all.note(func() {
+		u.read = true
+		u.hold(u.holds || !u.ended)
+	})
 	n, err := u.ReadCloser.Read(p)
 	if err == io.EOF {
 		u.all.note(func() { u.ended = true })
@@ -99,17 +95,12 @@ func (u *upload) Close() error {
 }
 
 func (u *upload) close() {
-	i := slices.Index(u.all.bodies, u)
-	if i < 0 {
-		return // it was closed before
-	}
-	u.all.bodies = slices.Delete(u.all.bodies, i, i+1)
-	if !u.read || !u.needsContext() {
-		return
-	}
+	sent := u.read && u.holds
+	u.ended = true
+	u.hold(false)
 	for _, other := range u.all.bodies {
-		if other.ended || !other.isCopy {
-			other.replaced = true
+		if sent && (other.isCopy && other.ended || !other.read) {
+			other.hold(false)
 		}
 	}
 }

@@ -568,7 +568,7 @@ type mayClose struct {
 func (b *mayClose) ClosableWhileRead() bool { return b.closable }
 
 // A test's double may end its goroutine, as t.FailNow does.
-func TestPanicOrGoexitOfAFailedResponsesReadReachesItsCaller(t *testing.T) {
+func TestPanicOrGoexitOfAReadReachesItsCaller(t *testing.T) {
 	for name, c := range map[string]struct {
 		end      func()
 		panicked any
@@ -576,7 +576,7 @@ func TestPanicOrGoexitOfAFailedResponsesReadReachesItsCaller(t *testing.T) {
 		"a panic":  {func() { panic("a decoder's bug") }, "a decoder's bug"},
 		"a Goexit": {runtime.Goexit, nil},
 	} {
-		for _, after := range []time.Duration{0, time.Second} {
+		for after, status := range map[time.Duration]int{0: 503, 1: 200, time.Second: 503} {
 			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					body := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(after); c.end(); return 0, nil }}
@@ -587,7 +587,7 @@ func TestPanicOrGoexitOfAFailedResponsesReadReachesItsCaller(t *testing.T) {
 					returned := false
 					go func() {
 						defer func() { panicked = recover() }()
-						resp, _ = retryhttp.New(script.New(script.Respond(503, body)), p).RoundTrip(get(t, t.Context()))
+						resp, _ = retryhttp.New(script.New(script.Respond(status, body)), p).RoundTrip(get(t, t.Context()))
 						_, _ = resp.Body.Read(make([]byte, 1))
 						returned = true
 					}()
@@ -595,7 +595,7 @@ func TestPanicOrGoexitOfAFailedResponsesReadReachesItsCaller(t *testing.T) {
 					synctest.Wait()
 					assert.False(t, returned)
 					assert.Equal(t, c.panicked, panicked)
-					assert.Equal(t, after > 0, resp != nil, "a Read after the moment is the caller's")
+					assert.Equal(t, after == time.Second, resp != nil, "a Read after the moment is the caller's")
 					if resp != nil {
 						require.NoError(t, resp.Body.Close())
 					}

@@ -67,7 +67,6 @@ func (c *call) keep(got *result, patience time.Duration) bool {
 	if got.broken != nil {
 		return false // the rest of what broke off comes from nowhere
 	}
-	c.response = nil // a Read that panics has it closed
 	kept, whole := respbody.Keep(c.req, resp, mostKept, min(respbody.MaxDrainTime, patience))
 	got.Response, c.response = kept, kept
 	return whole && !ended(c.req)

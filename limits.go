@@ -57,7 +57,12 @@ func (l limits) reads() bool { return l.buffer > 0 || l.peek > 0 }
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
 // has failed.
 func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Response, read *respbody.Buffered, err error) {
-	base, failed := resp, classifyStatus(resp.StatusCode) != Final
+	base, failed, returned := resp, classifyStatus(resp.StatusCode) != Final, false
+	defer func() {
+		if !returned { // a Read or a hook has panicked
+			closing.Response(base)
+		}
+	}()
 	if l.buffer > 0 {
 		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
 	}
@@ -65,6 +70,7 @@ func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Respons
 		resp, read, err = respbody.Peek(req, resp, l.peek, failed, l.attempt > 0, l.goOn)
 	}
 	passOutcome(base, resp)
+	returned = true
 	return resp, read, err
 }
 
@@ -218,7 +224,7 @@ type attemptTimeoutError struct {
 // the timeout itself may be the cause of the end. below reports that a body broke off in a nested
 // Transport.
 func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, err error, below bool) (*http.Response, error) {
-	if read != nil && err == nil && read.Complete() {
+	if read != nil && err == nil && read.Complete(resp) {
 		return resp, nil
 	}
 	// This is a copy, because the base may be reading e, the cause of the attempt's context.

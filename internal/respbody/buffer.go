@@ -81,10 +81,7 @@ func (b *Buffered) take(
 	req *http.Request, resp *http.Response, limit int64, patience time.Duration, done <-chan struct{},
 ) (*http.Response, error) {
 	declared := declaredLength(resp)
-	began := false
-	defer b.closeUnless(&began)
 	resp = b.begin(resp, declared, limit, patience, done)
-	began = true
 	if b.err == nil {
 		return resp, nil // the caller reads the rest from the server
 	}
@@ -126,16 +123,15 @@ func declaredLength(resp *http.Response) int64 {
 
 // Buffered is a response body whose beginning was read within the attempt.
 type Buffered struct {
-	data     []byte
-	read     int           // number of bytes of data that the caller has read
-	err      error         // the error that follows data; nil if rest follows
-	end      eventEnd      // where an event ends; nil if this is no peek
-	shown    int           // a peek shows so many bytes of data
-	sealed   bool          // a hook that must not read is running: see Seal
-	whole    bool          // data is the whole body, and is no longer than the limit
-	complete bool          // data has the declared length
-	rest     io.ReadCloser // the body after data; nil if it is closed
-	closed   atomic.Bool
+	data   []byte
+	read   int           // number of bytes of data that the caller has read
+	err    error         // the error that follows data; nil if rest follows
+	end    eventEnd      // where an event ends; nil if this is no peek
+	shown  int           // a peek shows so many bytes of data
+	sealed bool          // a hook that must not read is running: see Seal
+	whole  bool          // data is the whole body, and is no longer than the limit
+	rest   io.ReadCloser // the body after data; nil if it is closed
+	closed atomic.Bool
 }
 
 // begin reads the beginning of resp's body, and makes b the body of the response that it returns.
@@ -151,20 +147,13 @@ func (b *Buffered) begin(
 	return resp
 }
 
-// closeUnless closes the rest of a body if a Read, or a hook, has panicked.
-func (b *Buffered) closeUnless(done *bool) {
-	if !*done {
-		closing.Soon(b.rest)
-	}
-}
-
 // judgeEnd corrects the error that follows data if the declared length says more than the Read
 // did. unchecked reports that no other code compares the body with this length, because it comes
 // from a Content-Range.
 func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
 	switch came := int64(len(b.data)); {
 	case came == declared && came > 0 && IsConnectionsEnd(b.rest, b.err):
-		b.err, b.complete = io.EOF, true
+		b.err = io.EOF
 	case came < declared && unchecked && b.err == io.EOF:
 		b.err = io.ErrUnexpectedEOF
 	}
@@ -172,9 +161,6 @@ func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
 
 // fill reads until the body ends, a Read fails, or data is one byte longer than limit.
 func (b *Buffered) fill(declared, limit int64, read func([]byte) (int, error)) {
-	if b.data == nil {
-		b.data = make([]byte, 0, firstSize(declared, limit))
-	}
 	for empty, seen := 0, 0; !b.filled(limit, seen); {
 		if len(b.data) == cap(b.data) {
 			b.grow(declared, limit)
@@ -192,16 +178,6 @@ func (b *Buffered) fill(declared, limit int64, read func([]byte) (int, error)) {
 	}
 }
 
-// firstSize returns how much room a body needs at first. A Read needs room for one more byte to return
-// the end.
-func firstSize(declared, limit int64) int64 {
-	size := int64(firstBuffer)
-	if declared >= 0 {
-		size = min(declared+1, firstDeclared)
-	}
-	return min(size, limit+1)
-}
-
 // filled reports whether nothing else is to be read. The first seen bytes were not enough.
 func (b *Buffered) filled(limit int64, seen int) bool {
 	if b.Peeked() {
@@ -211,22 +187,29 @@ func (b *Buffered) filled(limit int64, seen int) bool {
 }
 
 // grow makes room for the declared length and one byte, or doubles the buffer if the body may be
-// longer, up to limit and one byte.
+// longer, up to limit and one byte. A Read needs room for one more byte to return the end.
 func (b *Buffered) grow(declared, limit int64) {
-	size := 2 * int64(cap(b.data))
-	if declared >= int64(cap(b.data)) {
+	had := int64(cap(b.data))
+	size := max(2*had, firstBuffer)
+	switch {
+	case declared < had: // or unknown
+	case had == 0:
+		size = min(firstDeclared, declared+1)
+	default:
 		size = min(max(size, grownDeclared), declared+1)
 	}
 	if size >= limit {
 		size = limit + 1
 	}
-	grown := make([]byte, len(b.data), size)
+	grown := make([]byte, had, size)
 	copy(grown, b.data)
 	b.data = grown
 }
 
-// Complete reports whether all of the declared length has come.
-func (b *Buffered) Complete() bool { return b.complete }
+// Complete reports whether all of the length has come that resp declares.
+func (b *Buffered) Complete(resp *http.Response) bool {
+	return b.whole && declaredLength(resp) == int64(len(b.data))
+}
 
 // BreakOff closes the rest of the body, which then ends with err.
 func (b *Buffered) BreakOff(err error) {

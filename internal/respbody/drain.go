@@ -33,18 +33,18 @@ type Drain struct {
 	drains   *Drains
 	run      func() // readAll as a value, so that starting it allocates nothing
 	body     io.ReadCloser
-	rest     int64       // number of bytes that may still be read
-	empty    int         // number of Reads in a row that returned no bytes
-	left     atomic.Bool // the caller no longer waits for the drain
+	rest     int64 // number of bytes that may still be read
+	empty    int   // number of Reads in a row that returned no bytes
 	closed   atomic.Bool
 	panicked any // the value of a panic by Close
 	state    atomic.Uint32
-	done     chan struct{} // closed at the end if the state is drainAwaited
+	done     chan struct{} // closed at the end once somebody has awaited it
 }
 
 const (
 	drainGoesOn = iota
 	drainAwaited
+	drainLeft // the caller no longer waits for the drain
 	drainEnded
 )
 
@@ -74,7 +74,10 @@ func (s *Drains) Start(resp *http.Response, read bool) *Drain {
 		d = &Drain{drains: s}
 		d.run = d.readAll
 	}
-	d.reset(resp, read)
+	d.body = resp.Body
+	if read && resp.ContentLength <= MaxDrainBytes {
+		d.rest = MaxDrainBytes
+	}
 	if replay.InMemory(d.body) {
 		d.readAll()
 	} else {
@@ -95,21 +98,11 @@ func (d *Drain) Join(ctx context.Context, t *timer.Timer, limit time.Duration) {
 		return
 	}
 	panicked := d.panicked
-	d.body, d.done, d.panicked = nil, nil, nil
+	*d = Drain{drains: d.drains, run: d.run}
 	d.drains.idle.Put(d)
 	if panicked != nil {
 		panic(panicked)
 	}
-}
-
-// reset prepares d for resp's body, which is read if that is useful.
-func (d *Drain) reset(resp *http.Response, read bool) {
-	d.body, d.rest, d.empty = resp.Body, 0, 0
-	if read && resp.ContentLength <= MaxDrainBytes {
-		d.rest = MaxDrainBytes
-	}
-	d.closed.Store(false)
-	d.state.Store(drainGoesOn)
 }
 
 func (d *Drain) readAll() {
@@ -121,7 +114,7 @@ func (d *Drain) readAll() {
 
 // Read continues to read from the body while that is useful.
 func (d *Drain) Read(p []byte) (int, error) {
-	if d.rest <= 0 || d.empty == maxEmptyReads || d.left.Load() {
+	if d.rest <= 0 || d.empty == maxEmptyReads || d.state.Load() == drainLeft {
 		return 0, io.EOF
 	}
 	n, err := d.body.Read(p[:min(d.rest, int64(len(p)))])
@@ -153,9 +146,6 @@ func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 	if !d.state.CompareAndSwap(drainGoesOn, drainAwaited) {
 		return true // it has ended meanwhile
 	}
-	if limit <= 0 {
-		return false
-	}
 	t.Start(limit)
 	defer t.Stop()
 	select {
@@ -171,7 +161,7 @@ func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 // context if the attempt has its own, and closes the body if the body allows a Close during a
 // Read. Any other body is closed when its Read returns.
 func (d *Drain) leave() {
-	d.left.Store(true)
+	d.state.Store(drainLeft)
 	attemptOf(d.body).giveUp()
 	if closing.WhileRead(d.body) {
 		go d.close()

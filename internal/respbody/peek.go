@@ -46,15 +46,13 @@ func Peek(
 		attempt.waitApart(true)
 		defer attempt.waitApart(false)
 	}
-	decided := false
-	defer b.closeUnless(&decided)
-	whole := false
-	for !decided {
+	for {
 		resp = b.begin(resp, -1, limit, patience, nil)
-		whole = b.show()
-		decided = !whole || goOn == nil || b.atEnd() || !goOn(resp)
+		whole := b.show()
+		if !whole || goOn == nil || b.atEnd() || !goOn(resp) {
+			return resp, b, b.judgePeek(resp, whole)
+		}
 	}
-	return resp, b, b.judgePeek(resp, whole)
 }
 
 // show shows one more event, or what has come of it. It reports whether the event is whole.

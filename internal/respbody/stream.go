@@ -1,6 +1,7 @@
 package respbody
 
 import (
+	"mime"
 	"net/http"
 	"strings"
 
@@ -29,17 +30,17 @@ func IsRedirect(resp *http.Response) bool {
 // isStream reports whether a body with this header may continue while its reader listens.
 func isStream(h http.Header) bool {
 	media := field.MediaType(h)
+	_, parameters, _ := mime.ParseMediaType(h.Get("Content-Type")) // none if it is malformed
 	switch media {
 	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
 		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":
 		return true
 	case "multipart/mixed":
-		if _, incremental := mediaParameter(h, "deferSpec"); incremental { // GraphQL
+		if _, incremental := parameters["deferspec"]; incremental { // GraphQL
 			return true
 		}
 	}
-	stream, _ := mediaParameter(h, "stream")
-	return isSequence(media) || strings.EqualFold(stream, "watch") || // Kubernetes
+	return isSequence(media) || strings.EqualFold(parameters["stream"], "watch") || // Kubernetes
 		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect")
 }
 
@@ -52,17 +53,4 @@ func isSequence(media string) bool {
 		return true
 	}
 	return strings.HasSuffix(subtype, "+json-seq") || strings.HasSuffix(subtype, "+cbor-seq")
-}
-
-// mediaParameter returns the value of a parameter of h's Content-Type. It does not look for quotes
-// around a semicolon: a body that is wrongly taken for a stream is merely not buffered.
-func mediaParameter(h http.Header, name string) (value string, ok bool) {
-	_, parameters, _ := strings.Cut(h.Get("Content-Type"), ";")
-	for parameter := range strings.SplitSeq(parameters, ";") {
-		n, v, _ := strings.Cut(parameter, "=")
-		if strings.EqualFold(strings.TrimSpace(n), name) {
-			return strings.Trim(v, " \t\""), true
-		}
-	}
-	return "", false
 }

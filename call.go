@@ -39,7 +39,7 @@ func (c *call) giveBack() {
 		return
 	}
 	defer c.exchange.giveBack() // even if the body panics
-	c.bodies.release(true)      // before the response is closed, which may wait for the upload
+	c.bodies.Seal(true)         // before the response is closed, which may wait for the upload
 }
 
 // mayBegin waits before the first attempt if Gate.HoldFirst requires it. It returns false if the
@@ -69,8 +69,9 @@ func (c *call) prepare(first *attempt) {
 		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
 		// with it a Read of the response.
 		mustEnd := p.AttemptTimeout > 0 || c.limits().reads()
-		c.bodies = bodiesOf(c.keyed, c.idempotent, mayRetry, mustEnd, p.RecordBytes)
-		if c.bodies != nil {
+		c.bodies = bodiesOf(c.keyed, mayRetry, mustEnd, p.RecordBytes)
+		c.hidesGetBody = hidesGetBody(c.keyed, c.idempotent)
+		if c.bodies != nil || c.hidesGetBody && c.keyed.GetBody != nil {
 			_ = c.open(first) // the first reading is always granted
 		}
 	}
@@ -127,7 +128,7 @@ func (c *call) refusal(got *result) Stop {
 		return StopNotIdempotent
 	case c.attemptsLeft() <= 0:
 		return StopAttempts
-	case c.withBody && !c.bodies.repeatable(c.req):
+	case c.withBody && !c.bodies.Repeatable():
 		return StopBody
 	}
 	return ""
@@ -324,7 +325,7 @@ func (c *call) left(next *attempt) time.Duration {
 
 // finish ends the call with the last attempt's result.
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
-	c.bodies.release(got.Err != nil)
+	c.bodies.Seal(got.Err != nil)
 	c.countFailure(got, stop)
 	// OutcomeOf needs no record of such a call.
 	atOnce := stop == StopFinal && got.Response != nil && c.sent == 1 && got.inner == nil && c.waited == 0 && !c.refused

@@ -29,7 +29,8 @@ func (c *call) sendRacing(r *race, next *attempt, got *result) {
 
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
 func (c *call) mayBeHedged() bool {
-	return safeMethod(c.req.Method) && c.idempotent && (!c.withBody || c.bodies.readableBeside(c.req)) &&
+	return safeMethod(c.req.Method) && c.idempotent &&
+		(!c.withBody || c.req.GetBody != nil || c.bodies.IsSection()) &&
 		// A body may set the trailer when it ends.
 		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0
 }

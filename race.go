@@ -255,7 +255,7 @@ func (r *race) openHedge() bool {
 	if !r.withBody {
 		return true
 	}
-	opened, err := r.bodies.openBeside(r.keyed, r.next.request, r.first.reading)
+	opened, err := r.openBodyBeside(r.next.request, r.first.reading)
 	if err != nil {
 		return false
 	}

@@ -42,7 +42,8 @@ type exchange struct {
 
 	// withBody is decided before the first attempt, too. A base may put an empty body on a request that
 	// has none, as recorders and signers do that read the body and put it back.
-	withBody bool
+	withBody     bool
+	hidesGetBody bool
 
 	// since is the start of MaxElapsed, read from core.now: the call's start, or the time at which a
 	// body broke off.
@@ -62,7 +63,7 @@ type exchange struct {
 // ends it.
 type owned struct {
 	unsent   *http.Request  // the request of the first attempt, or of a hedge, until it is sent
-	bodies   *bodies        // what the attempts' bodies come from; nil if each is sent as it is
+	bodies   *replay.Body   // what the attempts' bodies come from; nil if each is sent as it is
 	token    receipt        // of an attempt that is not sent yet
 	pass     outage.Pass    // the pass of an attempt that has not ended
 	response *http.Response // a response that is neither returned nor drained yet
@@ -98,14 +99,43 @@ type attempt struct {
 func (x *exchange) open(next *attempt) error {
 	req := x.copyForAttempt(next.number, false)
 	if x.withBody {
-		opened, err := x.bodies.open(x.keyed, req, next.number == 1, next.previous, x.patience(next))
-		if err != nil {
+		if err := x.openBody(req, next); err != nil {
 			return err
 		}
-		next.reading = opened
 	}
 	next.request = req
 	return nil
+}
+
+// openBody gives req the body for next, an attempt that runs beside no other. It may wait for a Read of the
+// previous attempt.
+func (x *exchange) openBody(req *http.Request, next *attempt) (err error) {
+	switch {
+	case x.bodies == nil && next.number == 1: // req has the caller's body
+	case x.bodies == nil:
+		req.Body, err = x.keyed.GetBody()
+	case next.number == 1:
+		next.reading = x.bodies.First(req)
+	default:
+		next.reading, err = next.previous.Next(req, x.patience(next))
+	}
+	if x.hidesGetBody {
+		req.GetBody = nil
+	}
+	return err
+}
+
+// openBodyBeside gives req a body for an attempt that runs beside elder's attempt. It calls a
+// GetBody that http.NewRequest did not make only if no attempt has a body open.
+func (x *exchange) openBodyBeside(req *http.Request, elder *replay.Lease) (opened *replay.Lease, err error) {
+	if x.bodies != nil {
+		return elder.Beside(req)
+	}
+	if req.Body, err = x.keyed.GetBody(); err != nil {
+		return nil, err
+	}
+	// Even such a body is not sent as it is, so that the reading can be cut.
+	return replay.Of(req, 0).First(req), nil
 }
 
 // copyForAttempt returns a copy of the request for the attempt with the given number. The base may use

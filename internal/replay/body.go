@@ -81,18 +81,23 @@ func Of(req *http.Request, limit int64) *Body {
 }
 
 // Repeatable reports whether a further attempt can begin now. Whether GetBody succeeds is known
-// when it is called.
+// when it is called. A nil Body is repeated without this package.
 func (b *Body) Repeatable() bool {
+	if b == nil {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.origin.repeatable()
 }
 
-// ReadableBeside reports whether [Lease.Beside] may succeed: two attempts read a file at offsets, or
-// one of them has closed what it got from GetBody.
-func (b *Body) ReadableBeside() bool {
+// IsSection reports whether two attempts may read the body at once, as a file at offsets.
+func (b *Body) IsSection() bool {
+	if b == nil {
+		return false
+	}
 	_, ok := b.origin.(*section)
-	return ok || b.getBody != nil
+	return ok
 }
 
 // Seal records that there will be no further attempt. With cut, the attempts are over too.
@@ -101,6 +106,9 @@ func (b *Body) ReadableBeside() bool {
 // Close of a server's request body reads on, and may wait for a client that waits for this very
 // result.
 func (b *Body) Seal(cut bool) {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	b.sealed = true
 	if cut {

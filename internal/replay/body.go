@@ -88,7 +88,7 @@ func (b *Body) Repeatable() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.origin.repeatable()
+	return b.origin.repeatable() != ErrSpent
 }
 
 // IsSection reports whether two attempts may read the body at once, as a file at offsets.

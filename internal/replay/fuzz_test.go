@@ -189,11 +189,11 @@ func (m *model) add(l *modelLease) {
 func (m *model) next(old *modelLease, cut bool) {
 	l, err := follow(old.lease)
 	switch {
-	case m.isStream() && m.ended && m.end != io.EOF:
-		require.Equal(m.t, &ReadError{m.end}, err) // the next attempt would only meet it again
-		return
 	case m.sealed || m.spent:
 		require.Equal(m.t, ErrSpent, err)
+		return
+	case m.isStream() && m.ended && m.end != io.EOF:
+		require.Equal(m.t, &ReadError{m.end}, err) // the next attempt would only meet it again
 		return
 	}
 	require.NoError(m.t, err)

@@ -59,14 +59,14 @@ func (l *Lease) Next(req *http.Request, patience time.Duration) (*Lease, error) 
 	b := l.body
 	b.mu.Lock()
 	defer b.settle(apart)
-	err := l.pause(patience)
-	if err == nil {
-		err = b.unlocked(b.origin.rewind)
-	}
-	if err == nil && (b.sealed || !b.origin.repeatable()) {
-		err = ErrSpent
+	if b.sealed {
+		return nil, ErrSpent
 	}
 	next := &Lease{body: b, generation: b.newest + 1}
+	err := l.pause(patience)
+	if err == nil {
+		err = b.origin.repeatable()
+	}
 	if err == nil {
 		err = next.begin(req)
 	}
@@ -111,7 +111,7 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	switch {
 	case l.isOver() || l.isPaused() || b.own.closed && b.getBody == nil:
 		return nil, ErrOver
-	case !b.origin.repeatable():
+	case b.origin.repeatable() == ErrSpent:
 		return nil, ErrSpent
 	case slices.ContainsFunc(b.opened, l.isBeside):
 		return nil, ErrOver
@@ -255,25 +255,24 @@ func (l *Lease) isPaused() bool {
 }
 
 // pause pauses the Reads of l and of an attempt beside it, if they disturb the next attempt. It waits
-// for calls that are under way, and fails if the context ends first. The caller holds mu, which is free
-// while pause waits.
+// for calls that are under way, and fails if the context ends first, or if the body cannot be rewound. The
+// caller holds mu, which is free while pause waits.
 func (l *Lease) pause(patience time.Duration) error {
 	b := l.body
-	if _, seeks := b.origin.(*rewinder); !seeks && b.getBody == nil {
+	w, seeks := b.origin.(*rewinder)
+	if !seeks && b.getBody == nil {
 		return nil
 	}
-	if !l.isPaused() {
-		b.endPause()
-		paused := make(chan struct{})
-		b.paused, b.pausedAt = paused, l.generation
-		b.timer = time.AfterFunc(pauseTime, func() {
-			b.mu.Lock()
-			if b.paused == paused {
-				b.endPause()
-			}
-			b.settle(apart)
-		})
-	}
+	b.endPause()
+	paused := make(chan struct{})
+	b.paused, b.pausedAt = paused, l.generation
+	b.timer = time.AfterFunc(pauseTime, func() {
+		b.mu.Lock()
+		if b.paused == paused {
+			b.endPause()
+		}
+		b.settle(apart)
+	})
 	if b.busy() {
 		b.quiet = make(chan struct{})
 		quiet := b.quiet
@@ -281,8 +280,11 @@ func (l *Lease) pause(patience time.Duration) error {
 			return err
 		}
 	}
+	if seeks {
+		return b.unlocked(w.rewind)
+	}
 	for _, o := range b.opened {
-		o.passed = o.passed || o.calls > 0 && b.getBody != nil
+		o.passed = o.passed || o.calls > 0
 	}
 	return nil
 }

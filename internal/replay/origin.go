@@ -23,11 +23,9 @@ type origin interface {
 	// read is like io.Reader's Read, starting at r.offset. It calls r.from.leave when the body is no
 	// longer used, which may be later than its return.
 	read(r *Reader, p []byte) (int, error)
-	// repeatable reports whether the first byte can be read again. The caller holds Body.mu.
-	repeatable() bool
-	// rewind returns an error if the first byte cannot be read again, as known without
-	// waiting. It is called for a retry, without Body.mu.
-	rewind() error
+	// repeatable returns an error if no other attempt can read the whole body. It is ErrSpent if
+	// the first byte cannot be read again. The caller holds Body.mu.
+	repeatable() error
 }
 
 func originOf(b *Body, body io.Reader, limit int64) origin {
@@ -64,8 +62,7 @@ func (b *Body) keepsBeginning() bool {
 // reopened is the origin of bodies from GetBody.
 type reopened struct{}
 
-func (reopened) repeatable() bool { return true }
-func (reopened) rewind() error    { return nil }
+func (reopened) repeatable() error { return nil }
 
 func (reopened) read(r *Reader, p []byte) (int, error) {
 	defer r.from.leave()

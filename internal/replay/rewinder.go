@@ -56,7 +56,7 @@ func newRewinder(b *Body, body io.ReadSeeker, start int64) *rewinder {
 	return &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
 }
 
-func (w *rewinder) repeatable() bool { return true }
+func (w *rewinder) repeatable() error { return nil }
 
 // rewind detects a body that cannot be rewound while the last response can still be returned.
 // If another reader has the turn, rewind does not wait, since the turn may take forever. The

@@ -27,8 +27,7 @@ func newSection(b *Body, f file, start, size int64) *section {
 	return &section{of: b, file: f, start: start, size: size, end: size}
 }
 
-func (s *section) repeatable() bool { return true }
-func (s *section) rewind() error    { return nil }
+func (s *section) repeatable() error { return nil }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
 	defer r.from.leave()

@@ -22,16 +22,15 @@ func newStream(b *Body, body io.Reader, limit int64) *stream {
 	return &stream{of: b, body: body, limit: limit, turns: newTurns()}
 }
 
-func (s *stream) repeatable() bool { return !s.spent }
-
-// rewind returns the body's error, so that no attempt begins that would meet this error again.
-func (s *stream) rewind() error {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	if s.end == io.EOF {
-		return nil
+// repeatable returns the body's error, so that no attempt begins that would meet this error again.
+func (s *stream) repeatable() error {
+	switch {
+	case s.spent:
+		return ErrSpent
+	case s.end != io.EOF:
+		return s.end
 	}
-	return s.end
+	return nil
 }
 
 func (s *stream) read(r *Reader, p []byte) (int, error) {

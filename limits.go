@@ -45,7 +45,7 @@ func roundTrip(
 		return nil, failure(resp, err)
 	}
 	if l.reads() {
-		resp, _, err = readBody(req, resp, l)
+		resp, _, err = readBody(nil, req, resp, l)
 	}
 	return resp, err
 }
@@ -55,8 +55,10 @@ func (l limits) reads() bool { return l.buffer > 0 || l.peek > 0 }
 
 // readBody reads resp's body, or the first bytes of a body that is not read whole, as a part of its
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
-// has failed.
-func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Response, read *respbody.Buffered, err error) {
+// has failed. b is the Body that wraps resp's body, or nil.
+func readBody(
+	b *respbody.Body, req *http.Request, resp *http.Response, l limits,
+) (_ *http.Response, read *respbody.Body, err error) {
 	base, failed, returned := resp, classifyStatus(resp.StatusCode) != Final, false
 	defer func() {
 		if !returned { // a Read or a hook has panicked
@@ -64,10 +66,10 @@ func readBody(req *http.Request, resp *http.Response, l limits) (_ *http.Respons
 		}
 	}()
 	if l.buffer > 0 {
-		resp, read, err = respbody.Buffer(req, resp, l.buffer, failed)
+		resp, read, err = respbody.Buffer(b, req, resp, l.buffer, failed)
 	}
 	if read == nil && l.peek > 0 {
-		resp, read, err = respbody.Peek(req, resp, l.peek, failed, l.attempt > 0, l.goOn)
+		resp, read, err = respbody.Peek(b, req, resp, l.peek, failed, l.attempt > 0, l.goOn)
 	}
 	passOutcome(base, resp)
 	returned = true
@@ -146,7 +148,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 	}()
 	replay.Watch(&b.request, &b.body)
 	resp, err := base.RoundTrip(&b.request)
-	var read *respbody.Buffered
+	var read *respbody.Body
 	switch {
 	case err != nil || resp == nil:
 		defer b.cancel(nil)
@@ -159,7 +161,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 			break
 		}
 		if b.buffering.Store(true); !b.unwanted.Load() {
-			resp, read, err = readBody(req, resp, l)
+			resp, read, err = readBody(&b.body, req, resp, l)
 		}
 	}
 	returned = true
@@ -223,7 +225,7 @@ type attemptTimeoutError struct {
 // body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
 // the timeout itself may be the cause of the end. below reports that a body broke off in a nested
 // Transport.
-func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Buffered, err error, below bool) (*http.Response, error) {
+func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Body, err error, below bool) (*http.Response, error) {
 	if read != nil && err == nil && read.Complete(resp) {
 		return resp, nil
 	}

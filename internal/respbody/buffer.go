@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -23,16 +22,18 @@ const (
 )
 
 // Buffer reads resp's body if it may be buffered, and returns the response that counts afterward,
-// with its new body. The new body begins with the bytes that were read. The Buffered is nil if
+// with its new body. The new body begins with the bytes that were read. The Body is nil if
 // the body is left as it is. The error is not nil if the body broke off before its end and before
 // limit. A retry may follow a response that has failed, so Buffer then waits for the body no
-// longer than MaxDrainTime.
-func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*http.Response, *Buffered, error) {
+// longer than MaxDrainTime. b is the Body that wraps resp's body, or nil.
+func Buffer(
+	b *Body, req *http.Request, resp *http.Response, limit int64, failed bool,
+) (*http.Response, *Body, error) {
 	limit = min(limit, math.MaxInt-1)
 	if resp.Body == nil || resp.ContentLength > limit || !mayHaveBody(req, resp) || isStream(resp.Header) {
 		return resp, nil, nil
 	}
-	b := &Buffered{rest: resp.Body}
+	b = b.of(resp)
 	patience := forEver
 	if failed {
 		patience = MaxDrainTime
@@ -41,43 +42,50 @@ func Buffer(req *http.Request, resp *http.Response, limit int64, failed bool) (*
 	return resp, b, err
 }
 
+// of returns the Body of resp: b, or a new one if b is nil or does not wrap an empty body.
+func (b *Body) of(resp *http.Response) *Body {
+	if b == nil {
+		b = new(Body)
+	}
+	if b.base == nil {
+		b.base = resp.Body
+	}
+	return b
+}
+
 // Keep is Buffer for a failed response that the caller may get later, of any kind. It waits for at
 // most patience, or until req's context ends, and reports whether all of the body is in memory. If the
-// response has been buffered, and did not come in time, Keep waits no longer.
+// response has been awaited before, and did not come in time, Keep waits no longer.
 func Keep(req *http.Request, resp *http.Response, limit int64, patience time.Duration) (kept *http.Response, whole bool) {
-	switch b, buffered := resp.Body.(*Buffered); {
-	case buffered && !b.Peeked() && (b.whole || b.isLate()):
+	b, _ := resp.Body.(*Body)
+	switch {
+	case b != nil && (b.whole || b.late != nil):
 		return resp, b.whole && int64(len(b.data)) <= limit
 	case IsEmpty(resp.Body):
 		return resp, true
 	case resp.ContentLength > limit:
 		return resp, false
 	}
-	b := &Buffered{rest: resp.Body}
+	b = b.of(resp)
+	b.ends = nil // what was peeked at is the beginning
 	kept, _ = b.take(req, resp, limit, patience, req.Context().Done())
 	if !b.whole {
 		return kept, false
 	}
 	b.data = slices.Clone(b.data) // without the room for more
 	// Beside an upload, the reader closes the rest: see take.
-	if rest := b.rest; rest != nil && !replay.Uploads(req) {
-		b.rest = nil
-		closing.Soon(rest)
+	if !b.gone && !replay.Uploads(req) {
+		b.gone = true
+		closing.Soon(rest{b})
 	}
 	return kept, true
-}
-
-// isLate reports whether Buffer waits no longer for the rest.
-func (b *Buffered) isLate() bool {
-	_, late := b.rest.(*unfinished)
-	return late
 }
 
 // forEver is the patience of who needs the body.
 const forEver = time.Duration(math.MaxInt64)
 
 // take reads the beginning of resp's body, and makes b the body of the response that it returns.
-func (b *Buffered) take(
+func (b *Body) take(
 	req *http.Request, resp *http.Response, limit int64, patience time.Duration, done <-chan struct{},
 ) (*http.Response, error) {
 	declared := declaredLength(resp)
@@ -91,10 +99,10 @@ func (b *Buffered) take(
 		return resp, b.err
 	}
 	b.whole = int64(len(b.data)) <= limit
-	if closing.WhileRead(b.rest) && !replay.Uploads(req) {
+	if closing.WhileRead(b.base) && !replay.Uploads(req) {
 		// Close waits for an upload, and ends it over HTTP/2, but no upload is left.
-		_ = b.rest.Close()
-		b.rest = nil
+		b.gone = true
+		_ = rest{b}.Close()
 	}
 	return resp, nil
 }
@@ -102,7 +110,7 @@ func (b *Buffered) take(
 // Whole returns resp's body if Buffer has read all of it, or nil. A nested Transport may have
 // buffered more than limit.
 func Whole(resp *http.Response, limit int64) []byte {
-	if b, ok := resp.Body.(*Buffered); ok && b.whole && int64(len(b.data)) <= limit {
+	if b, ok := resp.Body.(*Body); ok && b.whole && int64(len(b.data)) <= limit {
 		return b.data[:len(b.data):len(b.data)]
 	}
 	return nil
@@ -121,27 +129,14 @@ func declaredLength(resp *http.Response) int64 {
 	return resp.ContentLength
 }
 
-// Buffered is a response body whose beginning was read within the attempt.
-type Buffered struct {
-	data   []byte
-	read   int           // number of bytes of data that the caller has read
-	err    error         // the error that follows data; nil if rest follows
-	end    eventEnd      // where an event ends; nil if this is no peek
-	shown  int           // a peek shows so many bytes of data
-	sealed bool          // a hook that must not read is running: see Seal
-	whole  bool          // data is the whole body, and is no longer than the limit
-	rest   io.ReadCloser // the body after data; nil if it is closed
-	closed atomic.Bool
-}
-
 // begin reads the beginning of resp's body, and makes b the body of the response that it returns.
-func (b *Buffered) begin(
+func (b *Body) begin(
 	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
 ) *http.Response {
 	if patience < forEver {
 		resp = b.fillForAMoment(resp, declared, limit, patience, done)
 	} else {
-		b.fill(declared, limit, b.rest.Read)
+		b.fill(declared, limit, b.readBase)
 	}
 	resp.Body = b
 	return resp
@@ -150,9 +145,9 @@ func (b *Buffered) begin(
 // judgeEnd corrects the error that follows data if the declared length says more than the Read
 // did. unchecked reports that no other code compares the body with this length, because it comes
 // from a Content-Range.
-func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
+func (b *Body) judgeEnd(declared int64, unchecked bool) {
 	switch came := int64(len(b.data)); {
-	case came == declared && came > 0 && IsConnectionsEnd(b.rest, b.err):
+	case came == declared && came > 0 && IsConnectionsEnd(b.base, b.err):
 		b.err = io.EOF
 	case came < declared && unchecked && b.err == io.EOF:
 		b.err = io.ErrUnexpectedEOF
@@ -160,7 +155,7 @@ func (b *Buffered) judgeEnd(declared int64, unchecked bool) {
 }
 
 // fill reads until the body ends, a Read fails, or data is one byte longer than limit.
-func (b *Buffered) fill(declared, limit int64, read func([]byte) (int, error)) {
+func (b *Body) fill(declared, limit int64, read func([]byte) (int, error)) {
 	for empty, seen := 0, 0; !b.filled(limit, seen); {
 		if len(b.data) == cap(b.data) {
 			b.grow(declared, limit)
@@ -179,16 +174,16 @@ func (b *Buffered) fill(declared, limit int64, read func([]byte) (int, error)) {
 }
 
 // filled reports whether nothing else is to be read. The first seen bytes were not enough.
-func (b *Buffered) filled(limit int64, seen int) bool {
+func (b *Body) filled(limit int64, seen int) bool {
 	if b.Peeked() {
-		return b.err != nil || len(b.data) == cap(b.data) || b.end(b.data, b.shown, seen) > 0
+		return b.err != nil || len(b.data) == cap(b.data) || b.ends(b.data, b.shown, seen) > 0
 	}
 	return b.err != nil || int64(len(b.data)) > limit
 }
 
 // grow makes room for the declared length and one byte, or doubles the buffer if the body may be
 // longer, up to limit and one byte. A Read needs room for one more byte to return the end.
-func (b *Buffered) grow(declared, limit int64) {
+func (b *Body) grow(declared, limit int64) {
 	had := int64(cap(b.data))
 	size := max(2*had, firstBuffer)
 	switch {
@@ -207,46 +202,15 @@ func (b *Buffered) grow(declared, limit int64) {
 }
 
 // Complete reports whether all of the length has come that resp declares.
-func (b *Buffered) Complete(resp *http.Response) bool {
+func (b *Body) Complete(resp *http.Response) bool {
 	return b.whole && declaredLength(resp) == int64(len(b.data))
 }
 
 // BreakOff closes the rest of the body, which then ends with err.
-func (b *Buffered) BreakOff(err error) {
+func (b *Body) BreakOff(err error) {
 	b.err, b.whole = err, false
-	if b.rest != nil {
-		closing.Soon(b.rest)
-		b.rest = nil
+	if !b.gone {
+		b.gone = true
+		closing.Soon(rest{b})
 	}
 }
-
-func (b *Buffered) Read(p []byte) (int, error) {
-	switch {
-	case b.closed.Load():
-		return 0, http.ErrBodyReadAfterClose
-	case b.sealed:
-		return 0, ErrSealed
-	case b.read < len(b.data):
-		n := copy(p, b.data[b.read:])
-		b.read += n
-		return n, nil
-	case b.err != nil:
-		return 0, b.err
-	}
-	b.data, b.read = nil, 0 // the rest may be read for hours
-	return b.rest.Read(p)
-}
-
-func (b *Buffered) Close() error {
-	if b.sealed {
-		return nil
-	}
-	b.closed.Store(true)
-	if b.rest == nil {
-		return nil
-	}
-	return b.rest.Close()
-}
-
-// ClosableWhileRead reports whether the body may be closed while it is read.
-func (b *Buffered) ClosableWhileRead() bool { return b.rest == nil || closing.WhileRead(b.rest) }

@@ -50,17 +50,17 @@ func TestBytesThatAreReadAreKeptNoLonger(t *testing.T) {
 		begin func(*testing.T, *http.Response) *http.Response
 	}{
 		"of a buffer": {&endless{first: 6}, func(t *testing.T, resp *http.Response) *http.Response {
-			resp, _, err := respbody.Buffer(get(t), resp, limit, false)
+			resp, _, err := respbody.Buffer(nil, get(t), resp, limit, false)
 			require.NoError(t, err)
 			return resp
 		}},
 		"of a buffer for a moment": {&endless{first: 4, slow: time.Second}, func(t *testing.T, resp *http.Response) *http.Response {
-			resp, _, err := respbody.Buffer(get(t), resp, limit, true)
+			resp, _, err := respbody.Buffer(nil, get(t), resp, limit, true)
 			require.NoError(t, err)
 			return resp
 		}},
 		"of a long peek": {&endless{first: 1}, func(t *testing.T, resp *http.Response) *http.Response {
-			resp, _, err := respbody.Peek(get(t), resp, limit, false, false, nil)
+			resp, _, err := respbody.Peek(nil, get(t), resp, limit, false, false, nil)
 			require.NoError(t, err)
 			return resp
 		}},

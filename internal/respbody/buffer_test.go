@@ -17,7 +17,7 @@ import (
 func TestBufferReadsAWholeBodyUpToItsLimit(t *testing.T) {
 	for limit, want := range map[int64][]byte{5: nil, 6: []byte("abcdef"), 7: []byte("abcdef")} {
 		base := &body{pieces: []string{"abc", "def"}, end: io.EOF}
-		resp, read, err := respbody.Buffer(get(t), response(200, base), limit, false)
+		resp, read, err := respbody.Buffer(nil, get(t), response(200, base), limit, false)
 		require.NoError(t, err)
 		require.NotNil(t, read)
 		assert.Equal(t, want, respbody.Whole(resp, limit))
@@ -29,7 +29,7 @@ func TestBufferReadsAWholeBodyUpToItsLimit(t *testing.T) {
 
 // A Transport may have a smaller limit than a Transport below it.
 func TestWholeIsNotLongerThanItsOwnLimit(t *testing.T) {
-	resp, _, err := respbody.Buffer(get(t), response(200, &body{pieces: []string{"abc"}, end: io.EOF}), 10, false)
+	resp, _, err := respbody.Buffer(nil, get(t), response(200, &body{pieces: []string{"abc"}, end: io.EOF}), 10, false)
 	require.NoError(t, err)
 	assert.Equal(t, []byte("abc"), respbody.Whole(resp, 3))
 	assert.Nil(t, respbody.Whole(resp, 2))
@@ -42,7 +42,7 @@ func TestBufferLeavesWhatIsTooLongOrHasNoEnd(t *testing.T) {
 	long.ContentLength = 11
 	for _, resp := range []*http.Response{stream, long} {
 		before := resp.Body
-		same, read, err := respbody.Buffer(get(t), resp, 10, false)
+		same, read, err := respbody.Buffer(nil, get(t), resp, 10, false)
 		require.NoError(t, err)
 		assert.Same(t, resp, same)
 		assert.Equal(t, before, resp.Body)
@@ -53,7 +53,7 @@ func TestBufferLeavesWhatIsTooLongOrHasNoEnd(t *testing.T) {
 func TestBufferedBodyThatBreaksOffGivesWhatCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &body{pieces: []string{"abc"}, end: errLost}
-		resp, read, err := respbody.Buffer(get(t), response(200, base), 10, false)
+		resp, read, err := respbody.Buffer(nil, get(t), response(200, base), 10, false)
 		require.Equal(t, errLost, err)
 		assert.Nil(t, respbody.Whole(resp, 10))
 		assert.Equal(t, 1, base.closes)
@@ -70,7 +70,7 @@ func TestCompleteIsABodyOfTheDeclaredLength(t *testing.T) {
 	for declared, want := range map[int64]bool{-1: false, 3: true} {
 		resp := response(200, &body{pieces: []string{"abc"}, end: io.EOF})
 		resp.ContentLength = declared
-		_, read, err := respbody.Buffer(get(t), resp, 10, false)
+		_, read, err := respbody.Buffer(nil, get(t), resp, 10, false)
 		require.NoError(t, err)
 		assert.Equal(t, want, read.Complete(resp), declared)
 	}
@@ -81,7 +81,7 @@ func TestPanicOfALateReadIsItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		more := make(chan struct{})
 		base := &body{pieces: []string{"abc"}, more: more, end: "late"}
-		resp, _, err := respbody.Buffer(get(t), response(503, base), 10, true)
+		resp, _, err := respbody.Buffer(nil, get(t), response(503, base), 10, true)
 		require.NoError(t, err)
 		close(more)
 		assert.PanicsWithValue(t, "late", func() { _, _ = io.ReadAll(resp.Body) })
@@ -94,7 +94,7 @@ func TestBufferWaitsForAFailedResponseForAMoment(t *testing.T) {
 		more := make(chan struct{})
 		base := &body{pieces: []string{"abc"}, more: more, end: io.EOF}
 		began := time.Now()
-		resp, read, err := respbody.Buffer(get(t), response(503, base), 10, true)
+		resp, read, err := respbody.Buffer(nil, get(t), response(503, base), 10, true)
 		require.NoError(t, err)
 		require.NotNil(t, read)
 		assert.Equal(t, respbody.MaxDrainTime, time.Since(began))

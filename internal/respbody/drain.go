@@ -63,11 +63,11 @@ func (s *Drains) Start(resp *http.Response, read bool) *Drain {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil
 	}
-	if b, ok := resp.Body.(*Buffered); ok {
-		if b.rest == nil {
+	if b, ok := resp.Body.(*Body); ok {
+		if b.gone {
 			return nil // already read and closed
 		}
-		read = read && !b.isLate() // it was read for MaxDrainTime within the attempt
+		read = read && b.late == nil // it was read for MaxDrainTime within the attempt
 	}
 	d, _ := s.idle.Get().(*Drain)
 	if d == nil {
@@ -162,7 +162,9 @@ func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) 
 // Read. Any other body is closed when its Read returns.
 func (d *Drain) leave() {
 	d.state.Store(drainLeft)
-	attemptOf(d.body).giveUp()
+	if b, ok := d.body.(interface{ giveUp() }); ok {
+		b.giveUp()
+	}
 	if closing.WhileRead(d.body) {
 		go d.close()
 	}

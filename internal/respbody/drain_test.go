@@ -39,7 +39,7 @@ func TestDrainEndsAfterAHundredEmptyReadsInARow(t *testing.T) {
 
 func TestDrainIsNilIfThereIsNothingToClose(t *testing.T) {
 	var drains respbody.Drains
-	buffered, _, err := respbody.Buffer(get(t), response(503, &body{end: errLost}), 10, false)
+	buffered, _, err := respbody.Buffer(nil, get(t), response(503, &body{end: errLost}), 10, false)
 	require.Error(t, err)
 	for _, resp := range []*http.Response{response(503, nil), response(503, http.NoBody), buffered} {
 		d := drains.Start(resp, true)

@@ -13,15 +13,13 @@ import (
 func TestPeekSearchesEachByteOnce(t *testing.T) {
 	const size = 1000
 	searched := 0
-	b := &Buffered{
-		rest: io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", size)))),
-		data: make([]byte, 0, 2*size),
-		end: func(data []byte, _, seen int) int {
-			searched += len(data) - seen
-			return 0
-		},
+	b := &Body{base: io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", size))))}
+	b.data = make([]byte, 0, 2*size)
+	b.ends = func(data []byte, _, seen int) int {
+		searched += len(data) - seen
+		return 0
 	}
-	b.fill(-1, 2*size, b.rest.Read)
+	b.fill(-1, 2*size, b.readBase)
 	assert.Len(t, b.data, size)
 	assert.Equal(t, size, searched)
 }

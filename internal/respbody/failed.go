@@ -2,7 +2,6 @@ package respbody
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"runtime"
 	"slices"
@@ -23,12 +22,12 @@ type lateRead struct {
 	exited   bool // the Read has panicked, or has called runtime.Goexit
 }
 
-func startRead(body io.Reader, p []byte) *lateRead {
+func startRead(read func([]byte) (int, error), p []byte) *lateRead {
 	r := &lateRead{over: make(chan struct{}), exited: true}
 	go func() {
 		defer close(r.over)
 		defer func() { r.panicked = recover() }()
-		n, err := body.Read(p)
+		n, err := read(p)
 		r.came, r.err, r.exited = p[:n], err, false
 	}()
 	return r
@@ -49,25 +48,36 @@ func (r *lateRead) surface() {
 // errUnfinished ends a fill, and is no error of the body.
 var errUnfinished = errors.New("the body has not come in time")
 
+// late is the Read with which the rest of a body begins.
+type late struct {
+	*lateRead
+	taken bool           // its results are in the buffer
+	resp  *http.Response // the base's response, whose Trailer a Read may set
+	own   *http.Response // the copy that the caller has
+
+	closeOnce sync.Once
+	closed    chan struct{}
+}
+
 // fillForAMoment is fill for a failed response. A retry waits for its body no longer than for a drain:
 // after patience, or when done is closed, the rest of the body begins with the Read that is under way.
 // This Read may set the Trailer of resp, so the response that is returned is a copy then.
-func (b *Buffered) fillForAMoment(
+func (b *Body) fillForAMoment(
 	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
 ) *http.Response {
-	if replay.InMemory(b.rest) {
-		b.fill(declared, limit, b.rest.Read)
+	if replay.InMemory(b.base) {
+		b.fill(declared, limit, b.readBase)
 		return resp
 	}
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
-	rest := &unfinished{base: b.rest, attempt: attemptOf(b.rest), resp: resp, own: &own, closed: make(chan struct{})}
-	rest.attempt.waitApart(true)
+	l := &late{resp: resp, own: &own, closed: make(chan struct{})}
+	b.apart = true // the time of who waits counts
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	b.fill(declared, limit, func(p []byte) (n int, err error) {
-		read := startRead(rest.base, p)
-		rest.attempt.await(func() {
+		read := startRead(b.readBase, p)
+		b.await(func() {
 			select {
 			case <-read.over:
 				read.surface()
@@ -76,90 +86,60 @@ func (b *Buffered) fillForAMoment(
 			case <-timer.C:
 			case <-done:
 			}
-			rest.late, err = read, errUnfinished
+			l.lateRead, err = read, errUnfinished
 		})
 		return n, err
 	})
-	if rest.late == nil {
-		rest.attempt.waitApart(false)
+	if l.lateRead == nil {
+		b.apart = false
 		return resp
 	}
-	b.data, b.err, b.rest = slices.Clip(b.data), nil, rest
+	b.data, b.err, b.late = slices.Clip(b.data), nil, l
 	return &own
 }
 
-// unfinished is the rest of a body that did not come in time.
-type unfinished struct {
-	base    io.ReadCloser
-	late    *lateRead
-	attempt *Body          // nil if the attempt has no context of its own
-	resp    *http.Response // the base's response, whose Trailer a Read may set
-	own     *http.Response // the copy that the caller has
-
-	closeOnce sync.Once
-	closed    chan struct{}
-}
-
-func (u *unfinished) Read(p []byte) (n int, err error) {
-	if !u.await() {
-		return 0, http.ErrBodyReadAfterClose
+// awaitLate waits for the Read that is under way, unless it has been awaited. It returns false if the body is
+// closed.
+func (b *Body) awaitLate() bool {
+	l := b.late
+	if l.taken {
+		return true
 	}
-	switch late := u.late; {
-	case len(late.came) > 0:
-		n = copy(p, late.came)
-		late.came = late.came[n:]
-		return n, nil
-	case late.err != nil:
-		err = late.err
-	default:
-		late.came = nil // the rest may be read for hours
-		n, err = u.base.Read(p)
-	}
-	if err == io.EOF {
-		u.own.Trailer = u.resp.Trailer
-	}
-	return n, err
-}
-
-// await waits for the Read that is under way. It returns false if the body is closed.
-func (u *unfinished) await() bool {
-	u.attempt.await(func() {
+	b.await(func() {
 		select {
-		case <-u.closed:
-		case <-u.late.over:
+		case <-l.closed:
+		case <-l.over:
 		}
 	})
 	select {
-	case <-u.closed:
+	case <-l.closed:
 		return false
 	default:
 	}
-	u.late.surface()
-	u.attempt.waitApart(false)
+	l.surface()
+	b.data, b.read, b.err = l.came, 0, l.err
+	b.apart, l.taken, l.came = false, true, nil
 	return true
 }
 
-// Close closes the body when its Read has ended, or at once if that is safe. It does not wait for the
+// closeLate closes the body when its Read has ended, or at once if that is safe. It does not wait for the
 // Read. A panic that comes later is dropped, because nobody could recover it.
-func (u *unfinished) Close() (err error) {
-	u.closeOnce.Do(func() {
-		close(u.closed)
+func (b *Body) closeLate() (err error) {
+	b.late.closeOnce.Do(func() {
+		close(b.late.closed)
 		select {
-		case <-u.late.over:
+		case <-b.late.over:
 		default:
-			if !closing.WhileRead(u.base) {
-				u.attempt.giveUp()
+			if !closing.WhileRead(b.base) {
+				b.giveUp()
 				go func() {
-					<-u.late.over
-					closing.Begin(u.base)
+					<-b.late.over
+					closing.Begin(b.base)
 				}()
 				return
 			}
 		}
-		err = u.base.Close()
+		err = b.base.Close()
 	})
 	return err
 }
-
-// ClosableWhileRead reports whether the body may be closed while it is read.
-func (u *unfinished) ClosableWhileRead() bool { return closing.WhileRead(u.base) }

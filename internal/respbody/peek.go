@@ -16,7 +16,7 @@ const mostPeek = 64 << 10
 
 // Peek waits for the first event of resp's body, or for its first bytes if it does not consist of
 // events, and returns the response that counts afterward. Its new body begins with these bytes, of which
-// there are at most limit. The Buffered is nil if the body is left as it is. The error is not nil if the
+// there are at most limit. The Body is nil if the body is left as it is. The error is not nil if the
 // body breaks off before that, or ends before its first byte although bytes are owed. A body of a failed
 // response is awaited no longer than MaxDrainTime. If the attempt is timed, its time alone counts, and
 // not the time in which a Read stalls.
@@ -24,8 +24,8 @@ const mostPeek = 64 << 10
 // While goOn returns true, Peek waits for one more event. It is not asked about a failed response, or if
 // nothing can follow. Nil means one event.
 func Peek(
-	req *http.Request, resp *http.Response, limit int64, failed, timed bool, goOn func(*http.Response) bool,
-) (*http.Response, *Buffered, error) {
+	b *Body, req *http.Request, resp *http.Response, limit int64, failed, timed bool, goOn func(*http.Response) bool,
+) (*http.Response, *Body, error) {
 	if resp.Body == nil || !mayHaveBody(req, resp) {
 		return resp, nil, nil
 	}
@@ -36,15 +36,15 @@ func Peek(
 		return resp, nil, nil // over HTTP/2, a length of 0 need not end the stream
 	}
 	limit = min(limit, mostPeek)
-	b := &Buffered{rest: resp.Body, data: make([]byte, 0, limit), end: endOf(resp)}
+	b = b.of(resp)
+	b.data, b.ends = make([]byte, 0, limit), endOf(resp)
 	patience := forEver
 	switch {
 	case failed:
-		patience, b.end, goOn = MaxDrainTime, anyByte, nil
+		patience, b.ends, goOn = MaxDrainTime, anyByte, nil
 	case timed:
-		attempt := attemptOf(resp.Body)
-		attempt.waitApart(true)
-		defer attempt.waitApart(false)
+		b.apart = true
+		defer func() { b.apart = false }()
 	}
 	for {
 		resp = b.begin(resp, -1, limit, patience, nil)
@@ -56,8 +56,8 @@ func Peek(
 }
 
 // show shows one more event, or what has come of it. It reports whether the event is whole.
-func (b *Buffered) show() (whole bool) {
-	end := b.end(b.data, b.shown, b.shown)
+func (b *Body) show() (whole bool) {
+	end := b.ends(b.data, b.shown, b.shown)
 	if b.shown = end; end == 0 {
 		b.shown = len(b.data)
 	}
@@ -65,12 +65,12 @@ func (b *Buffered) show() (whole bool) {
 }
 
 // atEnd reports whether nothing can follow what is shown. After a break, an event should follow, and does not come.
-func (b *Buffered) atEnd() bool {
+func (b *Body) atEnd() bool {
 	return b.shown == len(b.data) && (b.err == io.EOF || b.err == nil && b.shown == cap(b.data))
 }
 
 // judgePeek returns the attempt's error. After a whole event, or a clean end, Classify may tell what it is.
-func (b *Buffered) judgePeek(resp *http.Response, whole bool) error {
+func (b *Body) judgePeek(resp *http.Response, whole bool) error {
 	switch {
 	case b.err == nil:
 		return nil
@@ -85,7 +85,7 @@ func (b *Buffered) judgePeek(resp *http.Response, whole bool) error {
 
 // judgeEmpty returns the attempt's error for a body of resp that has ended before its first byte.
 // Without a retry, the caller finds the end that the body itself has had.
-func (b *Buffered) judgeEmpty(resp *http.Response) error {
+func (b *Body) judgeEmpty(resp *http.Response) error {
 	b.judgeEnd(declaredLength(resp), resp.ContentLength < 0)
 	if b.err == io.EOF && !owesBytes(resp) {
 		return nil
@@ -112,15 +112,15 @@ func owesBytes(resp *http.Response) bool {
 }
 
 // Began reports whether bytes have come.
-func (b *Buffered) Began() bool { return len(b.data) > 0 }
+func (b *Body) Began() bool { return len(b.data) > 0 }
 
 // Peeked reports whether b began with a Peek.
-func (b *Buffered) Peeked() bool { return b.end != nil }
+func (b *Body) Peeked() bool { return b.ends != nil }
 
 // First returns the first bytes of resp's body, up to limit, or nil if none have been read. After a Peek,
 // they end with its last event. They are empty, and not nil, if the body is known to be empty.
 func First(resp *http.Response, limit int64) []byte {
-	b, ok := resp.Body.(*Buffered)
+	b, ok := resp.Body.(*Body)
 	if !ok || len(b.data) == 0 && b.err != io.EOF {
 		return nil
 	}
@@ -135,20 +135,21 @@ func First(resp *http.Response, limit int64) []byte {
 // Seal keeps a hook from resp's body until the seal is taken off: a Read fails, and a Close does
 // nothing. Without it, a hook that reads would take bytes away from the caller, unseen. A body that
 // was not read within the attempt is left alone.
-func Seal(resp *http.Response) *Buffered {
+func Seal(resp *http.Response) *Body {
 	if resp == nil {
 		return nil
 	}
-	b, ok := resp.Body.(*Buffered)
-	if ok {
-		b.sealed = true
+	b, ok := resp.Body.(*Body)
+	if !ok || b.data == nil {
+		return nil
 	}
+	b.sealed = true
 	return b
 }
 
 // Unseal takes the seal off, and makes b the body of resp again: a hook that reads often puts a copy
-// in its place, which would be empty here. A nil Buffered was not sealed.
-func (b *Buffered) Unseal(resp *http.Response) {
+// in its place, which would be empty here. A nil Body was not sealed.
+func (b *Body) Unseal(resp *http.Response) {
 	if b != nil {
 		b.sealed = false
 		resp.Body = b

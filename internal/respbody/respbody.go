@@ -24,18 +24,34 @@ import (
 // HTTP/2 and HTTP/3, a server may end its answer and continue to read. If the response or the
 // upload never ends, the context ends with the caller's context.
 type Body struct {
-	Cancel context.CancelCauseFunc // ends the attempt's context; set before anything else happens
+	Cancel context.CancelCauseFunc // ends the attempt's context; nil if it has none of its own
 
 	base    io.ReadCloser             // the base's body; nil before Wrap
 	stall   time.Duration             // the longest that a Read may take; 0: any time
 	stalled func(time.Duration) error // makes the error
 	timer   *time.Timer               // ends the attempt; nil before the first Read
 	fired   atomic.Bool               // the timer has
-	apart   bool                      // a Read does not wait for itself: see waitApart
+	apart   bool                      // Reads are awaited elsewhere, or by nobody
+
+	buffered
+	closed atomic.Bool // by its reader
 
 	mu   sync.Mutex
 	held int  // number of others that need the context
 	over bool // the response is read or closed
+}
+
+// buffered is the beginning of a body that was read within the attempt.
+type buffered struct {
+	data   []byte   // nil if nothing was read, or if the reader has it all
+	read   int      // number of bytes of data that the reader has got
+	err    error    // the error that follows data; nil if the rest follows
+	late   *late    // the beginning of the rest; nil if all Reads were awaited
+	ends   eventEnd // where an event ends; nil if this is no peek
+	shown  int      // a peek shows so many bytes of data
+	sealed bool     // a hook that must not read is running: see Seal
+	whole  bool     // data is the whole body, and is no longer than the limit
+	gone   bool     // the base's body is closed
 }
 
 // Wrap makes b the body of resp, unless that is empty. A positive stall bounds each Read.
@@ -72,6 +88,13 @@ func (b *Body) note(change func()) {
 	release := b.over && b.held == 0
 	b.mu.Unlock()
 	if release {
+		b.giveUp()
+	}
+}
+
+// giveUp ends the attempt, if it has a context of its own.
+func (b *Body) giveUp() {
+	if b.Cancel != nil {
 		b.Cancel(nil)
 	}
 }
@@ -83,15 +106,41 @@ func (b *Body) Hold(n int) { b.note(func() { b.held += n }) }
 // end records that the response is over.
 func (b *Body) end() { b.note(func() { b.over = true }) }
 
-func (b *Body) Read(p []byte) (int, error) {
-	n, err := b.read(p)
+func (b *Body) Read(p []byte) (n int, err error) {
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case b.sealed:
+		return 0, ErrSealed
+	case b.read == len(b.data) && b.err == nil && b.late != nil && !b.awaitLate():
+		return 0, http.ErrBodyReadAfterClose
+	}
+	switch {
+	case b.read < len(b.data):
+		n = copy(p, b.data[b.read:])
+		b.read += n
+		return n, nil
+	case b.err != nil:
+		err = b.err
+	default:
+		b.data, b.read = nil, 0 // the rest may be read for hours
+		n, err = b.readBase(p)
+	}
+	if err == io.EOF && b.late != nil {
+		b.late.own.Trailer = b.late.resp.Trailer
+	}
+	return n, err
+}
+
+func (b *Body) readBase(p []byte) (int, error) {
+	n, err := b.receive(p)
 	if err != nil {
 		b.end()
 	}
 	return n, err
 }
 
-func (b *Body) read(p []byte) (n int, err error) {
+func (b *Body) receive(p []byte) (n int, err error) {
 	if b.apart {
 		n, err = b.base.Read(p)
 	} else {
@@ -103,9 +152,46 @@ func (b *Body) read(p []byte) (n int, err error) {
 	return n, err
 }
 
+// await calls wait, which waits for a Read of the base's body. It ends the attempt if the Read gets nothing
+// for too long. The timer runs only while somebody waits, so a slow caller does not count as a stall.
+func (b *Body) await(wait func()) {
+	switch {
+	case b.stall <= 0:
+		wait()
+		return
+	case b.timer == nil:
+		b.timer = time.AfterFunc(b.stall, func() {
+			b.fired.Store(true)
+			b.Cancel(b.stalled(b.stall))
+			b.freeRead()
+		})
+	default:
+		b.timer.Reset(b.stall)
+	}
+	defer b.timer.Stop()
+	wait()
+}
+
 func (b *Body) Close() error {
-	defer b.end() // even if Close panics
-	return b.base.Close()
+	if b.sealed {
+		return nil
+	}
+	b.closed.Store(true)
+	if b.gone {
+		return nil
+	}
+	return rest{b}.Close()
+}
+
+// rest closes what a Body has not read within the attempt.
+type rest struct{ *Body }
+
+func (r rest) Close() error {
+	defer r.end() // even if Close panics
+	if r.late != nil {
+		return r.closeLate()
+	}
+	return r.base.Close()
 }
 
 // FreeRead ends a Read of b after its context was canceled. It does nothing if the response is
@@ -115,18 +201,28 @@ func (b *Body) FreeRead() {
 	over := b.over
 	b.mu.Unlock()
 	if !over {
-		freeRead(b)
+		b.freeRead()
+	}
+}
+
+// freeRead ends a Read of a body whose attempt was canceled. A base may have lost the attempt's
+// context, so net/http's own bodies are also closed. A panic of Close is dropped, because nobody
+// could recover it here.
+func (b *Body) freeRead() {
+	if closing.WhileRead(b.base) {
+		defer func() { _ = recover() }()
+		_ = b.base.Close()
 	}
 }
 
 // BrokeOffBelow reports whether the body broke off while a nested Transport buffered it.
 func (b *Body) BrokeOffBelow() bool {
-	below, ok := b.base.(*Buffered)
+	below, ok := b.base.(*Body)
 	return ok && below.err != nil && below.err != io.EOF
 }
 
-// ClosableWhileRead reports whether the body that b wraps may be closed while it is read.
-func (b *Body) ClosableWhileRead() bool { return closing.WhileRead(b.base) }
+// ClosableWhileRead reports whether the body may be closed while it is read.
+func (b *Body) ClosableWhileRead() bool { return b.gone || closing.WhileRead(b.base) }
 
 // connection is the body of a 101, which is a connection.
 type connection struct {
@@ -136,7 +232,7 @@ type connection struct {
 
 // Read does not release the context at the end, because the other side may have closed only its
 // half.
-func (c *connection) Read(p []byte) (int, error) { return c.read(p) }
+func (c *connection) Read(p []byte) (int, error) { return c.receive(p) }
 
 // CloseWrite half-closes the connection if the connection supports it. net/http's own body does
 // the same.
@@ -145,28 +241,6 @@ func (c *connection) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return http.ErrNotSupported
-}
-
-// attemptOf returns the Body that body is or contains, or nil.
-func attemptOf(body io.ReadCloser) *Body {
-	switch b := body.(type) {
-	case *Body:
-		return b
-	case *connection:
-		return b.Body
-	case *Buffered:
-		return attemptOf(b.rest)
-	case *unfinished:
-		return b.attempt
-	}
-	return nil
-}
-
-// giveUp ends the attempt, if it has a context of its own.
-func (b *Body) giveUp() {
-	if b != nil {
-		b.Cancel(nil)
-	}
 }
 
 // IsConnectionsEnd reports whether err, which followed the last byte of body, is about the

@@ -173,8 +173,7 @@ func (b *Body) inUse(o *opened) bool {
 		slices.ContainsFunc(b.readers, func(r *Reader) bool { return r.from == o && r.needs() })
 }
 
-// soon, now and apart are arguments of settle, beside [closing.Soon].
-func now(c io.Closer)   { _ = c.Close() }
+// apart is an argument of settle, beside [closing.Soon].
 func apart(c io.Closer) { closing.Begin(c) }
 
 // Close closes the body. The caller has counted the call.
@@ -187,7 +186,7 @@ func (o *opened) Close() error {
 func (o *opened) leave() {
 	o.of.mu.Lock()
 	o.left()
-	o.of.settle(now) // the Read may have cut the last attempt that needs the body
+	o.of.settle(closing.Soon) // the Read may have cut the last attempt that needs the body
 }
 
 // left is leave for a caller that holds mu. After the last call, it lets go of a body that is

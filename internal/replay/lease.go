@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -62,13 +63,13 @@ func (l *Lease) Next(req *http.Request, patience time.Duration) (*Lease, error) 
 	if b.sealed {
 		return nil, ErrSpent
 	}
-	next := &Lease{body: b, generation: b.newest + 1}
+	var next *Lease
 	err := l.pause(patience)
 	if err == nil {
 		err = b.origin.repeatable()
 	}
 	if err == nil {
-		err = next.begin(req)
+		next, err = b.begin(req, b.newest+1)
 	}
 	if err != nil {
 		b.resume()
@@ -94,11 +95,7 @@ func (l *Lease) Beside(req *http.Request) (*Lease, error) {
 	case b.getBody != nil && len(b.opened) > 0:
 		return nil, ErrInUse
 	}
-	younger := &Lease{body: b, generation: l.generation}
-	if err := younger.begin(req); err != nil {
-		return nil, err
-	}
-	return younger, nil
+	return b.begin(req, l.generation)
 }
 
 // Open returns a new reader at the beginning of the body. It can serve as
@@ -147,13 +144,15 @@ func (l *Lease) Cut() {
 	b.settle(apart)
 }
 
-// begin opens a reader of the body for req. The caller holds mu.
-func (l *Lease) begin(req *http.Request) error {
+// begin returns the lease of an attempt that sends req. The caller holds mu.
+func (b *Body) begin(req *http.Request, g generation) (*Lease, error) {
+	l := &Lease{body: b, generation: g}
 	r, err := l.open()
-	if err == nil {
-		l.give(req, r)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	l.give(req, r)
+	return l, nil
 }
 
 // give makes req send r. It also gives req its own Trailer, if there is one. A body may set the
@@ -177,19 +176,44 @@ func (l *Lease) metEnd() {
 	}
 }
 
-// open opens a reader. The caller holds mu, which is free while GetBody is called.
+// open opens a reader. The caller holds mu, which is free while GetBody is called. That call counts as one
+// that is under way.
 func (l *Lease) open() (*Reader, error) {
-	if l.body.getBody == nil {
-		return l.reader(l.body.own), nil
+	b := l.body
+	if b.getBody == nil {
+		return l.reader(b.own), nil
 	}
-	o, err := l.reopen()
-	if err == nil && l.isOver() {
-		err = ErrOver // without a reader, o is closed
-	}
-	if err != nil {
+	o := &opened{of: b, lease: l, calls: 1, closed: true}
+	b.opened = append(b.opened, o)
+	defer o.left()
+	var body io.ReadCloser
+	err := b.unlocked(func() (err error) {
+		body, err = b.getBody()
+		return err
+	})
+	switch {
+	case err != nil:
 		return nil, err
+	case body == nil || body == http.NoBody:
+		return nil, ErrNoBody
 	}
-	return l.reader(o), nil
+	from := o
+	for _, other := range b.opened {
+		switch {
+		case !same(body, other.ReadCloser):
+		case other.passed:
+			return nil, ErrInUse
+		case !other.closed:
+			from = other
+		}
+	}
+	if from == o {
+		o.ReadCloser, o.closed = body, false
+	}
+	if l.isOver() {
+		return nil, ErrOver // without a reader, from is closed
+	}
+	return l.reader(from), nil
 }
 
 // reader returns a new reader of o. The caller holds mu.
@@ -201,36 +225,6 @@ func (l *Lease) reader(o *opened) *Reader {
 		l.first = r
 	}
 	return r
-}
-
-// reopen returns what GetBody returns. Meanwhile, it counts as a call that is under way.
-func (l *Lease) reopen() (*opened, error) {
-	b := l.body
-	o := &opened{of: b, lease: l, calls: 1, closed: true}
-	b.opened = append(b.opened, o)
-	defer o.left()
-	var body io.ReadCloser
-	err := b.unlocked(func() (err error) {
-		body, err = b.getBody()
-		return err
-	})
-	if err == nil && (body == nil || body == http.NoBody) {
-		err = ErrNoBody
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, other := range b.opened {
-		switch {
-		case !same(body, other.ReadCloser):
-		case other.passed:
-			return nil, ErrInUse
-		case !other.closed:
-			return other, nil
-		}
-	}
-	o.ReadCloser, o.closed = body, false
-	return o, nil
 }
 
 // same reports whether x and y are the very same body.
@@ -309,13 +303,12 @@ func (b *Body) resume() {
 
 // await waits for a channel, but no longer than patience. It fails if the context ends first.
 func (b *Body) await(quiet <-chan struct{}, patience time.Duration) error {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
 	select {
 	case <-quiet:
-	case <-timer.C:
-	case <-b.ctx.Done():
+		return nil
+	case <-ctx.Done():
 		return b.ctx.Err()
 	}
-	return nil
 }

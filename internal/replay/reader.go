@@ -3,6 +3,8 @@ package replay
 import (
 	"io"
 	"slices"
+
+	"github.com/retryhttp/retryhttp/internal/closing"
 )
 
 // A Reader reads a body from its beginning, for one attempt. Like any io.Reader it serves one
@@ -41,7 +43,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 		r.lease.metEnd()
 		b.mu.Lock()
 		r.ended = true
-		b.settle(now)
+		b.settle(closing.Soon)
 	case ErrOver:
 		err = b.afterwards(r.offset)
 	}

@@ -1,8 +1,8 @@
 package respbody
 
 import (
-	"errors"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -45,15 +45,11 @@ func (r *lateRead) surface() {
 	}
 }
 
-// errUnfinished ends a fill, and is no error of the body.
-var errUnfinished = errors.New("the body has not come in time")
-
 // late is the Read with which the rest of a body begins.
 type late struct {
 	*lateRead
-	taken bool           // its results are in the buffer
-	resp  *http.Response // the base's response, whose Trailer a Read may set
-	own   *http.Response // the copy that the caller has
+	resp *http.Response // the base's response, whose Trailer a Read may set
+	own  *http.Response // the copy that the caller has
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -86,7 +82,7 @@ func (b *Body) fillForAMoment(
 			case <-timer.C:
 			case <-done:
 			}
-			l.lateRead, err = read, errUnfinished
+			l.lateRead, err = read, os.ErrDeadlineExceeded // ends the fill
 		})
 		return n, err
 	})
@@ -98,13 +94,9 @@ func (b *Body) fillForAMoment(
 	return &own
 }
 
-// awaitLate waits for the Read that is under way, unless it has been awaited. It returns false if the body is
-// closed.
+// awaitLate waits for the Read that is under way. It returns false if the body is closed.
 func (b *Body) awaitLate() bool {
 	l := b.late
-	if l.taken {
-		return true
-	}
 	b.await(func() {
 		select {
 		case <-l.closed:
@@ -118,7 +110,7 @@ func (b *Body) awaitLate() bool {
 	}
 	l.surface()
 	b.data, b.read, b.err = l.came, 0, l.err
-	b.apart, l.taken, l.came = false, true, nil
+	b.apart, l.came = false, nil
 	return true
 }
 

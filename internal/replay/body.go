@@ -37,12 +37,11 @@ type Body struct {
 	trailer http.Header   // as the caller announced it
 	filled  *http.Request // the owner of the Trailer that the body may fill; nil without a trailer
 
-	mu      sync.Mutex // never held while a body or GetBody is used
-	opened  []*opened  // the bodies that are open or in use
-	readers []*Reader  // that their base has not closed
-	newest  generation // of leases
-	live    generation // leases of earlier generations are over
-	sealed  bool       // there will be no further attempt
+	mu     sync.Mutex // never held while a body or GetBody is used
+	opened []*opened  // the bodies that are open or in use
+	newest generation // of leases
+	live   generation // leases of earlier generations are over
+	sealed bool       // there will be no further attempt
 
 	paused   chan struct{} // closed when the pause of Reads ends; nil without a pause
 	pausedAt generation    // whose Reads pause
@@ -57,11 +56,12 @@ type generation int
 type opened struct {
 	io.ReadCloser // nil while GetBody is under way, and after the body was closed
 
-	of     *Body
-	lease  *Lease // the newest lease that reads a body from GetBody
-	calls  int    // calls of its methods, or of GetBody, that are under way
-	closed bool   // its Close has begun
-	passed bool   // GetBody was called during a Read, which may have got the wrong bytes
+	of      *Body
+	lease   *Lease    // the newest lease that reads a body from GetBody
+	readers []*Reader // that their base has not closed
+	calls   int       // calls of its methods, or of GetBody, that are under way
+	closed  bool      // its Close has begun
+	passed  bool      // GetBody was called during a Read, which may have got the wrong bytes
 }
 
 // Of returns the Body of req, which has one. It keeps at most limit bytes of a body that can be
@@ -137,23 +137,18 @@ func (r *Reader) needs() bool {
 // serializes the two calls would block the caller, so Close gets a goroutine of its own in this
 // case.
 func (b *Body) settle(close func(io.Closer)) {
-	for _, r := range b.readers {
-		if r.lease.isOver() {
-			r.end()
-		}
-	}
 	var idle []*opened
 	for _, o := range b.opened {
-		if o.closed || b.inUse(o) {
-			continue
-		}
-		b.readers = slices.DeleteFunc(b.readers, func(r *Reader) bool {
-			if r.from == o {
+		closes := !o.closed && !b.inUse(o)
+		for _, r := range o.readers {
+			if closes || r.lease.isOver() {
 				r.end()
 			}
-			return r.from == o
-		})
-		o.closed = true
+		}
+		if !closes {
+			continue
+		}
+		o.readers, o.closed = nil, true
 		o.calls++ // a call of GetBody waits for Close, too
 		if o.calls == 1 {
 			idle = append(idle, o)
@@ -169,8 +164,7 @@ func (b *Body) settle(close func(io.Closer)) {
 
 // inUse reports whether a reader, or a further attempt, needs o. The caller holds mu.
 func (b *Body) inUse(o *opened) bool {
-	return b.getBody == nil && !b.sealed ||
-		slices.ContainsFunc(b.readers, func(r *Reader) bool { return r.from == o && r.needs() })
+	return b.getBody == nil && !b.sealed || slices.ContainsFunc(o.readers, (*Reader).needs)
 }
 
 // apart is an argument of settle, beside [closing.Soon].

@@ -465,7 +465,10 @@ func TestGetBodyForgetsTheBodiesOfPastAttempts(t *testing.T) {
 		o = next
 		if i%50 == 49 {
 			require.LessOrEqual(t, kept(bodies), 2)
-			require.LessOrEqual(t, len(r.readers), 3)
+			require.LessOrEqual(t, len(r.opened), 3)
+			for _, o := range r.opened {
+				require.LessOrEqual(t, len(o.readers), 1)
+			}
 		}
 	}
 	send(o)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -29,10 +27,10 @@ type Lease struct {
 	body       *Body
 	generation generation
 	trailer    http.Header // the attempt's own
-	once       sync.Once   // fills trailer
 
 	// guarded by body.mu
 	over   bool
+	filled bool // the trailer
 	first  *Reader
 	newest *Reader
 }
@@ -169,13 +167,6 @@ func (l *Lease) give(req *http.Request, r *Reader) {
 	}
 }
 
-// metEnd fills the Trailer of the attempt when the end of the body is met.
-func (l *Lease) metEnd() {
-	if l.trailer != nil {
-		l.once.Do(func() { maps.Copy(l.trailer, l.body.filled.Trailer) })
-	}
-}
-
 // open opens a reader. The caller holds mu, which is free while GetBody is called. That call counts as one
 // that is under way.
 func (l *Lease) open() (*Reader, error) {
@@ -219,8 +210,7 @@ func (l *Lease) open() (*Reader, error) {
 // reader returns a new reader of o. The caller holds mu.
 func (l *Lease) reader(o *opened) *Reader {
 	r := &Reader{lease: l, from: o, over: make(chan struct{})}
-	l.body.readers = append(l.body.readers, r)
-	o.lease, l.newest = l, r
+	o.readers, o.lease, l.newest = append(o.readers, r), l, r
 	if l.first == nil {
 		l.first = r
 	}

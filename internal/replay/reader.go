@@ -2,6 +2,7 @@ package replay
 
 import (
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -40,9 +41,12 @@ func (r *Reader) Read(p []byte) (int, error) {
 	}
 	switch err {
 	case io.EOF:
-		r.lease.metEnd()
 		b.mu.Lock()
 		r.ended = true
+		if l := r.lease; l.trailer != nil && !l.filled {
+			maps.Copy(l.trailer, b.filled.Trailer)
+			l.filled = true
+		}
 		b.settle(closing.Soon)
 	case ErrOver:
 		err = b.afterwards(r.offset)
@@ -78,7 +82,7 @@ func (r *Reader) Close() (err error) {
 	b := r.lease.body
 	b.mu.Lock()
 	r.end()
-	b.readers = slices.DeleteFunc(b.readers, func(other *Reader) bool { return other == r })
+	r.from.readers = slices.DeleteFunc(r.from.readers, func(other *Reader) bool { return other == r })
 	b.settle(func(c io.Closer) { err = c.Close() })
 	if b.getBody == nil {
 		return nil // the body is the caller's and not the base's

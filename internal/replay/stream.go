@@ -43,19 +43,13 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 		if n, err, ok := s.recorded(r, p); ok {
 			return n, err
 		}
-		returned := false
-		defer func() {
-			if !returned { // the bytes of this Read are lost
-				s.keep(r, nil, &ReadError{errNoReturn})
-			}
-		}()
-		n, err := s.body.Read(p)
-		returned = true
+		n, err := 0, error(&ReadError{errNoReturn}) // the bytes of such a Read are lost
+		defer func() { s.keep(r, p[:n], err) }()
+		n, err = s.body.Read(p)
 		n, err = checked(n, err, len(p))
 		if err != nil && err != io.EOF {
 			err = &ReadError{err}
 		}
-		s.keep(r, p[:n], err)
 		return n, err
 	})
 }

@@ -30,7 +30,7 @@ type Lease struct {
 
 	// guarded by body.mu
 	over   bool
-	filled bool // the trailer
+	told   bool // the trailer is filled
 	first  *Reader
 	newest *Reader
 }

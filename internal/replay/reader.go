@@ -43,9 +43,9 @@ func (r *Reader) Read(p []byte) (int, error) {
 	case io.EOF:
 		b.mu.Lock()
 		r.ended = true
-		if l := r.lease; l.trailer != nil && !l.filled {
+		if l := r.lease; l.trailer != nil && !l.told {
 			maps.Copy(l.trailer, b.filled.Trailer)
-			l.filled = true
+			l.told = true
 		}
 		b.settle(closing.Soon)
 	case ErrOver:

@@ -42,13 +42,13 @@ func Buffer(
 	return resp, b, err
 }
 
-// of returns the Body of resp: b, or a new one if b is nil or does not wrap an empty body.
+// of makes b, or a new Body if b is nil, the body of resp.
 func (b *Body) of(resp *http.Response) *Body {
 	if b == nil {
 		b = new(Body)
 	}
 	if b.base == nil {
-		b.base = resp.Body
+		b.base, resp.Body = resp.Body, b
 	}
 	return b
 }
@@ -127,19 +127,6 @@ func declaredLength(resp *http.Response) int64 {
 		}
 	}
 	return resp.ContentLength
-}
-
-// begin reads the beginning of resp's body, and makes b the body of the response that it returns.
-func (b *Body) begin(
-	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
-) *http.Response {
-	if patience < forEver {
-		resp = b.fillForAMoment(resp, declared, limit, patience, done)
-	} else {
-		b.fill(declared, limit, b.readBase)
-	}
-	resp.Body = b
-	return resp
 }
 
 // judgeEnd corrects the error that follows data if the declared length says more than the Read

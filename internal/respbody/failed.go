@@ -55,13 +55,14 @@ type late struct {
 	closed    chan struct{}
 }
 
-// fillForAMoment is fill for a failed response. A retry waits for its body no longer than for a drain:
-// after patience, or when done is closed, the rest of the body begins with the Read that is under way.
-// This Read may set the Trailer of resp, so the response that is returned is a copy then.
-func (b *Body) fillForAMoment(
+// begin reads the beginning of resp's body, and returns the response that counts afterward. A retry waits
+// for the body of a failed response no longer than for a drain: after patience, or when done is closed, the
+// rest of the body begins with the Read that is under way. This Read may set the Trailer of resp, so the
+// response that is returned is a copy then.
+func (b *Body) begin(
 	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
 ) *http.Response {
-	if replay.InMemory(b.base) {
+	if patience == forEver || replay.InMemory(b.base) {
 		b.fill(declared, limit, b.readBase)
 		return resp
 	}

@@ -70,24 +70,18 @@ func (b *Body) atEnd() bool {
 }
 
 // judgePeek returns the attempt's error. After a whole event, or a clean end, Classify may tell what it is.
+// If bytes are owed, an end before the first byte is an error. Without a retry, the caller finds the end that
+// the body itself has had.
 func (b *Body) judgePeek(resp *http.Response, whole bool) error {
-	switch {
-	case b.err == nil:
-		return nil
-	case len(b.data) == 0:
-		return b.judgeEmpty(resp)
-	case b.err == io.EOF || whole:
+	if b.err == nil || whole {
 		return nil
 	}
-	b.BreakOff(b.err)
-	return b.err
-}
-
-// judgeEmpty returns the attempt's error for a body of resp that has ended before its first byte.
-// Without a retry, the caller finds the end that the body itself has had.
-func (b *Body) judgeEmpty(resp *http.Response) error {
-	b.judgeEnd(declaredLength(resp), resp.ContentLength < 0)
-	if b.err == io.EOF && !owesBytes(resp) {
+	empty := len(b.data) == 0
+	if empty {
+		b.judgeEnd(declaredLength(resp), resp.ContentLength < 0)
+	}
+	owes := empty && owesBytes(resp)
+	if b.err == io.EOF && !owes {
 		return nil
 	}
 	b.BreakOff(b.err)

@@ -43,10 +43,9 @@ type Body struct {
 	live   generation // leases of earlier generations are over
 	sealed bool       // there will be no further attempt
 
-	paused   chan struct{} // closed when the pause of Reads ends; nil without a pause
+	paused   *time.Timer   // ends the pause of Reads; nil without a pause
 	pausedAt generation    // whose Reads pause
-	timer    *time.Timer   // ends the pause
-	quiet    chan struct{} // if not nil: closed when no call is under way
+	changed  chan struct{} // closed when a call or a pause has ended; nil if nobody waits
 }
 
 // generation counts attempts, or pairs of attempts, that follow each other.
@@ -192,9 +191,28 @@ func (o *opened) left() {
 		o.ReadCloser = nil
 		b.opened = slices.DeleteFunc(b.opened, func(other *opened) bool { return other == o })
 	}
-	if b.quiet != nil && !b.busy() {
-		close(b.quiet)
-		b.quiet = nil
+	b.tell()
+}
+
+// tell wakes those who wait for the end of a call or of a pause. The caller holds mu.
+func (b *Body) tell() {
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+}
+
+// wait waits for tell, or for stop. The caller holds mu, which is free meanwhile.
+func (b *Body) wait(stop <-chan struct{}) {
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	changed := b.changed
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	select {
+	case <-changed:
+	case <-stop:
 	}
 }
 

@@ -248,21 +248,22 @@ func (l *Lease) pause(patience time.Duration) error {
 		return nil
 	}
 	b.endPause()
-	paused := make(chan struct{})
-	b.paused, b.pausedAt = paused, l.generation
-	b.timer = time.AfterFunc(pauseTime, func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(pauseTime, func() {
 		b.mu.Lock()
-		if b.paused == paused {
+		if b.paused == timer {
 			b.endPause()
 		}
 		b.settle(apart)
 	})
-	if b.busy() {
-		b.quiet = make(chan struct{})
-		quiet := b.quiet
-		if err := b.unlocked(func() error { return b.await(quiet, min(patience, pauseTime)) }); err != nil {
-			return err
-		}
+	b.paused, b.pausedAt = timer, l.generation
+	ctx, cancel := context.WithTimeout(b.ctx, min(patience, pauseTime))
+	defer cancel()
+	for b.busy() && ctx.Err() == nil {
+		b.wait(ctx.Done())
+	}
+	if b.ctx.Err() != nil {
+		return b.ctx.Err()
 	}
 	if seeks {
 		return b.unlocked(w.rewind)
@@ -285,20 +286,8 @@ func (b *Body) endPause() {
 // resume lets paused Reads continue, whether a next attempt has begun or not. The caller holds mu.
 func (b *Body) resume() {
 	if b.paused != nil {
-		b.timer.Stop()
-		close(b.paused)
+		b.paused.Stop()
 		b.paused = nil
-	}
-}
-
-// await waits for a channel, but no longer than patience. It fails if the context ends first.
-func (b *Body) await(quiet <-chan struct{}, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	select {
-	case <-quiet:
-		return nil
-	case <-ctx.Done():
-		return b.ctx.Err()
+		b.tell()
 	}
 }

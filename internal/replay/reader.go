@@ -61,13 +61,7 @@ func (r *Reader) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for r.lease.isPaused() && !r.isOver() {
-		paused := b.paused
-		b.mu.Unlock()
-		select {
-		case <-paused:
-		case <-r.over:
-		}
-		b.mu.Lock()
+		b.wait(r.over)
 	}
 	r.used = true
 	if r.isOver() || r.lease.isOver() {

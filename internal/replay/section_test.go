@@ -304,3 +304,15 @@ func (f *slowFile) ReadAt(p []byte, at int64) (int, error) {
 	time.Sleep(time.Second)
 	return f.specialFile.ReadAt(p, at)
 }
+
+// A file that reports a wrong size may be cut short unseen, except by a reading that came further.
+func TestFileThatReportsAWrongSizeIsNotCutShort(t *testing.T) {
+	b := New(plainBody{nil, new(closer)}, 0)
+	f := specialFileOf(t, b, 4096)
+	l := lease(t, b, nil)
+	assert.Equal(t, text, readAll(t, open(t, l)))
+	require.NoError(t, f.Truncate(5))
+	got, err := io.ReadAll(open(t, lease(t, b, l)))
+	assert.Equal(t, text[:5], string(got))
+	assert.Equal(t, &ReadError{io.ErrUnexpectedEOF}, err)
+}

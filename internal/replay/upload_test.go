@@ -31,3 +31,23 @@ func TestUploadHasNoCopyIfGetBodyHasNone(t *testing.T) {
 		assert.Zero(t, *held)
 	}
 }
+
+// A Read of a body that is over needs no context: nobody would give it back.
+func TestUploadThatIsOverNeedsNoContext(t *testing.T) {
+	req, err := http.NewRequest(http.MethodPut, "http://host.example/", textBody())
+	require.NoError(t, err)
+	req.GetBody = func() (io.ReadCloser, error) { return textBody(), nil }
+	held := new(holds)
+	Watch(req, held)
+	hashed, err := req.GetBody()
+	require.NoError(t, err)
+	readAll(t, hashed)
+	assert.Equal(t, holds(2), *held)
+	readAll(t, req.Body)
+	require.NoError(t, req.Body.Close())
+	assert.Zero(t, *held)
+	for _, body := range []io.Reader{hashed, req.Body} {
+		_, _ = body.Read(make([]byte, 1))
+		assert.Zero(t, *held)
+	}
+}

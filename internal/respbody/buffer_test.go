@@ -111,3 +111,72 @@ func TestBufferWaitsForAFailedResponseForAMoment(t *testing.T) {
 		assert.Equal(t, 1, base.closes)
 	})
 }
+
+// An AttemptTimeout may pass while nobody waits for the rest.
+func TestLateBodyThatBreaksOffGivesWhatCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := make(chan struct{})
+		base := &body{pieces: []string{"abc"}, more: more, end: io.EOF}
+		resp, read, err := respbody.Buffer(nil, get(t), response(503, base), 10, true)
+		require.NoError(t, err)
+		read.BreakOff(errLost)
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, "abc", string(got))
+		assert.Equal(t, errLost, err)
+		close(more)
+		synctest.Wait()
+		assert.Equal(t, 1, base.closes)
+	})
+}
+
+// stalling brings a byte with each Read, the second byte late, and then nothing.
+type stalling struct {
+	reads int
+	ended <-chan struct{}
+}
+
+func (s *stalling) Read(p []byte) (int, error) {
+	switch s.reads++; s.reads {
+	case 2:
+		time.Sleep(2 * respbody.MaxDrainTime)
+	case 3:
+		<-s.ended
+		return 0, io.EOF
+	}
+	p[0] = 'x'
+	return 1, nil
+}
+
+func (*stalling) Close() error { return nil }
+
+// The rest of a failed body may stall, whether its beginning came in time or not.
+func TestRestOfAFailedBodyMayStall(t *testing.T) {
+	for _, limit := range []int64{0, 1, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			b, ctx := bodyOf(t)
+			resp := response(503, &stalling{ended: ctx.Done()})
+			b.Wrap(resp, time.Second, func(time.Duration) error { return errLost })
+			resp, _, err := respbody.Buffer(b, get(t), resp, limit, true)
+			require.NoError(t, err)
+			began := time.Now()
+			got, err := io.ReadAll(resp.Body)
+			assert.Equal(t, "xx", string(got))
+			assert.Equal(t, errLost, err)
+			assert.GreaterOrEqual(t, time.Since(began), time.Second)
+			assert.LessOrEqual(t, time.Since(began), time.Second+2*respbody.MaxDrainTime)
+		})
+	}
+}
+
+// A hook may read a body that was not read within the attempt.
+func TestSealLeavesABodyAloneThatWasNotRead(t *testing.T) {
+	b, _ := bodyOf(t)
+	resp := response(503, &body{pieces: []string{"abc"}, end: io.EOF})
+	b.Wrap(resp, 0, nil)
+	sealed := respbody.Seal(resp)
+	assert.Nil(t, sealed)
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "abc", string(got))
+	sealed.Unseal(resp)
+}

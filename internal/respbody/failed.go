@@ -124,7 +124,6 @@ func (b *Body) closeLate() (err error) {
 		case <-b.late.over:
 		default:
 			if !closing.WhileRead(b.base) {
-				b.giveUp()
 				go func() {
 					<-b.late.over
 					closing.Begin(b.base)

@@ -112,7 +112,7 @@ func (b *Body) Read(p []byte) (n int, err error) {
 		return 0, http.ErrBodyReadAfterClose
 	case b.sealed:
 		return 0, ErrSealed
-	case b.read == len(b.data) && b.err == nil && b.late != nil && b.apart && !b.awaitLate():
+	case b.read == len(b.data) && b.err == nil && b.late != nil && !b.awaitLate():
 		return 0, http.ErrBodyReadAfterClose
 	}
 	switch {

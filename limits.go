@@ -17,47 +17,41 @@ import (
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// limits are what a Policy says about one attempt. 0 or less is no limit, and reads nothing.
-type limits struct {
-	attempt, stall time.Duration // AttemptTimeout and StallTimeout
-	buffer, peek   int64         // BufferBytes and PeekBytes
+// goOn reports whether a peek at the body of a response goes on. A nil goOn means that it does not.
+type goOn func(*http.Response) bool
 
-	// goOn reports whether a peek goes on. Nil means that it does not.
-	goOn func(*http.Response) bool
-}
-
-// roundTrip sends req through base within the limits, and reads of the response's body what
-// they require. It returns either a response or an error, even if base breaks that rule. It
+// roundTrip sends req through base within the limits of p, and reads of the response's body what
+// p requires. It returns either a response or an error, even if base breaks that rule. It
 // returns both if the body broke off meanwhile. body is the reading of the
 // request's body. b is nil unless another attempt may end this attempt.
 func roundTrip(
-	base http.RoundTripper, req *http.Request, l limits, body *replay.Lease, b *bounds,
+	base http.RoundTripper, req *http.Request, p *Policy, more goOn, body *replay.Lease, b *bounds,
 ) (*http.Response, error) {
-	if b == nil && (l.attempt > 0 || l.stall > 0) {
+	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
 		b = new(bounds)
 		b.begin(req.Context(), body)
 	}
 	if b != nil {
-		return b.roundTrip(base, req, l)
+		return b.roundTrip(base, req, p, more)
 	}
 	resp, err := base.RoundTrip(req)
 	if err != nil || resp == nil {
 		return nil, failure(resp, err)
 	}
-	if l.reads() {
-		resp, _, err = readBody(nil, req, resp, l)
+	if p.readsBody() {
+		resp, _, err = readBody(nil, req, resp, p, more)
 	}
 	return resp, err
 }
 
-// reads reports whether something of the response's body is read within the attempt.
-func (l limits) reads() bool { return l.buffer > 0 || l.peek > 0 }
+// readsBody reports whether something of a response's body is read within the attempt.
+func (p *Policy) readsBody() bool { return p.BufferBytes > 0 || p.PeekBytes > 0 }
 
 // readBody reads resp's body, or the first bytes of a body that is not read whole, as a part of its
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
 // has failed. b is the Body that wraps resp's body, or nil.
 func readBody(
-	b *respbody.Body, req *http.Request, resp *http.Response, l limits,
+	b *respbody.Body, req *http.Request, resp *http.Response, p *Policy, more goOn,
 ) (_ *http.Response, read *respbody.Body, err error) {
 	base, failed, returned := resp, classifyStatus(resp.StatusCode) != Final, false
 	defer func() {
@@ -65,11 +59,11 @@ func readBody(
 			closing.Response(base)
 		}
 	}()
-	if l.buffer > 0 {
-		resp, read, err = respbody.Buffer(b, req, resp, l.buffer, failed)
+	if p.BufferBytes > 0 {
+		resp, read, err = respbody.Buffer(b, req, resp, p.BufferBytes, failed)
 	}
-	if read == nil && l.peek > 0 {
-		resp, read, err = respbody.Peek(b, req, resp, l.peek, failed, l.attempt > 0, l.goOn)
+	if read == nil && p.PeekBytes > 0 {
+		resp, read, err = respbody.Peek(b, req, resp, p.PeekBytes, failed, p.AttemptTimeout > 0, more)
 	}
 	passOutcome(base, resp)
 	returned = true
@@ -134,9 +128,9 @@ func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detac
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
 // body, does not arrive in time. It also ends the attempt if the response body stalls.
-func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) (*http.Response, error) {
+func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy, more goOn) (*http.Response, error) {
 	b.request = *req.WithContext(&b.ctx)
-	b.startTimer(l)
+	b.startTimer(p)
 	returned := false
 	defer func() {
 		if !returned {
@@ -156,12 +150,12 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, l limits) 
 	case resp.Body == nil:
 		defer b.cancel(nil)
 	default:
-		b.body.Wrap(resp, l.stall, newStallError)
-		if !l.reads() {
+		b.body.Wrap(resp, p.StallTimeout, newStallError)
+		if !p.readsBody() {
 			break
 		}
 		if b.buffering.Store(true); !b.unwanted.Load() {
-			resp, read, err = readBody(&b.body, req, resp, l)
+			resp, read, err = readBody(&b.body, req, resp, p, more)
 		}
 	}
 	returned = true
@@ -186,14 +180,14 @@ func (b *bounds) end(cause error) {
 }
 
 // startTimer starts the timer of Policy.AttemptTimeout, if there is one.
-func (b *bounds) startTimer(l limits) {
-	if l.attempt <= 0 {
+func (b *bounds) startTimer(p *Policy) {
+	if p.AttemptTimeout <= 0 {
 		return
 	}
-	b.ctx.until = time.Now().Add(l.attempt)
+	b.ctx.until = time.Now().Add(p.AttemptTimeout)
 	b.ctx.limited.Store(true)
-	b.passed = &attemptTimeoutError{after: l.attempt, peek: l.buffer <= 0}
-	b.timer = time.AfterFunc(l.attempt, func() {
+	b.passed = &attemptTimeoutError{after: p.AttemptTimeout, peek: p.BufferBytes <= 0}
+	b.timer = time.AfterFunc(p.AttemptTimeout, func() {
 		b.passed.body = b.buffering.Load()
 		b.end(b.passed)
 	})

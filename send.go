@@ -184,11 +184,12 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
 	x.unsent, x.spent, x.token = nil, x.token, receipt{}
-	l := x.limits()
-	if l.peek > 0 && x.policy.observed {
-		l.goOn = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
+	p := x.policy
+	var more goOn
+	if p.PeekBytes > 0 && p.observed {
+		more = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
 	}
-	resp, err := roundTrip(x.core.base, req, l, next.reading, b)
+	resp, err := roundTrip(x.core.base, req, &p.Policy, more, next.reading, b)
 	x.response = resp
 	if n := x.newest; n != nil {
 		x.learnFromBelow()
@@ -206,23 +207,18 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		got.broken, got.brokeOff = resp, true
 		return
 	}
-	got.receive(resp, l)
+	got.receive(resp, p.BufferBytes, p.PeekBytes)
 }
 
 // receive takes a response, and what was read of its body.
-func (r *result) receive(resp *http.Response, l limits) {
+func (r *result) receive(resp *http.Response, buffer, peek int64) {
 	r.Response, r.responded = resp, true
-	if l.buffer > 0 {
-		r.Body = respbody.Whole(resp, l.buffer)
+	if buffer > 0 {
+		r.Body = respbody.Whole(resp, buffer)
 	}
-	if l.peek > 0 && r.Body == nil {
-		r.Peek = respbody.First(resp, l.peek)
+	if peek > 0 && r.Body == nil {
+		r.Peek = respbody.First(resp, peek)
 	}
-}
-
-func (x *exchange) limits() limits {
-	p := x.policy
-	return limits{attempt: p.AttemptTimeout, stall: p.StallTimeout, buffer: p.BufferBytes, peek: p.PeekBytes}
 }
 
 // peekOn asks Classify about what a peek has read of resp, and reports whether the peek goes on. An

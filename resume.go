@@ -27,11 +27,10 @@ type download struct {
 	offset int64                         // of the caller's next byte, in the representation
 	part   part                          // the part that is being read
 
-	call     call          // goes on after RoundTrip has returned; owns nothing before a break
-	original *http.Request // the requests of resumptions are made from it
-	next     attempt       // the newest attempt, and later its successor
-	broke    error         // what ended the part; if bytes came with it, the next Read resumes
-	failed   error         // the error that every further Read returns
+	call   call    // goes on after RoundTrip has returned; owns nothing before a break
+	next   attempt // the newest attempt, and later its successor
+	broke  error   // what ended the part; if bytes came with it, the next Read resumes
+	failed error   // the error that every further Read returns
 
 	mu     sync.Mutex // guards what Close looks at; only Read changes body
 	body   io.ReadCloser
@@ -60,11 +59,10 @@ func makeResumable(c *call, made *attempt, got *result) {
 	d := &download{
 		body: resp.Body,
 		call: call{
-			exchange: exchange{core: c.core, policy: c.policy, req: c.req, idempotent: c.idempotent, route: c.route},
+			exchange: exchange{core: c.core, policy: c.policy, req: c.keyed, idempotent: c.idempotent, route: c.route},
 			start:    c.start, sent: c.sent, hedges: c.hedges, refused: c.refused, waited: c.waited, held: c.held,
 		},
-		original: c.keyed,
-		next:     attempt{number: got.Number, request: got.Request, begins: made.begins},
+		next: attempt{number: got.Number, request: got.Request, begins: made.begins},
 	}
 	if d.whole, d.why = representation.Of(c.keyed, resp); d.why != nil {
 		d.whole = representation.Representation{End: resp.ContentLength}
@@ -257,7 +255,7 @@ func (d *download) begin() {
 	c := &d.call
 	ctx, cancel := context.WithCancelCause(c.req.Context())
 	d.cancel = cancel
-	c.req, d.original = c.req.Clone(ctx), d.original.Clone(ctx)
+	c.req = c.req.Clone(ctx)
 	d.next.request = d.next.request.Clone(d.next.request.Context())
 	policy := *c.policy
 	policy.BufferBytes, policy.PeekBytes = 0, 0 // Classify has no use for a part of a body
@@ -291,7 +289,7 @@ func (d *download) brokenOff() result {
 // here.
 func (d *download) ask(got *result) (how representation.Continuation, why error) {
 	c := &d.call
-	c.keyed = d.whole.Request(d.original, d.offset)
+	c.keyed = d.whole.Request(c.req, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
 	c.sent = d.next.number
 	_ = c.open(&d.next) // which cannot fail without a body

@@ -239,7 +239,7 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 		return StopCanceled
 	}
 	if got.Err != nil {
-		got.Err = &unopenedError{got.Err, err}
+		got.Err = &unmendedError{"no body for a retry", err, got.Err}
 	}
 	return StopBody
 }

@@ -123,12 +123,12 @@ func (e *Error) Error() string {
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {
 		return text // the inner text has the rest
 	}
-	unopened, _ := e.Err.(*unopenedError)
+	unmended, _ := e.Err.(*unmendedError)
 	switch {
 	case e.Attempts > 1:
 		return fmt.Sprintf("gave up after %d attempts in %v (%s): %s", e.Attempts, e.Elapsed.Round(time.Millisecond), e.why(), text)
-	case unopened != nil:
-		return textOf(unopened.failed)
+	case unmended != nil:
+		return textOf(unmended.failed)
 	case e.endedLater() && is[statusError](e.Err):
 		return textOf(e.canceled[0]) + ": " + text // no error of the base has a text to keep
 	}
@@ -223,14 +223,20 @@ func (e statusError) Error() string {
 	return "the last response was " + field.Status(int(e))
 }
 
-// unopenedError is an attempt's error after which no body could be opened for a retry.
-type unopenedError struct{ failed, why error }
-
-func (e *unopenedError) Error() string {
-	return "no body for a retry: " + e.why.Error() + ": " + e.failed.Error()
+// unmendedError is the error of an attempt, or of a response's body, and why nothing has mended it. It
+// implements net.Error. Its text ends with the text of what failed, as the text of an Error does.
+type unmendedError struct {
+	what        string // did not mend it
+	why, failed error
 }
 
-func (e *unopenedError) Unwrap() []error { return []error{e.failed, e.why} }
+func (e *unmendedError) Error() string {
+	return e.what + ": " + e.why.Error() + ": " + e.failed.Error()
+}
+
+func (e *unmendedError) Unwrap() []error { return []error{e.failed, e.why} }
+func (e *unmendedError) Timeout() bool   { return slices.ContainsFunc(e.Unwrap(), isTimeout) }
+func (e *unmendedError) Temporary() bool { return slices.ContainsFunc(e.Unwrap(), isTemporary) }
 
 // textOf returns err's text without secrets.
 func textOf(err error) string {

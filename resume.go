@@ -197,7 +197,7 @@ func (d *download) isBreak(err error) bool {
 // cannotGoOn returns the error of a break that nothing mends, and reports it.
 func (d *download) cannotGoOn(broke error) error {
 	defer d.release()
-	err := &brokenError{broke, d.why}
+	err := &unmendedError{"not resumed", d.why, broke}
 	c := &d.call
 	c.policy.reportBroken(c.req, &Attempt{Number: d.next.number, Request: d.next.request, Err: err}, c.outcome(&result{}, StopFinal))
 	return err
@@ -338,7 +338,10 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)
-	got.Response, got.Err = nil, &brokenError{d.broke, why}
+	got.Response, got.Err = nil, d.broke
+	if why != nil {
+		got.Err = &unmendedError{"not resumed", why, d.broke}
+	}
 	c.policy.reportBroken(c.req, &got.Attempt, o)
 	d.failed = newError(got.Err, o, c.req)
 	if d.release() {
@@ -374,33 +377,6 @@ func (d *download) ClosableWhileRead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.body == http.NoBody || closing.WhileRead(d.body)
-}
-
-// brokenError is the error of a body that broke off and was not resumed. It implements net.Error. Its
-// text ends with the text of the break, as the text of an Error does.
-type brokenError struct {
-	broke error
-	why   error // nil: there was no attempt to resume the body
-}
-
-func (e *brokenError) Error() string {
-	if e.why == nil {
-		return e.broke.Error()
-	}
-	return "not resumed: " + e.why.Error() + ": " + e.broke.Error()
-}
-
-// Timeout reports whether a time limit ended the body, or the attempt to resume it.
-func (e *brokenError) Timeout() bool { return isTimeout(e.broke) || isTimeout(e.why) }
-
-// Temporary reports whether the break, or the failure of the resumption, says that it is temporary.
-func (e *brokenError) Temporary() bool { return isTemporary(e.broke) || isTemporary(e.why) }
-
-func (e *brokenError) Unwrap() []error {
-	if e.why == nil {
-		return []error{e.broke}
-	}
-	return []error{e.broke, e.why}
 }
 
 // These are the reasons why [Policy.Resume] did not continue a body that broke off. The error of

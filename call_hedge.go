@@ -79,6 +79,7 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		if lost != nil && lost.Body != nil {
 			closing.Begin(lost.Body) // nobody waits
 		}
+		r.first.reading.Cut()
 	case hedgeFailed:
 		r.next.reading.Cut() // a retry may follow
 		got.asked, got.inner = max(got.asked, r.asks(c.core.now())), cmp.Or(got.inner, r.got.inner)
@@ -103,6 +104,7 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 		r.become(firstWon)
 		return firstWon // even if the hedge has failed before
 	}
+	r.failed = true
 	return r.current()
 }
 

@@ -34,6 +34,7 @@ type race struct {
 	second *bounds
 	got    *result       // of the hedge; the call's once the hedge has won
 	turn   chan struct{} // held by the goroutine that is judging
+	failed bool          // the first attempt has failed; guarded by turn
 	judged chan struct{} // closed when the hedge has won, has failed, or has panicked
 	detach func() bool   // stops the caller's context from ending the hedge
 
@@ -325,7 +326,9 @@ func (r *race) judgeHedge() (won bool) {
 	}
 	if won = r.become(state) == hedgeWon; won {
 		r.response = nil // the call has the response now
-		r.first.end(ErrSuperseded)
+		if !r.failed {
+			r.first.end(ErrSuperseded)
+		}
 	}
 	close(r.judged)
 	return won

@@ -155,10 +155,8 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 }
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
-func (h *health) succeed(p Pass, first bool, hold time.Duration) {
-	h.mu.Lock()
-	defer h.unlock()
-	now := time.Now()
+// The caller holds mu.
+func (h *health) succeed(now time.Time, p Pass, first bool, hold time.Duration) {
 	h.closures.sweep(now)
 	if h.queued() == 0 {
 		h.getWell()

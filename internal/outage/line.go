@@ -82,20 +82,6 @@ func (w *Watch) Leave(key string) {
 	w.update(key, func(h *health, _ time.Time) { h.line.places-- })
 }
 
-// addToLine puts a retry into the line. It returns nil if the retry is alone: nothing waits, and nothing
-// has begun since its own failure. Only a later failure could follow its wait.
-func (h *health) addToLine(bucket any, turn *Turn) *waiter {
-	h.mu.Lock()
-	defer h.unlock()
-	alone := h.line.places == 1 && h.queued() == 0 && h.run > 0 && h.mark == turn.Mark
-	if alone {
-		return nil
-	}
-	w := &waiter{wake: make(chan struct{}, 1)}
-	h.line.add(w, bucket)
-	return w
-}
-
 // ask asks for the token of w.
 func (h *health) ask(w *waiter, why exit, turn *Turn) {
 	granted, later, panicked := false, false, true

@@ -18,7 +18,7 @@ const soon = time.Minute // a deadline that is not near
 // inLine lets a retry join the line that draws on bucket, and looks once.
 func inLine(t *testing.T, h *health, bucket any, deadline time.Time) *waiter {
 	h.line.places++
-	w := h.addToLine(bucket, &Turn{})
+	w, _ := h.join(bucket, &Turn{Ask: func() (bool, bool) { return false, true }})
 	require.NotNil(t, w)
 	h.look(w, deadline, false)
 	return w
@@ -72,7 +72,8 @@ func TestRetryWithoutARunOfFailuresIsNotAlone(t *testing.T) {
 	var w Watch
 	w.Admit(host, hold)
 	mark := w.End(host, Pass{}, Nothing, true, hold)
-	assert.NotNil(t, w.keys.Find(host).addToLine(nil, &Turn{Mark: mark}))
+	waits, _ := w.keys.Find(host).join(nil, &Turn{Mark: mark, Ask: func() (bool, bool) { return false, true }})
+	assert.NotNil(t, waits)
 }
 
 // A retry that a probe has released without a token has none if its host is closed meanwhile.

@@ -36,16 +36,12 @@ func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
 // attempt. p is the Pass that Wait returned, or the zero Pass. From then on, GiveBack passes no turn on.
 func (w *Watch) Begin(key string, p Pass) Pass {
 	p.released = nil
-	h := w.keys.Find(key)
-	if h == nil || p.UnderWay() {
-		return p
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.run > 0 {
-		began := h.enter(time.Now())
-		p.health, p.run = began.health, began.run
-	}
+	w.find(key, func(h *health, now time.Time) {
+		if h.run > 0 && !p.UnderWay() {
+			began := h.enter(now)
+			p.health, p.run = began.health, began.run
+		}
+	})
 	return p
 }
 
@@ -55,25 +51,25 @@ func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope)
 }
 
 // End ends an attempt with a verdict. The attempt is the first of its request, or has p. hold is
-// how long a retry may be held. If that is negative, failures do not count. End returns a mark, by
+// how long a retry may be held. If that is negative, nothing counts. End returns a mark, by
 // which Wait sees whether other attempts have begun since.
 func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duration) (mark uint32) {
-	switch {
-	case v == Up:
-		if h := w.keys.Find(key); h != nil {
-			h.succeed(p, first, hold)
-		}
-	case v == Down && hold >= 0:
-		w.update(key, func(h *health, now time.Time) {
+	if hold < 0 {
+		return 0
+	}
+	note := func(h *health, now time.Time) {
+		switch v {
+		case Up:
+			h.succeed(now, p, first, hold)
+		case Down:
 			h.fail(now, p.exit == asProbe, hold)
-			mark = h.mark
-		})
-	default:
-		if h := w.keys.Find(key); h != nil {
-			h.mu.Lock()
-			mark = h.mark
-			h.mu.Unlock()
 		}
+		mark = h.mark
+	}
+	if v == Down {
+		w.update(key, note)
+	} else {
+		w.find(key, note)
 	}
 	p.leave(v == Nothing)
 	return mark
@@ -125,20 +121,24 @@ type Status struct {
 
 // Status returns the state of a key.
 func (w *Watch) Status(key string, header http.Header) (s Status) {
-	h := w.keys.Find(key)
-	if h == nil {
-		return s
-	}
-	h.mu.Lock()
-	defer h.unlock()
-	now := time.Now()
-	s.Down = h.down(now) && !h.idle(now)
-	s.Held, s.InLine = h.queued(), h.line.length
-	for _, closed := range h.closures.concerning(now, header, true) {
-		s.Held += int(closed.waiting.Load())
-		s.Closed = max(s.Closed, closed.left(now))
-	}
+	w.find(key, func(h *health, now time.Time) {
+		s.Down = h.down(now) && !h.idle(now)
+		s.Held, s.InLine = h.queued(), h.line.length
+		for _, closed := range h.closures.concerning(now, header, true) {
+			s.Held += int(closed.waiting.Load())
+			s.Closed = max(s.Closed, closed.left(now))
+		}
+	})
 	return s
+}
+
+// find runs look on the key's health, with its lock held, if there is one.
+func (w *Watch) find(key string, look func(*health, time.Time)) {
+	if h := w.keys.Find(key); h != nil {
+		h.mu.Lock()
+		defer h.unlock()
+		look(h, time.Now())
+	}
 }
 
 // update runs change on the key's health, with its lock held. It does nothing if the key has no

@@ -37,6 +37,11 @@ type waiter struct {
 func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn, deadline time.Time) (p Pass, held, ok bool) {
 	w, p := h.join(bucket, turn)
 	if w == nil {
+		if turn.Ask != nil { // it asks for the first and the last time
+			if granted, _ := turn.Ask(); granted {
+				turn.Ask = nil
+			}
+		}
 		return p, false, turn.Ask == nil
 	}
 	for ended := false; ; held = true {
@@ -59,29 +64,27 @@ func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn,
 	}
 }
 
-// join queues a retry. It returns a nil waiter if the retry need not wait, or would wait in vain.
+// join queues a retry, or puts it into the line. It returns a nil waiter if the retry need not wait, or if it has no
+// token and is alone: nothing waits, and nothing has begun since its own failure. Only a later failure could follow
+// its wait.
 func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
-	if turn.Ask != nil {
-		w := h.addToLine(bucket, turn)
-		if w == nil { // it is alone, and asks for the first and the last time
-			if granted, _ := turn.Ask(); granted {
-				turn.Ask = nil
-			}
-		}
-		return w, Pass{}
-	}
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
+	paid, first := turn.Ask == nil, h.queued() == 0 && h.mark == turn.Mark
 	queues := h.down(now) || now.Before(h.crowded) || h.held.Len() > 0 && now.Before(h.behind)
-	if !queues {
+	switch {
+	case paid && !queues, !paid && first && h.line.places == 1 && h.run > 0:
 		return nil, Pass{}
-	}
-	if h.queued() == 0 && h.mark == turn.Mark {
+	case paid && first:
 		return nil, h.enter(now)
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
-	w.place = h.held.PushBack(w)
+	if paid {
+		w.place = h.held.PushBack(w)
+	} else {
+		h.line.add(w, bucket)
+	}
 	return w, Pass{}
 }
 

@@ -55,7 +55,7 @@ var Mechanisms = []Mechanism{
 	{"one trouble", "a trouble ends with a success and not with a pause", "dead service", 2,
 		"internal/outage/line.go", []string{"(!l.outage || l.recovered)", "(off(%q) || !l.outage || l.recovered)"}},
 	{"alone", "a retry that is alone in line does not wait", "lone request", 2,
-		"internal/outage/line.go", []string{"\tif alone {", "\tif alone && !off(%q) {"}},
+		"internal/outage/queue.go", []string{"!paid && first &&", "!paid && !off(%q) && first &&"}},
 	{"last ask", "a retry in line asks at the end of its hold", "long outage", 15,
 		"internal/outage/line.go", []string{"\tgranted, later = turn.Ask()\n", "\tif why != atTheEnd || !off(%q) {\n\t\tgranted, later = turn.Ask()\n\t}\n"}},
 	{"spread after a closure", "retries come back within half of the closure", "peak after a 429", 3,

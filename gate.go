@@ -66,10 +66,6 @@ func (g *Gate) Status(req *http.Request) GateStatus {
 	return GateStatus(g.hosts.Status(keyOf(req, g.Key), header))
 }
 
-// calm reports whether no host has failed since its last success, and nothing is queued or closed. While
-// the Gate is calm, an attempt needs no begin, and a success needs no end.
-func (g *Gate) calm() bool { return g.hosts.Calm() }
-
 // begin counts an attempt that is being sent. p is the Pass that the wait returned, or the zero Pass.
 func (g *Gate) begin(req *http.Request, p outage.Pass) outage.Pass {
 	return g.hosts.Begin(keyOf(req, g.Key), p)
@@ -100,7 +96,7 @@ func (g *Gate) end(req *http.Request, p outage.Pass, v outage.Verdict, first boo
 // reports whether the attempt was held.
 func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration) (held bool) {
 	limit = min(limit, g.hold())
-	if limit <= 0 || g.calm() {
+	if limit <= 0 || g.hosts.Calm() {
 		return false
 	}
 	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)

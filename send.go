@@ -180,7 +180,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		wrote = new(atomic.Bool)
 		req = noteHeader(req, wrote)
 	}
-	if next.number > 1 || !x.policy.Gate.calm() {
+	if next.number > 1 || !x.policy.Gate.hosts.Calm() {
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
 	x.unsent, x.spent, x.token = nil, x.token, receipt{}
@@ -251,7 +251,7 @@ func (x *exchange) forget(got *result) {
 // the Gate is calm and the response closes no key.
 func (x *exchange) endAttempt(got *result) {
 	gate, closed := x.policy.Gate, got.closes(x.policy.MaxRetryAfter)
-	if got.succeeded() && closed == 0 && !x.pass.UnderWay() && gate.calm() {
+	if got.succeeded() && closed == 0 && !x.pass.UnderWay() && gate.hosts.Calm() {
 		return
 	}
 	if closed > 0 {

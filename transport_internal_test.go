@@ -111,10 +111,10 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			for b.Loop() {
 				got.Response = resp
 				var ps outage.Pass
-				if !g.calm() {
+				if !g.hosts.Calm() {
 					ps = g.begin(req, ps)
 				}
-				if closed := got.closes(time.Minute); closed > 0 || !got.succeeded() || !g.calm() {
+				if closed := got.closes(time.Minute); closed > 0 || !got.succeeded() || !g.hosts.Calm() {
 					g.end(req, ps, got.verdict(req), true)
 				}
 			}

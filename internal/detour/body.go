@@ -57,34 +57,37 @@ func (g *guarded) Close() error {
 	return g.ReadCloser.Close()
 }
 
-// whenSent calls f once the sender needs the body no more, after RoundTrip has returned a response.
-func (g *guarded) whenSent(f func()) {
+// answered is called when RoundTrip has returned a response. It calls sent once the sender needs the body no
+// more. A body that was closed unread is closed now.
+func (g *guarded) answered(sent func()) {
 	if g == nil {
-		f()
+		sent()
 		return
 	}
 	g.mu.Lock()
-	closed := g.closed
-	g.sent = f
+	closed, unread := g.closed, !g.used
+	g.used, g.sent = true, sent
 	g.mu.Unlock()
+	if closed && unread {
+		_ = g.ReadCloser.Close()
+	}
 	if closed {
-		f()
+		sent()
 	}
 }
 
-// end is called when RoundTrip has returned. With failed, no response has come, and the body is
-// closed unless it is taken back to be sent again. With takeBack, end reports whether the body is
-// as it was before.
-func (g *guarded) end(failed, takeBack bool) bool {
+// failed is called when RoundTrip has returned an error. It reports whether the body is taken back as it
+// was before, to be sent again. Otherwise the body is closed.
+func (g *guarded) failed(takeBack bool) (back bool) {
 	if g == nil {
 		return takeBack
 	}
 	g.mu.Lock()
-	back := takeBack && !g.used
-	shut := !back && (failed && !g.closed || g.closed && !g.used)
-	g.used, g.closed = true, g.closed || failed
+	back = takeBack && !g.used
+	closed := g.closed && g.used
+	g.used, g.closed = true, true
 	g.mu.Unlock()
-	if shut {
+	if !back && !closed {
 		_ = g.ReadCloser.Close()
 	}
 	return back

@@ -23,12 +23,15 @@ func newGuarded(t *testing.T) (*bodies.Tracked, *http.Request, *guarded) {
 
 // net/http's HTTP/2 may close a body, and then read it.
 func TestBodyThatIsClosedBeforeItIsReadIsClosedOnce(t *testing.T) {
-	for _, failed := range []bool{false, true} {
+	for _, end := range []func(*guarded){
+		func(g *guarded) { assert.False(t, g.failed(false)) },
+		func(g *guarded) { g.answered(func() {}) },
+	} {
 		body, req, g := newGuarded(t)
 		require.NoError(t, req.Body.Close())
 		_, err := io.ReadAll(req.Body)
 		assert.Error(t, err)
-		assert.False(t, g.end(failed, false))
+		end(g)
 		require.NoError(t, req.Body.Close())
 		assert.EqualValues(t, 1, body.Closes.Load())
 	}
@@ -39,7 +42,7 @@ func TestBodyThatIsClosedUnreadCanBeSentAgain(t *testing.T) {
 	require.NoError(t, req.Body.Close())
 	_, err := io.ReadAll(req.Body)
 	assert.Error(t, err)
-	assert.True(t, g.end(true, true))
+	assert.True(t, g.failed(true))
 	assert.Zero(t, body.Closes.Load())
 	content, err := io.ReadAll(body)
 	require.NoError(t, err)
@@ -50,7 +53,7 @@ func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
 	body, req, g := newGuarded(t)
 	_, err := io.ReadFull(req.Body, make([]byte, 1))
 	require.NoError(t, err)
-	assert.False(t, g.end(true, true))
+	assert.False(t, g.failed(true))
 	assert.EqualValues(t, 1, body.Closes.Load())
 	_, err = req.Body.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, errOver, "the caller may use its body again")
@@ -65,14 +68,14 @@ func TestBodyThatIsReadAfterItIsClosedIsClosedOnce(t *testing.T) {
 	require.NoError(t, req.Body.Close())
 	_, err = req.Body.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, errOver)
-	assert.False(t, g.end(true, true))
+	assert.False(t, g.failed(true))
 	assert.EqualValues(t, 1, body.Closes.Load())
 }
 
 // A sender that has failed may still run.
 func TestBodyThatIsSentAgainIsNotReadByTheSenderBefore(t *testing.T) {
 	body, req, g := newGuarded(t)
-	assert.True(t, g.end(true, true))
+	assert.True(t, g.failed(true))
 	_, err := req.Body.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, errOver)
 	require.NoError(t, req.Body.Close())
@@ -82,15 +85,14 @@ func TestBodyThatIsSentAgainIsNotReadByTheSenderBefore(t *testing.T) {
 func TestBodyIsClosedAfterAnEarlyAnswer(t *testing.T) {
 	body, req, g := newGuarded(t)
 	var sent int
-	assert.False(t, g.end(false, false))
-	g.whenSent(func() { sent++ })
+	g.answered(func() { sent++ })
 	assert.Zero(t, body.Closes.Load()+int32(sent))
 	for range 2 {
 		require.NoError(t, req.Body.Close())
 		assert.EqualValues(t, 1, body.Closes.Load())
 		assert.Equal(t, 1, sent)
 	}
-	g.whenSent(func() { sent++ })
+	g.answered(func() { sent++ })
 	assert.Equal(t, 2, sent, "it was closed before")
 }
 
@@ -100,10 +102,10 @@ func TestRequestWithoutBodyHasNoGuard(t *testing.T) {
 		require.NoError(t, err)
 		g := guardBody(req)
 		assert.Nil(t, g)
-		assert.True(t, g.end(true, true))
-		assert.False(t, g.end(true, false))
+		assert.True(t, g.failed(true))
+		assert.False(t, g.failed(false))
 		var sent int
-		g.whenSent(func() { sent++ })
+		g.answered(func() { sent++ })
 		assert.Equal(t, 1, sent)
 	}
 }

@@ -22,7 +22,6 @@ type conn struct {
 	host    *host
 	proxy   string // through which it was dialed, or ""
 	proven  bool   // has answered well
-	trying  bool   // is serving its first request
 	took    latency
 	results record
 
@@ -74,8 +73,11 @@ func (c *conn) retire() {
 	}
 }
 
+// onTrial reports whether the connection serves a request, and has not answered well yet.
+func (c *conn) onTrial() bool { return !c.proven && c.requests.Load() > 0 }
+
 // usable reports whether the connection can take a request at once.
-func (c *conn) usable() bool { return !c.trying && c.Available() > 0 && !c.tooIdle() }
+func (c *conn) usable() bool { return !c.onTrial() && c.Available() > 0 && !c.tooIdle() }
 
 // tooIdle reports whether the server may have closed the connection. It compares times of day, as the pool
 // does, because the other clock may stand still while a computer sleeps.
@@ -106,9 +108,8 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	resp, err = c.ClientConn.RoundTrip(own)
 	if err != nil {
 		over()
-		return nil, neterr.Bare(err), body.end(true, neterr.Unprocessed(err))
+		return nil, neterr.Bare(err), body.failed(neterr.Unprocessed(err))
 	}
-	body.end(false, false)
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
 	watch(ctx, resp, body, over)
@@ -138,7 +139,7 @@ func watch(ctx context.Context, resp *http.Response, sent *guarded, over func())
 	} else {
 		resp.Body = w
 	}
-	sent.whenSent(half)
+	sent.answered(half)
 }
 
 func (w *watched) Read(p []byte) (int, error) {

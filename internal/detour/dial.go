@@ -80,14 +80,13 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	if err == nil {
 		c = newConn(cc, h, proxy, *remote.Load())
 	}
-	reserved := h.welcome(c, wait)
-	if !reserved {
+	if !h.welcome(c, wait) {
 		c = nil
 	}
 	select {
 	case dialed <- c:
 	case <-wait.Done():
-		if reserved {
+		if c != nil {
 			h.giveBack(c)
 		}
 	}
@@ -107,8 +106,7 @@ func (h *host) welcome(c *conn, wait context.Context) (reserved bool) {
 		return false
 	}
 	h.conns = append(h.conns, c)
-	c.trying = c.reserve()
-	return c.trying
+	return c.reserve()
 }
 
 // proxyOf returns the proxy that req goes through, or "". It returns false if a dial for the host

@@ -616,9 +616,8 @@ func TestPlaceThatIsGivenBackIsFree(t *testing.T) {
 		h := s.host()
 		d := h.conns[0]
 		require.True(t, d.reserve())
-		d.trying = true
 		h.giveBack(d)
-		assert.False(t, d.trying)
+		assert.False(t, d.onTrial())
 		assert.True(t, d.usable())
 		assert.Zero(t, d.requests.Load())
 	})

@@ -139,7 +139,6 @@ func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_
 		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
 			return nil, false
 		}
-		best.trying = !best.proven
 		return best, false
 	}
 	if upgrade && !h.http1 || !leaves && !h.firstMayDial() {
@@ -154,11 +153,11 @@ func (h *host) firstMayDial() bool {
 	return h.hasServed(nil) || h.trying() < mostDialing && h.pool.failing >= 0.5
 }
 
-// trying returns how many dials are under way, and how many detours serve their first request.
+// trying returns how many dials are under way, and how many detours are on trial.
 func (h *host) trying() int {
 	trying := h.dialing
 	for _, c := range h.conns {
-		if c.trying {
+		if c.onTrial() {
 			trying++
 		}
 	}
@@ -245,7 +244,6 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	defer h.mu.Unlock()
 	now := time.Now()
 	h.noteProtocol(resp)
-	c.trying = false
 	bad := v == failed || v == well && h.latency.exceeded(took)
 	if v == well {
 		h.latency.add(took)

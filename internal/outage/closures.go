@@ -129,16 +129,11 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	if closed := c.of[key]; closed != nil {
 		closed.extend(now, d)
 	}
+	// A host that is down tells all its clients one moment, and they would be its next outage. So they queue,
+	// although the key may be well by then.
 	if of == FirstAttempts && h.run >= downAfter {
-		h.expectCrowd(now, d)
+		h.crowded = later(h.crowded, now.Add(durations.Add(d, min(behindFactor*d, h.hold))))
 	}
-}
-
-// expectCrowd has retries queue although the key may be well by then. A host that is down tells all its
-// clients one moment, and they would be its next outage. The caller holds mu.
-func (h *health) expectCrowd(now time.Time, d time.Duration) {
-	until := durations.Add(d, min(behindFactor*d, h.hold))
-	h.crowded = later(h.crowded, now.Add(until))
 }
 
 // closure returns the closure that lasts longest for a retry, or a first attempt, with header's
@@ -177,13 +172,6 @@ func (h *health) waitWhileClosed(req *http.Request, t *timer.Timer, deadline tim
 			return true
 		}
 	}
-}
-
-// closedMeanwhile reports whether the key is closed for a retry that was queued. Only the host's
-// closure stops the queue, so a retry may be released although its credentials are limited.
-func (h *health) closedMeanwhile(req *http.Request) bool {
-	_, left, _ := h.closure(req.Header, false)
-	return left > 0 && !isDone(req.Context())
 }
 
 // isDone reports whether ctx has ended. Somebody's context may end without an error.

@@ -96,7 +96,11 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 		var queued bool
 		p, queued, ok = h.wait(req, bucket, t, turn, deadline)
 		held = held || queued
-		if !queued || !ok || !turn.Heed || !h.closedMeanwhile(req) {
+		if !queued || !ok || !turn.Heed || isDone(req.Context()) {
+			break
+		}
+		// Only the host's closure stops the queue, so a retry may be released although its credentials are limited.
+		if _, left, _ := h.closure(req.Header, false); left == 0 {
 			break
 		}
 		ok = false

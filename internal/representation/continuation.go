@@ -10,32 +10,18 @@ import (
 // a position in the representation.
 type Continuation struct{ Skip, Until int64 }
 
-// These are the reasons why an answer does not continue a body.
-var (
-	otherTag      = &refusal{"the answer has another ETag", ErrChanged}
-	otherDate     = &refusal{"the answer has another Last-Modified", ErrChanged}
-	otherLength   = &refusal{"the answer is of another length", ErrChanged}
-	noTag         = &refusal{"the answer has no strong ETag", ErrNotResumable}
-	noDate        = &refusal{"the answer has no Last-Modified, or an ETag", ErrNotResumable}
-	otherEncoding = &refusal{"the answer has another Content-Encoding", ErrNotResumable}
-	unknownLength = &refusal{"the answer has status 200, and its length is unknown", ErrNotResumable}
-	otherRange    = &refusal{"the answer has another range", ErrNotResumable}
-	noRange       = &refusal{"the answer has no valid Content-Range", ErrNotResumable}
-	rangeOf200    = &refusal{"the answer has a Content-Range, and status 200", ErrNotResumable}
-	notRanged     = &refusal{"the answer has status 200, and no strong ETag was known", ErrNotResumable}
-)
-
 // ContinuedBy returns how resp, the answer to a Request from offset on, continues the
 // representation, or why it does not.
 func (r *Representation) ContinuedBy(resp *http.Response, offset int64) (Continuation, error) {
 	status := resp.StatusCode
 	switch {
 	case status == http.StatusPreconditionFailed, status == http.StatusRequestedRangeNotSatisfiable:
-		return Continuation{}, &refusal{ErrChanged.Error() + ": the answer was " + field.Status(status), ErrChanged}
+		return Continuation{}, changed(ErrChanged.Error() + ": the answer was " + field.Status(status))
 	case status != http.StatusOK && status != http.StatusPartialContent:
-		return Continuation{}, &refusal{"the last response was " + field.Status(status), ErrNotResumable}
+		return Continuation{}, unfit("the last response was " + field.Status(status))
 	case resp.Uncompressed || encodingOf(resp.Header) != r.encoding:
-		return Continuation{}, otherEncoding // with a validator and a length of its own
+		// An encoding has a validator and a length of its own.
+		return Continuation{}, unfit("the answer has another Content-Encoding")
 	}
 	if why := r.validate(resp); why != nil {
 		return Continuation{}, why
@@ -53,15 +39,15 @@ func (r *Representation) validate(resp *http.Response) error {
 	tag, date := strongTag(h), field.OnlyLine(h, "Last-Modified")
 	switch {
 	case r.tag != "" && tag != "" && tag != r.tag:
-		return otherTag
+		return changed("the answer has another ETag")
 	case r.tag == "" && date != "" && date != r.date:
-		return otherDate
+		return changed("the answer has another Last-Modified")
 	case r.differsInLength(resp):
-		return otherLength
+		return changed("the answer is of another length")
 	case r.tag != "" && tag == "":
-		return noTag
+		return unfit("the answer has no strong ETag")
 	case r.tag == "" && (date == "" || len(h["Etag"]) > 0):
-		return noDate
+		return unfit("the answer has no Last-Modified, or an ETag")
 	}
 	return nil
 }
@@ -84,11 +70,11 @@ func (r *Representation) differsInLength(resp *http.Response) bool {
 func (r *Representation) continuedByWhole(resp *http.Response, offset int64) (Continuation, error) {
 	switch {
 	case len(resp.Header["Content-Range"]) > 0:
-		return Continuation{}, rangeOf200
+		return Continuation{}, unfit("the answer has a Content-Range, and status 200")
 	case r.tag == "":
-		return Continuation{}, notRanged
+		return Continuation{}, unfit("the answer has status 200, and no strong ETag was known")
 	case r.complete < 0 || resp.ContentLength < 0:
-		return Continuation{}, unknownLength
+		return Continuation{}, unfit("the answer has status 200, and its length is unknown")
 	}
 	return Continuation{Skip: offset, Until: r.End}, nil
 }
@@ -99,9 +85,9 @@ func (r *Representation) continuedByPart(resp *http.Response, offset int64) (Con
 	part, ok := field.ContentRange(resp.Header)
 	switch {
 	case !ok || hasSeveralRanges(resp.Header):
-		return Continuation{}, noRange
+		return Continuation{}, unfit("the answer has no valid Content-Range")
 	case part.First > offset || part.Last < offset || !fits(resp, part):
-		return Continuation{}, otherRange
+		return Continuation{}, unfit("the answer has another range")
 	}
 	return Continuation{Skip: offset - part.First, Until: min(part.Last+1, r.End)}, nil
 }

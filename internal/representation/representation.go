@@ -24,29 +24,23 @@ type Representation struct {
 	encoding string // Content-Encoding
 }
 
-// A refusal is one of these errors, with a text of its own. The text does not quote what the server sent.
+// A refusal matches one of these errors, and has a text of its own, which does not quote the server.
 var (
 	ErrChanged      = errors.New("the file has changed")
 	ErrNotResumable = errors.New("the download cannot be resumed")
 )
 
-type refusal struct {
-	text string
-	kind error
-}
-
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.kind }
-
-// These are the reasons why a first response cannot be resumed.
-var (
-	notADownload = &refusal{"the response is neither a 200 without a Content-Range, nor the range that was asked for", ErrNotResumable}
-	decompressed = &refusal{"the response was decompressed", ErrNotResumable}
-	noRanges     = &refusal{"the server accepts no ranges", ErrNotResumable}
-	noEnd        = &refusal{"the response has no Content-Length", ErrNotResumable}
-	noValidator  = &refusal{"the response has neither a strong ETag, nor an old Last-Modified alone", ErrNotResumable}
-	justChanged  = &refusal{"the file had just changed, and another change may keep its ETag", ErrNotResumable}
+type (
+	changed string // the server has another version
+	unfit   string // the server does not let the body be continued
 )
+
+func (text changed) Error() string { return string(text) }
+func (text unfit) Error() string   { return string(text) }
+func (changed) Unwrap() error      { return ErrChanged }
+func (unfit) Unwrap() error        { return ErrNotResumable }
+
+const notADownload = unfit("the response is neither a 200 without a Content-Range, nor the range that was asked for")
 
 // Of returns the representation that resp's body is a part of, or why the rest of the body may not
 // be requested if the body breaks off.
@@ -54,9 +48,9 @@ func Of(req *http.Request, resp *http.Response) (r Representation, why error) {
 	h := resp.Header
 	switch {
 	case resp.Uncompressed:
-		return r, decompressed
+		return r, unfit("the response was decompressed")
 	case refusesRanges(h):
-		return r, noRanges
+		return r, unfit("the server accepts no ranges")
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -64,7 +58,7 @@ func Of(req *http.Request, resp *http.Response) (r Representation, why error) {
 			return r, notADownload
 		}
 		if resp.ContentLength <= 0 {
-			return r, noEnd
+			return r, unfit("the response has no Content-Length")
 		}
 		r.End, r.complete = resp.ContentLength, resp.ContentLength
 	case http.StatusPartialContent:
@@ -80,10 +74,10 @@ func Of(req *http.Request, resp *http.Response) (r Representation, why error) {
 	if len(h["Etag"]) == 0 {
 		r.date = strongDate(h)
 	} else if r.tag = strongTag(h); r.tag != "" && mayShareTag(h) {
-		return r, justChanged
+		return r, unfit("the file had just changed, and another change may keep its ETag")
 	}
 	if r.tag == "" && r.date == "" {
-		return r, noValidator
+		return r, unfit("the response has neither a strong ETag, nor an old Last-Modified alone")
 	}
 	return r, nil
 }

@@ -9,6 +9,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// These are the reasons of refusals.
+var (
+	decompressed  = unfit("the response was decompressed")
+	noRanges      = unfit("the server accepts no ranges")
+	noEnd         = unfit("the response has no Content-Length")
+	noValidator   = unfit("the response has neither a strong ETag, nor an old Last-Modified alone")
+	justChanged   = unfit("the file had just changed, and another change may keep its ETag")
+	otherTag      = changed("the answer has another ETag")
+	otherDate     = changed("the answer has another Last-Modified")
+	otherLength   = changed("the answer is of another length")
+	noTag         = unfit("the answer has no strong ETag")
+	noDate        = unfit("the answer has no Last-Modified, or an ETag")
+	otherEncoding = unfit("the answer has another Content-Encoding")
+	unknownLength = unfit("the answer has status 200, and its length is unknown")
+	otherRange    = unfit("the answer has another range")
+	noRange       = unfit("the answer has no valid Content-Range")
+	rangeOf200    = unfit("the answer has a Content-Range, and status 200")
+	notRanged     = unfit("the answer has status 200, and no strong ETag was known")
+)
+
 const (
 	now     = "Sun, 22 Nov 2026 10:00:00 GMT"
 	longAgo = "Sun, 22 Nov 2026 09:00:00 GMT"
@@ -109,10 +129,10 @@ func TestContinuedBy(t *testing.T) {
 		"by date":                       {byDate, response(206, "Content-Range", rest, "Last-Modified", longAgo), Continuation{0, 36}, nil},
 		"of a length that is known now": {ofUnknownLength, response(206, "Content-Range", rest, "Etag", `"v1"`), Continuation{0, 36}, nil},
 
-		"412": {byTag, response(412), Continuation{}, &refusal{"the file has changed: the answer was 412 Precondition Failed", ErrChanged}},
-		"416": {byTag, response(416), Continuation{}, &refusal{"the file has changed: the answer was 416 Requested Range Not Satisfiable", ErrChanged}},
-		"404": {byTag, response(404), Continuation{}, &refusal{"the last response was 404 Not Found", ErrNotResumable}},
-		"503": {byTag, response(503), Continuation{}, &refusal{"the last response was 503 Service Unavailable", ErrNotResumable}},
+		"412": {byTag, response(412), Continuation{}, changed("the file has changed: the answer was 412 Precondition Failed")},
+		"416": {byTag, response(416), Continuation{}, changed("the file has changed: the answer was 416 Requested Range Not Satisfiable")},
+		"404": {byTag, response(404), Continuation{}, unfit("the last response was 404 Not Found")},
+		"503": {byTag, response(503), Continuation{}, unfit("the last response was 503 Service Unavailable")},
 
 		"another encoding": {byTag, response(206, "Content-Encoding", "br", "Etag", `"v2"`), Continuation{}, otherEncoding},
 		"decompressed":     {byTag, decompressed, Continuation{}, otherEncoding},

@@ -58,8 +58,12 @@ func hasCode(err error, name string, code uint64) bool {
 
 // field returns the named field of the struct that err is or points to, if there is one.
 func field(err error, name string) (f reflect.Value) {
-	if v := reflect.Indirect(reflect.ValueOf(err)); v.Kind() == reflect.Struct {
-		f = v.FieldByName(name)
+	v := reflect.Indirect(reflect.ValueOf(err))
+	if v.Kind() != reflect.Struct {
+		return f
+	}
+	if named, ok := v.Type().FieldByName(name); ok {
+		f, _ = v.FieldByIndexErr(named.Index) // which may lead through an embedded nil pointer
 	}
 	return f
 }

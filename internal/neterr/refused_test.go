@@ -17,6 +17,11 @@ type textError int
 
 func (textError) Error() string { return "" }
 
+// emptyError has the fields of an error that it does not have.
+type emptyError struct{ *codeError }
+
+func (emptyError) Error() string { return "" }
+
 func TestStreamErrorsOfOtherModulesAreRecognizedByName(t *testing.T) {
 	const here = "github.com/retryhttp/retryhttp/internal/neterr"
 	err := textError(503)
@@ -34,4 +39,5 @@ func TestStreamErrorsOfOtherModulesAreRecognizedByName(t *testing.T) {
 	assert.False(t, hasCode(refused, "Cause", 0), "not a number")
 	assert.False(t, hasCode(refused, "Number", 0), "no such field")
 	assert.False(t, hasCode(err, "Code", 0), "not a struct")
+	assert.False(t, hasCode(emptyError{}, "Code", refusedStream), "in nothing")
 }

@@ -80,28 +80,28 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	if err == nil {
 		c = newConn(cc, h, proxy, *remote.Load())
 	}
-	if !h.welcome(c, wait) {
+	if !h.welcome(c) {
 		c = nil
 	}
 	select {
 	case dialed <- c:
 	case <-wait.Done():
 		if c != nil {
-			h.giveBack(c)
+			h.giveBack(c) // which closes it, if the idle detours are being closed
 		}
 	}
 }
 
 // welcome takes a dialed connection, which is nil if the dial failed, and reports whether it has a place reserved.
-// There is no use for it if the trouble is over, or if nobody waits and the idle detours are being closed.
-func (h *host) welcome(c *conn, wait context.Context) (reserved bool) {
+// There is no use for it if the trouble is over.
+func (h *host) welcome(c *conn) (reserved bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialing--
 	switch {
 	case c == nil:
 		return false
-	case h.gone || h.closing.Load() && wait.Err() != nil:
+	case h.gone:
 		c.retire()
 		return false
 	}

@@ -3,6 +3,7 @@ package outage
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +117,33 @@ func TestClientsToldOneMomentQueue(t *testing.T) {
 				_, held, _ := w.Wait(new(http.Request).WithContext(ctx), host, nil, new(timer.Timer), &Turn{Mark: 0, Limit: hold, Heed: true})
 				assert.Equal(t, tt.held, held)
 			})
+		})
+	}
+}
+
+// The first success after a closure has nothing left to wait for.
+func TestSuccessForgetsAClosureThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		w.Close(host, time.Minute, nil, SameCredentials)
+		w.End(host, Pass{}, Up, true, hold)
+		assert.False(t, w.Calm())
+		time.Sleep(time.Minute)
+		w.End(host, Pass{}, Up, true, hold)
+		assert.True(t, w.Calm())
+	})
+}
+
+// Any number of clients that are limited leave room for what concerns all.
+func TestHostCanBeClosedBesideManyCredentials(t *testing.T) {
+	for _, of := range []Scope{WholeHost, FirstAttempts} {
+		synctest.Test(t, func(t *testing.T) {
+			var w Watch
+			for i := range 2 * mostLimited {
+				w.Close(host, time.Minute, http.Header{"Authorization": {strconv.Itoa(i)}}, SameCredentials)
+			}
+			w.Close(host, time.Second, nil, of)
+			assert.Equal(t, Status{Closed: time.Second}, w.Status(host, nil))
 		})
 	}
 }

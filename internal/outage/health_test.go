@@ -64,6 +64,13 @@ func TestForgetsNoHealthThatIsInUse(t *testing.T) {
 			w.Close(host, time.Minute, nil, WholeHost)
 			return func() { time.Sleep(time.Minute) }
 		}, true},
+		{"a crowd that is expected", func(t *testing.T, w *Watch) func() {
+			fail(w)
+			w.Close(host, time.Minute, nil, FirstAttempts)
+			w.End(host, Pass{}, Up, true, hold)
+			time.Sleep(time.Minute)
+			return func() { time.Sleep(hold) }
+		}, true},
 		{"a failure", func(t *testing.T, w *Watch) func() {
 			w.End(host, Pass{}, Down, true, hold)
 			return func() { time.Sleep(idleAfter) }

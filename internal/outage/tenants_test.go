@@ -105,3 +105,16 @@ func TestFewAskForEachSuccess(t *testing.T) {
 		assert.Len(t, turns, tenants)
 	})
 }
+
+// Retries that need no token leave a line in turn, too.
+func TestBucketsTakeTurnsWithoutTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		h := fail(&w)
+		all := linesUp(t, h, "a", "a", "b", "b")
+		for _, next := range []int{0, 2, 1, 3} {
+			assert.Same(t, all[next], h.next())
+			h.locked(func(now time.Time) { h.release(h.next(), now, asProbe) })
+		}
+	})
+}

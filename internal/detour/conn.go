@@ -112,6 +112,9 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 	}
 	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		over = cancel // the connection is the caller's, and is never closed here
+	}
 	watch(ctx, resp, body, over)
 	return resp, nil, false
 }

@@ -114,6 +114,29 @@ func TestUpgradeTakesADetourOverHTTP1(t *testing.T) {
 	})
 }
 
+// After a 101 the connection is the caller's. A Close could come before net/http has given it away.
+func TestUpgradedConnectionIsNeverClosedHere(t *testing.T) {
+	inTrouble(t, replicas.HTTP1, 2, func(s service) {
+		require.Equal(t, http.StatusOK, s.send(s.request(2)))
+		c := s.host().conns[0]
+		s.Replicas[1].Serve(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Upgrade", "chat")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_ = conn.Close()
+			}
+		})
+		req := s.request(2)
+		req.Header.Set("Upgrade", "chat")
+		resp, err := s.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+		assert.EqualValues(t, 1, c.requests.Load(), "it is closed with the last request")
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
 // If the pool has no answer, a detour has one.
 func TestUpgradeTakesANewDetourIfTheOthersAreBusy(t *testing.T) {
 	inTrouble(t, replicas.HTTP1, 2, func(s service) {

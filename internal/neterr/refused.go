@@ -41,7 +41,10 @@ func isRefusal(err error) bool {
 		return isNamed(errors.Unwrap(err), "github.com/quic-go/quic-go", "StreamError") &&
 			remote.Kind() == reflect.Bool && remote.Bool() && hasCode(err, "ErrorCode", requestRejected)
 	}
-	return field(err, "StreamID").CanUint() && field(err, "Cause").IsValid() && hasCode(err, "Code", refusedStream)
+	// Several modules have a copy of this HTTP/2, and of its stream error.
+	v := reflect.Indirect(reflect.ValueOf(err))
+	return v.Kind() == reflect.Struct && v.NumField() == 3 && field(err, "StreamID").Kind() == reflect.Uint32 &&
+		field(err, "Cause").Kind() == reflect.Interface && hasCode(err, "Code", refusedStream)
 }
 
 // isNamed reports whether err's type, or the type that err points to, is declared as name in

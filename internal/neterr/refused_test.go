@@ -3,6 +3,7 @@ package neterr
 import (
 	"testing"
 
+	"github.com/retryhttp/retryhttp/internal/test/httperr"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -21,6 +22,21 @@ func (textError) Error() string { return "" }
 type emptyError struct{ *codeError }
 
 func (emptyError) Error() string { return "" }
+
+type otherError struct {
+	StreamID uint64
+	Code     uint16
+	Cause    string
+}
+
+func (otherError) Error() string { return "" }
+
+func TestErrorWithFieldsOfOtherTypesIsNoStreamError(t *testing.T) {
+	assert.True(t, StreamRefused(httperr.HTTP2{Code: refusedStream}))
+	assert.False(t, StreamRefused(httperr.HTTP2{Code: refusedStream + 1}))
+	assert.False(t, StreamRefused(otherError{Code: refusedStream}))
+	assert.False(t, StreamRefused(struct{ httperr.HTTP2 }{httperr.HTTP2{Code: refusedStream}}), "of one field")
+}
 
 func TestStreamErrorsOfOtherModulesAreRecognizedByName(t *testing.T) {
 	const here = "github.com/retryhttp/retryhttp/internal/neterr"

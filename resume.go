@@ -105,13 +105,17 @@ func (d *download) Read(p []byte) (int, error) {
 	return 0, d.failed
 }
 
-// readPart reads from the current body. First it drops the bytes before the offset. It returns nothing
+// readPart reads from the current body. It drops the bytes before the offset, and returns nothing
 // beyond the end of a resumption.
 func (d *download) readPart(p []byte) (int, error) {
-	if d.part.Skip > 0 {
-		skipped, err := io.CopyN(io.Discard, d.body, d.part.Skip)
-		if d.part.Skip -= skipped; err != nil {
+	for d.part.Skip > 0 {
+		n, err := d.body.Read(p[:min(int64(len(p)), d.part.Skip)])
+		d.part.Skip -= int64(n)
+		if err != nil {
 			return 0, d.endOfPart(err)
+		}
+		if n == 0 {
+			return 0, nil
 		}
 	}
 	if d.part.resumed {

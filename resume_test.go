@@ -530,6 +530,40 @@ func TestBreakCountsTheWaitsBeforeItsResponse(t *testing.T) {
 	})
 }
 
+// A server may send all of the file again. What the caller has is dropped, even if a Read in between brings nothing,
+// or panics in a caller that reads on.
+func TestBytesBeforeTheOffsetAreDroppedReadByRead(t *testing.T) {
+	reads := 0
+	again := edited(sends(200, object, io.EOF, "Content-Length", "36", "Etag", `"v1"`), func(resp *http.Response) {
+		file := resp.Body
+		resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+			switch reads++; reads {
+			case 2:
+				return 0, nil
+			case 4:
+				panic("once")
+			}
+			return file.Read(p[:min(2, len(p))])
+		}}
+	})
+	body := opened(t, script.New(cutAfter(10), again), resumes).Body
+	defer body.Close()
+	var got []byte
+	empty, part := 0, make([]byte, 3)
+	read := func() (err error) {
+		defer func() { _ = recover() }()
+		n, err := body.Read(part)
+		if got = append(got, part[:n]...); n == 0 && err == nil {
+			empty++
+		}
+		return err
+	}
+	for read() == nil {
+	}
+	assert.Equal(t, object, string(got))
+	assert.Equal(t, 1, empty, "the caller may give up")
+}
+
 // flaky is a base whose file of size bytes breaks off after each piece, and after the last piece
 // again and again. The bytes are not made: Read says only how many there are.
 type flaky struct {

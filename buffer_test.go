@@ -152,7 +152,8 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 			"application/x-jsonlines", "application/json-seq", "application/cbor-seq", "application/stream+json",
 			"application/geo+json-seq", "application/sensml+cbor-seq", `application/json; charset=x; Stream = "Watch"`,
 			"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream",
-			`multipart/mixed; boundary="-"; deferSpec=20220824`,
+			`multipart/mixed; boundary="-"; deferSpec=20220824`, "multipart/mixed; boundary=a==; deferSpec=20220824",
+			"application/json;stream=watch;x", "application/json; stream=watch; stream=list",
 		},
 		true: {
 			"application/json;stream=list", "multipart/mixed; boundary=deferSpec",

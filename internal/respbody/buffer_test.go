@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp/internal/respbody"
+	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 func TestBufferReadsAWholeBodyUpToItsLimit(t *testing.T) {
@@ -127,6 +128,59 @@ func TestLateBodyThatBreaksOffGivesWhatCame(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 1, base.closes)
 	})
+}
+
+// slowToClose is a body that may be closed while it is read. Its Close ends a Read, and takes a second.
+type slowToClose struct{ closed chan struct{} }
+
+func (b slowToClose) Read([]byte) (int, error) {
+	<-b.closed
+	return 0, errLost
+}
+
+func (b slowToClose) Close() error {
+	close(b.closed)
+	time.Sleep(time.Second)
+	return nil
+}
+
+func (slowToClose) ClosableWhileRead() bool { return true }
+
+// In a bubble, a mutex that is held for a second would stop the clock.
+func TestSecondCloseOfALateBodyWaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resp, _, err := respbody.Buffer(nil, get(t), response(503, slowToClose{make(chan struct{})}), 10, true)
+		require.NoError(t, err)
+		go resp.Body.Close()
+		synctest.Wait()
+		began := time.Now()
+		assert.NoError(t, resp.Body.Close())
+		assert.Zero(t, time.Since(began))
+		time.Sleep(time.Second)
+	})
+}
+
+// An outer Transport may have no context of its own for the attempt.
+func TestLateBodyOfATransportBelowEndsWithItsContext(t *testing.T) {
+	for name, giveUp := range map[string]func(*http.Response){
+		"closed": func(resp *http.Response) { _ = resp.Body.Close() },
+		"drained": func(resp *http.Response) {
+			new(respbody.Drains).Start(resp, true).Join(t.Context(), new(timer.Timer), 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				below, ctx := bodyOf(t)
+				resp := response(503, &body{more: ctx.Done(), end: errLost})
+				below.Wrap(resp, 0, nil)
+				resp, _, err := respbody.Buffer(nil, get(t), resp, 10, true)
+				require.NoError(t, err)
+				giveUp(resp)
+				synctest.Wait()
+				assert.Error(t, ctx.Err())
+			})
+		})
+	}
 }
 
 // stalling brings a byte with each Read, the second byte late, and then nothing.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -51,8 +51,8 @@ type late struct {
 	resp *http.Response // the base's response, whose Trailer a Read may set
 	own  *http.Response // the copy that the caller has
 
-	closeOnce sync.Once
-	closed    chan struct{}
+	closing atomic.Bool
+	closed  chan struct{}
 }
 
 // begin reads the beginning of resp's body, and returns the response that counts afterward. A retry waits
@@ -116,22 +116,24 @@ func (b *Body) awaitLate() bool {
 }
 
 // closeLate closes the body when its Read has ended, or at once if that is safe. It does not wait for the
-// Read. A panic that comes later is dropped, because nobody could recover it.
-func (b *Body) closeLate() (err error) {
-	b.late.closeOnce.Do(func() {
-		close(b.late.closed)
-		select {
-		case <-b.late.over:
-		default:
-			if !closing.WhileRead(b.base) {
-				go func() {
-					<-b.late.over
-					closing.Begin(b.base)
-				}()
-				return
-			}
+// Read. A panic that comes later is dropped, because nobody could recover it. Another call does nothing, and waits
+// for nothing: a Close may take its time.
+func (b *Body) closeLate() error {
+	l := b.late
+	if !l.closing.CompareAndSwap(false, true) {
+		return nil
+	}
+	close(l.closed)
+	select {
+	case <-l.over:
+	default:
+		if !closing.WhileRead(b.base) {
+			go func() {
+				<-l.over
+				closing.Begin(b.base)
+			}()
+			return nil
 		}
-		err = b.base.Close()
-	})
-	return err
+	}
+	return b.base.Close()
 }

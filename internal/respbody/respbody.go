@@ -87,15 +87,17 @@ func (b *Body) note(change func()) {
 	change()
 	release := b.over && b.held == 0
 	b.mu.Unlock()
-	if release {
-		b.giveUp()
+	if release && b.Cancel != nil {
+		b.Cancel(nil)
 	}
 }
 
-// giveUp ends the attempt, if it has a context of its own.
+// giveUp ends the attempt. Without a context of its own, it ends that of a Transport below.
 func (b *Body) giveUp() {
 	if b.Cancel != nil {
 		b.Cancel(nil)
+	} else if below, ok := b.base.(*Body); ok {
+		below.giveUp()
 	}
 }
 
@@ -103,8 +105,13 @@ func (b *Body) giveUp() {
 // ends what a positive n has begun.
 func (b *Body) Hold(n int) { b.note(func() { b.held += n }) }
 
-// end records that the response is over.
-func (b *Body) end() { b.note(func() { b.over = true }) }
+// end records that the response is over, also for the attempt of a Transport below.
+func (b *Body) end() {
+	b.note(func() { b.over = true })
+	if below, ok := b.base.(*Body); ok {
+		below.end()
+	}
+}
 
 func (b *Body) Read(p []byte) (n int, err error) {
 	switch {

@@ -1,7 +1,6 @@
 package respbody
 
 import (
-	"mime"
 	"net/http"
 	"strings"
 
@@ -30,17 +29,18 @@ func IsRedirect(resp *http.Response) bool {
 // isStream reports whether a body with this header may continue while its reader listens.
 func isStream(h http.Header) bool {
 	media := field.MediaType(h)
-	_, parameters, _ := mime.ParseMediaType(h.Get("Content-Type")) // none if it is malformed
+	// The parameters may be malformed. What is taken for a stream by mistake is only not buffered.
+	names := func(word string) bool { return strings.Contains(strings.ToLower(h.Get("Content-Type")), word) }
 	switch media {
 	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
 		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":
 		return true
 	case "multipart/mixed":
-		if _, incremental := parameters["deferspec"]; incremental { // GraphQL
+		if names("deferspec=") { // GraphQL
 			return true
 		}
 	}
-	return isSequence(media) || strings.EqualFold(parameters["stream"], "watch") || // Kubernetes
+	return isSequence(media) || names("stream") && names("watch") || // Kubernetes
 		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect")
 }
 

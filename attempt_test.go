@@ -140,11 +140,12 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 	}
 	busy, broken := script.Status(503), script.Fail(errBroken)
 	buffers := retryhttp.Policy{BufferBytes: 1 << 10}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		base  http.RoundTripper
 		outer retryhttp.Policy
 		want  string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"a body":                        {script.New(slowBody), buffers, "whole response body within 1s"},
 		"a header, below":               {below(noWait, untilItEnds), noWait, "response header within 1s"},
 		"a body, below":                 {below(buffers, slowBody), noWait, "whole response body within 1s"},
@@ -153,19 +154,15 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 			"response within 1s, in 3 attempts of a nested Transport"},
 		"a body, after retries below": {below(noWait, busy, slowBody), buffers,
 			"whole response body within 1s, in 2 attempts of a nested Transport"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.outer.AttemptTimeout, c.outer.MaxAttempts = time.Second, 1
-				resp, err := retryhttp.New(c.base, c.outer).RoundTrip(get(t, t.Context()))
-				if err == nil { // the response has what came of its body
-					_, err = io.ReadAll(resp.Body)
-				}
-				assert.EqualError(t, err, "no "+c.want)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		c.outer.AttemptTimeout, c.outer.MaxAttempts = time.Second, 1
+		resp, err := retryhttp.New(c.base, c.outer).RoundTrip(get(t, t.Context()))
+		if err == nil { // the response has what came of its body
+			_, err = io.ReadAll(resp.Body)
+		}
+		assert.EqualError(t, err, "no "+c.want)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
 }
 
 func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
@@ -195,27 +192,23 @@ func TestAttemptTimeoutYieldsToCancel(t *testing.T) {
 }
 
 func TestAttemptContextIsReleased(t *testing.T) {
-	for name, release := range map[string]func(*http.Response, context.CancelFunc){
+	inBubbles(t, map[string]func(*http.Response, context.CancelFunc){
 		"by closing the body":       func(r *http.Response, _ context.CancelFunc) { _ = r.Body.Close() },
 		"by reading it":             func(r *http.Response, _ context.CancelFunc) { _, _ = io.Copy(io.Discard, r.Body) },
 		"with the caller's context": func(_ *http.Response, cancel context.CancelFunc) { cancel() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				base := script.New(script.Status(200))
-				resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, ctx))
-				require.NoError(t, err)
-				attempt := base.Requests()[0].Context()
-				time.Sleep(time.Hour)
-				require.NoError(t, attempt.Err(), "the timer was stopped at the header")
-				release(resp, cancel)
-				synctest.Wait()
-				assert.Error(t, attempt.Err())
-			})
-		})
-	}
+	}, func(t *testing.T, release func(*http.Response, context.CancelFunc)) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		base := script.New(script.Status(200))
+		resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		attempt := base.Requests()[0].Context()
+		time.Sleep(time.Hour)
+		require.NoError(t, attempt.Err(), "the timer was stopped at the header")
+		release(resp, cancel)
+		synctest.Wait()
+		assert.Error(t, attempt.Err())
+	})
 }
 
 func TestAttemptContextIsReleasedAfterAnErrorOrAPanicOfTheBase(t *testing.T) {
@@ -371,43 +364,40 @@ func endingIn(ctx context.Context, d time.Duration) (context.Context, context.Ca
 }
 
 func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutUntilTheHeader(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		caller         time.Duration
 		timeout        time.Duration
 		first, retried time.Duration // deadlines of the two attempts
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"no deadline of the caller": {0, 10 * time.Second, 10 * time.Second, 10 * time.Second},
 		"one in the retry":          {72 * time.Second, 70 * time.Second, 70 * time.Second, 66 * time.Second},
 		"no AttemptTimeout":         {time.Hour, 0, time.Hour, time.Hour - 6*time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var sent []context.Context
-				var had []time.Duration
-				base := script.Step(func(req *http.Request) (*http.Response, error) {
-					derived, cancel := context.WithCancel(req.Context())
-					defer cancel()
-					sent, had = append(sent, req.Context()), append(had, deadlineIn(derived))
-					time.Sleep(time.Second)
-					return script.Response(req, 503-303*(len(sent)-1)), nil
-				})
-				ctx, cancel := endingIn(t.Context(), c.caller)
-				defer cancel()
-				p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(5 * time.Second)}
-				resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
-				require.NoError(t, err)
-				defer resp.Body.Close()
-				require.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, []time.Duration{c.first, c.retried}, had)
-				want, _ := ctx.Deadline()
-				for _, sent := range sent {
-					got, ok := sent.Deadline()
-					assert.Equal(t, want, got)
-					assert.Equal(t, c.caller > 0, ok)
-				}
-			})
+	}, func(t *testing.T, c testCase) {
+		var sent []context.Context
+		var had []time.Duration
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			derived, cancel := context.WithCancel(req.Context())
+			defer cancel()
+			sent, had = append(sent, req.Context()), append(had, deadlineIn(derived))
+			time.Sleep(time.Second)
+			return script.Response(req, 503-303*(len(sent)-1)), nil
 		})
-	}
+		ctx, cancel := endingIn(t.Context(), c.caller)
+		defer cancel()
+		p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(5 * time.Second)}
+		resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, []time.Duration{c.first, c.retried}, had)
+		want, _ := ctx.Deadline()
+		for _, sent := range sent {
+			got, ok := sent.Deadline()
+			assert.Equal(t, want, got)
+			assert.Equal(t, c.caller > 0, ok)
+		}
+	})
 }
 
 func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutWhileABodyIsBuffered(t *testing.T) {
@@ -456,29 +446,26 @@ func TestLimiterBelowRefusesAnAttemptAtOnce(t *testing.T) {
 }
 
 func TestDeadlineThroughNestedTransports(t *testing.T) {
-	for name, c := range map[string]struct{ outer, inner, want time.Duration }{
+	type testCase struct{ outer, inner, want time.Duration }
+	inBubbles(t, map[string]testCase{
 		"the outer is earlier": {time.Second, time.Minute, time.Second},
 		"the inner is earlier": {time.Minute, time.Second, time.Second},
 		"the inner alone":      {0, time.Second, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var had time.Duration
-				var sent context.Context
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					sent, had = req.Context(), deadlineIn(req.Context())
-					return script.Response(req, 200), nil
-				})
-				inner := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: c.inner})
-				resp := opened(t, inner, retryhttp.Policy{AttemptTimeout: c.outer})
-				assert.Equal(t, c.want, had)
-				assert.Zero(t, deadlineIn(sent))
-				time.Sleep(time.Hour)
-				assert.NoError(t, sent.Err())
-				require.NoError(t, resp.Body.Close())
-			})
+	}, func(t *testing.T, c testCase) {
+		var had time.Duration
+		var sent context.Context
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			sent, had = req.Context(), deadlineIn(req.Context())
+			return script.Response(req, 200), nil
 		})
-	}
+		inner := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: c.inner})
+		resp := opened(t, inner, retryhttp.Policy{AttemptTimeout: c.outer})
+		assert.Equal(t, c.want, had)
+		assert.Zero(t, deadlineIn(sent))
+		time.Sleep(time.Hour)
+		assert.NoError(t, sent.Err())
+		require.NoError(t, resp.Body.Close())
+	})
 }
 
 // The race detector checks that Deadline may be called at any time.
@@ -616,24 +603,20 @@ func stallsAfter(text string, end error) script.Step {
 
 // A body that the Transport itself has ended is not whole, however it ends.
 func TestCleanEndAfterATimeLimitIsNoEnd(t *testing.T) {
-	for name, p := range map[string]retryhttp.Policy{
+	inBubbles(t, map[string]retryhttp.Policy{
 		"stall":                      {StallTimeout: time.Second},
 		"stall of a buffered body":   {StallTimeout: time.Second, BufferBytes: 100, MaxAttempts: 1},
 		"timeout of a buffered body": {AttemptTimeout: time.Second, BufferBytes: 100, MaxAttempts: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				budget := &countingBudget{}
-				p.Budget = budget
-				got, err := download(t, stallsAfter(object[:9], io.EOF), p)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, object[:9], got)
-				if p.BufferBytes > 0 {
-					assert.Zero(t, budget.deposit)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, p retryhttp.Policy) {
+		budget := &countingBudget{}
+		p.Budget = budget
+		got, err := download(t, stallsAfter(object[:9], io.EOF), p)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, object[:9], got)
+		if p.BufferBytes > 0 {
+			assert.Zero(t, budget.deposit)
+		}
+	})
 }
 
 func TestPanicOfCloseAtAStallIsDropped(t *testing.T) {

@@ -35,11 +35,12 @@ func TestBudgetSharedByTransportsBoundsTheirSum(t *testing.T) {
 
 func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
 	fails := script.Status(503)
-	for name, c := range map[string]struct {
+	type testCase struct {
 		steps               []script.Step
 		policy              retryhttp.Policy
 		withdrawn, deposits int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"success at once":         {[]script.Step{script.Status(200)}, retryhttp.Policy{}, 0, 1},
 		"a final 404 is one":      {[]script.Step{script.Status(404)}, retryhttp.Policy{}, 0, 1},
 		"two retries":             {[]script.Step{fails, fails, script.Status(200)}, retryhttp.Policy{}, 2, 1},
@@ -47,21 +48,17 @@ func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
 		"no time for a retry":     {[]script.Step{fails}, retryhttp.Policy{MaxElapsed: 1}, 0, 0},
 		"Retry-After is too long": {[]script.Step{script.Status(503, "Retry-After", "999")}, retryhttp.Policy{}, 0, 0},
 		"final error":             {[]script.Step{script.Fail(retryhttp.Permanent(errBroken))}, retryhttp.Policy{}, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				budget := &countingBudget{}
-				c.policy.Budget, c.policy.Backoff = budget, retryhttp.Constant(time.Second)
-				resp, err := retryhttp.New(script.New(c.steps...), c.policy).RoundTrip(get(t, t.Context()))
-				if err == nil {
-					require.NoError(t, resp.Body.Close())
-				}
-				assert.Equal(t, c.withdrawn, budget.withdrawn)
-				assert.Equal(t, c.deposits, budget.deposit)
-				assert.Zero(t, budget.refunded)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		budget := &countingBudget{}
+		c.policy.Budget, c.policy.Backoff = budget, retryhttp.Constant(time.Second)
+		resp, err := retryhttp.New(script.New(c.steps...), c.policy).RoundTrip(get(t, t.Context()))
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		assert.Equal(t, c.withdrawn, budget.withdrawn)
+		assert.Equal(t, c.deposits, budget.deposit)
+		assert.Zero(t, budget.refunded)
+	})
 }
 
 type refundPanics struct{ retryhttp.Unlimited }
@@ -187,71 +184,65 @@ func sender(t *testing.T, p retryhttp.Policy) func(method string, status int) {
 
 // A client of requests that cannot be repeated would otherwise never see an overload.
 func TestFailuresThatNoRetryFollowsMakeAServerPoor(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		policy retryhttp.Policy
 		method string
 		earned float64 // by ten successes
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"not idempotent":        {retryhttp.Policy{}, "POST", 1},
 		"no time for a retry":   {retryhttp.Policy{MaxElapsed: ms, Backoff: retryhttp.Constant(time.Second)}, "GET", 1},
 		"MaxAttempts were made": {retryhttp.Policy{MaxAttempts: 1}, "GET", 5},
 		"Final":                 {retryhttp.Policy{Classify: always(retryhttp.Final)}, "POST", 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := roomy()
-				c.policy.Budget = b
-				send := sender(t, c.policy)
-				for range 100 {
-					send(c.method, 503)
-					send(c.method, 503)
-					send(c.method, 200)
-					time.Sleep(100 * ms)
-				}
-				requireEarns(t, b, c.earned, "")
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		b := roomy()
+		c.policy.Budget = b
+		send := sender(t, c.policy)
+		for range 100 {
+			send(c.method, 503)
+			send(c.method, 503)
+			send(c.method, 200)
+			time.Sleep(100 * ms)
+		}
+		requireEarns(t, b, c.earned, "")
+	})
 }
 
 // While the Gate has a host down, its failures say nothing about the time after the outage. But an
 // overload may look like an outage, so the host is on trial after it.
 func TestFailuresOfAnOutageMakeNoServerPoor(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		gate    *retryhttp.Gate
 		failure int
 		outage  float64 // earned by ten successes after the outage
 		failing float64 // likewise, when nearly half has failed for a while
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"with a Gate":            {new(retryhttp.Gate), 503, 5, 1},
 		"with a Gate and errors": {new(retryhttp.Gate), 0, 5, 1},
 		"without a Gate":         {&retryhttp.Gate{Hold: -1}, 503, 1, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := roomy()
-				send := sender(t, retryhttp.Policy{Budget: b, Gate: c.gate})
-				results := func(tenths, failures int) { // of twenty
-					for range tenths {
-						for i := range 20 {
-							status := 200
-							if i < failures {
-								status = c.failure
-							}
-							send("POST", status)
-						}
-						time.Sleep(100 * ms)
+	}, func(t *testing.T, c testCase) {
+		b := roomy()
+		send := sender(t, retryhttp.Policy{Budget: b, Gate: c.gate})
+		results := func(tenths, failures int) { // of twenty
+			for range tenths {
+				for i := range 20 {
+					status := 200
+					if i < failures {
+						status = c.failure
 					}
+					send("POST", status)
 				}
-				results(20, 0)
-				requireEarns(t, b, 5, "well")
-				results(40, 20)
-				requireEarns(t, b, c.outage, "an outage")
-				results(30, 9)
-				requireEarns(t, b, c.failing, "nearly half fails")
-			})
-		})
-	}
+				time.Sleep(100 * ms)
+			}
+		}
+		results(20, 0)
+		requireEarns(t, b, 5, "well")
+		results(40, 20)
+		requireEarns(t, b, c.outage, "an outage")
+		results(30, 9)
+		requireEarns(t, b, c.failing, "nearly half fails")
+	})
 }
 
 // counted is a Budget that counts the retries of another one, as a program would for its metrics.

@@ -231,32 +231,28 @@ const maxBuckets = 4096
 func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
 
 func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
-	for name, use := range map[string]func(*retryhttp.TokenBucket, *http.Request){
+	inBubbles(t, map[string]func(*retryhttp.TokenBucket, *http.Request){
 		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { withdraw(b, req) },
 		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req, 1) },
 		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var b retryhttp.TokenBucket
-				for i := range maxBuckets {
-					drawAll(t, &b, host(i))
-					time.Sleep(time.Millisecond)
-				}
-				for i := range 100 { // the oldest are in use again
-					use(&b, host(i))
-				}
-				time.Sleep(time.Minute)
-				for i := range maxBuckets - 100 {
-					require.True(t, withdraw(&b, requestTo(fmt.Sprint("new-", i))))
-				}
-				time.Sleep(time.Minute) // else a new bucket would inherit the tokens of the next to go
-				for i := range maxBuckets {
-					require.Equal(t, i >= 100, b.Status(host(i)).Tokens == 5)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, use func(*retryhttp.TokenBucket, *http.Request)) {
+		var b retryhttp.TokenBucket
+		for i := range maxBuckets {
+			drawAll(t, &b, host(i))
+			time.Sleep(time.Millisecond)
+		}
+		for i := range 100 { // the oldest are in use again
+			use(&b, host(i))
+		}
+		time.Sleep(time.Minute)
+		for i := range maxBuckets - 100 {
+			require.True(t, withdraw(&b, requestTo(fmt.Sprint("new-", i))))
+		}
+		time.Sleep(time.Minute) // else a new bucket would inherit the tokens of the next to go
+		for i := range maxBuckets {
+			require.Equal(t, i >= 100, b.Status(host(i)).Tokens == 5)
+		}
+	})
 }
 
 func TestBudgetLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
@@ -277,22 +273,18 @@ func TestBudgetLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
 
 // A sender of webhooks meets ever more hosts that are dead.
 func TestBudgetRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
-	for name, b := range map[string]*retryhttp.TokenBucket{
+	inBubbles(t, map[string]*retryhttp.TokenBucket{
 		"default":        {},
 		"MinPerSecond":   {MinPerSecond: 1},
 		"without window": {Window: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				fresh := b.Status(requestTo("new")).Tokens
-				for i := range 3 * maxBuckets {
-					require.Equal(t, fresh, b.Status(host(i)).Tokens)
-					drawAll(t, b, host(i))
-					time.Sleep(10 * time.Millisecond) // 41 s for all that are kept
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, b *retryhttp.TokenBucket) {
+		fresh := b.Status(requestTo("new")).Tokens
+		for i := range 3 * maxBuckets {
+			require.Equal(t, fresh, b.Status(host(i)).Tokens)
+			drawAll(t, b, host(i))
+			time.Sleep(10 * time.Millisecond) // 41 s for all that are kept
+		}
+	})
 }
 
 // One attempt in a hundred fails at hosts that answer. The other hosts are dead. There are more hosts than a
@@ -324,27 +316,23 @@ func TestBudgetRetriesForHostsThatAnswerBesideManyThatAreDead(t *testing.T) {
 }
 
 func TestBudgetDiesOutInAnOutageOfMoreHostsThanItKeeps(t *testing.T) {
-	for name, b := range map[string]*retryhttp.TokenBucket{
+	inBubbles(t, map[string]*retryhttp.TokenBucket{
 		"default":        {},
 		"MinPerSecond":   {MinPerSecond: 0.001},
 		"without window": {Window: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				fresh := int(b.Status(requestTo("new")).Tokens)
-				granted := 0
-				for range 4 {
-					for i := range 2 * maxBuckets {
-						tokens := int(b.Status(host(i)).Tokens)
-						require.Equal(t, tokens, drawAll(t, b, host(i)), "what Tokens reports is granted")
-						granted += tokens
-					}
-					time.Sleep(3 * time.Second)
-				}
-				require.Equal(t, maxBuckets*fresh, granted, "no more than the buckets held at the start")
-			})
-		})
-	}
+	}, func(t *testing.T, b *retryhttp.TokenBucket) {
+		fresh := int(b.Status(requestTo("new")).Tokens)
+		granted := 0
+		for range 4 {
+			for i := range 2 * maxBuckets {
+				tokens := int(b.Status(host(i)).Tokens)
+				require.Equal(t, tokens, drawAll(t, b, host(i)), "what Tokens reports is granted")
+				granted += tokens
+			}
+			time.Sleep(3 * time.Second)
+		}
+		require.Equal(t, maxBuckets*fresh, granted, "no more than the buckets held at the start")
+	})
 }
 
 // In an outage of more hosts than there are buckets, no host may earn more than it would alone.
@@ -397,65 +385,59 @@ func tenths(b *retryhttp.TokenBucket, n, failures int, failed retryhttp.Attempt)
 }
 
 func TestBudgetEarnsMostWhileMostResultsAreSuccesses(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		failures int
 		attempt  retryhttp.Attempt
 		earned   float64 // by ten successes
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"a third fails":         {33, failedWith(503), 5},
 		"two thirds fail":       {67, failedWith(503), 1},
 		"two thirds are errors": {67, retryhttp.Attempt{Err: errBroken}, 1},
 		"two thirds are 429":    {67, failedWith(429), 5},
 		"two thirds are 408":    {67, failedWith(408), 5},
 		"429 that broke off":    {67, retryhttp.Attempt{Response: failedWith(429).Response, Err: errBroken}, 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := roomy()
-				tenths(b, 100, c.failures, c.attempt)
-				requireEarns(t, b, c.earned, "")
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		b := roomy()
+		tenths(b, 100, c.failures, c.attempt)
+		requireEarns(t, b, c.earned, "")
+	})
 }
 
 // If a server gets worse soon after it has become well, the retries may be the cause: a success earns
 // less for twenty seconds.
 func TestBudgetEarnsLessForAWhileWhenAServerGetsWorseAgain(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		after   time.Duration // from the time at which the server is well
 		failing int           // of a hundred results, in the rest
 		rested  float64       // earned by ten successes, when nearly half fail
 		later   float64       // likewise, some seconds after the rest
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"soon":                               {0, 0, 1, 1},
 		"soon, and it is partly broken":      {0, 35, 1, 5},
 		"in the trial":                       {58 * time.Second, 0, 1, 1},
 		"after the trial":                    {59 * time.Second, 0, 5, 5},
 		"after the trial, and partly broken": {59 * time.Second, 35, 5, 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := roomy()
-				tenths(b, 20, 100, failedWith(503))
-				requireEarns(t, b, 1, "poor")
-				tenths(b, 5, 0, failedWith(503))
-				requireEarns(t, b, 1, "not yet well")
-				tenths(b, 5, 0, failedWith(503))
-				requireEarns(t, b, 5, "well")
-				time.Sleep(c.after)
+	}, func(t *testing.T, c testCase) {
+		b := roomy()
+		tenths(b, 20, 100, failedWith(503))
+		requireEarns(t, b, 1, "poor")
+		tenths(b, 5, 0, failedWith(503))
+		requireEarns(t, b, 1, "not yet well")
+		tenths(b, 5, 0, failedWith(503))
+		requireEarns(t, b, 5, "well")
+		time.Sleep(c.after)
 
-				tenths(b, 20, 45, failedWith(503))
-				requireEarns(t, b, c.rested, "worse")
-				tenths(b, 184, c.failing, failedWith(503))
-				requireEarns(t, b, c.rested, "before the end of the rest")
-				tenths(b, 16, c.failing, failedWith(503))
-				requireEarns(t, b, 5, "after the rest")
-				tenths(b, 30, 45, failedWith(503))
-				requireEarns(t, b, c.later, "worse again")
-			})
-		})
-	}
+		tenths(b, 20, 45, failedWith(503))
+		requireEarns(t, b, c.rested, "worse")
+		tenths(b, 184, c.failing, failedWith(503))
+		requireEarns(t, b, c.rested, "before the end of the rest")
+		tenths(b, 16, c.failing, failedWith(503))
+		requireEarns(t, b, 5, "after the rest")
+		tenths(b, 30, 45, failedWith(503))
+		requireEarns(t, b, c.later, "worse again")
+	})
 }
 
 // A server that was blameless once is on trial like any other when it has been poor again.
@@ -540,57 +522,51 @@ func TestBudgetMayBeOverdrawnByTheTimeOfTheFailedAttempt(t *testing.T) {
 }
 
 func TestBudgetChargesAThirdForAnInvitedRetry(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		retry   retryhttp.Retry
 		granted int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"a 429 with a Retry-After":       {retryhttp.Retry{Status: 429, Asked: time.Second}, 15},
 		"a 429 of a program's own Retry": {retryhttp.Retry{Failed: failedWith(429), Asked: time.Second}, 15},
 		"a 429 without":                  {retryhttp.Retry{Status: 429}, 5},
 		"a 503 with a Retry-After":       {retryhttp.Retry{Status: 503, Asked: time.Second}, 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b, req := new(retryhttp.TokenBucket), requestTo("a")
-				c.retry.Request = req
-				for range c.granted {
-					cost, ok := b.Withdraw(c.retry)
-					require.True(t, ok)
-					require.InDelta(t, 5.0/float64(c.granted), cost, 1e-9)
-				}
-				_, ok := b.Withdraw(c.retry)
-				assert.False(t, ok)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		b, req := new(retryhttp.TokenBucket), requestTo("a")
+		c.retry.Request = req
+		for range c.granted {
+			cost, ok := b.Withdraw(c.retry)
+			require.True(t, ok)
+			require.InDelta(t, 5.0/float64(c.granted), cost, 1e-9)
+		}
+		_, ok := b.Withdraw(c.retry)
+		assert.False(t, ok)
+	})
 }
 
 // A retry that waits as it is asked costs a third, whatever becomes of the body.
 func TestRetryAfterA429CostsWhatItsWaitIsWorth(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		policy retryhttp.Policy
 		left   float64 // of five tokens, after three retries
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"it waits, and its body has broken off": {retryhttp.Policy{BufferBytes: 1 << 10}, 4},
 		"it does not wait":                      {retryhttp.Policy{MaxRetryAfter: -1}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := new(retryhttp.TokenBucket)
-				c.policy.Budget, c.policy.MaxAttempts = b, 4
-				base := script.New(func(r *http.Request) (*http.Response, error) {
-					resp := script.Response(r, 429, "Retry-After", "1")
-					resp.Body = &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }}
-					return resp, nil
-				})
-				if resp, err := retryhttp.New(base, c.policy).RoundTrip(requestTo("host")); err == nil {
-					require.NoError(t, resp.Body.Close())
-				}
-				require.Len(t, base.Requests(), 4)
-				assert.InDelta(t, c.left, b.Status(requestTo("host")).Tokens, 1e-9)
-			})
+	}, func(t *testing.T, c testCase) {
+		b := new(retryhttp.TokenBucket)
+		c.policy.Budget, c.policy.MaxAttempts = b, 4
+		base := script.New(func(r *http.Request) (*http.Response, error) {
+			resp := script.Response(r, 429, "Retry-After", "1")
+			resp.Body = &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }}
+			return resp, nil
 		})
-	}
+		if resp, err := retryhttp.New(base, c.policy).RoundTrip(requestTo("host")); err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		require.Len(t, base.Requests(), 4)
+		assert.InDelta(t, c.left, b.Status(requestTo("host")).Tokens, 1e-9)
+	})
 }
 
 // drawAll withdraws for req until b refuses, and returns how often b did not.

@@ -629,37 +629,34 @@ func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
 
 // The time of a StallTimeout runs while somebody waits.
 func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		stall   time.Duration
 		silent  time.Duration
 		caller  time.Duration // takes its time before it reads
 		err     error
 		elapsed time.Duration // of the Read
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"within the moment":            {100 * time.Millisecond, time.Minute, 0, context.DeadlineExceeded, 0},
 		"a caller that reads at once":  {time.Second, time.Minute, 0, context.DeadlineExceeded, time.Second},
 		"a caller that takes its time": {time.Second, 3 * time.Second, time.Minute, nil, 0},
 		"and for which nothing comes":  {time.Second, time.Hour, time.Minute, context.DeadlineExceeded, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script.Step(func(req *http.Request) (*http.Response, error) {
-					body := &late{pause: tc.silent, text: object, attempt: req.Context()}
-					return script.Respond(503, &bodies.Hooked{OnRead: body.Read})(req)
-				})
-				p := buffers
-				p.MaxAttempts, p.StallTimeout = 1, tc.stall
-				resp := roundTripGet(t, base, p)
-				time.Sleep(tc.caller)
-				began := time.Now()
-				got, err := io.ReadAll(resp.Body)
-				assert.Equal(t, tc.elapsed, time.Since(began))
-				assert.ErrorIs(t, err, tc.err)
-				assert.Equal(t, tc.err == nil, string(got) == object)
-				require.NoError(t, resp.Body.Close())
-			})
+	}, func(t *testing.T, tc testCase) {
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			body := &late{pause: tc.silent, text: object, attempt: req.Context()}
+			return script.Respond(503, &bodies.Hooked{OnRead: body.Read})(req)
 		})
-	}
+		p := buffers
+		p.MaxAttempts, p.StallTimeout = 1, tc.stall
+		resp := roundTripGet(t, base, p)
+		time.Sleep(tc.caller)
+		began := time.Now()
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, tc.elapsed, time.Since(began))
+		assert.ErrorIs(t, err, tc.err)
+		assert.Equal(t, tc.err == nil, string(got) == object)
+		require.NoError(t, resp.Body.Close())
+	})
 }
 
 // The Read of a closed body that still goes on is not waited for, and is no stall.

@@ -354,21 +354,17 @@ func TestRequestIsCanceledWhileItsResponseIsKept(t *testing.T) {
 }
 
 func TestKeptBodyThatPanicsIsClosedOnce(t *testing.T) {
-	for name, body := range map[string]*bodies.Hooked{
+	inBubbles(t, map[string]*bodies.Hooked{
 		"Read panics":  {OnRead: func([]byte) (int, error) { panic("no") }},
 		"Close panics": {OnRead: strings.NewReader("sorry").Read, OnClose: func() { panic("no") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLining(t, nil)
-				l.body = func() io.ReadCloser { return body }
-				l.every(40*ms, 260*ms, 2, "/200")
-				assert.PanicsWithValue(t, "no", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
-				l.others.Wait()
-				assert.EqualValues(t, 1, body.Closes.Load())
-			})
-		})
-	}
+	}, func(t *testing.T, body *bodies.Hooked) {
+		l := newLining(t, nil)
+		l.body = func() io.ReadCloser { return body }
+		l.every(40*ms, 260*ms, 2, "/200")
+		assert.PanicsWithValue(t, "no", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
+		l.others.Wait()
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 // crowd makes random requests for one host, whose retries wait in line.

@@ -649,42 +649,34 @@ const endOfStream = 1
 
 // net/http counts the bytes, and says so if there are more than were declared.
 func TestMoreBytesThanDeclaredAreAnErrorOverHTTP2(t *testing.T) {
-	for name, p := range map[string]retryhttp.Policy{
+	inBubbles(t, map[string]retryhttp.Policy{
 		"as it comes": {},
 		"buffered":    {BufferBytes: 100, MaxAttempts: 1},
 		"resumed":     {Resume: true},
 		"peeked":      {PeekBytes: 100, MaxAttempts: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, stop := declaresTen(endOfStream, "0123456789abcde")
-				defer stop()
-				got, err := download(t, base, p)
-				assert.ErrorContains(t, err, "more than declared Content-Length")
-				assert.Equal(t, "0123456789", got)
-			})
-		})
-	}
+	}, func(t *testing.T, p retryhttp.Policy) {
+		base, stop := declaresTen(endOfStream, "0123456789abcde")
+		defer stop()
+		got, err := download(t, base, p)
+		assert.ErrorContains(t, err, "more than declared Content-Length")
+		assert.Equal(t, "0123456789", got)
+	})
 }
 
 // A connection that is lost after the last byte takes nothing away.
 func TestConnectionLostAfterTheLastDeclaredByteIsTheEnd(t *testing.T) {
-	for name, p := range map[string]retryhttp.Policy{
+	inBubbles(t, map[string]retryhttp.Policy{
 		"buffered": {BufferBytes: 100, MaxAttempts: 1},
 		"resumed":  {Resume: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, stop := declaresTen(0, "0123456789")
-				defer stop()
-				began := time.Now()
-				got, err := download(t, base, p)
-				require.NoError(t, err)
-				assert.Equal(t, "0123456789", got)
-				assert.Equal(t, 2*time.Second, time.Since(began), "the connection answers no ping")
-			})
-		})
-	}
+	}, func(t *testing.T, p retryhttp.Policy) {
+		base, stop := declaresTen(0, "0123456789")
+		defer stop()
+		began := time.Now()
+		got, err := download(t, base, p)
+		require.NoError(t, err)
+		assert.Equal(t, "0123456789", got)
+		assert.Equal(t, 2*time.Second, time.Since(began), "the connection answers no ping")
+	})
 }
 
 // Over HTTP/2 a stream may go on after the last byte that was declared.

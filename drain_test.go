@@ -23,7 +23,7 @@ import (
 )
 
 func TestDrainIsBounded(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		interval time.Duration // between bytes of the failed response
 		length   int64         // that is declared; 0: none
 		took     time.Duration // by the failed attempt
@@ -32,7 +32,8 @@ func TestDrainIsBounded(t *testing.T) {
 		wait     time.Duration // that came of it
 		bytes    int64         // that were read, at most
 		stuck    bool          // a Read is under way at the end
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"an endless body costs 64 KiB":          {0, 0, 0, time.Second, 0, time.Second, 64 << 10, false},
 		"64 KiB are read":                       {0, 64 << 10, 0, 0, 0, 0, 64 << 10, false},
 		"a longer body is not":                  {0, 64<<10 + 1, 0, 0, 0, 0, 0, false},
@@ -42,33 +43,29 @@ func TestDrainIsBounded(t *testing.T) {
 		"a stall does not use up the deadline":  {time.Hour, 0, 0, ms, 100 * ms, 10 * ms, 1, true},
 		// The Read that is under way then brings the ninth byte.
 		"a trickle ends after 250 ms": {30 * ms, 0, 0, time.Second, 0, time.Second, 9, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				body := bodies.NewSlow(c.interval)
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(c.took)
-					resp, err := script.Respond(503, body)(req)
-					if c.length > 0 {
-						resp.ContentLength = c.length
-					}
-					return resp, err
-				}, script.Status(200))
-				p := retryhttp.Policy{Backoff: retryhttp.Constant(c.backoff), MaxElapsed: c.elapsed}
-				resp := roundTripGet(t, base, p)
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, []time.Duration{c.wait}, base.Waits())
-				synctest.Wait()
-				if c.stuck {
-					assert.Zero(t, body.Closes.Load(), "not beside a Read")
-					time.Sleep(c.interval)
-				}
-				assert.Equal(t, int32(1), body.Closes.Load())
-				assert.Equal(t, c.bytes, body.Bytes.Load())
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		body := bodies.NewSlow(c.interval)
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(c.took)
+			resp, err := script.Respond(503, body)(req)
+			if c.length > 0 {
+				resp.ContentLength = c.length
+			}
+			return resp, err
+		}, script.Status(200))
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(c.backoff), MaxElapsed: c.elapsed}
+		resp := roundTripGet(t, base, p)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, []time.Duration{c.wait}, base.Waits())
+		synctest.Wait()
+		if c.stuck {
+			assert.Zero(t, body.Closes.Load(), "not beside a Read")
+			time.Sleep(c.interval)
+		}
+		assert.Equal(t, int32(1), body.Closes.Load())
+		assert.Equal(t, c.bytes, body.Bytes.Load())
+	})
 }
 
 // The server of a stalled response sees that the connection was closed.

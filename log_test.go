@@ -105,12 +105,13 @@ func TestLogger(t *testing.T) {
 		retrying = `level=INFO msg="retrying request" method=GET url=https://host.example/a%2Fb `
 		gaveUp   = `level=WARN msg="gave up on request" method=GET url=https://host.example/a%2Fb `
 	)
-	for name, c := range map[string]struct {
+	type testCase struct {
 		policy   retryhttp.Policy
 		canceled bool
 		steps    []script.Step
 		want     string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"nothing of a cancel": {canceled: true, steps: []script.Step{script.Status(200)}},
 		"nothing of a final answer": {
 			steps: []script.Step{script.Fail(errBroken), script.Status(404)},
@@ -128,30 +129,26 @@ func TestLogger(t *testing.T) {
 				gaveUp + `status=404 attempts=2 elapsed=1s waited=1s held=0s stop=attempts ambiguous=false ` +
 				`reason="Classify did not call it Final"` + "\n",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var logged strings.Builder
-				withoutTime := func(_ []string, a slog.Attr) slog.Attr {
-					if a.Key == slog.TimeKey {
-						return slog.Attr{}
-					}
-					return a
-				}
-				p := c.policy
-				p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
-				p.Backoff, p.MaxAttempts = retryhttp.Constant(time.Second), 2
-				const url = "https://user:pass@host.example/a%2Fb?token=secret#frag"
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if c.canceled {
-					cancel()
-				}
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-				require.NoError(t, err)
-				_, _ = retryhttp.New(script.New(c.steps...), p).RoundTrip(req) //nolint:bodyclose // of a script
-				assert.Equal(t, c.want, logged.String())
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		var logged strings.Builder
+		withoutTime := func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+		p := c.policy
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+		p.Backoff, p.MaxAttempts = retryhttp.Constant(time.Second), 2
+		const url = "https://user:pass@host.example/a%2Fb?token=secret#frag"
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if c.canceled {
+			cancel()
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		require.NoError(t, err)
+		_, _ = retryhttp.New(script.New(c.steps...), p).RoundTrip(req) //nolint:bodyclose // of a script
+		assert.Equal(t, c.want, logged.String())
+	})
 }

@@ -94,44 +94,41 @@ func TestNestedRetriesDoNotMultiply(t *testing.T) {
 		return retryhttp.Classify(a)
 	}
 	busy, ok, broken := script.Status(503), script.Status(200), script.Fail(errBroken)
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		steps    []script.Step
 		classify func(retryhttp.Attempt) retryhttp.Class // of the inner one
 		method   string
 		attempts int
 		stop     retryhttp.Stop
 		deposits int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"the inner one gave up on a response": {[]script.Step{busy}, nil, "GET", 4, retryhttp.StopNested, 0},
 		"the inner one gave up on an error":   {[]script.Step{broken}, nil, "GET", 4, retryhttp.StopNested, 0},
 		"the inner one gave up at once":       {[]script.Step{busy}, nil, "POST", 1, retryhttp.StopNested, 0},
 		"the inner one succeeded":             {[]script.Step{busy, ok}, nil, "GET", 2, retryhttp.StopFinal, 1},
 		"the inner one takes it for final":    {[]script.Step{busy}, final, "GET", 4, retryhttp.StopAttempts, 0},
 		"both have retried":                   {[]script.Step{busy, busy, ok}, finalFirst, "GET", 3, retryhttp.StopFinal, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, budget := script.New(tc.steps...), &countingBudget{}
-				inner := retryhttp.Policy{Classify: tc.classify, Backoff: retryhttp.Constant(time.Second)}
-				outer := retryhttp.Policy{
-					Idempotent: func(*http.Request) bool { return true }, Budget: budget, Backoff: retryhttp.Constant(time.Second),
-				}
-				req := get(t, t.Context())
-				req.Method = tc.method
-				resp, err := retryhttp.New(retryhttp.New(base, inner), outer).RoundTrip(req)
-				o := retryhttp.OutcomeOf(resp)
-				if err != nil {
-					o = errorOf(t, err).Outcome
-					assert.ErrorIs(t, err, errBroken)
-				}
-				assert.Len(t, base.Requests(), tc.attempts)
-				assert.Equal(t, tc.stop, o.Stop)
-				assert.Equal(t, tc.attempts, o.Attempts)
-				assert.Equal(t, time.Duration(tc.attempts-1)*time.Second, o.Waited)
-				assert.Equal(t, tc.deposits, budget.deposit)
-			})
-		})
-	}
+	}, func(t *testing.T, tc testCase) {
+		base, budget := script.New(tc.steps...), &countingBudget{}
+		inner := retryhttp.Policy{Classify: tc.classify, Backoff: retryhttp.Constant(time.Second)}
+		outer := retryhttp.Policy{
+			Idempotent: func(*http.Request) bool { return true }, Budget: budget, Backoff: retryhttp.Constant(time.Second),
+		}
+		req := get(t, t.Context())
+		req.Method = tc.method
+		resp, err := retryhttp.New(retryhttp.New(base, inner), outer).RoundTrip(req)
+		o := retryhttp.OutcomeOf(resp)
+		if err != nil {
+			o = errorOf(t, err).Outcome
+			assert.ErrorIs(t, err, errBroken)
+		}
+		assert.Len(t, base.Requests(), tc.attempts)
+		assert.Equal(t, tc.stop, o.Stop)
+		assert.Equal(t, tc.attempts, o.Attempts)
+		assert.Equal(t, time.Duration(tc.attempts-1)*time.Second, o.Waited)
+		assert.Equal(t, tc.deposits, budget.deposit)
+	})
 }
 
 func TestOutcomeHasTheHoldOfANestedTransport(t *testing.T) {
@@ -162,30 +159,26 @@ func TestNestedRetriesOfThreeLayersDoNotMultiply(t *testing.T) {
 // The body of a failed response is awaited for a moment within the attempt. If the body does not come,
 // the response that goes up is a copy.
 func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {
-	for name, above := range map[string]retryhttp.Policy{
+	inBubbles(t, map[string]retryhttp.Policy{
 		"PeekBytes": {PeekBytes: 100}, "BufferBytes": {BufferBytes: 100},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					text := strings.NewReader("sorry")
-					return script.Respond(503, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-						time.Sleep(time.Second)
-						return text.Read(p)
-					}})(req)
-				})
-				resp, err := retryhttp.New(retryhttp.New(base, noWait), above).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				text, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Equal(t, "sorry", string(text))
-				require.NoError(t, resp.Body.Close())
-				assert.Len(t, base.Requests(), 4)
-				assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
-				assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
-			})
+	}, func(t *testing.T, above retryhttp.Policy) {
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			text := strings.NewReader("sorry")
+			return script.Respond(503, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+				time.Sleep(time.Second)
+				return text.Read(p)
+			}})(req)
 		})
-	}
+		resp, err := retryhttp.New(retryhttp.New(base, noWait), above).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "sorry", string(text))
+		require.NoError(t, resp.Body.Close())
+		assert.Len(t, base.Requests(), 4)
+		assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
+		assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)
+	})
 }
 
 func TestNestedAttemptTimeoutIsRetriedUnlessTheInnerTransportHasRetried(t *testing.T) {
@@ -318,29 +311,26 @@ func TestErrorTextEndsWithTheBasesText(t *testing.T) {
 			r.Body = io.NopCloser(strings.NewReader("x"))
 		}
 	}
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		edit   func(*http.Request)
 		stop   retryhttp.Stop
 		before string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"not safe to repeat": {func(r *http.Request) { r.Method = "POST" }, retryhttp.StopNotIdempotent, ""},
 		"no body":            {opens(0), retryhttp.StopBody, ""},
 		"no body for a third attempt": {
 			opens(1), retryhttp.StopBody, "gave up after 2 attempts in 0s (body): no body for a retry: the file is gone: ",
 		},
 		"four attempts": {opens(3), retryhttp.StopAttempts, "gave up after 4 attempts in 0s (attempts): "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				req := get(t, t.Context())
-				tc.edit(req)
-				_, err := retryhttp.New(script.New(script.Fail(failed)), noWait).RoundTrip(req) //nolint:bodyclose // there is none
-				assert.Equal(t, tc.stop, errorOf(t, err).Stop)
-				assert.EqualError(t, err, tc.before+text)
-				assert.ErrorIs(t, err, failed)
-			})
-		})
-	}
+	}, func(t *testing.T, tc testCase) {
+		req := get(t, t.Context())
+		tc.edit(req)
+		_, err := retryhttp.New(script.New(script.Fail(failed)), noWait).RoundTrip(req) //nolint:bodyclose // there is none
+		assert.Equal(t, tc.stop, errorOf(t, err).Stop)
+		assert.EqualError(t, err, tc.before+text)
+		assert.ErrorIs(t, err, failed)
+	})
 }
 
 func TestErrorIsATimeoutOrTemporaryIfOneOfItsErrorsIs(t *testing.T) {

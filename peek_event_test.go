@@ -349,24 +349,20 @@ func TestHookThatReadsGetsAnErrorAndTheCallerEveryByte(t *testing.T) {
 }
 
 func TestPanicOfAHookClosesAPeekedBody(t *testing.T) {
-	for name, edit := range map[string]func(*retryhttp.Policy){
+	inBubbles(t, map[string]func(*retryhttp.Policy){
 		"Classify": func(p *retryhttp.Policy) { p.Classify = func(retryhttp.Attempt) retryhttp.Class { panic("no") } },
 		"RetryAfter": func(p *retryhttp.Policy) {
 			p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { panic("no") }
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := peeks
-				edit(&p)
-				body := &piece{text: errorEvent, err: io.EOF}
-				assert.PanicsWithValue(t, "no", func() {
-					_, _ = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
-				})
-				assert.EqualValues(t, 1, body.closes.Load())
-			})
+	}, func(t *testing.T, edit func(*retryhttp.Policy)) {
+		p := peeks
+		edit(&p)
+		body := &piece{text: errorEvent, err: io.EOF}
+		assert.PanicsWithValue(t, "no", func() {
+			_, _ = retryhttp.New(script.New(script.Respond(200, body)), p).RoundTrip(get(t, t.Context()))
 		})
-	}
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
 }
 
 // A retry that waits in line keeps the whole response, of which the first bytes have been read.
@@ -800,12 +796,13 @@ func TestSlowCallerIsNoStallAfterAPeek(t *testing.T) {
 // An empty body is an answer, unless the response has promised an event or a number of bytes.
 func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 	events := []string{"Content-Type", "text/event-stream"}
-	for name, c := range map[string]struct {
+	type testCase struct {
 		code   int
 		header []string
 		err    error // of the attempt
 		caller error // of the body that the caller gets
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"events":                   {200, events, io.ErrUnexpectedEOF, nil},
 		"events of a length of 0":  {200, append(events, "Content-Length", "0"), io.ErrUnexpectedEOF, nil},
 		"events of AWS":            {200, []string{"Content-Type", "application/vnd.amazon.eventstream"}, io.ErrUnexpectedEOF, nil},
@@ -814,38 +811,34 @@ func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 		"rows, and there are none": {200, []string{"Content-Type", "application/x-ndjson"}, nil, nil},
 		"events, refused":          {404, events, nil, nil},
 		"a failure of events":      {503, events, nil, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var body *piece
-				base := script.Step(func(req *http.Request) (*http.Response, error) {
-					resp, err := sends(c.code, "", io.EOF, c.header...)(req)
-					body = resp.Body.(*piece)
-					return resp, err
-				})
-				var judged []retryhttp.Attempt
-				p := peeks
-				p.MaxAttempts = 1
-				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-					judged = append(judged, a)
-					assert.Equal(t, a.Err != nil, body.closes.Load() == 1, "a failed body is closed")
-					return retryhttp.Classify(a)
-				}
-				got, err := download(t, base, p)
-				assert.Equal(t, c.caller, err, "no less than without PeekBytes")
-				assert.Empty(t, got)
-				require.Len(t, judged, 1)
-				assert.Equal(t, c.err, judged[0].Err)
-				if c.err != nil {
-					assert.Nil(t, judged[0].Response)
-					assert.Nil(t, judged[0].Peek)
-					return
-				}
-				assert.Equal(t, c.code, judged[0].Response.StatusCode)
-				assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
-			})
+	}, func(t *testing.T, c testCase) {
+		var body *piece
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			resp, err := sends(c.code, "", io.EOF, c.header...)(req)
+			body = resp.Body.(*piece)
+			return resp, err
 		})
-	}
+		var judged []retryhttp.Attempt
+		p := peeks
+		p.MaxAttempts = 1
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			judged = append(judged, a)
+			assert.Equal(t, a.Err != nil, body.closes.Load() == 1, "a failed body is closed")
+			return retryhttp.Classify(a)
+		}
+		got, err := download(t, base, p)
+		assert.Equal(t, c.caller, err, "no less than without PeekBytes")
+		assert.Empty(t, got)
+		require.Len(t, judged, 1)
+		assert.Equal(t, c.err, judged[0].Err)
+		if c.err != nil {
+			assert.Nil(t, judged[0].Response)
+			assert.Nil(t, judged[0].Peek)
+			return
+		}
+		assert.Equal(t, c.code, judged[0].Response.StatusCode)
+		assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
+	})
 }
 
 func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {

@@ -115,29 +115,26 @@ func requireAsked(t *testing.T, asked, waited time.Duration) {
 }
 
 func TestPolicyRetryAfterSaysHowLongTheServerAsks(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		header   []string
 		asked    time.Duration
 		stop     retryhttp.Stop
 		attempts int
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"beside a Retry-After":          {[]string{"Reset", "5s", "Retry-After", "50"}, 5 * time.Second, retryhttp.StopFinal, 2},
 		"not at all":                    {[]string{"Retry-After", "50"}, 0, retryhttp.StopFinal, 2},
 		"a time that has passed":        {[]string{"Reset", "-5s"}, 0, retryhttp.StopFinal, 2},
 		"for longer than MaxRetryAfter": {[]string{"Reset", "61s"}, 0, retryhttp.StopRetryAfter, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script.New(script.Status(503, c.header...), script.Status(200))
-				began := time.Now()
-				resp, err := retryhttp.New(base, heeds()).RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
-				requireAsked(t, c.asked, time.Since(began))
-				assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
-				assert.Len(t, base.Requests(), c.attempts)
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		base := script.New(script.Status(503, c.header...), script.Status(200))
+		began := time.Now()
+		resp, err := retryhttp.New(base, heeds()).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		requireAsked(t, c.asked, time.Since(began))
+		assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
+		assert.Len(t, base.Requests(), c.attempts)
+	})
 }
 
 func TestPolicyRetryAfterThatIsNotAskedCountsForNothing(t *testing.T) {

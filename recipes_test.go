@@ -299,32 +299,29 @@ func TestQuickReadIsQuickWhenOneReplicaIsNot(t *testing.T) {
 // The tests below are about the RoundTrippers of example_below_test.go.
 
 func TestDeadlinesHeadersFollowWhatIsLeft(t *testing.T) {
-	for name, c := range map[string]struct {
+	type testCase struct {
 		timeout, caller time.Duration
 		want            []string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"neither":                {0, 0, []string{"", "", ""}},
 		"both":                   {time.Second, 3 * time.Second, []string{"1000", "1000", "600"}},
 		"more than eight digits": {48 * time.Hour, 0, []string{"99999999", "99999999", "99999999"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script.New(script.Status(503), script.Status(503), script.Status(200))
-				ctx, cancel := endingIn(t.Context(), c.caller)
-				defer cancel()
-				p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(1200 * ms)}
-				req := get(t, ctx)
-				resp, err := retryhttp.New(deadlines{base}, p).RoundTrip(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				for i, sent := range base.Requests() {
-					assert.Equal(t, c.want[i], sent.Header.Get("X-Envoy-Expected-Rq-Timeout-Ms"))
-					assert.Equal(t, c.want[i], strings.TrimSuffix(sent.Header.Get("Grpc-Timeout"), "m"))
-				}
-				assert.Empty(t, req.Header, "the caller's request is not changed")
-			})
-		})
-	}
+	}, func(t *testing.T, c testCase) {
+		base := script.New(script.Status(503), script.Status(503), script.Status(200))
+		ctx, cancel := endingIn(t.Context(), c.caller)
+		defer cancel()
+		p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(1200 * ms)}
+		req := get(t, ctx)
+		resp, err := retryhttp.New(deadlines{base}, p).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		for i, sent := range base.Requests() {
+			assert.Equal(t, c.want[i], sent.Header.Get("X-Envoy-Expected-Rq-Timeout-Ms"))
+			assert.Equal(t, c.want[i], strings.TrimSuffix(sent.Header.Get("Grpc-Timeout"), "m"))
+		}
+		assert.Empty(t, req.Header, "the caller's request is not changed")
+	})
 }
 
 // The server refuses the old token before or after it has read the body, and is busy once.

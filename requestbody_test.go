@@ -108,35 +108,32 @@ func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
 }
 
 func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		limit int64
 		size  int
 		stop  retryhttp.Stop
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"at the default limit":     {0, 64 << 10, retryhttp.StopFinal},
 		"past the default limit":   {0, 64<<10 + 1, retryhttp.StopBody},
 		"past a limit":             {10, 11, retryhttp.StopBody},
 		"nothing needs to be kept": {-1, 0, retryhttp.StopFinal},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := &server{answers: play(503, 200)}
-				_, base, stop := memnet.Serve(srv)
-				defer stop()
-				content := strings.Repeat("x", tc.size)
-				body := &bodies.Tracked{Reader: strings.NewReader(content)}
-				resp := answerTo(t, retryhttp.New(base, retryhttp.Policy{RecordBytes: tc.limit}), uploadOf(t, body))
-				assert.Equal(t, tc.stop, retryhttp.OutcomeOf(resp).Stop)
-				assert.Len(t, srv.got, map[retryhttp.Stop]int{retryhttp.StopBody: 1, retryhttp.StopFinal: 2}[tc.stop])
-				for _, got := range srv.got {
-					assert.Equal(t, content, got.body)
-				}
-				synctest.Wait()
-				assert.EqualValues(t, 1, body.Closes.Load())
-				assert.Zero(t, body.Misuses.Load())
-			})
-		})
-	}
+	}, func(t *testing.T, tc testCase) {
+		srv := &server{answers: play(503, 200)}
+		_, base, stop := memnet.Serve(srv)
+		defer stop()
+		content := strings.Repeat("x", tc.size)
+		body := &bodies.Tracked{Reader: strings.NewReader(content)}
+		resp := answerTo(t, retryhttp.New(base, retryhttp.Policy{RecordBytes: tc.limit}), uploadOf(t, body))
+		assert.Equal(t, tc.stop, retryhttp.OutcomeOf(resp).Stop)
+		assert.Len(t, srv.got, map[retryhttp.Stop]int{retryhttp.StopBody: 1, retryhttp.StopFinal: 2}[tc.stop])
+		for _, got := range srv.got {
+			assert.Equal(t, content, got.body)
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 1, body.Closes.Load())
+		assert.Zero(t, body.Misuses.Load())
+	})
 }
 
 func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
@@ -569,42 +566,39 @@ func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 
 func TestGetBodyThatFailsEndsTheRetries(t *testing.T) {
 	errGone := errors.New("the file is gone")
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		step script.Step
 		gone error
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"after a response":            {script.Status(503), errGone},
 		"after an error":              {script.Fail(errBroken), errGone},
 		"neither a body nor an error": {script.Fail(errBroken), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				budget, retried := &countingBudget{}, 0
-				p := retryhttp.Policy{Budget: budget, OnRetry: func(retryhttp.Attempt) { retried++ }}
-				req := uploadOf(t, strings.NewReader("x"))
-				req.GetBody = func() (io.ReadCloser, error) { return nil, tc.gone }
-				start := time.Now()
-				resp, err := retryhttp.New(script.New(tc.step), p).RoundTrip(req)
-				assert.Zero(t, time.Since(start), "no wait")
-				assert.Zero(t, retried)
-				assert.Equal(t, 1, budget.withdrawn)
-				assert.Equal(t, 1, budget.refunded)
-				if err == nil {
-					got, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					assert.Equal(t, "body of 503", string(got), "the body comes unread")
-					assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-					return
-				}
-				assert.Nil(t, resp)
-				assert.ErrorIs(t, err, errBroken)
-				if tc.gone != nil {
-					assert.ErrorIs(t, err, tc.gone)
-				}
-				assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
-			})
-		})
-	}
+	}, func(t *testing.T, tc testCase) {
+		budget, retried := &countingBudget{}, 0
+		p := retryhttp.Policy{Budget: budget, OnRetry: func(retryhttp.Attempt) { retried++ }}
+		req := uploadOf(t, strings.NewReader("x"))
+		req.GetBody = func() (io.ReadCloser, error) { return nil, tc.gone }
+		start := time.Now()
+		resp, err := retryhttp.New(script.New(tc.step), p).RoundTrip(req)
+		assert.Zero(t, time.Since(start), "no wait")
+		assert.Zero(t, retried)
+		assert.Equal(t, 1, budget.withdrawn)
+		assert.Equal(t, 1, budget.refunded)
+		if err == nil {
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "body of 503", string(got), "the body comes unread")
+			assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
+			return
+		}
+		assert.Nil(t, resp)
+		assert.ErrorIs(t, err, errBroken)
+		if tc.gone != nil {
+			assert.ErrorIs(t, err, tc.gone)
+		}
+		assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
+	})
 }
 
 func TestGetBodyThatPanicsDoesNotCloseTheFirstBodyTwice(t *testing.T) {

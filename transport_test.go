@@ -333,11 +333,12 @@ func TestPanicAfterACanceledWaitRefundsOnce(t *testing.T) {
 
 func TestHooksThatPanicLeakNothing(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
-	for name, c := range map[string]struct {
+	type testCase struct {
 		policy retryhttp.Policy
 		edit   func(*retryhttp.Policy)
 		base   func() // called with each attempt, before the answer
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"an edit of WithPolicy": {edit: func(*retryhttp.Policy) { boom() }},
 		"OnRetry":               {policy: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
 		"OnRetry, and then the Budget": {
@@ -350,37 +351,33 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 		"Backoff":    {policy: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
 		"Idempotent": {policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { boom(); return true }}},
 		"base":       {base: boom},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				body := &bodies.Tracked{Reader: strings.NewReader("x")}
-				answer := &bodies.Tracked{Reader: strings.NewReader("503")}
-				answers := int32(0)
-				base := script.Step(func(req *http.Request) (*http.Response, error) {
-					defer req.Body.Close()
-					_, _ = io.Copy(io.Discard, req.Body)
-					if c.base != nil {
-						c.base()
-					}
-					answers++
-					return script.Respond(503, answer)(req)
-				})
-				gate, budget := new(retryhttp.Gate), new(countingBudget)
-				p := c.policy
-				p.Gate = gate
-				if p.Budget == nil {
-					p.Budget = budget
-				}
-				req, err := http.NewRequestWithContext(retryhttp.WithPolicy(t.Context(), c.edit), "PUT", "http://server/", body)
-				require.NoError(t, err)
-				assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
-				assert.Equal(t, int32(1), body.Closes.Load(), "closes of the caller's body")
-				assert.Equal(t, answers, answer.Closes.Load(), "closes of the response that nobody got")
-				assert.Equal(t, budget.withdrawn, budget.refunded, "tokens")
-				assert.Zero(t, retryhttp.InTrouble(gate, "server"))
-			})
+	}, func(t *testing.T, c testCase) {
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
+		answer := &bodies.Tracked{Reader: strings.NewReader("503")}
+		answers := int32(0)
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			defer req.Body.Close()
+			_, _ = io.Copy(io.Discard, req.Body)
+			if c.base != nil {
+				c.base()
+			}
+			answers++
+			return script.Respond(503, answer)(req)
 		})
-	}
+		gate, budget := new(retryhttp.Gate), new(countingBudget)
+		p := c.policy
+		p.Gate = gate
+		if p.Budget == nil {
+			p.Budget = budget
+		}
+		req, err := http.NewRequestWithContext(retryhttp.WithPolicy(t.Context(), c.edit), "PUT", "http://server/", body)
+		require.NoError(t, err)
+		assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
+		assert.Equal(t, int32(1), body.Closes.Load(), "closes of the caller's body")
+		assert.Equal(t, answers, answer.Closes.Load(), "closes of the response that nobody got")
+		assert.Equal(t, budget.withdrawn, budget.refunded, "tokens")
+		assert.Zero(t, retryhttp.InTrouble(gate, "server"))
+	})
 }
 
 // The Transport reads a response's header without a copy.

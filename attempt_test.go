@@ -47,8 +47,7 @@ func TestBaseThatBreaksTheRules(t *testing.T) {
 			assert.Equal(t, int32(1), body.Closes.Load())
 
 			noBody := script.New(script.Respond(503, nil), script.Respond(200, nil))
-			resp, err = retryhttp.New(noBody, retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp = opened(t, noBody, retryhttp.Policy{AttemptTimeout: timeout})
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 		})
@@ -66,8 +65,7 @@ func TestAttemptKnowsItsNumber(t *testing.T) {
 			assert.Equal(t, a.Number, retryhttp.AttemptOf(a.Request.Context()).Number)
 			retried = append(retried, a.Number)
 		}
-		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("upload")))
-		require.NoError(t, err)
+		req := requestOf(t, "POST", io.MultiReader(strings.NewReader("upload")))
 		resp, err := retryhttp.New(base, p).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, []int{1, 2}, retried)

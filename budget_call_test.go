@@ -25,8 +25,7 @@ func TestBudgetSharedByTransportsBoundsTheirSum(t *testing.T) {
 		shared := retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: 7}}
 		for range 5 {
 			for _, rt := range []*retryhttp.Transport{retryhttp.New(base, shared), retryhttp.New(base, shared)} {
-				_, err := rt.RoundTrip(get(t, t.Context()))
-				require.NoError(t, err)
+				answerTo(t, rt, get(t, t.Context()))
 			}
 		}
 		assert.Len(t, base.Requests(), 10+7)
@@ -116,24 +115,16 @@ func (c refusal) require(t *testing.T, ctx context.Context, stop retryhttp.Stop,
 }
 
 func TestRefusedRequestEndsAfterItsBackoff(t *testing.T) {
-	for name, c := range refusals {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { c.require(t, t.Context(), retryhttp.StopBudget, 100*ms) })
-		})
-	}
+	inBubbles(t, refusals, func(t *testing.T, c refusal) { c.require(t, t.Context(), retryhttp.StopBudget, 100*ms) })
 }
 
 // A response in hand is the caller's, though the caller has gone.
 func TestRefusedRequestEndsWithItsContext(t *testing.T) {
-	for name, c := range refusals {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(30*ms, cancel)
-				c.require(t, ctx, retryhttp.StopCanceled, 30*ms)
-			})
-		})
-	}
+	inBubbles(t, refusals, func(t *testing.T, c refusal) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(30*ms, cancel)
+		c.require(t, ctx, retryhttp.StopCanceled, 30*ms)
+	})
 }
 
 // A short response is read before the wait, which gives its connection back to the pool.
@@ -149,8 +140,7 @@ func TestRefusedRequestHoldsNoConnectionWhileItWaits(t *testing.T) {
 				}
 				return n, err
 			}}
-			resp, err := retryhttp.New(script.New(script.Respond(503, body)), refuses(t)).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := opened(t, script.New(script.Respond(503, body)), refuses(t))
 			assert.Equal(t, 100*ms, time.Since(start))
 			got, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
@@ -313,8 +303,7 @@ func TestBudgetGetsBackAtOnceWhatNoRetryFollows(t *testing.T) {
 	for method, stop := range map[string]retryhttp.Stop{"POST": retryhttp.StopNotIdempotent, "PUT": retryhttp.StopBody} {
 		synctest.Test(t, func(t *testing.T) {
 			around := &counted{Budget: retryhttp.Unlimited{}}
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://server/", strings.NewReader("x"))
-			require.NoError(t, err)
+			req := requestOf(t, method, strings.NewReader("x"))
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
 			resp, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: around}).RoundTrip(req)
 			require.NoError(t, err)

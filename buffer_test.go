@@ -42,7 +42,7 @@ func TestBufferedBodyThatBreaksOffIsRetried(t *testing.T) {
 	}
 	length := []string{"Content-Length", "36"}
 	base := script.New(sends(200, object[:9], errLost), sends(200, "", errLost, length...), sends(200, object, io.EOF, length...))
-	resp := roundTripGet(t, base, p)
+	resp := opened(t, base, p)
 	requireBodyIs(t, object, resp)
 	assert.Equal(t, 3, retryhttp.OutcomeOf(resp).Attempts)
 	require.Len(t, retries, 2)
@@ -101,8 +101,7 @@ func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
 				assert.Equal(t, tc.stop, o.Stop)
 			}
 			base := script.New(sends(200, object[:9], tc.failure, "Content-Length", "36", "Custom", "kept"))
-			req := get(t, t.Context())
-			req.Method = tc.method
+			req := requestOf(t, tc.method, nil)
 			resp, err := retryhttp.New(base, p).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -169,8 +168,7 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 			p := buffers
 			p.MaxAttempts = 1
 			p.OnDone = func(done retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, a.read, done.Body != nil) }
-			req := get(t, t.Context())
-			req.Method = a.method
+			req := requestOf(t, a.method, nil)
 			resp, err := retryhttp.New(script.New(a.step), p).RoundTrip(req)
 			require.NoError(t, err)
 			_, left := resp.Body.(*piece)
@@ -191,7 +189,7 @@ func TestBufferHandsALongerBodyOn(t *testing.T) {
 				assert.Equal(t, more-1, len(body.text), "as much was left as BufferBytes and a byte leave")
 			}
 			base := script.New(script.Respond(200, body))
-			resp := roundTripGet(t, base, p)
+			resp := opened(t, base, p)
 			got, err := io.ReadAll(resp.Body)
 			assert.Equal(t, want, err)
 			assert.Equal(t, text, string(got))
@@ -345,7 +343,7 @@ func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
 		p := buffers
 		p.AttemptTimeout, p.MaxAttempts = time.Second, 2
 		began := time.Now()
-		resp := roundTripGet(t, forgetful, p)
+		resp := opened(t, forgetful, p)
 		assert.Equal(t, 2*time.Second, time.Since(began))
 		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
 		got, err := io.ReadAll(resp.Body)
@@ -379,7 +377,7 @@ func TestWholeBodyIsNotWrappedForResume(t *testing.T) {
 	bare, err := retryhttp.New(script.New(whole), p).RoundTrip(get(t, t.Context()))
 	require.NoError(t, err)
 	p.Resume = true
-	resp := roundTripGet(t, script.New(whole), p)
+	resp := opened(t, script.New(whole), p)
 	assert.IsType(t, bare.Body, resp.Body)
 }
 
@@ -399,11 +397,8 @@ func TestResumptionIsNotBuffered(t *testing.T) {
 func TestRefusalThatBreaksOffIsNotAmbiguous(t *testing.T) {
 	for code, ambiguous := range map[int]bool{429: false, 408: false, 503: true, 200: true} {
 		base := script.New(sends(code, "x", errLost), script.Status(404))
-		req := get(t, t.Context())
-		req.Method = http.MethodDelete
-		resp, err := retryhttp.New(base, buffers).RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		req := requestOf(t, http.MethodDelete, nil)
+		resp := answerTo(t, retryhttp.New(base, buffers), req)
 		assert.Equal(t, ambiguous, retryhttp.OutcomeOf(resp).Ambiguous, code)
 	}
 }
@@ -466,7 +461,7 @@ func TestTrailerOfAFailedResponseComesWithTheEndThatTheCallerReads(t *testing.T)
 	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
 		p := buffers
 		p.MaxAttempts = 1
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		time.Sleep(time.Minute)
 		assert.Equal(t, http.Header{"A": nil}, resp.Trailer)
 		requireBodyIs(t, object, resp)
@@ -500,7 +495,7 @@ func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
 						p := buffers
 						p.MaxAttempts = 1
 						began := time.Now()
-						resp := roundTripGet(t, script.New(script.Respond(503, body)), p)
+						resp := opened(t, script.New(script.Respond(503, body)), p)
 						assert.LessOrEqual(t, time.Since(began), 250*ms)
 						time.Sleep(late)
 						got, err := io.ReadAll(resp.Body)
@@ -537,7 +532,7 @@ func TestCloseOfAFailedResponseIsNotBesideARead(t *testing.T) {
 				}
 				p := buffers
 				p.MaxAttempts = 1
-				resp := roundTripGet(t, script.New(script.Respond(503, body)), p)
+				resp := opened(t, script.New(script.Respond(503, body)), p)
 				began := time.Now()
 				if waits {
 					time.AfterFunc(time.Second, func() { _ = resp.Body.Close() })
@@ -618,7 +613,7 @@ func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
 			p := buffers
 			p.MaxAttempts = attempts
 			base := script.New(script.Respond(503, body), script.Respond(200, http.NoBody))
-			resp := roundTripGet(t, base, p)
+			resp := opened(t, base, p)
 			require.NoError(t, resp.Body.Close())
 			assert.Len(t, base.Requests(), attempts)
 			time.Sleep(time.Hour)
@@ -648,7 +643,7 @@ func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
 		})
 		p := buffers
 		p.MaxAttempts, p.StallTimeout = 1, tc.stall
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		time.Sleep(tc.caller)
 		began := time.Now()
 		got, err := io.ReadAll(resp.Body)
@@ -674,7 +669,7 @@ func TestStallTimeoutEndsWithTheCloseOfAFailedResponse(t *testing.T) {
 		})
 		p := buffers
 		p.MaxAttempts, p.StallTimeout = 1, time.Minute
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		require.NoError(t, resp.Body.Close())
 		time.Sleep(time.Hour)
 		synctest.Wait()

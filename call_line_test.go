@@ -162,43 +162,39 @@ func (b *grudging) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 
 // A response is kept in memory, if it is short and comes soon. Otherwise its retry may not wait in line.
 func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
-	for _, c := range []struct {
-		name   string
+	type testCase struct {
 		size   int
 		late   time.Duration // when the last byte comes
 		buffer int64
 		took   time.Duration
 		waited time.Duration
-	}{
-		{"16 KiB", 16 << 10, 0, 0, 5100 * ms, 5100 * ms},
-		{"a byte more", 16<<10 + 1, 0, 0, 100 * ms, 100 * ms},
-		{"a body that is slow", 100, time.Second, 0, 250 * ms, 250 * ms},
-		{"a slow body that was awaited for the buffer", 100, time.Second, 1 << 10, 250*ms + 100*ms, 100 * ms},
-		{"longer than its buffer", 4 << 10, 0, 1 << 10, 5100 * ms, 5100 * ms},
-		{"a mebibyte in a buffer", 1 << 20, 0, 1 << 20, 100 * ms, 100 * ms},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = c.buffer }).lasting()
-				l.body = func() io.ReadCloser {
-					last := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-						time.Sleep(c.late)
-						return copy(p, "x"), io.EOF
-					}}
-					return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", c.size-1)), last))
-				}
-				resp, o, took := l.ask("/503,200")
-				assert.Equal(t, c.took, took)
-				assert.Equal(t, c.waited, o.Waited)
-				assert.Equal(t, retryhttp.StopBudget, o.Stop)
-				text, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				assert.Len(t, text, c.size, "what was read, and the rest")
-				require.NoError(t, resp.Body.Close())
-				l.others.Wait()
-			})
-		})
 	}
+	inBubbles(t, map[string]testCase{
+		"16 KiB":              {16 << 10, 0, 0, 5100 * ms, 5100 * ms},
+		"a byte more":         {16<<10 + 1, 0, 0, 100 * ms, 100 * ms},
+		"a body that is slow": {100, time.Second, 0, 250 * ms, 250 * ms},
+		"a slow body that was awaited for the buffer": {100, time.Second, 1 << 10, 250*ms + 100*ms, 100 * ms},
+		"longer than its buffer":                      {4 << 10, 0, 1 << 10, 5100 * ms, 5100 * ms},
+		"a mebibyte in a buffer":                      {1 << 20, 0, 1 << 20, 100 * ms, 100 * ms},
+	}, func(t *testing.T, c testCase) {
+		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = c.buffer }).lasting()
+		l.body = func() io.ReadCloser {
+			last := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+				time.Sleep(c.late)
+				return copy(p, "x"), io.EOF
+			}}
+			return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", c.size-1)), last))
+		}
+		resp, o, took := l.ask("/503,200")
+		assert.Equal(t, c.took, took)
+		assert.Equal(t, c.waited, o.Waited)
+		assert.Equal(t, retryhttp.StopBudget, o.Stop)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Len(t, text, c.size, "what was read, and the rest")
+		require.NoError(t, resp.Body.Close())
+		l.others.Wait()
+	})
 }
 
 func TestBucketThatCanEarnNothingHasNoLine(t *testing.T) {

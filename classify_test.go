@@ -497,8 +497,7 @@ func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := noWait
 			p.RetryUnprocessed, p.Classify = tc.asked, func(retryhttp.Attempt) retryhttp.Class { return tc.class }
-			req := get(t, t.Context())
-			req.Method = tc.method
+			req := requestOf(t, tc.method, nil)
 			_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(req)
 			assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
 			assert.Equal(t, tc.class == retryhttp.Retryable, errorOf(t, err).Ambiguous)
@@ -537,9 +536,8 @@ func assertOnePost(t *testing.T, failure error) {
 	})}
 	p := noWait
 	p.RetryUnprocessed = true
-	req, err := http.NewRequest("POST", "http://host.example/", nil)
-	require.NoError(t, err)
-	_, err = retryhttp.New(script.Step(client.Do), p).RoundTrip(req)
+	req := requestOf(t, "POST", nil)
+	_, err := retryhttp.New(script.Step(client.Do), p).RoundTrip(req)
 	assert.ErrorIs(t, err, failure)
 	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
 	assert.Equal(t, 1, payments)

@@ -54,7 +54,7 @@ func TestDrainIsBounded(t *testing.T) {
 			return resp, err
 		}, script.Status(200))
 		p := retryhttp.Policy{Backoff: retryhttp.Constant(c.backoff), MaxElapsed: c.elapsed}
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, []time.Duration{c.wait}, base.Waits())
@@ -113,7 +113,7 @@ func TestDrainSurvivesAPanicOfRead(t *testing.T) {
 		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { panic("a decoder's bug") }}
 		late := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") }}
 		base := script.New(script.Respond(503, body), script.Respond(503, late), script.Status(200))
-		resp := roundTripGet(t, base, noWait)
+		resp := opened(t, base, noWait)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 200, resp.StatusCode)
 		time.Sleep(time.Minute)
@@ -127,7 +127,7 @@ func TestDrainGivesUpOnReadsThatBringNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { reads++; return 0, nil }}
-		resp := roundTripGet(t, script.New(script.Respond(503, body), script.Status(200)), noWait)
+		resp := opened(t, script.New(script.Respond(503, body), script.Status(200)), noWait)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 100, reads)
 		assert.EqualValues(t, 1, body.Closes.Load())
@@ -144,7 +144,7 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 			body.OnClose = func() { <-body.freed }
 			base := script.New(script.Respond(503, body), script.Respond(503, body), script.Status(200))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			resp := roundTripGet(t, base, p)
+			resp := opened(t, base, p)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
 			close(body.freed)
@@ -210,11 +210,11 @@ func TestConnectionIsOneForAllRetries(t *testing.T) {
 
 func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 	body := bodies.NewSlow(0)
-	resp := roundTripGet(t, script.New(script.Respond(200, body)), retryhttp.Policy{})
+	resp := opened(t, script.New(script.Respond(200, body)), retryhttp.Policy{})
 	assert.Same(t, body, resp.Body)
 
 	p := retryhttp.Policy{AttemptTimeout: time.Minute}
-	resp = roundTripGet(t, script.New(script.Respond(200, body)), p)
+	resp = opened(t, script.New(script.Respond(200, body)), p)
 	assert.NotSame(t, body, resp.Body)
 	_, writes := resp.Body.(io.Writer)
 	assert.False(t, writes)
@@ -222,7 +222,7 @@ func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {
 
 	// Callers compare a body with http.NoBody.
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Minute}, {StallTimeout: time.Minute}, {Resume: true}} {
-		resp = roundTripGet(t, script.New(script.Respond(200, http.NoBody)), p)
+		resp = opened(t, script.New(script.Respond(200, http.NoBody)), p)
 		assert.Equal(t, http.NoBody, resp.Body)
 	}
 }
@@ -241,7 +241,7 @@ func TestResponseBodyOfA101StaysAConnection(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{}, {AttemptTimeout: time.Minute}, {Resume: true}} {
 		c := &conn{Reader: strings.NewReader("from the server")}
 		base := script.New(script.Respond(101, c))
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		rwc, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok)
 		read, err := io.ReadAll(rwc)
@@ -298,8 +298,7 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 			}
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				base := script.New(script.Respond(200, io.NopCloser(strings.NewReader("answer"))))
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", reader())
-				require.NoError(t, err)
+				req := uploadOf(t, reader())
 				set(req)
 				resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Minute}).RoundTrip(req)
 				require.NoError(t, err)
@@ -369,11 +368,8 @@ func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
 			seen = req.Body
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
 		}), retryhttp.Policy{AttemptTimeout: time.Minute})
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", body)
-		require.NoError(t, err)
-		resp, err := rt.RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		req := uploadOf(t, body)
+		answerTo(t, rt, req)
 		assert.Equal(t, req.Body, seen)
 	}
 }

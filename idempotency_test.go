@@ -90,8 +90,7 @@ func TestKeyThatTheBaseAddsMakesNothingSafeToRepeat(t *testing.T) {
 				return base.RoundTrip(req)
 			})
 			p.Backoff = retryhttp.Constant(0)
-			req := uploadOf(t, strings.NewReader("pay"))
-			req.Method = "POST"
+			req := requestOf(t, "POST", strings.NewReader("pay"))
 			resp := answerTo(t, retryhttp.New(keys, p), req)
 			assert.Len(t, base.Requests(), 1)
 			assert.Equal(t, retryhttp.StopNotIdempotent, retryhttp.OutcomeOf(resp).Stop)
@@ -105,8 +104,7 @@ func TestIdempotencyKeyIsOneForAllAttempts(t *testing.T) {
 	p.IdempotencyKey = retryhttp.RandomKey
 	rt := retryhttp.New(base, p)
 	for range 2 {
-		req := uploadOf(t, strings.NewReader("pay"))
-		req.Method = "POST"
+		req := requestOf(t, "POST", strings.NewReader("pay"))
 		answerTo(t, rt, req)
 		assert.NotContains(t, req.Header, "Idempotency-Key")
 	}

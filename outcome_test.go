@@ -58,8 +58,7 @@ func TestOutcomeRecordDoesNotKeepOldResponses(t *testing.T) {
 
 func TestResponseRequestIsTheCallers(t *testing.T) {
 	type key struct{}
-	req := uploadOf(t, strings.NewReader("x")).WithContext(context.WithValue(t.Context(), key{}, "value"))
-	req.Method = "POST"
+	req := requestOf(t, "POST", strings.NewReader("x")).WithContext(context.WithValue(t.Context(), key{}, "value"))
 	base := script.New(script.Status(503), script.Status(200))
 	p := noWait
 	p.IdempotencyKey, p.AttemptTimeout = retryhttp.RandomKey, time.Minute
@@ -115,8 +114,7 @@ func TestNestedRetriesDoNotMultiply(t *testing.T) {
 		outer := retryhttp.Policy{
 			Idempotent: func(*http.Request) bool { return true }, Budget: budget, Backoff: retryhttp.Constant(time.Second),
 		}
-		req := get(t, t.Context())
-		req.Method = tc.method
+		req := requestOf(t, tc.method, nil)
 		resp, err := retryhttp.New(retryhttp.New(base, inner), outer).RoundTrip(req)
 		o := retryhttp.OutcomeOf(resp)
 		if err != nil {
@@ -169,8 +167,7 @@ func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {
 				return text.Read(p)
 			}})(req)
 		})
-		resp, err := retryhttp.New(retryhttp.New(base, noWait), above).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := opened(t, retryhttp.New(base, noWait), above)
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, "sorry", string(text))
@@ -223,8 +220,7 @@ func TestErrorIsAmbiguousIfItsLastAttemptMayHaveTakenEffect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := retryhttp.Policy{MaxAttempts: 1, Classify: func(retryhttp.Attempt) retryhttp.Class { return tc.class }}
-			req := get(t, t.Context())
-			req.Method = tc.method
+			req := requestOf(t, tc.method, nil)
 			if tc.key != "" {
 				req.Header.Set("Idempotency-Key", tc.key)
 			}

@@ -84,14 +84,6 @@ func inPieces(pause time.Duration, end http.HandlerFunc, pieces ...string) http.
 	}
 }
 
-// roundTripGet returns the response to a GET.
-func roundTripGet(t *testing.T, base http.RoundTripper, p retryhttp.Policy) *http.Response {
-	t.Helper()
-	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	return resp
-}
-
 // requireBodyIs reads resp's body, which must be text and end well, and closes it.
 func requireBodyIs(t *testing.T, text string, resp *http.Response) {
 	t.Helper()
@@ -149,7 +141,7 @@ func TestLaterEventsComeWhenTheyAreSent(t *testing.T) {
 	answers := play(stream(900*time.Millisecond, firstEvent, lastEvent, "data: 3\n\n"))
 	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
 		began := time.Now()
-		resp := roundTripGet(t, base, peeks)
+		resp := opened(t, base, peeks)
 		for i, want := range []string{firstEvent, lastEvent, "data: 3\n\n"} {
 			text := make([]byte, 100)
 			n, err := resp.Body.Read(text)
@@ -171,7 +163,7 @@ func TestStreamThatFailedBeforeItsFirstEventIsHandedOverAtTheEnd(t *testing.T) {
 				budget := &countingBudget{}
 				p := peeks
 				p.MaxAttempts, p.Budget = 2, budget
-				resp := roundTripGet(t, base, p)
+				resp := opened(t, base, p)
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
 				got := make([]byte, len(c.text))
@@ -202,8 +194,7 @@ func TestResponseWithoutABodyIsNotAwaited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := peeks
 			p.AttemptTimeout = 0
-			req := get(t, t.Context())
-			req.Method = c.method
+			req := requestOf(t, c.method, nil)
 			resp, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
 				resp := script.Response(req, 200)
 				resp.Body, resp.ContentLength = c.body, c.length
@@ -254,7 +245,7 @@ func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
 		began := time.Now()
 		base := script.New(script.Respond(503, trickles(10*time.Second, io.EOF)))
 		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Nil(t, a.Peek, "nothing has come") }
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		assert.Equal(t, 250*ms, time.Since(began))
 		requireBodyIs(t, object, resp)
 	})
@@ -298,7 +289,7 @@ func TestHedgeWinsWithItsFirstEvent(t *testing.T) {
 				p.Backoff = retryhttp.Constant(time.Second) // for which a hedge is awaited
 				p.Hedge = &retryhttp.Hedge{After: 100 * ms, Share: 1}
 				began := time.Now()
-				resp := roundTripGet(t, base, p)
+				resp := opened(t, base, p)
 				assert.Equal(t, c.at, time.Since(began))
 				assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 				assert.Equal(t, c.won, retryhttp.OutcomeOf(resp).HedgeWon)
@@ -530,7 +521,7 @@ func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {
 					return retryhttp.Classify(a)
 				}
 				began := time.Now()
-				resp := roundTripGet(t, base, p)
+				resp := opened(t, base, p)
 				assert.Equal(t, time.Duration(c.after)*100*ms, time.Since(began))
 				assert.Equal(t, []string{c.peek}, seen)
 				assert.Equal(t, c.encoding == "gzip", resp.Uncompressed)
@@ -605,7 +596,7 @@ func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
 				return retryhttp.Undecided
 			}
 			base := script.New(c.step)
-			resp := roundTripGet(t, base, p)
+			resp := opened(t, base, p)
 			assert.Equal(t, retryhttp.StopFinal, retryhttp.OutcomeOf(resp).Stop)
 			assert.True(t, c.last == last, "%.100q", last)
 			require.NoError(t, resp.Body.Close())
@@ -635,7 +626,7 @@ func TestErrorThatComesWithAnEventIsOfTheNextOne(t *testing.T) {
 			p.PeekBytes, p.MaxAttempts, p.AttemptTimeout = c.peek, 1, 0
 			var failed error
 			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { failed = a.Err }
-			resp := roundTripGet(t, script.Step(func(req *http.Request) (*http.Response, error) {
+			resp := opened(t, script.Step(func(req *http.Request) (*http.Response, error) {
 				resp := script.Response(req, 200, events...)
 				resp.Body = &bodies.Hooked{OnRead: func(b []byte) (int, error) {
 					n := copy(b, c.text)
@@ -771,7 +762,7 @@ func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 				p := peeks
 				p.MaxAttempts, p.AttemptTimeout, p.StallTimeout = 1, c.attempt, stall
 				began := time.Now()
-				resp := roundTripGet(t, base, p)
+				resp := opened(t, base, p)
 				assert.Equal(t, c.failed, retryhttp.OutcomeOf(resp).Stop == retryhttp.StopAttempts)
 				got, err := io.ReadAll(resp.Body)
 				assert.Equal(t, c.want, string(got))
@@ -787,7 +778,7 @@ func TestSlowCallerIsNoStallAfterAPeek(t *testing.T) {
 	overBoth(t, play(stream(0, firstEvent, lastEvent)), func(t *testing.T, base http.RoundTripper, _ *server) {
 		p := peeks
 		p.StallTimeout = time.Second
-		resp := roundTripGet(t, base, p)
+		resp := opened(t, base, p)
 		time.Sleep(time.Minute)
 		requireBodyIs(t, firstEvent+lastEvent, resp)
 	})
@@ -851,7 +842,7 @@ func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
 				p := peeks
 				p.PeekBytes = peek
 				body := &bodies.Hooked{OnRead: sent(strings.NewReader(text)).Read}
-				resp := roundTripGet(t, script.New(script.Respond(200, body)), p)
+				resp := opened(t, script.New(script.Respond(200, body)), p)
 				got, err := io.ReadAll(read(resp.Body))
 				require.NoError(t, err)
 				assert.True(t, text == string(got), "sent by %d, read by %d, PeekBytes %d: %d bytes", i, j, peek, len(got))
@@ -876,7 +867,7 @@ func TestNestedTransportsRetryAStreamOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, c.answers, func(t *testing.T, base http.RoundTripper, srv *server) {
-				resp := roundTripGet(t, retryhttp.New(base, peeks), peeks)
+				resp := opened(t, retryhttp.New(base, peeks), peeks)
 				assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
 				got, _ := io.ReadAll(resp.Body) // which breaks off again
 				assert.Equal(t, c.text, string(got))

@@ -21,10 +21,7 @@ import (
 // how many attempts were made.
 func attempts(t *testing.T, rt http.RoundTripper, ctx context.Context) int {
 	t.Helper()
-	resp, err := rt.RoundTrip(get(t, ctx))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return retryhttp.OutcomeOf(resp).Attempts
+	return retryhttp.OutcomeOf(answerTo(t, rt, get(t, ctx))).Attempts
 }
 
 func TestWithPolicyEditsTheResolvedPolicy(t *testing.T) {
@@ -129,8 +126,7 @@ func TestPolicyRetryAfterSaysHowLongTheServerAsks(t *testing.T) {
 	}, func(t *testing.T, c testCase) {
 		base := script.New(script.Status(503, c.header...), script.Status(200))
 		began := time.Now()
-		resp, err := retryhttp.New(base, heeds()).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := opened(t, base, heeds())
 		requireAsked(t, c.asked, time.Since(began))
 		assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
 		assert.Len(t, base.Requests(), c.attempts)
@@ -146,8 +142,7 @@ func TestPolicyRetryAfterThatIsNotAskedCountsForNothing(t *testing.T) {
 			assert.Zero(t, p.Gate.Status(get(t, t.Context())).Closed)
 		}
 		began := time.Now()
-		resp, err := retryhttp.New(script.New(script.Status(429), script.Status(200)), p).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := opened(t, script.New(script.Status(429), script.Status(200)), p)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, time.Millisecond, time.Since(began))
 	})
@@ -174,8 +169,7 @@ func TestPolicyRetryAfterIsCalledOnceForAFailedAttempt(t *testing.T) {
 			return answers.RoundTrip(req)
 		}), p)
 		for range 3 {
-			_, err := rt.RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			answerTo(t, rt, get(t, t.Context()))
 		}
 		assert.Equal(t, []int{429, 503, 200}, about)
 	})
@@ -186,9 +180,7 @@ func TestGateHeedsPolicyRetryAfter(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := heeds()
 			p.Gate, p.MaxAttempts = &retryhttp.Gate{}, 1
-			resp, err := retryhttp.New(script.New(script.Status(code, "Reset", "4s")), p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
+			answerTo(t, retryhttp.New(script.New(script.Status(code, "Reset", "4s")), p), get(t, t.Context()))
 			want := retryhttp.GateStatus{Closed: 4 * time.Second}
 			assert.Equal(t, want, p.Gate.Status(get(t, t.Context())), "%d", code)
 		})
@@ -397,9 +389,7 @@ func (c vendorCase) run(t *testing.T) {
 	}
 	refusal := sends(429, c.body, io.EOF, append([]string{"Content-Type", "application/json"}, c.header...)...)
 	began := time.Now()
-	resp, err := retryhttp.New(script.New(refusal, script.Status(200)), p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
+	resp := answerTo(t, retryhttp.New(script.New(refusal, script.Status(200)), p), get(t, t.Context()))
 	if c.want > p.MaxRetryAfter {
 		assert.Equal(t, retryhttp.StopRetryAfter, retryhttp.OutcomeOf(resp).Stop)
 		assert.Zero(t, time.Since(began))
@@ -422,8 +412,7 @@ func TestExhaustedLimitAloneHoldsItsRetryForHold(t *testing.T) {
 			p := retryhttp.Policy{RetryAfter: read, Backoff: retryhttp.Constant(time.Millisecond)}
 			base := script.New(script.Status(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"), script.Status(200))
 			began := time.Now()
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			resp := opened(t, base, p)
 			assert.Equal(t, 200, resp.StatusCode)
 			requireAsked(t, hold, time.Since(began))
 		})

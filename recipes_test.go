@@ -115,9 +115,7 @@ func TestBatchJobOutlastsAnOutageAndDoesItsServerNoHarm(t *testing.T) {
 		}
 	}, func(t *testing.T, base http.RoundTripper) {
 		start = time.Now()
-		resp, err := retryhttp.New(base, batch).RoundTrip(getURL(t, "http://host.example/"))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		resp := answerTo(t, retryhttp.New(base, batch), getURL(t, "http://host.example/"))
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Less(t, attempts, 60) // 25 in the mean, with a deviation of 3
 	})
@@ -185,8 +183,7 @@ func TestLargeUploadToAServerThatStopsReadingIsSentAgain(t *testing.T) {
 		got.Add(n)
 	}, func(t *testing.T, base http.RoundTripper) {
 		file := bodies.File(t, strings.Repeat("x", size))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", file)
-		require.NoError(t, err)
+		req := uploadOf(t, file)
 		req.ContentLength = size
 		client := &http.Client{Transport: retryhttp.New(base, largeUpload), Timeout: time.Hour}
 		resp, err := client.Do(req)
@@ -216,11 +213,8 @@ func TestRateLimitIsWaitedForWhateverItsStatus(t *testing.T) {
 				w.WriteHeader(tc.status)
 			}
 		}, func(t *testing.T, base http.RoundTripper) {
-			req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://host.example/", nil)
-			require.NoError(t, err)
-			resp, err := retryhttp.New(base, limited).RoundTrip(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
+			req := requestOf(t, tc.method, nil)
+			answerTo(t, retryhttp.New(base, limited), req)
 			assert.Equal(t, tc.attempts, n, "%v", tc)
 		})
 	}
@@ -281,9 +275,7 @@ func TestQuickReadIsQuickWhenOneReplicaIsNot(t *testing.T) {
 		slow, hedges := 0, 0
 		for i := range 1000 {
 			start := time.Now()
-			resp, err := rt.RoundTrip(getURL(t, "http://host.example/"))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
+			resp := answerTo(t, rt, getURL(t, "http://host.example/"))
 			if i >= 300 && time.Since(start) > 25*time.Millisecond {
 				slow++
 			}
@@ -313,9 +305,7 @@ func TestDeadlinesHeadersFollowWhatIsLeft(t *testing.T) {
 		defer cancel()
 		p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(1200 * ms)}
 		req := get(t, ctx)
-		resp, err := retryhttp.New(deadlines{base}, p).RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		answerTo(t, retryhttp.New(deadlines{base}, p), req)
 		for i, sent := range base.Requests() {
 			assert.Equal(t, c.want[i], sent.Header.Get("X-Envoy-Expected-Rq-Timeout-Ms"))
 			assert.Equal(t, c.want[i], strings.TrimSuffix(sent.Header.Get("Grpc-Timeout"), "m"))
@@ -365,12 +355,9 @@ func TestRefreshingSendsEachBodyWholeWithTheNewToken(t *testing.T) {
 						tokens++
 						return strconv.Itoa(tokens), nil
 					}), retryhttp.Policy{RecordBytes: size})
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", c.body())
-					require.NoError(t, err)
+					req := uploadOf(t, c.body())
 					req.ContentLength = c.length
-					resp, err := rt.RoundTrip(req)
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
+					resp := answerTo(t, rt, req)
 					assert.Equal(t, c.status, resp.StatusCode)
 					if c.status != http.StatusOK {
 						assert.Empty(t, got)
@@ -643,9 +630,7 @@ func TestNameThatIsGoneForAMinuteIsWaitedFor(t *testing.T) {
 		policy.RetryUnprocessed = true
 		req, err := http.NewRequest(http.MethodPost, "http://db.prod.svc.cluster.local:80/", nil)
 		require.NoError(t, err)
-		resp, err := retryhttp.New(base, policy).RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		resp := answerTo(t, retryhttp.New(base, policy), req)
 		assert.False(t, retryhttp.OutcomeOf(resp).Ambiguous)
 		assert.Less(t, time.Since(start), names.MaxElapsed)
 	})
@@ -657,9 +642,7 @@ func TestAnswerThatAMeshHasNotRetriedIsRetried(t *testing.T) {
 		base := script.New(script.Status(503, "X-Envoy-Attempt-Count", count))
 		policy := noWait
 		policy.Classify = meshHasRetried
-		resp, err := retryhttp.New(base, policy).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		answerTo(t, retryhttp.New(base, policy), get(t, t.Context()))
 		assert.Len(t, base.Requests(), attempts, "count %q", count)
 	}
 }

@@ -27,7 +27,12 @@ import (
 // uploadOf returns a PUT with the body.
 func uploadOf(t *testing.T, body io.Reader) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/", body)
+	return requestOf(t, http.MethodPut, body)
+}
+
+func requestOf(t *testing.T, method string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://host.example/", body)
 	require.NoError(t, err)
 	return req
 }
@@ -63,39 +68,34 @@ func TestBodyIsSentWholeByEveryAttempt(t *testing.T) {
 }
 
 func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
+	type testCase struct {
 		method  string
 		getBody bool
 		policy  retryhttp.Policy
 		asItIs  bool
-	}{
-		{"not idempotent", "POST", false, retryhttp.Policy{}, true},
-		{"not idempotent, GetBody", "POST", true, retryhttp.Policy{}, true},
-		{"one attempt", "PUT", false, retryhttp.Policy{MaxAttempts: 1}, true},
-		{"not idempotent, GetBody, AttemptTimeout", "POST", true, retryhttp.Policy{AttemptTimeout: time.Hour}, false},
-		{"not idempotent, AttemptTimeout", "POST", false, retryhttp.Policy{AttemptTimeout: time.Hour}, false},
-		{"idempotent", "PUT", false, retryhttp.Policy{}, false},
-		{"idempotent, GetBody", "PUT", true, retryhttp.Policy{}, false},
-		{"retried if unprocessed", "POST", false, retryhttp.Policy{RetryUnprocessed: true}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				body := &bodies.Tracked{Reader: strings.NewReader("x")}
-				req := uploadOf(t, body)
-				req.Method = tc.method
-				if tc.getBody {
-					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
-				}
-				base := script.New(script.Status(200))
-				answerTo(t, retryhttp.New(base, tc.policy), req)
-				sent := base.Requests()[0]
-				assert.Equal(t, tc.asItIs, sent == req)
-				assert.Equal(t, tc.getBody, sent.GetBody != nil)
-				assert.EqualValues(t, 1, body.Closes.Load())
-			})
-		})
 	}
+	inBubbles(t, map[string]testCase{
+		"not idempotent":                          {"POST", false, retryhttp.Policy{}, true},
+		"not idempotent, GetBody":                 {"POST", true, retryhttp.Policy{}, true},
+		"one attempt":                             {"PUT", false, retryhttp.Policy{MaxAttempts: 1}, true},
+		"not idempotent, GetBody, AttemptTimeout": {"POST", true, retryhttp.Policy{AttemptTimeout: time.Hour}, false},
+		"not idempotent, AttemptTimeout":          {"POST", false, retryhttp.Policy{AttemptTimeout: time.Hour}, false},
+		"idempotent":                              {"PUT", false, retryhttp.Policy{}, false},
+		"idempotent, GetBody":                     {"PUT", true, retryhttp.Policy{}, false},
+		"retried if unprocessed":                  {"POST", false, retryhttp.Policy{RetryUnprocessed: true}, false},
+	}, func(t *testing.T, tc testCase) {
+		body := &bodies.Tracked{Reader: strings.NewReader("x")}
+		req := requestOf(t, tc.method, body)
+		if tc.getBody {
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+		}
+		base := script.New(script.Status(200))
+		answerTo(t, retryhttp.New(base, tc.policy), req)
+		sent := base.Requests()[0]
+		assert.Equal(t, tc.asItIs, sent == req)
+		assert.Equal(t, tc.getBody, sent.GetBody != nil)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 // The caller set the body of a request that was made without content.
@@ -311,10 +311,9 @@ func TestContextEndsAnAttemptWhoseBodyHasNothingToSend(t *testing.T) {
 					defer cancel()
 					silent, silence := io.Pipe()
 					time.AfterFunc(time.Minute, func() { silence.Close() }) // or a failure never ends
-					req, err := http.NewRequestWithContext(ctx, method, "http://host.example/", silent)
-					require.NoError(t, err)
+					req := requestOf(t, method, silent).WithContext(ctx)
 					began := time.Now()
-					_, err = readAll(t, base, p, req)
+					_, err := readAll(t, base, p, req)
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.Equal(t, time.Second, time.Since(began))
 				})
@@ -412,8 +411,7 @@ func TestBodyThatStallsIsEndedByAttemptTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pipe, w := io.Pipe() // nobody ever writes
 				defer w.Close()
-				req := uploadOf(t, pipe)
-				req.Method = method
+				req := requestOf(t, method, pipe)
 				start := time.Now()
 				p := retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, Backoff: retryhttp.Constant(time.Second)}
 				_, err := retryhttp.New(script.New(script.Status(200)), p).RoundTrip(req)
@@ -463,27 +461,23 @@ func TestBodyIsClosedWhereAHookAndTheResponsesClosePanic(t *testing.T) {
 func TestGetBodyIsCarriedByAttempts(t *testing.T) {
 	kinds := bodies.Kinds(t)
 	delete(kinds, "stream") // it may outgrow what is kept: see below
-	for name, request := range kinds {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				resend := func(code int) script.Step {
-					return func(req *http.Request) (*http.Response, error) {
-						_, _ = io.ReadFull(req.Body, make([]byte, 5))
-						_ = req.Body.Close()
-						again, err := req.GetBody()
-						require.NoError(t, err)
-						all, err := io.ReadAll(again)
-						assert.NoError(t, err)
-						assert.Equal(t, "0123456789", string(all))
-						assert.NoError(t, again.Close())
-						return script.Response(req, code), nil
-					}
-				}
-				rt := retryhttp.New(script.New(resend(503), resend(200)), retryhttp.Policy{})
-				assert.Equal(t, 200, answerTo(t, rt, request([]byte("0123456789"))).StatusCode)
-			})
-		})
-	}
+	inBubbles(t, kinds, func(t *testing.T, request func([]byte) *http.Request) {
+		resend := func(code int) script.Step {
+			return func(req *http.Request) (*http.Response, error) {
+				_, _ = io.ReadFull(req.Body, make([]byte, 5))
+				_ = req.Body.Close()
+				again, err := req.GetBody()
+				require.NoError(t, err)
+				all, err := io.ReadAll(again)
+				assert.NoError(t, err)
+				assert.Equal(t, "0123456789", string(all))
+				assert.NoError(t, again.Close())
+				return script.Response(req, code), nil
+			}
+		}
+		rt := retryhttp.New(script.New(resend(503), resend(200)), retryhttp.Policy{})
+		assert.Equal(t, 200, answerTo(t, rt, request([]byte("0123456789"))).StatusCode)
+	})
 }
 
 // A base that finds a GetBody counts on it (a signer that hashes the body, say) and
@@ -522,8 +516,7 @@ func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
 	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
 		p.Idempotent = func(*http.Request) bool { return false }
 		base := script.New(script.Fail(errBroken))
-		req := uploadOf(t, bodies.ReaderAt(bytes.NewReader([]byte("x"))))
-		req.Method = http.MethodGet
+		req := requestOf(t, http.MethodGet, bodies.ReaderAt(bytes.NewReader([]byte("x"))))
 		_, err := retryhttp.New(base, p).RoundTrip(req)
 		require.Error(t, err)
 		require.Len(t, base.Requests(), 1)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
@@ -26,49 +25,45 @@ func TestRetryAfter(t *testing.T) {
 		none     = time.Duration(-1) // nothing was asked
 		date1994 = "Sun, 06 Nov 1994 08:49:37 GMT"
 	)
-	for _, c := range []struct {
-		name   string
+	type testCase struct {
 		header http.Header
 		want   time.Duration
-	}{
-		{"nil header", nil, none},
-		{"no lines", http.Header{"Retry-After": {}}, none},
-		{"name that is not canonical", http.Header{"retry-after": {"5"}}, none},
-
-		{"seconds", fields("Retry-After", " 120\t"), 120 * s},
-		{"fraction that is no whole number of nanoseconds", fields("Retry-After", "1.0000000011"), s + 2},
-		{"last fraction that fits", fields("Retry-After", "9223372036.854775806"), maxWait - 1},
-		{"fraction that does not fit", fields("Retry-After", "9223372036.9"), maxWait},
-		{"other white space", fields("Retry-After", "5\v"), none},
-		{"line end", fields("Retry-After", "5\r\n"), none},
-		{"zero byte", fields("Retry-After", "5\x00"), none},
-
-		{"IMF-fixdate", fields("Retry-After", in30s), 30 * s},
-		{"RFC 850", fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 GMT"), 30 * s},
-		{"asctime", fields("Retry-After", "Sat Jan  1 00:00:30 2000"), 30 * s},
-		{"past", fields("Retry-After", date1994), 0},
-		{"minus in the year", fields("Retry-After", "Saturday, 01-Jan--1 00:00:30 GMT"), none},
-		{"against Date", fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 30 * s},
-		{"Age", fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "3600"), 30 * s},
-
-		{"milliseconds", fields("Retry-After-Ms", "1.5", "X-Ms-Retry-After-Ms", "2"), 1500 * time.Microsecond},
-		{"x milliseconds", fields("Retry-After-Ms", "x", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 2 * ms},
-		{"amz milliseconds", fields("X-Ms-Retry-After-Ms", "x", "X-Amz-Retry-After", "3", "Retry-After", "4"), 3 * ms},
-
-		{"longest of eight lines", http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "31"}}, 31 * s},
-		{"ninth line", http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "8", "31"}}, 30 * s},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				require.Equal(t, bubbleStart, time.Now().UTC().Format(http.TimeFormat))
-				before := c.header.Clone()
-				d, ok := retryhttp.RetryAfter(c.header)
-				assert.Equal(t, c.want != none, ok)
-				assert.Equal(t, max(c.want, 0), d)
-				assert.Equal(t, before, c.header, "the header is only read")
-			})
-		})
 	}
+	inBubbles(t, map[string]testCase{
+		"nil header":                 {nil, none},
+		"no lines":                   {http.Header{"Retry-After": {}}, none},
+		"name that is not canonical": {http.Header{"retry-after": {"5"}}, none},
+
+		"seconds": {fields("Retry-After", " 120\t"), 120 * s},
+		"fraction that is no whole number of nanoseconds": {fields("Retry-After", "1.0000000011"), s + 2},
+		"last fraction that fits":                         {fields("Retry-After", "9223372036.854775806"), maxWait - 1},
+		"fraction that does not fit":                      {fields("Retry-After", "9223372036.9"), maxWait},
+		"other white space":                               {fields("Retry-After", "5\v"), none},
+		"line end":                                        {fields("Retry-After", "5\r\n"), none},
+		"zero byte":                                       {fields("Retry-After", "5\x00"), none},
+
+		"IMF-fixdate":       {fields("Retry-After", in30s), 30 * s},
+		"RFC 850":           {fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 GMT"), 30 * s},
+		"asctime":           {fields("Retry-After", "Sat Jan  1 00:00:30 2000"), 30 * s},
+		"past":              {fields("Retry-After", date1994), 0},
+		"minus in the year": {fields("Retry-After", "Saturday, 01-Jan--1 00:00:30 GMT"), none},
+		"against Date":      {fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 30 * s},
+		"Age":               {fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "3600"), 30 * s},
+
+		"milliseconds":     {fields("Retry-After-Ms", "1.5", "X-Ms-Retry-After-Ms", "2"), 1500 * time.Microsecond},
+		"x milliseconds":   {fields("Retry-After-Ms", "x", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 2 * ms},
+		"amz milliseconds": {fields("X-Ms-Retry-After-Ms", "x", "X-Amz-Retry-After", "3", "Retry-After", "4"), 3 * ms},
+
+		"longest of eight lines": {http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "31"}}, 31 * s},
+		"ninth line":             {http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "8", "31"}}, 30 * s},
+	}, func(t *testing.T, c testCase) {
+		require.Equal(t, bubbleStart, time.Now().UTC().Format(http.TimeFormat))
+		before := c.header.Clone()
+		d, ok := retryhttp.RetryAfter(c.header)
+		assert.Equal(t, c.want != none, ok)
+		assert.Equal(t, max(c.want, 0), d)
+		assert.Equal(t, before, c.header, "the header is only read")
+	})
 }
 
 // A hostile header has 1 MB; net/http accepts 10 MB by default.

@@ -173,9 +173,8 @@ func TestCostOfAStreamWithoutRetriesIsTwoObjectsAtMost(t *testing.T) {
 
 func TestBodyIsNotReadAhead(t *testing.T) {
 	body := &bodies.Tracked{Reader: bytes.NewReader(make([]byte, 1<<20))}
-	req, err := http.NewRequest("PUT", "http://host.example/", body)
-	require.NoError(t, err)
-	_, err = retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+	req := uploadOf(t, body)
+	_, err := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
 		_, err := req.Body.Read(make([]byte, 10))
 		assert.NoError(t, err)
 		assert.Equal(t, 1<<20-10, body.Reader.(*bytes.Reader).Len())
@@ -190,8 +189,7 @@ func TestCostOfAFileSentAgainIsConstantMemory(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "upload"))
 	require.NoError(t, err)
 	require.NoError(t, f.Truncate(size))
-	req, err := http.NewRequest("PUT", "http://host.example/", f)
-	require.NoError(t, err)
+	req := uploadOf(t, f)
 	sent := int64(0)
 	base := script.Step(func(req *http.Request) (*http.Response, error) {
 		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, make([]byte, 32<<10))

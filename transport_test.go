@@ -111,8 +111,7 @@ func TestContract(t *testing.T) {
 					tc.policy.Backoff = retryhttp.Constant(second)
 				}
 				client := &http.Client{Transport: retryhttp.New(base, tc.policy), Timeout: tc.timeout}
-				req, err := http.NewRequest(tc.method, "http://server/", strings.NewReader(tc.body))
-				require.NoError(t, err)
+				req := requestOf(t, tc.method, strings.NewReader(tc.body))
 				if tc.key != "" {
 					req.Header.Set("Idempotency-Key", tc.key)
 				}
@@ -153,9 +152,8 @@ func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 		overBase := func(b *retryhttp.Base) *retryhttp.Transport { return retryhttp.New(b, noWait) }
 		for _, rt := range []*retryhttp.Transport{nil, {}, overBase(nil), overBase(new(retryhttp.Base))} {
 			body := &bodies.Tracked{Reader: strings.NewReader("upload")}
-			req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
-			require.NoError(t, err)
-			_, err = rt.RoundTrip(req)
+			req := uploadOf(t, body)
+			_, err := rt.RoundTrip(req)
 			assert.Equal(t, retryhttp.StopFinal, errorOf(t, err).Stop)
 			assert.ErrorContains(t, err, "not made by New")
 			assert.LessOrEqual(t, errorOf(t, err).Attempts, 1)
@@ -164,9 +162,8 @@ func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 		for _, b := range []*retryhttp.Base{nil, {}} {
 			b.CloseIdleConnections()
 			body := &bodies.Tracked{Reader: strings.NewReader("upload")}
-			req, err := http.NewRequest(http.MethodPut, "http://host.example/", body)
-			require.NoError(t, err)
-			_, err = b.RoundTrip(req)
+			req := uploadOf(t, body)
+			_, err := b.RoundTrip(req)
 			assert.ErrorContains(t, err, "not made by New")
 			assert.EqualValues(t, 1, body.Closes.Load())
 		}
@@ -177,8 +174,7 @@ func TestRequestIsNeverChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503), script.Status(200))
 		rt := retryhttp.New(base, retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey, AttemptTimeout: time.Minute})
-		req, err := http.NewRequest("POST", "http://host.example/", io.MultiReader(strings.NewReader("stream")))
-		require.NoError(t, err)
+		req := requestOf(t, "POST", io.MultiReader(strings.NewReader("stream")))
 		req.Header.Set("X-Caller", "yes")
 		req.Trailer = http.Header{"X-Sum": nil}
 		before, header := *req, req.Header.Clone()
@@ -263,8 +259,7 @@ func TestGuardsComeInTheirOrder(t *testing.T) {
 			base = retryhttp.New(base, retryhttp.Policy{MaxAttempts: 1, Idempotent: safe})
 		}
 		stream := io.MultiReader(strings.NewReader("long"))
-		req, err := http.NewRequestWithContext(ctx, method, "http://host.example/", stream)
-		require.NoError(t, err)
+		req := requestOf(t, method, stream).WithContext(ctx)
 		resp, err := retryhttp.New(base, p).RoundTrip(req)
 		require.NoError(t, err, "a response in hand is returned")
 		require.NoError(t, resp.Body.Close())

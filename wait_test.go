@@ -33,8 +33,7 @@ func TestBackoffGetsItsPredecessor(t *testing.T) {
 			calls = append(calls, call{n, prev})
 			return backoffs[n-1]
 		}})
-		_, err := rt.RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		answerTo(t, rt, get(t, t.Context()))
 		assert.Equal(t, []call{{1, 0}, {2, 10 * time.Second}, {3, 0}}, calls)
 		waits := base.Waits()
 		assert.Equal(t, 17*time.Second, waits[0])
@@ -51,8 +50,7 @@ func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
 		for range rounds {
 			base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
 			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			_, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
-			require.NoError(t, err)
+			answerTo(t, retryhttp.New(base, p), get(t, t.Context()))
 			wait := base.Waits()[0]
 			least, most, sum = min(least, wait), max(most, wait), sum+wait
 		}
@@ -148,8 +146,7 @@ func TestCancelDuringAWait(t *testing.T) {
 				budget := &countingBudget{}
 				var done []retryhttp.Outcome
 				body := &bodies.Tracked{Reader: strings.NewReader("all")}
-				req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
-				require.NoError(t, err)
+				req := uploadOf(t, body).WithContext(ctx)
 				start := time.Now()
 
 				resp, err := retryhttp.New(script.New(c.step), retryhttp.Policy{
@@ -182,8 +179,7 @@ func TestContextThatEndedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	body := &bodies.Tracked{Reader: strings.NewReader("x")}
-	req, err := http.NewRequestWithContext(ctx, "PUT", "http://host.example/", body)
-	require.NoError(t, err)
+	req := uploadOf(t, body).WithContext(ctx)
 	req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
 	done := 0
 	base, budget := script.New(script.Status(200)), &countingBudget{}

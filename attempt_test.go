@@ -1,12 +1,9 @@
 package retryhttp_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -52,47 +49,6 @@ func TestBaseThatBreaksTheRules(t *testing.T) {
 			assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 		})
 	}
-}
-
-func TestAttemptKnowsItsNumber(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		base := script.New(script.Status(503), script.Status(503), script.Status(200))
-		p := noWait
-		p.AttemptTimeout = timeout
-		p.IdempotencyKey = retryhttp.RandomKey
-		var retried []int
-		p.OnRetry = func(a retryhttp.Attempt) {
-			assert.Equal(t, a.Number, retryhttp.AttemptOf(a.Request.Context()).Number)
-			retried = append(retried, a.Number)
-		}
-		req := requestOf(t, "POST", io.MultiReader(strings.NewReader("upload")))
-		resp, err := retryhttp.New(base, p).RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, []int{1, 2}, retried)
-		for i, sent := range base.Requests() {
-			below := context.WithoutCancel(sent.Context())
-			assert.Equal(t, i+1, retryhttp.AttemptOf(below).Number)
-		}
-		number := retryhttp.AttemptOf(resp.Request.Context()).Number
-		assert.Equal(t, 1, number, "of a request made with the response's context")
-	}
-}
-
-// The first retry is the outer Transport's, and the second is the inner one's.
-func TestAttemptsAreNumberedThroughNestedTransports(t *testing.T) {
-	inner := noWait
-	inner.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-		if retryhttp.AttemptOf(a.Request.Context()).Number == 1 {
-			return retryhttp.Final
-		}
-		return retryhttp.Classify(a)
-	}
-	base := script.New(script.Status(503), script.Status(503), script.Status(200))
-	opened(t, retryhttp.New(base, inner), noWait)
-	for i, sent := range base.Requests() {
-		assert.Equal(t, i+1, retryhttp.AttemptOf(sent.Context()).Number)
-	}
-	assert.Len(t, base.Requests(), 3)
 }
 
 func TestAttemptTimeoutEndsAtTheHeader(t *testing.T) {
@@ -174,21 +130,6 @@ func TestAttemptTimeoutClosesAResponseThatComesTooLate(t *testing.T) {
 	})
 }
 
-func TestAttemptTimeoutYieldsToCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cause := errors.New("gone")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(cause) })
-		rt := retryhttp.New(script.Step(untilItEnds), retryhttp.Policy{AttemptTimeout: time.Minute})
-		_, err := rt.RoundTrip(get(t, ctx))
-		e := errorOf(t, err)
-		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
-		assert.ErrorIs(t, err, cause)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.False(t, e.Timeout())
-	})
-}
-
 func TestAttemptContextIsReleased(t *testing.T) {
 	inBubbles(t, map[string]func(*http.Response, context.CancelFunc){
 		"by closing the body":       func(r *http.Response, _ context.CancelFunc) { _ = r.Body.Close() },
@@ -241,30 +182,6 @@ func TestRequestCancelEndsTheRetriesAfterTheWait(t *testing.T) {
 		assert.Equal(t, 1, e.Attempts)
 		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 		assert.Equal(t, time.Second, time.Since(start))
-	})
-}
-
-// http.Client.Timeout closes Request.Cancel, too, and that ends the attempt a
-// moment before the context notices.
-func TestClientTimeoutDuringAnAttemptIsCanceled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(func(req *http.Request) (*http.Response, error) {
-			<-req.Cancel //lint:ignore SA1019 http.Client sets it
-			return nil, errBroken
-		})
-		var log bytes.Buffer
-		var stop retryhttp.Stop
-		client := &http.Client{Timeout: 2 * time.Second, Transport: retryhttp.New(base, retryhttp.Policy{
-			Backoff: retryhttp.Constant(time.Hour),
-			Logger:  slog.New(slog.NewTextHandler(&log, nil)),
-			OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { stop = o.Stop },
-		})}
-		for range 50 {
-			_, err := client.Get("http://host.example/") //nolint:bodyclose // there is none
-			require.Error(t, err)
-			require.Equal(t, retryhttp.StopCanceled, stop)
-		}
-		assert.Empty(t, log.String())
 	})
 }
 

@@ -2,7 +2,6 @@ package retryhttp_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -63,18 +62,6 @@ func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
 type refundPanics struct{ retryhttp.Unlimited }
 
 func (refundPanics) Refund(*http.Request, float64) { panic(http.ErrAbortHandler) }
-
-func TestBudgetRefundThatPanicsClosesTheNextBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := &bodies.Tracked{Reader: strings.NewReader("x")}
-		ctx, cancel := context.WithCancel(t.Context())
-		req, _ := http.NewRequestWithContext(ctx, "PUT", "http://server/", strings.NewReader("x"))
-		req.GetBody = func() (io.ReadCloser, error) { return next, nil }
-		p := retryhttp.Policy{Budget: refundPanics{}, OnRetry: func(retryhttp.Attempt) { cancel() }}
-		assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req) })
-		assert.Equal(t, int32(1), next.Closes.Load())
-	})
-}
 
 // refuses is a Policy whose Budget grants nothing, and whose retries wait for 100 ms.
 func refuses(t *testing.T) retryhttp.Policy {
@@ -255,47 +242,6 @@ func (c *counted) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 func (c *counted) Refund(req *http.Request, cost float64) {
 	c.refunded.Add(1)
 	c.Budget.Refund(req, cost)
-}
-
-func TestBucketBehindAnotherBudgetWorksAsItDoesAlone(t *testing.T) {
-	// Requests of two tenants wait in one line. One tenant's requests fail for longer. Several requests may be
-	// released at one moment, in any order.
-	send := func(wrap func(*retryhttp.TokenBucket) retryhttp.Budget) []string {
-		became := make([]string, 60)
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			bucket := &retryhttp.TokenBucket{Burst: 2, Key: func(r *http.Request) string { return r.URL.Path }}
-			rt := retryhttp.New(script.Step(func(r *http.Request) (*http.Response, error) {
-				at := time.Since(start)
-				time.Sleep(ms)
-				if at < 700*ms || r.URL.Path == "/1" && at < 1500*ms {
-					return nil, errBroken
-				}
-				return script.Response(r, 200), nil
-			}), retryhttp.Policy{Backoff: retryhttp.Constant(50 * ms), Budget: wrap(bucket)})
-			var all sync.WaitGroup
-			for i := range became {
-				all.Go(func() {
-					time.Sleep(time.Duration(i) * 7 * ms)
-					req := requestTo("host")
-					req.URL.Path = fmt.Sprint("/", i%2)
-					resp, err := rt.RoundTrip(req)
-					o := retryhttp.OutcomeOf(resp)
-					if err != nil {
-						o = errorOf(t, err).Outcome
-					}
-					became[i] = fmt.Sprintf("%d: %d attempts, %q after %v", i, o.Attempts, o.Stop, time.Since(start).Round(20*ms))
-				})
-			}
-			all.Wait()
-		})
-		return became
-	}
-	alone := send(func(b *retryhttp.TokenBucket) retryhttp.Budget { return b })
-	var around *counted
-	wrapped := send(func(b *retryhttp.TokenBucket) retryhttp.Budget { around = &counted{Budget: b}; return around })
-	assert.Equal(t, alone, wrapped)
-	assert.NotZero(t, around.granted.Load())
 }
 
 // A Budget that does not know of Stop takes a token for a failure that no retry follows.

@@ -137,7 +137,6 @@ type grudging struct {
 	asked   int
 	refused int   // since its last grant
 	heard   []int // the numbers of the failed attempts
-	panics  bool  // when it is asked again
 	never   bool  // it says so
 }
 
@@ -148,8 +147,6 @@ func (b *grudging) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.asked++
 	b.refused++
 	switch {
-	case b.panics && b.asked > 1:
-		panic("asked again")
 	case b.never:
 		return math.Inf(1), false
 	case time.Since(b.start) < b.from || b.grants == 0:
@@ -195,19 +192,6 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		l.others.Wait()
 	})
-}
-
-func TestBucketThatCanEarnNothingHasNoLine(t *testing.T) {
-	for _, b := range []*retryhttp.TokenBucket{{Ratio: -1, Burst: -1}, {Window: -1, Burst: -1}} {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-			l.every(25*ms, 50*ms, 120, "/200")
-			_, o, took := l.ask("/503,200")
-			assert.Equal(t, retryhttp.StopBudget, o.Stop)
-			assert.Equal(t, 100*ms, took, "the backoff")
-			l.others.Wait()
-		})
-	}
 }
 
 func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
@@ -298,37 +282,6 @@ type asking struct {
 
 func (b *asking) Withdraw(r retryhttp.Retry) (cost float64, ok bool) { return 1, b.asked(r.Request) }
 func (b *asking) Refund(*http.Request, float64)                      { b.refunded++ }
-
-func TestProbeWhoseBodyCannotBeOpenedIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
-		var unopened atomic.Int64
-		for range 8 {
-			l.others.Go(func() {
-				req := l.request("/503")
-				req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("x"))
-				req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe }
-				resp, err := l.rt.RoundTrip(req)
-				assert.NoError(t, err)
-				if retryhttp.OutcomeOf(resp).Stop == retryhttp.StopBody {
-					unopened.Add(1)
-				}
-			})
-		}
-		l.others.Wait()
-		assert.NotZero(t, unopened.Load(), "probes")
-	})
-}
-
-func TestBudgetThatPanicsWhenItIsAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, func(p *retryhttp.Policy) { p.Budget = &grudging{panics: true} })
-		l.every(50*ms, 100*ms, 2, "/200")
-		assert.PanicsWithValue(t, "asked again", func() { _, _ = l.rt.RoundTrip(l.request("/503,200")) })
-		assert.Zero(t, retryhttp.InTrouble(l.gate, "host"))
-		l.others.Wait()
-	})
-}
 
 // The body comes after a second, and does not end with its context.
 func TestRequestIsCanceledWhileItsResponseIsKept(t *testing.T) {

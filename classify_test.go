@@ -146,30 +146,6 @@ func TestClassHasAName(t *testing.T) {
 	assert.Equal(t, []string{"final", "retryable", "unprocessed", "undecided", "Class(7)"}, names)
 }
 
-func TestClassifySeesTheAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen []retryhttp.Attempt
-		steps := script.New(script.Fail(errBroken), script.Status(503), script.Status(200))
-		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(time.Second)
-			return steps.RoundTrip(req)
-		})
-		answerTo(t, retryhttp.New(base, retryhttp.Policy{Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			seen = append(seen, a)
-			return retryhttp.Classify(a)
-		}}), get(t, t.Context()))
-		require.Len(t, seen, 3)
-		for i, a := range seen {
-			assert.Equal(t, i+1, a.Number)
-			assert.Equal(t, time.Second, a.Elapsed)
-			assert.Zero(t, a.Wait)
-			assert.Same(t, steps.Requests()[i], a.Request)
-		}
-		assert.Equal(t, errBroken, seen[0].Err)
-		assert.Equal(t, 503, seen[1].Response.StatusCode)
-	})
-}
-
 // The tests that follow compare Classify with the errors of the net/http in use.
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -150,29 +149,6 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 			close(body.freed)
 		})
 	}
-}
-
-// The body does not look at the context.
-func TestDrainStopsReadingWhenTheCallerHasGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reads := 0
-		body := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-			reads++
-			time.Sleep(30 * ms)
-			return 1, nil
-		}}
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(10*ms, cancel)
-		rt := retryhttp.New(script.New(script.Respond(503, body)), retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)})
-		began := time.Now()
-		_, err := rt.RoundTrip(get(t, ctx))
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, 10*ms, time.Since(began))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Equal(t, 1, reads)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	})
 }
 
 // In virtual time, because net/http waits for at most 50 ms until its other goroutine reports that
@@ -338,25 +314,6 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The caller need not close a response that it read to the end: net/http has let go of it.
-func TestAttemptContextOfAnUploadIsReleasedByReadingTheResponse(t *testing.T) {
-	overBoth(t, play(200), func(t *testing.T, base http.RoundTripper, srv *server) {
-		for kind, request := range bodies.Kinds(t) {
-			var attempt context.Context
-			rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-				attempt = req.Context()
-				return base.RoundTrip(req)
-			}), retryhttp.Policy{AttemptTimeout: time.Minute})
-			resp, err := rt.RoundTrip(request(bytes.Repeat([]byte("x"), 100<<10)))
-			require.NoError(t, err, kind)
-			_, err = io.Copy(io.Discard, resp.Body)
-			require.NoError(t, err, kind)
-			synctest.Wait()
-			assert.Error(t, attempt.Err(), kind)
-		}
-	})
 }
 
 // net/http treats bodies of these types specially.

@@ -67,6 +67,12 @@ func TestGateCountsResults(t *testing.T) {
 	retryAll := func(p *retryhttp.Policy) {
 		p.Classify = func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Retryable }
 	}
+	make503 := func(p *retryhttp.Policy) { // of an error that an API answers with a 200
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			a.Response.StatusCode = http.StatusServiceUnavailable
+			return retryhttp.Retryable
+		}
+	}
 	buffer := func(p *retryhttp.Policy) { p.BufferBytes = 100 }
 	const success, nothing, failure = 0, 1, 2 // the failures in a row, after one
 	for _, c := range []struct {
@@ -84,6 +90,7 @@ func TestGateCountsResults(t *testing.T) {
 		{"/permanent", once, nothing},
 		{"/503@1h", once, nothing}, // until the caller has had enough
 		{"/200", retryAll, nothing},
+		{"/200", make503, failure},
 		{"/499", retryAll, nothing},
 		{"/500", retryAll, failure},
 		{"/cut404", buffer, failure},
@@ -141,22 +148,6 @@ func TestGateIsNotDownByRequestsThatHaveEnded(t *testing.T) {
 			time.Sleep(20 * ms)
 		}
 		assert.False(t, p.Gate.Status(get(t, t.Context())).Down)
-	})
-}
-
-// An API answers an error with a 200, and Classify gives the response the status that the error has.
-func TestGateIsDownIfClassifyHasMadeAFailureOfAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := retryhttp.Policy{MaxAttempts: 1, Gate: new(retryhttp.Gate), Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			a.Response.StatusCode = http.StatusServiceUnavailable
-			return retryhttp.Retryable
-		}}
-		rt := retryhttp.New(script.New(script.Status(200)), p)
-		for range 20 {
-			answerTo(t, rt, get(t, t.Context()))
-			time.Sleep(20 * ms)
-		}
-		assert.True(t, p.Gate.Status(get(t, t.Context())).Down)
 	})
 }
 
@@ -388,26 +379,6 @@ func TestRetryThatHangsAfterASuccessHoldsUpNobody(t *testing.T) {
 		g.ended.Wait()
 		assert.LessOrEqual(t, v.outcome.Held, time.Second)
 	})
-}
-
-// A probe that panics says nothing, and has used its turn.
-func TestGateSurvivesAProbeThatPanics(t *testing.T) {
-	for _, c := range []struct {
-		successes int
-		next      time.Duration
-	}{
-		{0, 350 * ms},
-		{4, 576 * ms}, // the next probe, 250 ms after the newest success, and not with it
-	} {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			g.at(90*ms, "/503,panic")
-			next := g.at(95*ms, "/503,200")
-			g.every(320*ms, 2*ms, c.successes, "/200")
-			g.ended.Wait()
-			assert.Equal(t, c.next, next.sent[1])
-		})
-	}
 }
 
 func TestGateForgetsNoKeyThatHoldsAndHasRoomForNoMoreThan4096(t *testing.T) {

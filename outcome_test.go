@@ -233,21 +233,6 @@ func TestErrorIsAmbiguousIfItsLastAttemptMayHaveTakenEffect(t *testing.T) {
 	}
 }
 
-func TestRequestThatWasNotSentIsNotAmbiguous(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	inner := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
-	tooLate := script.Step(func(req *http.Request) (*http.Response, error) {
-		cancel()
-		return inner.RoundTrip(req)
-	})
-	req := get(t, ctx)
-	req.Method = "POST"
-	for range 2 { // the context ends within the first RoundTrip, and has ended before the second
-		_, err := retryhttp.New(tooLate, retryhttp.Policy{}).RoundTrip(req)
-		assert.False(t, errorOf(t, err).Ambiguous)
-	}
-}
-
 // With errgroup.WithContext, the first failure is the cause for the others.
 func TestNestedOutcomeIsNotAnotherRequests(t *testing.T) {
 	_, cause := retryhttp.New(script.New(script.Fail(errBroken)), noWait).RoundTrip(get(t, t.Context()))

@@ -774,16 +774,6 @@ func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 	}
 }
 
-func TestSlowCallerIsNoStallAfterAPeek(t *testing.T) {
-	overBoth(t, play(stream(0, firstEvent, lastEvent)), func(t *testing.T, base http.RoundTripper, _ *server) {
-		p := peeks
-		p.StallTimeout = time.Second
-		resp := opened(t, base, p)
-		time.Sleep(time.Minute)
-		requireBodyIs(t, firstEvent+lastEvent, resp)
-	})
-}
-
 // An empty body is an answer, unless the response has promised an event or a number of bytes.
 func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 	events := []string{"Content-Type", "text/event-stream"}

@@ -98,15 +98,6 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 	})
 }
 
-// The caller set the body of a request that was made without content.
-func TestBodyIsNotReplacedByAnEmptyOne(t *testing.T) {
-	req := uploadOf(t, new(bytes.Buffer))
-	req.Body = io.NopCloser(strings.NewReader("precious"))
-	resp := answerTo(t, retryhttp.New(script.New(script.Status(503), script.Status(200)), noWait), req)
-	assert.Equal(t, 503, resp.StatusCode)
-	assert.Equal(t, retryhttp.StopBody, retryhttp.OutcomeOf(resp).Stop)
-}
-
 func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
 	type testCase struct {
 		limit int64
@@ -153,15 +144,6 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 			assert.Equal(t, attempts, errorOf(t, err).Attempts)
 		})
 	}
-}
-
-// The base reads the body in the caller's goroutine, perhaps to sign it.
-func TestBodyThatPanicsReachesTheCaller(t *testing.T) {
-	req := uploadOf(t, &bodies.Hooked{OnRead: func([]byte) (int, error) { panic(http.ErrAbortHandler) }})
-	rt := retryhttp.New(script.New(script.Status(200)), retryhttp.Policy{})
-	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
-		_, _ = rt.RoundTrip(req) //nolint:bodyclose // there is none
-	})
 }
 
 func TestBodyThatCallsGoexitIsAnErrorOfTheBody(t *testing.T) {
@@ -348,43 +330,6 @@ func TestBodyIsNotClosedWhileTheLastAttemptReadsIt(t *testing.T) {
 	})
 }
 
-// The base forgets the body, which is closed once the last attempt has failed.
-func TestBodyWhoseClosePanicsDoesNotEndTheProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // Close has 10 ms, or its panic is dropped
-		body := &bodies.Hooked{OnRead: strings.NewReader("x").Read, OnClose: func() { panic("close") }}
-		base := script.New(func(*http.Request) (*http.Response, error) { return nil, errBroken })
-		assert.PanicsWithValue(t, "close", func() { _, _ = retryhttp.New(base, noWait).RoundTrip(uploadOf(t, body)) })
-		assert.Len(t, base.Requests(), 4)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	})
-}
-
-func TestBodyCannotBeReadByAnAttemptThatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var old *http.Request
-		base := script.New(
-			func(req *http.Request) (*http.Response, error) {
-				old = req
-				_, err := io.ReadFull(old.Body, make([]byte, 3))
-				assert.NoError(t, err)
-				return script.Response(req, 503), nil
-			},
-			func(req *http.Request) (*http.Response, error) {
-				_, err := old.Body.Read(make([]byte, 3))
-				assert.Error(t, err, "the old reader is cut off")
-				_, err = old.GetBody()
-				assert.Error(t, err)
-				assert.NoError(t, old.Body.Close())
-				return script.Status(200)(req)
-			})
-		body := &bodies.Tracked{Reader: strings.NewReader("0123456789")}
-		req := uploadOf(t, body)
-		req.ContentLength = 10
-		answerTo(t, retryhttp.New(base, retryhttp.Policy{}), req)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	})
-}
-
 // The old reader is cut off only when the retry is certain. Here the budget refuses it, and the server
 // may still want the rest.
 func TestBodyIsSentOnThoughItsResponseIsReturned(t *testing.T) {
@@ -440,19 +385,6 @@ func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
 		resp := answerTo(t, retryhttp.New(base, p), uploadOf(t, r))
 		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 		assert.Equal(t, "first second", srv.got[len(srv.got)-1].body)
-	})
-}
-
-func TestBodyIsClosedWhereAHookAndTheResponsesClosePanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := &bodies.Tracked{Reader: strings.NewReader("x")}
-		failed := &bodies.Hooked{OnRead: strings.NewReader("busy").Read, OnClose: func() { panic("Close") }}
-		p := noWait
-		p.OnRetry = func(retryhttp.Attempt) { panic("OnRetry") }
-		rt := retryhttp.New(script.New(script.Respond(503, failed)), p)
-		assert.Panics(t, func() { _, _ = rt.RoundTrip(uploadOf(t, body)) }) //nolint:bodyclose // there is none
-		assert.EqualValues(t, 1, body.Closes.Load())
-		assert.Positive(t, failed.Closes.Load())
 	})
 }
 
@@ -592,14 +524,6 @@ func TestGetBodyThatFailsEndsTheRetries(t *testing.T) {
 		}
 		assert.Equal(t, retryhttp.StopBody, errorOf(t, err).Stop)
 	})
-}
-
-func TestGetBodyThatPanicsDoesNotCloseTheFirstBodyTwice(t *testing.T) {
-	body := &bodies.Tracked{Reader: strings.NewReader("x")}
-	req := uploadOf(t, body)
-	req.GetBody = func() (io.ReadCloser, error) { panic(http.ErrAbortHandler) }
-	assert.Panics(t, func() { retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{}).RoundTrip(req) })
-	assert.EqualValues(t, 1, body.Closes.Load())
 }
 
 func TestGetBodyIsCalledBeforeTheWaitAndClosedOnCancel(t *testing.T) {

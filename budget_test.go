@@ -96,18 +96,6 @@ func TestBudgetKeepsKeysApart(t *testing.T) {
 	}
 }
 
-func TestBudgetRefundGoesToTheEarnedTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Burst: 1, Window: -1, MinPerSecond: 1}
-		req := requestTo("a")
-		require.Equal(t, 2, drawAll(t, &b, req))
-		b.Refund(req, 1)
-		assert.Equal(t, 1.0, b.Status(req).Tokens)
-		time.Sleep(time.Minute)
-		assert.Equal(t, 2.0, b.Status(req).Tokens, "MinPerSecond refills beside it")
-	})
-}
-
 func TestBucketRefundOfNoCost(t *testing.T) {
 	b, req := new(retryhttp.TokenBucket), requestTo("host")
 	require.True(t, withdraw(b, req))
@@ -134,41 +122,6 @@ func TestBudgetRefusesForEverIfItCanEarnNothing(t *testing.T) {
 		assert.False(t, ok)
 		assert.Equal(t, forEver, math.IsInf(cost, 1), "Burst %d", b.Burst)
 	}
-}
-
-func TestBudgetMinPerSecondKeepsItsRate(t *testing.T) {
-	for _, perSecond := range []float64{0.01, 2.5, 100} {
-		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := retryhttp.TokenBucket{Burst: -1, Ratio: -1, MinPerSecond: perSecond}
-				req := requestTo("a")
-				burst := max(1, int(math.Ceil(perSecond)))
-				assert.Equal(t, burst, drawAll(t, &b, req))
-				each := time.Duration(float64(time.Second) / perSecond)
-				for range 50 {
-					time.Sleep(each / 2)
-					require.False(t, withdraw(&b, req))
-					require.InDelta(t, 0.5, b.Status(req).Tokens, 1e-6)
-					time.Sleep(each - each/2)
-					require.Equal(t, 1, drawAll(t, &b, req))
-				}
-				time.Sleep(1000 * each)
-				assert.Equal(t, burst, drawAll(t, &b, req), "it saves up no more than that")
-			})
-		})
-	}
-}
-
-func TestBudgetAsksMinPerSecondLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := retryhttp.TokenBucket{Burst: 2, Window: -1, Ratio: -1, MinPerSecond: 3}
-		req := requestTo("a")
-		require.Equal(t, 5.0, b.Status(req).Tokens)
-		require.True(t, withdraw(&b, req))
-		require.True(t, withdraw(&b, req))
-		time.Sleep(time.Minute)
-		assert.Equal(t, 3.0, b.Status(req).Tokens, "the earned ones went first and do not come back")
-	})
 }
 
 // Even if nothing withdraws or reads Tokens, the rate is the mean over the last Window, not over the bucket's life.

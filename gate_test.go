@@ -173,39 +173,6 @@ func TestGateNeverHoldsALoneRequest(t *testing.T) {
 	})
 }
 
-func TestGateProbesLessOftenWhileProbesFail(t *testing.T) {
-	inGate(t, &retryhttp.Gate{Hold: time.Hour}, func(t *testing.T, g *gated) {
-		g.down()
-		held := g.hold(8, "/503,503@20ms")
-		g.ended.Wait()
-		newest := 100 * ms
-		for i, pause := range inMillis(250, 500, 1000, 2000, 4000, 5000, 5000, 5000) {
-			assert.Equal(t, newest+pause, held[i].sent[1])
-			newest = held[i].sent[1] + 20*ms
-		}
-	})
-}
-
-func TestGateProbesWhenNothingHasBeenUnderWay(t *testing.T) {
-	for _, c := range []struct {
-		at    time.Duration // when the retry's request is made, and 60 ms later another
-		other string
-		want  time.Duration
-	}{
-		{90 * ms, "/503@900ms", 1050*ms + 250*ms},
-		{90 * ms, "/503@3s", 150*ms + time.Second}, // a fifth of Hold
-		{5090 * ms, "/503@3s", 8150*ms + 250*ms},   // in a long outage
-	} {
-		inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-			g.down()
-			v := g.at(c.at, "/503")
-			g.at(c.at+60*ms, c.other, once)
-			g.ended.Wait()
-			assert.Equal(t, c.want, v.sent[1])
-		})
-	}
-}
-
 func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
@@ -258,43 +225,6 @@ func TestGateReleasesTwoForEachReleaseIfNoFirstAttemptSucceeds(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestGateQueuesRetriesBehindThoseHeld(t *testing.T) {
-	// The outage is from 0 to 300 ms: until 1800 ms, retries queue. There are always some,
-	// since the host answers slowly then.
-	for _, c := range []struct {
-		hold, due time.Duration
-		held      bool
-	}{
-		{0, 1799 * ms, true},
-		{0, 1800 * ms, false}, // five times the outage
-		{1200 * ms, 1480 * ms, true},
-		{1200 * ms, 1500 * ms, false}, // Hold at most
-	} {
-		inGate(t, &retryhttp.Gate{Hold: c.hold}, func(t *testing.T, g *gated) {
-			g.down()
-			g.hold(12, "/503,200@20s")
-			g.at(300*ms, "/200")
-			g.at(500*ms, "/503,200@20s")
-			v := g.at(c.due-200*ms, "/503,200")
-			g.ended.Wait()
-			assert.Equal(t, c.held, v.outcome.Held > 0, "%+v", c)
-		})
-	}
-}
-
-func TestGateKeepsWhatIsHeldIfItsHostGoesDownAgain(t *testing.T) {
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		g.hold(5, "/503,200")
-		g.every(300*ms, 1*ms, 4, "/200")
-		g.every(310*ms, 20*ms, 100, "/503")
-		for _, at := range inMillis(309, 2250) {
-			g.wait(at)
-			assert.Equal(t, 4, g.held())
-		}
-	})
 }
 
 func TestGateHoldsNoLongerThanHold(t *testing.T) {

@@ -96,16 +96,12 @@ func requireBodyIs(t *testing.T, text string, resp *http.Response) {
 // overBoth runs test in a bubble for each protocol, with a server that plays answers.
 func overBoth(t *testing.T, answers []http.HandlerFunc, test func(t *testing.T, base http.RoundTripper, srv *server)) {
 	t.Helper()
-	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := &server{answers: answers}
-				_, base, stop := memnet.ServeProtocol(srv.ServeHTTP, http2)
-				defer stop()
-				test(t, base, srv)
-			})
-		})
-	}
+	inBubbles(t, map[string]bool{"HTTP/1": false, "HTTP/2": true}, func(t *testing.T, http2 bool) {
+		srv := &server{answers: answers}
+		_, base, stop := memnet.ServeProtocol(srv.ServeHTTP, http2)
+		defer stop()
+		test(t, base, srv)
+	})
 }
 
 // failsFirst are the ways in which a stream may fail before its first event, or with it.

@@ -26,7 +26,6 @@ type call struct {
 	held      time.Duration // included in waited
 	lined     time.Duration // the part of held without a token
 	ambiguous bool          // an attempt before the last may have taken effect
-	place     string        // the key of its place in line: Gate.Key may change its answer
 	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
 	counted   int           // number of the attempt whose failure the Budget knows of
 	refused   bool          // the Budget has refused a hedge
@@ -163,21 +162,20 @@ func (c *call) again(got *result, next *attempt) (stop Stop) {
 	if stop != "" {
 		return stop
 	}
-	later := c.askBudget(got, false, "")
-	switch {
-	case c.token.taken:
-		if stop = c.openRetry(got, next); stop != "" {
-			return stop
+	if later := c.askBudget(got, false, ""); !c.token.taken {
+		stop, stood := c.standInLine(got, next, later)
+		if !stood {
+			return c.endRefused(got, next)
 		}
-		c.announce(got, next, next.wait)
-		c.waitOut(got, next)
-		c.hold()
-	case later && c.mayQueue(got, next):
-		stop = c.standInLine(got, next)
-	default:
-		return c.endRefused(got, next)
+		return c.endWait(got, next, stop)
 	}
-	return c.endWait(got, next, stop)
+	if stop = c.openRetry(got, next); stop != "" {
+		return stop
+	}
+	c.announce(got, next, next.wait)
+	c.waitOut(got, next)
+	c.hold()
+	return c.endWait(got, next, "")
 }
 
 // plan decides when the next attempt is made, or returns why there is none.

@@ -16,31 +16,6 @@ import (
 // mostKept is how many bytes of a failed response are kept for a retry that waits in line.
 const mostKept = 16 << 10
 
-// mayQueue reports whether a retry that the Budget has refused may wait in line. The response of got is
-// then in memory.
-func (c *call) mayQueue(got *result, next *attempt) bool {
-	gate := c.policy.Gate
-	if c.lined >= gate.hold() { // always, if Hold is negative: there is no line
-		return false
-	}
-	place := keyOf(c.req, gate.Key)
-	if !gate.hosts.Admit(place, gate.hold()) {
-		return false
-	}
-	kept := false
-	defer func() {
-		if !kept { // even if the body panics
-			gate.hosts.Leave(place)
-		}
-	}()
-	before := c.core.now()
-	kept, c.place = c.keep(got, c.patience(next)), place
-	if !kept {
-		c.waited += c.core.now() - before
-	}
-	return kept
-}
-
 // endRefused ends a request that gets no token and may not wait in line. It ends no sooner than after its
 // backoff, or somebody's loop of requests would turn hot while the host is down.
 // A short response is read meanwhile: its connection is for others.
@@ -49,8 +24,8 @@ func (c *call) endRefused(got *result, next *attempt) Stop {
 	if left := min(next.backoff, next.wait) - (before - next.decided); left > 0 {
 		c.keep(got, left)
 		c.timer.Sleep(c.req.Context(), left-(c.core.now()-before))
-		c.waited += c.core.now() - before
 	}
+	c.waited += c.core.now() - next.decided
 	if ended(c.req) {
 		return StopCanceled
 	}
@@ -91,13 +66,25 @@ func (c *call) turnsWith() any {
 	return nil
 }
 
-// standInLine sleeps out the backoff of a retry that has no token, waits for its token, and opens its body.
-func (c *call) standInLine(got *result, next *attempt) Stop {
-	defer c.policy.Gate.hosts.Leave(c.place)
+// standInLine keeps the failed response of a retry that has no token, sleeps out its backoff, waits for its
+// token, and opens its body. It returns false if the retry may not wait in line.
+func (c *call) standInLine(got *result, next *attempt, later bool) (_ Stop, stood bool) {
+	gate := c.policy.Gate
+	if !later || c.lined >= gate.hold() { // always, if Hold is negative: there is no line
+		return "", false
+	}
+	place := keyOf(c.req, gate.Key) // which may change its answer
+	if !gate.hosts.Admit(place, gate.hold()) {
+		return "", false
+	}
+	defer gate.hosts.Leave(place)
+	if !c.keep(got, c.patience(next)) {
+		return "", false
+	}
 	c.timer.Sleep(c.req.Context(), c.left(next))
-	now, gate := c.core.now(), c.policy.Gate
+	now := c.core.now()
 	var held, granted bool
-	c.pass, held, granted = gate.hosts.Wait(c.req, c.place, c.turnsWith(), &c.timer, &outage.Turn{
+	c.pass, held, granted = gate.hosts.Wait(c.req, place, c.turnsWith(), &c.timer, &outage.Turn{
 		Mark: c.mark,
 		// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
 		// that has none cannot leave, and a quarter of the time is enough for most attempts.
@@ -113,11 +100,11 @@ func (c *call) standInLine(got *result, next *attempt) Stop {
 		c.addHeld(now)
 	}
 	if !granted || ended(c.req) {
-		return StopBudget
+		return StopBudget, true
 	}
 	stop := c.openRetry(got, next)
 	if stop == "" {
 		c.announce(got, next, c.core.now()-next.decided)
 	}
-	return stop
+	return stop, true
 }

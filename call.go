@@ -180,13 +180,11 @@ func (c *call) again(got *result, next *attempt) (stop Stop) {
 
 // plan decides when the next attempt is made, or returns why there is none.
 func (c *call) plan(got *result, next *attempt) Stop {
-	asked := got.askedFor(c.policy.MaxRetryAfter)
-	// The wait is measured from now: a date in Retry-After was compared with the clock after the attempt
-	// had ended.
-	now := c.core.now()
-	if asked > max(c.policy.MaxRetryAfter, 0) {
+	if got.until == never {
 		return StopRetryAfter
 	}
+	now := c.core.now()
+	asked := max(got.until-now, 0)
 	backoff := max(c.policy.Backoff(c.retries()+1, next.backoff), 0)
 	room := c.room(now)
 	if durations.Add(asked, backoff) > room {
@@ -212,8 +210,7 @@ func (c *call) askBudget(got *result, again bool, stop Stop) (later bool) {
 	}
 	q.refusedBy.Store(nil)
 	q.Request, q.Failed, q.Status = c.req, got.Attempt, got.status
-	q.Asked = got.askedFor(c.policy.MaxRetryAfter)
-	q.Again, q.Stop, q.bucket = again, stop, &q.refusedBy
+	q.Asked, q.Again, q.Stop, q.bucket = got.asked, again, stop, &q.refusedBy
 	if got.Err != nil || got.status >= 500 {
 		q.Down = c.policy.Gate.Status(c.req).Down
 	}

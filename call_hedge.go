@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"cmp"
-	"math"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -82,7 +81,8 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		r.first.reading.Cut()
 	case hedgeFailed:
 		r.next.reading.Cut() // a retry may follow
-		got.asked, got.inner = max(got.asked, r.asks(c.core.now())), cmp.Or(got.inner, r.got.inner)
+		got.asked, got.until = max(got.asked, r.got.asked), max(got.until, r.got.until)
+		got.inner = cmp.Or(got.inner, r.got.inner)
 	}
 	if got.class == Final && got.Response != nil {
 		c.refund(&r.bought) // the allowance bounds such hedges
@@ -113,7 +113,7 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 // as without a hedge unless the hedge's failure asks for a longer wait. Without a retry, the hedge
 // is awaited to its end.
 func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
-	failed, retry, limit := c.core.now(), *next, time.Duration(math.MaxInt64)
+	failed, retry, limit := c.core.now(), *next, never
 	planned := c.refusal(got) == "" && c.plan(got, &retry) == ""
 	if planned {
 		limit = retry.wait
@@ -122,11 +122,8 @@ func (c *call) awaitHedge(r *race, next *attempt, got *result) raceState {
 	state := r.callOff()
 	retry.decided = c.core.now()
 	retry.wait = max(retry.wait-(retry.decided-failed), 0)
-	if planned && (state != hedgeFailed || r.asks(retry.decided) <= retry.wait) {
+	if planned && (state != hedgeFailed || r.got.until <= retry.decided+retry.wait) {
 		*next = retry
-	}
-	if state == hedgeFailed && got.asked <= c.policy.MaxRetryAfter { // else plan sees its length
-		got.asked -= retry.decided - failed
 	}
 	return state
 }

@@ -2,7 +2,6 @@ package retryhttp
 
 import (
 	"context"
-	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -322,7 +321,7 @@ func (r *race) judgeHedge() (won bool) {
 	case r.got.Response != nil:
 		state = hedgeWon
 	default:
-		r.got = new(result)
+		*r.got = result{until: r.got.until}
 	}
 	if won = r.become(state) == hedgeWon; won {
 		r.response = nil // the call has the response now
@@ -332,16 +331,4 @@ func (r *race) judgeHedge() (won bool) {
 	}
 	close(r.judged)
 	return won
-}
-
-// asks returns for how long from now the hedge, which has failed, asks to wait. 0 or less is for no time.
-func (r *race) asks(now time.Duration) time.Duration {
-	switch asked := r.got.askedFor(r.policy.MaxRetryAfter); {
-	case asked == 0:
-		return 0
-	case asked > r.policy.MaxRetryAfter: // later, less would be left
-		return math.MaxInt64
-	default:
-		return asked - (now - r.next.begins - r.got.Elapsed)
-	}
 }

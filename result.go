@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -12,19 +13,22 @@ import (
 type result struct {
 	Attempt
 	class  Class
-	judged bool           // Classify has answered while the attempt peeked
 	inner  *Outcome       // a nested Transport's Outcome
 	broken *http.Response // its body broke off while it was buffered; Response is nil then
+	status int            // of the Response, which must not be retained during a wait
 
-	// These two fields outlive the Response, which must not be retained during a wait.
-	responded bool
-	status    int
+	responded bool // there was a Response
+	judged    bool // Classify has answered while the attempt peeked
+	written   bool // the request header is known to have been written
+	brokeOff  bool // the body broke off, while it was buffered or after RoundTrip returned
 
-	written  bool          // the request header is known to have been written
-	brokeOff bool          // the body broke off, while it was buffered or after RoundTrip returned
-	asked    time.Duration // also by a hedge that has failed; 0 or less: for no time
-	mayClose bool          // the response may close its key
+	asked  time.Duration // how long the server asked for a wait, also by a failed hedge; or 0
+	until  time.Duration // when this time is over, or the end of the attempt; read from core.now
+	closes time.Duration // how long the response closes its key; or 0
 }
+
+// never is the end of a wait that is longer than MaxRetryAfter.
+const never time.Duration = math.MaxInt64
 
 // answer returns the attempt's response, even if its body broke off.
 func (r *result) answer() *http.Response {
@@ -34,32 +38,27 @@ func (r *result) answer() *http.Response {
 	return r.Response
 }
 
-// hear records how long the server asks the client to wait. Several decisions need it, and read is
+// hear records how long the server asks the client to wait. Several decisions need it, and RetryAfter is
 // called once: a hostile header takes time to read, and the caller's own function may count. Most
-// successes ask for nothing, and cost two lookups in the header.
-func (r *result) hear(read func(Attempt) (time.Duration, bool)) {
+// successes ask for nothing, and cost two lookups in the header. With a negative MaxRetryAfter, nobody
+// listens.
+func (r *result) hear(p *resolved) {
 	resp := r.answer()
-	if resp == nil {
+	if resp == nil || p.MaxRetryAfter < 0 {
 		return
 	}
-	r.mayClose = mayClose(resp)
-	if r.class == Final && !r.mayClose {
+	mayClose := mayClose(resp)
+	if r.class == Final && !mayClose {
 		return
 	}
 	a := r.Attempt
 	a.Response = resp
-	if asked, ok := read(a); ok {
-		r.asked = asked
+	if asked, ok := p.RetryAfter(a); ok {
+		r.asked = max(asked, 0)
 	}
-}
-
-// askedFor returns how long the server asked the client to wait, or 0 if it did not ask. With a
-// negative maxRetryAfter, nobody listens.
-func (r *result) askedFor(maxRetryAfter time.Duration) time.Duration {
-	if maxRetryAfter < 0 {
-		return 0
+	if mayClose {
+		r.closes = closesFor(resp, r.asked, p.MaxRetryAfter)
 	}
-	return max(r.asked, 0)
 }
 
 // unprocessed reports whether the server provably did not process the attempt. If so, a
@@ -117,21 +116,17 @@ func mayClose(resp *http.Response) bool {
 	return closesByStatus(resp.StatusCode) || len(resp.Header["Ratelimit"]) > 0 || len(resp.Header["X-Ratelimit-Remaining"]) > 0
 }
 
-// closes returns how long the response closes its key, or 0.
-func (r *result) closes(maxRetryAfter time.Duration) time.Duration {
-	if !r.mayClose || maxRetryAfter < 0 {
-		return 0
-	}
-	resp := r.answer()
-	if closesByStatus(resp.StatusCode) && r.asked > 0 {
-		return min(r.asked, maxRetryAfter)
+// closesFor returns how long a response that asks for a wait, or for none, closes its key, or 0.
+func closesFor(resp *http.Response, asked, longest time.Duration) time.Duration {
+	if closesByStatus(resp.StatusCode) && asked > 0 {
+		return min(asked, longest)
 	}
 	switch reset, ok := exhausted(resp.Header); {
 	case !ok:
 		return 0
-	case r.asked > 0:
-		return min(r.asked, maxRetryAfter)
-	case reset > maxRetryAfter:
+	case asked > 0:
+		return min(asked, longest)
+	case reset > longest:
 		return 0 // a quota of a day may be of one kind of request only
 	default:
 		return reset

@@ -9,6 +9,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/detour"
+	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
@@ -250,12 +251,12 @@ func (x *exchange) forget(got *result) {
 // endAttempt reports the attempt's result to the Gate. A success has nothing to report while
 // the Gate is calm and the response closes no key.
 func (x *exchange) endAttempt(got *result) {
-	gate, closed := x.policy.Gate, got.closes(x.policy.MaxRetryAfter)
-	if got.succeeded() && closed == 0 && !x.pass.UnderWay() && gate.hosts.Calm() {
+	gate := x.policy.Gate
+	if got.succeeded() && got.closes == 0 && !x.pass.UnderWay() && gate.hosts.Calm() {
 		return
 	}
-	if closed > 0 {
-		gate.close(x.req, closed, got.status == http.StatusServiceUnavailable)
+	if got.closes > 0 {
+		gate.close(x.req, got.closes, got.status == http.StatusServiceUnavailable)
 	}
 	x.mark = gate.end(x.req, x.pass, got.verdict(x.req), got.Number == 1)
 	x.pass = outage.Pass{}
@@ -267,7 +268,8 @@ func (x *exchange) judge(made *attempt, got *result) {
 	resp := got.answer()
 	defer respbody.Seal(resp).Unseal(resp) // Classify and RetryAfter may panic
 	if x.policy.observed || got.status >= 400 || !got.responded {
-		got.Elapsed = x.core.now() - made.begins
+		got.until = x.core.now()
+		got.Elapsed = got.until - made.begins
 		if !got.judged || !got.responded {
 			got.class = x.policy.Classify(got.Attempt)
 		}
@@ -281,7 +283,13 @@ func (x *exchange) judge(made *attempt, got *result) {
 	if got.inner = innerOutcome(&got.Attempt); got.inner == nil && got.broken != nil {
 		got.inner = recordOf(got.broken)
 	}
-	got.hear(x.policy.RetryAfter)
+	switch got.hear(x.policy); {
+	case got.asked == 0:
+	case got.asked > x.policy.MaxRetryAfter:
+		got.until = never
+	default: // a date in Retry-After was compared with the clock just now
+		got.until = min(durations.Add(x.core.now(), got.asked), never-1)
+	}
 }
 
 // room returns the longest wait from now after which an attempt can still start in time. The attempt must

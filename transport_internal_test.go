@@ -100,6 +100,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 		"X-Request-Id": {"1"}, "Strict-Transport-Security": {"max-age=1"}, "Connection": {"keep-alive"},
 	}}
 	got := result{Attempt: Attempt{Response: resp}, responded: true, status: 200}
+	policy := Policy{}.resolve(new(shared))
 	for name, failed := range map[string]bool{"all is well": false, "a host that is down": true} {
 		b.Run(name, func(b *testing.B) {
 			g := new(Gate)
@@ -114,7 +115,7 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 				if !g.hosts.Calm() {
 					ps = g.begin(req, ps)
 				}
-				if closed := got.closes(time.Minute); closed > 0 || !got.succeeded() || !g.hosts.Calm() {
+				if got.hear(&policy); got.closes > 0 || !got.succeeded() || !g.hosts.Calm() {
 					g.end(req, ps, got.verdict(req), true)
 				}
 			}

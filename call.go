@@ -16,19 +16,15 @@ import (
 // the attempts so far.
 type call struct {
 	exchange
-	timer timer.Timer
+	Outcome // so far
+	timer   timer.Timer
 
 	start     time.Duration // read from core.now
-	sent      int           // number of attempts
-	hedges    int           // number of attempts that were sent beside another: 0 or 1
-	uncounted int           // the part of sent that no longer counts: a body has come so far
-	waited    time.Duration
-	held      time.Duration // included in waited
-	lined     time.Duration // the part of held without a token
-	ambiguous bool          // an attempt before the last may have taken effect
+	uncounted int           // the part of Attempts that no longer counts: a body has come so far
+	retries   int           // number of retries since then; a hedge is none
+	lined     time.Duration // the part of Held without a token
 	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
 	counted   int           // number of the attempt whose failure the Budget knows of
-	refused   bool          // the Budget has refused a hedge
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
@@ -46,7 +42,7 @@ func (c *call) giveBack() {
 func (c *call) mayBegin() bool {
 	if g := c.policy.Gate; g.HoldFirst && c.policy.MaxRetryAfter >= 0 && g.waitFirst(c.req, &c.timer, c.room(c.start)/2) {
 		c.addHeld(c.start)
-		c.waited = c.held
+		c.Waited = c.Held
 	}
 	return c.req.Context().Err() == nil
 }
@@ -84,10 +80,10 @@ func (c *call) send(next *attempt, got *result) {
 	}
 	// A first attempt needs a context of its own only after a hold, or while a host of a Base below may be
 	// in trouble.
-	if c.held != 0 || c.core.below.MayDetour() {
+	if c.Held != 0 || c.core.below.MayDetour() {
 		c.note(next)
 	}
-	c.sent = next.number
+	c.Attempts = next.number
 	if c.policy.Hedge != nil {
 		if r := c.arm(next); r != nil {
 			c.sendRacing(r, next, got)
@@ -107,7 +103,7 @@ func (c *call) note(next *attempt) {
 		next.request, c.unsent = &n.request, &n.request
 	}
 	n := next.request.Context().(*numbered)
-	n.held, n.lined = c.held, c.lined
+	n.held, n.lined = c.Held, c.lined
 }
 
 // refusal returns why no attempt follows got. The cheapest checks come first. The empty Stop
@@ -137,17 +133,7 @@ func (c *call) attemptsLeft() int {
 	if c.policy.MaxAttempts < 0 {
 		return math.MaxInt
 	}
-	return c.policy.MaxAttempts - (c.sent - c.uncounted)
-}
-
-// retries returns how many of the attempts that count were retries. A hedge is not a retry. Once a
-// download has broken off, its hedge is among the attempts that no longer count.
-func (c *call) retries() int {
-	retries := c.sent - c.uncounted - 1
-	if c.uncounted == 0 {
-		retries -= c.hedges
-	}
-	return retries
+	return c.policy.MaxAttempts - (c.Attempts - c.uncounted)
 }
 
 // again prepares the attempt that follows got, and waits until it may be sent. If no attempt
@@ -156,7 +142,7 @@ func (c *call) retries() int {
 // The token is withdrawn when every other check has passed, and then the body is opened. A retry that the
 // Budget refuses may wait in line for its token. Its body is opened once the token is there.
 func (c *call) again(got *result, next *attempt) (stop Stop) {
-	if next.number <= c.sent { // awaitHedge has not planned it yet
+	if next.number <= c.Attempts { // awaitHedge has not planned it yet
 		stop = c.plan(got, next)
 	}
 	if stop != "" {
@@ -185,13 +171,13 @@ func (c *call) plan(got *result, next *attempt) Stop {
 	}
 	now := c.core.now()
 	asked := max(got.until-now, 0)
-	backoff := max(c.policy.Backoff(c.retries()+1, next.backoff), 0)
+	backoff := max(c.policy.Backoff(c.retries+1, next.backoff), 0)
 	room := c.room(now)
 	if durations.Add(asked, backoff) > room {
 		return StopDeadline
 	}
 	*next = attempt{
-		number:   c.sent + 1,
+		number:   c.Attempts + 1,
 		previous: next.reading,
 		backoff:  backoff,
 		wait:     spread(asked, backoff, room),
@@ -242,13 +228,14 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 // endWait ends the failed response, unless it is the caller's because a retry in line has got no token.
 func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
 	next.begins = c.core.now()
-	c.waited += next.begins - next.decided
+	c.Waited += next.begins - next.decided
 	if ended(c.req) {
 		stop = StopCanceled
 	}
 	switch stop {
 	case "":
-		c.ambiguous = c.ambiguous || got.mayHaveTakenEffect()
+		c.retries++
+		c.Ambiguous = c.Ambiguous || got.mayHaveTakenEffect()
 		c.dropResponse(got)
 	case StopCanceled:
 		c.dropRetry()
@@ -307,8 +294,8 @@ func (c *call) hold() {
 
 // addHeld adds the time since the Gate began to hold the request, and reports the total.
 func (c *call) addHeld(since time.Duration) {
-	c.held += c.core.now() - since
-	c.policy.reportHeld(c.req, c.held)
+	c.Held += c.core.now() - since
+	c.policy.reportHeld(c.req, c.Held)
 }
 
 func (c *call) left(next *attempt) time.Duration {
@@ -323,7 +310,7 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.Seal(got.Err != nil)
 	c.countFailure(got, stop)
 	// OutcomeOf needs no record of such a call.
-	atOnce := stop == StopFinal && got.Response != nil && c.sent == 1 && got.inner == nil && c.waited == 0 && !c.refused
+	atOnce := stop == StopFinal && got.Response != nil && c.Attempts == 1 && got.inner == nil && c.Waited == 0 && !c.HedgeRefused
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}
@@ -365,17 +352,11 @@ func (c *call) report(got *result, stop Stop, record bool) error {
 }
 
 func (c *call) outcome(got *result, stop Stop) Outcome {
-	return Outcome{
-		Attempts:     c.sent,
-		Elapsed:      c.core.now() - c.start,
-		Waited:       c.waited,
-		Held:         c.held,
-		Hedges:       c.hedges,
-		HedgeWon:     got.Hedge && got.answer() != nil,
-		HedgeRefused: c.refused,
-		Stop:         stop,
-		Ambiguous:    c.ambiguous || got.answer() == nil && got.mayHaveTakenEffect(),
-	}.including(got.inner)
+	o := c.Outcome
+	o.Elapsed, o.Stop = c.core.now()-c.start, stop
+	o.HedgeWon = got.Hedge && got.answer() != nil
+	o.Ambiguous = o.Ambiguous || got.answer() == nil && got.mayHaveTakenEffect()
+	return o.including(got.inner)
 }
 
 // dropRetry gives back what a retry has claimed that is not sent.

@@ -19,7 +19,7 @@ func (c *call) sendRacing(r *race, next *attempt, got *result) {
 	c.transmit(next, got, &r.first)
 	if r.disarm() {
 		c.conclude(next, got)
-		c.refused = c.refused || r.refused.Load()
+		c.HedgeRefused = c.HedgeRefused || r.refused.Load()
 	} else {
 		c.settle(r, next, got)
 	}
@@ -39,7 +39,7 @@ func (c *call) arm(next *attempt) *race {
 	if next.number == 1 && c.mayBeHedged() {
 		c.tail = c.policy.Hedge.tail(c.req)
 	}
-	if c.tail == nil || c.hedges > 0 || c.attemptsLeft() < 1 || AttemptOf(c.req.Context()).Number > 1 {
+	if c.tail == nil || c.Hedges > 0 || c.attemptsLeft() < 1 || AttemptOf(c.req.Context()).Number > 1 {
 		return nil
 	}
 	delay := time.Duration(c.tail.delay.Load())
@@ -60,7 +60,7 @@ func (c *call) arm(next *attempt) *race {
 // settle stores the result that counts in next and got.
 func (c *call) settle(r *race, next *attempt, got *result) {
 	r.surface()
-	c.sent, c.hedges = r.next.number, 1
+	c.Attempts, c.Hedges = r.next.number, 1
 	state := c.judgeFirst(r, next, got)
 	if state == undecided {
 		state = c.awaitHedge(r, next, got)

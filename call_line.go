@@ -25,7 +25,7 @@ func (c *call) endRefused(got *result, next *attempt) Stop {
 		c.keep(got, left)
 		c.timer.Sleep(c.req.Context(), left-(c.core.now()-before))
 	}
-	c.waited += c.core.now() - next.decided
+	c.Waited += c.core.now() - next.decided
 	if ended(c.req) {
 		return StopCanceled
 	}

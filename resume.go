@@ -60,7 +60,8 @@ func makeResumable(c *call, made *attempt, got *result) {
 		body: resp.Body,
 		call: call{
 			exchange: exchange{core: c.core, policy: c.policy, req: c.keyed, idempotent: c.idempotent, route: c.route},
-			start:    c.start, sent: c.sent, hedges: c.hedges, refused: c.refused, waited: c.waited, held: c.held,
+			Outcome:  c.Outcome,
+			start:    c.start,
 		},
 		next: attempt{number: got.Number, request: got.Request, begins: made.begins},
 	}
@@ -270,7 +271,8 @@ func (d *download) begin() {
 // startOver makes the attempts and the time in line count anew, and MaxElapsed run from now.
 func (d *download) startOver() {
 	c := &d.call
-	c.uncounted, c.since, c.lined, d.next.backoff = c.sent-1, c.core.now(), 0, 0
+	c.uncounted, c.retries, d.next.backoff = c.Attempts-1, 0, 0
+	c.since, c.lined = c.core.now(), 0
 }
 
 // brokenOff returns the break as the result of an attempt.
@@ -295,7 +297,7 @@ func (d *download) ask(got *result) (how representation.Continuation, why error)
 	c := &d.call
 	c.keyed = d.whole.Request(c.req, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
-	c.sent = d.next.number
+	c.Attempts = d.next.number
 	_ = c.open(&d.next) // which cannot fail without a body
 	c.note(&d.next)
 	c.transmit(&d.next, got, nil)

@@ -129,7 +129,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return c.notSent()
 	}
 	var next attempt
-	next.number, next.begins = 1, c.start+c.held
+	next.number, next.begins = 1, c.start+c.Held
 	c.prepare(&next)
 	for { // next is sent, and again then puts its successor in its place
 		var got result

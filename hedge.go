@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,9 +45,6 @@ type Hedge struct {
 
 	tails   keyed.Map[tail]
 	crowded atomic.Bool // keys may have been forgotten
-
-	once  sync.Once
-	epoch time.Time // the moment from which all tails measure time
 }
 
 const (
@@ -75,7 +71,7 @@ func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	if t == nil {
 		t = newTail(h) // it has no answers, and is not kept
 	}
-	d := t.compute(time.Since(h.start()))
+	d := t.compute(time.Since(t.epoch))
 	return d, d > 0
 }
 
@@ -92,12 +88,6 @@ func (h *Hedge) least(d time.Duration) time.Duration {
 	return max(d, cmp.Or(h.Min, defaultLeastDelay), 1)
 }
 
-// start returns the same moment on every call.
-func (h *Hedge) start() time.Time {
-	h.once.Do(func() { h.epoch = time.Now() })
-	return h.epoch
-}
-
 // tail returns the tail of req's key, or nil if req is not hedged.
 func (h *Hedge) tail(req *http.Request) *tail {
 	if h.share() == 0 {
@@ -109,6 +99,7 @@ func (h *Hedge) tail(req *http.Request) *tail {
 // tail holds the recent latencies of one key, and the hedges that its answers have earned.
 type tail struct {
 	hedge  *Hedge
+	epoch  time.Time // the moment from which it measures time
 	share  float64
 	earns  int64 // what each answer adds to the allowance
 	recent *latency.Recent
@@ -120,7 +111,7 @@ type tail struct {
 }
 
 func newTail(h *Hedge) *tail {
-	t := &tail{hedge: h, share: h.share()}
+	t := &tail{hedge: h, epoch: time.Now(), share: h.share()}
 	t.earns = int64(math.Round(t.share * oneHedge))
 	if !h.crowded.Load() {
 		// Otherwise each of many keys would get a hedge whenever the key is added again.
@@ -186,5 +177,5 @@ func (t *tail) allow(more int64) bool {
 // idle reports whether the key had no answers within its Window.
 func (t *tail) idle(now time.Time) bool {
 	t.hedge.crowded.Store(true)
-	return t.recent.Answers(now.Sub(t.hedge.start())) == 0
+	return t.recent.Answers(now.Sub(t.epoch)) == 0
 }

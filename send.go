@@ -330,9 +330,9 @@ func (x *exchange) conclude(made *attempt, got *result) {
 	}
 }
 
-// hedgeTime converts a time of core.now to a time of the Hedge's clock.
+// hedgeTime converts a time of core.now to a time of the tail's clock.
 func (x *exchange) hedgeTime(now time.Duration) time.Duration {
-	return x.core.epoch.Sub(x.tail.hedge.start()) + now
+	return x.core.epoch.Sub(x.tail.epoch) + now
 }
 
 // receipt is what a Budget has taken for an attempt.

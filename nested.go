@@ -10,20 +10,17 @@ import (
 
 // This file has what a Transport learns of a Transport below it.
 
-// innerOutcome returns the Outcome that a nested Transport recorded. It returns nil if there is
-// no nested Transport, or if the nested Transport neither retried nor gave up.
-func innerOutcome(a *Attempt) *Outcome {
-	if a.Err != nil {
-		e, ok := errors.AsType[*Error](a.Err)
-		if !ok || fromElsewhere(e, a) {
-			return nil
-		}
+// innerOutcome returns the Outcome that a nested Transport recorded in a's error, or on resp, which may have
+// broken off. It returns nil if there is no nested Transport, or if the nested Transport neither retried
+// nor gave up.
+func innerOutcome(a *Attempt, resp *http.Response) *Outcome {
+	if e, ok := errors.AsType[*Error](a.Err); ok && !fromElsewhere(e, a) {
 		return &e.Outcome
 	}
-	if a.Response.Request == a.Request {
-		return nil
+	if resp != nil && resp.Request != a.Request {
+		return recordOf(resp)
 	}
-	return recordOf(a.Response)
+	return nil
 }
 
 // passOutcome records on own, which may be a copy of resp, the Outcome that a nested Transport recorded
@@ -61,15 +58,16 @@ func (o Outcome) including(inner *Outcome) Outcome {
 // that the outer Transport does not retry after an attempt timeout. It does not wrap
 // the nested error, whose cause is the timeout itself.
 func innerError(resp *http.Response, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Attempts > 1 {
-		return &Error{Outcome: e.Outcome, Err: errStillRetrying}
+	var inner *Outcome
+	if e, ok := errors.AsType[*Error](err); ok {
+		inner = &e.Outcome
+	} else if resp != nil {
+		inner = recordOf(resp)
 	}
-	if resp != nil {
-		if o := recordOf(resp); o != nil && o.Attempts > 1 {
-			return &Error{Outcome: *o, Err: errStillRetrying}
-		}
+	if inner == nil || inner.Attempts <= 1 {
+		return nil
 	}
-	return nil
+	return &Error{Outcome: *inner, Err: errStillRetrying}
 }
 
 var errStillRetrying = errors.New("a nested Transport was still retrying")

@@ -280,9 +280,7 @@ func (x *exchange) judge(made *attempt, got *result) {
 	case got.class != Retryable && got.class != Unprocessed:
 		got.class = Final
 	}
-	if got.inner = innerOutcome(&got.Attempt); got.inner == nil && got.broken != nil {
-		got.inner = recordOf(got.broken)
-	}
+	got.inner = innerOutcome(&got.Attempt, resp)
 	switch got.hear(x.policy); {
 	case got.asked == 0:
 	case got.asked > x.policy.MaxRetryAfter:

@@ -49,8 +49,8 @@ func (c *call) arm(next *attempt) *race {
 	r := &race{exchange: c.exchange, next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins}}
 	r.owned = owned{bodies: c.bodies}
 	r.first.begin(next.request.Context(), next.reading)
+	r.turn.L = &r.mu
 	if c.policy.PeekBytes > 0 {
-		r.turn = make(chan struct{}, 1) // the first attempt may be judged before the hedge is sent
 		c.rival, r.rival = r, r
 	}
 	r.timer = time.AfterFunc(delay, r.fire)
@@ -59,13 +59,14 @@ func (c *call) arm(next *attempt) *race {
 
 // settle stores the result that counts in next and got.
 func (c *call) settle(r *race, next *attempt, got *result) {
-	r.surface()
 	c.Attempts, c.Hedges = r.next.number, 1
 	state := c.judgeFirst(r, next, got)
 	if state == undecided {
 		state = c.awaitHedge(r, next, got)
 	}
-	r.surface()
+	if state == panicking {
+		r.surface()
+	}
 	c.newest = r.next.request.Context().(*numbered)
 	c.learnFromBelow()
 	switch state {
@@ -97,15 +98,13 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 		c.pass.Abandon()
 		c.pass = outage.Pass{}
 		r.observe(next)
-		return r.current()
+		return r.state
 	}
 	c.conclude(next, got)
-	if got.class == Final {
-		r.become(firstWon)
-		return firstWon // even if the hedge has failed before
+	if r.failed = got.class != Final; !r.failed {
+		r.state = firstWon // even if the hedge has failed before
 	}
-	r.failed = true
-	return r.current()
+	return r.state
 }
 
 // awaitHedge awaits the hedge after the first attempt has failed, for as long as a retry would

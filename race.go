@@ -19,8 +19,8 @@ import (
 //
 // Each goroutine judges the result of its own attempt, because the call's goroutine may hang in
 // the base, and only Classify knows which result is final. The goroutines take turns, so that
-// Classify never runs for both attempts at once. The turn is a channel and not a sync.Mutex: a
-// testing/synctest bubble hangs while a goroutine waits for a sync.Mutex.
+// Classify never runs for both attempts at once. The turn is not a sync.Mutex: a testing/synctest bubble
+// hangs while a goroutine waits for a sync.Mutex.
 type race struct {
 	exchange         // of the hedge
 	next     attempt // the hedge
@@ -28,20 +28,21 @@ type race struct {
 	bought   receipt // what the Budget has taken for a hedge that was sent
 	first    bounds
 	timer    *time.Timer
+	refused  atomic.Bool // the Budget refused the hedge
+
+	mu    sync.Mutex // guards taken; never held while user code runs
+	turn  sync.Cond  // the turn is given
+	taken bool       // the turn is taken, which guards the fields below
+
+	state    raceState
+	failed   bool // the first attempt has failed
+	panicked any  // what the hedge panicked with; nil: it has called runtime.Goexit
 
 	// These fields are set when the hedge is sent.
 	second *bounds
 	got    *result       // of the hedge; the call's once the hedge has won
-	turn   chan struct{} // held by the goroutine that is judging
-	failed bool          // the first attempt has failed; guarded by turn
 	judged chan struct{} // closed when the hedge has won, has failed, or has panicked
 	detach func() bool   // stops the caller's context from ending the hedge
-
-	refused atomic.Bool // the Budget refused the hedge
-
-	mu       sync.Mutex // never held while user code runs
-	state    raceState
-	panicked any // what the hedge panicked with; nil: it has called runtime.Goexit
 }
 
 // raceState is the state of a race.
@@ -60,9 +61,8 @@ const (
 // will be sent.
 func (r *race) disarm() bool {
 	r.timer.Stop()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == panicking || r.second != nil {
+	defer r.giveTurn()
+	if !r.takeTurn() || r.second != nil {
 		return false
 	}
 	r.state = firstWon
@@ -85,15 +85,14 @@ func (r *race) await(limit time.Duration) {
 // RoundTrip has returned, or for two attempts at once.
 func (r *race) callOff() raceState {
 	defer r.giveTurn()
-	r.takeTurn()
-	state := r.become(abandoned)
-	if state == abandoned {
+	if r.takeTurn(); r.state == undecided {
+		r.state = abandoned
 		r.endHedge()
 		if r.keyed.Context().Err() == nil {
 			r.observe(&r.next)
 		}
 	}
-	return state
+	return r.state
 }
 
 // observe records the time that an attempt has had which is given up for the other.
@@ -102,20 +101,32 @@ func (r *race) observe(given *attempt) {
 	r.tail.observe(r.hedgeTime(now), now-given.begins, false)
 }
 
-// takeTurn waits for the turn to judge, and reports whether a result still counts.
+// takeTurn waits for the turn, and reports whether a result still counts.
 func (r *race) takeTurn() bool {
-	r.turn <- struct{}{}
-	state := r.current()
-	return state == undecided || state == hedgeFailed
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.taken {
+		r.turn.Wait()
+	}
+	r.taken = true
+	return r.state == undecided || r.state == hedgeFailed
 }
 
-func (r *race) giveTurn() { <-r.turn }
+func (r *race) giveTurn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken = false
+	r.turn.Signal()
+}
 
-// surface repeats the hedge's panic or runtime.Goexit in the call's goroutine, if there was one.
+// goesOn reports whether a result still counts.
+func (r *race) goesOn() bool {
+	defer r.giveTurn()
+	return r.takeTurn()
+}
+
+// surface repeats the hedge's panic or runtime.Goexit in the call's goroutine.
 func (r *race) surface() {
-	if r.current() != panicking {
-		return
-	}
 	if r.panicked == nil {
 		runtime.Goexit()
 	}
@@ -167,30 +178,17 @@ func (r *race) endHedge() {
 // abandon ends a race whose call panics.
 func (r *race) abandon() {
 	r.timer.Stop()
-	state := r.become(abandoned)
+	defer r.giveTurn()
+	if r.takeTurn(); r.state == undecided {
+		r.state = abandoned
+	}
 	r.first.end(ErrSuperseded)
 	if r.second != nil {
 		r.second.end(ErrSuperseded)
 	}
-	if state == hedgeWon && r.got != nil { // the call has not taken the response
+	if r.state == hedgeWon && r.got != nil { // the call has not taken the response
 		closing.Response(r.got.answer())
 	}
-}
-
-func (r *race) current() raceState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state
-}
-
-// become decides an undecided race, and returns its state.
-func (r *race) become(state raceState) raceState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == undecided {
-		r.state = state
-	}
-	return r.state
 }
 
 // fire sends the hedge, unless there is a reason not to send it.
@@ -198,7 +196,7 @@ func (r *race) fire() {
 	exits := true
 	defer func() { r.end(recover(), exits) }()
 	defer r.giveBack()
-	if r.ownRequest() && r.prepare() && r.current() == undecided {
+	if r.ownRequest() && r.prepare() && r.goesOn() {
 		r.policy.reportHedge(r.req, r.next.number, r.core.now()-r.next.decided)
 		if r.begin() { // a Logger may take its time
 			r.transmit(&r.next, r.got, r.second)
@@ -218,9 +216,8 @@ func (r *race) fire() {
 // header during this copy. Copying the header of every request that is never hedged would cost
 // more than this risk justifies.
 func (r *race) ownRequest() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state != undecided {
+	defer r.giveTurn()
+	if !r.takeTurn() {
 		return false
 	}
 	own := r.keyed.Clone(r.keyed.Context())
@@ -266,16 +263,12 @@ func (r *race) openHedge() bool {
 // begin reports whether the first attempt is still under way and alone. If so, the hedge counts
 // as sent.
 func (r *race) begin() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state != undecided {
+	defer r.giveTurn()
+	if !r.takeTurn() {
 		return false
 	}
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.detach = r.second.beginDetachable(r.next.request.Context(), r.next.reading)
-	if r.turn == nil {
-		r.turn = make(chan struct{}, 1)
-	}
 	r.judged, r.next.begins = make(chan struct{}), r.core.now()
 	r.paid, r.bought, r.token = false, r.token, receipt{}
 	return true
@@ -295,10 +288,11 @@ func (r *race) end(panicked any, exits bool) {
 	if panicked == nil && !exits {
 		return
 	}
-	r.panicked = panicked
-	if r.become(panicking) != panicking {
+	defer r.giveTurn()
+	if r.takeTurn(); r.state != undecided {
 		return
 	}
+	r.state, r.panicked = panicking, panicked
 	if r.second != nil {
 		close(r.judged)
 	}
@@ -315,20 +309,17 @@ func (r *race) judgeHedge() (won bool) {
 		return false
 	}
 	r.conclude(&r.next, r.got)
-	state := hedgeFailed
+	defer close(r.judged)
 	switch {
-	case r.got.class != Final:
-	case r.got.Response != nil:
-		state = hedgeWon
-	default:
-		*r.got = result{until: r.got.until}
-	}
-	if won = r.become(state) == hedgeWon; won {
-		r.response = nil // the call has the response now
+	case r.got.class == Final && r.got.Response != nil:
+		r.state, r.response = hedgeWon, nil // the call has the response now
 		if !r.failed {
 			r.first.end(ErrSuperseded)
 		}
+		return true
+	case r.got.class == Final:
+		*r.got = result{until: r.got.until}
 	}
-	close(r.judged)
-	return won
+	r.state = hedgeFailed
+	return false
 }

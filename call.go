@@ -24,7 +24,6 @@ type call struct {
 	retries   int           // number of retries since then; a hedge is none
 	lined     time.Duration // the part of Held without a token
 	bucket    *bucketID     // which bucket it draws on in line; nil if a Budget does not know
-	counted   int           // number of the attempt whose failure the Budget knows of
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
@@ -142,10 +141,12 @@ func (c *call) attemptsLeft() int {
 // The token is withdrawn when every other check has passed, and then the body is opened. A retry that the
 // Budget refuses may wait in line for its token. Its body is opened once the token is there.
 func (c *call) again(got *result, next *attempt) (stop Stop) {
-	if next.number <= c.Attempts { // awaitHedge has not planned it yet
+	stop = c.refusal(got)
+	if stop == "" && next.number <= c.Attempts { // awaitHedge has not planned it yet
 		stop = c.plan(got, next)
 	}
 	if stop != "" {
+		c.countFailure(got, stop)
 		return stop
 	}
 	if later := c.askBudget(got, false, ""); !c.token.taken {
@@ -201,7 +202,7 @@ func (c *call) askBudget(got *result, again bool, stop Stop) (later bool) {
 		q.Down = c.policy.Gate.Status(c.req).Down
 	}
 	later = c.withdraw(&q.Retry)
-	c.bucket, c.counted = q.refusedBy.Load(), got.Number
+	c.bucket = q.refusedBy.Load()
 	q.Retry = Retry{}
 	c.core.questions.Put(q) // if the Budget has panicked, q is left to the collector
 	return later
@@ -308,7 +309,6 @@ func (c *call) left(next *attempt) time.Duration {
 // finish ends the call with the last attempt's result.
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.Seal(got.Err != nil)
-	c.countFailure(got, stop)
 	// OutcomeOf needs no record of such a call.
 	atOnce := stop == StopFinal && got.Response != nil && c.Attempts == 1 && got.inner == nil && c.Waited == 0 && !c.HedgeRefused
 	if atOnce && got.Response.Request != c.req {
@@ -328,9 +328,6 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 func (c *call) countFailure(got *result, stop Stop) {
 	switch stop {
 	case StopNotIdempotent, StopBody, StopDeadline:
-		if got.Number == c.counted { // its body could not be opened
-			return
-		}
 		c.askBudget(got, false, stop)
 		c.refund(&c.token)
 	}

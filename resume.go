@@ -220,11 +220,7 @@ func (d *download) resume() {
 	got := d.brokenOff()
 	var why error
 	for {
-		stop := c.refusal(&got)
-		if stop == "" {
-			stop = c.again(&got, &d.next)
-		}
-		if stop != "" {
+		if stop := c.again(&got, &d.next); stop != "" {
 			d.giveUp(&got, stop, why)
 			return
 		}
@@ -340,7 +336,6 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 // Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
 	c := &d.call
-	c.countFailure(got, stop)
 	closing.Response(got.Response)
 	c.owned = owned{}
 	o := c.outcome(got, stop)

@@ -134,11 +134,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	for { // next is sent, and again then puts its successor in its place
 		var got result
 		c.send(&next, &got)
-		stop := c.refusal(&got)
-		if stop == "" {
-			stop = c.again(&got, &next)
-		}
-		if stop != "" {
+		if stop := c.again(&got, &next); stop != "" {
 			if stop == StopFinal && c.policy.Resume {
 				makeResumable(&c, &next, &got)
 			}

@@ -17,12 +17,8 @@ func (c *call) sendRacing(r *race, next *attempt, got *result) {
 		}
 	}()
 	c.transmit(next, got, &r.first)
-	if r.disarm() {
-		c.conclude(next, got)
-		c.HedgeRefused = c.HedgeRefused || r.refused.Load()
-	} else {
-		c.settle(r, next, got)
-	}
+	r.timer.Stop()
+	c.settle(r, next, got)
 	settled, c.rival = true, nil
 }
 
@@ -59,8 +55,12 @@ func (c *call) arm(next *attempt) *race {
 
 // settle stores the result that counts in next and got.
 func (c *call) settle(r *race, next *attempt, got *result) {
-	c.Attempts, c.Hedges = r.next.number, 1
 	state := c.judgeFirst(r, next, got)
+	if state == notSent {
+		c.HedgeRefused = c.HedgeRefused || r.refused.Load()
+		return
+	}
+	c.Attempts, c.Hedges = r.next.number, 1
 	if state == undecided {
 		state = c.awaitHedge(r, next, got)
 	}
@@ -101,7 +101,11 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 		return r.state
 	}
 	c.conclude(next, got)
-	if r.failed = got.class != Final; !r.failed {
+	r.failed = got.class != Final
+	switch {
+	case r.second == nil:
+		r.state = notSent
+	case !r.failed:
 		r.state = firstWon // even if the hedge has failed before
 	}
 	return r.state

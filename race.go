@@ -51,23 +51,12 @@ type raceState int
 const (
 	undecided   raceState = iota
 	hedgeFailed           // the first attempt's result will count
-	firstWon              // the first attempt has won, or has ended before a hedge was sent
+	firstWon              // the first attempt has won
+	notSent               // the first attempt has ended before a hedge was sent
 	hedgeWon              // the hedge has won with a Final response
 	abandoned             // the call no longer waits for the hedge
 	panicking             // the hedge's goroutine has panicked, or has called runtime.Goexit
 )
-
-// disarm reports whether the first attempt has ended before a hedge was sent. If so, no hedge
-// will be sent.
-func (r *race) disarm() bool {
-	r.timer.Stop()
-	defer r.giveTurn()
-	if !r.takeTurn() || r.second != nil {
-		return false
-	}
-	r.state = firstWon
-	return true
-}
 
 // await waits until the hedge is judged, for limit at most, or until the caller's context ends.
 func (r *race) await(limit time.Duration) {

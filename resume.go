@@ -90,15 +90,16 @@ func (d *download) Read(p []byte) (int, error) {
 		if err == nil {
 			return n, nil
 		}
-		switch {
-		case !d.isBreak(err):
+		if !d.isBreak(err) {
 			d.release()
 			return n, err
-		case d.why != nil:
-			d.failed = d.cannotGoOn(err)
-			return n, d.failed
 		}
 		d.broke = err
+		if d.why != nil {
+			d.failed = err // returned by a Read that follows a panic of the Logger
+			d.giveUp(&result{Attempt: Attempt{Number: d.next.number, Request: d.next.request}}, StopFinal, d.why)
+			return n, d.failed
+		}
 		if n > 0 {
 			return n, nil
 		}
@@ -199,22 +200,15 @@ func (d *download) isBreak(err error) bool {
 	return true
 }
 
-// cannotGoOn returns the error of a break that nothing mends, and reports it.
-func (d *download) cannotGoOn(broke error) error {
-	defer d.release()
-	err := &unmendedError{"not resumed", d.why, broke}
-	c := &d.call
-	c.policy.reportBroken(c.req, &Attempt{Number: d.next.number, Request: d.next.request, Err: err}, c.outcome(&result{}, StopFinal))
-	return err
-}
-
 // resume provides a body that continues at the offset, or sets the error that the caller gets.
 func (d *download) resume() {
 	d.failed = d.broke // returned by a Read that follows a panic of a hook
-	if !d.leavePart() {
+	broken, ok := d.swap(http.NoBody)
+	if !ok {
 		d.failed = http.ErrBodyReadAfterClose
 		return
 	}
+	closing.Soon(broken)
 	c := &d.call
 	defer c.giveBack()
 	got := d.brokenOff()
@@ -238,16 +232,16 @@ func (d *download) resume() {
 	}
 }
 
-// leavePart closes the body that broke off. It returns false if the caller has closed it.
-func (d *download) leavePart() bool {
+// swap puts body in the place of the current body, and returns that. It returns false if the caller has closed
+// the download.
+func (d *download) swap(body io.ReadCloser) (current io.ReadCloser, ok bool) {
 	d.mu.Lock()
-	broken, closed := d.body, d.closed
-	d.body = http.NoBody
-	d.mu.Unlock()
-	if !closed {
-		closing.Soon(broken)
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, false
 	}
-	return !closed
+	current, d.body = d.body, body
+	return current, true
 }
 
 // begin prepares the call that all resumptions share. Close ends the call's context, and with it the
@@ -317,13 +311,7 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 	if got.Response.Body == nil {
 		got.Response.Body = http.NoBody
 	}
-	d.mu.Lock()
-	closed := d.closed
-	if !closed {
-		d.body = got.Response.Body
-	}
-	d.mu.Unlock()
-	if closed {
+	if _, ok := d.swap(got.Response.Body); !ok {
 		d.failed = http.ErrBodyReadAfterClose
 		closing.Response(got.Response)
 		return
@@ -332,8 +320,8 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 	d.broke, d.failed = nil, nil
 }
 
-// giveUp makes the error that ends the body. The error carries the Outcome, which shows an outer
-// Transport that nothing more could be done.
+// giveUp makes the error that ends the body, and reports it. If the server lets the download be resumed, the
+// error carries the Outcome, which shows an outer Transport that nothing more could be done.
 func (d *download) giveUp(got *result, stop Stop, why error) {
 	c := &d.call
 	closing.Response(got.Response)
@@ -344,7 +332,10 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 		got.Err = &unmendedError{"not resumed", why, d.broke}
 	}
 	c.policy.reportBroken(c.req, &got.Attempt, o)
-	d.failed = newError(got.Err, o, c.req)
+	d.failed = got.Err
+	if d.why == nil {
+		d.failed = newError(got.Err, o, c.req)
+	}
 	if d.release() {
 		d.failed = http.ErrBodyReadAfterClose
 	}

@@ -46,9 +46,7 @@ func (c *call) arm(next *attempt) *race {
 	r.owned = owned{bodies: c.bodies}
 	r.first.begin(next.request.Context(), next.reading)
 	r.turn.L = &r.mu
-	if c.policy.PeekBytes > 0 {
-		c.rival, r.rival = r, r
-	}
+	c.rival, r.rival = r, r
 	r.timer = time.AfterFunc(delay, r.fire)
 	return r
 }

@@ -53,7 +53,7 @@ type exchange struct {
 	newest *numbered    // until its answer; nil if a Base below need not know of it
 	route  detour.Route // of the attempts before
 	tail   *tail        // nil if the request is not hedged
-	rival  *race        // whose turn a peek takes; nil without PeekBytes, or without a hedge
+	rival  *race        // whose turn a peek takes; nil without a hedge
 	mark   uint32       // the Gate's mark at the end of the newest attempt
 	spent  receipt      // the token of the attempt under way
 

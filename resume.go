@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 
@@ -41,7 +42,6 @@ type download struct {
 // part is the part of a representation that one response brings.
 type part struct {
 	representation.Continuation
-	resumed bool
 	brought int64
 	inner   *Outcome // recorded by a nested Transport
 }
@@ -65,6 +65,7 @@ func makeResumable(c *call, made *attempt, got *result) {
 		},
 		next: attempt{number: got.Number, request: got.Request, begins: made.begins},
 	}
+	d.part.Until = math.MaxInt64
 	if d.whole, d.why = representation.Of(c.keyed, resp); d.why != nil {
 		d.whole = representation.Representation{End: resp.ContentLength}
 	}
@@ -120,12 +121,10 @@ func (d *download) readPart(p []byte) (int, error) {
 			return 0, nil
 		}
 	}
-	if d.part.resumed {
-		if d.offset == d.part.Until && len(p) > 0 {
-			return 0, d.readEnd(p[:1])
-		}
-		p = p[:min(int64(len(p)), d.part.Until-d.offset)]
+	if d.offset == d.part.Until && len(p) > 0 {
+		return 0, d.readEnd(p[:1])
 	}
+	p = p[:min(int64(len(p)), d.part.Until-d.offset)]
 	n, err := d.body.Read(p)
 	if n > 0 {
 		d.bring(int64(n))
@@ -143,7 +142,7 @@ func (d *download) bring(n int64) {
 	enough := d.part.brought >= enoughProgress
 	d.offset += n
 	d.part.brought += n
-	if !d.part.resumed {
+	if d.cancel == nil { // no break has come before
 		return
 	}
 	c := &d.call
@@ -218,15 +217,13 @@ func (d *download) resume() {
 			d.giveUp(&got, stop, why)
 			return
 		}
-		var how representation.Continuation
-		how, why = d.ask(&got)
-		switch {
-		case got.Response == nil || got.class != Final: // a failed attempt
-		case why != nil:
-			d.giveUp(&got, StopFinal, why)
-			return
+		switch d.ask(&got); {
+		case got.Response == nil:
+			why = got.Err
+		case got.class != Final:
+			why = statusError(got.status)
 		default:
-			d.goOn(&got, how)
+			d.goOn(&got)
 			return
 		}
 	}
@@ -280,10 +277,9 @@ func (d *download) brokenOff() result {
 	return got
 }
 
-// ask makes an attempt to continue the body. It returns how the response continues the body, or
-// why it does not. Policy.Classify judges only errors. It does not decide what a status means
-// here.
-func (d *download) ask(got *result) (how representation.Continuation, why error) {
+// ask makes an attempt to continue the body. Policy.Classify judges only errors. It does not decide what a
+// status means here.
+func (d *download) ask(got *result) {
 	c := &d.call
 	c.keyed = d.whole.Request(c.req, d.offset)
 	*got = result{Attempt: Attempt{Offset: d.offset}}
@@ -294,19 +290,15 @@ func (d *download) ask(got *result) (how representation.Continuation, why error)
 	got.class, got.judged = classifyStatus(got.status), true
 	c.judge(&d.next, got)
 	c.endAttempt(got)
-	switch {
-	case got.Response == nil:
-		why = got.Err
-	case got.class != Final:
-		why = statusError(got.status) // another attempt may continue the body
-	default:
-		how, why = d.whole.ContinuedBy(got.Response, d.offset)
-	}
-	return how, why
 }
 
-// goOn continues the body with the response of a resumption.
-func (d *download) goOn(got *result, how representation.Continuation) {
+// goOn continues the body with the response of a resumption, or gives up if the response does not continue it.
+func (d *download) goOn(got *result) {
+	how, refusal := d.whole.ContinuedBy(got.Response, d.offset)
+	if refusal != nil {
+		d.giveUp(got, StopFinal, refusal)
+		return
+	}
 	d.call.owned = owned{}
 	if got.Response.Body == nil {
 		got.Response.Body = http.NoBody
@@ -316,7 +308,7 @@ func (d *download) goOn(got *result, how representation.Continuation) {
 		closing.Response(got.Response)
 		return
 	}
-	d.part = part{Continuation: how, resumed: true, inner: got.inner}
+	d.part = part{Continuation: how, inner: got.inner}
 	d.broke, d.failed = nil, nil
 }
 

@@ -226,26 +226,28 @@ func (c *call) openRetry(got *result, next *attempt) Stop {
 	return StopBody
 }
 
-// endWait ends the failed response, unless it is the caller's because a retry in line has got no token.
+// endWait ends the failed response, unless it is the caller's because a retry in line has got no token. It gives
+// back what a retry has claimed that is not sent.
 func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
 	next.begins = c.core.now()
 	c.Waited += next.begins - next.decided
 	if ended(c.req) {
 		stop = StopCanceled
 	}
-	switch stop {
-	case "":
+	if stop == "" {
 		c.retries++
 		c.Ambiguous = c.Ambiguous || got.mayHaveTakenEffect()
 		c.dropResponse(got)
-	case StopCanceled:
-		c.dropRetry()
+		return ""
+	}
+	c.refund(&c.token)
+	c.pass.GiveBack()
+	c.pass = outage.Pass{}
+	if stop == StopCanceled {
 		c.dropResponse(got)
 		if got.responded {
 			got.Err = statusError(got.status)
 		}
-	default:
-		c.dropRetry()
 	}
 	return stop
 }
@@ -300,9 +302,6 @@ func (c *call) addHeld(since time.Duration) {
 }
 
 func (c *call) left(next *attempt) time.Duration {
-	if next.wait <= 0 {
-		return 0
-	}
 	return max(next.wait-(c.core.now()-next.decided), 0)
 }
 
@@ -354,11 +353,4 @@ func (c *call) outcome(got *result, stop Stop) Outcome {
 	o.HedgeWon = got.Hedge && got.answer() != nil
 	o.Ambiguous = o.Ambiguous || got.answer() == nil && got.mayHaveTakenEffect()
 	return o.including(got.inner)
-}
-
-// dropRetry gives back what a retry has claimed that is not sent.
-func (c *call) dropRetry() {
-	c.refund(&c.token)
-	c.pass.GiveBack()
-	c.pass = outage.Pass{}
 }

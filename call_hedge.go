@@ -80,8 +80,10 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		r.first.reading.Cut()
 	case hedgeFailed:
 		r.next.reading.Cut() // a retry may follow
-		got.asked, got.until = max(got.asked, r.got.asked), max(got.until, r.got.until)
-		got.inner = cmp.Or(got.inner, r.got.inner)
+		if r.got.class != Final {
+			got.asked, got.until = max(got.asked, r.got.asked), max(got.until, r.got.until)
+			got.inner = cmp.Or(got.inner, r.got.inner)
+		}
 	}
 	if got.class == Final && got.Response != nil {
 		c.refund(&r.bought) // the allowance bounds such hedges

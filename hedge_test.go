@@ -505,6 +505,30 @@ func TestHedgeIsNotSentWhileTheGateHasTheKeyDownOrClosed(t *testing.T) {
 	})
 }
 
+// hearingBudget grants every retry, and records how long the servers asked it to wait.
+type hearingBudget struct {
+	countingBudget
+	asked []time.Duration
+}
+
+func (b *hearingBudget) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	b.asked = append(b.asked, r.Asked)
+	return b.countingBudget.Withdraw(r)
+}
+
+func TestBudgetHearsWhatAFailedHedgeAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := new(hearingBudget)
+		p := hedging()
+		p.Budget = budget
+		hedge := lap{after: 5 * ms, code: 503, asks: 2 * time.Second}
+		r := newTrack(lap{after: 60 * ms, code: 503}, hedge, lap{code: 200})
+		f := r.through(t, r.nestedAt(0), p, get(t, t.Context()))
+		f.read(t)
+		assert.Equal(t, []time.Duration{0, 2 * time.Second}, budget.asked, "for the hedge, and for the retry")
+	})
+}
+
 // A hedge that is sent costs no token if the race ends in a Final response.
 func TestTokenOfAHedgeIsGivenBackAfterAFinalResponse(t *testing.T) {
 	permanent := retryhttp.Permanent(errBroken)

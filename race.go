@@ -299,16 +299,13 @@ func (r *race) judgeHedge() (won bool) {
 	}
 	r.conclude(&r.next, r.got)
 	defer close(r.judged)
-	switch {
-	case r.got.class == Final && r.got.Response != nil:
-		r.state, r.response = hedgeWon, nil // the call has the response now
-		if !r.failed {
-			r.first.end(ErrSuperseded)
-		}
-		return true
-	case r.got.class == Final:
-		*r.got = result{until: r.got.until}
+	if r.got.class != Final || r.got.Response == nil {
+		r.state = hedgeFailed
+		return false
 	}
-	r.state = hedgeFailed
-	return false
+	r.state, r.response = hedgeWon, nil // the call has the response now
+	if !r.failed {
+		r.first.end(ErrSuperseded)
+	}
+	return true
 }

@@ -264,18 +264,22 @@ func TestResumeKeepsNoContext(t *testing.T) {
 // The bytes of the Read that panicked are lost, so no Read follows that looks like the end.
 func TestPanicDuringAResumptionSurfacesAndBreaksTheBodyOff(t *testing.T) {
 	budget := &countingBudget{}
+	aborts := hookedLogger(func() { panic(http.ErrAbortHandler) })
+	unresumable := script.New(script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) { return 0, errLost }}))
 	for name, tc := range map[string]struct {
 		base    http.RoundTripper
 		budget  retryhttp.Budget
 		onRetry func(retryhttp.Attempt)
+		logger  *slog.Logger
 		then    error
 	}{
-		"of a hook":   {cutAfter(10), budget, func(retryhttp.Attempt) { panic(http.ErrAbortHandler) }, errLost},
-		"of a Budget": {&flaky{16 << 20, []int64{10, 2 << 20}}, refundPanics{}, nil, io.ErrUnexpectedEOF},
+		"of a hook":   {cutAfter(10), budget, func(retryhttp.Attempt) { panic(http.ErrAbortHandler) }, nil, errLost},
+		"of a Budget": {&flaky{16 << 20, []int64{10, 2 << 20}}, refundPanics{}, nil, nil, io.ErrUnexpectedEOF},
+		"of a Logger": {unresumable, budget, nil, aborts, errLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := resumes
-			p.Budget, p.OnRetry = tc.budget, tc.onRetry
+			p.Budget, p.OnRetry, p.Logger = tc.budget, tc.onRetry, tc.logger
 			resp := opened(t, tc.base, p)
 			assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
 			_, err := resp.Body.Read(make([]byte, 1))

@@ -156,12 +156,15 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
 // The caller holds mu.
-func (h *health) succeed(now time.Time, p Pass, first bool, hold time.Duration) {
-	h.closures.sweep(now)
+func (h *health) succeed(p Pass, first bool, hold time.Duration) {
+	if len(h.closures.of) > 0 {
+		h.closures.sweep(time.Now())
+	}
 	if h.queued() == 0 {
 		h.getWell()
 		return
 	}
+	now := time.Now()
 	if h.down(now) {
 		h.behind = later(h.behind, now.Add(min(behindFactor*now.Sub(h.since), hold)))
 	}

@@ -36,9 +36,9 @@ func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
 // attempt. p is the Pass that Wait returned, or the zero Pass. From then on, GiveBack passes no turn on.
 func (w *Watch) Begin(key string, p Pass) Pass {
 	p.released = nil
-	w.find(key, func(h *health, now time.Time) {
+	w.find(key, func(h *health) {
 		if h.run > 0 && !p.UnderWay() {
-			began := h.enter(now)
+			began := h.enter(time.Now())
 			p.health, p.run = began.health, began.run
 		}
 	})
@@ -57,19 +57,18 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 	if hold < 0 {
 		return 0
 	}
-	note := func(h *health, now time.Time) {
-		switch v {
-		case Up:
-			h.succeed(now, p, first, hold)
-		case Down:
-			h.fail(now, p.exit == asProbe, hold)
-		}
-		mark = h.mark
-	}
 	if v == Down {
-		w.update(key, note)
+		w.update(key, func(h *health, now time.Time) {
+			h.fail(now, p.exit == asProbe, hold)
+			mark = h.mark
+		})
 	} else {
-		w.find(key, note)
+		w.find(key, func(h *health) {
+			if v == Up {
+				h.succeed(p, first, hold)
+			}
+			mark = h.mark
+		})
 	}
 	p.leave(v == Nothing)
 	return mark
@@ -81,7 +80,7 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 // comparable. It is no field of the Turn, because it is kept, and the Turn would escape to the heap.
 func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, turn *Turn) (p Pass, held, ok bool) {
 	h := w.keys.Find(key)
-	if h == nil {
+	if h == nil || turn.Ask == nil && h.open() {
 		return Pass{}, false, true
 	}
 	for deadline := time.Now().Add(turn.Limit); ; p.GiveBack() {
@@ -125,7 +124,8 @@ type Status struct {
 
 // Status returns the state of a key.
 func (w *Watch) Status(key string, header http.Header) (s Status) {
-	w.find(key, func(h *health, now time.Time) {
+	w.find(key, func(h *health) {
+		now := time.Now()
 		s.Down = h.down(now) && !h.idle(now)
 		s.Held, s.InLine = h.queued(), h.line.length
 		for _, closed := range h.closures.concerning(now, header, true) {
@@ -137,11 +137,11 @@ func (w *Watch) Status(key string, header http.Header) (s Status) {
 }
 
 // find runs look on the key's health, with its lock held, if there is one.
-func (w *Watch) find(key string, look func(*health, time.Time)) {
+func (w *Watch) find(key string, look func(*health)) {
 	if h := w.keys.Find(key); h != nil {
 		h.mu.Lock()
 		defer h.unlock()
-		look(h, time.Now())
+		look(h)
 	}
 }
 

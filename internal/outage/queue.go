@@ -64,6 +64,14 @@ func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn,
 	}
 }
 
+// open reports whether a retry that has its token may be sent. It does not read the clock: after a few
+// failures, most retries need nothing else.
+func (h *health) open() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.run < downAfter && h.queued() == 0 && len(h.closures.of) == 0 && h.crowded.IsZero()
+}
+
 // join queues a retry, or puts it into the line. It returns a nil waiter if the retry need not wait, or if it has no
 // token and is alone: nothing waits, and nothing has begun since its own failure. Only a later failure could follow
 // its wait.

@@ -129,6 +129,9 @@ func (h *health) leave(run uint32, silently bool) {
 		return
 	}
 	h.underWay--
+	if !silently && h.queued() == 0 {
+		return
+	}
 	now := time.Now()
 	if silently {
 		h.newest = now

@@ -125,9 +125,12 @@ type Status struct {
 // Status returns the state of a key.
 func (w *Watch) Status(key string, header http.Header) (s Status) {
 	w.find(key, func(h *health) {
+		s.Held, s.InLine = h.queued(), h.line.length
+		if h.run < downAfter && len(h.closures.of) == 0 {
+			return
+		}
 		now := time.Now()
 		s.Down = h.down(now) && !h.idle(now)
-		s.Held, s.InLine = h.queued(), h.line.length
 		for _, closed := range h.closures.concerning(now, header, true) {
 			s.Held += int(closed.waiting.Load())
 			s.Closed = max(s.Closed, closed.left(now))

@@ -213,6 +213,9 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 		h.newest = now
 	}
 	w.pass.exit = how
+	if w.tenant != nil {
+		h.line.order.MoveToBack(w.tenant.place) // its bucket has had its turn
+	}
 	h.remove(w)
 	w.signal()
 }

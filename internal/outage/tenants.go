@@ -58,7 +58,6 @@ func (t *tenants) add(w *waiter, bucket any) {
 func (t *tenants) remove(w *waiter) {
 	own := w.tenant
 	own.waiters.Remove(w.place)
-	t.order.MoveToBack(own.place)
 	if own.waiters.Len() == 0 {
 		t.order.Remove(own.place)
 		delete(t.of, own.bucket)

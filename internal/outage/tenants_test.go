@@ -80,6 +80,18 @@ func TestBucketThatHasLeftHasNoTurn(t *testing.T) {
 	})
 }
 
+// Who gives up has had no turn. Callers with little time would otherwise never be served.
+func TestBucketKeepsItsPlaceIfARetryGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		h := fail(&w)
+		all := linesUp(t, h, "a", "b", "c", "d", "e", "a")
+		h.answer(all[0], atTheEnd, false, true)
+		h.locked(func(time.Time) { h.line.begin(); h.letAsk(bySuccess) })
+		assert.Equal(t, []any{"a", "b", "c", "d"}, h.refuseAll(t, all))
+	})
+}
+
 // The cost of a success does not grow with the line, and a bucket that is well again is soon found.
 func TestFewAskForEachSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"io/fs"
 )
 
 // rewinder reads a body that can seek. The readers take turns, and move the body's position back
@@ -17,6 +18,7 @@ type rewinder struct {
 	of    *Body
 	body  io.ReadSeeker
 	start int64 // the body's position when it was handed over
+	size  int64 // of the file that it may be a part of, at that time
 	turns turns
 
 	// guarded by turns; positions are relative to start
@@ -53,7 +55,19 @@ var (
 
 // newRewinder returns a rewinder of a body that stands at start.
 func newRewinder(b *Body, body io.ReadSeeker, start int64) *rewinder {
-	return &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
+	w := &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
+	w.size = w.fileSize()
+	return w
+}
+
+// fileSize returns the size of the file that the body embeds, or 0.
+func (w *rewinder) fileSize() int64 {
+	if f, ok := w.body.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := f.Stat(); err == nil {
+			return info.Size()
+		}
+	}
+	return 0
 }
 
 func (w *rewinder) repeatable() error { return nil }
@@ -217,6 +231,8 @@ func (w *rewinder) settled() (end int64, sought bool, err error) {
 		return end, false, nil
 	case size < w.first.offset || end != unknown && end != size:
 		return 0, false, errLimited
+	case w.fileSize() < w.size: // it was cut short meanwhile
+		return 0, false, io.ErrUnexpectedEOF
 	}
 	return size, end == unknown, nil
 }

@@ -84,6 +84,17 @@ func TestFileCutShortMeanwhileIsNotTheEndOfTheBody(t *testing.T) {
 	}
 }
 
+// Seek finds the end that the file has by then.
+func TestFileInAnotherTypeThatIsCutShortIsNotSentAgain(t *testing.T) {
+	f := fileOf(t, text)
+	s := New(struct{ *os.File }{f}, 0)
+	first := lease(t, s, nil)
+	read(t, open(t, first), 3)
+	require.NoError(t, f.Truncate(int64(len(text))-1))
+	_, err := leaseInstead(first)
+	assert.Equal(t, io.ErrUnexpectedEOF, err)
+}
+
 // An early end is believed while nobody came further, and no longer.
 func TestFileCutShortBelowAnotherReaderIsNotTheEndOfTheBody(t *testing.T) {
 	f := fileOf(t, text)

@@ -121,17 +121,13 @@ func TestClientsToldOneMomentQueue(t *testing.T) {
 	}
 }
 
-// The first success after a closure has nothing left to wait for.
-func TestSuccessForgetsAClosureThatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var w Watch
-		w.Close(host, time.Minute, nil, SameCredentials)
-		w.End(host, Pass{}, Up, true, hold)
-		assert.False(t, w.Calm())
-		time.Sleep(time.Minute)
-		w.End(host, Pass{}, Up, true, hold)
-		assert.True(t, w.Calm())
-	})
+// A host that is never asked again never learns that its closure is over.
+func TestClosureIsNoTroubleOfOtherHosts(t *testing.T) {
+	var w Watch
+	assert.False(t, w.EverClosed())
+	w.Close(host, time.Minute, nil, SameCredentials)
+	assert.True(t, w.EverClosed())
+	assert.True(t, w.Calm())
 }
 
 // Any number of clients that are limited leave room for what concerns all.

@@ -85,9 +85,9 @@ func newHealth(trouble *atomic.Int64) *health {
 	}
 }
 
-// inTrouble reports whether a success has work: it ends a run of failures, or releases retries, or forgets a
-// closure that is over. The caller holds mu.
-func (h *health) inTrouble() bool { return h.run > 0 || h.queued() > 0 || len(h.closures.of) > 0 }
+// inTrouble reports whether a success has work: it ends a run of failures, or releases retries. The caller
+// holds mu.
+func (h *health) inTrouble() bool { return h.run > 0 || h.queued() > 0 }
 
 // unlock unlocks mu after a change.
 func (h *health) unlock() {
@@ -160,9 +160,6 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
 // The caller holds mu.
 func (h *health) succeed(p Pass, first bool, hold time.Duration) {
-	if len(h.closures.of) > 0 {
-		h.closures.sweep(time.Now())
-	}
 	if h.queued() == 0 {
 		h.getWell()
 		return

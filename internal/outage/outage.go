@@ -17,6 +17,7 @@ import (
 type Watch struct {
 	keys    keyed.Map[health]
 	trouble atomic.Int64 // number of keys in trouble; 0: successes have no work
+	closed  atomic.Bool  // a key has been closed at some time
 }
 
 // Verdict is what an attempt says about its host.
@@ -28,9 +29,13 @@ const (
 	Down
 )
 
-// Calm reports whether no host has failed since its last success, and nothing is queued or closed. While
+// Calm reports whether no host has failed since its last success, and nothing is queued. While
 // a Watch is calm, an attempt needs no Begin, and a success needs no End. Calm takes no lock.
 func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
+
+// EverClosed reports whether a key has been closed at some time. Nobody learns when a closure is over until a
+// request meets it, so closures are no trouble of the Watch.
+func (w *Watch) EverClosed() bool { return w.closed.Load() }
 
 // Begin counts an attempt that is being sent, if its host may be down and Wait has not counted the
 // attempt. p is the Pass that Wait returned, or the zero Pass. From then on, GiveBack passes no turn on.
@@ -48,6 +53,7 @@ func (w *Watch) Begin(key string, p Pass) Pass {
 // Close closes the key for d. The header has the credentials of the request that was refused.
 func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope) {
 	w.update(key, func(h *health, now time.Time) { h.close(now, d, header, of) })
+	w.closed.Store(true)
 }
 
 // End ends an attempt with a verdict. The attempt is the first of its request, or has p. hold is

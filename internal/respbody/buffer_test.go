@@ -1,6 +1,7 @@
 package respbody_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -165,7 +166,7 @@ func TestLateBodyOfATransportBelowEndsWithItsContext(t *testing.T) {
 	for name, giveUp := range map[string]func(*http.Response){
 		"closed": func(resp *http.Response) { _ = resp.Body.Close() },
 		"drained": func(resp *http.Response) {
-			new(respbody.Drains).Start(resp, true).Join(t.Context(), new(timer.Timer), 0)
+			new(respbody.Drains).Start(resp, true).Join(context.Background(), new(timer.Timer), 0)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	}
 	// A host that is down tells all its clients one moment, and they would be its next outage. So they queue,
 	// although the key may be well by then.
-	if of == FirstAttempts && h.run >= downAfter {
+	if of == FirstAttempts && h.failing() {
 		h.crowded = later(h.crowded, now.Add(durations.Add(d, min(behindFactor*d, h.hold))))
 	}
 }

@@ -102,9 +102,12 @@ func (h *health) unlock() {
 	h.mu.Unlock()
 }
 
+// failing reports whether enough attempts in a row have failed for the key to be down. The caller holds mu.
+func (h *health) failing() bool { return h.run >= downAfter }
+
 // down reports whether the key is down. The caller holds mu.
 func (h *health) down(now time.Time) bool {
-	return h.run >= downAfter && now.Sub(h.since) >= downFor
+	return h.failing() && now.Sub(h.since) >= downFor
 }
 
 // idle reports whether nothing is known about the host now. The caller holds mu.

@@ -132,7 +132,7 @@ type Status struct {
 func (w *Watch) Status(key string, header http.Header) (s Status) {
 	w.find(key, func(h *health) {
 		s.Held, s.InLine = h.queued(), h.line.length
-		if h.run < downAfter && len(h.closures.of) == 0 {
+		if !h.failing() && len(h.closures.of) == 0 {
 			return
 		}
 		now := time.Now()

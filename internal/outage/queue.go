@@ -69,7 +69,7 @@ func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn,
 func (h *health) open() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.run < downAfter && h.queued() == 0 && len(h.closures.of) == 0 && h.crowded.IsZero()
+	return !h.failing() && h.queued() == 0 && len(h.closures.of) == 0 && h.crowded.IsZero()
 }
 
 // join queues a retry, or puts it into the line. It returns a nil waiter if the retry need not wait, or if it has no

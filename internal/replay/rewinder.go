@@ -18,7 +18,7 @@ type rewinder struct {
 	of    *Body
 	body  io.ReadSeeker
 	start int64 // the body's position when it was handed over
-	size  int64 // of the file that it may be a part of, at that time
+	size  int64 // of the file that it may embed, at that time; 0 if the body's length is announced
 	turns turns
 
 	// guarded by turns; positions are relative to start
@@ -56,7 +56,9 @@ var (
 // newRewinder returns a rewinder of a body that stands at start.
 func newRewinder(b *Body, body io.ReadSeeker, start int64) *rewinder {
 	w := &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
-	w.size = w.fileSize()
+	if b.length <= 0 { // else a body that has become shorter fails anyway
+		w.size = w.fileSize()
+	}
 	return w
 }
 
@@ -231,7 +233,7 @@ func (w *rewinder) settled() (end int64, sought bool, err error) {
 		return end, false, nil
 	case size < w.first.offset || end != unknown && end != size:
 		return 0, false, errLimited
-	case w.fileSize() < w.size: // it was cut short meanwhile
+	case w.size > 0 && w.fileSize() < w.size: // it was cut short meanwhile
 		return 0, false, io.ErrUnexpectedEOF
 	}
 	return size, end == unknown, nil

@@ -11,7 +11,7 @@ const longestList = 16 << 10
 
 // TightestLimit reads a RateLimit field (draft-ietf-httpapi-ratelimit-headers-11), with its lines joined by
 // commas. It returns the limit with the least remaining, and its reset in seconds, or 0 if that is missing.
-// Of several such limits, the longest reset counts. A list with an error anywhere has no limit.
+// If several limits have as little remaining, the longest reset counts. A list with an error anywhere has no limit.
 func TightestLimit(list string) (remaining, reset int64, ok bool) {
 	g := grammar()
 	if len(list) > longestList || !g.list.MatchString(list) {

@@ -129,8 +129,8 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	if closed := c.of[key]; closed != nil {
 		closed.extend(now, d)
 	}
-	// A host that is down tells all its clients one moment, and they would be its next outage. So they queue,
-	// although the key may be well by then.
+	// A host that is down names one moment to all its clients. Their retries would be its next outage, so the retries
+	// queue, although the key may be well by then.
 	if of == FirstAttempts && h.failing() {
 		h.crowded = later(h.crowded, now.Add(durations.Add(d, min(behindFactor*d, h.hold))))
 	}

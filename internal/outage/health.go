@@ -200,7 +200,7 @@ func (h *health) getWell() {
 	h.endRun()
 }
 
-// endRun ends the run, if there is one. What began in it no longer counts.
+// endRun ends the run, if there is one. The attempts that began in it no longer count as under way.
 func (h *health) endRun() {
 	if h.run > 0 {
 		h.run, h.underWay = 0, 0

@@ -83,8 +83,8 @@ var rules = sync.OnceValue(func() (rules []rule) {
 	add(`Content-Length "(?:[-+0-9., ]{33}|[-+0-9., ]*(?:[^-+0-9., "\\]|\\.))`+text, "Content-Length ...")
 	// A name of the program's own, and a whole line in its place.
 	add(`(net/http: invalid (?:header|trailer) field name "(?:[^":=\\]|\\.)*[:=])`+char+text, `$1"...`)
-	// The fragment, the userinfo and the query of a URL. What follows a question mark in another word is
-	// left out, too.
+	// The fragment, the userinfo and the query of a URL. The rest of any other word is left out from its question
+	// mark on, too.
 	add(`(://[^#`+urlEnd+`]*)#[^`+urlEnd+`]*`, "$1")
 	add(`://[^/?`+urlEnd+`]*@`, "://")
 	add(`\?[^`+urlEnd+`]*`, "")

@@ -191,18 +191,18 @@ func (o *opened) left() {
 		o.ReadCloser = nil
 		b.opened = slices.DeleteFunc(b.opened, func(other *opened) bool { return other == o })
 	}
-	b.tell()
+	b.wake()
 }
 
-// tell wakes those who wait for the end of a call or of a pause. The caller holds mu.
-func (b *Body) tell() {
+// wake wakes all goroutines that wait for the end of a call or of a pause. The caller holds mu.
+func (b *Body) wake() {
 	if b.changed != nil {
 		close(b.changed)
 		b.changed = nil
 	}
 }
 
-// wait waits for tell, or for stop. The caller holds mu, which is free meanwhile.
+// wait waits for wake, or for stop. The caller holds mu, which is free meanwhile.
 func (b *Body) wait(stop <-chan struct{}) {
 	if b.changed == nil {
 		b.changed = make(chan struct{})

@@ -288,6 +288,6 @@ func (b *Body) resume() {
 	if b.paused != nil {
 		b.paused.Stop()
 		b.paused = nil
-		b.tell()
+		b.wake()
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // lateRead is a Read in a goroutine of its own, so that nobody has to wait for it. It cannot be taken
-// back, and its results are for whoever waits for it in the end.
+// back. Its results are for the reader that waits for its end.
 type lateRead struct {
 	over     chan struct{} // closed when the Read has ended
 	came     []byte
@@ -69,7 +69,7 @@ func (b *Body) begin(
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
 	l := &late{resp: resp, own: &own, closed: make(chan struct{})}
-	b.apart = true // the time of who waits counts
+	b.apart = true // the Read is awaited below
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	b.fill(declared, limit, func(p []byte) (n int, err error) {

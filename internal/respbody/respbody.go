@@ -92,7 +92,7 @@ func (b *Body) note(change func()) {
 	}
 }
 
-// giveUp ends the attempt. Without a context of its own, it ends that of a Transport below.
+// giveUp ends the attempt. If the attempt has no context of its own, giveUp ends the attempt of a Transport below.
 func (b *Body) giveUp() {
 	if b.Cancel != nil {
 		b.Cancel(nil)

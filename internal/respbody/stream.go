@@ -29,7 +29,7 @@ func IsRedirect(resp *http.Response) bool {
 // isStream reports whether a body with this header may continue while its reader listens.
 func isStream(h http.Header) bool {
 	media := field.MediaType(h)
-	// The parameters may be malformed. What is taken for a stream by mistake is only not buffered.
+	// The parameters may be malformed. A body that is taken for a stream by mistake is only not buffered.
 	names := func(word string) bool { return strings.Contains(strings.ToLower(h.Get("Content-Type")), word) }
 	switch media {
 	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",

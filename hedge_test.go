@@ -576,6 +576,26 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 	})
 }
 
+// retriesAlone refuses each hedge.
+type retriesAlone struct{ countingBudget }
+
+func (b *retriesAlone) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	if r.Failed.Number == 0 { // nothing has failed
+		return 0, false
+	}
+	return b.countingBudget.Withdraw(r)
+}
+
+func TestOutcomeNamesARefusedHedgeAfterARetryThatNeededNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.Budget = new(retriesAlone)
+		f := newTrack(failedAt60, lap{after: ms, code: 200}).runOn(t, p, get(t, t.Context()))
+		assert.Equal(t, 2, f.out.Attempts)
+		assert.True(t, f.out.HedgeRefused)
+	})
+}
+
 // service answers with a status.
 type service func(at time.Duration, luck float64) int
 

@@ -283,6 +283,38 @@ func TestDetourThatHasNotServedHasOneRequest(t *testing.T) {
 	})
 }
 
+// A retry after a hedge takes another connection than both attempts, whose detours have served well for long.
+func TestRetryAfterAHedgeTakesAnotherDetour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(4, 0, 1, 2, 3)
+		defer w.Close()
+		client := retryhttp.New(w.Transport(), retryhttp.Policy{
+			Hedge: &retryhttp.Hedge{After: 50 * time.Millisecond}, Backoff: retryhttp.Constant(time.Second),
+		})
+		defer client.CloseIdleConnections()
+		w.Drive(client, replicas.Load{Rate: 1, For: 5 * time.Second, Deadline: 5 * time.Second})
+		slow := func(rw http.ResponseWriter, r *http.Request) {
+			time.Sleep(60 * time.Millisecond)
+			broken(rw, r)
+		}
+		w.Replicas[1].Serve(slow)
+		require.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+		require.Equal(t, 3, w.Dials(), "a hedge has taken a new detour")
+		for _, r := range w.Replicas[1:3] {
+			r.Serve(replicas.Well(20 * time.Millisecond))
+		}
+		w.Drive(client, replicas.Load{Rate: 100, For: 10 * time.Second, Deadline: 5 * time.Second})
+		require.Equal(t, 3, w.Dials())
+		w.Replicas[1].Serve(slow)
+		w.Replicas[2].Serve(slow)
+		before := [2]int64{w.Replicas[1].Requests.Load(), w.Replicas[2].Requests.Load()}
+		require.Less(t, int64(100), min(before[0], before[1]), "both detours are in use")
+		assert.Equal(t, http.StatusOK, statusOf(t, client, w.URL()))
+		assert.Equal(t, before[0]+1, w.Replicas[1].Requests.Load())
+		assert.Equal(t, before[1]+1, w.Replicas[2].Requests.Load())
+	})
+}
+
 // A hedge takes another detour than the attempt beside it.
 func TestHedgeTakesAnotherDetour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

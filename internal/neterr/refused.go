@@ -35,40 +35,29 @@ const (
 // the names of types and fields, so that users need not depend on these modules. An error with other
 // fields does not match: a miss only costs a retry.
 func isRefusal(err error) bool {
+	v := reflect.Indirect(reflect.ValueOf(err))
+	if v.Kind() != reflect.Struct {
+		return false
+	}
 	if isNamed(err, "github.com/quic-go/quic-go/http3", "Error") {
 		// This type also reports the end of a connection, and errors of this side.
-		remote := field(err, "Remote")
+		remote := v.FieldByName("Remote")
 		return isNamed(errors.Unwrap(err), "github.com/quic-go/quic-go", "StreamError") &&
-			remote.Kind() == reflect.Bool && remote.Bool() && hasCode(err, "ErrorCode", requestRejected)
+			remote.Kind() == reflect.Bool && remote.Bool() && isCode(v.FieldByName("ErrorCode"), requestRejected)
 	}
 	// Several modules have a copy of this HTTP/2, and of its stream error.
-	v := reflect.Indirect(reflect.ValueOf(err))
-	return v.Kind() == reflect.Struct && v.NumField() == 3 && field(err, "StreamID").Kind() == reflect.Uint32 &&
-		field(err, "Cause").Kind() == reflect.Interface && hasCode(err, "Code", refusedStream)
+	t := v.Type()
+	return t.NumField() == 3 && t.Field(0).Name == "StreamID" && t.Field(1).Name == "Code" && t.Field(2).Name == "Cause" &&
+		v.Field(0).Kind() == reflect.Uint32 && v.Field(2).Kind() == reflect.Interface && isCode(v.Field(1), refusedStream)
 }
+
+func isCode(v reflect.Value, code uint64) bool { return v.CanUint() && v.Uint() == code }
 
 // isNamed reports whether err's type, or the type that err points to, is declared as name in
 // package pkg.
 func isNamed(err error, pkg, name string) bool {
 	v := reflect.Indirect(reflect.ValueOf(err))
 	return v.IsValid() && v.Type().Name() == name && v.Type().PkgPath() == pkg
-}
-
-func hasCode(err error, name string, code uint64) bool {
-	f := field(err, name)
-	return f.CanUint() && f.Uint() == code
-}
-
-// field returns the named field of the struct that err is or points to, if there is one.
-func field(err error, name string) (f reflect.Value) {
-	v := reflect.Indirect(reflect.ValueOf(err))
-	if v.Kind() != reflect.Struct {
-		return f
-	}
-	if named, ok := v.Type().FieldByName(name); ok {
-		f, _ = v.FieldByIndexErr(named.Index) // which may lead through an embedded nil pointer
-	}
-	return f
 }
 
 // Bare returns the error that the pool of an http.Transport returns for an error of an http.ClientConn.

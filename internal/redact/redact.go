@@ -102,19 +102,23 @@ func withoutTyped(err error, text string) string {
 			text = withoutTyped(inner, text)
 		}
 	}
+	var host string // a caller may have put userinfo into it
 	switch x := err.(type) {
 	case *url.Error:
 		text = withoutURL(x, text)
 	case *net.DNSError:
-		text = withoutUserinfoOf(x.Name, text)
+		host = x.Name
 	case *net.AddrError:
-		text = withoutUserinfoOf(x.Addr, text)
+		host = x.Addr
 	case x509.HostnameError:
-		text = withoutUserinfoOf(x.Host, text)
+		host = x.Host
 	case *net.OpError:
 		if x.Addr != nil { // the destination, behind a SOCKS proxy
-			text = withoutUserinfoOf(x.Addr.String(), text)
+			host = x.Addr.String()
 		}
+	}
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		text = strings.ReplaceAll(text, host, host[at+1:])
 	}
 	return text
 }
@@ -130,13 +134,4 @@ func withoutURL(u *url.Error, text string) string {
 		public = URL(parsed)
 	}
 	return strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(public))
-}
-
-// withoutUserinfoOf removes the userinfo that a caller has put into host.
-func withoutUserinfoOf(host, text string) string {
-	at := strings.LastIndexByte(host, '@')
-	if at < 0 {
-		return text
-	}
-	return strings.ReplaceAll(text, host, host[at+1:])
 }

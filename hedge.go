@@ -84,10 +84,6 @@ func (h *Hedge) share() float64 {
 	return min(share, 1)
 }
 
-func (h *Hedge) least(d time.Duration) time.Duration {
-	return max(d, cmp.Or(h.Min, defaultLeastDelay), 1)
-}
-
 // tail returns the tail of req's key, or nil if req is not hedged.
 func (h *Hedge) tail(req *http.Request) *tail {
 	if h.share() == 0 {
@@ -102,6 +98,7 @@ type tail struct {
 	epoch  time.Time // the moment from which it measures time
 	share  float64
 	earns  int64 // what each answer adds to the allowance
+	window time.Duration
 	recent *latency.Recent
 
 	allowance atomic.Int64
@@ -111,49 +108,44 @@ type tail struct {
 }
 
 func newTail(h *Hedge) *tail {
-	t := &tail{hedge: h, epoch: time.Now(), share: h.share()}
+	t := &tail{hedge: h, epoch: time.Now(), share: h.share(), window: h.Window}
+	if t.window <= 0 {
+		t.window = defaultHedgeWindow
+	}
 	t.earns = int64(math.Round(t.share * oneHedge))
 	if !h.crowded.Load() {
 		// Otherwise each of many keys would get a hedge whenever the key is added again.
 		t.allowance.Store(oneHedge)
 	}
-	t.recent = latency.New(t.window())
+	t.recent = latency.New(t.window)
 	t.delay.Store(int64(t.compute(0)))
 	return t
 }
 
-func (t *tail) window() time.Duration {
-	if t.hedge.Window <= 0 {
-		return defaultHedgeWindow
-	}
-	return t.hedge.Window
-}
-
 // compute returns the delay after which an attempt is hedged, as of now, or 0 for no hedge.
 func (t *tail) compute(now time.Duration) time.Duration {
-	switch {
-	case t.hedge.After > 0:
-		return t.hedge.least(t.hedge.After)
-	case float64(t.recent.Answers(now)) < answersBeyond/t.share:
-		return 0
+	delay := t.hedge.After
+	if delay <= 0 {
+		if float64(t.recent.Answers(now)) < answersBeyond/t.share {
+			return 0
+		}
+		delay = t.recent.Quantile(now, 1-t.share)
 	}
-	return t.hedge.least(t.recent.Quantile(now, 1-t.share))
+	return max(delay, cmp.Or(t.hedge.Min, defaultLeastDelay), 1)
 }
 
-func (t *tail) answer(now, latency time.Duration) {
-	t.allow(t.earns)
-	t.observe(now, latency, true)
-}
-
-// observe records the latency of an answer, or of an attempt that was given up for being slow. It
-// refreshes the delay now and then. A refresh is cheap until there are enough answers.
+// observe records the latency of an answer, which earns a part of a hedge, or of an attempt that was given up
+// for being slow. It refreshes the delay now and then. A refresh is cheap until there are enough answers.
 func (t *tail) observe(now, latency time.Duration, answer bool) {
+	if answer {
+		t.allow(t.earns)
+	}
 	t.recent.Record(now, latency, answer)
 	if t.observed.Add(1) < refreshEvery && t.delay.Load() > 0 && now < time.Duration(t.stale.Load()) {
 		return
 	}
 	t.observed.Store(0)
-	t.stale.Store(int64(now + t.window()/refreshWithin))
+	t.stale.Store(int64(now + t.window/refreshWithin))
 	t.delay.Store(int64(t.compute(now)))
 }
 

@@ -319,12 +319,8 @@ func (x *exchange) conclude(made *attempt, got *result) {
 		x.policy.Budget.Deposit(x.req)
 	}
 	x.endAttempt(got)
-	switch {
-	case x.tail == nil:
-	case success:
-		x.tail.answer(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed)
-	case is[*attemptTimeoutError](got.Err):
-		x.tail.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, false)
+	if x.tail != nil && (success || is[*attemptTimeoutError](got.Err)) {
+		x.tail.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, success)
 	}
 }
 

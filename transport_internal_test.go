@@ -134,7 +134,7 @@ func TestDelayOfAHedgeIsRefreshedNowAndThen(t *testing.T) {
 	}
 	for i := range answersBeyond {
 		require.Zero(t, p.delay.Load(), "after %d answers", i)
-		p.answer(0, 10*time.Millisecond)
+		p.observe(0, 10*time.Millisecond, true)
 	}
 	require.NotZero(t, p.delay.Load())
 	for i := range 2 * refreshEvery {

@@ -25,14 +25,16 @@ func (h *host) dial(req *http.Request, proxy string) *conn {
 	traced := false
 	defer func() {
 		if !traced { // the hook has panicked
-			h.mu.Lock()
-			h.dialing--
-			h.mu.Unlock()
+			h.welcome(nil)
 		}
 	}()
 	traceAsked(req.Context(), h.address)
 	traced = true
-	wait, cancel := context.WithTimeout(req.Context(), patience(req.Context()))
+	patience := mostPatient
+	if deadline, ok := req.Context().Deadline(); ok {
+		patience = min(patience, time.Until(deadline)/2)
+	}
+	wait, cancel := context.WithTimeout(req.Context(), patience)
 	defer cancel()
 	dialed := make(chan *conn)
 	// Not in this goroutine: a Dial function may ignore its context, and net/http does so while it
@@ -44,13 +46,6 @@ func (h *host) dial(req *http.Request, proxy string) *conn {
 	case <-wait.Done():
 		return nil
 	}
-}
-
-func patience(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return min(time.Until(deadline)/2, mostPatient)
-	}
-	return mostPatient
 }
 
 // connect dials, and hands the connection to the attempt if the attempt still waits.
@@ -73,11 +68,10 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	}
 	limit.Stop()
 	stop()
+	var c *conn
 	if err != nil { // a connection may live as long as the context of its dial
 		cancel()
-	}
-	var c *conn
-	if err == nil {
+	} else {
 		c = newConn(cc, h, proxy, *remote.Load())
 	}
 	if !h.welcome(c) {

@@ -242,7 +242,6 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 	made.end(v)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
 	h.noteProtocol(resp)
 	bad := v == failed || v == well && h.latency.exceeded(took)
 	if v == well {
@@ -260,7 +259,7 @@ func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response
 		h.savings = min(h.savings+dialsPerSuccess, mostDials)
 	}
 	if bad {
-		h.failed = now
+		h.failed = time.Now()
 	}
 	if bad && h.givesUp(c, v) || c.lost() {
 		h.retire(c)

@@ -18,6 +18,7 @@ type call struct {
 	exchange
 	Outcome // so far
 	timer   timer.Timer
+	over    bool // nothing is owned any more
 
 	start     time.Duration // read from core.now
 	uncounted int           // the part of Attempts that no longer counts: a body has come so far
@@ -29,7 +30,7 @@ type call struct {
 // giveBack releases what the call owns when a panic ends the call, such as
 // http.ErrAbortHandler, which a function up the stack recovers. After finish, there is nothing.
 func (c *call) giveBack() {
-	if c.owned == (owned{}) {
+	if c.over { // cheaper than a look at what is owned
 		return
 	}
 	defer c.exchange.giveBack() // even if the body panics
@@ -317,7 +318,7 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	if !atOnce || c.policy.OnDone != nil {
 		err = c.report(got, stop, !atOnce)
 	}
-	c.owned = owned{}
+	c.over = true
 	return got.answer(), err
 }
 

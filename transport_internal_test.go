@@ -57,7 +57,7 @@ func emptyCall(t *Transport, req *http.Request) {
 	next.number = 1
 	var got result
 	got.Number, got.Request = next.number, req
-	c.owned = owned{}
+	c.over = true
 }
 
 // Exhausted is what RateLimit finds, for a Gate.

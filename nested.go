@@ -17,10 +17,10 @@ func innerOutcome(a *Attempt, resp *http.Response) *Outcome {
 	if e, ok := errors.AsType[*Error](a.Err); ok && !fromElsewhere(e, a) {
 		return &e.Outcome
 	}
-	if resp != nil && resp.Request != a.Request {
-		return recordOf(resp)
+	if resp == nil {
+		return nil
 	}
-	return nil
+	return recordOf(resp)
 }
 
 // passOutcome records on own, which may be a copy of resp, the Outcome that a nested Transport recorded

@@ -266,7 +266,9 @@ func (x *exchange) endAttempt(got *result) {
 // hook observes is Final, and needs neither the clock nor a copy of the Attempt.
 func (x *exchange) judge(made *attempt, got *result) {
 	resp := got.answer()
-	defer respbody.Seal(resp).Unseal(resp) // Classify and RetryAfter may panic
+	if x.policy.observed { // Classify and RetryAfter may be a user's, and panic
+		defer respbody.Seal(resp).Unseal(resp)
+	}
 	if x.policy.observed || got.status >= 400 || !got.responded {
 		got.until = x.core.now()
 		got.Elapsed = got.until - made.begins
@@ -280,7 +282,9 @@ func (x *exchange) judge(made *attempt, got *result) {
 	case got.class != Retryable && got.class != Unprocessed:
 		got.class = Final
 	}
-	got.inner = innerOutcome(&got.Attempt, resp)
+	if got.Err != nil || resp.Request != got.Request { // a Transport below has replaced it
+		got.inner = innerOutcome(&got.Attempt, resp)
+	}
 	switch got.hear(x.policy); {
 	case got.asked == 0:
 	case got.asked > x.policy.MaxRetryAfter:

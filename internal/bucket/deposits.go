@@ -31,10 +31,10 @@ func (t *Table) Deposit(key string, settings func() Settings) {
 // depositee returns the bucket for a deposit, or nil if there is neither a bucket nor room for
 // a new bucket.
 func (t *Table) depositee(key string, settings func() Settings) *bucket {
-	if b, ok := t.buckets.Load(key); ok { // not find, which is not inlined
-		return b.(*bucket)
+	if b := t.buckets.Find(key); b != nil {
+		return b
 	}
-	if t.count.Load() >= maxBuckets && t.turnedAway.Add(1)%foldEvery != 0 {
+	if t.buckets.Full() && t.turnedAway.Add(1)%foldEvery != 0 {
 		return nil
 	}
 	return t.findOrAdd(key, settings)

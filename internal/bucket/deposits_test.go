@@ -34,7 +34,7 @@ func TestDepositTakesNoLock(t *testing.T) {
 	for range 50 {
 		require.True(t, withdraw(&table, "a", settings))
 	}
-	b := table.find("a")
+	b := table.buckets.Find("a")
 	require.NotNil(t, b)
 	func() {
 		table.mu.Lock()
@@ -56,7 +56,7 @@ func TestDepositFoldsOnceInAWhile(t *testing.T) {
 		var table Table
 		for n := range uint64(1000) {
 			table.Deposit("a", usual)
-			require.Equal(t, (n+1)/foldEvery*foldEvery, table.find("a").folded)
+			require.Equal(t, (n+1)/foldEvery*foldEvery, table.buckets.Find("a").folded)
 		}
 	})
 }
@@ -74,7 +74,7 @@ func TestDepositsOfAllProcessorsCount(t *testing.T) {
 		})
 	}
 	all.Wait()
-	b := table.find("a")
+	b := table.buckets.Find("a")
 	require.NotNil(t, b)
 	assert.EqualValues(t, goroutines*each, b.deposits.Load())
 }
@@ -88,7 +88,7 @@ func TestDepositsOfKeysInTurnCountForEach(t *testing.T) {
 		}
 	}
 	for key, times := range map[string]int{"a": 2, "b": 1, "c": 1} {
-		assert.EqualValues(t, times*10*foldEvery, table.find(key).deposits.Load(), key)
+		assert.EqualValues(t, times*10*foldEvery, table.buckets.Find(key).deposits.Load(), key)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestDepositAfterAnEvictionIsNotLost(t *testing.T) {
 	for range foldEvery {
 		table.Deposit("a", usual)
 	}
-	old := table.find("a")
+	old := table.buckets.Find("a")
 	require.Same(t, old, table.recent.Load())
 	for i := range maxBuckets {
 		withdraw(&table, fmt.Sprint(i), usual)
@@ -106,8 +106,8 @@ func TestDepositAfterAnEvictionIsNotLost(t *testing.T) {
 	for range foldEvery { // one of them finds room
 		table.Deposit("a", usual)
 	}
-	require.NotNil(t, table.find("a"))
-	assert.EqualValues(t, 1, table.find("a").deposits.Load())
+	require.NotNil(t, table.buckets.Find("a"))
+	assert.EqualValues(t, 1, table.buckets.Find("a").deposits.Load())
 }
 
 // Two processors that deposit in one bucket contend for its counter, and for nothing else.
@@ -126,10 +126,10 @@ func TestFullTableMakesRoomForOneDepositInMany(t *testing.T) {
 	}
 	for range foldEvery - 1 {
 		table.Deposit("new", usual)
-		require.Nil(t, table.find("new"))
+		require.Nil(t, table.buckets.Find("new"))
 	}
 	table.Deposit("new", usual)
-	require.NotNil(t, table.find("new"))
-	assert.EqualValues(t, 1, table.find("new").deposits.Load())
+	require.NotNil(t, table.buckets.Find("new"))
+	assert.EqualValues(t, 1, table.buckets.Find("new").deposits.Load())
 	assert.Equal(t, maxBuckets, kept(t, &table))
 }

@@ -2,12 +2,13 @@ package bucket
 
 import (
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/keyed"
 )
 
 // mostListed is how many buckets are listed at once.
-const mostListed = maxBuckets / 8
+const mostListed = keyed.Most / 8
 
 // evictions lists the buckets of a full Table that new buckets replace next. The Table's mu guards it.
 //
@@ -18,7 +19,7 @@ type evictions []*bucket
 
 // lockNext returns which of the Table's buckets to evict next, with the bucket's lock held. The
 // bucket is still the first in the list.
-func (e *evictions) lockNext(buckets *sync.Map, now time.Time) *bucket {
+func (e *evictions) lockNext(buckets *keyed.Map[bucket], now time.Time) *bucket {
 	for {
 		if len(*e) == 0 {
 			e.list(buckets, now)
@@ -39,12 +40,10 @@ func (e *evictions) take() { *e = slices.Delete(*e, 0, 1) }
 
 // list lists buckets that are as good as new first, and then the others, each from the longest unused. A host in
 // use may be as good as new, too, but its bucket knows the rate.
-func (e *evictions) list(buckets *sync.Map, now time.Time) {
+func (e *evictions) list(buckets *keyed.Map[bucket], now time.Time) {
 	var asNew, others []*bucket
-	buckets.Range(func(_, v any) bool {
-		b := v.(*bucket)
+	for _, b := range buckets.All() {
 		b.mu.Lock()
-		defer b.mu.Unlock()
 		b.fold(now)
 		b.listed = b.used
 		if b.asNew(now) {
@@ -52,11 +51,11 @@ func (e *evictions) list(buckets *sync.Map, now time.Time) {
 		} else {
 			others = append(others, b)
 		}
-		return true
-	})
-	for _, list := range [][]*bucket{asNew, others} {
-		slices.SortFunc(list, func(x, y *bucket) int { return x.listed.Compare(y.listed) })
+		b.mu.Unlock()
 	}
+	older := func(x, y *bucket) int { return x.listed.Compare(y.listed) }
+	slices.SortFunc(asNew, older)
+	slices.SortFunc(others, older)
 	all := append(asNew, others...)
 	*e = slices.Clone(all[:min(mostListed, len(all))])
 }

@@ -6,21 +6,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/retryhttp/retryhttp/internal/keyed"
 )
 
-// maxBuckets is the largest number of buckets in a Table.
-const maxBuckets = 4096
-
-// Table has a bucket for each key. The zero value is ready to use. Its methods are safe for
-// concurrent use. They call settings only if they make a bucket, which a deposit rarely does.
+// Table has a bucket for each of at most [keyed.Most] keys. The zero value is ready to use. Its methods
+// are safe for concurrent use. They call settings only if they make a bucket, which a deposit rarely does.
 type Table struct {
-	mu      sync.Mutex             // serializes changes to the set of keys in buckets
-	buckets sync.Map               // maps string to *bucket; Load takes no lock
-	recent  atomic.Pointer[bucket] // the bucket that a deposit last did the arithmetic of
-	count   atomic.Int32           // number of buckets; written with mu held
-
-	evictions  evictions     // guarded by mu
-	turnedAway atomic.Uint32 // number of deposits that found neither a bucket nor room for one
+	mu         sync.Mutex // held while a bucket is added or evicted
+	buckets    keyed.Map[bucket]
+	recent     atomic.Pointer[bucket] // the bucket that a deposit last did the arithmetic of
+	evictions  evictions              // guarded by mu
+	turnedAway atomic.Uint32          // number of deposits without a bucket or room for one
 }
 
 // Count records the failure of an attempt that no retry follows.
@@ -50,9 +47,14 @@ func (t *Table) Refund(key string, settings func() Settings, cost float64) {
 // Status returns how much could be withdrawn from key's bucket now, and whether a deposit earns only
 // the Ratio. It adds no bucket.
 func (t *Table) Status(key string, settings func() Settings) (tokens float64, poor bool) {
-	b := t.find(key)
+	b := t.buckets.Find(key)
 	if b == nil {
-		b = t.successor(key, settings)
+		var old *bucket
+		t.mu.Lock()
+		if b, old = t.successor(key, settings); old != nil {
+			old.mu.Unlock()
+		}
+		t.mu.Unlock()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,52 +81,36 @@ func (t *Table) update(key string, settings func() Settings, f func(*bucket, tim
 	}
 }
 
-// find returns key's bucket, or nil.
-func (t *Table) find(key string) *bucket {
-	b, _ := t.buckets.Load(key)
-	if b == nil {
-		return nil
-	}
-	return b.(*bucket)
-}
-
 // findOrAdd returns key's bucket, and adds a new one if there is none. A full Table first evicts
 // another bucket.
 func (t *Table) findOrAdd(key string, settings func() Settings) *bucket {
-	if b := t.find(key); b != nil {
+	if b := t.buckets.Find(key); b != nil {
 		return b
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if b := t.find(key); b != nil {
+	if b := t.buckets.Find(key); b != nil {
 		return b
 	}
-	now := time.Now()
-	key = strings.Clone(key) // a host is a part of a URL, which may be long
-	b := newBucket(key, settings(), now)
-	if t.count.Load() >= maxBuckets {
-		old := t.evictions.lockNext(&t.buckets, now)
-		b.inherit(old, now)
+	b, old := t.successor(key, settings)
+	if old != nil {
 		t.evict(old)
 		old.mu.Unlock()
 	}
-	t.buckets.Store(key, b)
-	t.count.Add(1)
-	return b
+	return t.buckets.FindOrAdd(b.key, func() *bucket { return b }, nil)
 }
 
-// successor returns the bucket that findOrAdd would add. It neither adds nor evicts a bucket.
-func (t *Table) successor(key string, settings func() Settings) *bucket {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// successor returns a new bucket for key, and the bucket of a full Table that the new one replaces, with
+// its lock held. It neither adds nor evicts a bucket. The caller holds t.mu.
+func (t *Table) successor(key string, settings func() Settings) (b, old *bucket) {
 	now := time.Now()
-	b := newBucket(key, settings(), now)
-	if t.count.Load() >= maxBuckets {
-		old := t.evictions.lockNext(&t.buckets, now)
+	key = strings.Clone(key) // a host is a part of a URL, which may be long
+	b = newBucket(key, settings(), now)
+	if t.buckets.Full() {
+		old = t.evictions.lockNext(&t.buckets, now)
 		b.inherit(old, now)
-		old.mu.Unlock()
 	}
-	return b
+	return b, old
 }
 
 // evict removes b, which is the next bucket to evict. The caller holds t.mu and b.mu.
@@ -132,5 +118,4 @@ func (t *Table) evict(b *bucket) {
 	b.evicted.Store(true)
 	t.evictions.take()
 	t.buckets.Delete(b.key)
-	t.count.Add(-1)
 }

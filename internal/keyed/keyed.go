@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,8 +22,9 @@ const (
 type Map[V any] struct {
 	values sync.Map // maps string to *V; Load takes no lock
 
-	mu    sync.Mutex // serializes changes to the set of keys
-	count int
+	count atomic.Int32
+
+	mu    sync.Mutex // held while a key is added
 	swept time.Time
 }
 
@@ -46,16 +48,26 @@ func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Ti
 	if v := m.Find(key); v != nil {
 		return v
 	}
-	if m.count >= Most {
+	if m.Full() {
 		m.sweep(time.Now(), idle)
-		if m.count >= Most {
+		if m.Full() {
 			return nil
 		}
 	}
 	v := newValue()
 	m.values.Store(strings.Clone(key), v) // a host is a part of a URL, which may be long
-	m.count++
+	m.count.Add(1)
 	return v
+}
+
+// Full reports whether there is no room for another key. It takes no lock.
+func (m *Map[V]) Full() bool { return m.count.Load() >= Most }
+
+// Delete forgets key's value, if there is one.
+func (m *Map[V]) Delete(key string) {
+	if _, found := m.values.LoadAndDelete(key); found {
+		m.count.Add(-1)
+	}
 }
 
 // sweep forgets the idle values, with mu held.
@@ -66,8 +78,7 @@ func (m *Map[V]) sweep(now time.Time, idle func(*V, time.Time) bool) {
 	m.swept = now
 	for key, v := range m.All() {
 		if idle(v, now) {
-			m.values.Delete(key)
-			m.count--
+			m.Delete(key)
 		}
 	}
 }

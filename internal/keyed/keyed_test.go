@@ -105,3 +105,16 @@ func TestMapDoesNotKeepTheTextOfAKeyAlive(t *testing.T) {
 		assert.NotSame(t, unsafe.StringData(key), unsafe.StringData(kept))
 	}
 }
+
+// A value that is deleted makes room for one other.
+func TestDeletedValueMakesRoom(t *testing.T) {
+	var m keyed.Map[value]
+	fill(t, &m)
+	for range 2 {
+		m.Delete("7")
+	}
+	assert.False(t, m.Full())
+	assert.NotNil(t, add(&m, "new", 0))
+	assert.True(t, m.Full())
+	assert.Nil(t, m.Find("7"))
+}

@@ -266,7 +266,7 @@ func (x *exchange) endAttempt(got *result) {
 // hook observes is Final, and needs neither the clock nor a copy of the Attempt.
 func (x *exchange) judge(made *attempt, got *result) {
 	resp := got.answer()
-	if x.policy.observed { // Classify and RetryAfter may be a user's, and panic
+	if x.policy.observed { // Classify and RetryAfter may be the user's: they may read, or panic
 		defer respbody.Seal(resp).Unseal(resp)
 	}
 	if x.policy.observed || got.status >= 400 || !got.responded {

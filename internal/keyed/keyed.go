@@ -20,9 +20,8 @@ const (
 // Map holds a value for each of a bounded number of keys. The zero Map is empty. A Map may be
 // used by many goroutines at once, and must not be copied after first use.
 type Map[V any] struct {
-	values sync.Map // maps string to *V; Load takes no lock
-
-	count atomic.Int32
+	values sync.Map     // maps string to *V; Load takes no lock
+	count  atomic.Int32 // of the keys
 
 	mu    sync.Mutex // held while a key is added
 	swept time.Time
@@ -38,7 +37,8 @@ func (m *Map[V]) Find(key string) *V {
 }
 
 // FindOrAdd returns key's value, and adds a new one if there is none. A full Map first
-// forgets the values that are idle. If it is still full, FindOrAdd returns nil.
+// forgets the values that are idle. If it is still full, FindOrAdd returns nil. idle is not called
+// while there is room.
 func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Time) bool) *V {
 	if v := m.Find(key); v != nil {
 		return v

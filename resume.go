@@ -113,11 +113,11 @@ func (d *download) Read(p []byte) (int, error) {
 func (d *download) readPart(p []byte) (int, error) {
 	for d.part.Skip > 0 {
 		n, err := d.body.Read(p[:min(int64(len(p)), d.part.Skip)])
-		d.part.Skip -= int64(n)
+		d.part.Skip -= int64(max(n, 0)) // somebody's body may return a negative number, for ever
 		if err != nil {
 			return 0, d.endOfPart(err)
 		}
-		if n == 0 {
+		if n <= 0 {
 			return 0, nil
 		}
 	}

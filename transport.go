@@ -107,6 +107,9 @@ var errNotMade = errors.New("the retryhttp.Transport was not made by New")
 
 // CloseIdleConnections calls the base's method of this name, if it has one.
 func (t *Transport) CloseIdleConnections() {
+	if t == nil {
+		return
+	}
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

@@ -158,6 +158,7 @@ func TestTransportThatWasNotMadeByNewSaysSo(t *testing.T) {
 			assert.ErrorContains(t, err, "not made by New")
 			assert.LessOrEqual(t, errorOf(t, err).Attempts, 1)
 			assert.EqualValues(t, 1, body.Closes.Load())
+			rt.CloseIdleConnections()
 		}
 		for _, b := range []*retryhttp.Base{nil, {}} {
 			b.CloseIdleConnections()

@@ -226,7 +226,7 @@ func (b *TokenBucket) healthyRatio() float64 {
 // this client alone is healthy.
 func failureOf(r *Retry) bucket.Failure {
 	status := r.Status
-	if resp := r.Failed.Response; status == 0 && resp != nil { // somebody else's Retry
+	if resp := r.Failed.Response; resp != nil { // somebody else's Retry has no Status
 		status = resp.StatusCode
 	}
 	down := status >= 500 || r.Failed.Err != nil && !refuses(status)

@@ -123,7 +123,7 @@ func (c *call) refusal(got *result) Stop {
 		return StopNotIdempotent
 	case c.attemptsLeft() <= 0:
 		return StopAttempts
-	case c.withBody && !c.bodies.Repeatable():
+	case !c.bodies.Repeatable():
 		return StopBody
 	}
 	return ""
@@ -157,10 +157,9 @@ func (c *call) again(got *result, next *attempt) (stop Stop) {
 		}
 		return c.endWait(got, next, stop)
 	}
-	if stop = c.openRetry(got, next); stop != "" {
+	if stop = c.openRetry(got, next, next.wait); stop != "" {
 		return stop
 	}
-	c.announce(got, next, next.wait)
 	c.waitOut(got, next)
 	c.hold()
 	return c.endWait(got, next, "")
@@ -209,22 +208,26 @@ func (c *call) askBudget(got *result, again bool, stop Stop) (later bool) {
 	return later
 }
 
-func (c *call) openRetry(got *result, next *attempt) Stop {
-	if !c.withBody {
-		return ""
-	}
-	err := c.open(next)
-	if err == nil {
-		return "" // bodies holds the body until it is sent
-	}
-	c.refund(&c.token)
-	if ended(c.req) {
-		return StopCanceled
-	}
-	if got.Err != nil {
-		got.Err = &unmendedError{"no body for a retry", err, got.Err}
-	}
-	return StopBody
+// openRetry opens the body of a retry that has its token, and reports the retry: before its wait, or when it has got
+// the token in line. Only then is the previous attempt's reading cut: this may cost the connection, and with it the
+// failed body, which OnRetry may read.
+func (c *call) openRetry(got *result, next *attempt, wait time.Duration) Stop {
+	if c.withBody {
+		if err := c.open(next); err != nil {
+			c.refund(&c.token)
+			if ended(c.req) {
+				return StopCanceled
+			}
+			if got.Err != nil {
+				got.Err = &unmendedError{"no body for a retry", err, got.Err}
+			}
+			return StopBody
+		}
+	} // bodies holds the body until it is sent
+	got.Wait = wait
+	c.policy.reportRetry(c.req, &got.Attempt)
+	next.previous.Cut()
+	return ""
 }
 
 // endWait ends the failed response, unless it is the caller's because a retry in line has got no token. It gives
@@ -253,15 +256,6 @@ func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
 	return stop
 }
 
-// announce reports a retry that has its token: before its wait, or when it has got one in line. Only
-// then is the previous attempt's reading cut: this may cost the connection, and with it the failed body,
-// which OnRetry may read.
-func (c *call) announce(got *result, next *attempt, wait time.Duration) {
-	got.Wait = wait
-	c.policy.reportRetry(c.req, &got.Attempt)
-	next.previous.Cut()
-}
-
 // waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
 // The call does not retain the response meanwhile.
 //
@@ -285,9 +279,6 @@ func (c *call) waitOut(got *result, next *attempt) {
 func (c *call) hold() {
 	now, gate := c.core.now(), c.policy.Gate
 	turn := outage.Turn{Mark: c.mark, Limit: min(c.room(now)/2, gate.hold()), Heed: c.policy.MaxRetryAfter >= 0}
-	if turn.Limit <= 0 {
-		return
-	}
 	// This is not a method of the Gate: a held request's stack has no room for another frame.
 	var held bool
 	c.pass, held, _ = gate.hosts.Wait(c.req, keyOf(c.req, gate.Key), nil, &c.timer, &turn)

@@ -101,11 +101,10 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 		return r.state
 	}
 	c.conclude(next, got)
-	r.failed = got.class != Final
 	switch {
 	case r.second == nil:
 		r.state = notSent
-	case !r.failed:
+	case got.class == Final:
 		r.state = firstWon // even if the hedge has failed before
 	}
 	return r.state

@@ -102,9 +102,5 @@ func (c *call) standInLine(got *result, next *attempt, later bool) (_ Stop, stoo
 	if !granted || ended(c.req) {
 		return StopBudget, true
 	}
-	stop := c.openRetry(got, next)
-	if stop == "" {
-		c.announce(got, next, c.core.now()-next.decided)
-	}
-	return stop, true
+	return c.openRetry(got, next, c.core.now()-next.decided), true
 }

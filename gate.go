@@ -95,11 +95,7 @@ func (g *Gate) end(req *http.Request, p outage.Pass, v outage.Verdict, first boo
 // waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
 // reports whether the attempt was held.
 func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration) (held bool) {
-	limit = min(limit, g.hold())
-	if limit <= 0 || !g.hosts.EverClosed() {
-		return false
-	}
-	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, limit)
+	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, min(limit, g.hold()))
 }
 
 func (g *Gate) hold() time.Duration {

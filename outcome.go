@@ -198,7 +198,7 @@ const noticeTime = time.Millisecond
 func endOf(req *http.Request) []error {
 	ctx := req.Context()
 	passed := deadlinePassed(ctx)
-	if passed && ctx.Err() == nil { // only the context knows the cause
+	if passed { // only the context knows the cause
 		timer := time.NewTimer(noticeTime)
 		defer timer.Stop()
 		select {

@@ -35,8 +35,7 @@ type race struct {
 	taken bool       // the turn is taken, which guards the fields below
 
 	state    raceState
-	failed   bool // the first attempt has failed
-	panicked any  // what the hedge panicked with; nil: it has called runtime.Goexit
+	panicked any // what the hedge panicked with; nil: it has called runtime.Goexit
 
 	// These fields are set when the hedge is sent.
 	second *bounds
@@ -183,7 +182,11 @@ func (r *race) abandon() {
 // fire sends the hedge, unless there is a reason not to send it.
 func (r *race) fire() {
 	exits := true
-	defer func() { r.end(recover(), exits) }()
+	defer func() {
+		if panicked := recover(); exits {
+			r.end(panicked)
+		}
+	}()
 	defer r.giveBack()
 	if r.ownRequest() && r.prepare() && r.goesOn() {
 		r.policy.reportHedge(r.req, r.next.number, r.core.now()-r.next.decided)
@@ -272,11 +275,8 @@ func (r *race) giveBack() {
 }
 
 // end makes a panic in the hedge's goroutine surface in the caller's goroutine, unless the race
-// is decided. It treats a runtime.Goexit in the hedge's goroutine the same way.
-func (r *race) end(panicked any, exits bool) {
-	if panicked == nil && !exits {
-		return
-	}
+// is decided. It treats a runtime.Goexit, with the value nil, the same way.
+func (r *race) end(panicked any) {
 	defer r.giveTurn()
 	if r.takeTurn(); r.state != undecided {
 		return
@@ -304,8 +304,6 @@ func (r *race) judgeHedge() (won bool) {
 		return false
 	}
 	r.state, r.response = hedgeWon, nil // the call has the response now
-	if !r.failed {
-		r.first.end(ErrSuperseded)
-	}
+	r.first.end(ErrSuperseded)
 	return true
 }

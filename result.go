@@ -47,8 +47,7 @@ func (r *result) hear(p *resolved) {
 	if resp == nil || p.MaxRetryAfter < 0 {
 		return
 	}
-	mayClose := mayClose(resp)
-	if r.class == Final && !mayClose {
+	if r.class == Final && !mayClose(resp) {
 		return
 	}
 	a := r.Attempt
@@ -56,9 +55,7 @@ func (r *result) hear(p *resolved) {
 	if asked, ok := p.RetryAfter(a); ok {
 		r.asked = max(asked, 0)
 	}
-	if mayClose {
-		r.closes = closesFor(resp, r.asked, p.MaxRetryAfter)
-	}
+	r.closes = closesFor(resp, r.asked, p.MaxRetryAfter)
 }
 
 // unprocessed reports whether the server provably did not process the attempt. If so, a

@@ -139,7 +139,6 @@ func (d *download) readPart(p []byte) (int, error) {
 // the budget bounds attempts that achieve nothing, and a long download would take the tokens of
 // every other request to its host. The last bytes are a success.
 func (d *download) bring(n int64) {
-	enough := d.part.brought >= enoughProgress
 	d.offset += n
 	d.part.brought += n
 	if d.cancel == nil { // no break has come before
@@ -147,8 +146,8 @@ func (d *download) bring(n int64) {
 	}
 	c := &d.call
 	d.failed = io.ErrUnexpectedEOF // returned by a Read that follows a panic of the Budget
-	if !enough && d.part.brought >= enoughProgress {
-		c.refund(&c.spent)
+	if d.part.brought >= enoughProgress {
+		c.refund(&c.spent) // once
 	}
 	if d.offset == d.whole.End {
 		c.policy.Budget.Deposit(c.req)

@@ -79,9 +79,6 @@ func delay(v, unit string, places int) (time.Duration, bool) {
 // of clients built up. Near the deadline, the random time is limited to the time that is left.
 // The backoff is not cut.
 func spread(asked, backoff, room time.Duration) time.Duration {
-	if asked <= 0 {
-		return backoff
-	}
 	return durations.Add(asked, max(backoff, durations.Uniform(0, min(asked/2, room-asked))))
 }
 
@@ -93,15 +90,13 @@ func spread(asked, backoff, room time.Duration) time.Duration {
 // the least remaining counts. Without a valid field, it reads X-RateLimit-Remaining and X-RateLimit-Reset. It
 // reads at most 8 lines of each, and no RateLimit of more than 16 KiB.
 func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
-	// Most responses have neither field, and should pay only for these look-ups.
-	limits, left := h["Ratelimit"], h["X-Ratelimit-Remaining"]
-	if len(limits) == 0 && len(left) == 0 || len(h["Age"]) > 0 {
+	if len(h["Age"]) > 0 {
 		return 0, 0, false
 	}
-	if r, t, ok := field.TightestLimit(strings.Join(field.FirstLines(limits), ",")); ok {
+	if r, t, ok := field.TightestLimit(strings.Join(field.FirstLines(h["Ratelimit"]), ",")); ok {
 		return r, durations.Times(t, time.Second), true
 	}
-	if remaining, ok = least(left); !ok {
+	if remaining, ok = least(h["X-Ratelimit-Remaining"]); !ok {
 		return 0, 0, false
 	}
 	if lines := h["X-Ratelimit-Reset"]; len(lines) > 0 {

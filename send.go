@@ -187,7 +187,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	x.unsent, x.spent, x.token = nil, x.token, receipt{}
 	p := x.policy
 	var more goOn
-	if p.PeekBytes > 0 && p.observed {
+	if p.PeekBytes > 0 {
 		more = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
 	}
 	resp, err := roundTrip(x.core.base, req, &p.Policy, more, next.reading, b)

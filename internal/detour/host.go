@@ -100,7 +100,6 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 func (h *host) giveBack(c *conn) {
 	c.Release()
 	c.over()
-	h.noteDetour(c, nil, nothing, nil, 0)
 }
 
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.

@@ -196,7 +196,7 @@ func (h *health) withoutFirsts(now time.Time) bool {
 
 // getWell ends the run with a success.
 func (h *health) getWell() {
-	h.line.recovered = h.line.recovered || h.run > 0
+	h.line.recovered = true
 	h.endRun()
 }
 

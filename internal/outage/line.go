@@ -16,7 +16,7 @@ type line struct {
 	trouble   time.Time // the first refusal of the trouble
 	refusal   time.Time // the newest refusal
 	outage    bool      // it has failures, and not rejections alone
-	recovered bool      // a success has ended a run since then
+	recovered bool      // there was a success since then
 	served    float64   // number of retries that got a token, with an exponential decay
 	servedAt  time.Time
 }

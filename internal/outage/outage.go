@@ -17,7 +17,6 @@ import (
 type Watch struct {
 	keys    keyed.Map[health]
 	trouble atomic.Int64 // number of keys in trouble; 0: successes have no work
-	closed  atomic.Bool  // a key has been closed at some time
 }
 
 // Verdict is what an attempt says about its host.
@@ -32,10 +31,6 @@ const (
 // Calm reports whether no host has failed since its last success, and nothing is queued. While
 // a Watch is calm, an attempt needs no Begin, and a success needs no End. Calm takes no lock.
 func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
-
-// EverClosed reports whether a key has been closed at some time. Nobody learns when a closure is over until a
-// request meets it, so closures are no trouble of the Watch.
-func (w *Watch) EverClosed() bool { return w.closed.Load() }
 
 // Begin counts an attempt that is being sent, if its host may be down and Wait has not counted the
 // attempt. p is the Pass that Wait returned, or the zero Pass. From then on, GiveBack passes no turn on.
@@ -53,7 +48,6 @@ func (w *Watch) Begin(key string, p Pass) Pass {
 // Close closes the key for d. The header has the credentials of the request that was refused.
 func (w *Watch) Close(key string, d time.Duration, header http.Header, of Scope) {
 	w.update(key, func(h *health, now time.Time) { h.close(now, d, header, of) })
-	w.closed.Store(true)
 }
 
 // End ends an attempt with a verdict. The attempt is the first of its request, or has p. hold is
@@ -101,14 +95,13 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 		var queued bool
 		p, queued, ok = h.wait(req, bucket, t, turn, deadline)
 		held = held || queued
-		if !queued || !ok || !turn.Heed || isDone(req.Context()) {
+		if !queued || !ok || !turn.Heed {
 			break
 		}
 		// Only the host's closure stops the queue, so a retry may be released although its credentials are limited.
 		if _, left, _ := h.closure(req.Header, false); left == 0 {
 			break
 		}
-		ok = false
 	}
 	return p, held, ok
 }

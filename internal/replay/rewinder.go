@@ -138,7 +138,7 @@ func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 // it asks for one more byte, because a body may set its trailer when its end is met.
 func (w *rewinder) room(offset int64, size int) int64 {
 	room := int64(size)
-	if w.moved && offset < w.first.offset {
+	if offset < w.first.offset {
 		room = min(room, w.first.offset-offset)
 	}
 	if w.end != unknown {
@@ -151,7 +151,7 @@ func (w *rewinder) room(offset int64, size int) int64 {
 // not what the first reading has shown.
 func (w *rewinder) compared(at mark, n int, err error) (int, error) {
 	switch {
-	case at.offset == w.first.offset && at.sum != w.first.sum && n > 0:
+	case at.offset == w.first.offset && at.sum != w.first.sum:
 		w.changed = true
 		return 0, &ReadError{errChanged}
 	case at.offset < w.end && err == io.EOF:

@@ -25,8 +25,8 @@ import (
 // 503 or 504, or if a hedge has superseded it. A failed dial is no such failure, nor is a
 // response with status 429.
 //
-// While nothing fails, a Base opens no connection. In trouble, it opens three for a host, up to
-// two more each second while nearly all attempts on the pool fail, and one for a dozen successes on
+// While nothing fails, a Base opens no detour. In trouble, it opens three for a host, up to two more
+// each second while more than three in four attempts on the pool fail, and one for a dozen successes on
 // detours. The limits of the http.Transport apply: if DisableKeepAlives or MaxConnsPerHost is set, or
 // MaxIdleConnsPerHost is negative, there are no detours. An http.Transport that sends http or https
 // requests through another RoundTripper, by its method RegisterProtocol, needs a wrapper that hides it

@@ -15,7 +15,7 @@ import (
 //
 // A retry that a Budget refuses may wait in line for a success of its host. Withdraw is then asked again
 // for it. A [Gate] may send a retry in line without asking: as a probe, or while the host recovers and
-// eight or more wait. Only a Budget that refuses with an infinite cost has no retry sent.
+// eight or more wait. After a refusal with an infinite cost, no retry is sent.
 //
 // A Budget may wrap another one, for example to count. If it passes on each [Retry] as it is, and each
 // cost, the Budget inside works as it does alone.

@@ -181,6 +181,7 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 	require.NoError(t, err)
 	plain := &http.Transport{DialContext: unread(t, new(net.Dialer).DialContext)}
 	proxied := &http.Transport{DialContext: plain.DialContext, Proxy: http.ProxyURL(proxy)}
+	noTLS := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, MaxVersion: tls.VersionTLS12}}
 	upload := func(body string, length int64) func(*http.Request) {
 		return func(r *http.Request) {
 			r.Method, r.Body, r.ContentLength = "PUT", io.NopCloser(strings.NewReader(body)), length
@@ -211,6 +212,7 @@ func TestClassifyNetHTTPInvalidRequests(t *testing.T) {
 		{"control character in the query", plain, func(r *http.Request) { r.URL.RawQuery = "a\nb" }},
 		{"Host that IDNA forbids", plain, func(r *http.Request) { r.Host = "xn--\u00ff.example" }},
 		{"host that IDNA forbids", plain, func(r *http.Request) { r.URL.Host = "xn--\u00ff.example\u202e" }},
+		{"TLS versions that exclude each other", noTLS, func(r *http.Request) { r.URL.Scheme = "https" }},
 		{"forbidden trailer", plain, trailer},
 		{"body longer than its length", plain, upload("more than that", 3)},
 		{"body shorter than its length", plain, upload("less", 30)},

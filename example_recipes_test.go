@@ -183,8 +183,8 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, retryhttp.Permanent(errOpen)
 	}
 	resp, err := b.base.RoundTrip(req)
-	if err != nil || resp.StatusCode >= 500 {
-		b.failures.Add(1)
+	if err != nil && !errors.Is(err, context.Canceled) || err == nil && resp.StatusCode >= 500 {
+		b.failures.Add(1) // an attempt that another has superseded is no failure
 	}
 	return resp, err
 }
@@ -195,7 +195,7 @@ func ExamplePermanent_circuitBreaker() {
 	server := serverAnswering(503)
 	defer server.Close()
 
-	client := &http.Client{Transport: retryhttp.New(&breaker{base: http.DefaultTransport}, retryhttp.Policy{
+	client := &http.Client{Transport: retryhttp.New(&breaker{base: retryhttp.NewBase(nil)}, retryhttp.Policy{
 		Backoff: retryhttp.Constant(10 * time.Millisecond),
 	})}
 	resp, err := client.Get(server.URL)
@@ -226,11 +226,12 @@ func (t readsAndWrites) CloseIdleConnections() {
 	t.writes.CloseIdleConnections()
 }
 
-// Two Transports share connections, a budget and a Gate. They differ in their policies.
+// Two Transports share connections, detours, a budget and a Gate. They differ in their policies.
 func ExampleNew_readsAndWrites() {
 	server := serverAnswering(503)
 	defer server.Close()
 
+	base := retryhttp.NewBase(nil)
 	shared := retryhttp.Policy{Budget: new(retryhttp.TokenBucket), Gate: new(retryhttp.Gate)}
 	reads, writes := shared, shared
 	reads.AttemptTimeout = 500 * time.Millisecond
@@ -238,8 +239,8 @@ func ExampleNew_readsAndWrites() {
 	writes.MaxAttempts = 2
 	writes.IdempotencyKey = retryhttp.RandomKey // only for servers that honor the header
 	client := &http.Client{Transport: readsAndWrites{
-		reads:  retryhttp.New(http.DefaultTransport, reads),
-		writes: retryhttp.New(http.DefaultTransport, writes),
+		reads:  retryhttp.New(base, reads),
+		writes: retryhttp.New(base, writes),
 	}}
 
 	read, err := client.Get(server.URL)

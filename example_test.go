@@ -162,7 +162,7 @@ func ExampleWithPolicy() {
 	defer server.Close()
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
 
-	// A health check wants to know how things are now.
+	// This caller asks again soon by itself.
 	ctx := retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) {
 		p.MaxAttempts = 1
 	})

@@ -53,8 +53,8 @@ type Policy struct {
 
 	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug, once it is
 	// over. It logs at Warn each request that is given up, unless its result is Final, and each response body
-	// that is given up. It logs neither if the request was canceled or met its deadline. URLs are logged
-	// without userinfo and query. Their paths are logged, and what the errors of your RoundTrippers quote.
+	// that is given up. It logs neither with [StopCanceled]. URLs are logged without userinfo and query.
+	// Their paths are logged, and what the errors of your RoundTrippers quote.
 	Logger *slog.Logger
 
 	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with
@@ -191,9 +191,9 @@ type policyEdit struct {
 }
 
 // WithPolicy returns a context that changes the Policy of its requests, in every Transport. The edit
-// gets a copy of the Policy in which a default stands wherever a field was zero. Edits nest: the one of
-// the outermost context comes first. Make no Budget, Gate or Hedge in an edit, because it would be new
-// for each request.
+// gets a copy of the Policy in which a default stands wherever a field was zero. Edits nest: an edit of the
+// parent context comes first. A nil edit changes nothing. Make no Budget, Gate or Hedge in an edit, because
+// it would be new for each request.
 func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	if edit == nil {
 		return ctx

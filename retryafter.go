@@ -14,7 +14,7 @@ import (
 // RetryAfter returns the delay that h validly requests. The delay is 0 if its moment has passed.
 // It reads Retry-After-Ms, X-Ms-Retry-After-Ms, X-Amz-Retry-After (all in milliseconds) and
 // Retry-After (RFC 9110, section 10.2.3): the first valid one counts, and the longest of its first
-// 8 lines. Numbers are digits, with or without a fraction such as ".5", and saturate. A date is
+// 8 lines. Numbers are digits, with or without a fraction as in "1.5", and saturate. A date is
 // compared with a valid Date if there is no Age, or else with the clock.
 func RetryAfter(h http.Header) (time.Duration, bool) {
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {

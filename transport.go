@@ -65,8 +65,8 @@
 // # Chains of RoundTrippers
 //
 // Place signing, authentication, tracing and circuit breakers below a Transport, and caches
-// above. When Transports are nested, only the inner one retries. A reverse proxy needs a
-// [Policy.Idempotent] that looks at the method alone.
+// above. When Transports are nested, the outer one repeats nothing that the inner one has retried or
+// given up. A reverse proxy needs a [Policy.Idempotent] that looks at the method alone.
 //
 // See docs/behavior.md for details, and for what http.Transport resends by itself.
 package retryhttp
@@ -86,6 +86,7 @@ type Transport struct {
 
 // New returns a Transport that sends attempts through base. A nil base is NewBase(nil), and not
 // http.DefaultTransport. An *http.Transport t is NewBase(t), so that a retry takes another connection.
+// Give Transports that share t one Base: each New(t, p) would make its own, with detours of its own.
 // If base wraps an http.Transport, wrap a [Base] instead: New(signer{NewBase(t)}, p). It learns of
 // attempts by their contexts, so a wrapper must pass on the context of its request.
 func New(base http.RoundTripper, p Policy) *Transport {

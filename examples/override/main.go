@@ -34,9 +34,9 @@ func run() error {
 		return err
 	}
 
-	// A health check needs the current state, so it does not retry.
+	// A page that refreshes itself soon does not retry.
 	once := retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.MaxAttempts = 1 })
-	if err := get(once, client, server.URL, "health check"); err != nil {
+	if err := get(once, client, server.URL, "refresh"); err != nil {
 		return err
 	}
 

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -38,7 +39,9 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, retryhttp.Permanent(errOpen)
 	}
 	resp, err := b.base.RoundTrip(req)
-	b.record(err == nil && resp.StatusCode < 500)
+	if !errors.Is(err, context.Canceled) { // which says nothing about the server
+		b.record(err == nil && resp.StatusCode < 500)
+	}
 	return resp, err
 }
 
@@ -73,7 +76,7 @@ func run() error {
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(
-		&breaker{base: http.DefaultTransport, threshold: 3, coolDown: time.Minute},
+		&breaker{base: retryhttp.NewBase(nil), threshold: 3, coolDown: time.Minute},
 		retryhttp.Policy{MaxAttempts: 10, Backoff: retryhttp.Constant(10 * time.Millisecond)},
 	)}
 	for i := range 2 {

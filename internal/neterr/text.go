@@ -30,6 +30,7 @@ var invalidRequestTexts = [...]string{
 	"http: ContentLength=", // a body that is longer or shorter
 	"http: Request.ContentLength=",
 	"http2: request body larger than specified content length",
+	"tls: no supported versions satisfy MinVersion and MaxVersion", // of this side's configuration
 }
 
 func notARequest(text string) bool {

@@ -179,6 +179,7 @@ func TestRequestCancelEndsTheRetriesAfterTheWait(t *testing.T) {
 		start := time.Now()
 		_, err := rt.RoundTrip(req)
 		e := errorOf(t, err)
+		assert.EqualError(t, err, "the request's Cancel channel was closed: the last response was 503 Service Unavailable")
 		assert.Equal(t, 1, e.Attempts)
 		assert.Equal(t, retryhttp.StopCanceled, e.Stop)
 		assert.Equal(t, time.Second, time.Since(start))

@@ -342,7 +342,7 @@ func (c *call) report(got *result, stop Stop, record bool) error {
 func (c *call) outcome(got *result, stop Stop) Outcome {
 	o := c.Outcome
 	o.Elapsed, o.Stop = c.core.now()-c.start, stop
-	o.HedgeWon = got.Hedge && got.answer() != nil
+	o.HedgeWon = got.Hedge // the failure of a hedge never counts
 	o.Ambiguous = o.Ambiguous || got.answer() == nil && got.mayHaveTakenEffect()
 	return o.including(got.inner)
 }

@@ -194,6 +194,23 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 	})
 }
 
+// A retry whose Budget grants nothing does not keep back a retry of another Budget.
+func TestBudgetsOfOneGateTakeTurnsInItsLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		poor := newLining(t, func(p *retryhttp.Policy) { p.Budget = &grudging{} })
+		rich := newLining(t, func(p *retryhttp.Policy) {
+			p.Gate, p.Budget = poor.gate, &grudging{start: time.Now(), from: 120 * ms, grants: 1}
+		})
+		poor.at(0, "/503")
+		poor.at(150*ms, "/200")
+		time.Sleep(ms)
+		_, o, took := rich.ask("/503,200")
+		assert.Equal(t, 2, o.Attempts)
+		assert.Less(t, took, 200*ms)
+		poor.others.Wait()
+	})
+}
+
 func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
 	for never, asked := range map[bool]int{false: 2, true: 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -253,6 +253,18 @@ func TestHedgeIsNotSent(t *testing.T) {
 	})
 }
 
+func TestHedgeIsNotSentOnceTheCallerHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(49*ms, cancel)
+		r := newTrack(lap{after: time.Second, code: 200, deaf: true})
+		resp, err := retryhttp.New(r, hedging()).RoundTrip(get(t, ctx))
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, []time.Duration{0}, r.times())
+	})
+}
+
 // The context of a Transport above says that it is at its second attempt.
 func TestHedgeIsNotSentBelowARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

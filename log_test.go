@@ -138,7 +138,9 @@ func TestLogger(t *testing.T) {
 			return a
 		}
 		p := c.policy
-		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{
+			ReplaceAttr: withoutTime, Level: slog.LevelDebug, // and nothing is held
+		}))
 		p.Backoff, p.MaxAttempts = retryhttp.Constant(time.Second), 2
 		const url = "https://user:pass@host.example/a%2Fb?token=secret#frag"
 		ctx, cancel := context.WithCancel(t.Context())

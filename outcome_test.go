@@ -154,6 +154,38 @@ func TestNestedRetriesOfThreeLayersDoNotMultiply(t *testing.T) {
 	assert.Equal(t, retryhttp.StopNested, o.Stop)
 }
 
+// A request body may come from a request that has been given up. This says nothing about the request that sends it.
+func TestErrorOfABodyIsNotThatOfANestedTransport(t *testing.T) {
+	broken := &bodies.Hooked{OnRead: func([]byte) (int, error) {
+		return 0, &retryhttp.Error{Outcome: retryhttp.Outcome{Attempts: 3, Stop: retryhttp.StopAttempts}, Err: errBroken}
+	}}
+	for attempts, getBody := range map[int]func() (io.ReadCloser, error){
+		1: nil, 4: func() (io.ReadCloser, error) { return broken, nil },
+	} {
+		req := requestOf(t, http.MethodPut, broken)
+		req.GetBody = getBody
+		_, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
+			_, err := io.ReadAll(req.Body)
+			return nil, err
+		}), noWait).RoundTrip(req)
+		assert.Equal(t, attempts, errorOf(t, err).Attempts)
+	}
+}
+
+func TestErrorNamesTheEndOfTheContextOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(1500*time.Millisecond, cancel)
+		hangs := func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+		_, err := retryhttp.New(script.New(script.Status(503), hangs), p).RoundTrip(get(t, ctx))
+		assert.EqualError(t, err, "gave up after 2 attempts in 1.5s (canceled): context canceled")
+	})
+}
+
 // The body of a failed response is awaited for a moment within the attempt. If the body does not come,
 // the response that goes up is a copy.
 func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {

@@ -62,14 +62,19 @@ func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
 }
 
 func TestBodyThatIsReadAfterItIsClosedIsClosedOnce(t *testing.T) {
-	body, req, g := newGuarded(t)
-	_, err := io.ReadAll(req.Body)
-	require.NoError(t, err)
-	require.NoError(t, req.Body.Close())
-	_, err = req.Body.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, errOver)
-	assert.False(t, g.failed(true))
-	assert.EqualValues(t, 1, body.Closes.Load())
+	for _, end := range []func(*guarded){
+		func(g *guarded) { assert.False(t, g.failed(true)) },
+		func(g *guarded) { g.answered(func() {}) },
+	} {
+		body, req, g := newGuarded(t)
+		_, err := io.ReadAll(req.Body)
+		require.NoError(t, err)
+		require.NoError(t, req.Body.Close())
+		_, err = req.Body.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, errOver)
+		end(g)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	}
 }
 
 // A sender that has failed may still run.

@@ -132,9 +132,6 @@ func (h *health) leave(run uint32, silently bool) {
 		return
 	}
 	h.underWay--
-	if !silently && h.queued() == 0 {
-		return
-	}
 	now := time.Now()
 	if silently {
 		h.newest = now

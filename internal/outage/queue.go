@@ -124,7 +124,7 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 		h.checkProbe(now)
 	}
 	w.armed = deadline
-	if !w.left && !over && (w.tenant != nil || h.next() == w) { // w may have made the line long
+	if !over { // w may have made the line long
 		h.checkProbe(now)
 	}
 	select {

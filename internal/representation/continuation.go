@@ -56,11 +56,8 @@ func (r *Representation) validate(resp *http.Response) error {
 func (r *Representation) differsInLength(resp *http.Response) bool {
 	part, ok := field.ContentRange(resp.Header)
 	complete := part.Complete
-	switch {
-	case resp.StatusCode == http.StatusOK:
+	if resp.StatusCode == http.StatusOK {
 		complete, ok = resp.ContentLength, len(resp.Header["Content-Range"]) == 0
-	case hasSeveralRanges(resp.Header):
-		return false
 	}
 	return ok && complete >= 0 && (complete < r.End || r.complete >= 0 && complete != r.complete)
 }

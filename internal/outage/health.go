@@ -154,7 +154,6 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 	if probe {
 		h.pause = min(2*h.pause, longestPause)
 	}
-	h.checkProbe(now)
 }
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.

@@ -66,7 +66,7 @@ func (b *Body) Wrap(resp *http.Response, stall time.Duration, stalled func(time.
 	if w, ok := b.base.(io.Writer); ok && upgrade {
 		resp.Body = &connection{b, w}
 	}
-	if stall > 0 && !upgrade {
+	if !upgrade {
 		b.stall, b.stalled = stall, stalled
 	}
 }

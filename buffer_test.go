@@ -622,6 +622,53 @@ func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
 	}
 }
 
+// An upload needs the attempt no more once the caller has closed the response.
+func TestCloseOfAFailedResponseEndsTheAttemptBesideAnUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Bool
+		_, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.WriteHeader(http.StatusTooManyRequests)
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.Copy(io.Discard, r.Body)
+			gone.Store(true)
+		}))
+		defer stop()
+		upload := &bodies.Hooked{OnRead: func(p []byte) (int, error) { time.Sleep(ms); return 1, nil }}
+		p := buffers
+		p.AttemptTimeout = time.Minute
+		resp, err := retryhttp.New(wrapped(base), p).RoundTrip(requestOf(t, http.MethodPost, upload))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		time.Sleep(time.Second)
+		assert.True(t, gone.Load())
+	})
+}
+
+// wrapped is a base whose response bodies are of a type of its own.
+func wrapped(base http.RoundTripper) script.Step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err == nil {
+			resp.Body = struct{ io.ReadCloser }{resp.Body}
+		}
+		return resp, err
+	}
+}
+
+// The body ignores its context. Nobody looks at what the late Read of the Transport below writes.
+func TestAttemptTimeoutDuringALateReadOfATransportBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := trickles(600*ms, io.EOF)
+		p := buffers
+		p.MaxAttempts = 1
+		below := retryhttp.New(script.New(script.Respond(503, slow)), p)
+		p.AttemptTimeout = 400 * ms
+		require.NoError(t, opened(t, below, p).Body.Close())
+		time.Sleep(time.Second)
+	})
+}
+
 // The time of a StallTimeout runs while somebody waits.
 func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
 	type testCase struct {

@@ -63,7 +63,7 @@ func (c *call) prepare(first *attempt) {
 		mayRetry := p.MaxAttempts != 1 && (c.idempotent || p.RetryUnprocessed)
 		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
 		// with it a Read of the response.
-		mustEnd := p.AttemptTimeout > 0 || p.readsBody()
+		mustEnd := p.AttemptTimeout > 0 || p.StallTimeout > 0 || p.readsBody()
 		c.bodies = bodiesOf(c.keyed, mayRetry, mustEnd, p.RecordBytes)
 		c.hidesGetBody = hidesGetBody(c.keyed, c.idempotent)
 		if c.bodies != nil || c.hidesGetBody && c.keyed.GetBody != nil {

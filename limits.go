@@ -106,7 +106,7 @@ type bounds struct {
 func (b *bounds) begin(ctx context.Context, body *replay.Lease) {
 	b.ctx.caller = ctx
 	b.ctx.Context, b.cancel = context.WithCancelCause(ctx)
-	b.reading, b.body.Cancel = body, b.cancel
+	b.reading, b.body.Cancel, b.body.Upload = body, b.cancel, body
 }
 
 // beginDetachable is like begin, but the attempt ends with ctx only until detach is called.
@@ -122,7 +122,7 @@ func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detac
 		detach()
 		cancel(cause)
 	}
-	b.reading, b.body.Cancel = body, b.cancel
+	b.reading, b.body.Cancel, b.body.Upload, b.body.Caller = body, b.cancel, body, ctx
 	return detach
 }
 

@@ -244,6 +244,30 @@ func endOfCall(call func()) string {
 
 // The response of a hedge is resumed like any other, and the resumption has the next attempt
 // number.
+// The context of a hedge is no child of the caller's. Over HTTP/2, a Read returns the error of that context.
+func TestBodyOfAHedgeThatHasWonEndsWithTheCallersDeadline(t *testing.T) {
+	for _, resume := range []bool{false, true} {
+		overBoth(t, play(
+			func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			},
+		), func(t *testing.T, base http.RoundTripper, _ *server) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			p := hedging()
+			p.Resume = resume
+			resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+			require.NoError(t, err)
+			require.True(t, retryhttp.OutcomeOf(resp).HedgeWon)
+			_, err = io.ReadAll(resp.Body)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
 func TestBodyOfAHedgeIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hedging()

@@ -350,6 +350,30 @@ func TestBodyIsSentOnThoughItsResponseIsReturned(t *testing.T) {
 }
 
 // A body that is sent once is wrapped, too. Otherwise nothing could end a Read that hangs.
+// Over HTTP/2, nothing watches the context while a Read of the request body waits.
+func TestStallTimeoutEndsAReadBesideAnUploadThatWaits(t *testing.T) {
+	for _, method := range []string{http.MethodPut, http.MethodPost} {
+		synctest.Test(t, func(t *testing.T) {
+			_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(200)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}, true)
+			defer stop()
+			upload, w := io.Pipe()
+			defer w.Close()
+			start := time.Now()
+			p := retryhttp.Policy{StallTimeout: time.Second}
+			resp, err := retryhttp.New(wrapped(base), p).RoundTrip(requestOf(t, method, upload))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			assert.EqualError(t, err, "the response body stalled for 1s")
+			assert.Equal(t, time.Second, time.Since(start))
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
 func TestBodyThatStallsIsEndedByAttemptTimeout(t *testing.T) {
 	for method, attempts := range map[string]int{"PUT": 2, "POST": 1} {
 		t.Run(method, func(t *testing.T) {

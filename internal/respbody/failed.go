@@ -128,6 +128,7 @@ func (b *Body) closeLate() error {
 	case <-l.over:
 	default:
 		if !closing.WhileRead(b.base) {
+			b.giveUp() // even if an upload goes on
 			go func() {
 				<-l.over
 				closing.Begin(b.base)

@@ -8,6 +8,7 @@ package respbody
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/neterr"
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // Body is the body of a response that came in time. It releases its attempt's context when
@@ -25,6 +27,8 @@ import (
 // upload never ends, the context ends with the caller's context.
 type Body struct {
 	Cancel context.CancelCauseFunc // ends the attempt's context; nil if it has none of its own
+	Upload *replay.Lease           // of the request's body, which a stall cuts; may be nil
+	Caller context.Context         // of an attempt whose context is no child of it; otherwise nil
 
 	base    io.ReadCloser             // the base's body; nil before Wrap
 	stall   time.Duration             // the longest that a Read may take; 0: any time
@@ -153,8 +157,11 @@ func (b *Body) receive(p []byte) (n int, err error) {
 	} else {
 		b.await(func() { n, err = b.base.Read(p) })
 	}
-	if err != nil && b.fired.Load() {
+	switch {
+	case err != nil && b.fired.Load():
 		err = b.stalled(b.stall) // even a clean end may be the result of the cancellation
+	case b.Caller != nil && b.Caller.Err() != nil && errors.Is(err, context.Canceled):
+		err = b.Caller.Err() // the attempt's own context knows no deadline
 	}
 	return n, err
 }
@@ -170,6 +177,7 @@ func (b *Body) await(wait func()) {
 		b.timer = time.AfterFunc(b.stall, func() {
 			b.fired.Store(true)
 			b.Cancel(b.stalled(b.stall))
+			b.Upload.Cut() // over HTTP/2, its Read holds up the end of the context
 			b.freeRead()
 		})
 	default:
@@ -225,7 +233,7 @@ func (b *Body) freeRead() {
 // BrokeOffBelow reports whether the body broke off while a nested Transport buffered it.
 func (b *Body) BrokeOffBelow() bool {
 	below, ok := b.base.(*Body)
-	return ok && below.err != nil && below.err != io.EOF
+	return ok && b.late == nil && below.err != nil && below.err != io.EOF
 }
 
 // ClosableWhileRead reports whether the body may be closed while it is read.

@@ -34,6 +34,8 @@ type budgetModel struct {
 	tenth                 float64 // when the tenth began
 	poor                  bool
 	outage, outageFrom    float64 // the newest failure of an outage, and the first
+	drawn                 float64 // when it was used last, but by a success
+	since                 bool    // there was a success since then
 
 	unsure bool // an amount was so close to one that rounding decides
 }
@@ -78,6 +80,18 @@ func (m *budgetModel) settle() {
 	}
 	m.earned = min(m.earned+earns*float64(m.pending), m.room())
 	m.settled, m.pending = m.now, 0
+	idle := m.window
+	if idle <= 0 {
+		idle = 20
+	}
+	if m.since && m.now-m.drawn > idle && m.most > m.ratio {
+		m.earned = max(m.earned, m.burst)
+	}
+}
+
+func (m *budgetModel) draw() {
+	m.settle()
+	m.drawn, m.since = m.now, false
 }
 
 // judge decides whether the server is poor: from the time when more than a half fails, or more than
@@ -103,6 +117,7 @@ func (m *budgetModel) judge() {
 
 func (m *budgetModel) deposit() {
 	m.total++
+	m.since = !math.IsInf(m.drawn, -1)
 	m.pending++
 	if m.total%64 == 0 {
 		m.settle()
@@ -133,7 +148,7 @@ func (m *budgetModel) failed(f failure) {
 }
 
 func (m *budgetModel) withdraw(f failure) (cost float64, ok bool) {
-	m.settle()
+	m.draw()
 	price, overdraft := 1.0, m.rate*f.retry.Failed.Elapsed.Seconds()
 	if m.most == 0 {
 		overdraft = 0
@@ -153,7 +168,7 @@ func (m *budgetModel) withdraw(f failure) (cost float64, ok bool) {
 }
 
 func (m *budgetModel) refund(cost float64) {
-	m.settle()
+	m.draw()
 	m.earned = min(m.earned+cost, m.room())
 }
 
@@ -182,7 +197,7 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	}
 	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
 	m.earned, m.floor = m.burst, m.floorRoom()
-	m.tenth, m.outage = math.Inf(-1), math.Inf(-1)
+	m.tenth, m.outage, m.drawn = math.Inf(-1), math.Inf(-1), math.Inf(-1)
 	return m
 }
 

@@ -189,7 +189,7 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req, 1) },
 		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
 	}, func(t *testing.T, use func(*retryhttp.TokenBucket, *http.Request)) {
-		var b retryhttp.TokenBucket
+		b := retryhttp.TokenBucket{Ratio: 0.1} // or a success would restore the burst
 		for i := range maxBuckets {
 			drawAll(t, &b, host(i))
 			time.Sleep(time.Millisecond)
@@ -205,6 +205,39 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 		for i := range maxBuckets {
 			require.Equal(t, i >= 100, b.Status(host(i)).Tokens == 5)
 		}
+	})
+}
+
+// Otherwise a success of each retry would not pay for the retry, and rare requests would use up the burst.
+func TestBucketThatHasEarnedAndRestsHasItsBurstAgain(t *testing.T) {
+	inBubbles(t, map[string]struct {
+		bucket *retryhttp.TokenBucket
+		rests  time.Duration
+		earns  bool
+		want   float64
+	}{
+		"a rest":              {&retryhttp.TokenBucket{}, 20*time.Second + 1, true, 5},
+		"too short a rest":    {&retryhttp.TokenBucket{}, 20 * time.Second, true, 0.5},
+		"no success":          {&retryhttp.TokenBucket{}, time.Hour, false, 0},
+		"a Window of its own": {&retryhttp.TokenBucket{Window: time.Second}, time.Second + 1, true, 5},
+		"a Ratio of its own":  {&retryhttp.TokenBucket{Ratio: 0.5}, time.Hour, true, 0.5},
+		"no burst":            {&retryhttp.TokenBucket{Burst: -1}, time.Hour, true, 0},
+	}, func(t *testing.T, c struct {
+		bucket *retryhttp.TokenBucket
+		rests  time.Duration
+		earns  bool
+		want   float64
+	}) {
+		req := requestTo("host")
+		c.bucket.Deposit(req) // before the retries, so it does not count
+		drawAll(t, c.bucket, req)
+		if c.earns {
+			c.bucket.Deposit(req)
+		}
+		assert.Less(t, c.bucket.Status(req).Tokens, 1.0, "a gauge changes nothing")
+		time.Sleep(c.rests)
+		assert.Equal(t, c.want, c.bucket.Status(req).Tokens)
+		assert.Equal(t, c.want >= 1, withdraw(c.bucket, req))
 	})
 }
 

@@ -160,7 +160,7 @@ func (m *gateModel) room(s *gateStep) time.Duration {
 func (m *gateModel) probeDue() time.Duration {
 	due := m.newest + m.pause
 	if m.run > 0 && m.isShortLine() && !m.isLasting(due) {
-		due = m.newest + m.pause*5/2
+		due = m.newest + max(m.pause, 625*ms)
 	}
 	if m.underWay == 0 {
 		return due
@@ -331,7 +331,8 @@ func (m *gateModel) comesDue(s *gateStep) {
 func (m *gateModel) comesDueInLine(s *gateStep) {
 	first := m.waiting() == 0
 	s.due = m.now
-	if first && m.run > 0 && m.line.places == 1 && m.begun == s.mark { // it is alone
+	short := m.line.refusal == m.line.trouble && m.run >= 4 && m.now-m.since < m.hold
+	if first && m.run > 0 && m.line.places == 1 && m.begun == s.mark && !short { // it is alone
 		m.leave(s)
 		s.over = !m.withdraw(s)
 		if !s.over {

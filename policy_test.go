@@ -52,7 +52,7 @@ func TestWithPolicySettingAFieldToZeroMeansItsDefault(t *testing.T) {
 			MaxAttempts: 9, Budget: own, Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final },
 		}
 		rt := retryhttp.New(script.New(script.Status(503)), policy)
-		zero := func(p *retryhttp.Policy) { *p = retryhttp.Policy{} }
+		zero := func(p *retryhttp.Policy) { *p = retryhttp.Policy{Gate: &retryhttp.Gate{Hold: -1}} } // no probes
 		assert.Equal(t, 4, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)))
 		assert.Equal(t, 3, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)),
 			"the Transport's own bucket had 5 tokens, for all of its requests")
@@ -85,7 +85,8 @@ func TestPolicyWithoutABudgetHasTheTransportsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script.New(script.Status(503))
 		var none *retryhttp.TokenBucket
-		for _, policy := range []retryhttp.Policy{{}, {Budget: none}} {
+		noProbes := &retryhttp.Gate{Hold: -1}
+		for _, policy := range []retryhttp.Policy{{Gate: noProbes}, {Gate: noProbes, Budget: none}} {
 			rt := retryhttp.New(base, policy)
 			assert.Equal(t, 4, attempts(t, rt, t.Context()))
 			assert.Equal(t, 3, attempts(t, rt, t.Context()), "its bucket had 5 tokens, for all of its requests")

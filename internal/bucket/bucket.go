@@ -41,6 +41,7 @@ type bucket struct {
 	listed    time.Time // the value of used when the bucket was listed for eviction
 	tokens    float64
 	folded    uint64 // number of deposits that tokens and perSecond include
+	spent     uint64 // of these, when b was last drawn on
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
 	share     share
@@ -112,6 +113,16 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
+	if b.mayRest(now) {
+		b.tokens = max(b.tokens, b.settings.Burst)
+	}
+}
+
+// mayRest reports whether b is worth a new bucket: it has earned since it was last drawn on, and is no longer in
+// use. Otherwise a process that sends little, and has to retry each time, would use up the burst for ever: a success
+// earns less than its retry costs. Who sets the Ratio wants it to be the bound.
+func (b *bucket) mayRest(now time.Time) bool {
+	return !b.drawn.IsZero() && b.folded > b.spent && !b.inUse(now) && b.settings.HealthyRatio > b.settings.Ratio
 }
 
 // earns returns how many tokens a deposit earns now.

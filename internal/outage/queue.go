@@ -73,8 +73,8 @@ func (h *health) open() bool {
 }
 
 // join queues a retry, or puts it into the line. It returns a nil waiter if the retry need not wait, or if it has no
-// token and is alone: nothing waits, and nothing has begun since its own failure. Only a later failure could follow
-// its wait.
+// token and is alone: nothing waits, and nothing has begun since its own failure. In most cases only a later failure
+// could follow its wait.
 func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
 	h.mu.Lock()
 	defer h.unlock()
@@ -82,7 +82,7 @@ func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
 	paid, first := turn.Ask == nil, h.queued() == 0 && h.mark == turn.Mark
 	queues := h.down(now) || now.Before(h.crowded) || h.held.Len() > 0 && now.Before(h.behind)
 	switch {
-	case paid && !queues, !paid && first && h.line.places == 1 && h.run > 0:
+	case paid && !queues, !paid && first && h.line.places == 1 && h.run > 0 && !h.mayBeShort(now):
 		return nil, Pass{}
 	case paid && first:
 		return nil, h.enter(now)
@@ -94,6 +94,12 @@ func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
 		h.line.add(w, bucket)
 	}
 	return w, Pass{}
+}
+
+// mayBeShort reports whether the outage may soon be over, for the first retry that the trouble refuses: a probe may then
+// succeed. Who sends little has nobody else to ask the host.
+func (h *health) mayBeShort(now time.Time) bool {
+	return h.line.refusal.Equal(h.line.trouble) && h.run >= aloneAfter && now.Sub(h.since) < h.hold
 }
 
 // queued returns how many retries wait for a success. The caller holds mu.
@@ -163,7 +169,7 @@ func (h *health) checkProbe(now time.Time) {
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 	due = h.newest.Add(h.pause)
 	if h.run > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
-		due = h.newest.Add(time.Duration(shortLinePauses * float64(h.pause)))
+		due = h.newest.Add(max(h.pause, shortLinePause))
 	}
 	if h.run > 0 && h.underWay > 0 {
 		if now.Sub(h.since) >= h.hold {

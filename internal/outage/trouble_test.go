@@ -186,3 +186,34 @@ func TestPausesOfAShortLine(t *testing.T) {
 		})
 	}
 }
+
+// A retry that is alone in line waits for a probe if the outage may be short.
+func TestFirstRetryOfATroubleWaitsThoughItIsAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		failures int
+		lasts    time.Duration
+		refused  int // before
+		waits    bool
+	}{
+		"the first":       {aloneAfter, hold - 1, 0, true},
+		"a long outage":   {aloneAfter, hold, 0, false},
+		"few failures":    {aloneAfter - 1, 0, 0, false},
+		"one came before": {aloneAfter, hold - 1, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w Watch
+				w.End(host, Pass{}, Down, true, hold)
+				refuse(&w, c.refused)
+				time.Sleep(c.lasts)
+				var mark uint32
+				for range c.failures - 1 {
+					mark = w.End(host, Pass{}, Down, true, hold)
+				}
+				w.Admit(host, hold)
+				waiter, _ := w.keys.Find(host).join(nil, &Turn{Mark: mark, Ask: func() (bool, bool) { return false, true }})
+				assert.Equal(t, c.waits, waiter != nil)
+			})
+		})
+	}
+}

@@ -28,7 +28,7 @@ most. Connections have [a table of their own](design.md#the-law-of-detours).`)
 	}
 	r.pictured("What a figure becomes without a mechanism", 2, 3)
 	r.bars.ByRow = true
-	r.excerpt([]int{0, 1, 8, 26, 27, 28, 35, 45}, []string{"mechanism", "experiment", "with it", "without"}, rows)
+	r.excerpt([]int{0, 1, 8, 29, 30, 31, 39, 49}, []string{"mechanism", "experiment", "with it", "without"}, rows)
 }
 
 // cost has three digits, or fewer.
@@ -74,8 +74,6 @@ func seedsOf(trial string) int {
 	switch trial {
 	case "seldom":
 		return 32
-	case "cold start, longer":
-		return 24
 	case "long flapping":
 		return 48
 	case "overload of POSTs":
@@ -84,6 +82,8 @@ func seedsOf(trial string) int {
 		return 16
 	case "longer outage of a large fleet":
 		return 8
+	case "lasting outage of a fleet":
+		return 4
 	}
 	return 2
 }

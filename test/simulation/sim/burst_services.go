@@ -25,6 +25,21 @@ func refusing(d time.Duration) func() engine.Server {
 	}
 }
 
+// coldStarting makes a service whose first answer after so long without a request is a 502.
+func coldStarting(idle time.Duration) func() engine.Server {
+	return func() engine.Server {
+		var last time.Time
+		return func(req *http.Request) (*http.Response, error) {
+			cold := time.Since(last) >= idle
+			last = time.Now()
+			if cold {
+				return engine.Answer(req, http.StatusBadGateway)
+			}
+			return engine.AnswerAfter(50*time.Millisecond, req, http.StatusOK)
+		}
+	}
+}
+
 // refused is the error of a connection that the host has refused.
 func refused() error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}

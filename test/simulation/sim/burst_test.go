@@ -31,8 +31,8 @@ func (b Burst) compare(t *testing.T) (by, plainly BurstResult) {
 }
 
 func TestBurstOfAFreshProcessLosesNoMoreThanPlainRetriesDo(t *testing.T) {
-	for _, milliseconds := range []time.Duration{50, 100, 300, 600} {
-		for _, n := range []int{3, 4, 5, 8, 12} {
+	for _, milliseconds := range []time.Duration{50, 100, 300, 600, 1000} {
+		for _, n := range []int{2, 3, 4, 5, 8, 12} {
 			down := milliseconds * time.Millisecond
 			t.Run(fmt.Sprint(n, " requests, down for ", down), func(t *testing.T) {
 				by, plainly := Burst{Service: refusing(down), Requests: n, Seeds: max(1600/(n-1)/fewer, 800)}.compare(t)
@@ -90,5 +90,14 @@ func TestDeadServiceIsGivenUpSoon(t *testing.T) {
 				assert.LessOrEqual(t, p50, 1500*time.Millisecond)
 			})
 		}
+	}
+}
+
+// The first attempt after each pause fails. Without a rest, the bucket would be spent after nine requests, for ever.
+func TestServiceThatStartsColdEachTimeIsRetriedEachTime(t *testing.T) {
+	for _, every := range []time.Duration{30 * time.Second, 10 * time.Minute, time.Hour} {
+		b := trialBurst(1, 0, 1)
+		b.Service, b.Bursts, b.Every = coldStarting(every/2), 200, every
+		assert.Zero(t, b.Run(t).Lost.Mean, every)
 	}
 }

@@ -39,6 +39,21 @@ var Trials = []Trial{
 	{"wait of a burst", "mean seconds of 12 requests of a fresh process, refused for 50 ms", func(t *testing.T, seeds int) float64 {
 		return meanTime(trialBurst(12, 50*time.Millisecond, 100*seeds).Run(t).Took).Seconds()
 	}},
+	{"pair", "lost of 2 requests of a fresh process, refused for 600 ms, in %", func(t *testing.T, seeds int) float64 {
+		return 100 * trialBurst(2, 600*time.Millisecond, 200*seeds).Run(t).Lost.Mean
+	}},
+	{"page", "mean seconds of 5 requests of a fresh process, refused for a second", func(t *testing.T, seeds int) float64 {
+		return meanTime(trialBurst(5, time.Second, 100*seeds).Run(t).Took).Seconds()
+	}},
+	{"cold starts", "lost of a request each 10 minutes whose first attempt fails, in %", func(t *testing.T, seeds int) float64 {
+		b := trialBurst(1, 0, seeds)
+		b.Service, b.Bursts, b.Every = coldStarting(time.Minute), 144, 10*time.Minute
+		return 100 * b.Run(t).Lost.Mean
+	}},
+	{"spike of a fleet", "seconds until a service has recovered from a spike of 1,000 processes", func(t *testing.T, seeds int) float64 {
+		c := Collapse{Policy: defaults, Processes: 1000, Spike: 100, SpikeFor: 10 * time.Second, Until: 180 * time.Second, Seeds: seeds}
+		return meanTime(c.Run(t).Recovery).Seconds()
+	}},
 	{"dead service", "mean seconds of 5 requests a minute to a dead service, after the first", func(t *testing.T, seeds int) float64 {
 		b := trialBurst(5, Never, 4*seeds)
 		b.Bursts, b.Every = 10, time.Minute
@@ -127,6 +142,9 @@ var Trials = []Trial{
 	{"longer outage of a large fleet", "lost of 1,000/s from 1,000 processes in an outage of 3 s, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * trialOutage(1000, 3*time.Second, seeds).Run(t).Lost.Mean
 	}},
+	{"lasting outage of a fleet", "lost of 1,000/s from 300 processes in an outage of 6 s, in %", func(t *testing.T, seeds int) float64 {
+		return 100 * trialOutage(300, 6*time.Second, seeds).Run(t).Lost.Mean
+	}},
 	{"lasting outage", "mean seconds of a request to a service that is down for a minute", func(t *testing.T, seeds int) float64 {
 		p := trialPartial(1, 1, seeds)
 		p.Rate, p.For = 100, time.Minute
@@ -150,9 +168,6 @@ var Trials = []Trial{
 			calls += c.Calls
 		}
 		return calls / float64(len(all))
-	}},
-	{"cold start, longer", "lost of 5,000 requests at once of a fresh process, down for 2.2 s, in %", func(t *testing.T, seeds int) float64 {
-		return 100 * Fanout{Policy: defaults, Requests: 5000, For: 2200 * time.Millisecond, Seeds: 6 * seeds}.Run(t).LostOfHit.Mean
 	}},
 	{"herd", "fullest 10 ms of 1,000 clients with one Retry-After", func(t *testing.T, seeds int) float64 {
 		return Herd{Policy: defaults, Clients: 1000, Asked: 5 * time.Second, Capacity: 200, Queue: 20, Seeds: seeds}.Run(t).Peak.Mean

@@ -96,9 +96,9 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // of requests does not turn hot.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
-// weighted mean of the successes per second. While HealthyRatio is more than Ratio, a bucket also has its
-// Burst again once it has earned, and was not drawn on for a Window, or for 20 s without a Window: this is
-// for clients with few requests. There are at most 4,096 buckets: full buckets make room first, then the
+// weighted mean of the successes per second. While HealthyRatio is more than Ratio, a bucket with a Burst
+// has at least one token once it has earned, and was not drawn on for a Window, or for 20 s without one:
+// a client with few requests would use up its Burst otherwise. There are at most 4,096 buckets: full buckets make room first, then the
 // longest unused. See "Fixing retries with token buckets and circuit breakers", Marc
 // Brooker.
 type TokenBucket struct {

@@ -85,7 +85,7 @@ func (m *budgetModel) settle() {
 		idle = 20
 	}
 	if m.since && m.now-m.drawn > idle && m.most > m.ratio {
-		m.earned = max(m.earned, m.burst)
+		m.earned = max(m.earned, min(1, m.burst))
 	}
 }
 

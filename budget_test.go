@@ -189,7 +189,7 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req, 1) },
 		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
 	}, func(t *testing.T, use func(*retryhttp.TokenBucket, *http.Request)) {
-		b := retryhttp.TokenBucket{Ratio: 0.1} // or a success would restore the burst
+		var b retryhttp.TokenBucket
 		for i := range maxBuckets {
 			drawAll(t, &b, host(i))
 			time.Sleep(time.Millisecond)
@@ -208,18 +208,18 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 	})
 }
 
-// Otherwise a success of each retry would not pay for the retry, and rare requests would use up the burst.
-func TestBucketThatHasEarnedAndRestsHasItsBurstAgain(t *testing.T) {
+// A success does not pay for its retry, and rare requests would use up the burst.
+func TestBucketThatHasEarnedAndRestsHasAToken(t *testing.T) {
 	inBubbles(t, map[string]struct {
 		bucket *retryhttp.TokenBucket
 		rests  time.Duration
 		earns  bool
 		want   float64
 	}{
-		"a rest":              {&retryhttp.TokenBucket{}, 20*time.Second + 1, true, 5},
+		"a rest":              {&retryhttp.TokenBucket{}, 20*time.Second + 1, true, 1},
 		"too short a rest":    {&retryhttp.TokenBucket{}, 20 * time.Second, true, 0.5},
 		"no success":          {&retryhttp.TokenBucket{}, time.Hour, false, 0},
-		"a Window of its own": {&retryhttp.TokenBucket{Window: time.Second}, time.Second + 1, true, 5},
+		"a Window of its own": {&retryhttp.TokenBucket{Window: time.Second}, time.Second + 1, true, 1},
 		"a Ratio of its own":  {&retryhttp.TokenBucket{Ratio: 0.5}, time.Hour, true, 0.5},
 		"no burst":            {&retryhttp.TokenBucket{Burst: -1}, time.Hour, true, 0},
 	}, func(t *testing.T, c struct {

@@ -160,7 +160,7 @@ func (m *gateModel) room(s *gateStep) time.Duration {
 func (m *gateModel) probeDue() time.Duration {
 	due := m.newest + m.pause
 	if m.run > 0 && m.isShortLine() && !m.isLasting(due) {
-		due = m.newest + max(m.pause, 625*ms)
+		due = m.newest + 625*ms
 	}
 	if m.underWay == 0 {
 		return due

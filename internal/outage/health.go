@@ -33,8 +33,9 @@ const (
 	// tokens, and a probe may save all that wait.
 	freeProbesFrom = 8
 	// When a trouble begins, a probe of a shorter line needs no token either: nobody else may ask the host
-	// of a process that sends little. After a failure it waits for at least shortLinePause, because a thousand
-	// such processes would otherwise probe more than a service can bear that has just come back.
+	// of a process that sends little. After a failure it waits for shortLinePause, because a thousand such
+	// processes would otherwise probe more than a service can bear that has just come back. The pause does not
+	// become longer: a page with a few requests does not wait for long.
 	shortLinePause = 625 * time.Millisecond
 	// A retry that is alone in line waits if it is the first that a trouble refuses, after at least
 	// aloneAfter failures. With fewer, a large fleet whose processes share a budget would not recover.

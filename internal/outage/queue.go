@@ -169,7 +169,7 @@ func (h *health) checkProbe(now time.Time) {
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 	due = h.newest.Add(h.pause)
 	if h.run > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
-		due = h.newest.Add(max(h.pause, shortLinePause))
+		due = h.newest.Add(shortLinePause)
 	}
 	if h.run > 0 && h.underWay > 0 {
 		if now.Sub(h.since) >= h.hold {

@@ -212,7 +212,7 @@ func (c *call) askBudget(got *result, again bool, stop Stop) (later bool) {
 // the token in line. Only then is the previous attempt's reading cut: this may cost the connection, and with it the
 // failed body, which OnRetry may read.
 func (c *call) openRetry(got *result, next *attempt, wait time.Duration) Stop {
-	if c.withBody {
+	if c.withBody { // bodies holds the body until it is sent
 		if err := c.open(next); err != nil {
 			c.refund(&c.token)
 			if ended(c.req) {
@@ -223,7 +223,7 @@ func (c *call) openRetry(got *result, next *attempt, wait time.Duration) Stop {
 			}
 			return StopBody
 		}
-	} // bodies holds the body until it is sent
+	}
 	got.Wait = wait
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.Cut()

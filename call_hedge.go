@@ -101,10 +101,11 @@ func (c *call) judgeFirst(r *race, next *attempt, got *result) raceState {
 		return r.state
 	}
 	c.conclude(next, got)
+	r.failed = got.class != Final
 	switch {
 	case r.second == nil:
 		r.state = notSent
-	case got.class == Final:
+	case !r.failed:
 		r.state = firstWon // even if the hedge has failed before
 	}
 	return r.state

@@ -35,7 +35,8 @@ type race struct {
 	taken bool       // the turn is taken, which guards the fields below
 
 	state    raceState
-	panicked any // what the hedge panicked with; nil: it has called runtime.Goexit
+	failed   bool // the first attempt has failed
+	panicked any  // what the hedge panicked with; nil: it has called runtime.Goexit
 
 	// These fields are set when the hedge is sent.
 	second *bounds
@@ -304,6 +305,8 @@ func (r *race) judgeHedge() (won bool) {
 		return false
 	}
 	r.state, r.response = hedgeWon, nil // the call has the response now
-	r.first.end(ErrSuperseded)
+	if !r.failed {
+		r.first.end(ErrSuperseded)
+	}
 	return true
 }

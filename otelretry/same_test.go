@@ -180,7 +180,7 @@ func TestThereIsOneBudget(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		assert.Equal(t, 6+5, attempts, "requests and a Burst")
+		assert.Equal(t, 6+5+1, attempts, "requests, a Burst and a probe")
 	})
 }
 

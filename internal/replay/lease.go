@@ -161,8 +161,10 @@ func (l *Lease) give(req *http.Request, r *Reader) {
 	if l.body.keepsBeginning() {
 		req.GetBody = l.Open // a base that finds a GetBody relies on it at any time
 	}
-	l.trailer = l.body.trailer.Clone()
-	req.Trailer = l.trailer
+	if l.body.filled != nil {
+		l.trailer = l.body.trailer.Clone()
+		req.Trailer = l.trailer
+	}
 }
 
 // open opens a reader. The caller holds mu, which is free while GetBody is called. That call counts as one

@@ -118,7 +118,7 @@ func TestKubernetesRetriesMultiplyUnlessRetryAfterIsTakenOff(t *testing.T) {
 		attempts int
 	}{
 		"a GET, eleven times four":     {plainKubernetes, kubernetesUnlimited, get, 503, 44},
-		"a GET, eleven and the budget": {plainKubernetes, budgeted, get, 503, 16},
+		"a GET, eleven and the budget": {plainKubernetes, budgeted, get, 503, 17}, // with one probe
 		"a POST, eleven times":         {plainKubernetes, kubernetesUnlimited, create, 503, 11},
 		"GET":                          {newKubernetes, kubernetesUnlimited, get, 503, 4},
 		"GET that is shed":             {newKubernetes, kubernetesUnlimited, get, 429, 4},

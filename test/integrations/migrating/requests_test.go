@@ -62,7 +62,7 @@ func TestAttemptsOfTenRequestsInAnOutage(t *testing.T) {
 		"go-retryablehttp": {peers["go-retryablehttp"], 40},
 		"retryhttp": {func(base http.RoundTripper) doer {
 			return &http.Client{Transport: retryhttp.New(base, retryhttp.Policy{})}
-		}, 15},
+		}, 16}, // with the tokens of the burst, and one probe
 		"retryhttp, Unlimited": {peers["retryhttp"], 40},
 	} {
 		t.Run(name, func(t *testing.T) {

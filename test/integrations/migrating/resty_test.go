@@ -80,7 +80,7 @@ func TestRestysWaitsHaveTheirLike(t *testing.T) {
 }
 
 func TestRestysRetriesMultiplyWithThoseBelow(t *testing.T) {
-	for attempts, budget := range map[int]retryhttp.Budget{16: retryhttp.Unlimited{}, 9: nil} {
+	for attempts, budget := range map[int]retryhttp.Budget{16: retryhttp.Unlimited{}, 10: nil} {
 		synctest.Test(t, func(t *testing.T) {
 			base := answering(http.StatusServiceUnavailable)
 			rt := retryhttp.New(base, retryhttp.Policy{Budget: budget})

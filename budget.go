@@ -96,11 +96,12 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // of requests does not turn hot.
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
-// weighted mean of the successes per second. While HealthyRatio is more than Ratio, a bucket with a Burst
-// has at least one token once it has earned, and was not drawn on for a Window, or for 20 s without one:
-// a client with few requests would use up its Burst otherwise. There are at most 4,096 buckets: full
-// buckets make room first, then the longest unused. See "Fixing retries with token buckets and circuit
-// breakers", Marc Brooker.
+// weighted mean of the successes per second. If HealthyRatio is more than Ratio, a bucket with a Burst also
+// gets a token by a rest: a success has come since the last retry, and for a Window there was no retry. A
+// negative Window counts as 20 s here. A client with few requests would use up its Burst otherwise.
+//
+// There are at most 4,096 buckets: full buckets make room first, then the longest unused. See "Fixing
+// retries with token buckets and circuit breakers", Marc Brooker.
 type TokenBucket struct {
 	// Ratio is how many retries each success earns while most attempts fail. 0 means 0.1. Negative or
 	// NaN means none, ever, and only Burst and MinPerSecond are left. Set it to bound retries to this

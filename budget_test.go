@@ -210,24 +210,20 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 
 // A success does not pay for its retry, and rare requests would use up the burst.
 func TestBucketThatHasEarnedAndRestsHasAToken(t *testing.T) {
-	inBubbles(t, map[string]struct {
+	type testCase struct {
 		bucket *retryhttp.TokenBucket
 		rests  time.Duration
 		earns  bool
 		want   float64
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"a rest":              {&retryhttp.TokenBucket{}, 20*time.Second + 1, true, 1},
 		"too short a rest":    {&retryhttp.TokenBucket{}, 20 * time.Second, true, 0.5},
 		"no success":          {&retryhttp.TokenBucket{}, time.Hour, false, 0},
 		"a Window of its own": {&retryhttp.TokenBucket{Window: time.Second}, time.Second + 1, true, 1},
 		"a Ratio of its own":  {&retryhttp.TokenBucket{Ratio: 0.5}, time.Hour, true, 0.5},
 		"no burst":            {&retryhttp.TokenBucket{Burst: -1}, time.Hour, true, 0},
-	}, func(t *testing.T, c struct {
-		bucket *retryhttp.TokenBucket
-		rests  time.Duration
-		earns  bool
-		want   float64
-	}) {
+	}, func(t *testing.T, c testCase) {
 		req := requestTo("host")
 		c.bucket.Deposit(req) // before the retries, so it does not count
 		drawAll(t, c.bucket, req)

@@ -191,9 +191,9 @@ type policyEdit struct {
 }
 
 // WithPolicy returns a context that changes the Policy of its requests, in every Transport. The edit
-// gets a copy of the Policy in which a default stands wherever a field was zero. Edits nest: an edit of the
-// parent context comes first. A nil edit changes nothing. Make no Budget, Gate or Hedge in an edit, because
-// it would be new for each request.
+// gets a copy of the Policy that has the defaults in its zero fields. Edits nest: the parent context's edit
+// comes first. A nil edit changes nothing. Make no Budget, Gate or Hedge in an edit, because it would be new
+// for each request.
 func WithPolicy(ctx context.Context, edit func(*Policy)) context.Context {
 	if edit == nil {
 		return ctx

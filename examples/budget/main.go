@@ -40,8 +40,9 @@ func outage(how string, budget retryhttp.Budget) error {
 		MaxAttempts: 4,
 		Backoff:     retryhttp.Constant(0), // no waits, to make the example fast
 		Budget:      budget,
-		Gate:        &retryhttp.Gate{Hold: -1},                                          // which would send a probe now and then, without a token
-		OnDone:      func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops[o.Stop]++ }, // needs no lock: one request at a time
+		// A Gate would send a probe, which needs no token.
+		Gate:   &retryhttp.Gate{Hold: -1},
+		OnDone: func(_ retryhttp.Attempt, o retryhttp.Outcome) { stops[o.Stop]++ }, // needs no lock: one request at a time
 	})}
 	defer client.CloseIdleConnections()
 

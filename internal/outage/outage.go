@@ -102,6 +102,7 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 		if _, left, _ := h.closure(req.Header, false); left == 0 {
 			break
 		}
+		ok = false
 	}
 	return p, held, ok
 }

@@ -16,7 +16,7 @@ func TestGateOfWorkersInAClosedLoop(t *testing.T) {
 			t.Run(fmt.Sprint(workers, " workers, ", outage), func(t *testing.T) {
 				w := Workers{
 					Policy: defaults, Workers: workers, WarmUp: steady,
-					For: outage, After: 5 * time.Second, Seeds: 8, // in one of a hundred, several workers lose at once
+					For: outage, After: 5 * time.Second, Seeds: 8, // in one seed of a hundred, several lose at once
 				}
 				with := w.Run(t)
 				w.Policy = ungated(defaults)

@@ -1,7 +1,6 @@
 package retryhttp
 
 import (
-	"cmp"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -88,8 +87,8 @@ func idempotentMethod(method string) bool {
 // safeMethod reports whether the method requests no change of state on the server (RFC 9110,
 // section 9.2.1).
 func safeMethod(method string) bool {
-	switch cmp.Or(method, http.MethodGet) {
-	case "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PRI", "PROPFIND", "REPORT", "SEARCH":
+	switch method {
+	case "", "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PRI", "PROPFIND", "REPORT", "SEARCH":
 		return true
 	}
 	return false

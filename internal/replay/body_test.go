@@ -332,20 +332,22 @@ func TestLeaseThatIsCutCannotBeOpened(t *testing.T) {
 func TestSealedBodyCanStillBeOpenedWhileItIsRead(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			var c closer
-			s := newBody(kind.make([]byte(text), &c), 1000)
-			l := lease(t, s, nil)
-			a := open(t, l)
-			s.Seal(false)
-			_, err := leaseInstead(l)
-			assert.Equal(t, ErrSpent, err, "there is no further attempt")
-			b := open(t, l)
-			assert.Equal(t, text, readAll(t, a))
-			require.NoError(t, a.Close())
-			assert.Zero(t, c.closes.Load())
-			assert.Equal(t, text, readAll(t, b))
-			require.NoError(t, b.Close())
-			assert.EqualValues(t, 1, c.closes.Load())
+			synctest.Test(t, func(t *testing.T) { // Close takes no time here
+				var c closer
+				s := newBody(kind.make([]byte(text), &c), 1000)
+				l := lease(t, s, nil)
+				a := open(t, l)
+				s.Seal(false)
+				_, err := leaseInstead(l)
+				assert.Equal(t, ErrSpent, err, "there is no further attempt")
+				b := open(t, l)
+				assert.Equal(t, text, readAll(t, a))
+				require.NoError(t, a.Close())
+				assert.Zero(t, c.closes.Load())
+				assert.Equal(t, text, readAll(t, b))
+				require.NoError(t, b.Close())
+				assert.EqualValues(t, 1, c.closes.Load())
+			})
 		})
 	}
 }

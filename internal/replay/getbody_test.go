@@ -177,19 +177,21 @@ func TestGetBodyClosesOnceWhatTheBaseForgot(t *testing.T) {
 
 // A body that the base forgets is closed when its end is met after the result.
 func TestGetBodyClosesAtTheEndAfterTheResult(t *testing.T) {
-	var closes closer
-	reads := 0
-	r, o := begin(plainBody{readerFunc(func([]byte) (int, error) {
-		if reads++; reads > 1 {
-			return 0, errors.New("read of a closed body")
-		}
-		return 0, io.EOF
-	}), &closes}, nil)
-	r.Seal(false)
-	_, err := io.ReadAll(o.newest)
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, closes.closes.Load())
-	failsWith(t, o.newest, io.EOF)
+	synctest.Test(t, func(t *testing.T) { // Close takes no time here
+		var closes closer
+		reads := 0
+		r, o := begin(plainBody{readerFunc(func([]byte) (int, error) {
+			if reads++; reads > 1 {
+				return 0, errors.New("read of a closed body")
+			}
+			return 0, io.EOF
+		}), &closes}, nil)
+		r.Seal(false)
+		_, err := io.ReadAll(o.newest)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, closes.closes.Load())
+		failsWith(t, o.newest, io.EOF)
+	})
 }
 
 // A server may wait for the rest of the request, and somebody for the server.
@@ -656,27 +658,29 @@ func TestGetBodyReadsNothingFromABodyThatWasClosed(t *testing.T) {
 }
 
 func TestGetBodyCutsTheLoserAlone(t *testing.T) {
-	for _, elderWins := range []bool{false, true} {
-		var closes closer
-		body := func() io.ReadCloser { return plainBody{bytes.NewReader([]byte(text)), &closes} }
-		r, elder := begin(body(), func() (io.ReadCloser, error) { return body(), nil })
-		elder.newest.Close()
-		winner, loser := beside(t, elder), elder
-		if elderWins {
+	synctest.Test(t, func(t *testing.T) { // Close takes no time here
+		for _, elderWins := range []bool{false, true} {
+			var closes closer
+			body := func() io.ReadCloser { return plainBody{bytes.NewReader([]byte(text)), &closes} }
+			r, elder := begin(body(), func() (io.ReadCloser, error) { return body(), nil })
+			elder.newest.Close()
+			winner, loser := beside(t, elder), elder
+			if elderWins {
+				winner.newest.Close()
+				loser = winner
+				_, err := elder.Open()
+				require.NoError(t, err)
+				winner = elder
+			}
+			closed := closes.closes.Load()
+			head := read(t, winner.newest, 3)
+			r.Seal(false)
+			loser.Cut()
+			assert.Equal(t, text, head+readAll(t, winner.newest))
 			winner.newest.Close()
-			loser = winner
-			_, err := elder.Open()
-			require.NoError(t, err)
-			winner = elder
+			assert.Equal(t, closed+1, closes.closes.Load())
 		}
-		closed := closes.closes.Load()
-		head := read(t, winner.newest, 3)
-		r.Seal(false)
-		loser.Cut()
-		assert.Equal(t, text, head+readAll(t, winner.newest))
-		winner.newest.Close()
-		assert.Equal(t, closed+1, closes.closes.Load())
-	}
+	})
 }
 
 // A loser may be cut long after the winner's response was handed over.

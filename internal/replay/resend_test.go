@@ -158,28 +158,30 @@ func TestABodyIsNotClosedUnderAReaderInUse(t *testing.T) {
 
 // A base may have signed with another reader, and begin to send after the response.
 func TestBodyThatIsReadLateIsNotClosed(t *testing.T) {
-	var closes closer
-	s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
-	s.late = true
-	l := lease(t, s, nil)
-	first, signed := open(t, l), open(t, l)
-	readAll(t, signed)
-	require.NoError(t, signed.Close())
-	s.Seal(false)
-	assert.Equal(t, text, readAll(t, first))
-	assert.EqualValues(t, 1, closes.closes.Load())
+	synctest.Test(t, func(t *testing.T) { // Close takes no time here
+		var closes closer
+		s := New(plainBody{bytes.NewReader([]byte(text)), &closes}, 100)
+		s.late = true
+		l := lease(t, s, nil)
+		first, signed := open(t, l), open(t, l)
+		readAll(t, signed)
+		require.NoError(t, signed.Close())
+		s.Seal(false)
+		assert.Equal(t, text, readAll(t, first))
+		assert.EqualValues(t, 1, closes.closes.Load())
 
-	var opened closer
-	get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
-	r, o := begin(plainBody{bytes.NewReader([]byte(text)), &opened}, get)
-	r.late = true
-	body := o.newest
-	clone, err := o.Open()
-	require.NoError(t, err)
-	readAll(t, clone)
-	require.NoError(t, clone.Close())
-	r.Seal(false)
-	assert.Zero(t, opened.closes.Load())
-	assert.Equal(t, text, readAll(t, body))
-	assert.EqualValues(t, 1, opened.closes.Load())
+		var opened closer
+		get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
+		r, o := begin(plainBody{bytes.NewReader([]byte(text)), &opened}, get)
+		r.late = true
+		body := o.newest
+		clone, err := o.Open()
+		require.NoError(t, err)
+		readAll(t, clone)
+		require.NoError(t, clone.Close())
+		r.Seal(false)
+		assert.Zero(t, opened.closes.Load())
+		assert.Equal(t, text, readAll(t, body))
+		assert.EqualValues(t, 1, opened.closes.Load())
+	})
 }

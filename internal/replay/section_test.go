@@ -205,15 +205,17 @@ func TestFileIsReadByAllReadersAtTheSameTime(t *testing.T) {
 }
 
 func TestFileIsNotClosedUnderAReader(t *testing.T) {
-	f := fileOf(t, text)
-	s := New(f, 1000)
-	r := open(t, lease(t, s, nil))
-	read(t, r, 3)
-	s.Seal(false)
-	assert.Equal(t, text[3:], readAll(t, r))
-	require.NoError(t, r.Close())
-	_, err := f.Stat()
-	assert.ErrorIs(t, err, os.ErrClosed)
+	synctest.Test(t, func(t *testing.T) { // Close takes no time here
+		f := fileOf(t, text)
+		s := New(f, 1000)
+		r := open(t, lease(t, s, nil))
+		read(t, r, 3)
+		s.Seal(false)
+		assert.Equal(t, text[3:], readAll(t, r))
+		require.NoError(t, r.Close())
+		_, err := f.Stat()
+		assert.ErrorIs(t, err, os.ErrClosed)
+	})
 }
 
 func TestFileWithImpossibleCountsFails(t *testing.T) {

@@ -37,6 +37,7 @@ type gateState struct {
 	mark     int
 	refusals int
 	counted  bool // it is under way
+	outdated bool // a success has ended the run in which it began
 	probe    bool // it was released as a probe
 	freed    bool // it was released
 	placed   bool // it is in line, or in its backoff before
@@ -231,8 +232,8 @@ func (m *gateModel) end(s *gateStep, answer string) {
 	s.mark = m.begun
 	if s.counted {
 		m.underWay--
-		s.counted = false
 	}
+	s.counted, s.outdated = false, false
 	if answer == up || len(s.sent) == 2 || m.room(s) < s.backoff {
 		s.over = true
 		return
@@ -253,8 +254,11 @@ func (m *gateModel) end(s *gateStep, answer string) {
 }
 
 func (m *gateModel) fail(s *gateStep) {
+	if s.outdated {
+		return
+	}
 	if m.waiting() == 0 && m.now-m.newest >= 10*time.Second {
-		m.endRun()
+		m.run = 0
 	}
 	if m.run++; m.run == 1 {
 		m.since = m.now
@@ -295,13 +299,13 @@ func (m *gateModel) success(s *gateStep) {
 	}
 }
 
-// endRun ends a run of failures. What began in it is no longer under way.
+// endRun ends a run of failures. What began in it is no longer under way, and its failure no longer counts.
 func (m *gateModel) endRun() {
 	if m.run > 0 {
 		m.run, m.underWay = 0, 0
 		m.begun++
 		for _, s := range m.steps {
-			s.counted = false
+			s.counted, s.outdated = false, s.outdated || s.counted
 		}
 	}
 }

@@ -142,11 +142,15 @@ func (h *health) leave(run uint32, silently bool) {
 	h.checkProbe(now)
 }
 
-// fail records a failure. The caller holds mu.
-func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
+// fail records the failure of an attempt with p. It says nothing new if a success has ended the run in which the
+// attempt began: when a host comes back that has hung, attempts from before still time out. The caller holds mu.
+func (h *health) fail(now time.Time, p Pass, hold time.Duration) {
 	h.hold = hold
+	if p.health == h && p.run != h.runs {
+		return
+	}
 	if h.idle(now) {
-		h.endRun()
+		h.run = 0
 	}
 	if h.run++; h.run == 1 {
 		h.since = now
@@ -154,9 +158,10 @@ func (h *health) fail(now time.Time, probe bool, hold time.Duration) {
 		h.mark++
 	}
 	h.newest = now
-	if probe {
+	if p.exit == asProbe {
 		h.pause = min(2*h.pause, longestPause)
 	}
+	h.checkProbe(now) // the pauses of a short line become shorter when the trouble is lasting
 }
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.

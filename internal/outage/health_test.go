@@ -26,6 +26,37 @@ func fail(w *Watch) *health {
 	return w.keys.Find(host)
 }
 
+// A host that hung answers again while attempts from before still time out.
+func TestFailureOfARunThatASuccessHasEndedDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		w.End(host, Pass{}, Down, true, hold)
+		first, second := w.Begin(host, Pass{}), w.Begin(host, Pass{})
+		w.End(host, first, Up, false, hold)
+		w.End(host, second, Down, false, hold)
+		assert.True(t, w.Calm())
+
+		w.End(host, Pass{}, Down, true, hold)
+		assert.EqualValues(t, 1, w.Inspect(host).Failures, "it began after the success")
+		w.End(host, w.Begin(host, Pass{}), Down, false, hold)
+		assert.EqualValues(t, 2, w.Inspect(host).Failures, "and so did its retry")
+	})
+}
+
+// A pause is no success. Attempts that began before it are still under way.
+func TestFailureOfARunThatAPauseHasEndedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		w.End(host, Pass{}, Down, true, hold)
+		first, second := w.Begin(host, Pass{}), w.Begin(host, Pass{})
+		time.Sleep(idleAfter)
+		w.End(host, first, Down, false, hold)
+		assert.Equal(t, Snapshot{Failures: 1, Open: 1, Keys: 1, Sound: true}, w.Inspect(host))
+		w.End(host, second, Down, false, hold)
+		assert.Equal(t, Snapshot{Failures: 2, Keys: 1, Sound: true}, w.Inspect(host))
+	})
+}
+
 // A health that is in use is not forgotten, however long ago its host has failed.
 func TestForgetsNoHealthThatIsInUse(t *testing.T) {
 	req := &http.Request{Header: http.Header{"Authorization": {"x"}}}

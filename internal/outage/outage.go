@@ -59,7 +59,7 @@ func (w *Watch) End(key string, p Pass, v Verdict, first bool, hold time.Duratio
 	}
 	if v == Down {
 		w.update(key, func(h *health, now time.Time) {
-			h.fail(now, p.exit == asProbe, hold)
+			h.fail(now, p, hold)
 			mark = h.mark
 		})
 	} else {

@@ -25,6 +25,19 @@ func refusing(d time.Duration) func() engine.Server {
 	}
 }
 
+// silent makes a service that answers no attempt which comes within d.
+func silent(d time.Duration) func() engine.Server {
+	return func() engine.Server {
+		start := time.Now()
+		return func(req *http.Request) (*http.Response, error) {
+			if time.Since(start) < d {
+				return engine.AnswerAfter(time.Minute, req, http.StatusOK)
+			}
+			return engine.AnswerAfter(50*time.Millisecond, req, http.StatusOK)
+		}
+	}
+}
+
 // coldStarting makes a service whose first answer after so long without a request is a 502.
 func coldStarting(idle time.Duration) func() engine.Server {
 	return func() engine.Server {

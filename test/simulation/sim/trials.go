@@ -42,6 +42,12 @@ var Trials = []Trial{
 	{"pair", "lost of 2 requests of a fresh process, refused for 600 ms, in %", func(t *testing.T, seeds int) float64 {
 		return 100 * trialBurst(2, 600*time.Millisecond, 200*seeds).Run(t).Lost.Mean
 	}},
+	{"pair in a hang", "lost of 2 requests of a fresh process, without an answer for 3 s, in %", func(t *testing.T, seeds int) float64 {
+		b := trialBurst(2, 0, 200*seeds)
+		b.Service = silent(3 * time.Second)
+		b.Policy = func() retryhttp.Policy { return retryhttp.Policy{AttemptTimeout: time.Second} }
+		return 100 * b.Run(t).Lost.Mean
+	}},
 	{"page", "mean seconds of 5 requests of a fresh process, refused for a second", func(t *testing.T, seeds int) float64 {
 		return meanTime(trialBurst(5, time.Second, 100*seeds).Run(t).Took).Seconds()
 	}},

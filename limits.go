@@ -65,7 +65,6 @@ func readBody(
 	if read == nil && p.PeekBytes > 0 {
 		resp, read, err = respbody.Peek(b, req, resp, p.PeekBytes, failed, p.AttemptTimeout > 0, more)
 	}
-	passOutcome(base, resp)
 	returned = true
 	return resp, read, err
 }

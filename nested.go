@@ -20,15 +20,7 @@ func innerOutcome(a *Attempt, resp *http.Response) *Outcome {
 	if resp == nil {
 		return nil
 	}
-	return recordOf(resp)
-}
-
-// passOutcome records on own, which may be a copy of resp, the Outcome that a nested Transport recorded
-// on resp. The record of resp stays as it is, because a hook of the nested Transport may be looking at it.
-func passOutcome(resp, own *http.Response) {
-	if o := recordOf(resp); o != nil && own != resp {
-		attachOutcome(own, resp.Request, *o)
-	}
+	return recordOf(resp.Request)
 }
 
 // fromElsewhere reports whether an Error in a's error belongs to another request. The failure of
@@ -62,7 +54,7 @@ func innerError(resp *http.Response, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		inner = &e.Outcome
 	} else if resp != nil {
-		inner = recordOf(resp)
+		inner = recordOf(resp.Request)
 	}
 	if inner == nil || inner.Attempts <= 1 {
 		return nil

@@ -158,8 +158,8 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy,
 		}
 	}
 	returned = true
-	if tooLate := b.tooLate(); tooLate != nil {
-		return tooLate.cut(resp, read, err, b.body.BrokeOffBelow())
+	if b.tooLate() {
+		return b.cut(req, resp, read, err)
 	}
 	b.ctx.limited.Store(false)
 	return resp, err
@@ -192,45 +192,46 @@ func (b *bounds) startTimer(p *Policy) {
 	})
 }
 
-// tooLate stops the timer. If the timer has ended the attempt, tooLate returns the attempt's error.
-func (b *bounds) tooLate() *attemptTimeoutError {
+// tooLate stops the timer, and reports whether the timer has ended the attempt.
+func (b *bounds) tooLate() bool {
 	if b.timer == nil || b.timer.Stop() {
-		return nil
+		return false
 	}
 	<-b.ctx.Done() // the timer has fired, and its function cancels ctx
-	if context.Cause(&b.ctx) != error(b.passed) {
-		return nil
+	return context.Cause(&b.ctx) == error(b.passed)
+}
+
+// cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
+// body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
+// the timeout itself may be the cause of the end.
+func (b *bounds) cut(req *http.Request, resp *http.Response, read *respbody.Body, err error) (*http.Response, error) {
+	if read != nil && err == nil && read.Complete(resp) {
+		return resp, nil
 	}
-	return b.passed
+	// This is a copy, because the base may be reading b.passed, the cause of the attempt's context.
+	timeout := &attemptTimeoutError{after: b.passed.after, body: b.passed.body || b.body.BrokeOffBelow()}
+	var ended error = timeout
+	if inner := innerOutcome(&Attempt{Request: req, Err: err}, resp); inner != nil && inner.Attempts > 1 {
+		o := *inner
+		o.Stop = StopNested
+		ended = &Error{Outcome: o, Err: timeout} // as the nested Transport would give up
+	}
+	if read != nil {
+		timeout.peek, timeout.began = read.Peeked(), read.Began()
+		read.BreakOff(ended)
+		return resp, ended
+	}
+	closing.Response(resp)
+	return nil, ended
 }
 
 // attemptTimeoutError is the error of an attempt that took longer than
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {
 	after time.Duration
-	body  bool   // the header arrived in time
-	peek  bool   // of a body, only the first bytes were awaited
-	began bool   // some of these bytes have come
-	inner *Error // the Outcome of a nested Transport that has made several attempts, or nil
-}
-
-// cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
-// body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
-// the timeout itself may be the cause of the end. below reports that a body broke off in a nested
-// Transport.
-func (e *attemptTimeoutError) cut(resp *http.Response, read *respbody.Body, err error, below bool) (*http.Response, error) {
-	if read != nil && err == nil && read.Complete(resp) {
-		return resp, nil
-	}
-	// This is a copy, because the base may be reading e, the cause of the attempt's context.
-	ended := &attemptTimeoutError{after: e.after, body: e.body || below, inner: innerError(resp, err)}
-	if read != nil {
-		ended.peek, ended.began = read.Peeked(), read.Began()
-		read.BreakOff(ended)
-		return resp, ended
-	}
-	closing.Response(resp)
-	return nil, ended
+	body  bool // the header arrived in time
+	peek  bool // of a body, only the first bytes were awaited
+	began bool // some of these bytes have come
 }
 
 func (e *attemptTimeoutError) Error() string {
@@ -242,21 +243,8 @@ func (e *attemptTimeoutError) Error() string {
 		missing = "first byte of the response body"
 	case e.body:
 		missing = "whole response body"
-	case e.inner != nil:
-		missing = "response" // headers may have come, of responses that were retried
 	}
-	text := fmt.Sprintf("no %s within %v", missing, e.after)
-	if e.inner != nil {
-		text += fmt.Sprintf(", in %d attempts of a nested Transport", e.inner.Attempts)
-	}
-	return text
-}
-
-func (e *attemptTimeoutError) Unwrap() error {
-	if e.inner == nil {
-		return nil
-	}
-	return e.inner
+	return fmt.Sprintf("no %s within %v", missing, e.after)
 }
 
 func (e *attemptTimeoutError) Timeout() bool        { return true }

@@ -45,21 +45,3 @@ func (o Outcome) including(inner *Outcome) Outcome {
 	}
 	return o
 }
-
-// innerError returns an *Error that carries the Outcome of a nested Transport, so
-// that the outer Transport does not retry after an attempt timeout. It does not wrap
-// the nested error, whose cause is the timeout itself.
-func innerError(resp *http.Response, err error) *Error {
-	var inner *Outcome
-	if e, ok := errors.AsType[*Error](err); ok {
-		inner = &e.Outcome
-	} else if resp != nil {
-		inner = recordOf(resp.Request)
-	}
-	if inner == nil || inner.Attempts <= 1 {
-		return nil
-	}
-	return &Error{Outcome: *inner, Err: errStillRetrying}
-}
-
-var errStillRetrying = errors.New("a nested Transport was still retrying")

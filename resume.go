@@ -121,12 +121,16 @@ func (d *download) readPart(p []byte) (int, error) {
 			return 0, nil
 		}
 	}
-	if d.offset == d.part.Until && len(p) > 0 {
-		return 0, d.readEnd(p[:1])
+	left := d.part.Until - d.offset
+	if left == 0 && d.offset < d.whole.End {
+		return 0, io.ErrUnexpectedEOF // the server sent a shorter range
 	}
-	p = p[:min(int64(len(p)), d.part.Until-d.offset)]
-	n, err := d.body.Read(p)
-	if n > 0 {
+	// After the last byte, one more Read usually meets the end. Without it, the connection could not be reused.
+	n, err := d.body.Read(p[:min(int64(len(p)), max(left, 1))])
+	switch {
+	case n > 0 && left == 0:
+		return 0, io.EOF
+	case n > 0:
 		d.bring(int64(n))
 	}
 	if err != nil {
@@ -153,20 +157,6 @@ func (d *download) bring(n int64) {
 		c.policy.Budget.Deposit(c.req)
 	}
 	d.failed = nil
-}
-
-// readEnd returns the error that follows the last byte of a resumption. After the last byte of
-// the whole body, it reads once more, and usually meets the end. Without this Read, the
-// connection could not be reused. The caller gets none of the bytes that this Read returns.
-func (d *download) readEnd(scratch []byte) error {
-	if d.offset < d.whole.End {
-		return io.ErrUnexpectedEOF // the server sent a shorter range
-	}
-	n, err := d.body.Read(scratch)
-	if n > 0 || err != nil && respbody.IsConnectionsEnd(d.body, err) {
-		return io.EOF
-	}
-	return err
 }
 
 // endOfPart returns what the end of the current body means. Once all bytes have come, the end of

@@ -77,7 +77,7 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 		if lost != nil && lost.Body != nil {
 			closing.Begin(lost.Body) // nobody waits
 		}
-		r.first.reading.Cut()
+		r.first.body.Upload.Cut()
 	case hedgeFailed:
 		r.next.reading.Cut() // a retry may follow
 		if r.got.class != Final {

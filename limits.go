@@ -85,10 +85,8 @@ func failure(resp *http.Response, err error) error {
 // being read. The context must live as long as the body, so the body is wrapped.
 type bounds struct {
 	ctx     attemptContext
-	cancel  context.CancelCauseFunc
-	request http.Request // the copy of the request that carries ctx
-	reading *replay.Lease
-	body    respbody.Body
+	request http.Request  // the copy of the request that carries ctx
+	body    respbody.Body // has what ends the attempt: Cancel, and the Upload
 
 	timer  *time.Timer          // of Policy.AttemptTimeout; nil if there is none
 	passed *attemptTimeoutError // the error if it fires
@@ -104,8 +102,8 @@ type bounds struct {
 // body.
 func (b *bounds) begin(ctx context.Context, body *replay.Lease) {
 	b.ctx.caller = ctx
-	b.ctx.Context, b.cancel = context.WithCancelCause(ctx)
-	b.reading, b.body.Cancel, b.body.Upload = body, b.cancel, body
+	b.ctx.Context, b.body.Cancel = context.WithCancelCause(ctx)
+	b.body.Upload = body
 }
 
 // beginDetachable is like begin, but the attempt ends with ctx only until detach is called.
@@ -117,11 +115,11 @@ func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detac
 		GetConn: func(string) { b.connecting.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { b.connecting.Store(false) },
 	})
-	b.cancel = func(cause error) {
+	b.body.Upload, b.body.Caller = body, ctx
+	b.body.Cancel = func(cause error) {
 		detach()
 		cancel(cause)
 	}
-	b.reading, b.body.Cancel, b.body.Upload, b.body.Caller = body, b.cancel, body, ctx
 	return detach
 }
 
@@ -130,38 +128,32 @@ func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detac
 func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy, more goOn) (*http.Response, error) {
 	b.request = *req.WithContext(&b.ctx)
 	b.startTimer(p)
-	returned := false
+	lives := false // the response still needs the context
 	defer func() {
-		if !returned {
+		if !lives {
 			if b.timer != nil {
 				b.timer.Stop()
 			}
-			b.cancel(nil)
+			b.body.Cancel(nil)
 		}
 	}()
 	replay.Watch(&b.request, &b.body)
 	resp, err := base.RoundTrip(&b.request)
 	var read *respbody.Body
-	switch {
-	case err != nil || resp == nil:
-		defer b.cancel(nil)
+	if err != nil || resp == nil {
 		resp, err = nil, failure(resp, err)
-	case resp.Body == nil:
-		defer b.cancel(nil)
-	default:
+	} else if resp.Body != nil {
 		b.body.Wrap(resp, p.StallTimeout, newStallError)
-		if !p.readsBody() {
-			break
-		}
-		if b.buffering.Store(true); !b.unwanted.Load() {
+		b.buffering.Store(p.readsBody())
+		if p.readsBody() && !b.unwanted.Load() {
 			resp, read, err = readBody(&b.body, req, resp, p, more)
 		}
 	}
-	returned = true
 	if b.tooLate() {
 		return b.cut(req, resp, read, err)
 	}
 	b.ctx.limited.Store(false)
+	lives = resp != nil && resp.Body != nil
 	return resp, err
 }
 
@@ -169,10 +161,10 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy,
 // a base may not check the context until the Read returns.
 func (b *bounds) end(cause error) {
 	buffering := b.buffering.Load()
-	b.cancel(cause)
+	b.body.Cancel(cause)
 	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
 	defer func() { _ = recover() }()
-	b.reading.Cut()
+	b.body.Upload.Cut()
 	if buffering {
 		b.body.FreeRead()
 	}

@@ -1,6 +1,7 @@
 package retryhttp
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -157,11 +158,7 @@ func (r *race) mayEndByItself() bool {
 // endHedge ends the hedge at once. If the caller's context has ended, no attempt has won, and the
 // context's cause is the hedge's cause.
 func (r *race) endHedge() {
-	var cause error = ErrSuperseded
-	if ctx := r.keyed.Context(); ctx.Err() != nil {
-		cause = context.Cause(ctx)
-	}
-	r.second.end(cause)
+	r.second.end(cmp.Or(context.Cause(r.keyed.Context()), ErrSuperseded))
 }
 
 // abandon ends a race whose call panics.
@@ -245,7 +242,7 @@ func (r *race) openHedge() bool {
 	if !r.withBody {
 		return true
 	}
-	opened, err := r.openBodyBeside(r.next.request, r.first.reading)
+	opened, err := r.openBodyBeside(r.next.request, r.first.body.Upload)
 	if err != nil {
 		return false
 	}

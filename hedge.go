@@ -71,7 +71,7 @@ func (h *Hedge) Delay(req *http.Request) (time.Duration, bool) {
 	if t == nil {
 		t = newTail(h) // it has no answers, and is not kept
 	}
-	d := t.compute(time.Since(t.epoch))
+	d := t.compute()
 	return d, d > 0
 }
 
@@ -118,13 +118,13 @@ func newTail(h *Hedge) *tail {
 		t.allowance.Store(oneHedge)
 	}
 	t.recent = latency.New(t.window)
-	t.delay.Store(int64(t.compute(0)))
+	t.delay.Store(int64(t.compute()))
 	return t
 }
 
-// compute returns the delay after which an attempt is hedged, as of now, or 0 for no hedge.
-func (t *tail) compute(now time.Duration) time.Duration {
-	delay := t.hedge.After
+// compute returns the delay after which an attempt is hedged now, or 0 for no hedge.
+func (t *tail) compute() time.Duration {
+	delay, now := t.hedge.After, time.Since(t.epoch)
 	if delay <= 0 {
 		if float64(t.recent.Answers(now)) < answersBeyond/t.share {
 			return 0
@@ -136,7 +136,8 @@ func (t *tail) compute(now time.Duration) time.Duration {
 
 // observe records the latency of an answer, which earns a part of a hedge, or of an attempt that was given up
 // for being slow. It refreshes the delay now and then. A refresh is cheap until there are enough answers.
-func (t *tail) observe(now, latency time.Duration, answer bool) {
+func (t *tail) observe(latency time.Duration, answer bool) {
+	now := time.Since(t.epoch)
 	if answer {
 		t.allow(t.earns)
 	}
@@ -146,7 +147,7 @@ func (t *tail) observe(now, latency time.Duration, answer bool) {
 	}
 	t.observed.Store(0)
 	t.stale.Store(int64(now + t.window/refreshWithin))
-	t.delay.Store(int64(t.compute(now)))
+	t.delay.Store(int64(t.compute()))
 }
 
 func (t *tail) withdraw() bool { return t.allow(-oneHedge) }

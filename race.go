@@ -87,8 +87,7 @@ func (r *race) callOff() raceState {
 
 // observe records the time that an attempt has had which is given up for the other.
 func (r *race) observe(given *attempt) {
-	now := r.core.now()
-	r.tail.observe(r.hedgeTime(now), now-given.begins, false)
+	r.tail.observe(r.core.now()-given.begins, false)
 }
 
 // takeTurn waits for the turn, and reports whether a result still counts.
@@ -218,11 +217,10 @@ func (r *race) ownRequest() bool {
 // prepare takes a hedge from the allowance and a token from the Budget, and opens the hedge's
 // body. It reports whether the hedge may be sent.
 func (r *race) prepare() bool {
-	now := r.core.now()
 	switch {
-	case ended(r.req), r.room(now) < 0, r.policy.Gate.blocks(r.req):
+	case ended(r.req), r.room(r.core.now()) < 0, r.policy.Gate.blocks(r.req):
 		return false
-	case r.tail.compute(r.hedgeTime(now)) == 0: // the answers are no longer recent
+	case r.tail.compute() == 0: // the answers are no longer recent
 		return false
 	case !r.tail.withdraw():
 		return false

@@ -324,13 +324,8 @@ func (x *exchange) conclude(made *attempt, got *result) {
 	}
 	x.endAttempt(got)
 	if x.tail != nil && (success || is[*attemptTimeoutError](got.Err)) {
-		x.tail.observe(x.hedgeTime(made.begins+got.Elapsed), got.Elapsed, success)
+		x.tail.observe(got.Elapsed, success)
 	}
-}
-
-// hedgeTime converts a time of core.now to a time of the tail's clock.
-func (x *exchange) hedgeTime(now time.Duration) time.Duration {
-	return x.core.epoch.Sub(x.tail.epoch) + now
 }
 
 // receipt is what a Budget has taken for an attempt.

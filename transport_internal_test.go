@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/outage"
@@ -125,25 +126,29 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 
 // A refresh looks at all latencies of a key, so it must not follow each answer.
 func TestDelayOfAHedgeIsRefreshedNowAndThen(t *testing.T) {
-	p := newTail(&Hedge{Share: 1, Window: refreshWithin * time.Second})
-	refreshes := func(now time.Duration) bool {
-		const notRefreshed = 7
-		p.delay.Store(notRefreshed)
-		p.observe(now, 10*time.Millisecond, false)
-		return p.delay.Load() != notRefreshed
-	}
-	for i := range answersBeyond {
-		require.Zero(t, p.delay.Load(), "after %d answers", i)
-		p.observe(0, 10*time.Millisecond, true)
-	}
-	require.NotZero(t, p.delay.Load())
-	for i := range 2 * refreshEvery {
-		assert.Equal(t, i%refreshEvery == refreshEvery-1, refreshes(0), "observation %d", i)
-	}
-	assert.False(t, refreshes(time.Second-1))
-	assert.True(t, refreshes(time.Second))
-	assert.False(t, refreshes(2*time.Second-1))
-	assert.True(t, refreshes(2*time.Second))
+	synctest.Test(t, func(t *testing.T) {
+		p := newTail(&Hedge{Share: 1, Window: refreshWithin * time.Second})
+		refreshes := func() bool {
+			const notRefreshed = 7
+			p.delay.Store(notRefreshed)
+			p.observe(10*time.Millisecond, false)
+			return p.delay.Load() != notRefreshed
+		}
+		for i := range answersBeyond {
+			require.Zero(t, p.delay.Load(), "after %d answers", i)
+			p.observe(10*time.Millisecond, true)
+		}
+		require.NotZero(t, p.delay.Load())
+		for i := range 2 * refreshEvery {
+			assert.Equal(t, i%refreshEvery == refreshEvery-1, refreshes(), "observation %d", i)
+		}
+		for range 2 {
+			time.Sleep(time.Second - 1)
+			assert.False(t, refreshes())
+			time.Sleep(1)
+			assert.True(t, refreshes())
+		}
+	})
 }
 
 // The caller may change its request by then.

@@ -97,8 +97,9 @@ func (Unlimited) Deposit(*http.Request)                  {}
 //
 // A bucket holds at most max(Burst, Ratio · rate · Window) tokens, where rate is an exponentially
 // weighted mean of the successes per second. If HealthyRatio is more than Ratio, a bucket with a Burst also
-// gets a token by a rest: a success has come since the last retry, and for a Window there was no retry. A
-// negative Window counts as 20 s here. A client with few requests would use up its Burst otherwise.
+// gets a token by a rest: a success has come since the last failure, and for a Window there was neither a
+// failure nor a hedge. A negative Window counts as 20 s here. A client with few requests would use up its
+// Burst otherwise.
 //
 // There are at most 4,096 buckets: full buckets make room first, then the longest unused. See "Fixing
 // retries with token buckets and circuit breakers", Marc Brooker.

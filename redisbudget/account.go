@@ -36,6 +36,10 @@ type account struct {
 	weighed    uint64  // deposits that the health includes
 	overdrawn  float64 // what overdrafts have granted, and successes have not paid yet
 
+	drawn  time.Time // the last failure, retry or refund of this process; zero if there was none
+	spent  uint64    // deposits that were folded then
+	rested bool      // a has had a rest since the last retry
+
 	timer *time.Timer // nil before a call was first scheduled
 	// watch reports a call that takes Intervals. It is nil if there is no OnError, or was no call.
 	watch   *time.Timer
@@ -109,8 +113,23 @@ func (a *account) update(f func(*account, time.Time)) bool {
 	return true
 }
 
+// hasRested is as in a TokenBucket: a success has come since this process drew on the balance, a Window ago.
+func (a *account) hasRested(now time.Time) bool {
+	s := a.settings
+	return !a.drawn.IsZero() && a.folded > a.spent && now.Sub(a.drawn) > s.fade && s.healthyRatio > s.ratio && s.burst > 0
+}
+
+// draw records that a is drawn on.
+func (a *account) draw(now time.Time) {
+	a.rested = a.rested || a.hasRested(now)
+	a.drawn, a.spent = now, a.folded
+}
+
+// withdraw takes what a retry costs. After a rest, the process itself adds what is missing, because the balance of a
+// fleet may never rest. The balance is asked for all the same.
 func (a *account) withdraw(now time.Time, terms terms) (cost float64, granted bool) {
-	tokens := a.balance(now)
+	tokens, rested := a.balance(now), a.rested
+	a.rested = false
 	granted = tokens >= round(terms.price)
 	limited := granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price)
 	if limited {
@@ -120,15 +139,20 @@ func (a *account) withdraw(now time.Time, terms terms) (cost float64, granted bo
 		a.overdrawn += short
 		granted = true
 	}
-	if granted {
-		cost = terms.price
-		a.own.take(cost, a.settings)
-		a.book(cost)
-	}
 	a.granted = a.granted || granted && !a.failing
 	// The withdrawals before a limited one have brought a call forward.
 	a.refused = a.refused || !granted && !limited || a.failing
-	return cost, granted
+	switch {
+	case granted:
+		cost = terms.price
+	case rested:
+		cost = max(tokens, 0)
+	default:
+		return 0, false
+	}
+	a.own.take(cost, a.settings)
+	a.book(cost)
+	return cost, true
 }
 
 // share returns this process's share of the fleet's recent successes. The capacity of the last

@@ -116,6 +116,9 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // last knew. The debt is booked, up to the capacity, and the fleet must earn it before its next
 // retry.
 //
+// A process has one retry of its own after a rest, as the bucket of a [retryhttp.TokenBucket] has a token: a
+// success has come since its last failure, and for a Window there was neither a failure nor a hedge.
+//
 // The price is paid by a process whose requests fail while the others' succeed, or that has just
 // started. After each answer it may spend its share again, so it can have the whole balance, but
 // not within one round trip.
@@ -183,6 +186,7 @@ type Bucket struct {
 // successes earn nothing, or that has no room for a token, returns an infinite cost with a refusal.
 func (b *Bucket) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.update(r.Request, func(a *account, now time.Time) {
+		a.draw(now)
 		if !r.Again {
 			a.fail(&r, now)
 		}
@@ -200,7 +204,10 @@ func (b *Bucket) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 // Redis does not answer, a refund of what was reported before is lost to the fleet.
 func (b *Bucket) Refund(req *http.Request, cost float64) {
 	if cost > 0 {
-		b.update(req, func(a *account, _ time.Time) { a.refund(cost) })
+		b.update(req, func(a *account, now time.Time) {
+			a.draw(now)
+			a.refund(cost)
+		})
 	}
 }
 
@@ -241,6 +248,9 @@ func (b *Bucket) Status(req *http.Request) retryhttp.BucketStatus {
 		Sparing: a.health.poor && a.settings.earns(true) < a.settings.earns(false),
 		Fleet:   true,
 		Shared:  a.viewDecides(now),
+	}
+	if a.rested || a.hasRested(now) {
+		s.Tokens = max(s.Tokens, 1)
 	}
 	if a.view.known {
 		s.Age = now.Sub(a.view.asked)

@@ -1,0 +1,120 @@
+package redisbudget_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/redisbudget"
+)
+
+// A Bucket without a Client is compared with a TokenBucket that has its Burst.
+func TestRestIsATokenAsForATokenBucket(t *testing.T) {
+	failed := retryhttp.Attempt{Err: errors.New("reset")}
+	success := func(b retryhttp.Budget, req *http.Request) { b.Deposit(req) }
+	failure := func(b retryhttp.Budget, req *http.Request) {
+		b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Status: 503, Stop: retryhttp.StopNotIdempotent})
+	}
+	passes := func(d time.Duration) func(retryhttp.Budget, *http.Request) {
+		return func(retryhttp.Budget, *http.Request) { time.Sleep(d) }
+	}
+	long := passes(window + 1)
+	for name, c := range map[string]struct {
+		alone retryhttp.TokenBucket
+		steps []func(retryhttp.Budget, *http.Request)
+		want  bool
+	}{
+		"a success and a Window":          {steps: []func(retryhttp.Budget, *http.Request){success, long}, want: true},
+		"a Window and a success":          {steps: []func(retryhttp.Budget, *http.Request){long, success}, want: true},
+		"a success":                       {steps: []func(retryhttp.Budget, *http.Request){success, passes(window)}},
+		"a Window":                        {steps: []func(retryhttp.Budget, *http.Request){long}},
+		"a failure meanwhile":             {steps: []func(retryhttp.Budget, *http.Request){success, passes(window - 1), failure, passes(2)}},
+		"a failure afterwards":            {steps: []func(retryhttp.Budget, *http.Request){success, long, failure}, want: true},
+		"a failure before a success":      {steps: []func(retryhttp.Budget, *http.Request){long, failure, success}},
+		"two failures afterwards":         {steps: []func(retryhttp.Budget, *http.Request){success, long, failure, failure}, want: true},
+		"where Ratio bounds the retries":  {retryhttp.TokenBucket{Ratio: 0.1}, []func(retryhttp.Budget, *http.Request){success, long}, false},
+		"where there is no Burst":         {retryhttp.TokenBucket{Burst: -1}, []func(retryhttp.Budget, *http.Request){success, long}, false},
+		"a Window that is short, is over": {retryhttp.TokenBucket{Window: time.Second}, []func(retryhttp.Budget, *http.Request){success, passes(time.Second + 1)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := &redisbudget.Bucket{Ratio: c.alone.Ratio, Burst: c.alone.Burst, Window: c.alone.Window}
+				alone := &retryhttp.TokenBucket{Ratio: c.alone.Ratio, Burst: min(c.alone.Burst, 0), Window: c.alone.Window}
+				if alone.Burst == 0 {
+					alone.Burst = 1
+				}
+				req := get(t, host)
+				for name, b := range map[string]retryhttp.Budget{"alone": alone, "shared": shared} {
+					withdraw(b, req)
+					require.False(t, withdraw(b, req), name)
+					for _, step := range c.steps {
+						step(b, req)
+					}
+					tokens := 0.0
+					if c.want {
+						tokens = 1
+					}
+					assert.GreaterOrEqual(t, b.(interface {
+						Status(*http.Request) retryhttp.BucketStatus
+					}).Status(req).Tokens, tokens, name)
+					assert.Equal(t, c.want, withdraw(b, req), name)
+					assert.False(t, withdraw(b, req), "%s: a rest is one token", name)
+				}
+			})
+		})
+	}
+}
+
+// The first attempt after a pause fails, as on a connection that somebody has dropped. The balance of the fleet is
+// drawn on each second, and does not rest. It pays for no more than it has.
+func TestRestOfAProcessIsNotARestOfTheFleet(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *engine) {
+		const processes = 60
+		var all sync.WaitGroup
+		lost := make([]int, processes)
+		for i := range processes {
+			b := &redisbudget.Bucket{Client: e.client(t)}
+			defer b.Close()
+			c := retryhttp.New(cold(window), retryhttp.Policy{Budget: b})
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				for range 20 {
+					resp, err := c.RoundTrip(get(t, host))
+					if assert.NoError(t, err) && resp.StatusCode != http.StatusOK {
+						lost[i]++
+					}
+					time.Sleep(time.Minute)
+				}
+			})
+		}
+		all.Wait()
+		assert.Equal(t, make([]int, processes), lost)
+		assert.GreaterOrEqual(t, e.stored(t, "tokens"), 0.0)
+	})
+}
+
+// cold is a service whose first answer after a pause is a 503.
+func cold(pause time.Duration) http.RoundTripper {
+	var last time.Time
+	return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		status := http.StatusOK
+		if time.Since(last) > pause {
+			status = http.StatusServiceUnavailable
+		}
+		last = time.Now()
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
+	})
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -1,58 +1,47 @@
 package respbody
 
 import (
+	"errors"
 	"net/http"
 	"os"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
-// lateRead is a Read in a goroutine of its own, so that nobody has to wait for it. It cannot be taken
-// back. Its results are for the reader that waits for its end.
-type lateRead struct {
-	over     chan struct{} // closed when the Read has ended
-	came     []byte
-	err      error
-	panicked any  // the value that the Read has panicked with
-	exited   bool // the Read has panicked, or has called runtime.Goexit
-}
-
-func startRead(read func([]byte) (int, error), p []byte) *lateRead {
-	r := &lateRead{over: make(chan struct{}), exited: true}
-	go func() {
-		defer close(r.over)
-		defer func() { r.panicked = recover() }()
-		n, err := read(p)
-		r.came, r.err, r.exited = p[:n], err, false
-	}()
-	return r
-}
-
-// surface waits for the end of the Read. It repeats a panic or a runtime.Goexit in the goroutine that
-// needs the body.
-func (r *lateRead) surface() {
-	<-r.over
-	switch {
-	case r.panicked != nil:
-		panic(r.panicked)
-	case r.exited:
-		runtime.Goexit()
-	}
-}
-
-// late is the Read with which the rest of a body begins.
+// late is the Read with which the rest of a body begins, in a goroutine of its own. It cannot be taken back.
 type late struct {
-	*lateRead
-	resp *http.Response // the base's response, whose Trailer a Read may set
-	own  *http.Response // the copy that the caller has
+	over     chan struct{} // closed when the Read has ended
+	came     []byte        // and not read yet
+	err      error
+	panicked any // the value that the Read has panicked with
 
-	closing atomic.Bool
-	closed  chan struct{}
+	resp   *http.Response // the base's response, whose Trailer a Read may set
+	own    *http.Response // the copy that the caller has
+	closed chan struct{}  // closed with the body
+}
+
+var errNoReturn = errors.New("the response body's Read ended its goroutine")
+
+func startRead(read func([]byte) (int, error), p []byte) *late {
+	l := &late{over: make(chan struct{}), err: errNoReturn, closed: make(chan struct{})}
+	go func() {
+		defer close(l.over)
+		defer func() { l.panicked = recover() }()
+		n, err := read(p)
+		l.came, l.err = p[:n], err
+	}()
+	return l
+}
+
+// result returns the results of a Read that has ended. It repeats a panic in the goroutine that needs the body.
+func (l *late) result() ([]byte, error) {
+	if l.panicked != nil {
+		panic(l.panicked)
+	}
+	return l.came, l.err
 }
 
 // begin reads the beginning of resp's body, and returns the response that counts afterward. A retry waits
@@ -68,36 +57,39 @@ func (b *Body) begin(
 	}
 	own := *resp
 	own.Trailer = resp.Trailer.Clone()
-	l := &late{resp: resp, own: &own, closed: make(chan struct{})}
-	b.apart = true // the Read is awaited below
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	b.fill(declared, limit, func(p []byte) (n int, err error) {
-		read := startRead(b.readBase, p)
+	b.fill(declared, limit, func(p []byte) (int, error) {
+		read := startRead(b.base.Read, p)
 		b.await(func() {
 			select {
 			case <-read.over:
-				read.surface()
-				n, err = len(read.came), read.err
 				return
 			case <-timer.C:
 			case <-done:
 			}
-			l.lateRead, err = read, os.ErrDeadlineExceeded // ends the fill
+			b.late = read
 		})
-		return n, err
+		if b.late != nil {
+			return 0, os.ErrDeadlineExceeded // ends the fill
+		}
+		came, err := read.result()
+		return len(came), b.met(err)
 	})
-	if l.lateRead == nil {
-		b.apart = false
+	if b.late == nil {
 		return resp
 	}
-	b.data, b.err, b.late = slices.Clip(b.data), nil, l
+	b.late.resp, b.late.own = resp, &own
+	b.data, b.err = slices.Clip(b.data), nil
 	return &own
 }
 
-// awaitLate waits for the Read that is under way. It returns false if the body is closed.
+// awaitLate waits for the Read that is under way, if there is one. It returns false if the body is closed.
 func (b *Body) awaitLate() bool {
 	l := b.late
+	if l == nil {
+		return true
+	}
 	b.await(func() {
 		select {
 		case <-l.closed:
@@ -109,20 +101,16 @@ func (b *Body) awaitLate() bool {
 		return false
 	default:
 	}
-	l.surface()
-	b.data, b.read, b.err = l.came, 0, l.err
-	b.apart, l.came = false, nil
+	came, err := l.result()
+	b.data, b.read, b.err = came, 0, b.met(err)
+	l.came = nil // the reader has it
 	return true
 }
 
 // closeLate closes the body when its Read has ended, or at once if that is safe. It does not wait for the
-// Read. A panic that comes later is dropped, because nobody could recover it. Another call does nothing, and waits
-// for nothing: a Close may take its time.
+// Read. A panic that comes later is dropped, because nobody could recover it.
 func (b *Body) closeLate() error {
 	l := b.late
-	if !l.closing.CompareAndSwap(false, true) {
-		return nil
-	}
 	close(l.closed)
 	select {
 	case <-l.over:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/field"
 )
@@ -43,8 +44,8 @@ func Peek(
 	case failed:
 		patience, b.ends, goOn = MaxDrainTime, anyByte, nil
 	case timed:
-		b.apart = true
-		defer func() { b.apart = false }()
+		defer func(stall time.Duration) { b.stall = stall }(b.stall)
+		b.stall = 0
 	}
 	for {
 		resp = b.begin(resp, -1, limit, patience, nil)

@@ -35,7 +35,6 @@ type Body struct {
 	stalled func(time.Duration) error // makes the error
 	timer   *time.Timer               // ends the attempt; nil before the first Read
 	fired   atomic.Bool               // the timer has
-	apart   bool                      // Reads are awaited elsewhere, or by nobody
 
 	buffered
 	closed atomic.Bool // by its reader
@@ -123,7 +122,7 @@ func (b *Body) Read(p []byte) (n int, err error) {
 		return 0, http.ErrBodyReadAfterClose
 	case b.sealed:
 		return 0, ErrSealed
-	case b.read == len(b.data) && b.err == nil && b.late != nil && !b.awaitLate():
+	case b.read == len(b.data) && b.err == nil && !b.awaitLate():
 		return 0, http.ErrBodyReadAfterClose
 	}
 	switch {
@@ -143,27 +142,24 @@ func (b *Body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-func (b *Body) readBase(p []byte) (int, error) {
-	n, err := b.receive(p)
-	if err != nil {
-		b.end()
-	}
-	return n, err
+func (b *Body) readBase(p []byte) (n int, err error) {
+	b.await(func() { n, err = b.base.Read(p) })
+	return n, b.met(err)
 }
 
-func (b *Body) receive(p []byte) (n int, err error) {
-	if b.apart {
-		n, err = b.base.Read(p)
-	} else {
-		b.await(func() { n, err = b.base.Read(p) })
+// met returns what the error of a Read means. With an error, the response is over.
+func (b *Body) met(err error) error {
+	if err == nil {
+		return nil
 	}
+	b.end()
 	switch {
-	case err != nil && b.fired.Load():
-		err = b.stalled(b.stall) // even a clean end may be the result of the cancellation
+	case b.fired.Load():
+		return b.stalled(b.stall) // even a clean end may be the result of the cancellation
 	case b.Caller != nil && b.Caller.Err() != nil && errors.Is(err, context.Canceled):
-		err = b.Caller.Err() // the attempt's own context knows no deadline
+		return b.Caller.Err() // the attempt's own context knows no deadline
 	}
-	return n, err
+	return err
 }
 
 // await calls wait, which waits for a Read of the base's body. It ends the attempt if the Read gets nothing
@@ -178,7 +174,7 @@ func (b *Body) await(wait func()) {
 			b.fired.Store(true)
 			b.Cancel(b.stalled(b.stall))
 			b.Upload.Cut() // over HTTP/2, its Read holds up the end of the context
-			b.freeRead()
+			b.FreeRead()
 		})
 	default:
 		b.timer.Reset(b.stall)
@@ -188,11 +184,7 @@ func (b *Body) await(wait func()) {
 }
 
 func (b *Body) Close() error {
-	if b.sealed {
-		return nil
-	}
-	b.closed.Store(true)
-	if b.gone {
+	if b.sealed || b.closed.Swap(true) && b.late != nil || b.gone {
 		return nil
 	}
 	return rest{b}.Close()
@@ -209,21 +201,16 @@ func (r rest) Close() error {
 	return r.base.Close()
 }
 
-// FreeRead ends a Read of b after its context was canceled. It does nothing if the response is
-// over.
+// FreeRead ends a Read of a body whose attempt was canceled. A base may have lost the attempt's
+// context, so net/http's own bodies are also closed. A panic of Close is dropped, because nobody
+// could recover it here. After the response, there is nothing to do.
 func (b *Body) FreeRead() {
 	b.mu.Lock()
 	over := b.over
 	b.mu.Unlock()
-	if !over {
-		b.freeRead()
+	if over {
+		return
 	}
-}
-
-// freeRead ends a Read of a body whose attempt was canceled. A base may have lost the attempt's
-// context, so net/http's own bodies are also closed. A panic of Close is dropped, because nobody
-// could recover it here.
-func (b *Body) freeRead() {
 	if closing.WhileRead(b.base) {
 		defer func() { _ = recover() }()
 		_ = b.base.Close()
@@ -247,7 +234,7 @@ type connection struct {
 
 // Read does not release the context at the end, because the other side may have closed only its
 // half.
-func (c *connection) Read(p []byte) (int, error) { return c.receive(p) }
+func (c *connection) Read(p []byte) (int, error) { return c.base.Read(p) }
 
 // CloseWrite half-closes the connection if the connection supports it. net/http's own body does
 // the same.

@@ -5,12 +5,13 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// Watch wraps the bodies of a request that uploads. It calls Hold with 1 when the bodies begin to need the
-// attempt's context, and with -1 when none needs it any more. The request's own body needs the context
+// Watch wraps the bodies of a request that uploads. It calls Hold with true when the bodies begin to need the
+// attempt's context, and with false when none needs it any more. The request's own body needs the context
 // from the beginning until it is closed. Its end says less: net/http may have read the end, and still wait
 // for the server to take the last bytes.
 //
@@ -18,14 +19,14 @@ import (
 // may send a copy, and never look at the own body. Or it may look at a copy, as signers do, forget it, and
 // send the own body. So once a body that was read is closed, the copies that are at their end need the context
 // no more, nor does the own body until it is read.
-func Watch(req *http.Request, context interface{ Hold(n int) }) {
+func Watch(req *http.Request, context interface{ Hold(needs bool) }) {
 	if !Uploads(req) {
 		return
 	}
 	all := &uploads{context: context}
-	own := &upload{ReadCloser: req.Body, all: all}
-	own.hold(true)
-	all.bodies, req.Body = []*upload{own}, own
+	own := &upload{ReadCloser: req.Body, all: all, holds: true}
+	req.Body = own
+	all.note(func() { all.bodies = []*upload{own} })
 	getBody := req.GetBody
 	if getBody == nil {
 		return
@@ -43,15 +44,22 @@ func Watch(req *http.Request, context interface{ Hold(n int) }) {
 
 // uploads are the bodies of a request.
 type uploads struct {
-	context interface{ Hold(n int) }
+	context interface{ Hold(needs bool) }
 	mu      sync.Mutex
 	bodies  []*upload
+	held    bool
 }
 
+// note makes a change, and declares whether a body needs the context now.
 func (a *uploads) note(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
+	needs := slices.ContainsFunc(a.bodies, func(u *upload) bool { return u.holds })
+	if needs != a.held {
+		a.held = needs
+		a.context.Hold(needs)
+	}
 }
 
 // upload is the own body or a copy.
@@ -66,21 +74,10 @@ type upload struct {
 	holds bool // the context
 }
 
-// hold declares whether u needs the context. The caller holds mu.
-func (u *upload) hold(needs bool) {
-	switch {
-	case needs && !u.holds:
-		u.all.context.Hold(1)
-	case !needs && u.holds:
-		u.all.context.Hold(-1)
-	}
-	u.holds = needs
-}
-
 func (u *upload) Read(p []byte) (int, error) {
 	u.all.note(func() {
 		u.read = true
-		u.hold(u.holds || !u.ended)
+		u.holds = u.holds || !u.ended
 	})
 	n, err := u.ReadCloser.Read(p)
 	if err == io.EOF {
@@ -96,13 +93,12 @@ func (u *upload) Close() error {
 
 func (u *upload) close() {
 	sent := u.read && u.holds
-	u.ended = true
-	u.hold(false)
 	for _, other := range u.all.bodies {
 		if sent && (other.isCopy && other.ended || !other.read) {
-			other.hold(false)
+			other.holds = false
 		}
 	}
+	u.ended, u.holds = true, false
 }
 
 // Uploads reports whether req has a body that may still be sent when the response comes. A body in

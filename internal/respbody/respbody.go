@@ -40,7 +40,7 @@ type Body struct {
 	closed atomic.Bool // by its reader
 
 	mu   sync.Mutex
-	held int  // number of others that need the context
+	held bool // others need the context
 	over bool // the response is read or closed
 }
 
@@ -88,7 +88,7 @@ func IsEmpty(body io.ReadCloser) bool {
 func (b *Body) note(change func()) {
 	b.mu.Lock()
 	change()
-	release := b.over && b.held == 0
+	release := b.over && !b.held
 	b.mu.Unlock()
 	if release && b.Cancel != nil {
 		b.Cancel(nil)
@@ -104,17 +104,11 @@ func (b *Body) giveUp() {
 	}
 }
 
-// Hold adds n to the number of others that need the attempt's context, such as the upload. A negative n
-// ends what a positive n has begun.
-func (b *Body) Hold(n int) { b.note(func() { b.held += n }) }
+// Hold declares whether the upload needs the attempt's context.
+func (b *Body) Hold(needs bool) { b.note(func() { b.held = needs }) }
 
-// end records that the response is over, also for the attempt of a Transport below.
-func (b *Body) end() {
-	b.note(func() { b.over = true })
-	if below, ok := b.base.(*Body); ok {
-		below.end()
-	}
-}
+// end records that the response is over.
+func (b *Body) end() { b.note(func() { b.over = true }) }
 
 func (b *Body) Read(p []byte) (n int, err error) {
 	switch {

@@ -561,7 +561,12 @@ type mayClose struct {
 	freed    chan struct{}
 }
 
-func (b *mayClose) ClosableWhileRead() bool { return b.closable }
+func (b *mayClose) ClosableAs() io.ReadCloser {
+	if b.closable {
+		return http.NoBody
+	}
+	return nil
+}
 
 // A test's double may end its goroutine, as t.FailNow does. A failed response is read in another one, and fails.
 func TestPanicOrGoexitOfAReadReachesItsCaller(t *testing.T) {

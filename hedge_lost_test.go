@@ -144,7 +144,7 @@ func TestMoreKeysThanAHedgeKnowsKeepToTheShare(t *testing.T) {
 // closableBody may be closed while it is read.
 type closableBody struct{ *bodies.Hooked }
 
-func (closableBody) ClosableWhileRead() bool { return true }
+func (closableBody) ClosableAs() io.ReadCloser { return http.NoBody }
 
 // A Logger may take long. The first attempt answers meanwhile.
 func TestHedgeThatHasLostBeforeItBeganIsNotSent(t *testing.T) {

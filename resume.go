@@ -345,11 +345,11 @@ func (d *download) Close() error {
 	return body.Close()
 }
 
-// ClosableWhileRead reports whether the current body may be closed while it is read.
-func (d *download) ClosableWhileRead() bool {
+// ClosableAs returns the current body. See [closing.WhileRead].
+func (d *download) ClosableAs() io.ReadCloser {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.body == http.NoBody || closing.WhileRead(d.body)
+	return d.body
 }
 
 // These are the reasons why [Policy.Resume] did not continue a body that broke off. The error of

@@ -43,7 +43,7 @@ func (s *stuck) Close() error {
 // closableStuck may be closed while it is read, as net/http's own bodies may be.
 type closableStuck struct{ *stuck }
 
-func (closableStuck) ClosableWhileRead() bool { return true }
+func (closableStuck) ClosableAs() io.ReadCloser { return http.NoBody }
 
 // A stall closes a body beside its Read only if the base's body allows it. The Transport that
 // notices the stall finds that body by the names of methods, through what otelretry wraps.

@@ -10,11 +10,10 @@ import (
 // for its own bodies, and other packages do not. For example, a closed decoder returns to its
 // pool even while it is read.
 //
-// A body that wraps another body can have one of two methods, which are found by their names.
-// ClosableWhileRead reports the answer. ClosableAs returns the wrapped body on which the answer
-// depends. The bodies of otelretry, another module, have ClosableAs: that module cannot import
-// this package, and need not know the rule. A release of otelretry relies on the name, so
-// ClosableAs is kept as exported API is.
+// A body that wraps another body can have a method ClosableAs, which returns the body on which the answer
+// depends. It is found by its name. The bodies of otelretry, another module, have ClosableAs: that
+// module cannot import this package, and need not know the rule. A release of otelretry relies on the
+// name, so ClosableAs is kept as exported API is.
 //
 // WhileRead recognizes net/http's bodies by the names of their types, because some types of
 // net/http wrap a body that they are given. If a type is renamed, a response that stalls costs a
@@ -23,8 +22,6 @@ func WhileRead(body io.ReadCloser) bool {
 	switch b := body.(type) {
 	case nil:
 		return false
-	case interface{ ClosableWhileRead() bool }:
-		return b.ClosableWhileRead()
 	case interface{ ClosableAs() io.ReadCloser }:
 		return WhileRead(b.ClosableAs())
 	}
@@ -39,6 +36,7 @@ type typeName struct{ pkg, name string }
 
 // The HTTP/2 of net/http has a package of its own from Go 1.27 on.
 var netHTTPBodies = [...]typeName{
+	{"net/http", "noBody"},
 	{"net/http", "bodyEOFSignal"}, // HTTP/1
 	{"net/http", "gzipReader"},
 	{"net/http", "http2transportResponseBody"},

@@ -145,7 +145,7 @@ func (b slowToClose) Close() error {
 	return nil
 }
 
-func (slowToClose) ClosableWhileRead() bool { return true }
+func (slowToClose) ClosableAs() io.ReadCloser { return http.NoBody }
 
 // In a bubble, a mutex that is held for a second would stop the clock.
 func TestSecondCloseOfALateBodyWaitsForNothing(t *testing.T) {

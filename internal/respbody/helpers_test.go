@@ -53,7 +53,7 @@ func (c closable) Close() error {
 	return c.body.Close()
 }
 
-func (closable) ClosableWhileRead() bool { return true }
+func (closable) ClosableAs() io.ReadCloser { return http.NoBody }
 
 // hanging returns a closable body whose Read waits for its Close.
 func hanging(t *testing.T, pieces ...string) closable {

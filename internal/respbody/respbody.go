@@ -217,8 +217,13 @@ func (b *Body) BrokeOffBelow() bool {
 	return ok && b.late == nil && below.err != nil && below.err != io.EOF
 }
 
-// ClosableWhileRead reports whether the body may be closed while it is read.
-func (b *Body) ClosableWhileRead() bool { return b.gone || closing.WhileRead(b.base) }
+// ClosableAs returns the base's body, or an empty body once that is closed. See [closing.WhileRead].
+func (b *Body) ClosableAs() io.ReadCloser {
+	if b.gone {
+		return http.NoBody
+	}
+	return b.base
+}
 
 // connection is the body of a 101, which is a connection.
 type connection struct {

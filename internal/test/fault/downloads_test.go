@@ -111,8 +111,8 @@ func (b *countedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ClosableWhileRead is true, because b wraps a body of net/http.
-func (*countedBody) ClosableWhileRead() bool { return true }
+// ClosableAs returns a body that may be closed while it is read, because b wraps a body of net/http.
+func (*countedBody) ClosableAs() io.ReadCloser { return http.NoBody }
 
 // checkDownload compares a Download, called "object", with its End.
 func checkDownload(t *testing.T, o *fault.Object, got fault.Delivery, l *fault.Ledger, major int) {

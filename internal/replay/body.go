@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
@@ -43,7 +44,8 @@ type Body struct {
 	paused generation // Reads of earlier generations pause
 	sealed bool       // there will be no further attempt
 
-	changed chan struct{} // closed when a call or a pause has ended; nil if nobody waits
+	pauseEnd *time.Timer   // ends the paused attempts; may be nil
+	changed  chan struct{} // closed when a call or a pause has ended; nil if nobody waits
 }
 
 // generation counts attempts, or pairs of attempts, that follow each other.

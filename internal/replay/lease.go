@@ -145,6 +145,9 @@ func (l *Lease) Cut() {
 	b := l.body
 	b.mu.Lock()
 	l.over = true
+	if l.isPaused() {
+		b.pauseEnd.Stop()
+	}
 	b.settle(apart)
 }
 
@@ -245,7 +248,7 @@ const pauseTime = 250 * time.Millisecond
 func (b *Body) pause(patience time.Duration) error {
 	next := b.newest + 1
 	b.paused = next
-	time.AfterFunc(pauseTime, func() {
+	b.pauseEnd = time.AfterFunc(pauseTime, func() {
 		b.mu.Lock()
 		if b.paused >= next {
 			b.live = max(b.live, next)

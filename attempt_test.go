@@ -102,7 +102,7 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 	inBubbles(t, map[string]testCase{
 		"a body":                        {script.New(slowBody), buffers, "no whole response body within 1s"},
 		"a header, below":               {below(noWait, untilItEnds), noWait, "no response header within 1s"},
-		"a body, below":                 {below(buffers, slowBody), noWait, "no whole response body within 1s"},
+		"a body, below":                 {below(buffers, slowBody), noWait, "no response header within 1s"},
 		"a body, after it was buffered": {below(buffers, slowBody), buffers, "no whole response body within 1s"},
 		"a retry's header, below": {below(noWait, busy, broken, untilItEnds), noWait,
 			"gave up after 3 attempts in 1s (nested): no response header within 1s"},

@@ -177,9 +177,15 @@ func (b *bounds) startTimer(p *Policy) {
 	}
 	b.ctx.until = time.Now().Add(p.AttemptTimeout)
 	b.ctx.limited.Store(true)
-	b.passed = &attemptTimeoutError{after: p.AttemptTimeout, peek: p.BufferBytes <= 0}
+	b.passed = &attemptTimeoutError{p.AttemptTimeout, "response header"}
+	awaited := "whole response body"
+	if p.BufferBytes <= 0 {
+		awaited = "first byte of the response body"
+	}
 	b.timer = time.AfterFunc(p.AttemptTimeout, func() {
-		b.passed.body = b.buffering.Load()
+		if b.buffering.Load() {
+			b.passed.missing = awaited
+		}
 		b.end(b.passed)
 	})
 }
@@ -201,7 +207,7 @@ func (b *bounds) cut(req *http.Request, resp *http.Response, read *respbody.Body
 		return resp, nil
 	}
 	// This is a copy, because the base may be reading b.passed, the cause of the attempt's context.
-	timeout := &attemptTimeoutError{after: b.passed.after, body: b.passed.body || b.body.BrokeOffBelow()}
+	timeout := &attemptTimeoutError{b.passed.after, b.passed.missing}
 	var ended error = timeout
 	if inner := innerOutcome(&Attempt{Request: req, Err: err}, resp); inner != nil && inner.Attempts > 1 {
 		o := *inner
@@ -209,7 +215,7 @@ func (b *bounds) cut(req *http.Request, resp *http.Response, read *respbody.Body
 		ended = &Error{Outcome: o, Err: timeout} // as the nested Transport would give up
 	}
 	if read != nil {
-		timeout.peek, timeout.began = read.Peeked(), read.Began()
+		timeout.missing = read.Missing()
 		read.BreakOff(ended)
 		return resp, ended
 	}
@@ -220,23 +226,12 @@ func (b *bounds) cut(req *http.Request, resp *http.Response, read *respbody.Body
 // attemptTimeoutError is the error of an attempt that took longer than
 // Policy.AttemptTimeout. It implements net.Error.
 type attemptTimeoutError struct {
-	after time.Duration
-	body  bool // the header arrived in time
-	peek  bool // of a body, only the first bytes were awaited
-	began bool // some of these bytes have come
+	after   time.Duration
+	missing string // what did not come in time
 }
 
 func (e *attemptTimeoutError) Error() string {
-	missing := "response header"
-	switch {
-	case e.body && e.peek && e.began:
-		missing = "whole event of the response body"
-	case e.body && e.peek:
-		missing = "first byte of the response body"
-	case e.body:
-		missing = "whole response body"
-	}
-	return fmt.Sprintf("no %s within %v", missing, e.after)
+	return fmt.Sprintf("no %s within %v", e.missing, e.after)
 }
 
 func (e *attemptTimeoutError) Timeout() bool        { return true }

@@ -162,7 +162,7 @@ func (b *Body) fill(declared, limit int64, read func([]byte) (int, error)) {
 
 // filled reports whether nothing else is to be read. The first seen bytes were not enough.
 func (b *Body) filled(limit int64, seen int) bool {
-	if b.Peeked() {
+	if b.peeked() {
 		return b.err != nil || len(b.data) == cap(b.data) || b.ends(b.data, b.shown, seen) > 0
 	}
 	return b.err != nil || int64(len(b.data)) > limit

@@ -106,11 +106,19 @@ func owesBytes(resp *http.Response) bool {
 	return false
 }
 
-// Began reports whether bytes have come.
-func (b *Body) Began() bool { return len(b.data) > 0 }
+// Missing names what has not come of a body that was read within the attempt.
+func (b *Body) Missing() string {
+	switch {
+	case !b.peeked():
+		return "whole response body"
+	case len(b.data) > 0:
+		return "whole event of the response body"
+	}
+	return "first byte of the response body"
+}
 
-// Peeked reports whether b began with a Peek.
-func (b *Body) Peeked() bool { return b.ends != nil }
+// peeked reports whether b began with a Peek.
+func (b *Body) peeked() bool { return b.ends != nil }
 
 // First returns the first bytes of resp's body, up to limit, or nil if none have been read. After a Peek,
 // they end with its last event. They are empty, and not nil, if the body is known to be empty.
@@ -120,7 +128,7 @@ func First(resp *http.Response, limit int64) []byte {
 		return nil
 	}
 	n := len(b.data)
-	if b.Peeked() {
+	if b.peeked() {
 		n = b.shown
 	}
 	n = int(min(int64(n), limit))

@@ -211,12 +211,6 @@ func (b *Body) FreeRead() {
 	}
 }
 
-// BrokeOffBelow reports whether the body broke off while a nested Transport buffered it.
-func (b *Body) BrokeOffBelow() bool {
-	below, ok := b.base.(*Body)
-	return ok && b.late == nil && below.err != nil && below.err != io.EOF
-}
-
 // ClosableAs returns the base's body, or an empty body once that is closed. See [closing.WhileRead].
 func (b *Body) ClosableAs() io.ReadCloser {
 	if b.gone {

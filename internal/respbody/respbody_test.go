@@ -128,21 +128,6 @@ func TestFreeReadLeavesABodyThatMustNotBeClosedBesideItsRead(t *testing.T) {
 	assert.Zero(t, base.closes)
 }
 
-func TestBodyKnowsThatItBrokeOffBelow(t *testing.T) {
-	for end, want := range map[error]bool{io.EOF: false, errLost: true} {
-		base := &body{pieces: []string{"a"}, end: end}
-		below, _, _ := respbody.Buffer(nil, get(t), response(200, base), 10, false)
-		b, _ := bodyOf(t)
-		b.Wrap(below, 0, nil)
-		assert.Equal(t, want, b.BrokeOffBelow())
-	}
-	long := &body{pieces: []string{"more than ten bytes"}, end: errLost}
-	below, _, _ := respbody.Buffer(nil, get(t), response(200, long), 10, false)
-	b, _ := bodyOf(t)
-	b.Wrap(below, 0, nil)
-	assert.False(t, b.BrokeOffBelow(), "not yet")
-}
-
 // A connection can be written to, if the base has made it so.
 func TestUpgradeIsAWriterIfTheBaseHasAWriter(t *testing.T) {
 	b, _ := bodyOf(t)

@@ -84,11 +84,12 @@ func (a *Attempt) hasTaken(c *conn) bool {
 	return a != nil && slices.Contains(a.Route().taken, c)
 }
 
-// end records what the attempt's result says to the next attempt.
-func (a *Attempt) end(v verdict) {
+// end records what the attempt's result says to the next attempt, and whether it came over a detour.
+func (a *Attempt) end(v verdict, detoured bool) {
 	if a == nil {
 		return
 	}
+	a.detoured.Store(detoured)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.route.stay = v == nothing

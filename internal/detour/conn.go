@@ -27,7 +27,6 @@ type conn struct {
 
 	remote  string // its address, for traces
 	used    atomic.Bool
-	http2   atomic.Bool // known after the first response
 	retired atomic.Bool // takes no more requests, and is closed when the last one is over
 
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
@@ -110,7 +109,6 @@ func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, uns
 		over()
 		return nil, neterr.Bare(err), body.failed(neterr.Unprocessed(err))
 	}
-	c.http2.Store(resp.ProtoMajor == 2)
 	resp.Request = req
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		over = cancel // the connection is the caller's, and is never closed here

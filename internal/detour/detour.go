@@ -58,7 +58,7 @@ func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := d.transport.RoundTrip(req)
 	if d.verdict(req, made, resp, err) == failed && d.mayDetour(req) {
-		d.hostOf(req, true).notePool(made, failed, resp, 0)
+		d.hostOf(req, true).notePool(made, failed, 0)
 	}
 	return resp, err
 }

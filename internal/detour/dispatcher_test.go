@@ -140,7 +140,6 @@ func TestUpgradedConnectionIsNeverClosedHere(t *testing.T) {
 // If the pool has no answer, a detour has one.
 func TestUpgradeTakesANewDetourIfTheOthersAreBusy(t *testing.T) {
 	inTrouble(t, replicas.HTTP1, 2, func(s service) {
-		s.host().http1 = false
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))
 		s.Replicas[1].Serve(replicas.Well(time.Minute))
 		done := make(chan int)
@@ -185,7 +184,7 @@ func TestDetourThatIsExpectedToSucceedSoonestComesFirst(t *testing.T) {
 				best, other := h.conns[i], h.conns[1-i]
 				best.proven, other.proven = c.proven, c.otherProven
 				best.took, other.took = latency{c.took}, latency{c.otherTook}
-				assert.Same(t, best, h.best(nil, false, "", false), "%+v", c)
+				assert.Same(t, best, h.best(nil, false, ""), "%+v", c)
 			}
 		}
 	})
@@ -417,7 +416,7 @@ func TestResultsOfADetour(t *testing.T) {
 			d.proven = !c.young
 			d.results.failing, h.detours.failing = 0.5, 0.5
 			latency, savings := h.latency, h.savings
-			h.noteDetour(d, nil, c.v, nil, c.took)
+			h.noteDetour(d, nil, c.v, c.took)
 			assert.Equal(t, c.bad, d.results.failing > 0.5, "%+v", c)
 			assert.Equal(t, c.earns, d.results.failing < 0.5, "%+v", c)
 			if c.stays {
@@ -439,10 +438,10 @@ func TestDetoursThatServeWellPayForDialsUpToALimit(t *testing.T) {
 		h := s.host()
 		d := h.conns[0]
 		before := h.savings
-		h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
+		h.noteDetour(d, nil, well, 20*time.Millisecond)
 		assert.InDelta(t, dialsPerSuccess, h.savings-before, 1e-9)
 		for range 1000 {
-			h.noteDetour(d, nil, well, nil, 20*time.Millisecond)
+			h.noteDetour(d, nil, well, 20*time.Millisecond)
 		}
 		assert.InDelta(t, mostDials, h.savings, 0)
 	})

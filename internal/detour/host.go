@@ -52,7 +52,6 @@ type host struct {
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
 	dialing int
-	http1   bool
 
 	savings  float64 // dials that are paid for
 	credited time.Time
@@ -85,14 +84,14 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 		c.traceGotten(req.Context())
 		sent = true
 		resp, err, unsent := c.roundTrip(req)
-		h.noteDetour(c, made, d.verdict(req, made, resp, err), resp, time.Since(begin))
+		h.noteDetour(c, made, d.verdict(req, made, resp, err), time.Since(begin))
 		if !unsent {
 			return resp, err
 		}
 	}
 	begin := time.Now()
 	resp, err := d.transport.RoundTrip(req)
-	h.notePool(made, d.verdict(req, made, resp, err), resp, time.Since(begin))
+	h.notePool(made, d.verdict(req, made, resp, err), time.Since(begin))
 	return resp, err
 }
 
@@ -112,7 +111,7 @@ func (h *host) reserve(req *http.Request, made *Attempt) *conn {
 	if !ok {
 		return nil
 	}
-	c, dial := h.choose(made, leaves, proxy, req.Header.Get("Upgrade") != "")
+	c, dial := h.choose(made, leaves, proxy)
 	if dial {
 		return h.dial(req, proxy)
 	}
@@ -129,18 +128,18 @@ func (h *host) poolFails() bool {
 
 // choose returns a detour with a place reserved, or whether to dial one. If it returns neither, the
 // attempt takes the pool.
-func (h *host) choose(made *Attempt, leaves bool, proxy string, upgrade bool) (_ *conn, dial bool) {
+func (h *host) choose(made *Attempt, leaves bool, proxy string) (_ *conn, dial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closing.Store(false)
-	best := h.best(made, leaves, proxy, upgrade)
+	best := h.best(made, leaves, proxy)
 	if best != nil {
 		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
 			return nil, false
 		}
 		return best, false
 	}
-	if upgrade && !h.http1 || !leaves && !h.firstMayDial() {
+	if !leaves && !h.firstMayDial() {
 		return nil, false
 	}
 	return nil, h.pay()
@@ -164,10 +163,10 @@ func (h *host) trying() int {
 }
 
 // best returns the detour that is expected to succeed soonest. An attempt that leaves takes none that its
-// request has taken before. A detour that has not served yet is the last choice. An upgrade needs HTTP/1.
-func (h *host) best(made *Attempt, leaves bool, proxy string, upgrade bool) (best *conn) {
+// request has taken before. A detour that has not served yet is the last choice.
+func (h *host) best(made *Attempt, leaves bool, proxy string) (best *conn) {
 	for _, c := range h.conns {
-		if c.proxy != proxy || !c.usable() || upgrade && c.http2.Load() || leaves && made.hasTaken(c) {
+		if c.proxy != proxy || !c.usable() || leaves && made.hasTaken(c) {
 			continue
 		}
 		if best == nil || c.proven && !best.proven || c.proven == best.proven && c.load() < best.load() {
@@ -216,15 +215,14 @@ func (h *host) credit(now time.Time) {
 }
 
 // notePool records the result of an attempt on the pool.
-func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time.Duration) {
-	made.end(v)
+func (h *host) notePool(made *Attempt, v verdict, took time.Duration) {
+	made.end(v, false)
 	if h == nil || v == nothing {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	h.noteProtocol(resp)
 	bad := v == failed || h.latency.exceeded(took)
 	h.pool.add(bad)
 	if bad {
@@ -237,11 +235,10 @@ func (h *host) notePool(made *Attempt, v verdict, resp *http.Response, took time
 }
 
 // noteDetour records the result of an attempt on c.
-func (h *host) noteDetour(c *conn, made *Attempt, v verdict, resp *http.Response, took time.Duration) {
-	made.end(v)
+func (h *host) noteDetour(c *conn, made *Attempt, v verdict, took time.Duration) {
+	made.end(v, true)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.noteProtocol(resp)
 	bad := v == failed || v == well && h.latency.exceeded(took)
 	if v == well {
 		h.latency.add(took)
@@ -279,13 +276,6 @@ func (h *host) givesUp(c *conn, v verdict) bool {
 		return true
 	}
 	return failing > hopeless || failing > doubtful && h.savings >= dialsInReserve
-}
-
-// noteProtocol learns which protocol the host chooses. For an upgrade, the pool asks for HTTP/1.
-func (h *host) noteProtocol(resp *http.Response) {
-	if resp != nil && (resp.Request == nil || resp.Request.Header.Get("Upgrade") == "") {
-		h.http1 = resp.ProtoMajor == 1
-	}
 }
 
 // retire removes c. No attempt takes it any more.

@@ -77,7 +77,7 @@ func TestSlowAnswerOfThePoolIsAFailure(t *testing.T) {
 		bad  bool
 	}{{well, 0, false}, {well, time.Second, true}, {failed, 0, true}} {
 		h := &host{latency: latency{20 * time.Millisecond}, askOneIn: 2 * leastOneIn}
-		h.notePool(nil, c.v, nil, c.took)
+		h.notePool(nil, c.v, c.took)
 		assert.Equal(t, c.bad, h.pool.failing > 0)
 		assert.Equal(t, c.bad, !h.failed.IsZero(), "the trouble goes on")
 		assert.Equal(t, c.bad, h.askOneIn > leastOneIn)
@@ -111,18 +111,6 @@ func TestLatencyIsForgottenWithTheLastDetourThatHasServed(t *testing.T) {
 	h.retire(last)
 	assert.Zero(t, h.latency)
 	assert.Zero(t, h.detours)
-}
-
-func TestAnswerToAnUpgradeDoesNotSayWhichProtocolAHostHas(t *testing.T) {
-	h := new(host)
-	upgrade := &http.Request{Header: http.Header{"Upgrade": {"chat"}}}
-	h.noteProtocol(nil)
-	h.noteProtocol(&http.Response{ProtoMajor: 1, Request: upgrade})
-	assert.False(t, h.http1)
-	h.noteProtocol(&http.Response{ProtoMajor: 1}) // of a RoundTripper that is registered for a scheme
-	assert.True(t, h.http1)
-	h.noteProtocol(&http.Response{ProtoMajor: 2, Request: &http.Request{}})
-	assert.False(t, h.http1)
 }
 
 func TestIdleDetoursAreLookedForFourTimesInTheirTime(t *testing.T) {

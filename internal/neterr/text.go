@@ -70,7 +70,8 @@ func connectionLost(text string) bool {
 		text == "http2: client connection force closed via ClientConn.Close"
 }
 
-// neverSent reports whether an http.ClientConn refused to send a request.
+// neverSent reports whether an http.ClientConn refused to send a request. An example is an upgrade, which
+// needs HTTP/1: the pool then dials a connection for it.
 func neverSent(text string) bool {
 	return text == "http2: client conn not usable" || strings.HasPrefix(text, "http: invalid ") ||
 		strings.HasPrefix(text, "http2: invalid Upgrade request header: ")

@@ -154,7 +154,6 @@ func TestHedgeThatPeeksTakesADetour(t *testing.T) {
 	}
 }
 
-// A host must be known to speak HTTP/1: for an upgrade, the pool asks for nothing else.
 func TestUpgradeTakesADetour(t *testing.T) {
 	var upgrades atomic.Int64
 	eachDetoured(t, http1Only, func(w http.ResponseWriter, r *http.Request) {

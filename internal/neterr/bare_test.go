@@ -52,12 +52,9 @@ func TestBareKeepsOtherErrors(t *testing.T) {
 	}
 }
 
-// The pool cannot send a request again whose body was written, and says so.
-func TestBareNamesABodyThatWasWritten(t *testing.T) {
+// An http.ClientConn sends nothing again, so its error is the cause alone.
+func TestRequestThatAGoawayLeavesOutIsUnprocessed(t *testing.T) {
 	gone := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
-	err := neterr.Bare(gone)
-	assert.ErrorIs(t, err, gone)
-	assert.EqualError(t, err, "http2: Transport: cannot retry err ["+gone.Error()+"] after Request.Body was written")
 	assert.True(t, neterr.Unprocessed(gone))
-	assert.False(t, neterr.Unprocessed(err))
+	assert.True(t, neterr.StreamRefused(gone), "with a body that was written, too")
 }

@@ -2,7 +2,6 @@ package neterr
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"reflect"
 )
@@ -64,14 +63,7 @@ func isNamed(err error, pkg, name string) bool {
 // The pool takes off what it needs to decide whether to send the request again.
 func Bare(err error) error {
 	for isNamed(err, "net/http", "nothingWrittenError") || isNamed(err, "net/http", "transportReadFromServerError") {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-	if err.Error() == goneAway {
-		return fmt.Errorf("http2: Transport: cannot retry err [%w] after Request.Body was written", err)
+		err = errors.Unwrap(err)
 	}
 	return err
 }
@@ -80,6 +72,5 @@ func Bare(err error) error {
 // sent again, whatever its method, if it had been sent through the pool of an http.Transport. An
 // http.ClientConn sends nothing again.
 func Unprocessed(err error) bool {
-	return isNamed(err, "net/http", "nothingWrittenError") || StreamRefused(err) ||
-		err.Error() == goneAway || neverSent(err.Error())
+	return isNamed(err, "net/http", "nothingWrittenError") || StreamRefused(err) || neverSent(err.Error())
 }

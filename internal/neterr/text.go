@@ -48,17 +48,15 @@ func CanceledBelow(err error) bool {
 
 // refusedWithoutGetBody reports whether the server refused the stream, or announced that it
 // had not processed the request. Given a GetBody, net/http's HTTP/2 would have resent the
-// request itself. net/http also resends after a PROTOCOL_ERROR, which proves nothing.
+// request itself, as its pool does for an http.ClientConn. net/http also resends after a PROTOCOL_ERROR, which
+// proves nothing.
 func refusedWithoutGetBody(text string) bool {
+	const goneAway = "http2: Transport received Server's graceful shutdown GOAWAY"
 	cause, found := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
-	return found &&
+	return text == goneAway || found &&
 		(strings.HasPrefix(cause, "stream error: ") && strings.Contains(cause, "; REFUSED_STREAM") ||
-			strings.HasPrefix(cause, "http2: Transport received Server's graceful shutdown GOAWAY] "))
+			strings.HasPrefix(cause, goneAway+"] "))
 }
-
-// goneAway is the text of an http.ClientConn for a request that a GOAWAY leaves out. net/http's pool
-// sends such a request again.
-const goneAway = "http2: Transport received Server's graceful shutdown GOAWAY"
 
 // http2BodyClosed is the text of a Read of a body that was closed.
 const http2BodyClosed = "http2: response body closed"

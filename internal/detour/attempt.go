@@ -67,7 +67,7 @@ func (a *Attempt) leaves() bool {
 	return a != nil && a.again && (a.hedge || !a.Route().stay)
 }
 
-// take records that the attempt takes c. It forgets the detours that were retired meanwhile, because a request
+// take records that the attempt takes c. It forgets the detours that were closed meanwhile, because a request
 // with many attempts would keep their memory.
 func (a *Attempt) take(c *conn) {
 	if a == nil {
@@ -76,8 +76,7 @@ func (a *Attempt) take(c *conn) {
 	a.detoured.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	isRetired := func(c *conn) bool { return c.retired.Load() }
-	a.route.taken = append(slices.DeleteFunc(slices.Clone(a.route.taken), isRetired), c)
+	a.route.taken = append(slices.DeleteFunc(slices.Clone(a.route.taken), (*conn).lost), c)
 }
 
 func (a *Attempt) hasTaken(c *conn) bool {

@@ -43,7 +43,6 @@ type host struct {
 	origin    origin
 	address   string
 	barred    atomic.Bool // has no detours
-	closing   atomic.Bool // detours close when they are idle, until a request wants one
 
 	mu      sync.Mutex
 	pool    record  // attempts on the pool
@@ -51,6 +50,7 @@ type host struct {
 	latency latency // of detours
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
+	closing bool // detours close when they are idle, until a request wants one
 	dialing int
 
 	savings  float64 // dials that are paid for
@@ -75,7 +75,7 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 	c, sent := h.reserve(req, made), false
 	defer func() {
 		if c != nil && !sent { // the context has ended, or a hook of httptrace has panicked
-			h.giveBack(c)
+			c.giveBack()
 		}
 	}()
 	if c != nil && req.Context().Err() == nil { // or an HTTP/1 ClientConn would send req
@@ -93,12 +93,6 @@ func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http
 	resp, err := d.transport.RoundTrip(req)
 	h.notePool(made, d.verdict(req, made, resp, err), time.Since(begin))
 	return resp, err
-}
-
-// giveBack gives back a reserved place in which nothing was sent.
-func (h *host) giveBack(c *conn) {
-	c.Release()
-	c.over()
 }
 
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
@@ -131,7 +125,7 @@ func (h *host) poolFails() bool {
 func (h *host) choose(made *Attempt, leaves bool, proxy string) (_ *conn, dial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closing.Store(false)
+	h.closing = false
 	best := h.best(made, leaves, proxy)
 	if best != nil {
 		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
@@ -278,9 +272,11 @@ func (h *host) givesUp(c *conn, v verdict) bool {
 	return failing > hopeless || failing > doubtful && h.savings >= dialsInReserve
 }
 
-// retire removes c. No attempt takes it any more.
+// retire removes c, and has it closed when the last request on it is over. No attempt takes it any more.
 func (h *host) retire(c *conn) {
-	c.retire()
+	if c.requests == 0 {
+		go c.Close() // which writes over TLS
+	}
 	if i := slices.Index(h.conns, c); i >= 0 {
 		h.conns = slices.Delete(h.conns, i, i+1)
 	}
@@ -317,11 +313,9 @@ func (h *host) isWell() bool {
 func (h *host) closeIdle(all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if all {
-		h.closing.Store(true) // before requests is read
-	}
+	h.closing = h.closing || all
 	for _, c := range slices.Clone(h.conns) {
-		idle := h.closing.Load() && c.requests.Load() == 0 || c.tooIdle()
+		idle := all && c.requests == 0 || c.tooIdle()
 		if h.gone || idle || c.lost() {
 			h.retire(c)
 		}

@@ -32,7 +32,7 @@ type Attempt struct {
 // is 1 for any other context.
 func AttemptOf(ctx context.Context) Attempt {
 	if n, ok := ctx.Value(numberKey{}).(*numbered); ok {
-		return Attempt{Number: n.number, Hedge: n.hedge, Held: n.held, InLine: n.lined, Detour: n.detour.Detoured()}
+		return Attempt{Number: n.number, Hedge: n.hedge, Held: n.held, InLine: n.lined, Detour: n.detour.Route().Detoured}
 	}
 	return Attempt{Number: 1}
 }

@@ -168,8 +168,8 @@ func (x *exchange) learnFromBelow() {
 	if x.newest == nil {
 		return
 	}
-	x.core.below.NoteReached(x.newest.detour.Reached())
 	x.route, x.newest = x.newest.detour.Route(), nil
+	x.core.below.NoteReached(x.route.Reached)
 }
 
 // transmit sends an attempt through the base, which then owns the request's body. The bounds are
@@ -194,7 +194,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	x.response = resp
 	if n := x.newest; n != nil {
 		x.learnFromBelow()
-		got.Detour, got.Held, got.InLine = n.detour.Detoured(), n.held, n.lined
+		got.Detour, got.Held, got.InLine = x.route.Detoured, n.held, n.lined
 	} else if err != nil || resp.StatusCode >= http.StatusInternalServerError {
 		x.core.below.NoteFailure()
 	}
@@ -234,7 +234,7 @@ func (x *exchange) peekOn(made *attempt, got *result, resp *http.Response) bool 
 	a := got.Attempt // of a hedge, Hedge is set
 	a.Number, a.Request, a.Response, a.Elapsed = made.number, made.request, resp, x.core.now()-made.begins
 	if n := x.newest; n != nil {
-		a.Detour, a.Held, a.InLine = n.detour.Detoured(), n.held, n.lined
+		a.Detour, a.Held, a.InLine = n.detour.Route().Detoured, n.held, n.lined
 	}
 	a.Peek = respbody.First(resp, x.policy.PeekBytes)
 	defer respbody.Seal(resp).Unseal(resp)

@@ -4,15 +4,12 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // Attempt is what the context of an attempt says to a Dispatcher, under the key Key{}, and what the
 // Dispatcher answers. A nil Attempt says that it is a first attempt.
 type Attempt struct {
 	again, hedge bool
-	detoured     atomic.Bool
-	reached      atomic.Pointer[Dispatcher]
 
 	mu    sync.Mutex
 	route Route
@@ -23,17 +20,20 @@ type Key struct{}
 
 // Route is what the attempts of a request have done so far. It does not change.
 type Route struct {
-	taken []*conn // the detours that they have taken, and might take again
-	stay  bool    // the newest result does not call for another connection
+	Reached  *Dispatcher // by the newest attempt, or nil
+	taken    []*conn     // the detours that the attempts have taken, and might take again
+	Detoured bool        // the newest attempt took a detour
+	stay     bool        // its result does not call for another connection
 }
 
 // Begin lets a follow the attempts of a route. With number 1, it is the first of
 // its Transport, and may be a retry of a Transport above, to which ctx belongs.
 func (a *Attempt) Begin(ctx context.Context, so Route, number int, hedge bool) {
-	a.again, a.hedge, a.route = number > 1, hedge, so
+	a.again, a.hedge = number > 1, hedge
 	if above := attemptOf(ctx); above != nil && number == 1 {
-		a.again, a.hedge, a.route = above.again, above.hedge, above.Route()
+		a.again, a.hedge, so = above.again, above.hedge, above.Route()
 	}
+	a.route = Route{taken: so.taken, stay: so.stay}
 }
 
 // Route returns the route up to a, which may be under way.
@@ -43,20 +43,17 @@ func (a *Attempt) Route() Route {
 	return a.route
 }
 
-// Detoured reports whether the attempt took a detour.
-func (a *Attempt) Detoured() bool { return a.detoured.Load() }
-
-// Reached returns the Dispatcher that the attempt has reached, or nil.
-func (a *Attempt) Reached() *Dispatcher { return a.reached.Load() }
-
 func attemptOf(ctx context.Context) *Attempt {
 	a, _ := ctx.Value(Key{}).(*Attempt)
 	return a
 }
 
-func (a *Attempt) reach(d *Dispatcher) {
+// note changes the route up to a. Nobody reads the route of a nil Attempt.
+func (a *Attempt) note(change func(*Route)) {
 	if a != nil {
-		a.reached.Store(d)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		change(&a.route)
 	}
 }
 
@@ -67,29 +64,16 @@ func (a *Attempt) leaves() bool {
 	return a != nil && a.again && (a.hedge || !a.Route().stay)
 }
 
-// take records that the attempt takes c. It forgets the detours that were closed meanwhile, because a request
-// with many attempts would keep their memory.
-func (a *Attempt) take(c *conn) {
-	if a == nil {
-		return
-	}
-	a.detoured.Store(true)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.route.taken = append(slices.DeleteFunc(slices.Clone(a.route.taken), (*conn).lost), c)
-}
-
 func (a *Attempt) hasTaken(c *conn) bool {
 	return a != nil && slices.Contains(a.Route().taken, c)
 }
 
-// end records what the attempt's result says to the next attempt, and whether it came over a detour.
-func (a *Attempt) end(v verdict, detoured bool) {
-	if a == nil {
-		return
-	}
-	a.detoured.Store(detoured)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.route.stay = v == nothing
+// take adds c to the route. It forgets the detours that were closed meanwhile, because a request
+// with many attempts would keep their memory.
+func (r *Route) take(c *conn) {
+	r.Detoured = true
+	r.taken = append(slices.DeleteFunc(slices.Clone(r.taken), (*conn).lost), c)
 }
+
+// end records what the newest attempt's result says to the next attempt, and whether it came over a detour.
+func (r *Route) end(v verdict, detoured bool) { r.Detoured, r.stay = detoured, v == nothing }

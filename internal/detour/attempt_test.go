@@ -64,24 +64,24 @@ func dialed(t *testing.T) *conn {
 
 func TestAttemptKnowsWhatItHasTaken(t *testing.T) {
 	a, first, second := new(Attempt), dialed(t), dialed(t)
-	a.take(first)
+	a.route.take(first)
 	assert.True(t, a.hasTaken(first))
 	assert.False(t, a.hasTaken(second))
-	a.take(second)
+	a.route.take(second)
 	assert.True(t, a.hasTaken(first))
 	assert.True(t, a.hasTaken(second))
-	assert.True(t, a.Detoured())
+	assert.True(t, a.Route().Detoured)
 }
 
 func TestAttemptForgetsClosedDetours(t *testing.T) {
 	conns := []*conn{dialed(t), dialed(t), dialed(t), dialed(t)}
 	a := new(Attempt)
 	for _, c := range conns[:3] {
-		a.take(c)
+		a.route.take(c)
 	}
 	before := a.Route()
 	require.NoError(t, conns[1].Close())
-	a.take(conns[3])
+	a.route.take(conns[3])
 	assert.True(t, slices.Equal([]*conn{conns[0], conns[2], conns[3]}, a.Route().taken))
 	assert.True(t, slices.Equal(conns[:3], before.taken))
 }

@@ -52,13 +52,23 @@ func (d *Dispatcher) InTrouble() bool { return d != nil && d.count.Load() > 0 }
 // RoundTrip sends req as an http.Transport does.
 func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	made := attemptOf(req.Context())
-	made.reach(d)
-	if h := d.inTrouble(req, made); h != nil {
-		return h.roundTrip(d, req, made)
+	made.note(func(so *Route) { so.Reached = d })
+	h := d.inTrouble(req, made)
+	var begin time.Time
+	if h != nil {
+		if resp, err, sent := h.detour(d, req, made); sent {
+			return resp, err
+		}
+		begin = time.Now()
 	}
 	resp, err := d.transport.RoundTrip(req)
-	if d.verdict(req, made, resp, err) == failed && d.mayDetour(req) {
-		d.hostOf(req, true).notePool(made, failed, 0)
+	v := d.verdict(req, made, resp, err)
+	made.note(func(so *Route) { so.end(v, false) })
+	if h == nil && v == failed && d.mayDetour(req) {
+		h = d.hostOf(req, true)
+	}
+	if h != nil {
+		h.notePool(v, time.Since(begin))
 	}
 	return resp, err
 }

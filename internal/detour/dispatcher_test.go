@@ -66,7 +66,7 @@ func (s service) send(req *http.Request) int {
 	if !assert.NoError(s.t, err) {
 		return 0
 	}
-	assert.Same(s.t, s.Dispatcher, attemptOf(req.Context()).Reached())
+	assert.Same(s.t, s.Dispatcher, attemptOf(req.Context()).Route().Reached)
 	_, err = io.Copy(io.Discard, resp.Body)
 	assert.NoError(s.t, err)
 	assert.NoError(s.t, resp.Body.Close())
@@ -291,7 +291,7 @@ func TestDialDuringWhichIdleDetoursAreClosed(t *testing.T) {
 			time.AfterFunc(mostPatient/4, s.CloseIdleConnections)
 			req := s.request(2)
 			s.send(req)
-			assert.Equal(t, takes < mostPatient, attemptOf(req.Context()).Detoured())
+			assert.Equal(t, takes < mostPatient, attemptOf(req.Context()).Route().Detoured)
 			time.Sleep(2 * takes)
 			synctest.Wait()
 			assert.Empty(t, s.host().conns, "nobody has taken it since")
@@ -416,7 +416,7 @@ func TestResultsOfADetour(t *testing.T) {
 			d.proven = !c.young
 			d.results.failing, h.detours.failing = 0.5, 0.5
 			latency, savings := h.latency, h.savings
-			h.noteDetour(d, nil, c.v, c.took)
+			h.noteDetour(d, c.v, c.took)
 			assert.Equal(t, c.bad, d.results.failing > 0.5, "%+v", c)
 			assert.Equal(t, c.earns, d.results.failing < 0.5, "%+v", c)
 			if c.stays {
@@ -438,10 +438,10 @@ func TestDetoursThatServeWellPayForDialsUpToALimit(t *testing.T) {
 		h := s.host()
 		d := h.conns[0]
 		before := h.savings
-		h.noteDetour(d, nil, well, 20*time.Millisecond)
+		h.noteDetour(d, well, 20*time.Millisecond)
 		assert.InDelta(t, dialsPerSuccess, h.savings-before, 1e-9)
 		for range 1000 {
-			h.noteDetour(d, nil, well, 20*time.Millisecond)
+			h.noteDetour(d, well, 20*time.Millisecond)
 		}
 		assert.InDelta(t, mostDials, h.savings, 0)
 	})
@@ -486,7 +486,7 @@ func TestRequestThatMayNotDetourIsNoTrouble(t *testing.T) {
 		req.Close = true
 		failing := h.pool.failing
 		require.Equal(t, http.StatusServiceUnavailable, s.send(req))
-		assert.False(t, attemptOf(req.Context()).Detoured())
+		assert.False(t, attemptOf(req.Context()).Route().Detoured)
 		assert.InDelta(t, failing, h.pool.failing, 0)
 		req.URL.Host = "other.example"
 		require.Equal(t, http.StatusServiceUnavailable, s.send(req))

@@ -70,29 +70,30 @@ func newHost(t *http.Transport, key origin, address string) *host {
 	}
 }
 
-// roundTrip sends req over a detour or through the pool.
-func (h *host) roundTrip(d *Dispatcher, req *http.Request, made *Attempt) (*http.Response, error) {
-	c, sent := h.reserve(req, made), false
+// detour sends req over a detour. It returns false if req takes the pool.
+func (h *host) detour(d *Dispatcher, req *http.Request, made *Attempt) (resp *http.Response, err error, sent bool) {
+	c := h.reserve(req, made)
+	if c == nil {
+		return nil, nil, false
+	}
+	used := false
 	defer func() {
-		if c != nil && !sent { // the context has ended, or a hook of httptrace has panicked
+		if !used { // the context has ended, or a hook of httptrace has panicked
 			c.giveBack()
 		}
 	}()
-	if c != nil && req.Context().Err() == nil { // or an HTTP/1 ClientConn would send req
-		begin := time.Now() // a dial takes its time, and the replica may still be quick
-		made.take(c)
-		c.traceGotten(req.Context())
-		sent = true
-		resp, err, unsent := c.roundTrip(req)
-		h.noteDetour(c, made, d.verdict(req, made, resp, err), time.Since(begin))
-		if !unsent {
-			return resp, err
-		}
+	if req.Context().Err() != nil {
+		return nil, nil, false // an HTTP/1 ClientConn would send req
 	}
-	begin := time.Now()
-	resp, err := d.transport.RoundTrip(req)
-	h.notePool(made, d.verdict(req, made, resp, err), time.Since(begin))
-	return resp, err
+	begin := time.Now() // a dial takes its time, and the replica may still be quick
+	made.note(func(so *Route) { so.take(c) })
+	c.traceGotten(req.Context())
+	used = true
+	resp, err, unsent := c.roundTrip(req)
+	v := d.verdict(req, made, resp, err)
+	made.note(func(so *Route) { so.end(v, true) })
+	h.noteDetour(c, v, time.Since(begin))
+	return resp, err, !unsent
 }
 
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
@@ -209,9 +210,8 @@ func (h *host) credit(now time.Time) {
 }
 
 // notePool records the result of an attempt on the pool.
-func (h *host) notePool(made *Attempt, v verdict, took time.Duration) {
-	made.end(v, false)
-	if h == nil || v == nothing {
+func (h *host) notePool(v verdict, took time.Duration) {
+	if v == nothing {
 		return
 	}
 	h.mu.Lock()
@@ -229,8 +229,7 @@ func (h *host) notePool(made *Attempt, v verdict, took time.Duration) {
 }
 
 // noteDetour records the result of an attempt on c.
-func (h *host) noteDetour(c *conn, made *Attempt, v verdict, took time.Duration) {
-	made.end(v, true)
+func (h *host) noteDetour(c *conn, v verdict, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	bad := v == failed || v == well && h.latency.exceeded(took)

@@ -77,7 +77,7 @@ func TestSlowAnswerOfThePoolIsAFailure(t *testing.T) {
 		bad  bool
 	}{{well, 0, false}, {well, time.Second, true}, {failed, 0, true}} {
 		h := &host{latency: latency{20 * time.Millisecond}, askOneIn: 2 * leastOneIn}
-		h.notePool(nil, c.v, c.took)
+		h.notePool(c.v, c.took)
 		assert.Equal(t, c.bad, h.pool.failing > 0)
 		assert.Equal(t, c.bad, !h.failed.IsZero(), "the trouble goes on")
 		assert.Equal(t, c.bad, h.askOneIn > leastOneIn)

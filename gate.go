@@ -55,9 +55,9 @@ type GateStatus struct {
 
 // Status returns the state of req's key, for gauges and for schedulers, which had better send
 // something else meanwhile. Without results, a key is down for 10 s at most, since only new results
-// can show that its host is well. Requests in line do not make a key down. Held does not count
-// requests that a closure for other credentials holds. A nil req, or one without a URL, has the key "".
-// If Key panics, the panic is the caller's.
+// can show that its host is well. Requests in line do not make a key down. Held counts requests with
+// any credentials, and Closed is for req's. A nil req, or one without a URL, has the key "". If Key panics,
+// the panic is the caller's.
 func (g *Gate) Status(req *http.Request) GateStatus {
 	var header http.Header
 	if req != nil {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
@@ -21,27 +20,19 @@ const mostLimited = 1024
 // limit, each request to a host that is closed would cost a look at all closures.
 const sweepEvery = 100 * time.Millisecond
 
-// closure is a time for which a server asked its clients to stay away.
+// closure is a time for which a server asked its clients to stay away. A nil closure is over.
 type closure struct {
-	until   time.Time
-	asked   time.Duration // its length when the server asked for it
-	waiting atomic.Int64  // number of requests held until its end
+	until time.Time
+	asked time.Duration // its length when the server asked for it
 }
 
-// left returns how much longer the closure lasts. A nil closure is over. A closure is also over
+// left returns how much longer the closure lasts. A closure is also over
 // if the clock has gone back, as it does from one bubble of testing/synctest to the next.
 func (c *closure) left(now time.Time) time.Duration {
 	if c == nil || c.until.Sub(now) > c.asked {
 		return 0
 	}
 	return max(c.until.Sub(now), 0)
-}
-
-// extend makes the closure last for d, unless it lasts longer.
-func (c *closure) extend(now time.Time, d time.Duration) {
-	if d > c.left(now) {
-		c.until, c.asked = now.Add(d), d
-	}
 }
 
 // Scope is whom a closure concerns.
@@ -63,9 +54,10 @@ const (
 // queue spreads the retries of a host that is down, and one replica would hold up those of the others.
 // First attempts may stay away until then.
 type closures struct {
-	of    map[uint64]*closure // by key
-	swept time.Time
-	seed  maphash.Seed
+	of      map[uint64]*closure // by key
+	swept   time.Time
+	seed    maphash.Seed
+	waiting int // number of requests that closures hold
 }
 
 // credentialFields are the fields that say on whose behalf a request is made.
@@ -88,8 +80,8 @@ func (c *closures) key(of Scope, header http.Header) uint64 {
 // host returns the closure of the whole host, or nil.
 func (c *closures) host() *closure { return c.of[uint64(WholeHost)] }
 
-// concerning returns the closures for a retry, or a first attempt, with header's credentials.
-func (c *closures) concerning(now time.Time, header http.Header, first bool) (all []*closure) {
+// longest returns the closure that lasts longest for a retry, or a first attempt, with header's credentials, or nil.
+func (c *closures) longest(now time.Time, header http.Header, first bool) (longest *closure) {
 	if len(c.of) == 0 { // as usual
 		return nil
 	}
@@ -99,23 +91,20 @@ func (c *closures) concerning(now time.Time, header http.Header, first bool) (al
 		scopes++
 	}
 	for of := range scopes {
-		if closed := c.of[c.key(of, header)]; closed != nil {
-			all = append(all, closed)
+		if one := c.of[c.key(of, header)]; one.left(now) > longest.left(now) {
+			longest = one
 		}
 	}
-	return all
+	return longest
 }
 
-// sweep forgets the closures that are over. It keeps those that requests still wait for, in the random
-// time after their end, because Status counts them.
+// sweep forgets the closures that are over.
 func (c *closures) sweep(now time.Time) {
 	if since := now.Sub(c.swept); since >= 0 && since < sweepEvery {
 		return
 	}
 	c.swept = now
-	maps.DeleteFunc(c.of, func(_ uint64, closed *closure) bool {
-		return closed.left(now) == 0 && closed.waiting.Load() == 0
-	})
+	maps.DeleteFunc(c.of, func(_ uint64, closed *closure) bool { return closed.left(now) == 0 })
 }
 
 // close closes the key for d. The caller holds mu.
@@ -123,11 +112,9 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	c := &h.closures
 	c.sweep(now)
 	key := c.key(of, header)
-	if c.of[key] == nil && (of != SameCredentials || len(c.of) < mostLimited) {
-		c.of[key] = new(closure)
-	}
-	if closed := c.of[key]; closed != nil {
-		closed.extend(now, d)
+	closed, known := c.of[key]
+	if d > closed.left(now) && (known || of != SameCredentials || len(c.of) < mostLimited) {
+		c.of[key] = &closure{now.Add(d), d}
 	}
 	// A host that is down names one moment to all its clients. Their retries would be its next outage, so the retries
 	// queue, although the key may be well by then.
@@ -136,18 +123,23 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	}
 }
 
-// closure returns the closure that lasts longest for a retry, or a first attempt, with header's
-// credentials, how much longer it lasts, and how long a closure the server asked for.
-func (h *health) closure(header http.Header, first bool) (closed *closure, left, asked time.Duration) {
+// closure returns how much longer a retry, or a first attempt, with header's credentials had better stay away, and
+// how long a closure the server asked for.
+func (h *health) closure(header http.Header, first bool) (left, asked time.Duration) {
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
-	for _, one := range h.closures.concerning(now, header, first) {
-		if one.left(now) > left {
-			closed, left, asked = one, one.left(now), one.asked
-		}
+	if closed := h.closures.longest(now, header, first); closed != nil {
+		return closed.left(now), closed.asked
 	}
-	return closed, left, asked
+	return 0, 0
+}
+
+// addWaiting counts n more requests that closures hold.
+func (h *health) addWaiting(n int) {
+	h.mu.Lock()
+	defer h.unlock()
+	h.closures.waiting += n
 }
 
 // waitWhileClosed waits until the key is no longer closed for req, and then up to half of the
@@ -159,15 +151,15 @@ func (h *health) closure(header http.Header, first bool) (closed *closure, left,
 // again and again. Without this bound, the key of such a host would stay closed.
 func (h *health) waitWhileClosed(req *http.Request, t *timer.Timer, deadline time.Time, first bool) (waited bool) {
 	for due := time.Now(); ; waited = true {
-		closed, left, asked := h.closure(req.Header, first)
+		left, asked := h.closure(req.Header, first)
 		left = min(left, durations.Add(asked, asked)-time.Since(due))
 		limit := time.Until(deadline)
 		if left <= 0 || limit <= 0 || first && left > limit {
 			return waited
 		}
-		closed.waiting.Add(1)
+		h.addWaiting(1)
 		t.Sleep(req.Context(), min(left+durations.Uniform(0, min(asked/2, max(limit-left, 0))), limit))
-		closed.waiting.Add(-1)
+		h.addWaiting(-1)
 		if isDone(req.Context()) {
 			return true
 		}

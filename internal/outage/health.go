@@ -217,7 +217,7 @@ func (h *health) forget(now time.Time) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	h.closures.sweep(now)
-	if h.queued() > 0 || len(h.closures.of) > 0 || h.line.busy(now) || now.Before(h.crowded) ||
+	if h.queued() > 0 || len(h.closures.of) > 0 || h.closures.waiting > 0 || h.line.busy(now) || now.Before(h.crowded) ||
 		h.run > 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}

@@ -17,10 +17,7 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		h.mu.Lock()
 		if k == key {
 			s.Failures = int64(h.run)
-			s.Open = int64(h.underWay + h.queued() + h.line.places)
-			for _, closed := range h.closures.of {
-				s.Open += closed.waiting.Load()
-			}
+			s.Open = int64(h.underWay + h.queued() + h.line.places + h.closures.waiting)
 			s.Limited = len(h.closures.of)
 		}
 		if h.inTrouble() {

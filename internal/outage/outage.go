@@ -99,7 +99,7 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 			break
 		}
 		// Only the host's closure stops the queue, so a retry may be released although its credentials are limited.
-		if _, left, _ := h.closure(req.Header, false); left == 0 {
+		if left, _ := h.closure(req.Header, false); left == 0 {
 			break
 		}
 		ok = false
@@ -118,23 +118,20 @@ func (w *Watch) WaitWhileClosed(req *http.Request, key string, t *timer.Timer, l
 type Status struct {
 	Down   bool          // not for ever without new results
 	Closed time.Duration // for how long
-	Held   int           // requests that wait, but not for a closure for other credentials
+	Held   int           // requests that wait, with any credentials
 	InLine int           // the part of Held without a token
 }
 
 // Status returns the state of a key.
 func (w *Watch) Status(key string, header http.Header) (s Status) {
 	w.find(key, func(h *health) {
-		s.Held, s.InLine = h.queued(), h.line.length
+		s.Held, s.InLine = h.queued()+h.closures.waiting, h.line.length
 		if !h.failing() && len(h.closures.of) == 0 {
 			return
 		}
 		now := time.Now()
 		s.Down = h.down(now) && !h.idle(now)
-		for _, closed := range h.closures.concerning(now, header, true) {
-			s.Held += int(closed.waiting.Load())
-			s.Closed = max(s.Closed, closed.left(now))
-		}
+		s.Closed = h.closures.longest(now, header, true).left(now)
 	})
 	return s
 }

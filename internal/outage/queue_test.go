@@ -138,16 +138,14 @@ func TestProbeWaitsForTheEndOfAClosure(t *testing.T) {
 		h := fail(&w)
 		due := h.newest.Add(firstPause)
 		now := time.Now()
-		closed := new(closure)
-		h.closures.of[uint64(WholeHost)] = closed
 		dueAt := func(now time.Time) time.Time {
 			due, ok := h.probeDue(now)
 			assert.True(t, ok)
 			return due
 		}
-		closed.extend(now, firstPause/2)
+		w.Close(host, firstPause/2, nil, WholeHost)
 		assert.Equal(t, due, dueAt(now))
-		closed.extend(now, 2*firstPause)
+		w.Close(host, 2*firstPause, nil, WholeHost)
 		assert.Equal(t, now.Add(2*firstPause), dueAt(now))
 		assert.Equal(t, due, dueAt(now.Add(-time.Hour)))
 	})

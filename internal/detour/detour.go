@@ -53,7 +53,7 @@ func (d *Dispatcher) InTrouble() bool { return d != nil && d.count.Load() > 0 }
 func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	made := attemptOf(req.Context())
 	made.note(func(so *Route) { so.Reached = d })
-	h := d.inTrouble(req, made)
+	h := d.hostOf(req, made.isHedge()) // a hedge is a sign of trouble
 	var begin time.Time
 	if h != nil {
 		if resp, err, sent := h.detour(d, req, made); sent {
@@ -64,21 +64,13 @@ func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := d.transport.RoundTrip(req)
 	v := d.verdict(req, made, resp, err)
 	made.note(func(so *Route) { so.end(v, false) })
-	if h == nil && v == failed && d.mayDetour(req) {
+	if h == nil && v == failed {
 		h = d.hostOf(req, true)
 	}
 	if h != nil {
 		h.notePool(v, time.Since(begin))
 	}
 	return resp, err
-}
-
-// inTrouble returns the host of req, or nil if it is not in trouble. A hedge is a sign of trouble.
-func (d *Dispatcher) inTrouble(req *http.Request, made *Attempt) *host {
-	if !d.InTrouble() && !made.isHedge() || !d.mayDetour(req) {
-		return nil
-	}
-	return d.hostOf(req, made.isHedge())
 }
 
 // mayDetour reports whether another connection can serve req as a connection of the pool would. A
@@ -90,8 +82,11 @@ func (d *Dispatcher) mayDetour(req *http.Request) bool {
 }
 
 // hostOf returns the host of req if it is in trouble. With enter, it is in trouble from now on. hostOf returns nil
-// if too many others are.
+// if too many others are, or if req cannot take a detour.
 func (d *Dispatcher) hostOf(req *http.Request, enter bool) *host {
+	if !enter && !d.InTrouble() || !d.mayDetour(req) {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := origin{req.URL.Scheme, req.URL.Host}
@@ -100,23 +95,23 @@ func (d *Dispatcher) hostOf(req *http.Request, enter bool) *host {
 		h = newHost(d.transport, key, addressOf(req.URL))
 		d.hosts[key] = h
 		d.count.Add(1)
-		time.AfterFunc(h.tick(), func() { d.tend(key, h) })
+		time.AfterFunc(h.tick(), func() { d.tend(h) })
 	}
 	return h
 }
 
 // tend closes the detours of h that have been idle for too long, and forgets h when it is well. A
 // timer is never stopped or reset: it may belong to another testing/synctest bubble than a request.
-func (d *Dispatcher) tend(key origin, h *host) {
+func (d *Dispatcher) tend(h *host) {
 	d.mu.Lock()
 	well := h.isWell()
 	if well {
-		delete(d.hosts, key)
+		delete(d.hosts, h.origin)
 		d.count.Add(-1)
 	}
 	d.mu.Unlock()
 	if h.closeIdle(well); !well {
-		time.AfterFunc(h.tick(), func() { d.tend(key, h) })
+		time.AfterFunc(h.tick(), func() { d.tend(h) })
 	}
 }
 

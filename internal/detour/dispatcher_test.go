@@ -544,7 +544,7 @@ func TestHostThatIsWellGivesUpDetoursInUse(t *testing.T) {
 		go func() { first <- s.send(s.request(2)) }()
 		synctest.Wait()
 		require.Len(t, h.conns, 1)
-		s.tend(h.origin, h)
+		s.tend(h)
 		assert.Empty(t, h.conns)
 		assert.Equal(t, http.StatusOK, <-first)
 		synctest.Wait()

@@ -1,10 +1,12 @@
 package retrytest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"testing"
@@ -203,6 +205,11 @@ func (w *endedWriter) Write(p []byte) (int, error) {
 
 // Flush is for handlers that ask for an http.Flusher.
 func (w *endedWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Hijack is for handlers that ask for an http.Hijacker.
+func (w *endedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
 
 // Unwrap is for http.ResponseController.
 func (w *endedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

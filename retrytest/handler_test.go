@@ -226,6 +226,33 @@ func TestHandlerEndsNoBodyOfAResponseThatMayHaveNone(t *testing.T) {
 	}
 }
 
+// Many handlers ask for the type, and not for an http.ResponseController.
+func TestHandlerLeavesUpgradesWhole(t *testing.T) {
+	upgrades := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if assert.NoError(t, err) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nhello")
+			assert.NoError(t, conn.Close())
+		}
+	})
+	for _, step := range []retrytest.Step{
+		retrytest.Real(), retrytest.Real().Cut(3), retrytest.Real().Stall(3), retrytest.Real().Unsized(),
+	} {
+		s := httptest.NewServer(retrytest.NewHandler(t, upgrades, step.Always()))
+		req, err := http.NewRequest(http.MethodGet, s.URL, nil)
+		require.NoError(t, err)
+		req.Header = http.Header{"Connection": {"upgrade"}, "Upgrade": {"echo"}}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "hello", string(body))
+		require.NoError(t, resp.Body.Close())
+		s.Close()
+	}
+}
+
 // Some middleware recovers from each panic, and answers then.
 func TestHandlerCutsBodiesOfHandlersThatRecover(t *testing.T) {
 	recovers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -120,7 +120,9 @@ func (m *metrics) recordEnd(a retryhttp.Attempt, o retryhttp.Outcome) {
 // recordPanic records that req ended in a panic, after which no hook is called. A server recovers from
 // the panics of its handlers, and without this count no alert would see that all of them fail.
 func (m *metrics) recordPanic(req *http.Request) {
-	m.stops.Add(m.exemplar(req), 1, m.labelsOf(req).with(stopKey.String(panicked), semconv.ErrorTypeKey.String(panicked))...)
+	l := m.labelsOf(req)
+	m.stops.Add(m.exemplar(req), 1, l.with(stopKey.String(panicked), semconv.ErrorTypeKey.String(panicked))...)
+	m.recordShared(req, l) // nothing is held any more
 }
 
 // exemplar returns a context in which a measurement names a span. This is the span around the

@@ -88,4 +88,5 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	client.CloseIdleConnections()
 	assert.Equal(t, 1, base.closed)
 	(&http.Client{Transport: otelretry.New(roundTripperFunc(nil), atOnce)}).CloseIdleConnections() // one that has none
+	(*otelretry.Transport)(nil).CloseIdleConnections()
 }

@@ -75,3 +75,32 @@ func TestARequestThatPanicsIsCountedOnce(t *testing.T) {
 		})
 	}
 }
+
+// The gauges are recorded at the end of a request, however it ends.
+func TestNothingIsHeldAfterTheLastHeldRequestHasPanicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel, start := newTelemetry(), time.Now()
+		fails := playing(503)
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if time.Since(start) > 500*time.Millisecond {
+				panic("broken")
+			}
+			return fails(req)
+		})
+		rt := otelretry.New(base, retryhttp.Policy{
+			Gate: new(retryhttp.Gate), Budget: retryhttp.Unlimited{}, Backoff: retryhttp.Constant(100 * time.Millisecond),
+		}, tel.options()...)
+		var sent sync.WaitGroup
+		for range 12 {
+			sent.Go(func() {
+				defer func() { assert.NotNil(t, recover()) }()
+				_, _ = rt.RoundTrip(request(t, shop))
+			})
+			time.Sleep(30 * time.Millisecond)
+		}
+		sent.Wait()
+		held := tel.metric(t, "retryhttp.client.gate.held").Data.(metricdata.Gauge[int64]).DataPoints
+		require.Len(t, held, 1)
+		assert.Zero(t, held[0].Value)
+	})
+}

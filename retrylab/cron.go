@@ -44,7 +44,8 @@ func (c Cron) plan() (plan, error) {
 	if c.Takes > 0 { // else Takes is named below
 		c.Rate = c.Takes
 	}
-	end := time.Duration(2*all/c.Rate+1) * time.Second // twice the shortest time for all requests
+	shortest := all / c.Rate // seconds for all requests
+	end := time.Duration(2*min(shortest, longest.Seconds())+1) * time.Second
 	p := plan{
 		Load: c.Load,
 		reading: "Processes that have just started have no successes to pay for retries, and all come back at once. Lost should be small, " +

@@ -19,11 +19,13 @@ func TestBadInputIsNamed(t *testing.T) {
 		{retrylab.Outage{Load: retrylab.Load{Rate: -1}}, "retrylab: outage: Rate is -1, and must be above 0"},
 		{retrylab.Outage{Load: retrylab.Load{Rate: math.NaN()}}, "Rate is NaN"},
 		{retrylab.Outage{Load: retrylab.Load{Rate: math.Inf(1)}}, "Rate is +Inf"},
+		{retrylab.Outage{Load: retrylab.Load{Rate: 1e-6}}, "Rate is 1e-06, and must be from 1e-05 to 1e+06"},
 		{retrylab.Outage{Load: retrylab.Load{Processes: -2}}, "Processes is -2"},
 		{retrylab.Outage{Load: retrylab.Load{Latency: -1}}, "Latency is -1ns"},
 		{retrylab.Outage{Load: retrylab.Load{Deadline: -1}}, "Deadline is -1ns"},
 		{retrylab.Outage{Load: retrylab.Load{Uptime: -1}}, "Uptime is -1ns"},
 		{retrylab.Outage{Load: retrylab.Load{Seeds: -1}}, "Seeds is -1"},
+		{retrylab.Outage{Load: retrylab.Load{Uptime: 25 * time.Hour}}, "Uptime is 25h0m0s, and must be at most 24h0m0s"},
 		{retrylab.Outage{For: -time.Second}, "For is -1s"},
 		{retrylab.Outage{Part: 2}, "Part is 2"},
 		{retrylab.Outage{Room: math.NaN()}, "Room is NaN"},
@@ -75,6 +77,13 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
+// The next request comes hours after the end of the run.
+func TestARequestAnHourIsEnoughForARun(t *testing.T) {
+	rare := retrylab.Load{Rate: 0.0003, Seeds: 1}
+	assert.Empty(t, retrylab.Outage{Load: rare}.Run(t, retrylab.Default).Failures)
+	assert.Empty(t, retrylab.Cron{Takes: 1e-5, Load: retrylab.Load{Seeds: 1}}.Run(t, retrylab.Default).Failures)
+}
+
 func TestDefaultsAreNamedInTheSettings(t *testing.T) {
 	small := retrylab.Load{Rate: 20, Uptime: time.Second, Seeds: 1}
 	text := retrylab.Overload{Load: small, For: time.Second}.Run(t, retrylab.Default).String()
@@ -89,6 +98,7 @@ func TestComparisonNamesBadPolicies(t *testing.T) {
 	assert.NoError(t, retrylab.Comparison{Policies: []retrylab.Policy{ok}}.Validate())
 	assert.ErrorContains(t, retrylab.Comparison{Policies: []retrylab.Policy{ok, ok}}.Validate(), `two policies are named "a"`)
 	assert.ErrorContains(t, retrylab.Comparison{Policies: []retrylab.Policy{{Name: "b"}}}.Validate(), `"b" are nil`)
+	assert.EqualError(t, retrylab.Comparison{Experiments: []retrylab.Experiment{nil}}.Validate(), "retrylab: experiment 0 is nil")
 	baseline := retrylab.Policy{Name: retrylab.NoRetries, New: retrylab.Default}
 	assert.Error(t, retrylab.Comparison{Policies: []retrylab.Policy{baseline}}.Validate())
 }

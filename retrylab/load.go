@@ -74,10 +74,11 @@ func setDefault[V comparable](field *V, value V) {
 	}
 }
 
-// positive reports a value that is not above 0, or is above most.
+// positive reports a value that is not above 0, or is above most. Below least, a run would take for ever.
 func positive(field string, value, most float64) error {
+	const least = 1e-5
 	if value > 0 && value <= most { // which NaN is not
-		return nil
+		return within(field, value, least, most)
 	}
 	return fmt.Errorf("%s is %v, and must be above 0 and at most %v", field, value, most)
 }
@@ -90,8 +91,16 @@ func within(field string, value, least, most float64) error {
 	return fmt.Errorf("%s is %v, and must be from %v to %v", field, value, least, most)
 }
 
+// longest is the longest time that an experiment plays. A day takes half a minute.
+const longest = 24 * time.Hour
+
+// atLeast reports a value that is below least, or a time above longest.
 func atLeast[V int | time.Duration](field string, value, least V) error {
-	if value >= least {
+	d, isTime := any(value).(time.Duration)
+	switch {
+	case isTime && d > longest:
+		return fmt.Errorf("%s is %v, and must be at most %v", field, value, longest)
+	case value >= least:
 		return nil
 	}
 	if least == 1 {

@@ -16,7 +16,8 @@ type Policy struct {
 
 	// Fleet, if not nil, takes the place of New. It is called once for each run, inside its bubble, and
 	// returns the New of this run. Set it if the processes of a run share something, such as a Budget. If it
-	// starts something, it must end that by t.Cleanup.
+	// starts something, it must end that by t.Cleanup. What it shares must use the bubble's clock: a real
+	// server such as Redis hardly sees time pass.
 	Fleet func(t *testing.T) func() retryhttp.Policy
 
 	plain bool // in Replicas, its base hides the connections

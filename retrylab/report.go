@@ -30,7 +30,11 @@ type Comparison struct {
 // Validate returns an error that names each experiment and field with a value that makes no sense.
 func (c Comparison) Validate() error {
 	var errs []error
-	for _, e := range c.Experiments {
+	for i, e := range c.Experiments {
+		if e == nil {
+			errs = append(errs, fmt.Errorf("retrylab: experiment %d is nil", i))
+			continue
+		}
 		errs = append(errs, e.Validate())
 	}
 	names := map[string]bool{Unbounded: true, NoRetries: true}

@@ -173,3 +173,15 @@ func TestCommandWritesAPage(t *testing.T) {
 	assert.Equal(t, 1, status)
 	assert.Contains(t, stderr, "below: not a directory")
 }
+
+// A reader of the report can paste its command into a shell.
+func TestCommandOfAReportIsQuoted(t *testing.T) {
+	for want, args := range map[string][]string{
+		"retrylab":                              nil,
+		"retrylab -rate 0.5 -html=out/a.html":   {"-rate", "0.5", "-html=out/a.html"},
+		"retrylab -experiments 'outage, reset'": {"-experiments", "outage, reset"},
+		`retrylab '' 'it'\''s $HOME' '*'`:       {"", "it's $HOME", "*"},
+	} {
+		assert.Equal(t, want, commandOf(args))
+	}
+}

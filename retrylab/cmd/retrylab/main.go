@@ -22,6 +22,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/retryhttp/retryhttp/retrylab"
 	"github.com/retryhttp/retryhttp/retrylab/internal/bubble"
@@ -73,10 +74,26 @@ func about(args []string, now time.Time) []retrylab.Setting {
 		version = versionOf(build)
 	}
 	return []retrylab.Setting{
-		{Name: "command", Value: strings.Join(append([]string{"retrylab"}, args...), " ")},
+		{Name: "command", Value: commandOf(args)},
 		{Name: "version", Value: version},
 		{Name: "made on", Value: now.Format(time.DateOnly)},
 	}
+}
+
+// commandOf returns a command for a shell, in which an argument that a shell would change is quoted.
+func commandOf(args []string) string {
+	command := "retrylab"
+	for _, arg := range args {
+		if arg == "" || strings.ContainsFunc(arg, needsQuotes) {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		command += " " + arg
+	}
+	return command
+}
+
+func needsQuotes(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_=.,:/+%@", r)
 }
 
 // versionOf returns the version of the lab, or the commit of a clone.

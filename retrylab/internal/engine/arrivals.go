@@ -15,7 +15,8 @@ func Poisson(
 	var wg sync.WaitGroup
 	start := time.Now()
 	for {
-		time.Sleep(Exponential(rng, time.Duration(float64(time.Second)/most)))
+		wait := Exponential(rng, time.Duration(float64(time.Second)/most))
+		time.Sleep(min(wait, end-time.Since(start))) // the next arrival may be hours after the end
 		at := time.Since(start)
 		if at >= end {
 			break

@@ -70,7 +70,7 @@
 // if the URL has a port. [WithServer] changes both. All except the gauges have http.request.method. call.stops has more:
 //
 //	retryhttp.stop             why no other attempt was made, a retryhttp.Stop, or "panic"
-//	http.response.status_code  the status of the last attempt's response, if it is registered
+//	http.response.status_code  the status of the last attempt's response, or its class as below
 //	error.type                 that status from 400 on, or the type of the last attempt's error
 //	retryhttp.ambiguous        true if Outcome.Ambiguous is, otherwise absent
 //	retryhttp.repeated         true if such a request was sent more than once, otherwise absent

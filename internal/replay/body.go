@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
@@ -44,8 +43,7 @@ type Body struct {
 	paused generation // Reads of earlier generations pause
 	sealed bool       // there will be no further attempt
 
-	pauseEnd *time.Timer   // ends the paused attempts; may be nil
-	changed  chan struct{} // closed when a call or a pause has ended; nil if nobody waits
+	changed chan struct{} // closed when a call or a pause has ended; nil if nobody waits
 }
 
 // generation counts attempts, or pairs of attempts, that follow each other.

@@ -145,9 +145,6 @@ func (l *Lease) Cut() {
 	b := l.body
 	b.mu.Lock()
 	l.over = true
-	if l.isPaused() {
-		b.pauseEnd.Stop()
-	}
 	b.settle(apart)
 }
 
@@ -248,7 +245,7 @@ const pauseTime = 250 * time.Millisecond
 func (b *Body) pause(patience time.Duration) error {
 	next := b.newest + 1
 	b.paused = next
-	b.pauseEnd = time.AfterFunc(pauseTime, func() {
+	time.AfterFunc(pauseTime, func() {
 		b.mu.Lock()
 		if b.paused >= next {
 			b.live = max(b.live, next)

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
 )
@@ -40,10 +41,11 @@ type Body struct {
 	opened []*opened  // the bodies that are open or in use
 	newest generation // of leases
 	live   generation // leases of earlier generations are over
-	paused generation // Reads of earlier generations pause
 	sealed bool       // there will be no further attempt
 
-	changed chan struct{} // closed when a call or a pause has ended; nil if nobody waits
+	paused   *time.Timer   // ends the pause of Reads; nil without a pause
+	pausedAt generation    // whose Reads pause
+	changed  chan struct{} // closed when a call or a pause has ended; nil if nobody waits
 }
 
 // generation counts attempts, or pairs of attempts, that follow each other.
@@ -110,6 +112,7 @@ func (b *Body) Seal(cut bool) {
 	b.sealed = true
 	if cut {
 		b.live = b.newest + 1
+		b.resume()
 	}
 	b.settle(closing.Soon)
 }

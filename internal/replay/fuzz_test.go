@@ -200,12 +200,10 @@ func (m *model) next(old *modelLease, cut bool) {
 	if cut {
 		old.lease.Cut()
 		old.over = true
-	}
-	m.source.mu.Lock()
-	m.source.live = m.source.paused // does not wait for the end of the pause
-	m.source.settle(apart)
-	for _, l := range m.leases { // a body that has one position is the new attempt's
-		l.over = l.over || m.kind == kindRewinder || m.kind == kindReaderAt
+	} else {
+		m.source.mu.Lock()
+		m.source.endPause() // does not wait for it
+		m.source.mu.Unlock()
 	}
 	m.generation++
 	m.add(&modelLease{lease: l, generation: m.generation})

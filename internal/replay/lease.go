@@ -38,9 +38,6 @@ type Lease struct {
 // isOver reports whether the attempt is over. The caller holds mu.
 func (l *Lease) isOver() bool { return l.over || l.generation < l.body.live }
 
-// isPaused reports whether the Reads of the attempt pause. The caller holds mu.
-func (l *Lease) isPaused() bool { return l.generation < l.body.paused }
-
 // First gives req the body of the first attempt.
 func (b *Body) First(req *http.Request) *Lease {
 	b.mu.Lock()
@@ -57,20 +54,15 @@ func (b *Body) First(req *http.Request) *Lease {
 // attempt, the Reads pause until they are cut. Then Next waits for a Read that is under way, but no
 // longer than patience or the end of the request's context. If GetBody returns the very body that
 // is still being read, the error is [ErrInUse]: the Read would take bytes from the new attempt.
-func (l *Lease) Next(req *http.Request, patience time.Duration) (next *Lease, err error) {
+func (l *Lease) Next(req *http.Request, patience time.Duration) (*Lease, error) {
 	b := l.body
 	b.mu.Lock()
 	defer b.settle(apart)
 	if b.sealed {
 		return nil, ErrSpent
 	}
-	w, seeks := b.origin.(*rewinder)
-	if seeks || b.getBody != nil {
-		err = b.pause(patience)
-	}
-	if err == nil && seeks {
-		err = b.unlocked(w.rewind)
-	}
+	var next *Lease
+	err := l.pause(patience)
 	if err == nil {
 		err = b.origin.repeatable()
 	}
@@ -78,8 +70,7 @@ func (l *Lease) Next(req *http.Request, patience time.Duration) (next *Lease, er
 		next, err = b.begin(req, b.newest+1)
 	}
 	if err != nil {
-		b.paused = min(b.paused, b.newest)
-		b.wake()
+		b.resume()
 		return nil, err
 	}
 	b.newest++
@@ -145,6 +136,9 @@ func (l *Lease) Cut() {
 	b := l.body
 	b.mu.Lock()
 	l.over = true
+	if l.isPaused() {
+		b.endPause()
+	}
 	b.settle(apart)
 }
 
@@ -235,30 +229,65 @@ func (b *Body) unlocked(f func() error) error {
 	return f()
 }
 
-// pauseTime is the longest pause of the previous attempts' Reads. The server may wait for them, and
+// pauseTime is the longest pause of the previous attempt's Reads. The server may wait for them, and
 // other code for the server.
 const pauseTime = 250 * time.Millisecond
 
-// pause pauses the Reads of the attempts so far, until the attempts are cut. They are over after pauseTime. It
-// waits for calls that are under way, and fails if the context ends first. The caller holds mu, which is free
-// while pause waits.
-func (b *Body) pause(patience time.Duration) error {
-	next := b.newest + 1
-	b.paused = next
-	time.AfterFunc(pauseTime, func() {
+// isPaused reports whether the Reads of the attempt pause. The caller holds mu.
+func (l *Lease) isPaused() bool {
+	return l.body.paused != nil && l.generation == l.body.pausedAt
+}
+
+// pause pauses the Reads of l and of an attempt beside it, if they disturb the next attempt. It waits
+// for calls that are under way, and fails if the context ends first, or if the body cannot be rewound. The
+// caller holds mu, which is free while pause waits.
+func (l *Lease) pause(patience time.Duration) error {
+	b := l.body
+	w, seeks := b.origin.(*rewinder)
+	if !seeks && b.getBody == nil {
+		return nil
+	}
+	b.endPause()
+	var timer *time.Timer
+	timer = time.AfterFunc(pauseTime, func() {
 		b.mu.Lock()
-		if b.paused >= next {
-			b.live = max(b.live, next)
+		if b.paused == timer {
+			b.endPause()
 		}
 		b.settle(apart)
 	})
+	b.paused, b.pausedAt = timer, l.generation
 	ctx, cancel := context.WithTimeout(b.ctx, min(patience, pauseTime))
 	defer cancel()
 	for b.busy() && ctx.Err() == nil {
 		b.wait(ctx.Done())
 	}
-	for _, o := range b.opened {
-		o.passed = o.passed || b.getBody != nil && o.calls > 0
+	if b.ctx.Err() != nil {
+		return b.ctx.Err()
 	}
-	return b.ctx.Err()
+	if seeks {
+		return b.unlocked(w.rewind)
+	}
+	for _, o := range b.opened {
+		o.passed = o.passed || o.calls > 0
+	}
+	return nil
+}
+
+// endPause ends a pause, if there is one, when the next attempt may begin to read. The previous attempts
+// can continue if each reader knows its offset. Otherwise they are over. The caller holds mu.
+func (b *Body) endPause() {
+	if b.paused != nil && b.getBody != nil {
+		b.live = max(b.live, b.pausedAt+1)
+	}
+	b.resume()
+}
+
+// resume lets paused Reads continue, whether a next attempt has begun or not. The caller holds mu.
+func (b *Body) resume() {
+	if b.paused != nil {
+		b.paused.Stop()
+		b.paused = nil
+		b.wake()
+	}
 }

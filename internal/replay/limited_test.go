@@ -318,22 +318,25 @@ func TestAttemptBeforeARetryDoesNotMoveTheBodyBack(t *testing.T) {
 				h, s := newHookedSeeker(text)
 				first := lease(t, s, nil)
 				r := open(t, first)
-				read(t, r, 5)
+				got := read(t, r, 5)
 				next, err := follow(first)
 				require.NoError(t, err)
 				if cut {
 					time.AfterFunc(pauseTime-1, first.Cut)
 				}
 				start := time.Now()
-				_, err = r.Read(make([]byte, 3))
+				p := make([]byte, 3)
+				n, err := r.Read(p)
 				if cut {
 					assert.Equal(t, ErrOver, err)
 					at, err := h.Reader.Seek(0, io.SeekCurrent)
 					require.NoError(t, err)
 					assert.Zero(t, at, "the body stands where the retry begins")
 				} else {
-					assert.Equal(t, ErrOver, err, "the server may wait for the body, and OnRetry for the server")
+					require.NoError(t, err, "the server may wait for the body, and OnRetry for the server")
 					assert.Equal(t, pauseTime, time.Since(start))
+					assert.Equal(t, text, got+string(p[:n])+readAll(t, r))
+					assert.Equal(t, pauseTime, time.Since(start), "only the first Read waits")
 				}
 				assert.Equal(t, text, readAll(t, open(t, next)))
 			})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"io/fs"
 )
 
 // rewinder reads a body that can seek. The readers take turns, and move the body's position back
@@ -17,6 +18,7 @@ type rewinder struct {
 	of    *Body
 	body  io.ReadSeeker
 	start int64 // the body's position when it was handed over
+	size  int64 // of the file that it may embed, at that time; 0 if the body's length is announced
 	turns turns
 
 	// guarded by turns; positions are relative to start
@@ -24,6 +26,7 @@ type rewinder struct {
 	moved    bool  // the first reading is over
 	first    mark  // how far the first reading came
 	end      int64 // where the body ends; unknown until it is met, or the body is moved
+	sought   bool  // only Seek has shown the end, in the middle of the first reading
 	changed  bool  // the body was not what the first reading has shown
 }
 
@@ -52,7 +55,21 @@ var (
 
 // newRewinder returns a rewinder of a body that stands at start.
 func newRewinder(b *Body, body io.ReadSeeker, start int64) *rewinder {
-	return &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
+	w := &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
+	if b.length <= 0 { // else a body that has become shorter fails anyway
+		w.size = w.fileSize()
+	}
+	return w
+}
+
+// fileSize returns the size of the file that the body embeds, or 0.
+func (w *rewinder) fileSize() int64 {
+	if f, ok := w.body.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := f.Stat(); err == nil {
+			return info.Size()
+		}
+	}
+	return 0
 }
 
 func (w *rewinder) repeatable() error { return nil }
@@ -96,8 +113,11 @@ func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 	}
 	w.position = position + int64(n)
 	if n > 0 && at.offset == w.end {
-		w.changed = true
-		return 0, &ReadError{errLimited} // Seek may know only what was read before
+		if w.sought {
+			w.changed = true
+			return 0, &ReadError{errLimited} // Seek may know only what was read before
+		}
+		return 0, io.EOF // the body has grown
 	}
 	at.pass(p[:n])
 	if err != nil && err != io.EOF {
@@ -154,12 +174,12 @@ func (w *rewinder) seek(offset int64) error {
 	if err := w.verify(stood); err != nil {
 		return err
 	}
-	end, err := w.settled()
+	end, sought, err := w.settled()
 	if err == nil {
 		err = w.move(offset)
 	}
 	if err == nil {
-		w.moved, w.end = true, end
+		w.moved, w.end, w.sought = true, end, sought
 	} else if stood != unknown {
 		_ = w.move(stood)
 	}
@@ -191,12 +211,13 @@ func (w *rewinder) move(offset int64) error {
 	return err
 }
 
-// settled returns where the body ends. When the first reading is over, this is where the length was announced,
-// where the first reading met the end, or where Seek finds it. If Seek finds the end elsewhere, Read leaves
-// out a part of what Seek moves in. If more bytes follow the end, Seek knows only a part of the body.
-func (w *rewinder) settled() (end int64, err error) {
+// settled returns where the body ends, and whether only Seek has shown this. When the first reading is over,
+// this is where the length was announced, where the first reading met the end, or where Seek finds it. If
+// Seek finds the end elsewhere, Read leaves out a part of what Seek moves in. If more bytes follow the
+// end that Seek finds only now, Seek knows only a part of the body.
+func (w *rewinder) settled() (end int64, sought bool, err error) {
 	if w.moved {
-		return w.end, nil
+		return w.end, w.sought, nil
 	}
 	end = w.end
 	if length := w.of.length; length > 0 {
@@ -206,10 +227,14 @@ func (w *rewinder) settled() (end int64, err error) {
 	size, err := w.body.Seek(0, io.SeekEnd)
 	size = max(size-w.start, 0)
 	switch {
-	case err != nil && end != unknown: // the body cannot say, but the end is known
-		return end, nil
-	case err == nil && (size < w.first.offset || end != unknown && end != size):
-		return 0, errLimited
+	case err != nil && end == unknown:
+		return 0, false, err
+	case err != nil: // the body cannot say, but the end is known
+		return end, false, nil
+	case size < w.first.offset || end != unknown && end != size:
+		return 0, false, errLimited
+	case w.size > 0 && w.fileSize() < w.size: // it was cut short meanwhile
+		return 0, false, io.ErrUnexpectedEOF
 	}
-	return size, err
+	return size, end == unknown, nil
 }

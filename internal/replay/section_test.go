@@ -84,6 +84,40 @@ func TestFileCutShortMeanwhileIsNotTheEndOfTheBody(t *testing.T) {
 	}
 }
 
+// Seek finds the end that the file has by then.
+func TestFileInAnotherTypeThatIsCutShortIsNotSentAgain(t *testing.T) {
+	f := fileOf(t, text)
+	s := New(struct{ *os.File }{f}, 0)
+	first := lease(t, s, nil)
+	read(t, open(t, first), 3)
+	require.NoError(t, f.Truncate(int64(len(text))-1))
+	_, err := leaseInstead(first)
+	assert.Equal(t, io.ErrUnexpectedEOF, err)
+}
+
+// statting counts how often its size is asked for, which may cost a request.
+type statting struct {
+	*os.File
+	asked *int
+}
+
+func (s statting) Stat() (os.FileInfo, error) {
+	*s.asked++
+	return s.File.Stat()
+}
+
+// An announced length says enough.
+func TestFileInAnotherTypeIsAskedForItsSizeOnlyIfTheLengthIsUnknown(t *testing.T) {
+	for length, want := range map[int64]int{-1: 2, 0: 2, int64(len(text)): 0} {
+		asked := 0
+		s := Of(&http.Request{Body: statting{fileOf(t, text), &asked}, ContentLength: length}, 0)
+		first := lease(t, s, nil)
+		read(t, open(t, first), 3)
+		assert.Equal(t, text, readAll(t, open(t, lease(t, s, first))))
+		assert.Equal(t, want, asked, length)
+	}
+}
+
 // An early end is believed while nobody came further, and no longer.
 func TestFileCutShortBelowAnotherReaderIsNotTheEndOfTheBody(t *testing.T) {
 	f := fileOf(t, text)

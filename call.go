@@ -301,8 +301,7 @@ func (c *call) left(next *attempt) time.Duration {
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.Seal(got.Err != nil)
 	// OutcomeOf needs no record of such a call.
-	atOnce := stop == StopFinal && got.Response != nil && c.Attempts == 1 && got.inner == nil && c.Waited == 0 &&
-		!c.HedgeRefused && recordOf(c.req) == nil
+	atOnce := stop == StopFinal && got.Response != nil && c.Attempts == 1 && got.inner == nil && c.Waited == 0 && !c.HedgeRefused
 	if atOnce && got.Response.Request != c.req {
 		got.Response.Request = c.req
 	}

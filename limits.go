@@ -65,6 +65,7 @@ func readBody(
 	if read == nil && p.PeekBytes > 0 {
 		resp, read, err = respbody.Peek(b, req, resp, p.PeekBytes, failed, p.AttemptTimeout > 0, more)
 	}
+	passOutcome(base, resp)
 	returned = true
 	return resp, read, err
 }
@@ -150,7 +151,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy,
 		}
 	}
 	if b.tooLate() {
-		return b.cut(req, resp, read, err)
+		return b.cut(resp, read, err)
 	}
 	b.ctx.limited.Store(false)
 	lives = resp != nil && resp.Body != nil
@@ -202,16 +203,17 @@ func (b *bounds) tooLate() bool {
 // cut returns what is left of an attempt after the timeout: a complete body, the beginning of a
 // body, or nothing. A body without a length may be incomplete even if it ends cleanly, because
 // the timeout itself may be the cause of the end.
-func (b *bounds) cut(req *http.Request, resp *http.Response, read *respbody.Body, err error) (*http.Response, error) {
+func (b *bounds) cut(resp *http.Response, read *respbody.Body, err error) (*http.Response, error) {
 	if read != nil && err == nil && read.Complete(resp) {
 		return resp, nil
 	}
 	// This is a copy, because the base may be reading b.passed, the cause of the attempt's context.
 	timeout := &attemptTimeoutError{b.passed.after, b.passed.missing}
 	var ended error = timeout
-	if inner := innerOutcome(&Attempt{Request: req, Err: err}, resp); inner != nil && inner.Attempts > 1 {
+	// The context's cause is the timeout, and not an error of another request.
+	if inner := outcomeBelow(resp, err); inner != nil && inner.Attempts > 1 {
 		o := *inner
-		o.Stop = StopNested
+		o.Stop, o.Elapsed = StopNested, timeout.after
 		ended = &Error{Outcome: o, Err: timeout} // as the nested Transport would give up
 	}
 	if read != nil {

@@ -14,13 +14,30 @@ import (
 // broken off. It returns nil if there is no nested Transport, or if the nested Transport neither retried
 // nor gave up.
 func innerOutcome(a *Attempt, resp *http.Response) *Outcome {
-	if e, ok := errors.AsType[*Error](a.Err); ok && !fromElsewhere(e, a) {
+	err := a.Err
+	if e, ok := errors.AsType[*Error](err); ok && fromElsewhere(e, a) {
+		err = nil
+	}
+	return outcomeBelow(resp, err)
+}
+
+// outcomeBelow is innerOutcome for an error that is about this request.
+func outcomeBelow(resp *http.Response, err error) *Outcome {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return &e.Outcome
 	}
 	if resp == nil {
 		return nil
 	}
-	return recordOf(resp.Request)
+	return recordOf(resp)
+}
+
+// passOutcome records on own, which may be a copy of resp, the Outcome that a nested Transport recorded
+// on resp. The record of resp stays as it is, because a hook of the nested Transport may be looking at it.
+func passOutcome(resp, own *http.Response) {
+	if o := recordOf(resp); o != nil && own != resp {
+		attachOutcome(own, resp.Request, *o)
+	}
 }
 
 // fromElsewhere reports whether an Error in a's error belongs to another request. The failure of

@@ -50,7 +50,7 @@ func OutcomeOf(resp *http.Response) Outcome {
 	if resp == nil {
 		return Outcome{}
 	}
-	if o := recordOf(resp.Request); o != nil {
+	if o := recordOf(resp); o != nil {
 		return *o
 	}
 	return Outcome{Attempts: 1, Stop: StopFinal}
@@ -60,8 +60,18 @@ func OutcomeOf(resp *http.Response) Outcome {
 // that has this context. It is one object instead of two.
 type record struct {
 	context.Context
-	outcome Outcome
-	request http.Request
+	outcome  Outcome
+	request  http.Request
+	response *http.Response // the response that the outcome belongs to
+}
+
+type recordKey struct{}
+
+func (rec *record) Value(key any) any {
+	if key == (recordKey{}) {
+		return rec
+	}
+	return rec.Context.Value(key)
 }
 
 // String keeps the request's headers out of logs that print the context.
@@ -71,22 +81,22 @@ func (rec *record) String() string { return "retryhttp.outcome" }
 func attachOutcome(resp *http.Response, req *http.Request, o Outcome) {
 	ctx := req.Context()
 	if earlier, ok := ctx.(*record); ok {
-		ctx = earlier.Context // otherwise a chain of requests would keep every record alive
+		ctx = earlier.Context // otherwise a chain of requests would keep every response alive
 	}
-	rec := &record{Context: ctx, outcome: o}
+	rec := &record{Context: ctx, outcome: o, response: resp}
 	rec.request = *req.WithContext(rec)
 	resp.Request = &rec.request
 }
 
-// recordOf returns the Outcome that a Transport recorded on the response to req, or nil. A request that is
-// made with the context of an earlier response is not the request of its record. If the earlier response's very
-// request is sent again, the new response gets a record of its own.
-func recordOf(req *http.Request) *Outcome {
-	if req == nil {
+// recordOf returns the Outcome that a Transport recorded on resp, or nil. It compares the response
+// because contexts are inherited. A later request may be the request of an earlier response, or may use
+// its context. Such a request has the earlier record in its context, but has an outcome of its own.
+func recordOf(resp *http.Response) *Outcome {
+	if resp.Request == nil {
 		return nil
 	}
-	rec, ok := req.Context().(*record)
-	if !ok || req != &rec.request {
+	rec, ok := resp.Request.Context().Value(recordKey{}).(*record)
+	if !ok || rec.response != resp {
 		return nil
 	}
 	return &rec.outcome

@@ -107,7 +107,7 @@ func TestAttemptTimeoutNamesWhatWasMissing(t *testing.T) {
 		"a retry's header, below": {below(noWait, busy, broken, untilItEnds), noWait,
 			"gave up after 3 attempts in 1s (nested): no response header within 1s"},
 		"a body, after retries below": {below(noWait, busy, slowBody), buffers,
-			"gave up after 2 attempts in 0s (nested): no whole response body within 1s"},
+			"gave up after 2 attempts in 1s (nested): no whole response body within 1s"},
 	}, func(t *testing.T, c testCase) {
 		c.outer.AttemptTimeout, c.outer.MaxAttempts = time.Second, 1
 		resp, err := retryhttp.New(c.base, c.outer).RoundTrip(get(t, t.Context()))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 	"weak"
@@ -39,6 +40,26 @@ func TestOutcomeIsNotInheritedWithTheContext(t *testing.T) {
 }
 
 // Each page may be requested with the context of the page before.
+// Pollers send the request of a response again. Its record is not an Outcome of the new response, nor of a nested Transport.
+func TestRequestOfAResponseThatIsSentAgainHasAnOutcomeOfItsOwn(t *testing.T) {
+	broken := func() io.ReadCloser { return io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Status(503), script.Status(200), script.Respond(200, broken()), script.Status(200), script.Status(200))
+		rt := retryhttp.New(base, retryhttp.Policy{BufferBytes: 100})
+		first, err := rt.RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.Equal(t, 2, retryhttp.OutcomeOf(first).Attempts)
+		second, err := rt.RoundTrip(first.Request)
+		require.NoError(t, err)
+		assert.Equal(t, 2, retryhttp.OutcomeOf(second).Attempts, "the body that broke off was retried")
+		third, err := rt.RoundTrip(second.Request)
+		require.NoError(t, err)
+		copied := *third
+		copied.Request = second.Request // as a RoundTripper above may do
+		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(&copied))
+	})
+}
+
 func TestOutcomeRecordDoesNotKeepOldResponses(t *testing.T) {
 	ctx := t.Context()
 	rt := retryhttp.New(script.New(script.Status(429)), retryhttp.Policy{MaxAttempts: 1})

@@ -13,12 +13,11 @@ import (
 // Table has a bucket for each of at most [keyed.Most] keys. The zero value is ready to use. Its methods
 // are safe for concurrent use. They call settings only if they make a bucket, which a deposit rarely does.
 type Table struct {
+	mu         sync.Mutex // held while a bucket is added or evicted
 	buckets    keyed.Map[bucket]
 	recent     atomic.Pointer[bucket] // the bucket that a deposit last did the arithmetic of
+	evictions  evictions              // guarded by mu
 	turnedAway atomic.Uint32          // number of deposits without a bucket or room for one
-
-	mu        sync.Mutex
-	evictions evictions
 }
 
 // Count records the failure of an attempt that no retry follows.
@@ -50,7 +49,12 @@ func (t *Table) Refund(key string, settings func() Settings, cost float64) {
 func (t *Table) Status(key string, settings func() Settings) (tokens float64, poor bool) {
 	b := t.buckets.Find(key)
 	if b == nil {
-		b = t.successor(key, settings, false)
+		var old *bucket
+		t.mu.Lock()
+		if b, old = t.successor(key, settings); old != nil {
+			old.mu.Unlock()
+		}
+		t.mu.Unlock()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,26 +84,33 @@ func (t *Table) update(key string, settings func() Settings, f func(*bucket, tim
 // findOrAdd returns key's bucket, and adds a new one if there is none. A full Table first evicts
 // another bucket.
 func (t *Table) findOrAdd(key string, settings func() Settings) *bucket {
-	return t.buckets.FindOrAdd(key, func() *bucket { return t.successor(key, settings, true) }, nil)
-}
-
-// successor returns a new bucket for key. In a full Table, the bucket has a predecessor, which it replaces if it is
-// going to be added.
-func (t *Table) successor(key string, settings func() Settings, added bool) *bucket {
-	now := time.Now()
-	key = strings.Clone(key) // a host is a part of a URL, which may be long
-	b := newBucket(key, settings(), now)
+	if b := t.buckets.Find(key); b != nil {
+		return b
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.buckets.Full() {
-		old := t.evictions.lockNext(&t.buckets, now)
-		defer old.mu.Unlock()
-		b.inherit(old, now)
-		if added {
-			t.evict(old)
-		}
+	if b := t.buckets.Find(key); b != nil {
+		return b
 	}
-	return b
+	b, old := t.successor(key, settings)
+	if old != nil {
+		t.evict(old)
+		old.mu.Unlock()
+	}
+	return t.buckets.FindOrAdd(b.key, func() *bucket { return b }, nil)
+}
+
+// successor returns a new bucket for key, and the bucket of a full Table that the new one replaces, with
+// its lock held. It neither adds nor evicts a bucket. The caller holds t.mu.
+func (t *Table) successor(key string, settings func() Settings) (b, old *bucket) {
+	now := time.Now()
+	key = strings.Clone(key) // a host is a part of a URL, which may be long
+	b = newBucket(key, settings(), now)
+	if t.buckets.Full() {
+		old = t.evictions.lockNext(&t.buckets, now)
+		b.inherit(old, now)
+	}
+	return b, old
 }
 
 // evict removes b, which is the next bucket to evict. The caller holds t.mu and b.mu.

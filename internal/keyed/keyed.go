@@ -38,7 +38,7 @@ func (m *Map[V]) Find(key string) *V {
 
 // FindOrAdd returns key's value, and adds a new one if there is none. A full Map first
 // forgets the values that are idle. If it is still full, FindOrAdd returns nil. idle is not called
-// while there is room. If it is nil, newValue makes room with Delete.
+// while there is room.
 func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Time) bool) *V {
 	if v := m.Find(key); v != nil {
 		return v
@@ -48,7 +48,7 @@ func (m *Map[V]) FindOrAdd(key string, newValue func() *V, idle func(*V, time.Ti
 	if v := m.Find(key); v != nil {
 		return v
 	}
-	if idle != nil && m.Full() {
+	if m.Full() {
 		m.sweep(time.Now(), idle)
 		if m.Full() {
 			return nil

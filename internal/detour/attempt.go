@@ -68,11 +68,12 @@ func (a *Attempt) hasTaken(c *conn) bool {
 	return a != nil && slices.Contains(a.Route().taken, c)
 }
 
-// take adds c to the route. It forgets the detours that were closed meanwhile, because a request
+// take adds c to the route. It forgets the detours that were retired meanwhile, because a request
 // with many attempts would keep their memory.
 func (r *Route) take(c *conn) {
 	r.Detoured = true
-	r.taken = append(slices.DeleteFunc(slices.Clone(r.taken), (*conn).lost), c)
+	isRetired := func(c *conn) bool { return c.retired.Load() }
+	r.taken = append(slices.DeleteFunc(slices.Clone(r.taken), isRetired), c)
 }
 
 // end records what the newest attempt's result says to the next attempt, and whether it came over a detour.

@@ -2,13 +2,10 @@ package detour
 
 import (
 	"context"
-	"net"
-	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestFirstAttemptOfATransportBelowIsOneOfTheTransportAbove(t *testing.T) {
@@ -48,22 +45,8 @@ func TestAttemptLeavesThePoolAfterAFailure(t *testing.T) {
 	}
 }
 
-// dialed returns a connection to nobody.
-func dialed(t *testing.T) *conn {
-	t.Helper()
-	client, server := net.Pipe()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil }}
-	cc, err := transport.NewClientConn(t.Context(), "http", "service.example:80")
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = cc.Close()
-		_ = server.Close()
-	})
-	return &conn{ClientConn: cc}
-}
-
 func TestAttemptKnowsWhatItHasTaken(t *testing.T) {
-	a, first, second := new(Attempt), dialed(t), dialed(t)
+	a, first, second := new(Attempt), new(conn), new(conn)
 	a.route.take(first)
 	assert.True(t, a.hasTaken(first))
 	assert.False(t, a.hasTaken(second))
@@ -73,14 +56,14 @@ func TestAttemptKnowsWhatItHasTaken(t *testing.T) {
 	assert.True(t, a.Route().Detoured)
 }
 
-func TestAttemptForgetsClosedDetours(t *testing.T) {
-	conns := []*conn{dialed(t), dialed(t), dialed(t), dialed(t)}
+func TestAttemptForgetsRetiredDetours(t *testing.T) {
+	conns := []*conn{{}, {}, {}, {}}
 	a := new(Attempt)
 	for _, c := range conns[:3] {
 		a.route.take(c)
 	}
 	before := a.Route()
-	require.NoError(t, conns[1].Close())
+	conns[1].retired.Store(true)
 	a.route.take(conns[3])
 	assert.True(t, slices.Equal([]*conn{conns[0], conns[2], conns[3]}, a.Route().taken))
 	assert.True(t, slices.Equal(conns[:3], before.taken))

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,22 +16,29 @@ import (
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
 
-// conn is a detour.
+// conn is a detour. Its host's mutex guards the fields that have no type of sync/atomic.
 type conn struct {
 	*http.ClientConn
-	host   *host
-	proxy  string // through which it was dialed, or ""
-	remote string // its address, for traces
-	used   atomic.Bool
-
-	// The host's mutex guards these.
-	proven  bool // has answered well
+	host    *host
+	proxy   string // through which it was dialed, or ""
+	proven  bool   // has answered well
 	took    latency
 	results record
+
+	remote  string // its address, for traces
+	used    atomic.Bool
+	retired atomic.Bool // takes no more requests, and is closed when the last one is over
+
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
 	// counts a stream that was reset until the server answers, and a silent server never does.
-	requests int
-	idle     time.Time // since when
+	requests atomic.Int32
+	idle     atomic.Int64 // since when, in Unix nanoseconds
+}
+
+func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
+	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote}
+	c.idle.Store(time.Now().UnixNano())
+	return c
 }
 
 // reserve reserves a place for a request, and reports whether there is one. The caller holds the host's mutex.
@@ -40,37 +46,42 @@ func (c *conn) reserve() bool {
 	if c.Reserve() != nil {
 		return false
 	}
-	c.requests++
+	c.requests.Add(1)
 	return true
 }
 
-// giveBack gives back a reserved place in which nothing was sent.
-func (c *conn) giveBack() {
-	c.Release()
-	c.over()
+// over ends a request that is under way.
+func (c *conn) over() {
+	c.idle.Store(time.Now().UnixNano())
+	if c.requests.Add(-1) > 0 {
+		return
+	}
+	switch { // in another goroutine: Close writes over TLS, and this one may hold a lock
+	case c.retired.Load():
+		go c.Close()
+	case c.host.closing.Load():
+		go c.host.closeIdle(false)
+	}
 }
 
-// over ends a request that is under way. The last request on a connection that was retired meanwhile closes it.
-func (c *conn) over() {
-	h := c.host
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	// The time of day counts, as in the pool: the other clock may stand still while a computer sleeps.
-	c.idle = time.Now().Round(0)
-	if c.requests--; c.requests == 0 && (h.closing || !slices.Contains(h.conns, c)) {
-		h.retire(c)
+// retire has c closed when the last request on it is over.
+func (c *conn) retire() {
+	c.retired.Store(true) // before requests is read
+	if c.requests.Load() == 0 {
+		go c.Close()
 	}
 }
 
 // onTrial reports whether the connection serves a request, and has not answered well yet.
-func (c *conn) onTrial() bool { return !c.proven && c.requests > 0 }
+func (c *conn) onTrial() bool { return !c.proven && c.requests.Load() > 0 }
 
 // usable reports whether the connection can take a request at once.
 func (c *conn) usable() bool { return !c.onTrial() && c.Available() > 0 && !c.tooIdle() }
 
-// tooIdle reports whether the server may have closed the connection.
+// tooIdle reports whether the server may have closed the connection. It compares times of day, as the pool
+// does, because the other clock may stand still while a computer sleeps.
 func (c *conn) tooIdle() bool {
-	return c.requests == 0 && time.Since(c.idle) >= c.host.idleTimeout()
+	return c.requests.Load() == 0 && time.Since(time.Unix(0, c.idle.Load())) >= c.host.idleTimeout()
 }
 
 // lost reports whether the connection can take no request any more. That none is available and none in flight

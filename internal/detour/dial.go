@@ -72,7 +72,7 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	if err != nil { // a connection may live as long as the context of its dial
 		cancel()
 	} else {
-		c = &conn{ClientConn: cc, host: h, proxy: proxy, remote: *remote.Load()}
+		c = newConn(cc, h, proxy, *remote.Load())
 	}
 	if !h.welcome(c) {
 		c = nil
@@ -81,7 +81,7 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	case dialed <- c:
 	case <-wait.Done():
 		if c != nil {
-			c.giveBack() // which closes it, if the idle detours are being closed
+			h.giveBack(c) // which closes it, if the idle detours are being closed
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (h *host) welcome(c *conn) (reserved bool) {
 	case c == nil:
 		return false
 	case h.gone:
-		go c.Close()
+		c.retire()
 		return false
 	}
 	h.conns = append(h.conns, c)

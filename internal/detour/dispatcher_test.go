@@ -132,7 +132,7 @@ func TestUpgradedConnectionIsNeverClosedHere(t *testing.T) {
 		resp, err := s.RoundTrip(req)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-		assert.EqualValues(t, 1, c.requests, "it is closed with the last request")
+		assert.EqualValues(t, 1, c.requests.Load(), "it is closed with the last request")
 		require.NoError(t, resp.Body.Close())
 	})
 }
@@ -591,19 +591,19 @@ func TestDetourInUseThatAnotherRequestTakesIsKept(t *testing.T) {
 func TestDetourThatWasInUseIsClosedIfItIsIdle(t *testing.T) {
 	for _, c := range []struct {
 		closing  bool
-		requests int
+		requests int32
 		closed   bool
-	}{{true, 1, true}, {true, 2, false}, {false, 1, false}} {
+	}{{true, 0, true}, {true, 1, false}, {false, 0, false}} {
 		inTrouble(t, replicas.HTTP2, 2, func(s service) {
 			require.Equal(t, http.StatusOK, s.send(s.request(2)))
 			d := s.host().conns[0]
-			s.host().closing = c.closing
-			d.requests = c.requests
-			d.over()
+			s.host().closing.Store(c.closing)
+			d.requests.Store(c.requests)
+			s.host().closeIdle(false)
 			synctest.Wait()
 			assert.Equal(t, c.closed, d.Err() != nil)
 			assert.Equal(t, c.closed, len(s.host().conns) == 0)
-			d.requests = 0
+			d.requests.Store(0)
 		})
 	}
 }
@@ -614,7 +614,7 @@ func TestConnectionThatIsClosedHasNoPlace(t *testing.T) {
 		d := s.host().conns[0]
 		require.NoError(t, d.Close())
 		assert.False(t, d.reserve())
-		assert.Zero(t, d.requests)
+		assert.Zero(t, d.requests.Load())
 	})
 }
 
@@ -622,25 +622,26 @@ func TestConnectionIsTooIdleAfterTheTimeoutOfItsTransport(t *testing.T) {
 	inTrouble(t, replicas.HTTP1, 2, func(s service) {
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))
 		d := s.host().conns[0]
-		d.idle = time.Now().Add(-s.transport.IdleConnTimeout + 1)
+		d.idle.Store(time.Now().Add(-s.transport.IdleConnTimeout + 1).UnixNano())
 		assert.True(t, d.usable())
-		d.idle = time.Now().Add(-s.transport.IdleConnTimeout)
+		d.idle.Store(time.Now().Add(-s.transport.IdleConnTimeout).UnixNano())
 		assert.False(t, d.usable())
-		d.requests++
+		d.requests.Add(1)
 		assert.True(t, d.usable(), "it is in use")
-		d.requests--
+		d.requests.Add(-1)
 	})
 }
 
 func TestPlaceThatIsGivenBackIsFree(t *testing.T) {
 	inTrouble(t, replicas.HTTP1, 2, func(s service) {
 		require.Equal(t, http.StatusOK, s.send(s.request(2)))
-		d := s.host().conns[0]
+		h := s.host()
+		d := h.conns[0]
 		require.True(t, d.reserve())
-		d.giveBack()
+		h.giveBack(d)
 		assert.False(t, d.onTrial())
 		assert.True(t, d.usable())
-		assert.Zero(t, d.requests)
+		assert.Zero(t, d.requests.Load())
 	})
 }
 
@@ -667,11 +668,11 @@ func TestNextRequestBeginsBeforeTheOneBeforeHasItsResponse(t *testing.T) {
 			},
 		}))
 		require.Equal(t, http.StatusOK, s.send(first))
-		assert.EqualValues(t, 1, c.requests)
+		assert.EqualValues(t, 1, c.requests.Load())
 		close(goOn)
 		require.Equal(t, http.StatusOK, <-next)
 		synctest.Wait()
-		assert.Zero(t, c.requests)
+		assert.Zero(t, c.requests.Load())
 		s.CloseIdleConnections()
 		synctest.Wait()
 		assert.Error(t, c.Err())

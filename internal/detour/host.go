@@ -43,6 +43,7 @@ type host struct {
 	origin    origin
 	address   string
 	barred    atomic.Bool // has no detours
+	closing   atomic.Bool // detours close when they are idle, until a request wants one
 
 	mu      sync.Mutex
 	pool    record  // attempts on the pool
@@ -50,7 +51,6 @@ type host struct {
 	latency latency // of detours
 	conns   []*conn
 	gone    bool // no longer in trouble: takes no more detours
-	closing bool // detours close when they are idle, until a request wants one
 	dialing int
 
 	savings  float64 // dials that are paid for
@@ -79,7 +79,7 @@ func (h *host) detour(d *Dispatcher, req *http.Request, made *Attempt) (resp *ht
 	used := false
 	defer func() {
 		if !used { // the context has ended, or a hook of httptrace has panicked
-			c.giveBack()
+			h.giveBack(c)
 		}
 	}()
 	if req.Context().Err() != nil {
@@ -94,6 +94,12 @@ func (h *host) detour(d *Dispatcher, req *http.Request, made *Attempt) (resp *ht
 	made.note(func(so *Route) { so.end(v, true) })
 	h.noteDetour(c, v, time.Since(begin))
 	return resp, err, !unsent
+}
+
+// giveBack gives back a reserved place in which nothing was sent.
+func (h *host) giveBack(c *conn) {
+	c.Release()
+	c.over()
 }
 
 // reserve returns a detour that has a place reserved for req, or nil if req takes the pool.
@@ -126,7 +132,7 @@ func (h *host) poolFails() bool {
 func (h *host) choose(made *Attempt, leaves bool, proxy string) (_ *conn, dial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closing = false
+	h.closing.Store(false)
 	best := h.best(made, leaves, proxy)
 	if best != nil {
 		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
@@ -271,11 +277,9 @@ func (h *host) givesUp(c *conn, v verdict) bool {
 	return failing > hopeless || failing > doubtful && h.savings >= dialsInReserve
 }
 
-// retire removes c, and has it closed when the last request on it is over. No attempt takes it any more.
+// retire removes c. No attempt takes it any more.
 func (h *host) retire(c *conn) {
-	if c.requests == 0 {
-		go c.Close() // which writes over TLS
-	}
+	c.retire()
 	if i := slices.Index(h.conns, c); i >= 0 {
 		h.conns = slices.Delete(h.conns, i, i+1)
 	}
@@ -312,9 +316,11 @@ func (h *host) isWell() bool {
 func (h *host) closeIdle(all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closing = h.closing || all
+	if all {
+		h.closing.Store(true) // before requests is read
+	}
 	for _, c := range slices.Clone(h.conns) {
-		idle := all && c.requests == 0 || c.tooIdle()
+		idle := h.closing.Load() && c.requests.Load() == 0 || c.tooIdle()
 		if h.gone || idle || c.lost() {
 			h.retire(c)
 		}

@@ -102,8 +102,8 @@ func TestDetourThatFailsInPartIsGivenUpIfADialIsSaved(t *testing.T) {
 
 func TestLatencyIsForgottenWithTheLastDetourThatHasServed(t *testing.T) {
 	first, last, young := &conn{proven: true}, &conn{proven: true}, new(conn)
-	first.requests++ // not to be closed
-	last.requests++
+	first.requests.Add(1) // not to be closed
+	last.requests.Add(1)
 	h := &host{conns: []*conn{first, last, young}, latency: latency{time.Second}, detours: record{0.5}}
 	h.retire(first)
 	assert.NotZero(t, h.latency)

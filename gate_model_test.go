@@ -37,6 +37,7 @@ type gateState struct {
 	mark     int
 	refusals int
 	counted  bool // it is under way
+	entered  bool // it began in a run
 	outdated bool // a success has ended the run in which it began
 	probe    bool // it was released as a probe
 	freed    bool // it was released
@@ -198,7 +199,7 @@ func (m *gateModel) enter(s *gateStep) {
 	m.underWay++
 	m.begun++
 	m.entered = m.now
-	s.counted = true
+	s.counted, s.entered = true, true
 }
 
 func (m *gateModel) begin(s *gateStep) {
@@ -233,7 +234,7 @@ func (m *gateModel) end(s *gateStep, answer string) {
 	if s.counted {
 		m.underWay--
 	}
-	s.counted, s.outdated = false, false
+	s.counted, s.entered, s.outdated = false, false, false
 	if answer == up || len(s.sent) == 2 || m.room(s) < s.backoff {
 		s.over = true
 		return
@@ -258,7 +259,7 @@ func (m *gateModel) fail(s *gateStep) {
 		return
 	}
 	if m.waiting() == 0 && m.now-m.newest >= 10*time.Second {
-		m.run = 0
+		m.endRun(false)
 	}
 	if m.run++; m.run == 1 {
 		m.since = m.now
@@ -293,19 +294,19 @@ func (m *gateModel) success(s *gateStep) {
 			m.credit += 8
 		}
 	}
-	m.endRun()
+	m.endRun(true)
 	if queued {
 		m.spend()
 	}
 }
 
-// endRun ends a run of failures. What began in it is no longer under way, and its failure no longer counts.
-func (m *gateModel) endRun() {
+// endRun ends a run of failures. What began in it is no longer under way. After a success, its failure no longer counts.
+func (m *gateModel) endRun(bySuccess bool) {
 	if m.run > 0 {
 		m.run, m.underWay = 0, 0
 		m.begun++
 		for _, s := range m.steps {
-			s.counted, s.outdated = false, s.outdated || s.counted
+			s.counted, s.outdated = false, s.outdated || bySuccess && s.entered
 		}
 	}
 }

@@ -39,6 +39,7 @@ type account struct {
 	drawn  time.Time // the last failure, retry or refund of this process; zero if there was none
 	spent  uint64    // deposits that were folded then
 	rested bool      // a has had a rest since the last retry
+	paid   bool      // a rest has paid for the last retry
 
 	timer *time.Timer // nil before a call was first scheduled
 	// watch reports a call that takes Intervals. It is nil if there is no OnError, or was no call.
@@ -129,7 +130,7 @@ func (a *account) draw(now time.Time) {
 // fleet may never rest. The balance is asked for all the same.
 func (a *account) withdraw(now time.Time, terms terms) (cost float64, granted bool) {
 	tokens, rested := a.balance(now), a.rested
-	a.rested = false
+	a.rested, a.paid = false, false
 	granted = tokens >= round(terms.price)
 	limited := granted && a.viewDecides(now) && !a.view.withinShare(a.share(now), terms.price)
 	if limited {
@@ -146,7 +147,7 @@ func (a *account) withdraw(now time.Time, terms terms) (cost float64, granted bo
 	case granted:
 		cost = terms.price
 	case rested:
-		cost = max(tokens, 0)
+		cost, a.paid = max(tokens, 0), true
 	default:
 		return 0, false
 	}
@@ -170,8 +171,9 @@ func (a *account) share(now time.Time) float64 {
 	return min(a.own.capacity(a.settings)/fleet, 1)
 }
 
-// refund gives back the cost of a withdrawal.
+// refund gives back the cost of a withdrawal, and its rest.
 func (a *account) refund(cost float64) {
+	a.rested, a.paid = a.rested || a.paid, false
 	debt := min(a.overdrawn, cost)
 	a.overdrawn -= debt
 	a.own.take(debt-cost, a.settings)

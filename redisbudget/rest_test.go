@@ -1,6 +1,7 @@
 package redisbudget_test
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -29,31 +30,28 @@ func TestRestIsATokenAsForATokenBucket(t *testing.T) {
 	}
 	long := passes(window + 1)
 	for name, c := range map[string]struct {
-		alone retryhttp.TokenBucket
+		alone *retryhttp.TokenBucket // with the Burst of the Bucket
 		steps []func(retryhttp.Budget, *http.Request)
 		want  bool
 	}{
-		"a success and a Window":          {steps: []func(retryhttp.Budget, *http.Request){success, long}, want: true},
-		"a Window and a success":          {steps: []func(retryhttp.Budget, *http.Request){long, success}, want: true},
-		"a success":                       {steps: []func(retryhttp.Budget, *http.Request){success, passes(window)}},
-		"a Window":                        {steps: []func(retryhttp.Budget, *http.Request){long}},
-		"a failure meanwhile":             {steps: []func(retryhttp.Budget, *http.Request){success, passes(window - 1), failure, passes(2)}},
-		"a failure afterwards":            {steps: []func(retryhttp.Budget, *http.Request){success, long, failure}, want: true},
-		"a failure before a success":      {steps: []func(retryhttp.Budget, *http.Request){long, failure, success}},
-		"two failures afterwards":         {steps: []func(retryhttp.Budget, *http.Request){success, long, failure, failure}, want: true},
-		"where Ratio bounds the retries":  {retryhttp.TokenBucket{Ratio: 0.1}, []func(retryhttp.Budget, *http.Request){success, long}, false},
-		"where there is no Burst":         {retryhttp.TokenBucket{Burst: -1}, []func(retryhttp.Budget, *http.Request){success, long}, false},
-		"a Window that is short, is over": {retryhttp.TokenBucket{Window: time.Second}, []func(retryhttp.Budget, *http.Request){success, passes(time.Second + 1)}, true},
+		"a success and a Window":          {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, long}, true},
+		"a Window and a success":          {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){long, success}, true},
+		"a success":                       {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, passes(window)}, false},
+		"a Window":                        {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){long}, false},
+		"a failure meanwhile":             {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, passes(window - 1), failure, passes(2)}, false},
+		"a failure afterwards":            {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, long, failure}, true},
+		"a failure before a success":      {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){long, failure, success}, false},
+		"two failures afterwards":         {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, long, failure, failure}, true},
+		"where Ratio bounds the retries":  {&retryhttp.TokenBucket{Ratio: 0.1}, []func(retryhttp.Budget, *http.Request){success, long}, false},
+		"where there is no Burst":         {&retryhttp.TokenBucket{Burst: -1}, []func(retryhttp.Budget, *http.Request){success, long}, false},
+		"a Window that is short, is over": {&retryhttp.TokenBucket{Window: time.Second}, []func(retryhttp.Budget, *http.Request){success, passes(time.Second + 1)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				shared := &redisbudget.Bucket{Ratio: c.alone.Ratio, Burst: c.alone.Burst, Window: c.alone.Window}
-				alone := &retryhttp.TokenBucket{Ratio: c.alone.Ratio, Burst: min(c.alone.Burst, 0), Window: c.alone.Window}
-				if alone.Burst == 0 {
-					alone.Burst = 1
-				}
+				c.alone.Burst = cmp.Or(c.alone.Burst, 1) // which a Bucket without a Client has
 				req := get(t, host)
-				for name, b := range map[string]retryhttp.Budget{"alone": alone, "shared": shared} {
+				for name, b := range map[string]retryhttp.Budget{"alone": c.alone, "shared": shared} {
 					withdraw(b, req)
 					require.False(t, withdraw(b, req), name)
 					for _, step := range c.steps {
@@ -66,7 +64,12 @@ func TestRestIsATokenAsForATokenBucket(t *testing.T) {
 					assert.GreaterOrEqual(t, b.(interface {
 						Status(*http.Request) retryhttp.BucketStatus
 					}).Status(req).Tokens, tokens, name)
-					assert.Equal(t, c.want, withdraw(b, req), name)
+					cost, granted := b.Withdraw(retryhttp.Retry{Request: req})
+					assert.Equal(t, c.want, granted, name)
+					if granted {
+						b.Refund(req, cost)
+						assert.True(t, withdraw(b, req), "%s: it was given back", name)
+					}
 					assert.False(t, withdraw(b, req), "%s: a rest is one token", name)
 				}
 			})

@@ -1,8 +1,10 @@
 package detour
 
 import (
+	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -17,4 +19,25 @@ func TestAddressIsThatOfAnHTTPTransport(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, want, addressOf(u), address)
 	}
+}
+
+// A ClientConn has a lock of its own, which net/http holds while it closes a connection. The end of a response must not
+// wait for that, so it does not wait for a host that asks a ClientConn either.
+func TestEndOfARequestWaitsForNoLockOfItsHost(t *testing.T) {
+	h := newHost(new(http.Transport), origin{}, "")
+	c := newConn(nil, h, "", "")
+	c.requests.Store(2)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		c.over()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("it waits")
+	}
+	assert.EqualValues(t, 1, c.requests.Load())
 }

@@ -61,11 +61,12 @@ type health struct {
 	troubled  bool // trouble includes this key
 	forgotten bool
 
-	run      int       // number of failures since the last success
-	runs     uint32    // number of runs that have ended
-	underWay int       // number of attempts that began in the newest run and have not ended
-	entered  time.Time // when the newest of them began
-	mark     uint32    // changes when an attempt or a run begins
+	run       int       // number of failures since the last success
+	runs      uint32    // number of runs that have ended
+	wellSince uint32    // this number at the newest success
+	underWay  int       // number of attempts that began in the newest run and have not ended
+	entered   time.Time // when the newest of them began
+	mark      uint32    // changes when an attempt or a run begins
 
 	since   time.Time     // the first failure of the run
 	newest  time.Time     // result, silent end or free probe; not all successes
@@ -146,11 +147,11 @@ func (h *health) leave(run uint32, silently bool) {
 // attempt began: when a host comes back that has hung, attempts from before still time out. The caller holds mu.
 func (h *health) fail(now time.Time, p Pass, hold time.Duration) {
 	h.hold = hold
-	if p.health == h && p.run != h.runs {
+	if p.health == h && p.run < h.wellSince {
 		return
 	}
 	if h.idle(now) {
-		h.run = 0
+		h.endRun()
 	}
 	if h.run++; h.run == 1 {
 		h.since = now
@@ -202,6 +203,7 @@ func (h *health) withoutFirsts(now time.Time) bool {
 func (h *health) getWell() {
 	h.line.recovered = true
 	h.endRun()
+	h.wellSince = h.runs
 }
 
 // endRun ends the run, if there is one. The attempts that began in it no longer count as under way.

@@ -43,7 +43,7 @@ func TestFailureOfARunThatASuccessHasEndedDoesNotCount(t *testing.T) {
 	})
 }
 
-// A pause is no success. Attempts that began before it are still under way.
+// A pause is no success. But what is under way from before it says little, and holds back no probe.
 func TestFailureOfARunThatAPauseHasEndedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
@@ -51,7 +51,7 @@ func TestFailureOfARunThatAPauseHasEndedCounts(t *testing.T) {
 		first, second := w.Begin(host, Pass{}), w.Begin(host, Pass{})
 		time.Sleep(idleAfter)
 		w.End(host, first, Down, false, hold)
-		assert.Equal(t, Snapshot{Failures: 1, Open: 1, Keys: 1, Sound: true}, w.Inspect(host))
+		assert.Equal(t, Snapshot{Failures: 1, Keys: 1, Sound: true}, w.Inspect(host))
 		w.End(host, second, Down, false, hold)
 		assert.Equal(t, Snapshot{Failures: 2, Keys: 1, Sound: true}, w.Inspect(host))
 	})

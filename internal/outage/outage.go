@@ -37,6 +37,9 @@ func (w *Watch) Calm() bool { return w.trouble.Load() == 0 }
 func (w *Watch) Begin(key string, p Pass) Pass {
 	p.released = nil
 	w.find(key, func(h *health) {
+		if p.run != h.runs { // the run in which it was released has ended
+			p.health = nil
+		}
 		if h.run > 0 && !p.UnderWay() {
 			began := h.enter(time.Now())
 			p.health, p.run = began.health, began.run

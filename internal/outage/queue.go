@@ -123,6 +123,9 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 	over := !now.Before(deadline)
 	if !w.left && (ended || over && w.tenant == nil) {
 		h.remove(w)
+		if !ended && h.run > 0 { // it is sent now, and the next probe waits for it
+			w.pass = h.enter(now)
+		}
 		if w.asks == bySuccess { // the next one has its turn
 			h.credit += successesPerRelease
 			h.spend(now)

@@ -47,7 +47,8 @@ Calls are requests of the whole fleet to Redis: the mean of a run, and the fulle
 process makes at most two calls a second, and one more for each retry that it is granted. An idle process makes fewer.
 
 A shared budget has one reserve for the fleet: 20 tokens, or what its successes of 20 s earn. Any process may spend all of
-it. A fleet of many processes with few requests each is worth a Redis.
+it. A fleet of many processes with few requests each is worth a Redis. The processes here have just started. A process that
+has rested after a failure has a retry of its own: a thousand with an earlier failure each recover in 21 to 25 s.
 
 Use a TokenBucket in these cases:
 

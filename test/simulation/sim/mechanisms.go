@@ -27,7 +27,7 @@ var Mechanisms = []Mechanism{
 	{"shorter pauses", "after a probe that succeeds the pause is half", "wait of a burst", 0.02,
 		"internal/outage/health.go", []string{"if p.exit == asProbe {\n\t\th.pause = firstPause", "if p.exit == asProbe && !off(%q) {\n\t\th.pause = firstPause"}},
 	{"older than a success", "the failure of an attempt from before the newest success does not count", "pair in a hang", 2,
-		"internal/outage/health.go", []string{"p.run != h.runs {\n\t\treturn\n\t}\n\tif h.idle", "p.run != h.runs && !off(%q) {\n\t\treturn\n\t}\n\tif h.idle"}},
+		"internal/outage/health.go", []string{"p.run < h.wellSince {", "p.run < h.wellSince && !off(%q) {"}},
 	{"quarter", "a success releases a quarter of a retry", "long outage", 15,
 		"internal/outage/health.go", []string{"\th.credit++\n", "\th.credit += 1 + onlyIf(off(%q), successesPerRelease-1)\n"}},
 	{"fan-out", "without first attempts a success releases two more", "cold start", 20,

@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"math"
@@ -201,6 +202,9 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	return m
 }
 
+// A Retry that a program makes has no Status.
+var answered503 = &http.Response{StatusCode: http.StatusServiceUnavailable}
+
 // failure is what a budget is asked with, and what that means.
 type failure struct {
 	retry         retryhttp.Retry
@@ -209,10 +213,10 @@ type failure struct {
 
 var failures = []failure{
 	{retryhttp.Retry{}, false, false}, // a hedge
-	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: 10 * time.Millisecond}, Status: 503}, true, false},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: 10 * time.Millisecond, Response: answered503}}, true, false},
 	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: 10 * time.Second}, Status: 503}, true, false},
 	{retryhttp.Retry{Failed: retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: time.Second}}, true, false},
-	{retryhttp.Retry{Failed: retryhttp.Attempt{Response: &http.Response{StatusCode: 503}}, Down: true}, true, false},
+	{retryhttp.Retry{Failed: retryhttp.Attempt{Response: answered503}, Down: true}, true, false},
 	{retryhttp.Retry{Status: 408}, false, false},
 	{retryhttp.Retry{Failed: retryhttp.Attempt{Elapsed: time.Millisecond}, Status: 429}, false, false},
 	{retryhttp.Retry{Status: 429, Asked: time.Second}, false, true},
@@ -325,6 +329,18 @@ func onTrial(pauses int) []byte {
 		worse + better + pause + better + pause + better + worse + better)
 }
 
+// repeatedly is one failure for some tenths of a second, and then a success.
+func repeatedly(i int) []byte {
+	const tenth = 0x16
+	return append(bytes.Repeat(append(bytes.Repeat([]byte{byte(i<<3 | 1)}, 8), tenth), 8), byte(i<<3|4))
+}
+
+// overdrawn has slow failures overdraw the bucket of a busy host. Later successes pay for it.
+func overdrawn() []byte {
+	const busy, slow, hedge = "\xe5", "\x11", "\x00"
+	return []byte(busy + strings.Repeat(slow, 40) + hedge + busy + hedge + busy + strings.Repeat(hedge, 9))
+}
+
 func FuzzBudget(f *testing.F) {
 	ops := []byte("\x04\x00\x08\x10\x18\x03\x0b\x06\x00\x0d\x05\xfd\x00\x07\x00\x01\x02\xff\x00\x03\xfe\x00")
 	for _, ratio := range []float64{
@@ -339,6 +355,14 @@ func FuzzBudget(f *testing.F) {
 	f.Add(0.0, -1, int64(time.Second), 0.5, []byte("\x00\x03\x06\x00")) // a token of MinPerSecond comes back
 	for _, pauses := range []int{0, 1, 2, 4, 5, 6} {
 		f.Add(0.0, 100, int64(-1), 0.0, onTrial(pauses))
+	}
+	for _, ratio := range []float64{0, 0.1} { // a rest gives a token, and none if the Ratio is set
+		f.Add(ratio, 5, int64(0), 0.0, []byte("\x00\x00\x00\x00\x00\x00\x04\xff\x00"))
+	}
+	f.Add(0.0, -1, int64(0), 0.0, overdrawn())
+	f.Add(-1.0, -1, int64(0), 1.0, overdrawn())
+	for i := range failures {
+		f.Add(0.0, 100, int64(-1), 0.0, repeatedly(i))
 	}
 	f.Add(0.2, 100, int64(-1), 0.0, onTrial(0)) // earns as much at all times, and is never sparing
 	f.Fuzz(func(t *testing.T, ratio float64, burst int, window int64, perSecond float64, ops []byte) {

@@ -28,37 +28,6 @@ var (
 // testdata/conformance/budget.json and FuzzBudget have the rules of one bucket. Here are their promises, and
 // what the two cannot express.
 
-func TestBudgetEarnsExactlyItsRatio(t *testing.T) {
-	for _, c := range []struct {
-		ratio              float64
-		successes, retries int
-	}{
-		{0, 10, 5},
-		{0.1, 10, 1},
-		{1.0 / 3, 3, 1},
-		{0.7, 10, 7},
-		{0.01, 100, 1},
-		{2, 1, 2},
-		{-1, 100, 0},
-		{math.NaN(), 100, 0},
-		{math.SmallestNonzeroFloat64, 100, 0},
-	} {
-		t.Run(fmt.Sprint(c.ratio), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := retryhttp.TokenBucket{Ratio: c.ratio, Burst: 10, Window: -1}
-				req := requestTo("a")
-				require.Equal(t, 10, drawAll(t, &b, req))
-				granted := 0
-				for i := range 30 * c.successes {
-					b.Deposit(req)
-					granted += drawAll(t, &b, req)
-					require.Equal(t, (i+1)*c.retries/c.successes, granted, "after %d", i+1)
-				}
-			})
-		})
-	}
-}
-
 func TestBudgetKeepsKeysApart(t *testing.T) {
 	byTenant := func(req *http.Request) string { return req.Header.Get("Tenant") }
 	tenant := func(host, name string) *http.Request {
@@ -121,24 +90,6 @@ func TestBudgetRefusesForEverIfItCanEarnNothing(t *testing.T) {
 		cost, ok := b.Withdraw(retryhttp.Retry{Request: req})
 		assert.False(t, ok)
 		assert.Equal(t, forEver, math.IsInf(cost, 1), "Burst %d", b.Burst)
-	}
-}
-
-// Even if nothing withdraws or reads Tokens, the rate is the mean over the last Window, not over the bucket's life.
-func TestBudgetOfABusyClientFollowsTheLastWindow(t *testing.T) {
-	for _, perSecond := range [][2]int{{500, 100}, {20, 500}} { // before and now
-		synctest.Test(t, func(t *testing.T) {
-			var b retryhttp.TokenBucket
-			for i, seconds := range []int{600, 120} {
-				for range seconds {
-					deposit(&b, requestTo("a"), perSecond[i])
-					time.Sleep(time.Second)
-				}
-			}
-			// Successes come once a second in one burst, so up to 64 of them and a
-			// second's decay are in doubt.
-			assert.InEpsilon(t, 0.1*20*float64(perSecond[1]), b.Status(requestTo("a")).Tokens, 0.1)
-		})
 	}
 }
 
@@ -205,35 +156,6 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 		for i := range maxBuckets {
 			require.Equal(t, i >= 100, b.Status(host(i)).Tokens == 5)
 		}
-	})
-}
-
-// A success does not pay for its retry, and rare requests would use up the burst.
-func TestBucketThatHasEarnedAndRestsHasAToken(t *testing.T) {
-	type testCase struct {
-		bucket *retryhttp.TokenBucket
-		rests  time.Duration
-		earns  bool
-		want   float64
-	}
-	inBubbles(t, map[string]testCase{
-		"a rest":              {&retryhttp.TokenBucket{}, 20*time.Second + 1, true, 1},
-		"too short a rest":    {&retryhttp.TokenBucket{}, 20 * time.Second, true, 0.5},
-		"no success":          {&retryhttp.TokenBucket{}, time.Hour, false, 0},
-		"a Window of its own": {&retryhttp.TokenBucket{Window: time.Second}, time.Second + 1, true, 1},
-		"a Ratio of its own":  {&retryhttp.TokenBucket{Ratio: 0.5}, time.Hour, true, 0.5},
-		"no burst":            {&retryhttp.TokenBucket{Burst: -1}, time.Hour, true, 0},
-	}, func(t *testing.T, c testCase) {
-		req := requestTo("host")
-		c.bucket.Deposit(req) // before the retries, so it does not count
-		drawAll(t, c.bucket, req)
-		if c.earns {
-			c.bucket.Deposit(req)
-		}
-		assert.Less(t, c.bucket.Status(req).Tokens, 1.0, "a gauge changes nothing")
-		time.Sleep(c.rests)
-		assert.Equal(t, c.want, c.bucket.Status(req).Tokens)
-		assert.Equal(t, c.want >= 1, withdraw(c.bucket, req))
 	})
 }
 
@@ -353,118 +275,6 @@ func requireEarns(t *testing.T, b *retryhttp.TokenBucket, want float64, when str
 	require.InDelta(t, want, b.Status(req).Tokens-before, 1e-9, when)
 }
 
-// tenths are tenths of a second in which so many of a hundred results of the host a are failures.
-func tenths(b *retryhttp.TokenBucket, n, failures int, failed retryhttp.Attempt) {
-	req := requestTo("a")
-	for range n {
-		for range failures {
-			countFailure(b, req, failed)
-		}
-		deposit(b, req, 100-failures)
-		time.Sleep(100 * time.Millisecond)
-		b.Status(req) // weighs them
-	}
-}
-
-func TestBudgetEarnsMostWhileMostResultsAreSuccesses(t *testing.T) {
-	type testCase struct {
-		failures int
-		attempt  retryhttp.Attempt
-		earned   float64 // by ten successes
-	}
-	inBubbles(t, map[string]testCase{
-		"a third fails":         {33, failedWith(503), 5},
-		"two thirds fail":       {67, failedWith(503), 1},
-		"two thirds are errors": {67, retryhttp.Attempt{Err: errBroken}, 1},
-		"two thirds are 429":    {67, failedWith(429), 5},
-		"two thirds are 408":    {67, failedWith(408), 5},
-		"429 that broke off":    {67, retryhttp.Attempt{Response: failedWith(429).Response, Err: errBroken}, 5},
-	}, func(t *testing.T, c testCase) {
-		b := roomy()
-		tenths(b, 100, c.failures, c.attempt)
-		requireEarns(t, b, c.earned, "")
-	})
-}
-
-// If a server gets worse soon after it has become well, the retries may be the cause: a success earns
-// less for twenty seconds.
-func TestBudgetEarnsLessForAWhileWhenAServerGetsWorseAgain(t *testing.T) {
-	type testCase struct {
-		after   time.Duration // from the time at which the server is well
-		failing int           // of a hundred results, in the rest
-		rested  float64       // earned by ten successes, when nearly half fail
-		later   float64       // likewise, some seconds after the rest
-	}
-	inBubbles(t, map[string]testCase{
-		"soon":                               {0, 0, 1, 1},
-		"soon, and it is partly broken":      {0, 35, 1, 5},
-		"in the trial":                       {58 * time.Second, 0, 1, 1},
-		"after the trial":                    {59 * time.Second, 0, 5, 5},
-		"after the trial, and partly broken": {59 * time.Second, 35, 5, 5},
-	}, func(t *testing.T, c testCase) {
-		b := roomy()
-		tenths(b, 20, 100, failedWith(503))
-		requireEarns(t, b, 1, "poor")
-		tenths(b, 5, 0, failedWith(503))
-		requireEarns(t, b, 1, "not yet well")
-		tenths(b, 5, 0, failedWith(503))
-		requireEarns(t, b, 5, "well")
-		time.Sleep(c.after)
-
-		tenths(b, 20, 45, failedWith(503))
-		requireEarns(t, b, c.rested, "worse")
-		tenths(b, 184, c.failing, failedWith(503))
-		requireEarns(t, b, c.rested, "before the end of the rest")
-		tenths(b, 16, c.failing, failedWith(503))
-		requireEarns(t, b, 5, "after the rest")
-		tenths(b, 30, 45, failedWith(503))
-		requireEarns(t, b, c.later, "worse again")
-	})
-}
-
-// A server that was blameless once is on trial like any other when it has been poor again.
-func TestBudgetTriesAServerThatWasPoorAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := roomy()
-		poorAndWell := func() {
-			tenths(b, 20, 100, failedWith(503))
-			tenths(b, 30, 35, failedWith(503))
-		}
-		poorAndWell()
-		tenths(b, 30, 45, failedWith(503))
-		requireEarns(t, b, 1, "rests")
-		tenths(b, 200, 35, failedWith(503))
-		tenths(b, 100, 45, failedWith(503))
-		requireEarns(t, b, 5, "no better after the rest")
-		poorAndWell()
-		requireEarns(t, b, 5, "well")
-		tenths(b, 30, 45, failedWith(503))
-		requireEarns(t, b, 1, "rests again")
-	})
-}
-
-func TestBudgetCountsATenthOfASecondAsOneEvent(t *testing.T) {
-	for events, want := range map[int]float64{5: 5, 6: 1} { // (7/8)^6 is less than a half
-		synctest.Test(t, func(t *testing.T) {
-			b := roomy()
-			tenths(b, events, 100, failedWith(503))
-			requireEarns(t, b, want, fmt.Sprint(events, " events"))
-		})
-	}
-}
-
-func TestHedgesDoNotMakeABudgetSparing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := roomy()
-		for range 100 {
-			withdraw(b, requestTo("a"))
-			time.Sleep(100 * time.Millisecond)
-		}
-		deposit(b, requestTo("a"), 1)
-		assert.False(t, b.Status(requestTo("a")).Sparing)
-	})
-}
-
 // It is the budget of a dry run.
 func TestBudgetThatEarnsNothingIsNotOverdrawn(t *testing.T) {
 	for _, ratio := range []float64{-1, math.NaN()} {
@@ -476,54 +286,6 @@ func TestBudgetThatEarnsNothingIsNotOverdrawn(t *testing.T) {
 			assert.False(t, ok)
 		})
 	}
-}
-
-func TestBudgetMayBeOverdrawnByTheTimeOfTheFailedAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, req := &retryhttp.TokenBucket{Burst: -1}, requestTo("a")
-		for range 1200 { // 10 a second, for six Windows
-			deposit(b, req, 1)
-			time.Sleep(100 * time.Millisecond)
-		}
-		drawAll(t, b, req)
-		granted := 0
-		for range 1000 {
-			slow := retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: 15 * time.Second}
-			if _, ok := b.Withdraw(retryhttp.Retry{Request: req, Failed: slow}); ok {
-				granted++
-			}
-		}
-		assert.InDelta(t, 150, granted, 3, "10/s · 15 s")
-		assert.Zero(t, b.Status(req).Tokens)
-		assert.False(t, withdraw(b, req), "the overdraft belongs to the retry of a slow failure")
-		deposit(b, req, 200)
-		assert.False(t, withdraw(b, req), "later successes pay: 200 · 0.5 are less than 150")
-		deposit(b, req, 110)
-		assert.True(t, withdraw(b, req))
-	})
-}
-
-func TestBudgetChargesAThirdForAnInvitedRetry(t *testing.T) {
-	type testCase struct {
-		retry   retryhttp.Retry
-		granted int
-	}
-	inBubbles(t, map[string]testCase{
-		"a 429 with a Retry-After":       {retryhttp.Retry{Status: 429, Asked: time.Second}, 15},
-		"a 429 of a program's own Retry": {retryhttp.Retry{Failed: failedWith(429), Asked: time.Second}, 15},
-		"a 429 without":                  {retryhttp.Retry{Status: 429}, 5},
-		"a 503 with a Retry-After":       {retryhttp.Retry{Status: 503, Asked: time.Second}, 5},
-	}, func(t *testing.T, c testCase) {
-		b, req := new(retryhttp.TokenBucket), requestTo("a")
-		c.retry.Request = req
-		for range c.granted {
-			cost, ok := b.Withdraw(c.retry)
-			require.True(t, ok)
-			require.InDelta(t, 5.0/float64(c.granted), cost, 1e-9)
-		}
-		_, ok := b.Withdraw(c.retry)
-		assert.False(t, ok)
-	})
 }
 
 // A retry that waits as it is asked costs a third, whatever becomes of the body.

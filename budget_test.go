@@ -1,12 +1,14 @@
 package retryhttp_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -311,6 +313,284 @@ func TestRetryAfterA429CostsWhatItsWaitIsWorth(t *testing.T) {
 		require.Len(t, base.Requests(), 4)
 		assert.InDelta(t, c.left, b.Status(requestTo("host")).Tokens, 1e-9)
 	})
+}
+
+// The tests that follow are about a Budget in a call.
+
+func TestBudgetSharedByTransportsBoundsTheirSum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(script.Status(503))
+		shared := retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: 7}}
+		for range 5 {
+			for _, rt := range []*retryhttp.Transport{retryhttp.New(base, shared), retryhttp.New(base, shared)} {
+				answerTo(t, rt, get(t, t.Context()))
+			}
+		}
+		assert.Len(t, base.Requests(), 10+7)
+	})
+}
+
+func TestBudgetIsAskedLastAndOnceForEachRetry(t *testing.T) {
+	fails := script.Status(503)
+	type testCase struct {
+		steps               []script.Step
+		policy              retryhttp.Policy
+		withdrawn, deposits int
+	}
+	inBubbles(t, map[string]testCase{
+		"success at once":         {[]script.Step{script.Status(200)}, retryhttp.Policy{}, 0, 1},
+		"a final 404 is one":      {[]script.Step{script.Status(404)}, retryhttp.Policy{}, 0, 1},
+		"two retries":             {[]script.Step{fails, fails, script.Status(200)}, retryhttp.Policy{}, 2, 1},
+		"attempts run out":        {[]script.Step{fails}, retryhttp.Policy{MaxAttempts: 3}, 2, 0},
+		"no time for a retry":     {[]script.Step{fails}, retryhttp.Policy{MaxElapsed: 1}, 0, 0},
+		"Retry-After is too long": {[]script.Step{script.Status(503, "Retry-After", "999")}, retryhttp.Policy{}, 0, 0},
+		"final error":             {[]script.Step{script.Fail(retryhttp.Permanent(errBroken))}, retryhttp.Policy{}, 0, 0},
+	}, func(t *testing.T, c testCase) {
+		budget := &countingBudget{}
+		c.policy.Budget, c.policy.Backoff = budget, retryhttp.Constant(time.Second)
+		resp, err := retryhttp.New(script.New(c.steps...), c.policy).RoundTrip(get(t, t.Context()))
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		assert.Equal(t, c.withdrawn, budget.withdrawn)
+		assert.Equal(t, c.deposits, budget.deposit)
+		assert.Zero(t, budget.refunded)
+	})
+}
+
+type refundPanics struct{ retryhttp.Unlimited }
+
+func (refundPanics) Refund(*http.Request, float64) { panic(http.ErrAbortHandler) }
+
+// refuses is a Policy whose Budget grants nothing, and whose retries wait for 100 ms.
+func refuses(t *testing.T) retryhttp.Policy {
+	return retryhttp.Policy{
+		Budget:  &retryhttp.TokenBucket{Ratio: -1, Burst: -1},
+		Backoff: retryhttp.Constant(100 * ms),
+		OnRetry: func(retryhttp.Attempt) { t.Error("no retry is sent") },
+	}
+}
+
+// refusal is what becomes of a request whose only attempt is refused a retry.
+type refusal struct {
+	step   script.Step
+	status int // 0: an error
+}
+
+var refusals = map[string]refusal{
+	"a response":                   {script.Status(503), 503},
+	"a response that names a wait": {script.Status(503, "Retry-After", "30"), 503},
+	"an invitation":                {script.Status(429, "Retry-After", "30"), 429},
+	"an error":                     {script.Fail(errBroken), 0},
+}
+
+func (c refusal) require(t *testing.T, ctx context.Context, stop retryhttp.Stop, after time.Duration) {
+	t.Helper()
+	start := time.Now()
+	resp, err := retryhttp.New(script.New(c.step), refuses(t)).RoundTrip(get(t, ctx))
+	assert.Equal(t, after, time.Since(start))
+	want := retryhttp.Outcome{Attempts: 1, Elapsed: after, Waited: after, Stop: stop}
+	if c.status == 0 {
+		require.ErrorIs(t, err, errBroken)
+		assert.Equal(t, want, errorOf(t, err).Outcome)
+		return
+	}
+	require.NoError(t, err)
+	assert.Equal(t, c.status, resp.StatusCode)
+	assert.Equal(t, want, retryhttp.OutcomeOf(resp))
+}
+
+func TestRefusedRequestEndsAfterItsBackoff(t *testing.T) {
+	inBubbles(t, refusals, func(t *testing.T, c refusal) { c.require(t, t.Context(), retryhttp.StopBudget, 100*ms) })
+}
+
+// A response in hand is the caller's, though the caller has gone.
+func TestRefusedRequestEndsWithItsContext(t *testing.T) {
+	inBubbles(t, refusals, func(t *testing.T, c refusal) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(30*ms, cancel)
+		c.require(t, ctx, retryhttp.StopCanceled, 30*ms)
+	})
+}
+
+// A short response is read before the wait, which gives its connection back to the pool.
+func TestRefusedRequestHoldsNoConnectionWhileItWaits(t *testing.T) {
+	for size, read := range map[int]time.Duration{100: 0, 16 << 10: 0, 16<<10 + 1: 100 * ms} {
+		synctest.Test(t, func(t *testing.T) {
+			var ended time.Duration
+			start, content := time.Now(), strings.NewReader(strings.Repeat("x", size))
+			body := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+				n, err := content.Read(p)
+				if err == io.EOF {
+					ended = time.Since(start)
+				}
+				return n, err
+			}}
+			resp := opened(t, script.New(script.Respond(503, body)), refuses(t))
+			assert.Equal(t, 100*ms, time.Since(start))
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Len(t, got, size)
+			assert.Equal(t, read, ended, "%d bytes", size)
+			assert.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// sender returns a function that sends a request to the host "a", whose attempts are answered with a status, or
+// fail with an error if that is 0.
+func sender(t *testing.T, p retryhttp.Policy) func(method string, status int) {
+	var answer int
+	rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
+		if answer == 0 {
+			return nil, errBroken
+		}
+		return script.Response(req, answer), nil
+	}), p)
+	return func(method string, status int) {
+		req := requestTo("a")
+		req.Method, answer = method, status
+		resp, err := rt.RoundTrip(req)
+		require.Equal(t, status == 0, err != nil)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+	}
+}
+
+// A client of requests that cannot be repeated would otherwise never see an overload.
+func TestFailuresThatNoRetryFollowsMakeAServerPoor(t *testing.T) {
+	type testCase struct {
+		policy retryhttp.Policy
+		method string
+		earned float64 // by ten successes
+	}
+	inBubbles(t, map[string]testCase{
+		"not idempotent":        {retryhttp.Policy{}, "POST", 1},
+		"no time for a retry":   {retryhttp.Policy{MaxElapsed: ms, Backoff: retryhttp.Constant(time.Second)}, "GET", 1},
+		"MaxAttempts were made": {retryhttp.Policy{MaxAttempts: 1}, "GET", 5},
+		"Final":                 {retryhttp.Policy{Classify: always(retryhttp.Final)}, "POST", 5},
+	}, func(t *testing.T, c testCase) {
+		b := roomy()
+		c.policy.Budget = b
+		send := sender(t, c.policy)
+		for range 100 {
+			send(c.method, 503)
+			send(c.method, 503)
+			send(c.method, 200)
+			time.Sleep(100 * ms)
+		}
+		requireEarns(t, b, c.earned, "")
+	})
+}
+
+// While the Gate has a host down, its failures say nothing about the time after the outage. But an
+// overload may look like an outage, so the host is on trial after it.
+func TestFailuresOfAnOutageMakeNoServerPoor(t *testing.T) {
+	type testCase struct {
+		gate    *retryhttp.Gate
+		failure int
+		outage  float64 // earned by ten successes after the outage
+		failing float64 // likewise, when nearly half has failed for a while
+	}
+	inBubbles(t, map[string]testCase{
+		"with a Gate":            {new(retryhttp.Gate), 503, 5, 1},
+		"with a Gate and errors": {new(retryhttp.Gate), 0, 5, 1},
+		"without a Gate":         {&retryhttp.Gate{Hold: -1}, 503, 1, 1},
+	}, func(t *testing.T, c testCase) {
+		b := roomy()
+		send := sender(t, retryhttp.Policy{Budget: b, Gate: c.gate})
+		results := func(tenths, failures int) { // of twenty
+			for range tenths {
+				for i := range 20 {
+					status := 200
+					if i < failures {
+						status = c.failure
+					}
+					send("POST", status)
+				}
+				time.Sleep(100 * ms)
+			}
+		}
+		results(20, 0)
+		requireEarns(t, b, 5, "well")
+		results(40, 20)
+		requireEarns(t, b, c.outage, "an outage")
+		results(30, 9)
+		requireEarns(t, b, c.failing, "nearly half fails")
+	})
+}
+
+// counted is a Budget that counts the retries of another one, as a program would for its metrics.
+type counted struct {
+	retryhttp.Budget
+	granted, refunded, failures atomic.Int64
+}
+
+func (c *counted) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	cost, ok = c.Budget.Withdraw(r)
+	if r.Stop != "" {
+		c.failures.Add(1)
+	}
+	if ok {
+		c.granted.Add(1)
+	}
+	return cost, ok
+}
+
+func (c *counted) Refund(req *http.Request, cost float64) {
+	c.refunded.Add(1)
+	c.Budget.Refund(req, cost)
+}
+
+// A Budget that does not know of Stop takes a token for a failure that no retry follows.
+func TestBudgetGetsBackAtOnceWhatNoRetryFollows(t *testing.T) {
+	for method, stop := range map[string]retryhttp.Stop{"POST": retryhttp.StopNotIdempotent, "PUT": retryhttp.StopBody} {
+		synctest.Test(t, func(t *testing.T) {
+			around := &counted{Budget: retryhttp.Unlimited{}}
+			req := requestOf(t, method, strings.NewReader("x"))
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
+			resp, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{Budget: around}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, stop, retryhttp.OutcomeOf(resp).Stop)
+			assert.EqualValues(t, 1, around.granted.Load())
+			assert.EqualValues(t, 1, around.refunded.Load())
+			assert.Equal(t, stop == retryhttp.StopNotIdempotent, around.failures.Load() == 1, "else its retry counts it")
+		})
+	}
+}
+
+// echoed is a Budget that tries another one beside it, in goroutines of its own.
+type echoed struct {
+	retryhttp.Budget
+	tried *retryhttp.TokenBucket
+	asks  sync.WaitGroup
+}
+
+func (e *echoed) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	e.asks.Go(func() { e.tried.Withdraw(r) })
+	return e.Budget.Withdraw(r)
+}
+
+// A Budget may keep a Retry, and ask another Budget for it whenever it likes.
+func TestRetryMayBeAskedForInAnotherGoroutine(t *testing.T) {
+	budget := &echoed{Budget: &retryhttp.TokenBucket{Burst: -1}, tried: &retryhttp.TokenBucket{Burst: -1}}
+	rt := retryhttp.New(script.Step(script.Status(503)), retryhttp.Policy{
+		Budget: budget, Backoff: retryhttp.Constant(0), Gate: &retryhttp.Gate{Hold: -1},
+	})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				resp, err := rt.RoundTrip(requestTo("host"))
+				if assert.NoError(t, err) {
+					assert.Equal(t, retryhttp.StopBudget, retryhttp.OutcomeOf(resp).Stop)
+				}
+			}
+		})
+	}
+	all.Wait()
+	budget.asks.Wait()
 }
 
 // drawAll withdraws for req until b refuses, and returns how often b did not.

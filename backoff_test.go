@@ -3,7 +3,6 @@ package retryhttp_test
 import (
 	"math"
 	"math/big"
-	"net/http"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
-	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
 const maxWait = time.Duration(math.MaxInt64)
@@ -111,28 +109,6 @@ func requireUniform(t *testing.T, lo, hi time.Duration, draw func() time.Duratio
 	for i, n := range quarters {
 		require.InDelta(t, samples/4, n, 7*math.Sqrt(samples*3.0/16), "quarter %d", i)
 	}
-}
-
-// outage sends one GET to a server that answers 503 at once. It returns when each
-// attempt started, counted from the first. It must run in a bubble.
-func outage(t *testing.T, p retryhttp.Policy) ([]time.Duration, retryhttp.Outcome) {
-	t.Helper()
-	began := time.Now()
-	var starts []time.Duration
-	rt := retryhttp.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-		starts = append(starts, time.Since(began))
-		return script.Status(http.StatusServiceUnavailable)(req)
-	}), p)
-	req, err := http.NewRequest("GET", "http://example.test/", nil)
-	require.NoError(t, err)
-	resp, err := rt.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	outcome := retryhttp.OutcomeOf(resp)
-	require.Equal(t, len(starts), outcome.Attempts)
-	require.Equal(t, starts[len(starts)-1], outcome.Elapsed)
-	require.Equal(t, time.Since(began), outcome.Elapsed)
-	return starts, outcome
 }
 
 func FuzzBackoff(f *testing.F) {

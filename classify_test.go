@@ -460,29 +460,6 @@ func TestRequestThatIsCanceledBelowIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestUnprocessedIsRetriedForAnyMethodOnlyIfAsked(t *testing.T) {
-	for name, tc := range map[string]struct {
-		method   string
-		class    retryhttp.Class
-		asked    bool
-		attempts int
-	}{
-		"a GET without being asked":           {"GET", retryhttp.Unprocessed, false, 4},
-		"a POST without being asked":          {"POST", retryhttp.Unprocessed, false, 1},
-		"a POST when asked":                   {"POST", retryhttp.Unprocessed, true, 4},
-		"a POST that may have been processed": {"POST", retryhttp.Retryable, true, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := noWait
-			p.RetryUnprocessed, p.Classify = tc.asked, func(retryhttp.Attempt) retryhttp.Class { return tc.class }
-			req := requestOf(t, tc.method, nil)
-			_, err := retryhttp.New(script.New(script.Fail(errBroken)), p).RoundTrip(req)
-			assert.Equal(t, tc.attempts, errorOf(t, err).Attempts)
-			assert.Equal(t, tc.class == retryhttp.Retryable, errorOf(t, err).Ambiguous)
-		})
-	}
-}
-
 // The body has a GetBody, and its Read fails with a dial error after half of it was sent.
 func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 	for _, failure := range []error{httperr.DialRefused, &net.DNSError{Err: "server misbehaving", IsTemporary: true}} {

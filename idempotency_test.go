@@ -18,28 +18,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/test/script"
 )
 
-// The conformance vectors have every method of the registry, and more headers.
-func TestIdempotentHonorsAKeyWhateverTheMethod(t *testing.T) {
-	for name, c := range map[string]struct {
-		header http.Header
-		want   bool
-	}{
-		"no header":              {nil, false},
-		"key":                    {http.Header{"Idempotency-Key": {"8e03"}}, true},
-		"x key in lower case":    {http.Header{"x-idempotency-key": {"8e03"}}, true},
-		"mark":                   {http.Header{"Idempotency-Key": nil}, true},
-		"empty strings":          {http.Header{"Idempotency-Key": {"", ""}}, false},
-		"empty beside an x mark": {http.Header{"Idempotency-Key": {""}, "X-Idempotency-Key": {}}, true},
-		"another's key":          {http.Header{"Paypal-Request-Id": {"8e03"}}, false},
-	} {
-		for _, method := range []string{"POST", "CONNECT", "post", "BREW"} {
-			got := retryhttp.Idempotent(&http.Request{Method: method, Header: c.header})
-			assert.Equal(t, c.want, got, "%s of a %s", name, method)
-		}
-		assert.True(t, retryhttp.Idempotent(&http.Request{Method: "PUT", Header: c.header}), "a key takes nothing away")
-	}
-}
-
 func TestRandomKeyIsARandomUUID(t *testing.T) {
 	const keys = 10000
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
@@ -106,36 +84,6 @@ func TestIdempotencyKeyIsOneForAllAttempts(t *testing.T) {
 	assert.Equal(t, keys[0], keys[1])
 	assert.Equal(t, keys[0], keys[2])
 	assert.NotEqual(t, keys[0], keys[3], "another request, another key")
-}
-
-func TestIdempotencyKeyLeavesTheCallersAlone(t *testing.T) {
-	keyed := func(values ...string) http.Header {
-		return http.Header{"Idempotency-Key": append([]string{}, values...)}
-	}
-	for name, tc := range map[string]struct {
-		method string
-		made   string
-		header http.Header
-		want   http.Header
-	}{
-		"a key":                    {"POST", "made", keyed("mine"), keyed("mine")},
-		"a mark that is not sent":  {"POST", "made", keyed(), keyed()},
-		"an idempotent method":     {"PUT", "made", http.Header{}, http.Header{}},
-		"none made":                {"POST", "", http.Header{}, http.Header{}},
-		"an empty key is replaced": {"POST", "made", keyed(""), keyed("made")},
-		"no header at all":         {"POST", "made", nil, keyed("made")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			base := script.New(script.Status(200))
-			req := get(t, t.Context())
-			req.Method, req.Header = tc.method, tc.header
-			before := tc.header.Clone()
-			p := retryhttp.Policy{IdempotencyKey: func(*http.Request) string { return tc.made }}
-			answerTo(t, retryhttp.New(base, p), req)
-			assert.Equal(t, tc.want, base.Requests()[0].Header)
-			assert.Equal(t, before, req.Header)
-		})
-	}
 }
 
 func TestIdempotencyKeyThatIsEmptyIsReplacedHoweverItIsSpelled(t *testing.T) {

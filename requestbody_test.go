@@ -98,35 +98,6 @@ func TestBodyThatNoRetryCanFollowIsSentAsItIs(t *testing.T) {
 	})
 }
 
-func TestBodyThatIsAStreamPastTheLimitIsSentOnceAndWhole(t *testing.T) {
-	type testCase struct {
-		limit int64
-		size  int
-		stop  retryhttp.Stop
-	}
-	inBubbles(t, map[string]testCase{
-		"at the default limit":     {0, 64 << 10, retryhttp.StopFinal},
-		"past the default limit":   {0, 64<<10 + 1, retryhttp.StopBody},
-		"past a limit":             {10, 11, retryhttp.StopBody},
-		"nothing needs to be kept": {-1, 0, retryhttp.StopFinal},
-	}, func(t *testing.T, tc testCase) {
-		srv := &server{answers: play(503, 200)}
-		_, base, stop := memnet.Serve(srv)
-		defer stop()
-		content := strings.Repeat("x", tc.size)
-		body := &bodies.Tracked{Reader: strings.NewReader(content)}
-		resp := answerTo(t, retryhttp.New(base, retryhttp.Policy{RecordBytes: tc.limit}), uploadOf(t, body))
-		assert.Equal(t, tc.stop, retryhttp.OutcomeOf(resp).Stop)
-		assert.Len(t, srv.got, map[retryhttp.Stop]int{retryhttp.StopBody: 1, retryhttp.StopFinal: 2}[tc.stop])
-		for _, got := range srv.got {
-			assert.Equal(t, content, got.body)
-		}
-		synctest.Wait()
-		assert.EqualValues(t, 1, body.Closes.Load())
-		assert.Zero(t, body.Misuses.Load())
-	})
-}
-
 func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 	errRead := errors.New("disk error")
 	broken := func() (io.ReadCloser, error) {

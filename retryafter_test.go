@@ -17,13 +17,12 @@ import (
 )
 
 // testdata/conformance/retry-after.json has what each form means, and FuzzRetryAfter has the numbers. Here are
-// one of each form, and the cases that these two cannot express.
+// the cases that these two cannot express.
 func TestRetryAfter(t *testing.T) {
 	const (
-		s, ms    = time.Second, time.Millisecond
-		in30s    = "Sat, 01 Jan 2000 00:00:30 GMT"
-		none     = time.Duration(-1) // nothing was asked
-		date1994 = "Sun, 06 Nov 1994 08:49:37 GMT"
+		s     = time.Second
+		in30s = "Sat, 01 Jan 2000 00:00:30 GMT"
+		none  = time.Duration(-1) // nothing was asked
 	)
 	type testCase struct {
 		header http.Header
@@ -34,25 +33,10 @@ func TestRetryAfter(t *testing.T) {
 		"no lines":                   {http.Header{"Retry-After": {}}, none},
 		"name that is not canonical": {http.Header{"retry-after": {"5"}}, none},
 
-		"seconds": {fields("Retry-After", " 120\t"), 120 * s},
-		"fraction that is no whole number of nanoseconds": {fields("Retry-After", "1.0000000011"), s + 2},
-		"last fraction that fits":                         {fields("Retry-After", "9223372036.854775806"), maxWait - 1},
-		"fraction that does not fit":                      {fields("Retry-After", "9223372036.9"), maxWait},
-		"other white space":                               {fields("Retry-After", "5\v"), none},
-		"line end":                                        {fields("Retry-After", "5\r\n"), none},
-		"zero byte":                                       {fields("Retry-After", "5\x00"), none},
-
-		"IMF-fixdate":       {fields("Retry-After", in30s), 30 * s},
-		"RFC 850":           {fields("Retry-After", "Saturday, 01-Jan-00 00:00:30 GMT"), 30 * s},
-		"asctime":           {fields("Retry-After", "Sat Jan  1 00:00:30 2000"), 30 * s},
-		"past":              {fields("Retry-After", date1994), 0},
+		"other white space": {fields("Retry-After", "5\v"), none},
+		"line end":          {fields("Retry-After", "5\r\n"), none},
+		"zero byte":         {fields("Retry-After", "5\x00"), none},
 		"minus in the year": {fields("Retry-After", "Saturday, 01-Jan--1 00:00:30 GMT"), none},
-		"against Date":      {fields("Retry-After", date1994, "Date", "Sun, 06 Nov 1994 08:49:07 GMT"), 30 * s},
-		"Age":               {fields("Retry-After", in30s, "Date", "Sun, 06 Nov 1994 08:49:07 GMT", "Age", "3600"), 30 * s},
-
-		"milliseconds":     {fields("Retry-After-Ms", "1.5", "X-Ms-Retry-After-Ms", "2"), 1500 * time.Microsecond},
-		"x milliseconds":   {fields("Retry-After-Ms", "x", "X-Ms-Retry-After-Ms", "2", "X-Amz-Retry-After", "3"), 2 * ms},
-		"amz milliseconds": {fields("X-Ms-Retry-After-Ms", "x", "X-Amz-Retry-After", "3", "Retry-After", "4"), 3 * ms},
 
 		"longest of eight lines": {http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "31"}}, 31 * s},
 		"ninth line":             {http.Header{"Retry-After": {"3", "x", in30s, "4", "5", "6", "7", "8", "31"}}, 30 * s},

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
@@ -63,37 +62,6 @@ func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
 	})
 }
 
-func TestRetryAfterSpreadMakesDoWithTheTimeLeft(t *testing.T) {
-	for _, c := range []struct {
-		left    time.Duration
-		backoff time.Duration
-		stop    retryhttp.Stop
-	}{
-		{10*time.Second + 2, 0, retryhttp.StopFinal},
-		{10*time.Second + 1, 0, retryhttp.StopFinal},
-		{10 * time.Second, 0, retryhttp.StopDeadline},
-		{11*time.Second + 1, time.Second, retryhttp.StopFinal},
-		{11 * time.Second, time.Second, retryhttp.StopDeadline}, // the backoff is not cut
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			for range 50 { // chance must not decide
-				ctx, cancel := context.WithTimeout(t.Context(), c.left)
-				defer cancel()
-				base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
-				start := time.Now()
-				resp, err := retryhttp.New(base, retryhttp.Policy{Backoff: retryhttp.Constant(c.backoff)}).RoundTrip(get(t, ctx))
-				require.NoError(t, err)
-				require.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop, "%+v", c)
-				if c.stop == retryhttp.StopDeadline {
-					require.Zero(t, time.Since(start), "no sleep")
-				} else {
-					require.GreaterOrEqual(t, base.Waits()[0], 10*time.Second)
-				}
-			}
-		})
-	}
-}
-
 // Retry-After plus backoff must saturate.
 func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 	for _, v := range []string{"9223372036", "99999999999999999999"} {
@@ -107,20 +75,6 @@ func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 			_, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
 			assert.Error(t, err)
 			assert.Len(t, base.Requests(), 1, "attempts within the hour, %s", v)
-		})
-	}
-}
-
-func TestMaxElapsedAllowsAWaitThatEndsExactlyThen(t *testing.T) {
-	for short, attempts := range map[time.Duration]int{0: 16, 1: 15} {
-		synctest.Test(t, func(t *testing.T) {
-			starts, outcome := outage(t, retryhttp.Policy{
-				MaxAttempts: -1, MaxElapsed: 15*time.Minute - short,
-				Backoff: retryhttp.Constant(time.Minute), Budget: retryhttp.Unlimited{},
-			})
-			assert.Len(t, starts, attempts)
-			assert.Equal(t, time.Duration(attempts-1)*time.Minute, outcome.Elapsed, "a wait that does not fit is not begun")
-			assert.Equal(t, retryhttp.StopDeadline, outcome.Stop)
 		})
 	}
 }

@@ -478,29 +478,25 @@ func TestUnprocessedIsNotABodyReadThatDials(t *testing.T) {
 	}
 }
 
-// assertOnePost sends a POST over an http.Client. The POST takes effect, and its 303 leads to the failure.
-func assertOnePost(t *testing.T, failure error) {
-	t.Helper()
-	payments := 0
-	client := &http.Client{Transport: script.Step(func(r *http.Request) (*http.Response, error) {
-		if r.Method == "GET" {
-			return nil, failure
-		}
-		payments++
-		return script.Response(r, 303, "Location", "/receipt"), nil
-	})}
-	p := noWait
-	p.RetryUnprocessed = true
-	req := requestOf(t, "POST", nil)
-	_, err := retryhttp.New(script.Step(client.Do), p).RoundTrip(req)
-	assert.ErrorIs(t, err, failure)
-	assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
-	assert.Equal(t, 1, payments)
+// A POST over an http.Client takes effect, and its 303 leads to a failed dial, or to a refused stream.
+func TestUnprocessedIsNotARedirectedPost(t *testing.T) {
+	for _, failure := range []error{httperr.DialRefused, resetStream(7)} {
+		payments := 0
+		client := &http.Client{Transport: script.Step(func(r *http.Request) (*http.Response, error) {
+			if r.Method == "GET" {
+				return nil, failure
+			}
+			payments++
+			return script.Response(r, 303, "Location", "/receipt"), nil
+		})}
+		p := noWait
+		p.RetryUnprocessed = true
+		_, err := retryhttp.New(script.Step(client.Do), p).RoundTrip(requestOf(t, "POST", nil))
+		assert.ErrorIs(t, err, failure)
+		assert.Equal(t, retryhttp.StopNotIdempotent, errorOf(t, err).Stop)
+		assert.Equal(t, 1, payments)
+	}
 }
-
-func TestUnprocessedIsNotARedirectedPost(t *testing.T) { assertOnePost(t, httperr.DialRefused) }
-
-func TestUnprocessedIsNotARefusedStreamAfterARedirect(t *testing.T) { assertOnePost(t, resetStream(7)) }
 
 // deafConn fails every Read with a dial error, after the server has executed the
 // request. A connection through a tunnel may do so.

@@ -81,21 +81,6 @@ func TestOnDoneOfASuccessAtOnce(t *testing.T) {
 	})
 }
 
-func TestOnDoneSeesNoWaitThatWasCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		time.AfterFunc(time.Second, cancel)
-		wait := time.Duration(-1)
-		_, err := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
-			Backoff: retryhttp.Constant(time.Minute),
-			OnDone:  func(a retryhttp.Attempt, _ retryhttp.Outcome) { wait = a.Wait },
-		}).RoundTrip(get(t, ctx))
-		require.Error(t, err)
-		assert.Zero(t, wait)
-	})
-}
-
 func always(class retryhttp.Class) func(retryhttp.Attempt) retryhttp.Class {
 	return func(retryhttp.Attempt) retryhttp.Class { return class }
 }

@@ -176,33 +176,17 @@ func TestPolicyRetryAfterIsCalledOnceForAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestGateHeedsPolicyRetryAfter(t *testing.T) {
-	for _, code := range []int{503, 429} {
-		synctest.Test(t, func(t *testing.T) {
-			p := heeds()
-			p.Gate, p.MaxAttempts = &retryhttp.Gate{}, 1
-			answerTo(t, retryhttp.New(script.New(script.Status(code, "Reset", "4s")), p), get(t, t.Context()))
-			want := retryhttp.GateStatus{Closed: 4 * time.Second}
-			assert.Equal(t, want, p.Gate.Status(get(t, t.Context())), "%d", code)
-		})
-	}
-}
-
 // A server that asks for a wait is not down, and a retry that it has invited costs a third.
-func TestBudgetHeedsPolicyRetryAfter(t *testing.T) {
-	for _, code := range []int{503, 429} {
+func TestGateAndBudgetHeedPolicyRetryAfter(t *testing.T) {
+	for code, paid := range map[int]float64{503: 1, 429: 1. / 3} {
 		synctest.Test(t, func(t *testing.T) {
-			p := heeds()
-			bucket := &retryhttp.TokenBucket{}
-			p.Budget = bucket
-			req := get(t, t.Context())
-			before := bucket.Status(req).Tokens
+			p, bucket, req := heeds(), &retryhttp.TokenBucket{}, get(t, t.Context())
+			p.Gate, p.Budget = &retryhttp.Gate{}, bucket
 			p.OnRetry = func(retryhttp.Attempt) {
-				paid := map[int]float64{503: 1, 429: 1. / 3}[code]
-				assert.InDelta(t, before-paid, bucket.Status(req).Tokens, 1e-9, "%d", code)
+				assert.Equal(t, retryhttp.GateStatus{Closed: 4 * time.Second}, p.Gate.Status(req), "%d", code)
+				assert.InDelta(t, 5-paid, bucket.Status(req).Tokens, 1e-9, "%d", code)
 			}
-			resp, err := retryhttp.New(script.New(script.Status(code, "Reset", "1s"), script.Status(200)), p).RoundTrip(req)
-			require.NoError(t, err)
+			resp := answerTo(t, retryhttp.New(script.New(script.Status(code, "Reset", "4s"), script.Status(200)), p), req)
 			assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
 		})
 	}

@@ -51,10 +51,8 @@ func TestBodyIsSentWholeByEveryAttempt(t *testing.T) {
 		for _, size := range []int{0, 1, 64 << 10} {
 			t.Run(fmt.Sprintf("%s, %d", name, size), func(t *testing.T) {
 				content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-				synctest.Test(t, func(t *testing.T) {
-					srv := &server{answers: play(503, hangUp, 200)}
-					_, base, stop := memnet.Serve(srv)
-					defer stop()
+				srv := &server{answers: play(503, hangUp, 200)}
+				serving(t, srv.ServeHTTP, func(t *testing.T, base http.RoundTripper) {
 					resp := answerTo(t, retryhttp.New(base, retryhttp.Policy{}), request(content))
 					require.Equal(t, 200, resp.StatusCode)
 					require.Len(t, srv.got, 3)
@@ -104,9 +102,7 @@ func TestBodyThatFailsToReadIsFinalWithoutGetBody(t *testing.T) {
 		return io.NopCloser(io.MultiReader(strings.NewReader("half"), iotest.ErrReader(errRead))), nil
 	}
 	for attempts, getBody := range map[int]func() (io.ReadCloser, error){1: nil, 4: broken} {
-		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := memnet.Serve(http.HandlerFunc(status(200)))
-			defer stop()
+		serving(t, status(200), func(t *testing.T, base http.RoundTripper) {
 			req := uploadOf(t, nil)
 			req.Body, _ = broken()
 			req.GetBody = getBody
@@ -365,10 +361,8 @@ func TestBodyThatStallsIsEndedByAttemptTimeout(t *testing.T) {
 
 // The first attempt's Read is in flight when its time is up. Its bytes belong to the second attempt.
 func TestBodyThatStallsIsWaitedForByTheNextAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := &server{answers: play(200)}
-		_, base, stop := memnet.Serve(srv)
-		defer stop()
+	srv := &server{answers: play(200)}
+	serving(t, srv.ServeHTTP, func(t *testing.T, base http.RoundTripper) {
 		r, w := io.Pipe()
 		go func() {
 			_, _ = w.Write([]byte("first "))
@@ -438,22 +432,12 @@ func TestGetBodyIsCarriedByAttemptsOfAStreamThatIsKept(t *testing.T) {
 	}
 }
 
-// net/http takes any GET for safe, and sends it again if it has a GetBody.
-func TestGetBodyIsNotCarriedByAttemptsOfARefusedMethod(t *testing.T) {
-	for _, p := range []retryhttp.Policy{{AttemptTimeout: time.Hour}, {RetryUnprocessed: true}} {
-		p.Idempotent = func(*http.Request) bool { return false }
-		base := script.New(script.Fail(errBroken))
-		req := requestOf(t, http.MethodGet, bodies.ReaderAt(bytes.NewReader([]byte("x"))))
-		_, err := retryhttp.New(base, p).RoundTrip(req)
-		require.Error(t, err)
-		require.Len(t, base.Requests(), 1)
-		assert.Nil(t, base.Requests()[0].GetBody)
-	}
-}
-
-// net/http sends a request that has a key and a GetBody again by itself, unseen.
-func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
+// net/http sends a request that has a key and a GetBody again by itself, unseen. It takes any GET for safe.
+func TestGetBodyIsNotCarriedByAttemptsThatPolicyCallsNotIdempotent(t *testing.T) {
 	kinds := bodies.Kinds(t)
+	kinds["GET without a key"] = func(content []byte) *http.Request {
+		return requestOf(t, http.MethodGet, bodies.ReaderAt(bytes.NewReader(content)))
+	}
 	var own *bodies.Tracked
 	kinds["custom GetBody"] = func(content []byte) *http.Request {
 		req := uploadOf(t, nil)
@@ -464,13 +448,16 @@ func TestGetBodyIsNotCarriedByAttemptsOfAnUnacceptedKey(t *testing.T) {
 	}
 	for name, request := range kinds {
 		for _, p := range []retryhttp.Policy{
-			{}, {MaxAttempts: 1}, {RetryUnprocessed: true}, {RetryUnprocessed: true, AttemptTimeout: time.Hour},
+			{}, {MaxAttempts: 1}, {AttemptTimeout: time.Hour},
+			{RetryUnprocessed: true}, {RetryUnprocessed: true, AttemptTimeout: time.Hour},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p.Idempotent, p.Backoff = func(*http.Request) bool { return false }, retryhttp.Constant(0)
 				base := script.New(script.Status(429), script.Status(429), script.Status(200))
 				req := request([]byte("x"))
-				req.Header.Set("Idempotency-Key", "17")
+				if req.Method != http.MethodGet {
+					req.Header.Set("Idempotency-Key", "17")
+				}
 				had := req.GetBody != nil
 				answerTo(t, retryhttp.New(base, p), req)
 				require.Len(t, base.Requests(), map[bool]int{false: 1, true: 3}[p.RetryUnprocessed])

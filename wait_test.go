@@ -106,7 +106,10 @@ func TestCancelDuringAWait(t *testing.T) {
 				resp, err := retryhttp.New(script.New(c.step), retryhttp.Policy{
 					Budget:  budget,
 					Backoff: retryhttp.Constant(time.Second),
-					OnDone:  func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = append(done, o) },
+					OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
+						assert.Zero(t, a.Wait, "it was cut off")
+						done = append(done, o)
+					},
 				}).RoundTrip(req)
 
 				assert.Equal(t, after, time.Since(start), "promptly")

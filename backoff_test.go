@@ -34,16 +34,13 @@ func TestBackoffGeometricOfAnyRatioAndNumber(t *testing.T) {
 		n           int
 		want        time.Duration
 	}{
-		"ratio not a number":      {s, 10 * s, math.NaN(), 3, s},
-		"ratio minus infinity":    {s, 10 * s, math.Inf(-1), 3, s},
-		"ratio infinite, first":   {s, 10 * s, math.Inf(1), 1, s},
-		"ratio infinite":          {s, 10 * s, math.Inf(1), 2, 10 * s},
-		"ratio tiny":              {s, 10 * s, math.SmallestNonzeroFloat64, 2, 0},
-		"least number":            {s, 9 * s, 3, math.MinInt, s},
-		"greatest number":         {s, 9 * s, 1, math.MaxInt, s},
-		"last that fits":          {1, maxWait, 2, 63, 1 << 62},
-		"first that does not fit": {1, maxWait, 2, 64, maxWait},
-		"no limit":                {s, 0, 3, math.MaxInt, maxWait},
+		"ratio not a number":    {s, 10 * s, math.NaN(), 3, s},
+		"ratio minus infinity":  {s, 10 * s, math.Inf(-1), 3, s},
+		"ratio infinite, first": {s, 10 * s, math.Inf(1), 1, s},
+		"ratio infinite":        {s, 10 * s, math.Inf(1), 2, 10 * s},
+		"ratio tiny":            {s, 10 * s, math.SmallestNonzeroFloat64, 2, 0},
+		"least number":          {s, 9 * s, 3, math.MinInt, s},
+		"greatest number":       {s, 9 * s, 1, math.MaxInt, s},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, retryhttp.Geometric(c.base, c.limit, c.ratio)(c.n, 0))
@@ -61,18 +58,13 @@ func TestBackoffJittersEvenlyOverItsWholeRange(t *testing.T) {
 		lo, hi  time.Duration
 	}{
 		"full":                                {retryhttp.FullJitter(s, 10*s), 3, 9 * s, 0, 4 * s},
-		"full, longest":                       {retryhttp.FullJitter(maxWait, maxWait), 1, 0, 0, maxWait},
 		"equal":                               {retryhttp.EqualJitter(s, 10*s), 3, 9 * s, 2 * s, 4 * s},
-		"equal, longest":                      {retryhttp.EqualJitter(maxWait, maxWait), 1, 0, maxWait / 2, maxWait},
 		"decorrelated, first":                 {decorrelated, 1, 0, s, 3 * s},
 		"decorrelated, from prev, not from n": {decorrelated, 1, 2 * s, s, 6 * s},
-		"decorrelated, longest":               {retryhttp.DecorrelatedJitter(1, maxWait), 2, maxWait, 1, maxWait},
 		"spread by a half":                    {retryhttp.Constant(s).Spread(0.5), 1, 0, s / 2, 3 * s / 2},
 		"spread without bound":                {retryhttp.Constant(s).Spread(math.Inf(1)), 1, 0, 0, 2 * s},
-		"spread saturates":                    {retryhttp.Constant(maxWait).Spread(1), 1, 0, 0, maxWait},
 		"spread passes prev on":               {decorrelated.Spread(0), 1, 2 * s, s, 6 * s},
 		"plus":                                {retryhttp.Constant(s).PlusJitter(250 * ms), 1, 0, s, 1250 * ms},
-		"plus the longest":                    {retryhttp.Constant(0).PlusJitter(maxWait), 1, 0, 0, maxWait},
 		"plus passes prev on":                 {decorrelated.PlusJitter(0), 1, 2 * s, s, 6 * s},
 		"nil, spread by nothing":              {retryhttp.Backoff(nil).Spread(0), math.MaxInt, 0, 0, 30 * s},
 		"nil, plus nothing":                   {retryhttp.Backoff(nil).PlusJitter(0), 2, 0, 0, 500 * ms},

@@ -238,33 +238,6 @@ func TestRefusedRetryThatMayComeAtOnceIsAlone(t *testing.T) {
 	})
 }
 
-func TestInLastingTroubleMostRefusedRetriesAreNotInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
-		var early, late, waited atomic.Int64
-		// Some fail in each backoff: none is alone.
-		for d := time.Duration(0); d < 30*time.Second; d += 70 * ms {
-			time.Sleep(d - time.Since(l.start))
-			l.others.Go(func() {
-				_, _, took := l.ask("/503")
-				switch {
-				case d < 5*time.Second && took >= time.Second:
-					early.Add(1)
-				case d > 11*time.Second:
-					late.Add(1)
-					if took > 100*ms { // its backoff
-						waited.Add(1)
-					}
-				}
-			})
-		}
-		l.others.Wait()
-		assert.GreaterOrEqual(t, early.Load(), int64(43), "at first all wait")
-		assert.GreaterOrEqual(t, late.Load(), int64(270))
-		assert.InDelta(t, 19.0/5, waited.Load(), 1, "later, one at a time, for 5 s each")
-	})
-}
-
 // A request that its Budget cancels is not reported as one that is repeated.
 func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,26 +42,6 @@ func TestBackoffGetsItsPredecessor(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsAMinimumAndSpreadInProportion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const asked, rounds = 10 * time.Second, 2000
-		sum, least, most := time.Duration(0), time.Hour, time.Duration(0)
-		for range rounds {
-			base := script.New(script.Status(503, "Retry-After", "10"), script.Status(200))
-			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			answerTo(t, retryhttp.New(base, p), get(t, t.Context()))
-			wait := base.Waits()[0]
-			least, most, sum = min(least, wait), max(most, wait), sum+wait
-		}
-		// The spread is max(1s, U(0, 5s)). Its mean is 2.6 s and its standard
-		// deviation 1.31 s, so six deviations of the mean are 0.18 s.
-		assert.InDelta(t, 12.6, (sum / rounds).Seconds(), 0.18)
-		assert.Equal(t, asked+time.Second, least, "never sooner than asked, plus the backoff")
-		assert.Greater(t, most, 14900*ms)
-		assert.LessOrEqual(t, most, asked+asked/2)
-	})
-}
-
 // Retry-After plus backoff must saturate.
 func TestRetryAfterThatIsHugeIsWaitedFor(t *testing.T) {
 	for _, v := range []string{"9223372036", "99999999999999999999"} {

@@ -184,19 +184,6 @@ func TestGateForgetsAFailureOfLongAgo(t *testing.T) {
 	})
 }
 
-func TestGateHoldsNoLongerThanHold(t *testing.T) {
-	inGate(t, &retryhttp.Gate{Hold: 2 * time.Second}, func(t *testing.T, g *gated) {
-		g.down()
-		g.every(150*ms, 20*ms, 400, "/503@30ms") // no time for a probe
-		v := g.at(90*ms, "/503")
-		g.ended.Wait()
-		assert.Equal(t, 503, v.status, "the last response is not missed")
-		assert.Equal(t, retryhttp.Outcome{
-			Attempts: 2, Elapsed: 2200 * ms, Waited: 2200 * ms, Held: 2 * time.Second, Stop: retryhttp.StopAttempts,
-		}, v.outcome)
-	})
-}
-
 func TestGateOfCanceledRequest(t *testing.T) {
 	cause := errors.New("enough")
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {

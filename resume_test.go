@@ -165,7 +165,7 @@ func TestResumptionIsReadToItsEnd(t *testing.T) {
 	reads := 0
 	base := script.New(cutAfter(10), edited(rest(10), func(r *http.Response) {
 		whole := r.Body
-		r.Body = closableBody{&bodies.Hooked{OnRead: func(p []byte) (int, error) {
+		r.Body = &mayClose{closable: true, Hooked: bodies.Hooked{OnRead: func(p []byte) (int, error) {
 			if reads++; reads == 2 {
 				return 0, nil
 			}

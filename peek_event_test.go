@@ -104,75 +104,39 @@ func overBoth(t *testing.T, answers []http.HandlerFunc, test func(t *testing.T, 
 	})
 }
 
-// failsFirst are the ways in which a stream may fail before its first event, or with it.
-var failsFirst = map[string]struct {
-	answer http.HandlerFunc
-	after  time.Duration
-	text   string // what the caller reads without a retry
-	err    string // how the caller's Read ends then
-}{
-	"silence":        {silence, time.Second, "", "no first byte of the response body within 1s"},
-	"a break":        {breakOff, 0, "", "unexpected EOF"},
-	"an end":         {stream(0), 0, "", "EOF"},
-	"an error event": {stream(0, errorEvent), 0, errorEvent, "EOF"},
-}
-
-func TestStreamThatFailsBeforeItsFirstEventIsRetried(t *testing.T) {
-	for name, c := range failsFirst {
-		t.Run(name, func(t *testing.T) {
-			answers := play(c.answer, stream(0, firstEvent, lastEvent))
-			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
-				began := time.Now()
-				got, err := download(t, base, peeks)
-				require.NoError(t, err)
-				assert.Equal(t, firstEvent+lastEvent, got, "each event once")
-				assert.Equal(t, c.after, time.Since(began))
-				assert.Len(t, srv.got, 2)
-			})
-		})
-	}
-}
-
-func TestLaterEventsComeWhenTheyAreSent(t *testing.T) {
-	answers := play(stream(900*time.Millisecond, firstEvent, lastEvent, "data: 3\n\n"))
-	overBoth(t, answers, func(t *testing.T, base http.RoundTripper, _ *server) {
-		began := time.Now()
-		resp := opened(t, base, peeks)
-		for i, want := range []string{firstEvent, lastEvent, "data: 3\n\n"} {
-			text := make([]byte, 100)
-			n, err := resp.Body.Read(text)
-			require.NoError(t, err)
-			assert.Equal(t, want, string(text[:n]))
-			assert.Equal(t, time.Duration(i+1)*900*time.Millisecond, time.Since(began))
-		}
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
 // Without a retry the caller gets as much as without PeekBytes: the response, and then the error.
 func TestStreamThatFailedBeforeItsFirstEventIsHandedOverAtTheEnd(t *testing.T) {
-	for name, c := range failsFirst {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, base, stop := memnet.Serve(c.answer)
-				defer stop()
-				budget := &countingBudget{}
-				p := peeks
-				p.MaxAttempts, p.Budget = 2, budget
-				resp := opened(t, base, p)
-				assert.Equal(t, 200, resp.StatusCode)
-				assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
-				got := make([]byte, len(c.text))
-				_, err := io.ReadFull(resp.Body, got)
-				require.NoError(t, err)
-				assert.Equal(t, c.text, string(got))
-				_, err = resp.Body.Read(make([]byte, 1))
-				assert.EqualError(t, err, c.err)
-				require.NoError(t, resp.Body.Close())
-				assert.Zero(t, budget.deposit)
-			})
-		})
+	type testCase struct {
+		answer http.HandlerFunc
+		after  time.Duration
+		text   string
+		err    string // how the caller's Read ends
 	}
+	inBubbles(t, map[string]testCase{
+		"silence":        {silence, time.Second, "", "no first byte of the response body within 1s"},
+		"a break":        {breakOff, 0, "", "unexpected EOF"},
+		"an end":         {stream(0), 0, "", "EOF"},
+		"an error event": {stream(0, errorEvent), 0, errorEvent, "EOF"},
+	}, func(t *testing.T, c testCase) {
+		_, base, stop := memnet.Serve(c.answer)
+		defer stop()
+		budget := &countingBudget{}
+		p := peeks
+		p.MaxAttempts, p.Budget = 2, budget
+		began := time.Now()
+		resp := opened(t, base, p)
+		assert.Equal(t, 2*c.after, time.Since(began))
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
+		got := make([]byte, len(c.text))
+		_, err := io.ReadFull(resp.Body, got)
+		require.NoError(t, err)
+		assert.Equal(t, c.text, string(got))
+		_, err = resp.Body.Read(make([]byte, 1))
+		assert.EqualError(t, err, c.err)
+		require.NoError(t, resp.Body.Close())
+		assert.Zero(t, budget.deposit)
+	})
 }
 
 func TestResponseWithoutABodyIsNotAwaited(t *testing.T) {
@@ -401,8 +365,10 @@ func randomAnswer(seed uint64) http.HandlerFunc {
 	}
 }
 
-// Whatever is awaited, and whatever Classify answers, the caller reads what the server has sent.
+// Whatever is awaited, whatever Classify answers, and however the caller reads, the caller reads what the server has sent.
 func TestCallerReadsTheSameHoweverMuchIsAwaited(t *testing.T) {
+	asItComes := func(r io.Reader) io.Reader { return r }
+	readers := []func(io.Reader) io.Reader{asItComes, iotest.OneByteReader, iotest.HalfReader}
 	for seed := range uint64(150) {
 		dice := rand.New(rand.NewPCG(seed, 1))
 		p := retryhttp.Policy{
@@ -425,7 +391,7 @@ func TestCallerReadsTheSameHoweverMuchIsAwaited(t *testing.T) {
 				synctest.Wait() // or the next request might be written while the server closes its connection
 				resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 				require.NoError(t, err, "seed %d", seed)
-				got, err := io.ReadAll(resp.Body)
+				got, err := io.ReadAll(readers[dice.IntN(len(readers))](resp.Body))
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, string(want), string(got), "seed %d", seed)
 				if whole := int64(len(want)) == bare.ContentLength; !whole { // a break after the last byte may go unseen
@@ -474,14 +440,11 @@ func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {
 	}{
 		"an event":                {events, "", []string{"data: 1\n", "\n", lastEvent}, 2, firstEvent},
 		"several events":          {events + ";charset=utf-8", "", []string{firstEvent + errorEvent}, 1, firstEvent},
-		"an event, with CR":       {events, "", []string{"data: 1\r", "\r", "data: 2\r\r"}, 2, "data: 1\r\r"},
 		"a comment, with CRLF":    {events, "", []string{": wait\r\n", "\r\n" + errorEvent}, 2, ": wait\r\n\r\n"},
 		"PeekBytes of an event":   {events, "", []string{long[:6], long[6:], "y\n\n"}, 2, long[:4096]},
 		"an end without an event": {events, "", []string{"{\"error\":", "1}"}, 3, "{\"error\":1}"},
 		"a message":               {messages, "", []string{"\x00\x00", "\x00\x07a", "bc", "d"}, 3, message("abc")},
-		"several messages":        {messages, "", []string{message("") + message("b"), "c"}, 1, message("")},
 		"a line":                  {lines, "", []string{"{\"a\":", "1}\n", "{}\n"}, 2, "{\"a\":1}\n"},
-		"several lines":           {lines, "", []string{"{}\n{\"error\":1}\n{"}, 1, "{}\n"},
 		"any byte of JSON":        {"application/json", "", []string{"{", "}"}, 1, "{"},
 		"what net/http unpacks":   {events, "gzip", []string{"data: 1\n", "\n" + errorEvent}, 2, firstEvent},
 		"what it leaves packed":   {events, "zstd", []string{"packed", "more"}, 1, "packed"},
@@ -622,16 +585,8 @@ func TestErrorThatComesWithAnEventIsOfTheNextOne(t *testing.T) {
 			p.PeekBytes, p.MaxAttempts, p.AttemptTimeout = c.peek, 1, 0
 			var failed error
 			p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { failed = a.Err }
-			resp := opened(t, script.Step(func(req *http.Request) (*http.Response, error) {
-				resp := script.Response(req, 200, events...)
-				resp.Body = &bodies.Hooked{OnRead: func(b []byte) (int, error) {
-					n := copy(b, c.text)
-					if c.text = c.text[n:]; c.text != "" {
-						return n, nil
-					}
-					return n, c.err
-				}}
-				return resp, nil
+			resp := opened(t, edited(sends(200, c.text, c.err, events...), func(resp *http.Response) {
+				resp.Body = &bodies.Hooked{OnRead: iotest.DataErrReader(resp.Body).Read}
 			}), p)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, c.seen, seen)
@@ -816,27 +771,6 @@ func TestEndBeforeAnyByteIsAFailureOnlyIfBytesAreOwed(t *testing.T) {
 		assert.Equal(t, c.code, judged[0].Response.StatusCode)
 		assert.Equal(t, []byte{}, judged[0].Peek, "Classify sees that the body is empty")
 	})
-}
-
-func TestPeekedBytesComeOnceWhateverTheReadsAreLike(t *testing.T) {
-	text := strings.Repeat("0123456789", 1000)
-	whole := func(r io.Reader) io.Reader { return r }
-	readers := []func(io.Reader) io.Reader{whole, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader}
-	for i, sent := range readers {
-		for j, read := range readers[:3] {
-			for _, peek := range []int64{1, 1000, 5000, 20_000} {
-				p := peeks
-				p.PeekBytes = peek
-				body := &bodies.Hooked{OnRead: sent(strings.NewReader(text)).Read}
-				resp := opened(t, script.New(script.Respond(200, body)), p)
-				got, err := io.ReadAll(read(resp.Body))
-				require.NoError(t, err)
-				assert.True(t, text == string(got), "sent by %d, read by %d, PeekBytes %d: %d bytes", i, j, peek, len(got))
-				require.NoError(t, resp.Body.Close())
-				assert.EqualValues(t, 1, body.Closes.Load())
-			}
-		}
-	}
 }
 
 func TestNestedTransportsRetryAStreamOnce(t *testing.T) {

@@ -122,17 +122,6 @@ func TestDrainSurvivesAPanicOfRead(t *testing.T) {
 	})
 }
 
-func TestDrainGivesUpOnReadsThatBringNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reads := 0
-		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { reads++; return 0, nil }}
-		resp := opened(t, script.New(script.Respond(503, body), script.Status(200)), noWait)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, 100, reads)
-		assert.EqualValues(t, 1, body.Closes.Load())
-	})
-}
-
 // A Close that frees no Read may hang itself. So does net/http's own over a channel of x/crypto/ssh whose other
 // end is gone.
 func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {

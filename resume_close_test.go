@@ -35,29 +35,35 @@ func closedWhile(t *testing.T, base http.RoundTripper, p retryhttp.Policy) (time
 	return took, err
 }
 
-func TestCloseEndsTheWaitForAResumption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+func TestCloseEndsAResumption(t *testing.T) {
+	var late *piece
+	type testCase struct {
+		backoff  time.Duration
+		answer   script.Step
+		took     time.Duration
+		requests int
+		refunded int
+	}
+	inBubbles(t, map[string]testCase{
+		"it waits":        {time.Minute, nil, time.Second, 1, 1},
+		"it is under way": {0, untilItEnds, time.Second, 2, 0},
+		// A base may answer although its context has ended.
+		"it is answered late": {0, edited(rest(10), func(r *http.Response) {
+			time.Sleep(2 * time.Second)
+			late = r.Body.(*piece)
+		}), 2 * time.Second, 2, 0},
+	}, func(t *testing.T, c testCase) {
 		budget := &countingBudget{}
 		p := resumes
-		p.Budget = budget
-		p.Backoff = retryhttp.Constant(time.Minute)
-		base := script.New(cutAfter(10))
+		p.Budget, p.Backoff = budget, retryhttp.Constant(c.backoff)
+		base := script.New(cutAfter(10), c.answer)
 		took, err := closedWhile(t, base, p)
-		assert.Equal(t, time.Second, took)
+		assert.Equal(t, c.took, took)
 		assert.Equal(t, http.ErrBodyReadAfterClose, err)
-		assert.Len(t, base.Requests(), 1)
-		assert.Equal(t, 1, budget.refunded)
+		assert.Len(t, base.Requests(), c.requests)
+		assert.Equal(t, c.refunded, budget.refunded)
 	})
-}
-
-func TestCloseEndsAResumptionThatIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(cutAfter(10), untilItEnds)
-		took, err := closedWhile(t, base, resumes)
-		assert.Equal(t, time.Second, took)
-		assert.Equal(t, http.ErrBodyReadAfterClose, err)
-		assert.Len(t, base.Requests(), 2)
-	})
+	assert.EqualValues(t, 1, late.closes.Load())
 }
 
 // net/http lets a caller use its request again once the body is closed. A base, such as one that
@@ -101,21 +107,6 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A base may answer although its context has ended.
-func TestCloseLeavesNoLateResponseOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var late *piece
-		base := script.New(cutAfter(10), edited(rest(10), func(r *http.Response) {
-			time.Sleep(2 * time.Second)
-			late = r.Body.(*piece)
-		}))
-		took, err := closedWhile(t, base, resumes)
-		assert.Equal(t, 2*time.Second, took)
-		assert.Equal(t, http.ErrBodyReadAfterClose, err)
-		assert.EqualValues(t, 1, late.closes.Load())
-	})
 }
 
 func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {
@@ -183,35 +174,6 @@ func TestDownloadIsClosableWhileReadIfItsBodyIs(t *testing.T) {
 	_, err := io.ReadFull(got.Body, make([]byte, 11))
 	require.NoError(t, err)
 	assert.True(t, closing.WhileRead(got.Body))
-}
-
-// The end of a chunked body comes after its last byte.
-func TestResumptionLeavesAConnectionThatServesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Etag", `"v1"`)
-			if r.Header.Get("Range") == "" {
-				w.Header().Set("Content-Length", "36")
-				_, _ = io.WriteString(w, object[:10])
-				_ = http.NewResponseController(w).Flush()
-				panic(http.ErrAbortHandler)
-			}
-			w.Header().Set("Content-Range", "bytes 10-35/36")
-			w.WriteHeader(http.StatusPartialContent)
-			_, _ = io.WriteString(w, object[10:])
-			_ = http.NewResponseController(w).Flush()
-		}))
-		defer stop()
-		got, err := download(t, base, resumes)
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
-		synctest.Wait()
-		req := get(t, t.Context())
-		req.Header.Set("Range", "bytes=10-")
-		_, err = readAll(t, base, resumes, req)
-		require.NoError(t, err)
-		assert.Equal(t, 2, n.Dials(), "one that broke, and one that served again")
-	})
 }
 
 // Each response's body is closed once it has broken off. The caller closes the last body.
@@ -406,31 +368,6 @@ func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 			assert.NotErrorIs(t, err, retryhttp.ErrNotResumable)
 			assert.Empty(t, logged.String())
 		})
-	}
-}
-
-func TestResumptionByDateSaysWhetherTheFileHasChanged(t *testing.T) {
-	const (
-		date   = "Sun, 22 Nov 2026 10:00:00 GMT"
-		before = "Sun, 22 Nov 2026 09:50:00 GMT"
-		later  = "Sun, 22 Nov 2026 09:55:00 GMT"
-	)
-	refused, changed := retryhttp.ErrNotResumable, retryhttp.ErrChanged
-	first := sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", before, "Date", date)
-	for name, tc := range map[string]struct {
-		answer script.Step
-		want   error
-	}{
-		"all, of another date":      {sends(200, object, io.EOF, "Last-Modified", later), changed},
-		"all, of the same date":     {sends(200, object, io.EOF, "Last-Modified", before), refused},
-		"a part without a date":     {sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), refused},
-		"a part with a tag as well": {rest(10, "Last-Modified", before), refused},
-	} {
-		_, err := download(t, script.New(first, tc.answer), resumes)
-		assert.ErrorIs(t, err, errLost, name)
-		for _, target := range []error{refused, changed} {
-			assert.Equal(t, target == tc.want, errors.Is(err, target), name)
-		}
 	}
 }
 

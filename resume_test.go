@@ -21,13 +21,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The bytes that a resumption has brought are not lost if it breaks off: no resumption is buffered.
 func TestResumeContinuesWhereTheBodyBrokeOff(t *testing.T) {
-	for _, method := range []string{"GET", ""} {
+	for method, buffer := range map[string]int64{"GET": 0, "": 30} {
 		first := cutAfter(10, "Accept-Ranges", "bytes")
 		base := script.New(first, restUntil(10, 20, errLost), restUntil(20, 20, errLost), rest(20))
 		req := get(t, t.Context())
 		req.Method = method
-		got, err := readAll(t, base, resumes, req)
+		p := resumes
+		p.BufferBytes = buffer
+		p.OnRetry = func(a retryhttp.Attempt) { assert.Nil(t, a.Body) }
+		got, err := readAll(t, base, p, req)
 		require.NoError(t, err)
 		assert.Equal(t, object, got)
 		assert.Equal(t, []string{"", "bytes=10-35", "bytes=20-35", "bytes=20-35"}, ranges(base))
@@ -102,25 +106,35 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 // Each of these answers to a request for the bytes from 10 on is taken, or is refused.
 func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 	refused, changed := retryhttp.ErrNotResumable, retryhttp.ErrChanged
+	const (
+		date   = "Sun, 22 Nov 2026 10:00:00 GMT"
+		before = "Sun, 22 Nov 2026 09:50:00 GMT"
+	)
 	brotli := []string{"Content-Encoding", "br"}
 	related := []string{"Content-Type", "multipart/related; boundary=x"}
+	byTag := cutAfter(10)
+	byDate := sends(200, object[:10], errLost, "Content-Length", "36", "Last-Modified", before, "Date", date)
 	for name, tc := range map[string]struct {
-		header []string // of the first response
+		first  script.Step
 		answer script.Step
 		want   error
 	}{
-		"encoded like the first response":              {brotli, rest(10, brotli...), nil},
-		"of an object that is of several parts itself": {related, rest(10, related...), nil},
+		"encoded like the first response":              {cutAfter(10, brotli...), rest(10, brotli...), nil},
+		"of an object that is of several parts itself": {cutAfter(10, related...), rest(10, related...), nil},
 
-		"in several parts": {nil, rest(10, "Content-Type", "Multipart/byteranges; boundary=x"), refused},
-		"encoded":          {nil, rest(10, brotli...), refused},
-		"404":              {nil, script.Status(404), refused},
+		"in several parts":          {byTag, rest(10, "Content-Type", "Multipart/byteranges; boundary=x"), refused},
+		"encoded":                   {byTag, rest(10, brotli...), refused},
+		"404":                       {byTag, script.Status(404), refused},
+		"all, of the same date":     {byDate, sends(200, object, io.EOF, "Last-Modified", before), refused},
+		"a part without a date":     {byDate, sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), refused},
+		"a part with a tag as well": {byDate, rest(10, "Last-Modified", before), refused},
 
-		"another tag, and no range": {nil, sends(206, object[10:], io.EOF, "Etag", `"v2"`), changed},
-		"all, of another length":    {nil, sends(200, object+"!", io.EOF, "Content-Length", "37", "Etag", `"v1"`), changed},
-		"412":                       {nil, script.Status(412), changed},
+		"another tag, and no range": {byTag, sends(206, object[10:], io.EOF, "Etag", `"v2"`), changed},
+		"all, of another length":    {byTag, sends(200, object+"!", io.EOF, "Content-Length", "37", "Etag", `"v1"`), changed},
+		"all, of another date":      {byDate, sends(200, object, io.EOF, "Last-Modified", date), changed},
+		"412":                       {byTag, script.Status(412), changed},
 	} {
-		base := script.New(cutAfter(10, tc.header...), tc.answer)
+		base := script.New(tc.first, tc.answer)
 		got, err := download(t, base, resumes)
 		assert.Len(t, base.Requests(), 2, name)
 		if tc.want == nil {

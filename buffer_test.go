@@ -672,7 +672,7 @@ func TestStallTimeoutBesideTheMomentOfAFailedResponse(t *testing.T) {
 		"and for which nothing comes":  {time.Second, time.Hour, time.Minute, context.DeadlineExceeded, time.Second},
 	}, func(t *testing.T, tc testCase) {
 		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			body := &late{pause: tc.silent, text: object, attempt: req.Context()}
+			body := &lapBody{strings.NewReader(object), req.Context(), time.Now().Add(tc.silent)}
 			return script.Respond(503, &bodies.Hooked{OnRead: body.Read})(req)
 		})
 		p := buffers

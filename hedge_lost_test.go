@@ -1,7 +1,6 @@
 package retryhttp_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -27,7 +26,7 @@ func TestHedgeThatHasLostLeavesTheCallersBodyAlone(t *testing.T) {
 	inBubbles(t, map[string]int{"a reader": len(raceContent) - 1, "memory": 0}, func(t *testing.T, left int) {
 		req, content := rewinding(t, t.Context())
 		if left == 0 {
-			req.GetBody = inMemoryRequest(t, []byte(raceContent)).GetBody
+			req.GetBody = requestOf(t, "QUERY", strings.NewReader(raceContent)).GetBody
 		}
 		uploaded := func(req *http.Request) {
 			_, _ = io.Copy(io.Discard, req.Body)
@@ -58,13 +57,6 @@ func rewinding(t *testing.T, ctx context.Context) (*http.Request, *strings.Reade
 		return io.NopCloser(content), err
 	}
 	return req, content
-}
-
-func inMemoryRequest(t *testing.T, content []byte) *http.Request {
-	t.Helper()
-	req, err := http.NewRequest("QUERY", "http://host.example/", bytes.NewReader(content))
-	require.NoError(t, err)
-	return req
 }
 
 // A hedge that waits for a connection would take the first attempt's, and nobody would want

@@ -403,26 +403,6 @@ func TestCallerReadsTheSameHoweverMuchIsAwaited(t *testing.T) {
 	}
 }
 
-// late is a body that brings nothing before a pause, and then its text and its end.
-type late struct {
-	pause   time.Duration
-	text    string
-	attempt context.Context // ends the pause
-}
-
-func (l *late) Read(p []byte) (int, error) {
-	if err := pause.For(l.attempt, l.pause); err != nil {
-		return 0, err
-	}
-	l.pause = 0
-	if l.text == "" {
-		return 0, io.EOF
-	}
-	n := copy(p, l.text)
-	l.text = l.text[n:]
-	return n, nil
-}
-
 // The caller gets an event when it is whole, and waits for nothing else. A packet may bring a part of an
 // event, or several events.
 func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {

@@ -54,7 +54,7 @@ type leg struct {
 type hedgedRequest struct {
 	kind     raceKind
 	legs     [5]leg
-	major    int // of HTTP
+	major    int // of HTTP; 0: unknown
 	max      int // attempts
 	timeout  time.Duration
 	elapsed  time.Duration // MaxElapsed
@@ -317,7 +317,7 @@ func (m *raceModel) loses(winner, loser played) {
 // letsGo reports whether the loser no longer ends with the caller's context.
 func (m *raceModel) letsGo(winner, loser played) bool {
 	reusable := m.r.kind.body != nil && !m.r.kind.once // a GetBody's reader may be the caller's again
-	return loser.hedge && !winner.ending.fails() && winner.ending.hasResponse() && m.r.major == 1 && !reusable
+	return loser.hedge && !winner.ending.fails() && winner.ending.hasResponse() && m.r.major < 2 && !reusable
 }
 
 func (m *raceModel) ends(number int, from, until time.Duration) {
@@ -531,7 +531,7 @@ func hedgedRequests(data []byte) (hedge *retryhttp.Hedge, requests []hedgedReque
 	for len(c.data) > 0 && len(requests) < 6 {
 		r := hedgedRequest{
 			kind:     raceKinds[max(int(c.next()%32)-16, 0)%len(raceKinds)],
-			major:    1 + int(c.next()%2),
+			major:    int(c.next() % 3),
 			max:      1 + int(c.next()+3)%5,
 			timeout:  c.maybe(4, 4*time.Millisecond),
 			elapsed:  c.maybe(8, 10*time.Millisecond),
@@ -573,6 +573,7 @@ type raceKind struct {
 	method  string
 	body    func(*testing.T) io.Reader // nil: none
 	header  http.Header
+	trailer bool // which a body may set when it ends, and two bodies would do so at once
 	writes  bool
 	retried bool
 	hedged  bool
@@ -595,6 +596,10 @@ var raceKinds = []raceKind{
 	{method: "PATCH", writes: true},
 	{method: "POST", body: inMemoryBody, writes: true},
 	{method: "POST", header: http.Header{"Idempotency-Key": {"k"}}, writes: true, retried: true},
+	{method: "OPTIONS", retried: true, hedged: true},
+	{method: "TRACE", retried: true, hedged: true},
+	{method: "QUERY", trailer: true, retried: true},
+	{method: "CONNECT", writes: true},
 }
 
 func inMemoryBody(*testing.T) io.Reader { return bytes.NewReader([]byte(raceContent)) }
@@ -612,6 +617,9 @@ func (k raceKind) request(t *testing.T, ctx context.Context) *http.Request {
 	require.NoError(t, err)
 	for name, values := range k.header {
 		req.Header[name] = values
+	}
+	if k.trailer {
+		req.Trailer = http.Header{"Digest": nil}
 	}
 	return req
 }

@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -341,22 +342,21 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 func TestPanicOfALoserIsDropped(t *testing.T) {
 	type testCase struct {
 		first, hedge lap
-		body         string
+		hedgeWon     bool
 	}
 	inBubbles(t, map[string]testCase{
-		"the base of the hedge":    {lap{after: 60 * ms}, panickingLap(100*ms, boom), "first"},
-		"a body of the hedge":      {lap{after: 60 * ms}, lap{after: 100 * ms, code: 200, closing: boom}, "first"},
-		"a body of a failed hedge": {lap{after: 60 * ms}, lap{after: 5 * ms, code: 503, closing: boom}, "first"},
+		"the base of the hedge":    {lap{after: 60 * ms}, panickingLap(100*ms, boom), false},
+		"a body of the hedge":      {lap{after: 60 * ms}, lap{after: 100 * ms, code: 200, closing: boom}, false},
+		"a body of a failed hedge": {lap{after: 60 * ms}, lap{after: 5 * ms, code: 503, closing: boom}, false},
 		"a body of the first attempt": {
-			lap{after: 60 * ms, deaf: true, closing: boom}, lap{after: 5 * ms, code: 200}, "whole",
+			lap{after: 60 * ms, deaf: true, closing: boom}, lap{after: 5 * ms, code: 200}, true,
 		},
 	}, func(t *testing.T, c testCase) {
-		body := &late{pause: 200 * ms, text: "first"}
-		c.first.code, c.first.body = 200, body
-		c.first.do = func(req *http.Request) { body.attempt = req.Context() }
+		c.first.code, c.first.slow = 200, 200*ms
 		f := newTrack(c.first, c.hedge).runOn(t, hedging(), get(t, t.Context()))
 		assert.Equal(t, 60*ms, f.at)
-		assert.Equal(t, c.body, f.body)
+		assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
+		assert.Equal(t, "whole", f.body)
 	})
 }
 
@@ -412,7 +412,7 @@ func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 							end()
 						})
 						r := newTrack(first, hedge)
-						req := inMemoryRequest(t, make([]byte, 64<<10)).WithContext(newForeign(t))
+						req := requestOf(t, "QUERY", bytes.NewReader(make([]byte, 64<<10))).WithContext(newForeign(t))
 						assert.Equal(t, how, endOfCall(func() { r.begin(t, p, req) }))
 						time.Sleep(time.Second)
 						assert.Len(t, r.attempts(), 2)

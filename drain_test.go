@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,39 +134,6 @@ func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
 			close(body.freed)
-		})
-	}
-}
-
-// In virtual time, because net/http waits for at most 50 ms until its other goroutine reports that
-// the request was written, and otherwise closes the connection: a busy machine takes longer.
-func TestConnectionIsOneForAllRetries(t *testing.T) {
-	for _, size := range []int{0, 60 << 10} {
-		t.Run(fmt.Sprintf("%d bytes", size), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const requests = 1000
-				failure := bytes.Repeat([]byte("x"), size)
-				var n atomic.Int64
-				network, base, stop := memnet.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if n.Add(1)%3 != 0 {
-						w.WriteHeader(http.StatusServiceUnavailable)
-						_, _ = w.Write(failure)
-					}
-				}))
-				defer stop()
-				p := retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.Unlimited{}}
-				client := &http.Client{Transport: retryhttp.New(withoutDetours{base}, p)}
-				for range requests {
-					resp, err := client.Get("http://server/")
-					require.NoError(t, err)
-					_, err = io.Copy(io.Discard, resp.Body)
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					require.Equal(t, 200, resp.StatusCode)
-				}
-				assert.Equal(t, int64(3*requests), n.Load())
-				assert.Equal(t, 1, network.Dials())
-			})
 		})
 	}
 }

@@ -109,9 +109,16 @@ type forecast struct {
 	done     time.Duration
 	outcome  retryhttp.Outcome
 	retries  int
-	read     bool // the response's body has come when the caller gets it
+	reports  []report // of the retries
+	read     bool     // the response's body has come when the caller gets it
 
 	withdrawn, refunded, deposited int
+}
+
+// report is a call of OnRetry. There is none before a hedge has ended, because there is no retry if the hedge wins.
+type report struct {
+	number   int // of the attempt that failed
+	at, wait time.Duration
 }
 
 // attemptForecast is when an attempt is sent, and when its context ends.
@@ -386,6 +393,7 @@ func (m *raceModel) wait(got played) retryhttp.Stop {
 	if m.until > 0 {
 		wait = m.until - m.now
 	}
+	m.forecast.reports = append(m.forecast.reports, report{got.number, m.now, wait})
 	end := min(m.now+wait, m.leaves)
 	m.ends(got.number, got.at, min(m.now+losersTime, m.leaves))
 	m.forecast.outcome.Waited += end - m.now
@@ -715,9 +723,10 @@ type raceCall struct {
 	mu   sync.Mutex
 	over [len(hedgedRequest{}.legs)]time.Duration // when the attempts' contexts have ended; 0: not yet
 
-	classified, retries int // not guarded: Classify never runs for both attempts at once
-	last                []retryhttp.Attempt
-	outcome             retryhttp.Outcome
+	classified int // not guarded: Classify never runs for both attempts at once
+	reports    []report
+	last       []retryhttp.Attempt
+	outcome    retryhttp.Outcome
 }
 
 // track makes a base that plays the request's legs.
@@ -772,7 +781,9 @@ func (s *raceCall) observe(p *retryhttp.Policy) {
 		}
 		return raceBackoff(n)
 	}
-	p.OnRetry = func(retryhttp.Attempt) { s.retries++ }
+	p.OnRetry = func(a retryhttp.Attempt) {
+		s.reports = append(s.reports, report{a.Number, time.Since(s.base.start), a.Wait})
+	}
 	p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {
 		s.last, s.outcome = append(s.last, a), o
 	}
@@ -781,7 +792,7 @@ func (s *raceCall) observe(p *retryhttp.Policy) {
 func (s *raceCall) checkOutcome() {
 	require.Len(s.t, s.last, 1, s.about)
 	require.Equal(s.t, s.want.outcome, s.outcome, s.about)
-	require.Equal(s.t, s.want.retries, s.retries, s.about)
+	require.Equal(s.t, s.want.reports, s.reports, s.about)
 	require.LessOrEqual(s.t, s.classified, s.want.outcome.Attempts, s.about)
 	if s.want.judged > 0 {
 		require.Equal(s.t, s.want.judged, s.last[0].Number, s.about)

@@ -72,6 +72,11 @@ func TestClassifyIsNeverCalledForBothAtOnce(t *testing.T) {
 			judging.Add(-1)
 			return retryhttp.Classify(a)
 		}
+		p.OnRetry = func(a retryhttp.Attempt) {
+			body, err := io.ReadAll(a.Response.Body)
+			assert.NoError(t, err)
+			assert.Equal(t, "whole", string(body), "of the first attempt, though a hedge was awaited")
+		}
 		for first, judged := range map[time.Duration]time.Duration{55 * ms: 75 * ms, 65 * ms: 100 * ms} {
 			r := newTrack(lap{after: first, code: 503}, lap{after: 10 * ms, code: 503}, lap{after: ms, code: 200})
 			f := r.runOn(t, p, get(t, t.Context()))
@@ -83,39 +88,6 @@ func TestClassifyIsNeverCalledForBothAtOnce(t *testing.T) {
 
 // failedAt60 is a first attempt that fails 10 ms after the hedge was sent.
 var failedAt60 = lap{after: 60 * ms, code: 503}
-
-// A retry is reported when the hedge has ended, because there is none if the hedge wins.
-func TestRetryIsReportedAfterTheHedgeHasEnded(t *testing.T) {
-	retry := lap{after: ms, code: 200}
-	type testCase struct {
-		laps   []lap
-		told   []time.Duration
-		waited time.Duration
-	}
-	inBubbles(t, map[string]testCase{
-		"the hedge wins":  {[]lap{failedAt60, {after: 500 * ms, code: 200}}, nil, 0},
-		"the hedge hangs": {[]lap{failedAt60, {}, retry}, []time.Duration{1060 * ms}, 0},
-		"the hedge fails": {
-			[]lap{failedAt60, {after: 500 * ms, err: errBroken}, retry}, []time.Duration{550 * ms}, 510 * ms,
-		},
-	}, func(t *testing.T, c testCase) {
-		var told []time.Duration
-		r := newTrack(c.laps...)
-		p := hedging()
-		p.OnRetry = func(a retryhttp.Attempt) {
-			told = append(told, time.Since(r.start))
-			assert.Equal(t, 1, a.Number)
-			assert.Equal(t, c.waited, a.Wait)
-			body, err := io.ReadAll(a.Response.Body)
-			assert.NoError(t, err)
-			assert.Equal(t, "whole", string(body))
-		}
-		f := r.runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 200, f.status)
-		assert.Equal(t, c.told, told)
-		assert.Equal(t, c.waited, f.out.Waited, "the time in which no attempt was under way")
-	})
-}
 
 // nestedAt is a base of which one attempt goes through a Transport that gives up.
 func (r *track) nestedAt(number int) http.RoundTripper {

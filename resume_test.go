@@ -134,14 +134,19 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 		"all, of another date":      {byDate, sends(200, object, io.EOF, "Last-Modified", date), changed},
 		"412":                       {byTag, script.Status(412), changed},
 	} {
-		base := script.New(tc.first, tc.answer)
-		got, err := download(t, base, resumes)
+		base, budget, p := script.New(tc.first, tc.answer), &countingBudget{}, resumes
+		p.Budget = budget
+		got, err := download(t, base, p)
 		assert.Len(t, base.Requests(), 2, name)
+		assert.Equal(t, 1, budget.withdrawn, name)
+		assert.Zero(t, budget.refunded, name)
 		if tc.want == nil {
 			assert.NoError(t, err, name)
 			assert.Equal(t, object, got, name)
+			assert.Equal(t, 2, budget.deposit, name)
 			continue
 		}
+		assert.Equal(t, 1, budget.deposit, name)
 		assert.Equal(t, object[:10], got, name)
 		assert.ErrorIs(t, err, errLost, name)
 		for _, target := range []error{refused, changed} {
@@ -493,25 +498,6 @@ func TestBreakThatWasNotResumedIsTemporaryOrATimeoutIfOneOfItsErrorsIs(t *testin
 		require.ErrorIs(t, err, tc.resumption)
 		assert.Equal(t, tc.isTemporary, errorOf(t, err).Temporary(), err)
 		assert.Equal(t, tc.isTimed, errorOf(t, err).Timeout(), err)
-	}
-}
-
-func TestResumeDrawsOnTheBudget(t *testing.T) {
-	for name, tc := range map[string]struct {
-		answers              []script.Step
-		withdrawn, deposited int
-	}{
-		"ends well":       {[]script.Step{cutAfter(9), restUntil(9, 19, errLost), rest(19)}, 2, 2},
-		"refused":         {[]script.Step{cutAfter(9), script.Status(404)}, 1, 1},
-		"breaks for good": {[]script.Step{cutAfter(9), restUntil(9, 9, errLost)}, 3, 1},
-	} {
-		budget := &countingBudget{}
-		p := resumes
-		p.Budget = budget
-		_, _ = download(t, script.New(tc.answers...), p)
-		assert.Equal(t, tc.withdrawn, budget.withdrawn, name)
-		assert.Equal(t, tc.deposited, budget.deposit, name)
-		assert.Zero(t, budget.refunded, name)
 	}
 }
 

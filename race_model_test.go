@@ -806,6 +806,8 @@ func (s *raceCall) checkResult(resp *http.Response, err error) {
 		require.Equal(s.t, strconv.Itoa(s.want.judged), resp.Header.Get("Attempt"), s.about)
 		require.Equal(s.t, s.want.outcome.HedgeWon, retryhttp.OutcomeOf(resp).HedgeWon, s.about)
 		require.Equal(s.t, s.want.outcome.Attempts, retryhttp.OutcomeOf(resp).Attempts, s.about)
+		require.Equal(s.t, s.want.outcome.HedgeWon, s.last[0].Hedge, s.about)
+		require.Same(s.t, resp, s.last[0].Response, s.about)
 		return
 	}
 	require.Nil(s.t, resp, s.about)

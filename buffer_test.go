@@ -334,7 +334,7 @@ func TestPeekGivesUpOnABodyOfEmptyReads(t *testing.T) { requireGivenUp(t, peeks)
 
 // A base may lose the attempt's context. Its body is net/http's all the same.
 func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
-	overBoth(t, play(stalls(200)), func(t *testing.T, base http.RoundTripper, _ *server) {
+	overBoth(t, play(stalls(200, "a part")), func(t *testing.T, base http.RoundTripper, _ *server) {
 		var attempt context.Context
 		forgetful := script.Step(func(req *http.Request) (*http.Response, error) {
 			attempt = req.Context()
@@ -392,11 +392,11 @@ func TestRefusalThatBreaksOffIsNotAmbiguous(t *testing.T) {
 }
 
 // stalls answers with code and a part of a body, after which nothing comes.
-func stalls(code int) http.HandlerFunc {
+func stalls(code int, part string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		memnet.EndConnection(w, r)
 		w.WriteHeader(code)
-		_, _ = io.WriteString(w, "a part")
+		_, _ = io.WriteString(w, part)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}
@@ -411,7 +411,7 @@ func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
 	}{{408, 0, 300 * ms}, {429, 0, 300 * ms}, {503, time.Hour, 300 * ms}, {503, 0, 10 * ms}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			whole := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, object) }
-			overBoth(t, play(stalls(c.code), whole), func(t *testing.T, base http.RoundTripper, _ *server) {
+			overBoth(t, play(stalls(c.code, "a part"), whole), func(t *testing.T, base http.RoundTripper, _ *server) {
 				p := buffers
 				p.Backoff = retryhttp.Constant(c.backoff)
 				p.AttemptTimeout, p.StallTimeout = c.timeout, c.timeout

@@ -13,7 +13,6 @@ import (
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
-	"github.com/retryhttp/retryhttp/internal/test/memnet"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,11 +83,7 @@ func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 			var ended time.Time
 			answers := play(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Encoding", c.encoding)
-				memnet.EndConnection(w, r)
-				w.WriteHeader(503)
-				_, _ = io.WriteString(w, c.body)
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
+				stalls(503, c.body)(w, r)
 				ended = time.Now()
 			}, 200)
 			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {

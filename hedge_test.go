@@ -375,27 +375,32 @@ func TestHedgeIsNotSentWhileTheGateHasTheKeyDownOrClosed(t *testing.T) {
 	})
 }
 
-// hearingBudget grants every retry, and records how long the servers asked it to wait.
-type hearingBudget struct {
+// choosy is a Budget that chooses what it grants.
+type choosy struct {
 	countingBudget
-	asked []time.Duration
+	grants func(retryhttp.Retry) bool
 }
 
-func (b *hearingBudget) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
-	b.asked = append(b.asked, r.Asked)
+func (b *choosy) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	if !b.grants(r) {
+		return 0, false
+	}
 	return b.countingBudget.Withdraw(r)
 }
 
 func TestBudgetHearsWhatAFailedHedgeAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := new(hearingBudget)
+		var asked []time.Duration
 		p := hedging()
-		p.Budget = budget
+		p.Budget = &choosy{grants: func(r retryhttp.Retry) bool {
+			asked = append(asked, r.Asked)
+			return true
+		}}
 		hedge := lap{after: 5 * ms, code: 503, asks: 2 * time.Second}
 		r := newTrack(lap{after: 60 * ms, code: 503}, hedge, lap{code: 200})
 		f := r.through(t, r.nestedAt(0), p, get(t, t.Context()))
 		f.read(t)
-		assert.Equal(t, []time.Duration{0, 2 * time.Second}, budget.asked, "for the hedge, and for the retry")
+		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked, "for the hedge, and for the retry")
 	})
 }
 
@@ -410,7 +415,7 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 		"not due":                   {[]lap{{after: 40 * ms, code: 200}}, false},
 	}, func(t *testing.T, c testCase) {
 		p := hedging()
-		p.Budget = new(retriesAlone)
+		p.Budget = &choosy{grants: func(r retryhttp.Retry) bool { return r.Failed.Number > 0 }} // no hedge
 		var done retryhttp.Outcome
 		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
 		f := newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
@@ -418,21 +423,10 @@ func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
 		assert.Equal(t, c.refused, f.out.HedgeRefused)
 		assert.Equal(t, c.refused, done.HedgeRefused)
 
-		resp, err := retryhttp.New(retryhttp.New(newTrack(c.laps...), p), noWait).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		resp := opened(t, retryhttp.New(newTrack(c.laps...), p), noWait)
 		assert.Equal(t, c.refused, retryhttp.OutcomeOf(resp).HedgeRefused, "above a nested Transport")
 		require.NoError(t, resp.Body.Close())
 	})
-}
-
-// retriesAlone refuses each hedge.
-type retriesAlone struct{ countingBudget }
-
-func (b *retriesAlone) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
-	if r.Failed.Number == 0 { // nothing has failed
-		return 0, false
-	}
-	return b.countingBudget.Withdraw(r)
 }
 
 // service answers with a status.

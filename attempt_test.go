@@ -445,9 +445,7 @@ func TestStallEndsARead(t *testing.T) {
 func TestTrickleIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trickle := script.Respond(200, trickles(999*time.Millisecond, io.EOF))
-		got, err := download(t, trickle, retryhttp.Policy{StallTimeout: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
+		requireBodyIs(t, object, opened(t, trickle, retryhttp.Policy{StallTimeout: time.Second}))
 	})
 }
 

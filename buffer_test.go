@@ -71,9 +71,7 @@ func TestClassifyLooksIntoABufferedBody(t *testing.T) {
 		assert.Equal(t, string(a.Body), string(read))
 	}
 	base := script.New(sends(200, "<Error>SlowDown</Error>", io.EOF), sends(200, "<Result/>", io.EOF))
-	got, err := download(t, base, p)
-	require.NoError(t, err)
-	assert.Equal(t, "<Result/>", got)
+	requireBodyIs(t, "<Result/>", opened(t, base, p))
 	assert.Len(t, base.Requests(), 2)
 }
 
@@ -293,9 +291,7 @@ func TestBufferReadsWhatFits(t *testing.T) {
 func TestBufferedRangeThatEndsEarlyIsRetried(t *testing.T) {
 	part := func(text string) script.Step { return sends(206, text, io.EOF, "Content-Range", "bytes 5-14/36") }
 	base := script.New(part(object[5:14]), part(object[5:15]))
-	got, err := download(t, base, buffers)
-	require.NoError(t, err)
-	assert.Equal(t, object[5:15], got)
+	requireBodyIs(t, object[5:15], opened(t, base, buffers))
 	assert.Len(t, base.Requests(), 2)
 }
 
@@ -421,9 +417,7 @@ func TestFailedResponseIsBufferedForAMoment(t *testing.T) {
 					return retryhttp.Classify(a)
 				}
 				began := time.Now()
-				got, err := download(t, base, p)
-				require.NoError(t, err)
-				assert.Equal(t, object, got)
+				requireBodyIs(t, object, opened(t, base, p))
 				assert.Equal(t, 250*ms+c.backoff, time.Since(began))
 				require.Len(t, judged, 2)
 				assert.NoError(t, judged[0].Err)

@@ -224,9 +224,7 @@ func TestPeekIsForgottenBeforeTheWait(t *testing.T) {
 			})
 		}
 		base := script.New(sends(200, errorEvent, io.EOF), sends(200, firstEvent, io.EOF))
-		got, err := download(t, base, p)
-		require.NoError(t, err)
-		assert.Equal(t, firstEvent, got)
+		requireBodyIs(t, firstEvent, opened(t, base, p))
 	})
 }
 
@@ -289,9 +287,7 @@ func TestHookThatReadsGetsAnErrorAndTheCallerEveryByte(t *testing.T) {
 					return 0, false
 				}
 				body := &piece{text: firstEvent, err: io.EOF}
-				got, err := download(t, script.New(script.Respond(200, body)), p)
-				require.NoError(t, err)
-				assert.Equal(t, firstEvent, got)
+				requireBodyIs(t, firstEvent, opened(t, script.New(script.Respond(200, body)), p))
 				assert.EqualValues(t, 1, body.closes.Load())
 				assert.True(t, read)
 			})
@@ -420,6 +416,7 @@ func TestPeekEndsWithTheFirstEventWhateverAPacketBrings(t *testing.T) {
 	}{
 		"an event":                {events, "", []string{"data: 1\n", "\n", lastEvent}, 2, firstEvent},
 		"several events":          {events + ";charset=utf-8", "", []string{firstEvent + errorEvent}, 1, firstEvent},
+		"an event, with CR":       {events, "", []string{"data: 1\r", "\r", "data: 2\r\r"}, 2, "data: 1\r\r"},
 		"a comment, with CRLF":    {events, "", []string{": wait\r\n", "\r\n" + errorEvent}, 2, ": wait\r\n\r\n"},
 		"PeekBytes of an event":   {events, "", []string{long[:6], long[6:], "y\n\n"}, 2, long[:4096]},
 		"an end without an event": {events, "", []string{"{\"error\":", "1}"}, 3, "{\"error\":1}"},
@@ -496,9 +493,7 @@ func TestUndecidedAwaitsTheNextEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, answers, func(t *testing.T, base http.RoundTripper, srv *server) {
 				var seen []string
-				got, err := download(t, base, patient(&seen))
-				require.NoError(t, err)
-				assert.Equal(t, pingEvent+firstEvent+errorEvent, got, "each event once, and pings too")
+				requireBodyIs(t, pingEvent+firstEvent+errorEvent, opened(t, base, patient(&seen))) // each event once, and pings too
 				assert.Equal(t, []string{
 					pingEvent, pingEvent + pingEvent, pingEvent + pingEvent + errorEvent,
 					pingEvent, pingEvent + firstEvent,
@@ -608,9 +603,7 @@ func TestFailureAfterAPingFailsTheAttempt(t *testing.T) {
 				var failed error
 				p.OnRetry = func(a retryhttp.Attempt) { failed = a.Err }
 				began := time.Now()
-				got, err := download(t, base, p)
-				require.NoError(t, err)
-				assert.Equal(t, pingEvent+firstEvent, got)
+				requireBodyIs(t, pingEvent+firstEvent, opened(t, base, p))
 				assert.Equal(t, c.after, time.Since(began))
 				assert.ErrorContains(t, failed, c.err)
 			})

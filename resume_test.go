@@ -191,9 +191,7 @@ func TestResumptionIsReadToItsEnd(t *testing.T) {
 			return whole.Read(p)
 		}}}
 	}))
-	got, err := download(t, base, resumes)
-	require.NoError(t, err)
-	assert.Equal(t, object, got)
+	requireBodyIs(t, object, opened(t, base, resumes))
 	assert.Equal(t, 3, reads)
 }
 
@@ -415,9 +413,7 @@ func TestResumeWaitsAsItIsAsked(t *testing.T) {
 		base := script.New(cutAfter(10),
 			script.Status(503, "Retry-After", "2"), script.Status(429), script.Status(408), script.Status(599),
 			script.Fail(errBroken), rest(10))
-		got, err := download(t, base, p)
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
+		requireBodyIs(t, object, opened(t, base, p))
 		waits := base.Waits()
 		require.Len(t, waits, 6)
 		assert.GreaterOrEqual(t, waits[1], 2*time.Second)

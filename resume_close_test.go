@@ -176,34 +176,6 @@ func TestDownloadIsClosableWhileReadIfItsBodyIs(t *testing.T) {
 	assert.True(t, closing.WhileRead(got.Body))
 }
 
-// Each response's body is closed once it has broken off. The caller closes the last body.
-func TestResumeClosesWhatItHasRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // Close takes no time here
-		for _, answers := range [][]script.Step{
-			{cutAfter(10), restUntil(10, 20, errLost), rest(20)},
-			{cutAfter(10), restUntil(10, 20, errLost), sends(412, "no", io.EOF)},
-			{cutAfter(10), sends(503, "busy", io.EOF)},
-		} {
-			var pieces []*piece
-			base := script.Step(func(req *http.Request) (*http.Response, error) {
-				for _, b := range pieces {
-					assert.EqualValues(t, 1, b.closes.Load())
-				}
-				resp, err := answers[len(pieces)](req)
-				pieces = append(pieces, resp.Body.(*piece))
-				return resp, err
-			})
-			p := resumes
-			p.MaxAttempts = len(answers)
-			_, _ = download(t, base, p)
-			require.Len(t, pieces, len(answers))
-			for _, b := range pieces {
-				assert.EqualValues(t, 1, b.closes.Load())
-			}
-		}
-	})
-}
-
 func TestResumeKeepsNoContext(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer script.Step

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/script"
@@ -154,7 +155,28 @@ func (s sipping) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The model decides what is delivered, and by how many requests.
+// closely is a base that requires each of its bodies to be closed before the next request.
+type closely struct {
+	*script.Transport
+	t     *testing.T
+	given []*piece
+}
+
+func (c *closely) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.requireClosed()
+	resp, err := c.Transport.RoundTrip(req)
+	c.given = append(c.given, resp.Body.(*piece))
+	return resp, err
+}
+
+func (c *closely) requireClosed() {
+	for i, p := range c.given {
+		assert.EqualValues(c.t, 1, p.closes.Load(), "the body of attempt %d", i+1)
+	}
+}
+
+// The model decides what is delivered, by how many requests, and which tokens that takes. In a bubble, a Close takes
+// no time.
 func FuzzResume(f *testing.F) {
 	// The rest, a 200 with all, a 503 and then a part that breaks off, and another version.
 	f.Add([]byte("\x0a\x03\x00\x0a\x00\x00\x00\x00\x04\xff"))
@@ -163,39 +185,51 @@ func FuzzResume(f *testing.F) {
 	f.Add([]byte("\x0a\x03\x00\x0a\x04\x00\x00\x00\x04\xff"))
 	addRandom(f, 2000, 10, 50)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) < 10 {
-			return
+		if len(data) >= 10 {
+			synctest.Test(t, func(t *testing.T) { compareDownloads(t, data) })
 		}
-		cut, sips, maxAttempts := int(data[0])%len(object), data[1]&1 == 0, 2+int(data[1]>>1)%16
-		var replies []reply
-		steps := []script.Step{cutAfter(cut)}
-		for data = data[2:]; len(data) >= 8; data = data[8:] {
-			r := replyOf(data)
-			replies, steps = append(replies, r), append(steps, r.step)
-		}
-		p := resumes
-		p.MaxAttempts = maxAttempts
-		p.Gate = &retryhttp.Gate{Hold: -1}
-		base := script.New(steps...)
-		var body io.Reader = opened(t, base, p).Body
-		if sips {
-			body = sipping{t, body}
-		}
-		got, err := io.ReadAll(body)
-
-		delivered, whole, requests := modelOf(cut, maxAttempts, replies)
-		assert.Equal(t, object[:delivered], string(got))
-		assert.Equal(t, requests, len(base.Requests()))
-		if whole {
-			require.NoError(t, err)
-			return
-		}
-		var e *retryhttp.Error
-		require.ErrorAs(t, err, &e)
-		changed, refused := errors.Is(err, retryhttp.ErrChanged), errors.Is(err, retryhttp.ErrNotResumable)
-		assert.Equal(t, e.Stop == retryhttp.StopFinal, changed != refused)
-		assert.False(t, changed && refused)
 	})
+}
+
+// compareDownloads makes a download with the product and with the model.
+func compareDownloads(t *testing.T, data []byte) {
+	cut, sips, maxAttempts := int(data[0])%len(object), data[1]&1 == 0, 2+int(data[1]>>1)%16
+	var replies []reply
+	steps := []script.Step{cutAfter(cut)}
+	for data = data[2:]; len(data) >= 8; data = data[8:] {
+		r := replyOf(data)
+		replies, steps = append(replies, r), append(steps, r.step)
+	}
+	p := resumes
+	p.MaxAttempts = maxAttempts
+	p.Gate = &retryhttp.Gate{Hold: -1}
+	budget := &countingBudget{}
+	p.Budget = budget
+	base := &closely{Transport: script.New(steps...), t: t}
+	resp := opened(t, base, p)
+	var body io.Reader = resp.Body
+	if sips {
+		body = sipping{t, body}
+	}
+	got, err := io.ReadAll(body)
+	require.NoError(t, resp.Body.Close())
+	base.requireClosed()
+
+	delivered, whole, requests := modelOf(cut, maxAttempts, replies)
+	assert.Equal(t, object[:delivered], string(got))
+	assert.Equal(t, requests, len(base.Requests()))
+	assert.Equal(t, requests-1, budget.withdrawn)
+	assert.Zero(t, budget.refunded)
+	if whole {
+		require.NoError(t, err)
+		assert.Equal(t, 2, budget.deposit, "the response, and the end of the resumption")
+		return
+	}
+	assert.Equal(t, 1, budget.deposit)
+	e := errorOf(t, err)
+	changed, refused := errors.Is(err, retryhttp.ErrChanged), errors.Is(err, retryhttp.ErrNotResumable)
+	assert.Equal(t, e.Stop == retryhttp.StopFinal, changed != refused)
+	assert.False(t, changed && refused)
 }
 
 // object is what the servers of these tests have.

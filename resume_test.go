@@ -134,48 +134,19 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 		"all, of another date":      {byDate, sends(200, object, io.EOF, "Last-Modified", date), changed},
 		"412":                       {byTag, script.Status(412), changed},
 	} {
-		base, budget, p := script.New(tc.first, tc.answer), &countingBudget{}, resumes
-		p.Budget = budget
-		got, err := download(t, base, p)
+		base := script.New(tc.first, tc.answer)
+		got, err := download(t, base, resumes)
 		assert.Len(t, base.Requests(), 2, name)
-		assert.Equal(t, 1, budget.withdrawn, name)
-		assert.Zero(t, budget.refunded, name)
 		if tc.want == nil {
 			assert.NoError(t, err, name)
 			assert.Equal(t, object, got, name)
-			assert.Equal(t, 2, budget.deposit, name)
 			continue
 		}
-		assert.Equal(t, 1, budget.deposit, name)
 		assert.Equal(t, object[:10], got, name)
 		assert.ErrorIs(t, err, errLost, name)
 		for _, target := range []error{refused, changed} {
 			assert.Equal(t, target == tc.want, errors.Is(err, target), name)
 		}
-	}
-}
-
-// The body ends after its last byte, and the caller gets nothing of the rest. A Read without room neither
-// uses bytes past the end of its buffer, nor deposits again.
-func TestResumptionEndsAfterItsLastByte(t *testing.T) {
-	for name, answer := range map[string]script.Step{
-		"the end":           rest(10),
-		"more":              sends(206, object[10:]+"more", io.EOF, "Content-Range", rangeFrom(10), "Etag", `"v1"`),
-		"a lost connection": restUntil(10, 36, &net.OpError{Op: "read", Err: errLost}),
-	} {
-		budget := &countingBudget{}
-		p := resumes
-		p.Budget = budget
-		resp := opened(t, script.New(cutAfter(10), answer), p)
-		_, err := io.ReadFull(resp.Body, make([]byte, len(object)))
-		require.NoError(t, err)
-		for _, room := range []int{0, 1} {
-			var n int
-			n, err = resp.Body.Read(make([]byte, room))
-			assert.Zero(t, n, name)
-		}
-		assert.Equal(t, io.EOF, err, name)
-		assert.Equal(t, 2, budget.deposit, "the response, and the end of the resumption")
 	}
 }
 

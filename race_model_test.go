@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -72,6 +73,9 @@ const (
 	closesAtOnce
 	cancelsAtOnce
 )
+
+// errGone is the cause of the end of a caller's context.
+var errGone = errors.New("the caller has gone")
 
 const (
 	raceLongest   = 1500 * time.Millisecond // MaxRetryAfter
@@ -748,12 +752,13 @@ func (s *raceCall) track() *track {
 
 func (s *raceCall) play() {
 	r := s.r
-	ctx, cancel := context.WithCancel(s.t.Context())
-	defer cancel()
-	defer time.AfterFunc(r.canceled, cancel).Stop()
+	ctx, cancel := context.WithCancelCause(s.t.Context())
+	leave := func() { cancel(errGone) }
+	defer leave()
+	defer time.AfterFunc(r.canceled, leave).Stop()
 	if r.deadline > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, r.deadline)
+		ctx, stop = context.WithTimeoutCause(ctx, r.deadline, errGone)
 		defer stop()
 	}
 	resp, err := s.rt.RoundTrip(r.kind.request(s.t, retryhttp.WithPolicy(ctx, s.observe)))
@@ -761,7 +766,7 @@ func (s *raceCall) play() {
 	s.checkOutcome()
 	s.checkResult(resp, err)
 	if resp != nil {
-		s.use(resp, cancel)
+		s.use(resp, leave)
 	}
 	time.Sleep(30 * time.Second) // less than until its caller goes
 	synctest.Wait()
@@ -816,13 +821,15 @@ func (s *raceCall) checkResult(resp *http.Response, err error) {
 	switch s.want.ending {
 	case timedOut:
 		require.True(s.t, e.Timeout(), s.about)
+	case gone:
+		require.ErrorIs(s.t, err, errGone, s.about)
 	case breaks, permanent:
 		require.ErrorIs(s.t, err, errBroken, s.about)
 	}
 }
 
 // use does with the response what its caller does.
-func (s *raceCall) use(resp *http.Response, cancel context.CancelFunc) {
+func (s *raceCall) use(resp *http.Response, leave func()) {
 	body := s.base.attempts()[s.want.judged-1].body
 	closed := s.want.read && !s.r.kind.once // beside an upload, the body is the caller's to close
 	require.Equal(s.t, closed, body.Closes.Load() > 0, "the caller's body: %s", s.about)
@@ -837,7 +844,7 @@ func (s *raceCall) use(resp *http.Response, cancel context.CancelFunc) {
 		synctest.Wait()
 		require.Equal(s.t, closed, body.Closes.Load() > 0, "the caller's body: %s", s.about)
 	case cancelsAtOnce:
-		cancel()
+		leave()
 	}
 	require.NoError(s.t, resp.Body.Close())
 }

@@ -383,41 +383,18 @@ func TestCallThatPanicsOrExitsEndsItsHedge(t *testing.T) {
 	}
 }
 
-func TestCancelEndsBothAttempts(t *testing.T) {
-	inBubbles(t, map[string][]lap{
-		"both are under way":      {{}, {}},
-		"the first has failed":    {failedAt60, {}},
-		"the hedge does not look": {failedAt60, {after: time.Second, code: 200, deaf: true}},
-	}, func(t *testing.T, laps []lap) {
-		for _, deadline := range []bool{false, true} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(100*ms, func() { cancel(errBroken) })
-			if deadline {
-				var stop context.CancelFunc
-				ctx, stop = context.WithTimeoutCause(t.Context(), 100*ms, errBroken)
-				defer stop()
-			}
-			r := newTrack(laps...)
-			p := hedging()
-			f := r.begin(t, p, get(t, ctx))
-			time.Sleep(2 * time.Second)
-			for _, s := range r.attempts() {
-				assert.Error(t, s.req.Context().Err())
-			}
-			if f.err != nil {
-				assert.ErrorIs(t, f.err, errBroken)
-				assert.ErrorIs(t, f.err, ctx.Err())
-			} else {
-				assert.NoError(t, f.resp.Body.Close())
-			}
-			r.requireClosed(t)
-			assert.Equal(t, 2, f.out.Attempts)
-			b := p.Budget.(*countingBudget)
-			assert.Equal(t, 100*ms, f.at)
-			assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
-			assert.Equal(t, 1, b.withdrawn-b.refunded, "the hedge's token, and not a retry's")
-			assert.Zero(t, b.deposit)
-		}
+// FuzzHedge cancels requests whose attempts end with their contexts.
+func TestCancelDoesNotWaitForAHedgeThatDoesNotLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		r := newTrack(failedAt60, lap{after: time.Second, code: 200, deaf: true})
+		f := r.begin(t, hedging(), get(t, ctx))
+		assert.Equal(t, 100*ms, f.at)
+		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
+		require.NoError(t, f.resp.Body.Close())
+		time.Sleep(2 * time.Second)
+		r.requireClosed(t)
 	})
 }
 

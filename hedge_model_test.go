@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -867,3 +868,117 @@ func (s *raceCall) checkAttempts() {
 		}
 	}
 }
+
+// A trial is a request that is sent twice: once without a Hedge, and once with a Hedge. The first
+// attempt and each retry end in the same way in both runs, whatever the hedge meets. How they end depends
+// on how many attempts that are not hedges came before, and on nothing else.
+//
+// The claim is that a request that has a Final response without a Hedge has a Final response with
+// the Hedge, and no later. There are three conditions. MaxAttempts is one more with the Hedge, which
+// counts for it. The Budget has a token more, which pays for the hedge. And the hedge's response has
+// no Retry-After, which the retries would obey.
+type trial struct {
+	request  int // an index of trialRequests
+	policy   retryhttp.Policy
+	deadline time.Duration
+	tokens   int
+	after    time.Duration // of the Hedge
+	elders   [6]leg        // the first attempt and the retries: one more if no hedge is sent
+	hedge    leg
+}
+
+var trialRequests = []func(*testing.T, context.Context) *http.Request{
+	get, get,
+	raceKind{method: "QUERY", body: inMemoryBody}.request,
+	raceKind{method: "QUERY", body: fileBody}.request,
+	func(t *testing.T, ctx context.Context) *http.Request {
+		req, _ := rewinding(t, ctx)
+		return req
+	},
+}
+
+// trialOf makes a trial of random data.
+func trialOf(data []byte) trial {
+	r := &raceChoices{data: data}
+	leg := func() leg {
+		ending := []ending{succeeds, missing, unavailable, breaks, permanent, distrusted, hangs, deaf}[r.next()%8]
+		l := legOf(ending, r.duration(3*ms))
+		if ending == hangs {
+			l.after, l.code = time.Hour, 200 // there may be no AttemptTimeout
+		}
+		l.asks, l.slow = r.maybe(4, 8*ms).Truncate(ms), r.maybe(2, 2*ms)
+		return l
+	}
+	c := trial{
+		request: int(r.next()) % len(trialRequests),
+		policy: retryhttp.Policy{
+			MaxAttempts: 1 + int(r.next()+3)%5, AttemptTimeout: r.maybe(3, 6*ms), MaxElapsed: r.maybe(6, 20*ms),
+			Backoff: func(n int, _ time.Duration) time.Duration { return raceBackoff(n) },
+		},
+		deadline: r.maybe(4, 30*ms),
+		tokens:   int(r.next() % 5),
+		after:    r.duration(ms),
+	}
+	for i := range c.elders {
+		c.elders[i] = leg()
+	}
+	c.hedge = leg()
+	c.hedge.asks = 0
+	return c
+}
+
+// run sends the request, with a Hedge or without.
+func (c *trial) run(t *testing.T, hedge *retryhttp.Hedge) (f finish) {
+	synctest.Test(t, func(t *testing.T) {
+		budget, tokens, p := new(grantingBudget), c.tokens, c.policy
+		p.Budget, p.Gate, p.Hedge = budget, &retryhttp.Gate{Hold: -1}, hedge
+		if hedge != nil {
+			tokens++
+			p.MaxAttempts++
+		}
+		budget.grant(tokens)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if c.deadline > 0 {
+			ctx, cancel = context.WithTimeout(ctx, c.deadline)
+			defer cancel()
+		}
+		var elders atomic.Int64
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			meets := c.hedge
+			if !retryhttp.AttemptOf(req.Context()).Hedge {
+				meets = c.elders[elders.Add(1)-1]
+			}
+			readRaceContent(t, req)
+			return meets.run(req)
+		})
+		f = newTrack().through(t, base, p, trialRequests[c.request](t, ctx))
+		if f.resp != nil {
+			_, _ = io.Copy(io.Discard, f.resp.Body)
+			_ = f.resp.Body.Close()
+		}
+		time.Sleep(time.Minute)
+		budget.mu.Lock()
+		defer budget.mu.Unlock()
+		assert.LessOrEqual(t, budget.refunded, budget.withdrawn)
+	})
+	return f
+}
+
+// Hedging helps, or it does nothing.
+func FuzzHedgingFailsNoRequestThatWouldSucceed(f *testing.F) {
+	addRandom(f, 5000, 30, 70)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := trialOf(data)
+		without := c.run(t, nil)
+		with := c.run(t, &retryhttp.Hedge{After: c.after, Share: 1})
+		if without.final() {
+			about := fmt.Sprintf("%+v:\n%+v after %v without a Hedge,\n%+v after %v with one, %v",
+				c, without.out, without.at, with.out, with.at, with.err)
+			require.True(t, with.final(), about)
+			require.LessOrEqual(t, with.at, without.at, about)
+		}
+	})
+}
+
+func (f finish) final() bool { return f.status == 200 || f.status == 404 }

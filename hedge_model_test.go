@@ -64,6 +64,7 @@ type hedgedRequest struct {
 	canceled time.Duration
 	grants   int // that the Budget has for it
 	caller   callerHabit
+	deaf     bool // to Retry-After
 }
 
 // callerHabit is what a caller does with a response.
@@ -183,7 +184,8 @@ func (m *raceModel) send(now, leaves time.Duration, number int, hedge bool) play
 	p.over = p.at
 	if p.ending.hasResponse() {
 		p.over += l.slow
-	} else {
+	}
+	if !p.ending.hasResponse() || m.r.deaf {
 		p.asked = 0
 	}
 	return p
@@ -552,6 +554,7 @@ func hedgedRequests(data []byte) (hedge *retryhttp.Hedge, requests []hedgedReque
 			canceled: 40*time.Second + c.duration(time.Millisecond),
 			grants:   int(c.next() % 8),
 			caller:   callerHabit(c.next() % 3),
+			deaf:     c.next()%8 == 0,
 		}
 		if r.kind.once {
 			r.max = max(r.max, 2) // with one attempt, nothing is known of such a body
@@ -777,6 +780,9 @@ func (s *raceCall) play() {
 func (s *raceCall) observe(p *retryhttp.Policy) {
 	r := s.r
 	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = r.max, r.timeout, r.elapsed
+	if r.deaf {
+		p.MaxRetryAfter = -1
+	}
 	p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
 		s.classified++
 		return retryhttp.Classify(a)

@@ -135,13 +135,11 @@ func TestAttemptContextIsReleasedAfterAnErrorOrAPanicOfTheBase(t *testing.T) {
 	panics := func(*http.Request) (*http.Response, error) { panic(http.ErrAbortHandler) }
 	for name, answer := range map[string]script.Step{"an error": script.Fail(errBroken), "a panic": panics} {
 		base := script.New(answer)
-		send := func() {
-			defer func() { _ = recover() }()
+		endOfCall(func() {
 			p := retryhttp.Policy{AttemptTimeout: time.Hour, MaxAttempts: 1}
 			_, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
 			assert.ErrorIs(t, err, errBroken)
-		}
-		send()
+		})
 		assert.Error(t, base.Requests()[0].Context().Err(), name)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/retryhttp/retryhttp"
 	"github.com/retryhttp/retryhttp/internal/test/bodies"
 	"github.com/retryhttp/retryhttp/internal/test/memnet"
+	"github.com/retryhttp/retryhttp/internal/test/pause"
 	"github.com/retryhttp/retryhttp/internal/test/script"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -724,48 +725,40 @@ func (*slowBudget) Deposit(*http.Request) {}
 // A hedge that has lost reads no more of its response than its connection is worth.
 func TestHedgeThatHasLostReadsOnlyAShortBody(t *testing.T) {
 	type testCase struct {
-		body        counting
+		length      int
+		each        int           // Read brings as much
+		takes       time.Duration // of a Read
 		header      time.Duration // after which it comes; the first attempt wins after 10 ms
 		buffer      int64
 		least, most int
 	}
 	inBubbles(t, map[string]testCase{
-		"a long body is being buffered":  {counting{left: 1 << 20, each: 1, pause: ms}, 5 * ms, 1 << 20, 1, 6},
-		"a long body comes afterwards":   {counting{left: 1 << 20, each: 16 << 10}, 20 * ms, 1 << 20, 1, 64 << 10},
-		"a short body is being buffered": {counting{left: 20, each: 1, pause: ms}, 5 * ms, 1 << 10, 20, 20},
+		"a long body is being buffered":  {1 << 20, 1, ms, 5 * ms, 1 << 20, 1, 6},
+		"a long body comes afterwards":   {1 << 20, 16 << 10, 0, 20 * ms, 1 << 20, 1, 64 << 10},
+		"a short body is being buffered": {20, 1, ms, 5 * ms, 1 << 10, 20, 20},
 	}, func(t *testing.T, c testCase) {
 		p := hedging()
 		p.BufferBytes = c.buffer
-		started := func(req *http.Request) { c.body.ctx = req.Context() }
+		read, body := 0, new(bodies.Hooked)
+		started := func(req *http.Request) {
+			body.OnRead = func(p []byte) (int, error) {
+				if err := pause.For(req.Context(), c.takes); err != nil {
+					return 0, err
+				}
+				n := min(len(p), c.each, c.length-read)
+				if read += n; n == 0 {
+					return 0, io.EOF
+				}
+				return n, nil
+			}
+		}
 		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1},
-			lap{after: c.header, code: 200, body: &c.body, do: started})
+			lap{after: c.header, code: 200, body: body, do: started})
 		f := r.runOn(t, p, get(t, t.Context()))
 		assert.Equal(t, 60*ms, f.at)
 		require.False(t, f.out.HedgeWon)
-		assert.GreaterOrEqual(t, c.body.read, c.least)
-		assert.LessOrEqual(t, c.body.read, c.most)
+		assert.GreaterOrEqual(t, read, c.least)
+		assert.LessOrEqual(t, read, c.most)
 		r.requireClosed(t)
 	})
-}
-
-// counting is a body that counts what is read of it. Its context ends it.
-type counting struct {
-	ctx        context.Context
-	left, each int
-	pause      time.Duration
-	read       int
-}
-
-func (c *counting) Read(p []byte) (int, error) {
-	time.Sleep(c.pause)
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	if c.left == 0 {
-		return 0, io.EOF
-	}
-	n := min(len(p), c.each, c.left)
-	c.left -= n
-	c.read += n
-	return n, nil
 }

@@ -659,44 +659,43 @@ func TestCloseEndsAResumption(t *testing.T) {
 // net/http lets a caller use its request again once the body is closed. A base, such as one that
 // logs, may still look at the request of a resumption.
 func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
-	for name, key := range map[string]func(*http.Request) string{"as it is": nil, "with a key": retryhttp.RandomKey} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				req := get(t, t.Context())
-				req.Header.Set("Trace", "first")
-				var before, after *http.Request
-				base := script.New(cutAfter(10), func(sent *http.Request) (*http.Response, error) {
-					before = sent.Clone(t.Context())
-					time.Sleep(time.Minute) // until the caller uses the request again
-					after = sent
-					return nil, errBroken
-				})
-				p := resumes
-				p.IdempotencyKey = key
-				p.Idempotent = func(r *http.Request) bool { return key == nil || r.Header.Get("Idempotency-Key") != "" }
-				p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-					assert.Equal(t, "first", a.Request.Header.Get("Trace"))
-					return retryhttp.Classify(a)
-				}
-				resp, err := retryhttp.New(base, p).RoundTrip(req)
-				require.NoError(t, err)
-				sentKey := base.Requests()[0].Header.Get("Idempotency-Key")
-				assert.Equal(t, key != nil, sentKey != "")
-				time.AfterFunc(time.Second, func() {
-					_ = resp.Body.Close()
-					req.URL.Path, req.Method = "/other", "POST"
-					req.Header.Set("Trace", "second")
-					*req = *req.WithContext(context.WithoutCancel(t.Context()))
-				})
-				_, err = io.ReadAll(resp.Body)
-				assert.Equal(t, http.ErrBodyReadAfterClose, err)
-				require.NotNil(t, after)
-				assert.Equal(t, before.URL, after.URL)
-				assert.Equal(t, before.Header, after.Header)
-				assert.Equal(t, sentKey, after.Header.Get("Idempotency-Key"))
-			})
+	inBubbles(t, map[string]func(*http.Request) string{
+		"as it is":   nil,
+		"with a key": retryhttp.RandomKey,
+	}, func(t *testing.T, key func(*http.Request) string) {
+		req := get(t, t.Context())
+		req.Header.Set("Trace", "first")
+		var before, after *http.Request
+		base := script.New(cutAfter(10), func(sent *http.Request) (*http.Response, error) {
+			before = sent.Clone(t.Context())
+			time.Sleep(time.Minute) // until the caller uses the request again
+			after = sent
+			return nil, errBroken
 		})
-	}
+		p := resumes
+		p.IdempotencyKey = key
+		p.Idempotent = func(r *http.Request) bool { return key == nil || r.Header.Get("Idempotency-Key") != "" }
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			assert.Equal(t, "first", a.Request.Header.Get("Trace"))
+			return retryhttp.Classify(a)
+		}
+		resp, err := retryhttp.New(base, p).RoundTrip(req)
+		require.NoError(t, err)
+		sentKey := base.Requests()[0].Header.Get("Idempotency-Key")
+		assert.Equal(t, key != nil, sentKey != "")
+		time.AfterFunc(time.Second, func() {
+			_ = resp.Body.Close()
+			req.URL.Path, req.Method = "/other", "POST"
+			req.Header.Set("Trace", "second")
+			*req = *req.WithContext(context.WithoutCancel(t.Context()))
+		})
+		_, err = io.ReadAll(resp.Body)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		require.NotNil(t, after)
+		assert.Equal(t, before.URL, after.URL)
+		assert.Equal(t, before.Header, after.Header)
+		assert.Equal(t, sentKey, after.Header.Get("Idempotency-Key"))
+	})
 }
 
 func TestCloseEndsAReadThatIsUnderWay(t *testing.T) {

@@ -178,11 +178,12 @@ func (c *closely) requireClosed() {
 // The model decides what is delivered, by how many requests, and which tokens that takes. In a bubble, a Close takes
 // no time.
 func FuzzResume(f *testing.F) {
-	// The rest, a 200 with all, a 503 and then a part that breaks off, and another version.
+	// The rest, a 200 with all, a 503 and then a part that breaks off, another version, and more than the rest.
 	f.Add([]byte("\x0a\x03\x00\x0a\x00\x00\x00\x00\x04\xff"))
 	f.Add([]byte("\x0a\x03\x04\x00\x00\x00\x00\x00\x04\xff"))
 	f.Add([]byte("\x0a\x09\x06\x00\x00\x00\x00\x00\x04\xff\x00\x05\x00\x00\x02\x00\x04\x0c"))
 	f.Add([]byte("\x0a\x03\x00\x0a\x04\x00\x00\x00\x04\xff"))
+	f.Add([]byte("\x0a\x03\x00\x0a\x00\x00\x00\x25\x00\xff"))
 	addRandom(f, 2000, 10, 50)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) >= 10 {

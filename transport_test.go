@@ -328,9 +328,6 @@ var noWait = retryhttp.Policy{Backoff: retryhttp.Constant(0), Budget: retryhttp.
 
 var errBroken = errors.New("connection broken")
 
-// withoutDetours hides an http.Transport from New. All attempts take its pool.
-type withoutDetours struct{ http.RoundTripper }
-
 func get(t *testing.T, ctx context.Context) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://host.example/path", nil)

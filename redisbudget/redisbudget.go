@@ -189,7 +189,9 @@ type Bucket struct {
 // successes earn nothing, or that has no room for a token, returns an infinite cost with a refusal.
 func (b *Bucket) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	b.update(r.Request, func(a *account, now time.Time) {
-		a.draw(now)
+		if r.Stop == "" || isDown(&r) {
+			a.draw(now)
+		}
 		if !r.Again {
 			a.fail(&r, now)
 		}

@@ -22,9 +22,12 @@ import (
 func TestRestIsATokenAsForATokenBucket(t *testing.T) {
 	failed := retryhttp.Attempt{Err: errors.New("reset")}
 	success := func(b retryhttp.Budget, req *http.Request) { b.Deposit(req) }
-	failure := func(b retryhttp.Budget, req *http.Request) {
-		b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Status: 503, Stop: retryhttp.StopNotIdempotent})
+	ends := func(status int) func(retryhttp.Budget, *http.Request) {
+		return func(b retryhttp.Budget, req *http.Request) {
+			b.Withdraw(retryhttp.Retry{Request: req, Failed: failed, Status: status, Stop: retryhttp.StopNotIdempotent})
+		}
 	}
+	failure, refusal := ends(503), ends(429)
 	passes := func(d time.Duration) func(retryhttp.Budget, *http.Request) {
 		return func(retryhttp.Budget, *http.Request) { time.Sleep(d) }
 	}
@@ -39,6 +42,7 @@ func TestRestIsATokenAsForATokenBucket(t *testing.T) {
 		"a success":                       {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, passes(window)}, false},
 		"a Window":                        {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){long}, false},
 		"a failure meanwhile":             {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, passes(window - 1), failure, passes(2)}, false},
+		"a 429 meanwhile, not retried":    {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, passes(window - 1), refusal, passes(2)}, true},
 		"a failure afterwards":            {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, long, failure}, true},
 		"a failure before a success":      {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){long, failure, success}, false},
 		"two failures afterwards":         {new(retryhttp.TokenBucket), []func(retryhttp.Budget, *http.Request){success, long, failure, failure}, true},

@@ -29,16 +29,21 @@ func (a *account) termsOf(r *retryhttp.Retry) terms {
 	return t
 }
 
-// fail records a failed attempt of this process. A hedge follows no failure.
+// fail records a failed attempt of this process.
 func (a *account) fail(r *retryhttp.Retry, now time.Time) {
-	status := statusOf(r)
-	refused := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
-	switch down := status >= http.StatusInternalServerError || r.Failed.Err != nil && !refused; {
+	switch down := isDown(r); {
 	case down && r.Down:
 		a.health.sufferOutage(now)
 	case down:
 		a.health.downs++
 	}
+}
+
+// isDown reports whether the failed attempt says that the host is down. A hedge follows no failure.
+func isDown(r *retryhttp.Retry) bool {
+	status := statusOf(r)
+	refused := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+	return status >= http.StatusInternalServerError || r.Failed.Err != nil && !refused
 }
 
 func statusOf(r *retryhttp.Retry) int {

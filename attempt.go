@@ -110,3 +110,13 @@ type supersededError struct{}
 
 func (supersededError) Error() string        { return "another attempt has won" }
 func (supersededError) Is(target error) bool { return target == context.Canceled }
+
+func hasBody(req *http.Request) bool {
+	return req.Body != nil && req.Body != http.NoBody
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
+	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
@@ -64,7 +65,7 @@ func (c *call) prepare(first *attempt) {
 		// Over HTTP/2, a Read of the body that has nothing to send holds up the end of the context, and
 		// with it a Read of the response.
 		mustEnd := p.AttemptTimeout > 0 || p.StallTimeout > 0 || p.readsBody()
-		c.bodies = bodiesOf(c.keyed, mayRetry, mustEnd, p.RecordBytes)
+		c.bodies = replay.For(c.keyed, mayRetry, mustEnd, p.RecordBytes)
 		c.hidesGetBody = hidesGetBody(c.keyed, c.idempotent)
 		if c.bodies != nil || c.hidesGetBody && c.keyed.GetBody != nil {
 			_ = c.open(first) // the first reading is always granted

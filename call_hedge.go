@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
+	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
 
@@ -24,7 +25,7 @@ func (c *call) sendRacing(r *race, next *attempt, got *result) {
 
 // mayBeHedged reports whether two attempts of the request may be sent side by side.
 func (c *call) mayBeHedged() bool {
-	return safeMethod(c.req.Method) && c.idempotent &&
+	return field.SafeMethod(c.req.Method) && c.idempotent &&
 		(!c.withBody || c.req.GetBody != nil || c.bodies.IsSection()) &&
 		// A body may set the trailer when it ends.
 		c.req.Header.Get("Upgrade") == "" && len(c.req.Trailer) == 0
@@ -38,7 +39,7 @@ func (c *call) arm(next *attempt) *race {
 	if c.tail == nil || c.Hedges > 0 || c.attemptsLeft() < 1 || AttemptOf(c.req.Context()).Number > 1 {
 		return nil
 	}
-	delay := time.Duration(c.tail.delay.Load())
+	delay := c.tail.Delay()
 	if delay == 0 {
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/retryhttp/retryhttp/internal/field"
 )
 
 // Idempotent is the default for [Policy.Idempotent]. It reports whether req has an idempotent method
@@ -14,7 +16,7 @@ import (
 // X-Idempotency-Key that is not "". Methods are case-sensitive, and "" is GET. An empty slice
 // counts, but sends no key.
 func Idempotent(req *http.Request) bool {
-	return idempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
+	return field.IdempotentMethod(req.Method) || hasIdempotencyKey(req.Header)
 }
 
 // RandomKey returns a new UUID of version 4 as text (RFC 9562, section 5.4), for any request or nil.
@@ -67,31 +69,10 @@ func hasIdempotencyKey(h http.Header) bool {
 	return false
 }
 
-// idempotentMethod reports whether the method is idempotent, according to the IANA Hypertext
-// Transfer Protocol (HTTP) Method Registry as of 2026-06-17.
-func idempotentMethod(method string) bool {
-	if safeMethod(method) {
-		return true
-	}
-	switch method {
-	case "PUT", "DELETE",
-		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "MERGE",
-		"MKACTIVITY", "MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH",
-		"PROPPATCH", "REBIND", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF",
-		"VERSION-CONTROL":
-		return true
-	}
-	return false
-}
-
-// safeMethod reports whether the method requests no change of state on the server (RFC 9110,
-// section 9.2.1).
-func safeMethod(method string) bool {
-	switch method {
-	case "", "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PRI", "PROPFIND", "REPORT", "SEARCH":
-		return true
-	}
-	return false
+// hidesGetBody reports whether GetBody is removed from every attempt of req. net/http would send the
+// request again unseen. It decides by GetBody, and by the key, the method or the end of the connection.
+func hidesGetBody(req *http.Request, idempotent bool) bool {
+	return !idempotent && (req.GetBody == nil || keyedForNetHTTP(req.Header))
 }
 
 // keyedForNetHTTP reports whether net/http finds an idempotency key in h. Like net/http, it
@@ -106,5 +87,5 @@ func keyedForNetHTTP(h http.Header) bool {
 // net/http resends a request that has a key, and returns only the last error. It also resends
 // some methods without a key. Nothing depends on them, because these methods are safe.
 func resendable(req *http.Request) bool {
-	return req != nil && !safeMethod(req.Method) && keyedForNetHTTP(req.Header)
+	return req != nil && !field.SafeMethod(req.Method) && keyedForNetHTTP(req.Header)
 }

@@ -87,7 +87,7 @@ func (r *race) callOff() raceState {
 
 // observe records the time that an attempt has had which is given up for the other.
 func (r *race) observe(given *attempt) {
-	r.tail.observe(r.core.now()-given.begins, false)
+	r.tail.Observe(r.core.now()-given.begins, false)
 }
 
 // takeTurn waits for the turn, and reports whether a result still counts.
@@ -220,9 +220,9 @@ func (r *race) prepare() bool {
 	switch {
 	case ended(r.req), r.room(r.core.now()) < 0, r.policy.Gate.blocks(r.req):
 		return false
-	case r.tail.compute() == 0: // the answers are no longer recent
+	case r.tail.Compute() == 0: // the answers are no longer recent
 		return false
-	case !r.tail.withdraw():
+	case !r.tail.Withdraw():
 		return false
 	}
 	r.paid = true
@@ -265,7 +265,7 @@ func (r *race) begin() bool {
 // giveBack gives back what a hedge has taken, if the hedge was not sent or was not judged.
 func (r *race) giveBack() {
 	if r.paid {
-		r.tail.refund()
+		r.tail.Refund()
 	}
 	r.exchange.giveBack()
 }

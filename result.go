@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/outage"
 )
@@ -47,7 +48,7 @@ func (r *result) hear(p *resolved) {
 	if resp == nil || p.MaxRetryAfter < 0 {
 		return
 	}
-	if r.class == Final && !mayClose(resp) {
+	if r.class == Final && !outage.MayClose(resp) {
 		return
 	}
 	a := r.Attempt
@@ -55,7 +56,7 @@ func (r *result) hear(p *resolved) {
 	if asked, ok := p.RetryAfter(a); ok {
 		r.asked = max(asked, 0)
 	}
-	r.closes = closesFor(resp, r.asked, p.MaxRetryAfter)
+	r.closes = outage.Closes(resp, r.asked, p.MaxRetryAfter)
 }
 
 // unprocessed reports whether the server provably did not process the attempt. If so, a
@@ -72,7 +73,7 @@ func (r *result) unprocessed() bool {
 // attempt failed. A nested Transport that has given up knows this itself.
 func (r *result) mayHaveTakenEffect() bool {
 	switch {
-	case r.Number == 0, safeMethod(r.Request.Method), r.class == Unprocessed, refuses(r.status):
+	case r.Number == 0, field.SafeMethod(r.Request.Method), r.class == Unprocessed, refuses(r.status):
 		return false
 	case r.responded:
 		return r.status >= 500
@@ -101,31 +102,4 @@ func (r *result) verdict(req *http.Request) outage.Verdict {
 		return outage.Nothing
 	}
 	return outage.Down
-}
-
-// closesByStatus reports whether a Retry-After on a response with this status closes its key.
-func closesByStatus(status int) bool {
-	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-}
-
-// mayClose reports whether resp may close its key.
-func mayClose(resp *http.Response) bool {
-	return closesByStatus(resp.StatusCode) || len(resp.Header["Ratelimit"]) > 0 || len(resp.Header["X-Ratelimit-Remaining"]) > 0
-}
-
-// closesFor returns how long a response that asks for a wait, or for none, closes its key, or 0.
-func closesFor(resp *http.Response, asked, longest time.Duration) time.Duration {
-	if closesByStatus(resp.StatusCode) && asked > 0 {
-		return min(asked, longest)
-	}
-	switch reset, ok := exhausted(resp.Header); {
-	case !ok:
-		return 0
-	case asked > 0:
-		return min(asked, longest)
-	case reset > longest:
-		return 0 // a quota of a day may be of one kind of request only
-	default:
-		return reset
-	}
 }

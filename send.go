@@ -10,6 +10,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/detour"
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/latency"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
@@ -50,12 +51,12 @@ type exchange struct {
 	// body broke off.
 	since time.Duration
 
-	newest *numbered    // until its answer; nil if a Base below need not know of it
-	route  detour.Route // of the attempts before
-	tail   *tail        // nil if the request is not hedged
-	rival  *race        // whose turn a peek takes; nil without a hedge
-	mark   uint32       // the Gate's mark at the end of the newest attempt
-	spent  receipt      // the token of the attempt under way
+	newest *numbered     // until its answer; nil if a Base below need not know of it
+	route  detour.Route  // of the attempts before
+	tail   *latency.Tail // nil if the request is not hedged
+	rival  *race         // whose turn a peek takes; nil without a hedge
+	mark   uint32        // the Gate's mark at the end of the newest attempt
+	spent  receipt       // the token of the attempt under way
 
 	owned
 }
@@ -324,7 +325,7 @@ func (x *exchange) conclude(made *attempt, got *result) {
 	}
 	x.endAttempt(got)
 	if x.tail != nil && (success || is[*attemptTimeoutError](got.Err)) {
-		x.tail.observe(got.Elapsed, success)
+		x.tail.Observe(got.Elapsed, success)
 	}
 }
 

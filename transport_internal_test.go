@@ -3,12 +3,11 @@ package retryhttp
 import (
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkPartsOfASuccess takes the time that a success takes above its base apart. The parts come
@@ -62,7 +61,7 @@ func emptyCall(t *Transport, req *http.Request) {
 }
 
 // Exhausted is what RateLimit finds, for a Gate.
-var Exhausted = exhausted
+var Exhausted = field.Exhausted
 
 // Close closes a key, as a response does.
 func (g *Gate) Close(key string, d time.Duration) { g.hosts.Close(key, d, nil, outage.WholeHost) }
@@ -122,33 +121,6 @@ func BenchmarkGateOfASuccess(b *testing.B) {
 			}
 		})
 	}
-}
-
-// A refresh looks at all latencies of a key, so it must not follow each answer.
-func TestDelayOfAHedgeIsRefreshedNowAndThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newTail(&Hedge{Share: 1, Window: refreshWithin * time.Second})
-		refreshes := func() bool {
-			const notRefreshed = 7
-			p.delay.Store(notRefreshed)
-			p.observe(10*time.Millisecond, false)
-			return p.delay.Load() != notRefreshed
-		}
-		for i := range answersBeyond {
-			require.Zero(t, p.delay.Load(), "after %d answers", i)
-			p.observe(10*time.Millisecond, true)
-		}
-		require.NotZero(t, p.delay.Load())
-		for i := range 2 * refreshEvery {
-			assert.Equal(t, i%refreshEvery == refreshEvery-1, refreshes(), "observation %d", i)
-		}
-		for range 2 {
-			time.Sleep(time.Second - time.Nanosecond)
-			assert.False(t, refreshes())
-			time.Sleep(time.Nanosecond)
-			assert.True(t, refreshes())
-		}
-	})
 }
 
 // The caller may change its request by then.

@@ -1,4 +1,4 @@
-// Package field reads header fields. Dates and numbers must match the grammars of RFC 9110. The
+// Package field reads header fields, and knows the registered methods. Dates and numbers must match the grammars of RFC 9110. The
 // parsers of the standard library accept more.
 package field
 

@@ -47,7 +47,7 @@ func TestTightestLimitKnowsEachTypeOfAParameter(t *testing.T) {
 
 		"(1)": invalid, "()": invalid, "#": invalid, "\x00": invalid, ";": invalid, "=": invalid,
 	} {
-		r, reset, ok := TightestLimit(`"x;r=9";r=1;a=` + value + `;t=7`)
+		r, reset, ok := tightestLimit(`"x;r=9";r=1;a=` + value + `;t=7`)
 		assert.Equal(t, want, ok, "%q", value)
 		if want {
 			assert.Equal(t, [2]int64{1, 7}, [2]int64{r, reset}, "%q", value)
@@ -63,7 +63,7 @@ func TestTightestLimitKnowsTheSyntaxOfListsAndParameters(t *testing.T) {
 		"a;b= 1": false, "a;B=1": false, "a;bC": false, "a;9=1": false, "a;_b": false, "a;-b": false, "a;.b": false,
 		"a;*=1": true, "a;b*_-.9=1": true, "a;b=1;b=2": true, "a;\xc3=1": false, "a;b\xc3=1": false, "a;b=(1)": false,
 	} {
-		_, _, ok := TightestLimit(strings.ReplaceAll(list, "a", `"a";r=0`))
+		_, _, ok := tightestLimit(strings.ReplaceAll(list, "a", `"a";r=0`))
 		assert.Equal(t, valid, ok, "%q", list)
 	}
 }

@@ -1,4 +1,4 @@
-// Package latency keeps the latencies of the recent past, and returns their quantiles.
+// Package latency keeps the latencies of the recent past, and decides by their quantiles when an attempt is hedged.
 package latency
 
 import (

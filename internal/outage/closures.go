@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
+	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
@@ -33,6 +34,33 @@ func (c *closure) left(now time.Time) time.Duration {
 		return 0
 	}
 	return max(c.until.Sub(now), 0)
+}
+
+// closesByStatus reports whether a Retry-After on a response with this status closes its key.
+func closesByStatus(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// MayClose reports whether resp may close its key.
+func MayClose(resp *http.Response) bool {
+	return closesByStatus(resp.StatusCode) || len(resp.Header["Ratelimit"]) > 0 || len(resp.Header["X-Ratelimit-Remaining"]) > 0
+}
+
+// Closes returns how long a response that asks for a wait, or for none, closes its key, or 0.
+func Closes(resp *http.Response, asked, longest time.Duration) time.Duration {
+	if closesByStatus(resp.StatusCode) && asked > 0 {
+		return min(asked, longest)
+	}
+	switch reset, ok := field.Exhausted(resp.Header); {
+	case !ok:
+		return 0
+	case asked > 0:
+		return min(asked, longest)
+	case reset > longest:
+		return 0 // a quota of a day may be of one kind of request only
+	default:
+		return reset
+	}
 }
 
 // Scope is whom a closure concerns.

@@ -1,0 +1,37 @@
+package latency
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A refresh looks at all latencies of a key, so it must not follow each answer.
+func TestDelayIsRefreshedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tail := newTail(Settings{Share: 1, Window: refreshWithin * time.Second}, true)
+		refreshes := func() bool {
+			const notRefreshed = 7
+			tail.delay.Store(notRefreshed)
+			tail.Observe(10*time.Millisecond, false)
+			return tail.Delay() != notRefreshed
+		}
+		for i := range answersBeyond {
+			require.Zero(t, tail.Delay(), "after %d answers", i)
+			tail.Observe(10*time.Millisecond, true)
+		}
+		require.NotZero(t, tail.Delay())
+		for i := range 2 * refreshEvery {
+			assert.Equal(t, i%refreshEvery == refreshEvery-1, refreshes(), "observation %d", i)
+		}
+		for range 2 {
+			time.Sleep(time.Second - time.Nanosecond)
+			assert.False(t, refreshes())
+			time.Sleep(time.Nanosecond)
+			assert.True(t, refreshes())
+		}
+	})
+}

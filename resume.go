@@ -3,7 +3,6 @@ package retryhttp
 import (
 	"context"
 	"io"
-	"math"
 	"net/http"
 	"sync"
 
@@ -23,27 +22,18 @@ const enoughProgress = 1 << 20
 // All work happens in the caller's Read. A break is judged like a failed attempt, and a
 // resumption is prepared like a retry. Close may be called from another goroutine.
 type download struct {
-	whole  representation.Representation // its End is negative if the length is unknown
-	why    error                         // why it cannot be resumed, or nil
-	offset int64                         // of the caller's next byte, in the representation
-	part   part                          // the part that is being read
+	reader representation.Reader
+	inner  *Outcome // recorded by a nested Transport on the newest resumption
 
 	call   call    // goes on after RoundTrip has returned; owns nothing before a break
 	next   attempt // the newest attempt, and later its successor
-	broke  error   // what ended the part; if bytes came with it, the next Read resumes
+	broke  error   // what ended the body; if bytes came with it, the next Read resumes
 	failed error   // the error that every further Read returns
 
 	mu     sync.Mutex // guards what Close looks at; only Read changes body
 	body   io.ReadCloser
 	closed bool
 	cancel context.CancelCauseFunc // cancels the resumptions; nil before the first break
-}
-
-// part is the part of a representation that one response brings.
-type part struct {
-	representation.Continuation
-	brought int64
-	inner   *Outcome // recorded by a nested Transport
 }
 
 // makeResumable makes the body of a final response resume where it breaks off. A nested Transport that
@@ -57,7 +47,7 @@ func makeResumable(c *call, made *attempt, got *result) {
 		return
 	}
 	d := &download{
-		body: resp.Body,
+		reader: representation.NewReader(c.keyed, resp), body: resp.Body,
 		call: call{
 			exchange: exchange{core: c.core, policy: c.policy, req: c.keyed, idempotent: c.idempotent, route: c.route},
 			Outcome:  c.Outcome,
@@ -65,11 +55,6 @@ func makeResumable(c *call, made *attempt, got *result) {
 		},
 		next: attempt{number: got.Number, request: got.Request, begins: made.begins},
 	}
-	d.part.Until = math.MaxInt64
-	if d.whole, d.why = representation.Of(c.keyed, resp); d.why != nil {
-		d.whole = representation.Representation{End: resp.ContentLength}
-	}
-	d.offset = d.whole.Begin
 	resp.Body = d
 }
 
@@ -87,7 +72,10 @@ func (d *download) Read(p []byte) (int, error) {
 			d.resume()
 			continue
 		}
-		n, err := d.readPart(p)
+		n, err := d.reader.Read(d.body, p)
+		if n > 0 && d.cancel != nil { // a break has come before
+			d.bring()
+		}
 		if err == nil {
 			return n, nil
 		}
@@ -96,9 +84,9 @@ func (d *download) Read(p []byte) (int, error) {
 			return n, err
 		}
 		d.broke = err
-		if d.why != nil {
+		if d.reader.Unfit != nil {
 			d.failed = err // returned by a Read that follows a panic of the Logger
-			d.giveUp(&result{Attempt: Attempt{Number: d.next.number, Request: d.next.request}}, StopFinal, d.why)
+			d.giveUp(&result{Attempt: Attempt{Number: d.next.number, Request: d.next.request}}, StopFinal, d.reader.Unfit)
 			return n, d.failed
 		}
 		if n > 0 {
@@ -108,68 +96,19 @@ func (d *download) Read(p []byte) (int, error) {
 	return 0, d.failed
 }
 
-// readPart reads from the current body. It drops the bytes before the offset, and returns nothing
-// beyond the end of a resumption.
-func (d *download) readPart(p []byte) (int, error) {
-	for d.part.Skip > 0 {
-		n, err := d.body.Read(p[:min(int64(len(p)), d.part.Skip)])
-		d.part.Skip -= int64(max(n, 0)) // somebody's body may return a negative number, for ever
-		if err != nil {
-			return 0, d.endOfPart(err)
-		}
-		if n <= 0 {
-			return 0, nil
-		}
-	}
-	left := d.part.Until - d.offset
-	if left == 0 && d.offset < d.whole.End {
-		return 0, io.ErrUnexpectedEOF // the server sent a shorter range
-	}
-	// After the last byte, one more Read usually meets the end. Without it, the connection could not be reused.
-	n, err := d.body.Read(p[:min(int64(len(p)), max(left, 1))])
-	switch {
-	case n > 0 && left == 0:
-		return 0, io.EOF
-	case n > 0:
-		d.bring(int64(n))
-	}
-	if err != nil {
-		err = d.endOfPart(err)
-	}
-	return n, err
-}
-
-// bring counts n bytes of the part. A resumption that brings enough gives its token back at once:
+// bring counts what a resumption has brought. One that brings enough gives its token back at once:
 // the budget bounds attempts that achieve nothing, and a long download would take the tokens of
 // every other request to its host. The last bytes are a success.
-func (d *download) bring(n int64) {
-	d.offset += n
-	d.part.brought += n
-	if d.cancel == nil { // no break has come before
-		return
-	}
+func (d *download) bring() {
 	c := &d.call
 	d.failed = io.ErrUnexpectedEOF // returned by a Read that follows a panic of the Budget
-	if d.part.brought >= enoughProgress {
+	if d.reader.Brought >= enoughProgress {
 		c.refund(&c.spent) // once
 	}
-	if d.offset == d.whole.End {
+	if d.reader.IsWhole() {
 		c.policy.Budget.Deposit(c.req)
 	}
 	d.failed = nil
-}
-
-// endOfPart returns what the end of the current body means. Once all bytes have come, the end of
-// the connection is the end of the bytes. Before the last byte, an end is an error.
-func (d *download) endOfPart(err error) error {
-	switch {
-	case d.why != nil:
-	case d.offset == d.whole.End && respbody.IsConnectionsEnd(d.body, err):
-		return io.EOF
-	case d.offset < d.whole.End && err == io.EOF:
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // isBreak reports whether the caller still wants bytes, and bytes are missing. If a nested
@@ -178,8 +117,7 @@ func (d *download) endOfPart(err error) error {
 func (d *download) isBreak(err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	missing := d.offset < d.whole.End || d.whole.End < 0
-	if err == io.EOF || !missing || d.closed || ended(d.call.req) || is[*Error](err) {
+	if err == io.EOF || !d.reader.MayMiss() || d.closed || ended(d.call.req) || is[*Error](err) {
 		return false
 	}
 	if d.cancel == nil {
@@ -253,15 +191,15 @@ func (d *download) startOver() {
 
 // brokenOff returns the break as the result of an attempt.
 func (d *download) brokenOff() result {
-	if d.part.brought >= enoughProgress {
+	if d.reader.Brought >= enoughProgress {
 		d.startOver()
 	}
 	c := &d.call
 	got := result{brokeOff: true, Attempt: Attempt{
-		Number: d.next.number, Request: d.next.request, Err: d.broke, Offset: d.offset,
+		Number: d.next.number, Request: d.next.request, Err: d.broke, Offset: d.reader.Offset,
 	}}
 	c.judge(&d.next, &got)
-	got.inner = d.part.inner
+	got.inner = d.inner
 	c.endAttempt(&got)
 	return got
 }
@@ -270,8 +208,8 @@ func (d *download) brokenOff() result {
 // status means here.
 func (d *download) ask(got *result) {
 	c := &d.call
-	c.keyed = d.whole.Request(c.req, d.offset)
-	*got = result{Attempt: Attempt{Offset: d.offset}}
+	c.keyed = d.reader.Request(c.req)
+	*got = result{Attempt: Attempt{Offset: d.reader.Offset}}
 	c.Attempts = d.next.number
 	_ = c.open(&d.next) // which cannot fail without a body
 	c.note(&d.next)
@@ -283,8 +221,7 @@ func (d *download) ask(got *result) {
 
 // goOn continues the body with the response of a resumption, or gives up if the response does not continue it.
 func (d *download) goOn(got *result) {
-	how, refusal := d.whole.ContinuedBy(got.Response, d.offset)
-	if refusal != nil {
+	if refusal := d.reader.Continue(got.Response); refusal != nil {
 		d.giveUp(got, StopFinal, refusal)
 		return
 	}
@@ -297,8 +234,7 @@ func (d *download) goOn(got *result) {
 		closing.Response(got.Response)
 		return
 	}
-	d.part = part{Continuation: how, inner: got.inner}
-	d.broke, d.failed = nil, nil
+	d.inner, d.broke, d.failed = got.inner, nil, nil
 }
 
 // giveUp makes the error that ends the body, and reports it. If the server lets the download be resumed, the
@@ -314,7 +250,7 @@ func (d *download) giveUp(got *result, stop Stop, why error) {
 	}
 	c.policy.reportBroken(c.req, &got.Attempt, o)
 	d.failed = got.Err
-	if d.why == nil {
+	if d.reader.Unfit == nil {
 		d.failed = newError(got.Err, o, c.req)
 	}
 	if d.release() {

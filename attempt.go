@@ -71,29 +71,6 @@ func newNumbered(req *http.Request, number int, hedge bool) *numbered {
 	return n
 }
 
-// attemptContext is the context of an attempt. It has the deadline of the caller's context, which
-// need not be its parent. While the AttemptTimeout runs, it has the deadline of the AttemptTimeout
-// if that is earlier. So a limiter below can refuse an attempt that would have no time left, and
-// a server can be given the deadline.
-type attemptContext struct {
-	context.Context
-	caller context.Context
-
-	limited atomic.Bool // the AttemptTimeout is running
-	until   time.Time   // its end; does not change while the context is in use
-}
-
-func (c *attemptContext) Deadline() (time.Time, bool) {
-	deadline, ok := c.caller.Deadline()
-	if c.limited.Load() && (!ok || c.until.Before(deadline)) {
-		return c.until, true
-	}
-	return deadline, ok
-}
-
-// String keeps code that prints the context from reading its fields.
-func (c *attemptContext) String() string { return "retryhttp.attempt" }
-
 // noteHeader returns a copy of req that sets wrote when its header was written.
 func noteHeader(req *http.Request, wrote *atomic.Bool) *http.Request {
 	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{

@@ -3,9 +3,6 @@ package retryhttp
 import (
 	"errors"
 	"net/http"
-	"time"
-
-	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/retryhttp/retryhttp/internal/detour"
 )
@@ -41,7 +38,7 @@ type Base struct {
 // host, and sends HTTP/2 pings.
 func NewBase(t *http.Transport) *Base {
 	if t == nil {
-		t = pooled()
+		t = detour.Pooled()
 	}
 	return &Base{detour.New(t, ErrSuperseded)}
 }
@@ -62,17 +59,4 @@ func (b *Base) CloseIdleConnections() {
 	if b != nil && b.dispatcher != nil {
 		b.dispatcher.CloseIdleConnections()
 	}
-}
-
-// pooled returns a new http.Transport that pings. net/http sends every request on the same HTTP/2
-// connection while it considers the connection alive, and by default it does not check. Kubernetes
-// pings as often. Pings are rare enough for servers that object to pings.
-//
-// With fewer than 100 idle connections, a client that sends more requests at once opens connections
-// over and over. 500 are enough for a few such hosts, and bound what a client of many hosts keeps.
-func pooled() *http.Transport {
-	t := cleanhttp.DefaultPooledTransport()
-	t.MaxIdleConnsPerHost, t.MaxIdleConns = 100, 500
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
-	return t
 }

@@ -1,7 +1,6 @@
 package retryhttp
 
 import (
-	"cmp"
 	"math"
 	"net/http"
 	"sync/atomic"
@@ -137,13 +136,6 @@ type TokenBucket struct {
 	buckets bucket.Table
 }
 
-const (
-	defaultRatio        = 0.1
-	defaultHealthyRatio = 0.5
-	defaultBurst        = 5
-	defaultWindow       = 20 * time.Second
-)
-
 // Withdraw takes a token from the bucket of r's request, or a third of a token if a 429 has said when
 // to retry, and reports false if the bucket has too little. If the bucket can earn nothing, the cost of
 // a refusal is infinite.
@@ -157,7 +149,7 @@ func (b *TokenBucket) Withdraw(r Retry) (cost float64, ok bool) {
 	if !ok && r.bucket != nil {
 		r.bucket.Store(&bucketID{b, key})
 	}
-	if !ok && !b.mayEarn() {
+	if !ok && !b.settings().MayEarn() {
 		cost = math.Inf(1)
 	}
 	return cost, ok
@@ -179,13 +171,6 @@ func (b *TokenBucket) Deposit(req *http.Request) {
 	b.buckets.Deposit(keyOf(req, b.Key), b.settings)
 }
 
-// mayEarn reports whether b may grant later what it refuses now. Without a burst and a window, it has no room
-// for what a success earns.
-func (b *TokenBucket) mayEarn() bool {
-	hasRoom := b.Burst >= 0 || b.Window >= 0
-	return b.healthyRatio() > 0 && hasRoom || b.MinPerSecond > 0
-}
-
 // BucketStatus is the state of a bucket. It may gain fields.
 type BucketStatus struct {
 	Tokens  float64       // what a request could draw on now
@@ -199,31 +184,12 @@ type BucketStatus struct {
 // never true if HealthyRatio and Ratio are equal.
 func (b *TokenBucket) Status(req *http.Request) BucketStatus {
 	tokens, poor := b.buckets.Status(keyOf(req, b.Key), b.settings)
-	return BucketStatus{Tokens: tokens, Sparing: poor && b.healthyRatio() > b.ratio()}
+	s := b.settings()
+	return BucketStatus{Tokens: tokens, Sparing: poor && s.HealthyRatio > s.Ratio}
 }
 
-// settings returns b's settings with the defaults filled in. Without a Window, a bucket counts as
-// in use for the default Window after each retry.
 func (b *TokenBucket) settings() bucket.Settings {
-	window := max(cmp.Or(b.Window, defaultWindow), 0)
-	return bucket.Settings{
-		Ratio:        b.ratio(),
-		HealthyRatio: b.healthyRatio(),
-		Burst:        float64(max(cmp.Or(b.Burst, defaultBurst), 0)),
-		Window:       window,
-		IdleAfter:    cmp.Or(window, defaultWindow),
-		MinPerSecond: sensible(b.MinPerSecond),
-	}
-}
-
-func (b *TokenBucket) ratio() float64 { return sensible(cmp.Or(b.Ratio, defaultRatio)) }
-
-func (b *TokenBucket) healthyRatio() float64 {
-	ratio := b.ratio()
-	if ratio == 0 {
-		return 0
-	}
-	return max(sensible(cmp.Or(b.HealthyRatio, b.Ratio, defaultHealthyRatio)), ratio)
+	return bucket.SettingsOf(b.Ratio, b.HealthyRatio, b.Burst, b.Window, b.MinPerSecond)
 }
 
 // failureOf returns what r says about the failed attempt. As for a Gate, a server that has refused
@@ -240,15 +206,6 @@ func failureOf(r *Retry) bucket.Failure {
 		Invited: status == http.StatusTooManyRequests && r.Asked > 0,
 		Took:    r.Failed.Elapsed,
 	}
-}
-
-// sensible returns x, or 0 if x is negative or NaN. The result is at most math.MaxInt32, which is
-// larger than any sensible setting, and far from overflow.
-func sensible(x float64) float64 {
-	if !(x > 0) {
-		return 0
-	}
-	return min(x, math.MaxInt32)
 }
 
 // keyOf returns the key of req: what a Gate, a Hedge or a TokenBucket knows req's host by. No base

@@ -13,6 +13,7 @@ import (
 	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
+	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
@@ -85,7 +86,7 @@ func failure(resp *http.Response, err error) error {
 // A context with a deadline is not enough: it cannot be disarmed, and would cut a body that is
 // being read. The context must live as long as the body, so the body is wrapped.
 type bounds struct {
-	ctx     attemptContext
+	ctx     timer.Context
 	request http.Request  // the copy of the request that carries ctx
 	body    respbody.Body // has what ends the attempt: Cancel, and the Upload
 
@@ -102,7 +103,7 @@ type bounds struct {
 // begin prepares for an attempt that ends with ctx. body is the reading of the attempt's request
 // body.
 func (b *bounds) begin(ctx context.Context, body *replay.Lease) {
-	b.ctx.caller = ctx
+	b.ctx.Caller = ctx
 	b.ctx.Context, b.body.Cancel = context.WithCancelCause(ctx)
 	b.body.Upload = body
 }
@@ -111,7 +112,7 @@ func (b *bounds) begin(ctx context.Context, body *replay.Lease) {
 func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detach func() bool) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	b.ctx.caller = ctx
+	b.ctx.Caller = ctx
 	b.ctx.Context = httptrace.WithClientTrace(own, &httptrace.ClientTrace{
 		GetConn: func(string) { b.connecting.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { b.connecting.Store(false) },
@@ -153,7 +154,7 @@ func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy,
 	if b.tooLate() {
 		return b.cut(resp, read, err)
 	}
-	b.ctx.limited.Store(false)
+	b.ctx.Unlimit()
 	lives = resp != nil && resp.Body != nil
 	return resp, err
 }
@@ -176,8 +177,7 @@ func (b *bounds) startTimer(p *Policy) {
 	if p.AttemptTimeout <= 0 {
 		return
 	}
-	b.ctx.until = time.Now().Add(p.AttemptTimeout)
-	b.ctx.limited.Store(true)
+	b.ctx.Limit(p.AttemptTimeout)
 	b.passed = &attemptTimeoutError{p.AttemptTimeout, "response header"}
 	awaited := "whole response body"
 	if p.BufferBytes <= 0 {

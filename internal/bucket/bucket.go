@@ -9,17 +9,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Settings are what a bucket is made with. No field is negative or NaN. Ratio and MinPerSecond are
-// far from overflow.
-type Settings struct {
-	Ratio        float64       // tokens earned by each deposit while most results are failures
-	HealthyRatio float64       // tokens earned by each deposit otherwise; at least Ratio
-	Burst        float64       // tokens at the start, and the least capacity
-	Window       time.Duration // capacity for what this long at the recent rate earns
-	IdleAfter    time.Duration // a bucket drawn on longer ago leaves nothing to its successor
-	MinPerSecond float64       // tokens per second beyond what was earned
-}
-
 // tokenUnits is the number of units per token to which amounts are rounded when they are compared.
 // Ten times 0.1 is one token, although not in binary fractions.
 const tokenUnits = 1e9

@@ -1,4 +1,4 @@
-// Package timer has the timer that a RoundTrip waits with.
+// Package timer has the timer that a RoundTrip waits with, and the deadline of its attempts.
 package timer
 
 import (

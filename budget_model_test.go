@@ -36,7 +36,10 @@ type budgetModel struct {
 	poor                  bool
 	outage, outageFrom    float64 // the newest failure of an outage, and the first
 	drawn                 float64 // when it was used last, but by a success
-	since                 bool    // there was a success since then
+	came                  int     // successes since then
+	retried, whole        bool    // a retry was granted since the last rest; that rest was worth the burst
+	credit, vain          int     // of retries after rests; the doublings until the next rest without success and credit
+	newest                float64 // when the last success was noticed, or the last such rest
 
 	unsure bool // an amount was so close to one that rounding decides
 }
@@ -81,18 +84,61 @@ func (m *budgetModel) settle() {
 	}
 	m.earned = min(m.earned+earns*float64(m.pending), m.room())
 	m.settled, m.pending = m.now, 0
-	idle := m.window
-	if idle <= 0 {
-		idle = 20
+	if m.most > m.ratio {
+		m.earned = max(m.earned, m.worthOfRest())
 	}
-	if m.since && m.now-m.drawn > idle && m.most > m.ratio {
-		m.earned = max(m.earned, min(1, m.burst))
+}
+
+func (m *budgetModel) usualRest() float64 {
+	if m.window > 0 {
+		return m.window
 	}
+	return 20
+}
+
+func (m *budgetModel) rests() bool { return m.now-m.drawn > m.usualRest() }
+
+// creditAfterRest returns the credit after a rest that ends now: one for retries that led to a success, and minus
+// four for the whole burst in vain.
+func (m *budgetModel) creditAfterRest() int {
+	switch {
+	case !m.rests() || !m.retried:
+		return m.credit
+	case m.came == 0 && m.whole:
+		return max(m.credit-4, -4)
+	case m.came == 0:
+		return m.credit
+	case m.whole && m.credit < 0:
+		return 0
+	}
+	return min(m.credit+1, 20)
+}
+
+func (m *budgetModel) worthOfRest() float64 {
+	late := m.now-m.newest >= m.usualRest()*math.Exp2(float64(m.vain))
+	switch credit := m.creditAfterRest(); {
+	case math.IsInf(m.drawn, -1) || !m.rests():
+		return 0
+	case credit > 0, m.came > 0 && credit == 0, m.came == 0 && late:
+		return m.burst
+	}
+	return 0
 }
 
 func (m *budgetModel) draw() {
 	m.settle()
-	m.drawn, m.since = m.now, false
+	used, worth, credit := !math.IsInf(m.drawn, -1), m.worthOfRest(), m.creditAfterRest()
+	switch {
+	case m.came > 0:
+		m.newest, m.vain = m.now, 5
+	case used && m.rests() && credit <= 0 && m.now-m.newest >= m.usualRest()*math.Exp2(float64(m.vain)):
+		m.newest, m.vain = m.now, m.vain+1
+	}
+	m.credit = credit
+	if m.rests() {
+		m.retried, m.whole = false, !used || worth == m.burst
+	}
+	m.drawn, m.came = m.now, 0
 }
 
 // judge decides whether the server is poor: from the time when more than a half fails, or more than
@@ -118,7 +164,7 @@ func (m *budgetModel) judge() {
 
 func (m *budgetModel) deposit() {
 	m.total++
-	m.since = !math.IsInf(m.drawn, -1)
+	m.came++
 	m.pending++
 	if m.total%64 == 0 {
 		m.settle()
@@ -160,6 +206,7 @@ func (m *budgetModel) withdraw(f failure) (cost float64, ok bool) {
 	switch {
 	case m.enough(m.earned+overdraft, price):
 		m.earned -= price
+		m.retried = true
 		return price, true
 	case m.perSecond > 0 && m.enough(m.floor, 1):
 		m.floor = max(m.floor-1, 0)
@@ -198,6 +245,7 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	}
 	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
 	m.earned, m.floor = m.burst, m.floorRoom()
+	m.whole, m.vain = true, 5
 	m.tenth, m.outage, m.drawn = math.Inf(-1), math.Inf(-1), math.Inf(-1)
 	return m
 }
@@ -335,6 +383,11 @@ func repeatedly(i int) []byte {
 	return append(bytes.Repeat(append(bytes.Repeat([]byte{byte(i<<3 | 1)}, 8), tenth), 8), byte(i<<3|4))
 }
 
+// restsOf repeats what happens between two rests, and then has five retries and a rest in vain.
+func restsOf(ops string) []byte {
+	return []byte(strings.Repeat(ops, 12) + "\x00\x00\x00\x00\x00" + strings.Repeat("\xff", 8) + "\x00\x00")
+}
+
 // overdrawn has slow failures overdraw the bucket of a busy host. Later successes pay for it.
 func overdrawn() []byte {
 	const busy, slow, hedge = "\xe5", "\x11", "\x00"
@@ -359,6 +412,9 @@ func FuzzBudget(f *testing.F) {
 	for _, ratio := range []float64{0, 0.1} { // a rest gives a token, and none if the Ratio is set
 		f.Add(ratio, 5, int64(0), 0.0, []byte("\x00\x00\x00\x00\x00\x00\x04\xff\x00"))
 	}
+	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\x00\x00\x04\xff")) // a success needs four retries after each rest
+	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\x04\x04\xff"))     // a first attempt succeeds as well
+	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\xff\xff\xff\xff")) // rests in vain
 	f.Add(0.0, -1, int64(0), 0.0, overdrawn())
 	f.Add(-1.0, -1, int64(0), 1.0, overdrawn())
 	for i := range failures {

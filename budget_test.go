@@ -142,7 +142,7 @@ func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
 		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req, 1) },
 		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
 	}, func(t *testing.T, use func(*retryhttp.TokenBucket, *http.Request)) {
-		var b retryhttp.TokenBucket
+		b := retryhttp.TokenBucket{Ratio: 0.1} // or a rest would restore tokens
 		for i := range maxBuckets {
 			drawAll(t, &b, host(i))
 			time.Sleep(time.Millisecond)

@@ -34,12 +34,15 @@ type bucket struct {
 	foldedAt  time.Time
 	perSecond float64 // the mean rate of deposits
 	share     share
+	rests     rests
 
 	floor *rate.Limiter // the source of MinPerSecond; nil if there is none
 }
 
 func newBucket(key string, s Settings, now time.Time) *bucket {
-	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst}
+	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst,
+		rests: rests{whole: true, vain: doubt, since: now},
+	}
 	if s.MinPerSecond > 0 {
 		most := max(1, int(math.Ceil(s.MinPerSecond)))
 		b.floor = rate.NewLimiter(rate.Limit(s.MinPerSecond), most)
@@ -102,17 +105,10 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
-	if b.hasRested(now) {
-		b.tokens = max(b.tokens, min(1, b.settings.Burst))
+	if b.settings.HealthyRatio > b.settings.Ratio {
+		worth, _ := b.rest(now)
+		b.tokens = max(b.tokens, worth)
 	}
-}
-
-// hasRested reports whether b has earned since it was last drawn on, and is no longer in use. It is then worth a
-// retry, or a process that sends little, and has to retry each time, would use up the burst for ever: a success
-// earns less than its retry costs. With the whole burst instead, 3,000 processes with a request in 50 s each would
-// lose 80 % of the goodput to an overload of a fifth, and not 60. Who sets the Ratio wants it to be the bound.
-func (b *bucket) hasRested(now time.Time) bool {
-	return !b.drawn.IsZero() && b.folded > b.spent && !b.inUse(now) && b.settings.HealthyRatio > b.settings.Ratio
 }
 
 // earns returns how many tokens a deposit earns now.
@@ -164,6 +160,7 @@ func (b *bucket) withdraw(now time.Time, f Failure) (cost float64, granted bool)
 	switch {
 	case round(b.tokens+overdraft) >= round(cost):
 		b.tokens -= cost
+		b.rests.retried = true
 		return cost, true
 	case round(b.floorTokens(now)) >= 1:
 		b.floor.ReserveN(now, 1)

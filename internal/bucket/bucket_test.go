@@ -36,7 +36,7 @@ func TestFoldNeverGoesBackInTime(t *testing.T) {
 }
 
 // An heir, which was not drawn on, has what it has inherited and earned. A bucket that has more keeps it.
-func TestRestGivesABucketATokenAndNoMore(t *testing.T) {
+func TestRestFillsABucketToItsBurstAndNoMore(t *testing.T) {
 	now, settings := time.Now(), usual()
 	settings.HealthyRatio = 0.5
 	old := newBucket("old", settings, now)
@@ -45,7 +45,7 @@ func TestRestGivesABucketATokenAndNoMore(t *testing.T) {
 	heir.inherit(old, now)
 	full := newBucket("full", settings, now)
 	full.tokens, full.perSecond, full.drawn = 20, 1000, now
-	for b, want := range map[*bucket]float64{old: 1, heir: 0.5, full: 20.5} {
+	for b, want := range map[*bucket]float64{old: settings.Burst, heir: 0.5, full: 20.5} {
 		b.deposits.Add(1)
 		b.fold(now.Add(b.settings.IdleAfter + 1))
 		assert.Equal(t, want, b.tokens, b.key)

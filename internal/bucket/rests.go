@@ -1,0 +1,71 @@
+package bucket
+
+import "time"
+
+// What the absence of each of these costs is in docs/simulation.md, "What each mechanism pays for".
+const (
+	// A rest is worth the burst while retries after rests have lately helped: for each request whose retries were in
+	// vain, vainRetries others must have succeeded by theirs, of which mostCredit count at most. In an
+	// overload, retries help less the more of them there are, so that the credit limits them.
+	vainRetries = 4
+	mostCredit  = 20
+	// If nothing is missing except a retry, no success comes without one. So even without credit, a rest is
+	// worth the burst when 1<<doubt times the time of a rest has passed since the last success, which is some ten
+	// minutes, and then after twice that time. In an outage retries die out, and no bucket is lost for ever.
+	doubt = 5
+)
+
+// rests are what the rests of a bucket have shown.
+type rests struct {
+	retried bool      // a retry was granted since the last rest
+	whole   bool      // the last rest was worth the burst
+	credit  int       // from -vainRetries to mostCredit
+	vain    int       // after 1<<vain times the time of a rest, the next one needs no credit
+	since   time.Time // the last success, or the last rest that needed no credit
+}
+
+// rest returns how many tokens b has at least when it is drawn on now, and what its rests have shown by then. A
+// bucket rests while it is not in use.
+//
+// A process that sends little, and has to retry each time, would use up the burst for ever: a success earns less than
+// its retry costs. It may need several retries, if a service starts when it is asked, or if a proxy has kept
+// connections that are dead. If each rest were worth the burst, an overload of a fifth would leave 3,000
+// processes with a request in 50 s each half of the goodput that they have without retries, and not three
+// quarters. Who sets the Ratio wants it to be the bound.
+func (b *bucket) rest(now time.Time) (worth float64, r rests) {
+	r = b.rests
+	ups := b.folded - b.spent
+	if ups > 0 {
+		r.since, r.vain = now, doubt
+	}
+	if b.inUse(now) {
+		return 0, r
+	}
+	r.learn(ups > 0)
+	switch burst := b.settings.Burst; {
+	case b.drawn.IsZero(): // it is new, or an heir
+		return 0, r
+	case r.credit > 0, ups > 0 && r.credit == 0:
+		worth = burst
+	case now.Sub(r.since)>>r.vain >= b.settings.IdleAfter:
+		worth, r.since = burst, now
+		r.vain++
+	}
+	r.whole = worth == b.settings.Burst
+	return worth, r
+}
+
+// learn changes the credit at the end of a rest by what became of the retries before it. Retries that were in vain
+// say nothing if there were too few of them.
+func (r *rests) learn(succeeded bool) {
+	switch {
+	case !r.retried:
+	case succeeded && r.whole:
+		r.credit = min(max(r.credit, -1)+1, mostCredit)
+	case succeeded:
+		r.credit++
+	case r.whole:
+		r.credit = max(r.credit-vainRetries, -vainRetries)
+	}
+	r.retried = false
+}

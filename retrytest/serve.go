@@ -12,8 +12,8 @@ import (
 
 // Serve returns a Transport whose requests a handler answers, whatever their host. A net/http server serves
 // them in memory, without a socket: in a testing/synctest bubble, time passes for both sides. Bytes that the handler
-// flushes arrive at once, so a stream comes event by event. Both end with the test, whose responses have to be
-// closed, as with any Transport.
+// flushes arrive at once, so a stream comes event by event. Both end with the test, which has to close
+// its responses, as with any Transport.
 //
 // Several handlers are replicas behind a balancer of connections: each new connection goes to the next of
 // them, in turn. A Handler that fails as told may be one.

@@ -88,8 +88,8 @@
 // Policy.OnDone panics, the request has been recorded before.
 //
 // body.given_up has retryhttp.reason: "changed" for retryhttp.ErrChanged, "not-resumable" for
-// retryhttp.ErrNotResumable, or the Stop that ended the resumptions. The reason of a caller that
-// closes or cancels is "canceled".
+// retryhttp.ErrNotResumable, or the Stop that ended the resumptions. A body that its
+// caller closes is not counted.
 //
 // error.type is the full name of the error's Go type, without a pointer. An attempt that got no
 // response has one in its span and in otelhttp's metrics, with the same spelling:

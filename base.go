@@ -14,17 +14,20 @@ import (
 // replica once for a connection. So an attempt on the same connection reaches the same replica,
 // even if this replica is broken. While attempts to a host fail, a Base opens connections of its own
 // to the host, called detours, beside the pool of the http.Transport. A retry or a hedge takes a
-// connection that no earlier attempt of its request has taken. First attempts leave the pool when
-// clearly more of them succeed on detours. They return when the pool is well again, or when nothing
-// has failed for a minute and a half.
+// detour that no earlier attempt of its request has taken, if one is there or may be opened. A retry
+// of a 429 may stay. First attempts leave the pool when clearly more of them succeed on detours. They
+// return when the pool is well again, or when nothing has failed for a minute and a half.
 //
 // An attempt has failed in this sense if it ended in an error, in a deadline, or with status 500, 502,
-// 503 or 504, or if a hedge has superseded it. A failed dial is no such failure, nor is a
-// response with status 429.
+// 503 or 504, or if a hedge has superseded it. So has an answer that took 10 ms more than
+// four times the mean of the detours. A failed dial is no such failure, nor is an attempt that the
+// caller canceled, or a response with status 429.
 //
-// While nothing fails, a Base opens no detour. In trouble, it opens three for a host, up to two more
-// each second while more than three in four attempts on the pool fail, and one for a dozen successes on
-// detours. The limits of the http.Transport apply: if DisableKeepAlives or MaxConnsPerHost is set, or
+// Without failures and hedges, a Base opens no detour. In trouble, it opens up to three for a host, and
+// one for a dozen successes on detours. It opens up to two more each second while more than three in
+// four attempts on the pool fail. While fewer fail, it opens one a minute until a detour serves well.
+//
+// The limits of the http.Transport apply: if DisableKeepAlives or MaxConnsPerHost is set, or
 // MaxIdleConnsPerHost is negative, there are no detours. An http.Transport that sends http or https
 // requests through another RoundTripper, by its method RegisterProtocol, needs a wrapper that hides it
 // from New.

@@ -79,10 +79,10 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // copied after first use.
 //
 // Results are successes, and failures that say that the host is down, even of requests that must not be
-// repeated. The last of MaxAttempts does not count, because its retries have counted. While at least
-// half of the results of a host are successes, each success earns HealthyRatio of a retry: enough for
-// the failures of a server that is partly broken. When most are failures, and until
-// three in five are successes again, a success earns Ratio, so that retries die out in an outage and
+// repeated. The last of MaxAttempts does not count, because its retries have counted, nor does a failure
+// that ends with [StopRetryAfter]. While at least half of the results of a host are successes, each
+// success earns HealthyRatio of a retry: enough for the failures of a server that is partly broken. When
+// most are failures, and until three in five are successes again, a success earns Ratio, so that retries die out in an outage and
 // do not keep up an overload. If fewer succeed again within a minute, the retries themselves may be what
 // the server cannot bear: a success then earns Ratio for at least 20 s. While the [Gate] has the host
 // down, failures count for nothing: an outage is no overload. A retry takes one token, or a

@@ -35,7 +35,7 @@ func (c Class) String() string {
 //
 // An error is Final if a retry would fail the same way:
 //   - the request's context has ended, its Cancel was closed, or the error was marked by [Permanent];
-//   - TLS verification failed, the host does not exist, or the request is invalid;
+//   - one side refused the other in the TLS handshake, the host does not exist, or the request is invalid;
 //   - the answer came without TLS, or in another version of HTTP;
 //   - the request's body returned an error, and there is no GetBody, or the error is an *http.MaxBytesError.
 //

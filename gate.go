@@ -13,8 +13,8 @@ import (
 // value is ready to use. Share a Gate among Transports that call the same hosts. It must not be
 // changed or copied after first use.
 //
-// A key is down when its last 8 results were failures, the first of them at least 100 ms ago. Each
-// success then releases a quarter of a retry, or more if there are no first attempts. A
+// A key is down when at least 8 results in a row were failures, the first of them at least 100 ms ago.
+// Each success then releases a quarter of a retry, or more if there are no first attempts. A
 // Retry-After on a 429 closes the key for its time, or for MaxRetryAfter if that is shorter.
 // So does an exhausted [RateLimit], if its reset is within MaxRetryAfter. Each retry is held for
 // at most Hold, and at most half of the time left; in line for a token, three quarters of it. There are at most 4,096 keys.

@@ -32,7 +32,7 @@ type Outcome struct {
 type Stop string
 
 const (
-	StopCanceled      Stop = "canceled"       // the context ended, or the request's Cancel did
+	StopCanceled      Stop = "canceled"       // the context ended, or Request.Cancel was closed
 	StopFinal         Stop = "final"          // the last result was classified as Final
 	StopNested        Stop = "nested"         // a nested Transport had retried, or given up
 	StopNotIdempotent Stop = "not-idempotent" // it is unsafe to repeat: see Policy.Idempotent
@@ -40,7 +40,7 @@ const (
 	StopBody          Stop = "body"           // the body could not be sent again
 	StopRetryAfter    Stop = "retry-after"    // the server asked for more than MaxRetryAfter
 	StopDeadline      Stop = "deadline"       // MaxElapsed or the deadline left no room to wait
-	StopBudget        Stop = "budget"         // the Budget was spent, for a backoff at least
+	StopBudget        Stop = "budget"         // the Budget refused the retry
 )
 
 // OutcomeOf returns how the request of resp ended. A Final first attempt that was not held has
@@ -116,8 +116,8 @@ type Error struct {
 
 // Error returns the text of the base's error. After several attempts, their number, their time and the
 // Stop precede it. The base's text comes last, because programs such as connect-go read codes from it.
-// Nothing is left out but userinfo and queries of URLs, and what net/http quotes from a peer. Stop, and
-// the Logger, say why there was no retry.
+// Nothing is left out except userinfo, queries and fragments of URLs, and what net/http quotes from a peer.
+// Stop, and the Logger, say why there was no retry.
 func (e *Error) Error() string {
 	text := textOf(e.Err)
 	if inner, ok := errors.AsType[*Error](e.Err); ok && e.Stop == StopNested && inner.Attempts == e.Attempts {

@@ -15,20 +15,20 @@ type Policy struct {
 	// MaxAttempts is how often a request is sent at most, including the first attempt and any hedge.
 	// 0 means 4, 1 means that nothing is retried, and a negative number sets no limit. Raise it if many
 	// attempts fail by chance. To outlast an outage, raise Gate.Hold. A client that sends little needs
-	// more attempts or a longer Backoff, because a Gate holds no lone request.
+	// more attempts or a longer Backoff, because a Gate holds no lone request. With Resume, the count
+	// starts again whenever the time of MaxElapsed does.
 	MaxAttempts int
 
 	// MaxElapsed limits the time from the call of RoundTrip to the start of the last attempt. An
 	// attempt that has begun may take longer. With Resume, the time starts again when a body first
-	// breaks off, and each time a body breaks off after another 1 MiB has come. 0 or less sets no limit, and only the
-	// request's context ends the retries. A deadline on the context is usually better, because it also
-	// ends the attempts.
+	// breaks off, and each time a body breaks off after another 1 MiB has come. 0 or less sets no
+	// limit. A deadline on the context is usually better, because it also ends the attempts.
 	MaxElapsed time.Duration
 
 	// AttemptTimeout limits each attempt, from its start to the response header, with BufferBytes to
-	// the end of a buffered body, and with PeekBytes to the first event of another body. Until then,
-	// the attempt's context has this end as its deadline. The timeout's error is Retryable and matches
-	// [context.DeadlineExceeded]. 0 or less sets no limit. Set it when servers may hang, below your
+	// the end of a buffered body, and with PeekBytes to the event of another body that Classify decides
+	// on. Until then, the attempt's context has this end as its deadline. The timeout's error is
+	// Retryable and matches [context.DeadlineExceeded]. 0 or less sets no limit. Set it when servers may hang, below your
 	// callers' patience: without it, a hanging attempt uses up all of the time. Response bodies are then
 	// wrapped.
 	AttemptTimeout time.Duration
@@ -44,8 +44,7 @@ type Policy struct {
 	Budget Budget
 
 	// OnRetry, if not nil, is called before the wait that precedes each retry, but not for a hedge. For a
-	// retry that waits in line, it is called once the Budget has granted a token. It may read the failed
-	// response's body.
+	// retry that waits in line, it is called after that wait. It may read the failed response's body.
 	OnRetry func(Attempt)
 
 	// OnDone, if not nil, is called once for each RoundTrip, with the last attempt.
@@ -53,8 +52,8 @@ type Policy struct {
 
 	// Logger, if not nil, logs each retry and each hedge at level Info, and each hold at Debug, once it is
 	// over. It logs at Warn each request that is given up, unless its result is Final, and each response body
-	// that is given up. It logs neither with [StopCanceled]. URLs are logged without userinfo and query.
-	// Their paths are logged, and what the errors of your RoundTrippers quote.
+	// that is given up. It logs neither with [StopCanceled]. URLs are logged without userinfo, query
+	// and fragment. Their paths are logged, and what the errors of your RoundTrippers quote.
 	Logger *slog.Logger
 
 	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends the retries with
@@ -73,8 +72,8 @@ type Policy struct {
 
 	// Classify decides what a result means. Nil means the function [Classify], which your own function
 	// can call for the cases that it leaves alone. It must not read Response.Body, but may look at
-	// [Attempt.Body] and [Attempt.Peek]. It is called once for an attempt, and with PeekBytes again for each
-	// event that it leaves [Undecided], and for a failure after it.
+	// [Attempt.Body] and [Attempt.Peek]. It is called once for an attempt, with Resume again when its body
+	// breaks off, and with PeekBytes again for each event that it leaves [Undecided], and for a failure after it.
 	Classify func(Attempt) Class
 
 	// Idempotent decides whether a request may be repeated. It is asked before the first attempt, and
@@ -127,8 +126,8 @@ type Policy struct {
 
 	// StallTimeout limits how long a Read of a response body may wait for bytes. A Read that receives
 	// nothing for this long fails with a timeout. With PeekBytes and an AttemptTimeout, it begins after
-	// the first event. 0 or less sets no limit. Set it for downloads and streams, whose total time has
-	// no sensible limit.
+	// the events that the attempt awaits. 0 or less sets no limit. Set it for downloads and streams, whose
+	// total time has no sensible limit.
 	StallTimeout time.Duration
 
 	// Gate holds retries back while their host is down, and releases them when the host answers. Nil

@@ -56,7 +56,7 @@ func ExamplePolicy_deadlineSentToTheServer() {
 	// Output:
 	// 500 ms at most: true
 	// 500 ms at most: true
-	// 503 Service Unavailable
+	// 503 Service Unavailable at attempt 2
 }
 
 // paced lets attempts pass at the limiter's rate. The limiter refuses at once an attempt that
@@ -251,5 +251,5 @@ func ExampleNewBase() {
 	show(client.Get(server.URL))
 	// Output:
 	// attempt 2 took a detour: true
-	// 200 OK
+	// 200 OK at attempt 2
 }

@@ -376,9 +376,9 @@ func ExamplePolicy_dryRun() {
 	}
 	fmt.Println(requests.Load(), "requests,", failed.Load(), "failed,", retryable.Load(), "would be retried")
 	// Output:
-	// 503 Service Unavailable
-	// 503 Service Unavailable
-	// 503 Service Unavailable
+	// 503 Service Unavailable at attempt 1
+	// 503 Service Unavailable at attempt 1
+	// 503 Service Unavailable at attempt 1
 	// 3 requests, 3 failed, 2 would be retried
 }
 

@@ -57,7 +57,7 @@ func ExamplePolicy_retryAfterInABody() {
 	show(client.Get(server.URL))
 	fmt.Println("as asked:", time.Since(began) >= 50*time.Millisecond)
 	// Output:
-	// 200 OK
+	// 200 OK at attempt 2
 	// as asked: true
 }
 
@@ -89,7 +89,7 @@ func ExamplePolicy_retryAfterInADuration() {
 	show(client.Get(server.URL))
 	fmt.Println("as asked:", time.Since(began) >= 50*time.Millisecond)
 	// Output:
-	// 200 OK
+	// 200 OK at attempt 2
 	// as asked: true
 }
 

@@ -1,10 +1,9 @@
 package retryhttp_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -33,17 +32,10 @@ func ExampleNew() {
 	// Output: 200 OK
 }
 
-func ExampleNew_oneLine() {
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{})}
-	resp, err := client.Get("https://example.com/")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-}
+func ExamplePolicy() {
+	server := serverAnswering(503, 200)
+	defer server.Close()
 
-func ExampleNew_configured() {
 	client := &http.Client{
 		Timeout: 10 * time.Second, // for all attempts together
 		Transport: retryhttp.New(nil, retryhttp.Policy{
@@ -53,76 +45,31 @@ func ExampleNew_configured() {
 			Logger:         slog.Default(),
 		}),
 	}
-	defer client.CloseIdleConnections()
-}
-
-// Every field is optional. This one sets them all.
-func ExamplePolicy() {
-	server := serverAnswering(503, 200)
-	defer server.Close()
-
-	policy := retryhttp.Policy{
-		MaxAttempts:      5,
-		MaxElapsed:       20 * time.Second,
-		AttemptTimeout:   5 * time.Second,
-		Backoff:          retryhttp.Exponential(20*time.Millisecond, 2*time.Second).Spread(0.5),
-		MaxRetryAfter:    10 * time.Second,
-		Classify:         retryhttp.Classify,
-		Idempotent:       retryhttp.Idempotent,
-		IdempotencyKey:   retryhttp.RandomKey,
-		RetryUnprocessed: true,
-		RecordBytes:      1 << 20,
-		Budget:           &retryhttp.TokenBucket{Ratio: 0.2, Burst: 10},
-		OnRetry: func(a retryhttp.Attempt) {
-			fmt.Println("retrying after attempt", a.Number)
-		},
-		OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
-			fmt.Println(a.Request.Method, "took", o.Attempts, "attempts")
-		},
-		Logger: slog.New(slog.DiscardHandler),
-	}
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-	resp, err := client.Post(server.URL, "text/plain", strings.NewReader("hello"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	// Output:
-	// retrying after attempt 1
-	// POST took 2 attempts
+	show(client.Post(server.URL, "text/plain", strings.NewReader("hello")))
+	// Output: 200 OK at attempt 2
 }
 
 // A server gets the same key on all attempts of a request.
 // RandomKey makes one for each request. A key that is made from what the request
 // is about also covers a request that the program makes anew, after a restart.
 func ExamplePolicy_idempotencyKey() {
-	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println("key:", r.Header.Get("Idempotency-Key"))
-		if requests.Add(1) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		Backoff: retryhttp.Constant(10 * time.Millisecond),
+		MaxAttempts: 2,
 		IdempotencyKey: func(req *http.Request) string {
 			return "pay" + strings.ReplaceAll(req.URL.Path, "/", "-")
 		},
 	})}
-	resp, err := client.Post(server.URL+"/orders/17", "application/json", strings.NewReader(`{"amount": 42}`))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status)
+	show(client.Post(server.URL+"/orders/17", "application/json", strings.NewReader(`{"amount": 42}`)))
 	// Output:
 	// key: pay-orders-17
 	// key: pay-orders-17
-	// 200 OK
+	// 503 Service Unavailable at attempt 2
 }
 
 // A proxy must not repeat a request that is not idempotent, even if its client
@@ -171,13 +118,7 @@ func ExampleWithPolicy() {
 		fmt.Println(err)
 		return
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "at attempt", retryhttp.OutcomeOf(resp).Attempts)
+	show(client.Do(req))
 	// Output: 503 Service Unavailable at attempt 1
 }
 
@@ -202,16 +143,12 @@ func ExampleOutcomeOf() {
 	defer resp.Body.Close()
 
 	outcome := retryhttp.OutcomeOf(resp)
-	fmt.Println(resp.Status)
-	fmt.Println("attempts:", outcome.Attempts)
-	fmt.Println("stop:", outcome.Stop)
+	fmt.Println(resp.Status, "after", outcome.Attempts, "attempts, stop:", outcome.Stop)
 	if resp.StatusCode == http.StatusNotFound && outcome.Ambiguous {
 		fmt.Println("an earlier attempt may have deleted it")
 	}
 	// Output:
-	// 404 Not Found
-	// attempts: 2
-	// stop: final
+	// 404 Not Found after 2 attempts, stop: final
 	// an earlier attempt may have deleted it
 }
 
@@ -230,38 +167,29 @@ func ExampleError() {
 	}
 	var failure *retryhttp.Error // inside the *url.Error that every http.Client returns
 	if errors.As(err, &failure) {
-		fmt.Println("attempts:", failure.Attempts)
-		fmt.Println("stop:", failure.Stop)
-		fmt.Println("timeout:", failure.Timeout())
+		fmt.Println("attempts:", failure.Attempts, "stop:", failure.Stop, "timeout:", failure.Timeout())
 	}
-	// Output:
-	// attempts: 2
-	// stop: attempts
-	// timeout: false
+	// Output: attempts: 2 stop: attempts timeout: false
 }
 
 // A server that answers 501 or 505 will do so again.
 func ExampleClassify_except() {
-	classify := func(a retryhttp.Attempt) retryhttp.Class {
-		if a.Response != nil {
-			switch a.Response.StatusCode {
-			case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-				return retryhttp.Final
-			}
-		}
-		return retryhttp.Classify(a) // all the rest as usual
-	}
-	_ = retryhttp.New(nil, retryhttp.Policy{Classify: classify})
+	server := serverAnswering(503, 501)
+	defer server.Close()
 
-	for _, status := range []int{500, 501, 503, 505} {
-		class := classify(retryhttp.Attempt{Response: &http.Response{StatusCode: status}})
-		fmt.Println(status, "is final:", class == retryhttp.Final)
-	}
-	// Output:
-	// 500 is final: false
-	// 501 is final: true
-	// 503 is final: false
-	// 505 is final: true
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
+		Classify: func(a retryhttp.Attempt) retryhttp.Class {
+			if a.Response != nil {
+				switch a.Response.StatusCode {
+				case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+					return retryhttp.Final
+				}
+			}
+			return retryhttp.Classify(a) // all the rest as usual
+		},
+	})}
+	show(client.Get(server.URL))
+	// Output: 501 Not Implemented at attempt 2
 }
 
 // Exactly these statuses are retried, and errors as usual.
@@ -286,28 +214,35 @@ func ExampleClassify_exactly() {
 	// Output: 408 429 500 502 503 504
 }
 
-// A base RoundTripper that knows that another attempt is in vain says so.
-func ExamplePermanent() {
-	errOpen := errors.New("circuit breaker is open")
-	breaker := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-		if req.Body != nil {
-			req.Body.Close()
-		}
-		return nil, retryhttp.Permanent(errOpen)
-	})
-	client := &http.Client{Transport: retryhttp.New(breaker, retryhttp.Policy{})}
+// measured is a Budget that counts what another Budget grants and refuses.
+type measured struct {
+	retryhttp.Budget
+	granted, refused expvar.Int
+}
 
-	resp, err := client.Get("http://server.example/")
-	if err == nil {
-		resp.Body.Close()
-		return
+func (c *measured) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
+	cost, ok = c.Budget.Withdraw(r)
+	switch {
+	case ok:
+		c.granted.Add(1)
+	case r.Stop == "" && !r.Again: // a retry or a hedge, asked for the first time
+		c.refused.Add(1)
 	}
-	var failure *retryhttp.Error
-	fmt.Println(errors.Is(err, errOpen), errors.As(err, &failure))
-	fmt.Println(failure.Attempts, failure.Stop)
+	return cost, ok
+}
+
+// A Budget around a TokenBucket works as the bucket does, if it passes on what it gets.
+func ExampleBudget() {
+	server := serverAnswering(503, 200)
+	defer server.Close()
+
+	budget := &measured{Budget: new(retryhttp.TokenBucket)}
+	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{Budget: budget})}
+	show(client.Get(server.URL))
+	fmt.Println("granted:", &budget.granted, "refused:", &budget.refused)
 	// Output:
-	// true true
-	// 1 final
+	// 200 OK at attempt 2
+	// granted: 1 refused: 0
 }
 
 // Two clients of one server share what retries there are.
@@ -351,29 +286,6 @@ func ExampleRetryAfter() {
 	// 0s false
 }
 
-func ExampleRandomKey() {
-	keys := make(chan string, 2)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		keys <- r.Header.Get("Idempotency-Key")
-		if len(keys) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	}))
-	defer server.Close()
-
-	policy := retryhttp.Policy{IdempotencyKey: retryhttp.RandomKey}
-	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-	resp, err := client.Post(server.URL, "application/json", strings.NewReader(`{"amount": 42}`))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	first, second := <-keys, <-keys
-	fmt.Println("same key:", first != "" && first == second)
-	// Output: same key: true
-}
-
 func ExampleConstant() {
 	fmt.Println(waits(retryhttp.Constant(time.Second), 3))
 	// Output: [1s 1s 1s]
@@ -398,50 +310,29 @@ func ExampleGeometric() {
 // cenkalti/backoff: half as much again each time, give or take a half.
 func ExampleBackoff_Spread() {
 	backoff := retryhttp.Geometric(500*time.Millisecond, time.Minute, 1.5).Spread(0.5)
-	fmt.Println(within(backoff, 1, 250*time.Millisecond, 750*time.Millisecond))
-	fmt.Println(within(backoff, 2, 375*time.Millisecond, 1125*time.Millisecond))
-	// Output:
-	// true
-	// true
+	fmt.Println(intervals(backoff, 2))
+	// Output: [250ms-750ms 375ms-1.125s]
 }
 
-// 1, 2, 4, 8 and 16 seconds, each with up to a second on top.
 func ExampleBackoff_PlusJitter() {
-	backoff := retryhttp.Exponential(time.Second, 16*time.Second).PlusJitter(time.Second)
-	fmt.Println(within(backoff, 1, 1*time.Second, 2*time.Second))
-	fmt.Println(within(backoff, 5, 16*time.Second, 17*time.Second))
-	// Output:
-	// true
-	// true
+	fmt.Println(intervals(retryhttp.Exponential(time.Second, 16*time.Second).PlusJitter(time.Second), 3))
+	// Output: [1s-2s 2s-3s 4s-5s]
 }
 
 func ExampleFullJitter() {
-	backoff := retryhttp.FullJitter(time.Second, 10*time.Second)
-	fmt.Println(within(backoff, 1, 0, 1*time.Second))
-	fmt.Println(within(backoff, 5, 0, 10*time.Second))
-	// Output:
-	// true
-	// true
+	fmt.Println(intervals(retryhttp.FullJitter(time.Second, 10*time.Second), 3))
+	// Output: [0s-1s 0s-2s 0s-4s]
 }
 
 func ExampleEqualJitter() {
-	backoff := retryhttp.EqualJitter(time.Second, 10*time.Second)
-	fmt.Println(within(backoff, 1, 500*time.Millisecond, 1*time.Second))
-	fmt.Println(within(backoff, 5, 5*time.Second, 10*time.Second))
-	// Output:
-	// true
-	// true
+	fmt.Println(intervals(retryhttp.EqualJitter(time.Second, 10*time.Second), 3))
+	// Output: [500ms-1s 1s-2s 2s-4s]
 }
 
+// Each wait is at most three times as long as the one before it.
 func ExampleDecorrelatedJitter() {
-	backoff := retryhttp.DecorrelatedJitter(time.Second, 10*time.Second)
-	prev := backoff(1, 0)
-	next := backoff(2, prev)
-	fmt.Println(prev >= time.Second && prev <= 3*time.Second)
-	fmt.Println(next >= time.Second && next <= min(3*prev, 10*time.Second))
-	// Output:
-	// true
-	// true
+	fmt.Println(intervals(retryhttp.DecorrelatedJitter(time.Second, 10*time.Second), 3))
+	// Output: [1s-3s 1s-9s 1s-10s]
 }
 
 // A Backoff is a function, so one of your own needs no type.
@@ -456,18 +347,29 @@ func ExampleBackoff() {
 	// Output: [0s 1m0s 1m0s]
 }
 
-// within reports whether the wait before retry n lies between lo and hi,
-// however often it is drawn, and is not the same each time.
-func within(b retryhttp.Backoff, n int, lo, hi time.Duration) bool {
-	seen := make(map[time.Duration]bool)
-	for range 1000 {
-		d := b(n, 0)
-		if d < lo || d > hi {
-			return false
+// intervals draws each wait many times, after the longest one before it.
+func intervals(b retryhttp.Backoff, count int) (list []string) {
+	prev := time.Duration(0)
+	for n := 1; n <= count; n++ {
+		lo, hi := b(n, prev), time.Duration(0)
+		for range 20_000 {
+			d := b(n, prev)
+			lo, hi = min(lo, d), max(hi, d)
 		}
-		seen[d] = true
+		prev = hi.Round(25 * time.Millisecond)
+		list = append(list, fmt.Sprint(lo.Round(25*time.Millisecond), "-", prev))
 	}
-	return len(seen) > 1
+	return list
+}
+
+// show prints the status of a response, and the attempt that brought it.
+func show(resp *http.Response, err error) {
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "at attempt", retryhttp.OutcomeOf(resp).Attempts)
 }
 
 // serverAnswering starts a server that answers with these statuses in turn, and
@@ -479,10 +381,6 @@ func serverAnswering(statuses ...int) *httptest.Server {
 		w.WriteHeader(statuses[min(n, len(statuses))-1])
 	}))
 }
-
-type roundTripperFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // A gauge of when requests are hedged shows whether a Hedge knows enough.
 func ExampleHedge_Delay() {
@@ -521,58 +419,10 @@ func ExamplePolicy_limitWithoutRetryAfter() {
 			return wait, ok
 		},
 	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	outcome := retryhttp.OutcomeOf(resp)
-	fmt.Println(resp.Status, "after", outcome.Attempts, "attempts")
-	fmt.Println("waited for the window:", outcome.Waited >= window)
+	began := time.Now()
+	show(client.Get(server.URL))
+	fmt.Println("waited for the window:", time.Since(began) >= window)
 	// Output:
-	// 200 OK after 2 attempts
+	// 200 OK at attempt 2
 	// waited for the window: true
-}
-
-// A server sends a ping while a model waits for its turn, and an error if the turn does not come. The ping
-// decides nothing, so the event after it still belongs to the attempt. The caller reads the pings too.
-func ExampleClass_undecided() {
-	const ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
-	server := serverStreaming(
-		ping+"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n",
-		ping+"event: message_start\ndata: {\"type\": \"message_start\"}\n\n",
-	)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		PeekBytes: 4096,
-		Backoff:   retryhttp.Constant(10 * time.Millisecond),
-		Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			events := bytes.Count(a.Peek, []byte("event: "))
-			switch {
-			case bytes.Contains(a.Peek, []byte(`"overloaded_error"`)):
-				return retryhttp.Retryable
-			case events > 0 && events == bytes.Count(a.Peek, []byte("event: ping")):
-				return retryhttp.Undecided
-			}
-			return retryhttp.Classify(a)
-		},
-	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println("attempt", retryhttp.OutcomeOf(resp).Attempts)
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
-			fmt.Println(event)
-		}
-	}
-	// Output:
-	// attempt 2
-	// ping
-	// message_start
 }

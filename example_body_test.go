@@ -1,7 +1,6 @@
 package retryhttp_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -18,37 +17,25 @@ import (
 	"github.com/retryhttp/retryhttp"
 )
 
+var smallAnswers = retryhttp.Policy{
+	BufferBytes:    1 << 20,
+	AttemptTimeout: 10 * time.Second, // it includes the body
+}
+
 // A body that breaks off is a failed attempt, like a connection that breaks before the
 // header. The caller sees neither.
 func ExamplePolicy_bufferBytes() {
-	server := serverBreakingOff(`{"name": "Ada", "born": 1815}`, len(`{"name": `), hangUp)
+	server := serverBreakingOff(`{"name": "Ada", "born": 1815}`)
 	defer server.Close()
 
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		BufferBytes: 1 << 20, // of a longer body, the caller gets the beginning and the rest as they come
-		Backoff:     retryhttp.Constant(10 * time.Millisecond),
-		OnRetry:     func(a retryhttp.Attempt) { fmt.Println("retrying after:", a.Err) },
-	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	var person struct{ Name string }
-	if err := json.NewDecoder(resp.Body).Decode(&person); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(person.Name, "at attempt", retryhttp.OutcomeOf(resp).Attempts)
-	// Output:
-	// retrying after: unexpected EOF
-	// Ada at attempt 2
+	client := &http.Client{Transport: retryhttp.New(nil, smallAnswers)}
+	showBody(client.Get(server.URL))
+	// Output: attempt 2: {"name": "Ada", "born": 1815}
 }
 
 // S3 begins the answer to a copy before it has copied. So an error may come with status 200.
 func ExamplePolicy_classifyS3() {
-	server := serverSending(
+	server := serverSending("application/xml",
 		`<?xml version="1.0"?><Error><Code>SlowDown</Code></Error>`,
 		`<?xml version="1.0"?><CopyObjectResult><ETag>"1"</ETag></CopyObjectResult>`,
 	)
@@ -81,7 +68,7 @@ func ExamplePolicy_classifyS3() {
 // This API computes what a GraphQL document costs before it executes any of it. So a
 // refusal is Unprocessed, and a mutation, too, may be sent again.
 func ExamplePolicy_classifyGraphQL() {
-	server := serverSending(
+	server := serverSending("application/json",
 		`{"errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}]}`,
 		`{"data": {"orderClose": {"order": {"id": 17}}}}`,
 	)
@@ -108,149 +95,75 @@ func ExamplePolicy_classifyGraphQL() {
 	// Output: attempt 2: {"data": {"orderClose": {"order": {"id": 17}}}}
 }
 
-// Elasticsearch answers a _bulk request with status 200, and each of its items with a
-// status of its own. It honors no Idempotency-Key: the items decide what a repetition does.
-func ExamplePolicy_classifyBulk() {
-	server := serverSending(
-		`{"items": [{"index": {"_id": "1", "status": 201}}, {"index": {"_id": "2", "status": 429}}]}`,
-		`{"items": [{"index": {"_id": "1", "status": 200}}, {"index": {"_id": "2", "status": 201}}]}`,
-	)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		BufferBytes: 4 << 20,
-		Backoff:     retryhttp.Constant(10 * time.Millisecond),
-		Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			var bulk struct {
-				Items []map[string]struct{ Status int }
-			}
-			if json.Unmarshal(a.Body, &bulk) == nil {
-				for _, item := range bulk.Items {
-					for _, result := range item {
-						if result.Status == http.StatusTooManyRequests {
-							return retryhttp.Retryable
-						}
-					}
-				}
-			}
-			return retryhttp.Classify(a)
-		},
-	})}
-
-	// All items are index operations with an _id. Whatever succeeded is written once more,
-	// and is the same afterwards, if nobody else writes these documents. An item without an
-	// _id would make a second document. So this is for requests like this one, and not for
-	// the client.
-	items := `{"index": {"_index": "people", "_id": "1"}}
-{"name": "Ada"}
-{"index": {"_index": "people", "_id": "2"}}
-{"name": "Grace"}
-`
-	ctx := retryhttp.WithPolicy(context.Background(), func(p *retryhttp.Policy) {
-		p.Idempotent = func(*http.Request) bool { return true }
-	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/_bulk", strings.NewReader(items))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	req.Header.Set("Content-Type", "application/x-ndjson")
-	showBody(client.Do(req))
-	// Output: attempt 2: {"items": [{"index": {"_id": "1", "status": 200}}, {"index": {"_id": "2", "status": 201}}]}
+var languageModel = retryhttp.Policy{
+	MaxAttempts:    8,
+	MaxElapsed:     2 * time.Minute,
+	PeekBytes:      4096,             // the first event is part of the attempt
+	AttemptTimeout: 30 * time.Second, // to the first event
+	StallTimeout:   30 * time.Second, // between two later events
+	// Answers are long and few, so successes release retries late, and earn few of them.
+	Gate:   &retryhttp.Gate{Hold: 30 * time.Second},
+	Budget: &retryhttp.TokenBucket{Burst: 20},
+	// A completion changes nothing at the server.
+	Idempotent: func(*http.Request) bool { return true },
+	Classify: func(a retryhttp.Attempt) retryhttp.Class {
+		if bytes.Contains(a.Peek, []byte(`"overloaded_error"`)) {
+			return retryhttp.Retryable
+		}
+		return retryhttp.Classify(a)
+	},
 }
+
+const overloaded = "data: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n"
 
 // A language model answers at once with a 200, and may then find that it is overloaded. Its first event
 // says so. The caller sees only the stream that begins well.
-func ExamplePolicy_firstEvent() {
-	server := serverStreaming(
-		"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n",
-		"event: message_start\ndata: {\"type\": \"message_start\"}\n\n",
-	)
+func ExamplePolicy_languageModel() {
+	server := serverSending("text/event-stream", overloaded, "data: {\"text\": \"to be\"}\n\n")
 	defer server.Close()
 
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		PeekBytes:  4096,
-		Backoff:    retryhttp.Constant(10 * time.Millisecond),
-		Idempotent: func(*http.Request) bool { return true }, // a completion changes nothing
-		Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			if bytes.Contains(a.Peek, []byte(`"overloaded_error"`)) {
-				return retryhttp.Retryable
-			}
-			return retryhttp.Classify(a)
-		},
-	})}
-	question := strings.NewReader(`{"stream": true}`)
-	resp, err := client.Post(server.URL+"/v1/messages", "application/json", question)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println("attempt", retryhttp.OutcomeOf(resp).Attempts)
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
-			fmt.Println(event)
-		}
-	}
-	// Output:
-	// attempt 2
-	// message_start
+	client := &http.Client{Transport: retryhttp.New(nil, languageModel)}
+	showBody(client.Post(server.URL, "application/json", strings.NewReader(`{"stream": true}`)))
+	// Output: attempt 2: data: {"text": "to be"}
 }
 
 // A server sends a ping while a model waits for its turn, and an error if the turn does not come. The ping
 // decides nothing, so the event after it still belongs to the attempt. The caller reads the pings too.
 func ExampleClass_undecided() {
-	const ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
-	server := serverStreaming(
-		ping+"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n",
-		ping+"event: message_start\ndata: {\"type\": \"message_start\"}\n\n",
-	)
+	const ping = "data: {\"type\": \"ping\"}\n\n"
+	server := serverSending("text/event-stream", ping+overloaded, ping+"data: {\"text\": \"to be\"}\n\n")
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
 		PeekBytes: 4096,
-		Backoff:   retryhttp.Constant(10 * time.Millisecond),
 		Classify: func(a retryhttp.Attempt) retryhttp.Class {
-			events := bytes.Count(a.Peek, []byte("event: "))
+			events := bytes.Count(a.Peek, []byte("data: "))
 			switch {
 			case bytes.Contains(a.Peek, []byte(`"overloaded_error"`)):
 				return retryhttp.Retryable
-			case events > 0 && events == bytes.Count(a.Peek, []byte("event: ping")):
+			case events > 0 && events == bytes.Count(a.Peek, []byte(`"ping"`)):
 				return retryhttp.Undecided
 			}
 			return retryhttp.Classify(a)
 		},
 	})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println("attempt", retryhttp.OutcomeOf(resp).Attempts)
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
-			fmt.Println(event)
-		}
-	}
+	showBody(client.Get(server.URL))
 	// Output:
-	// attempt 2
-	// ping
-	// message_start
+	// attempt 2: data: {"type": "ping"}
+	//
+	// data: {"text": "to be"}
 }
 
 // If the last attempt's stream begins with an error, too, the caller gets that stream, with a 200 and no
 // error. The Stop says so. To ask again here would be a loop around a loop.
 func ExampleOutcomeOf_stream() {
-	overloaded := "event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\"}}\n\n"
-	server := serverStreaming(overloaded, overloaded)
+	server := serverSending("text/event-stream", overloaded)
 	defer server.Close()
 
 	policy := languageModel
-	policy.MaxAttempts, policy.Backoff = 2, retryhttp.Constant(10*time.Millisecond)
+	policy.MaxAttempts = 2
 	client := &http.Client{Transport: retryhttp.New(nil, policy)}
-	question := strings.NewReader(`{"stream": true}`)
-	resp, err := client.Post(server.URL+"/v1/messages", "application/json", question)
+	resp, err := client.Post(server.URL, "application/json", strings.NewReader(`{"stream": true}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -262,27 +175,39 @@ func ExampleOutcomeOf_stream() {
 	// Output: 200 OK, and no more attempts: attempts
 }
 
+var largeDownload = retryhttp.Policy{
+	Resume:         true,
+	StallTimeout:   30 * time.Second,
+	MaxAttempts:    8, // since an attempt that brought a mebibyte
+	AttemptTimeout: 30 * time.Second,
+	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
+	MaxRetryAfter:  10 * time.Minute,
+	Budget:         &retryhttp.TokenBucket{Burst: 50}, // for resumptions that bring less
+}
+
 // The caller reads one body, whichever responses it comes from. The server must serve
 // ranges, and send a strong ETag or an old Last-Modified.
 func ExamplePolicy_resume() {
-	server := serverBreakingOff("to be, or not to be", len("to be,"), hangUp)
+	server := serverBreakingOff("to be, or not to be")
 	defer server.Close()
 
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
-		Resume:  true,
-		Backoff: retryhttp.Constant(10 * time.Millisecond),
-		OnRetry: func(a retryhttp.Attempt) { fmt.Printf("%v at byte %d, resuming\n", a.Err, a.Offset) },
-	})}
+	policy := largeDownload
+	policy.OnRetry = func(a retryhttp.Attempt) { fmt.Printf("%v at byte %d, resuming\n", a.Err, a.Offset) }
+	client := &http.Client{Transport: retryhttp.New(nil, policy)}
 	showBody(client.Get(server.URL))
 	// Output:
-	// unexpected EOF at byte 6, resuming
+	// unexpected EOF at byte 9, resuming
 	// attempt 1: to be, or not to be
 }
 
 // A server that goes silent in the middle of a body would hold its reader for as long as
 // the connection stands. With Resume, the download would go on.
 func ExamplePolicy_stallTimeout() {
-	server := serverBreakingOff("to be, or not to be", len("to be,"), hang)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "to be,")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{
@@ -317,27 +242,20 @@ func showBody(resp *http.Response, err error) {
 	fmt.Printf("attempt %d: %s\n", retryhttp.OutcomeOf(resp).Attempts, body)
 }
 
-// serverSending starts a server that answers with status 200 and these bodies in turn.
-func serverSending(bodies ...string) *httptest.Server {
+// serverSending starts a server that answers with status 200 and these bodies in turn, and then with
+// the last one forever.
+func serverSending(contentType string, bodies ...string) *httptest.Server {
 	var requests atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		io.WriteString(w, bodies[requests.Add(1)-1])
+		w.Header().Set("Content-Type", contentType)
+		n := int(requests.Add(1))
+		io.WriteString(w, bodies[min(n, len(bodies))-1])
 	}))
 }
 
-// serverStreaming starts a server that answers with these streams of events in turn.
-func serverStreaming(streams ...string) *httptest.Server {
-	var requests atomic.Int64
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, streams[requests.Add(1)-1])
-	}))
-}
-
-// serverBreakingOff starts a server of content. Its first response ends with a number of
-// bytes, and then.
-func serverBreakingOff(content string, after int, then http.HandlerFunc) *httptest.Server {
+// serverBreakingOff starts a server of content, whose first response breaks off in the middle.
+func serverBreakingOff(content string) *httptest.Server {
 	var requests atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"v1"`)
@@ -346,8 +264,8 @@ func serverBreakingOff(content string, after int, then http.HandlerFunc) *httpte
 			return
 		}
 		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
-		io.WriteString(w, content[:after])
+		io.WriteString(w, content[:len(content)/2])
 		http.NewResponseController(w).Flush()
-		then(w, r)
+		panic(http.ErrAbortHandler)
 	}))
 }

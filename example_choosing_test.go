@@ -1,36 +1,23 @@
 package retryhttp_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp"
 )
 
-// These are the policies of docs/choosing.md.
+// These are the policies of docs/choosing.md, except the ones about bodies (example_body_test.go) and names
+// (example_recipes_test.go). recipes_test.go exposes each to what it is for.
 
 var interactive = retryhttp.Policy{
 	AttemptTimeout: 500 * time.Millisecond, // what a healthy server hardly ever needs
-}
-
-// Somebody waits for the answer, for two seconds at most.
-func ExamplePolicy_interactiveCall() {
-	server := serverAnswering(503, 200)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, interactive), Timeout: 2 * time.Second}
-	show(client.Get(server.URL))
-	// Output: 200 OK at attempt 2
 }
 
 var batch = retryhttp.Policy{
@@ -40,16 +27,6 @@ var batch = retryhttp.Policy{
 	Backoff:        retryhttp.FullJitter(time.Second, time.Minute),
 	MaxRetryAfter:  15 * time.Minute,
 	Budget:         retryhttp.Unlimited{}, // the number of workers is the bound
-}
-
-// Nobody waits, and everything has to be done in the end.
-func ExamplePolicy_batchJob() {
-	server := serverAnswering(503, 200)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, batch)}
-	show(client.Get(server.URL))
-	// Output: 200 OK at attempt 2
 }
 
 var payment = retryhttp.Policy{
@@ -119,41 +96,6 @@ func ExamplePolicy_largeUpload() {
 	// Output: 200 OK at attempt 2
 }
 
-var largeDownload = retryhttp.Policy{
-	Resume:         true,
-	StallTimeout:   30 * time.Second,
-	MaxAttempts:    8, // since an attempt that brought a mebibyte
-	AttemptTimeout: 30 * time.Second,
-	Backoff:        retryhttp.FullJitter(time.Second, 30*time.Second),
-	MaxRetryAfter:  10 * time.Minute,
-	Budget:         &retryhttp.TokenBucket{Burst: 50}, // for resumptions that bring less
-}
-
-// The file is large, and the line is bad.
-func ExamplePolicy_largeDownload() {
-	server := serverCutting(1)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, largeDownload)}
-	showLength(client.Get(server.URL))
-	// Output: 1000000 bytes, <nil>
-}
-
-var smallAnswers = retryhttp.Policy{
-	BufferBytes:    1 << 20,
-	AttemptTimeout: 10 * time.Second, // it includes the body
-}
-
-// The answers are JSON documents, and half of one is worth nothing.
-func ExamplePolicy_smallAnswers() {
-	server := serverCutting(1)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, smallAnswers)}
-	showLength(client.Get(server.URL))
-	// Output: 1000000 bytes, <nil>
-}
-
 var limited = retryhttp.Policy{
 	MaxAttempts:      6,
 	MaxElapsed:       10 * time.Minute,
@@ -171,44 +113,13 @@ var limited = retryhttp.Policy{
 	RetryAfter: limitReset,
 }
 
-// It says when to come back, and not always with a 429.
-func ExamplePolicy_rateLimits() {
-	server := serverAnswering(429, 200)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, limited)}
-	show(client.Get(server.URL))
-	// Output: 200 OK at attempt 2
-}
-
-var languageModel = retryhttp.Policy{
-	MaxAttempts:    8,
-	MaxElapsed:     2 * time.Minute,
-	PeekBytes:      4096,             // the first event is part of the attempt
-	AttemptTimeout: 30 * time.Second, // to the first event
-	StallTimeout:   30 * time.Second, // between two later events
-	// Answers are long and few, so successes release retries late, and earn few of them.
-	Gate:   &retryhttp.Gate{Hold: 30 * time.Second},
-	Budget: &retryhttp.TokenBucket{Burst: 20},
-	// A completion changes nothing at the server.
-	Idempotent: func(*http.Request) bool { return true },
-	Classify: func(a retryhttp.Attempt) retryhttp.Class {
-		if bytes.Contains(a.Peek, []byte(`"overloaded_error"`)) {
-			return retryhttp.Retryable
-		}
-		return retryhttp.Classify(a)
-	},
-}
-
-// It answers with a 200, and then fails or falls silent.
-func ExamplePolicy_languageModel() {
-	server := serverStreaming("", "data: {\"text\": \"to be\"}\n\n")
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, languageModel)}
-	question := strings.NewReader(`{"stream": true}`)
-	showBody(client.Post(server.URL, "application/json", question))
-	// Output: attempt 2: data: {"text": "to be"}
+// limitReset reads the reset of a RateLimit, or of X-RateLimit-*, of which nothing is left.
+func limitReset(a retryhttp.Attempt) (time.Duration, bool) {
+	if wait, ok := retryhttp.RetryAfter(a.Response.Header); ok {
+		return wait, true
+	}
+	left, reset, ok := retryhttp.RateLimit(a.Response.Header)
+	return reset, ok && left == 0
 }
 
 var byTenant = retryhttp.Policy{
@@ -229,7 +140,11 @@ func tenant(req *http.Request) string {
 
 // A limit that belongs to a credential holds up nobody who uses another one.
 func ExampleGate_limitsByCredential() {
-	server := serverLimiting("Bearer busy")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer busy" {
+			w.Header().Set("RateLimit", `"default";r=0;t=1`)
+		}
+	}))
 	defer server.Close()
 
 	client := &http.Client{Transport: retryhttp.New(nil, byTenant)}
@@ -259,16 +174,6 @@ var quickRead = retryhttp.Policy{
 	AttemptTimeout: 2 * time.Second,
 }
 
-// Many small reads make up a page, and the slowest of them decides.
-func ExamplePolicy_quickRead() {
-	server := serverAnswering(200)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, quickRead)}
-	show(client.Get(server.URL))
-	// Output: 200 OK at attempt 1
-}
-
 var crawl = retryhttp.Policy{
 	MaxAttempts:    3,
 	AttemptTimeout: 20 * time.Second, // with a buffered body, and with the wait of a limiter below
@@ -277,16 +182,6 @@ var crawl = retryhttp.Policy{
 	BufferBytes:    4 << 20,          // longer pages are not retried when they break off
 	// A held retry keeps a worker waiting.
 	Gate: &retryhttp.Gate{Hold: time.Second},
-}
-
-// It fetches pages from many hosts. Some are dead, and some limit rates.
-func ExamplePolicy_crawler() {
-	server := serverCutting(1)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, crawl)}
-	showLength(client.Get(server.URL))
-	// Output: 1000000 bytes, <nil>
 }
 
 var webhooks = retryhttp.Policy{
@@ -312,12 +207,15 @@ func ExampleGate_Status() {
 		return
 	}
 	req.Header.Set("Idempotency-Key", "delivery-4711") // the same however often it is sent
-	show(client.Do(req))
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
 	host := webhooks.Gate.Status(req)
-	fmt.Println("down:", host.Down, "closed for", host.Closed.Round(time.Minute))
-	// Output:
-	// 429 Too Many Requests at attempt 1
-	// down: false closed for 10m0s
+	fmt.Println(resp.Status, "down:", host.Down, "closed for", host.Closed.Round(time.Minute))
+	// Output: 429 Too Many Requests down: false closed for 10m0s
 }
 
 var command = retryhttp.Policy{
@@ -329,16 +227,6 @@ var command = retryhttp.Policy{
 	OnRetry: func(a retryhttp.Attempt) {
 		fmt.Fprintf(os.Stderr, "%s is busy, trying again in %v\n", a.Request.URL.Host, a.Wait.Round(100*time.Millisecond))
 	},
-}
-
-// It runs for seconds, on thousands of machines, and somebody looks at it.
-func ExamplePolicy_commandLine() {
-	server := serverAnswering(503, 200)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, command)}
-	show(client.Get(server.URL))
-	// Output: 200 OK at attempt 2
 }
 
 var fromCron = retryhttp.Policy{
@@ -421,65 +309,4 @@ func ExampleGate_fallback() {
 	}
 	show(firstThatAnswers(client, gate, requests...))
 	// Output: 200 OK at attempt 1
-}
-
-func showLength(resp *http.Response, err error) {
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	n, err := io.Copy(io.Discard, resp.Body)
-	fmt.Println(n, "bytes,", err)
-}
-
-// serverLimiting starts a server that answers a request with this credential, and refuses further
-// requests with the credential for a second.
-func serverLimiting(credential string) *httptest.Server {
-	var until atomic.Pointer[time.Time]
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != credential {
-			return
-		}
-		if end := until.Load(); end != nil && time.Now().Before(*end) {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		end := time.Now().Add(time.Second)
-		until.Store(&end)
-		w.Header().Set("RateLimit", `"default";r=0;t=1`)
-	}))
-}
-
-// serverCutting starts a server that has a million bytes. It breaks off in the middle of its
-// first answers.
-func serverCutting(answers int64) *httptest.Server {
-	content := strings.NewReader(strings.Repeat("0123456789", 100_000))
-	var requests atomic.Int64
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) <= answers {
-			w = &cutWriter{w, content.Size() / 2}
-		}
-		w.Header().Set("Etag", `"v1"`)
-		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(content, 0, content.Size()))
-	}))
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	srv.Start()
-	return srv
-}
-
-// cutWriter breaks the connection off instead of writing more than left bytes.
-type cutWriter struct {
-	http.ResponseWriter
-	left int64
-}
-
-func (w *cutWriter) Write(p []byte) (int, error) {
-	n, err := w.ResponseWriter.Write(p[:min(int64(len(p)), w.left)])
-	w.left -= int64(n)
-	if n < len(p) {
-		_ = http.NewResponseController(w.ResponseWriter).Flush()
-		panic(http.ErrAbortHandler)
-	}
-	return n, err
 }

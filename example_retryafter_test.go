@@ -134,32 +134,6 @@ func ExamplePolicy_retryAfterAsATime() {
 	// Output: 429 Too Many Requests because of retry-after
 }
 
-// limitReset reads the reset of a RateLimit, or of X-RateLimit-*, of which nothing is left.
-func limitReset(a retryhttp.Attempt) (time.Duration, bool) {
-	if wait, ok := retryhttp.RetryAfter(a.Response.Header); ok {
-		return wait, true
-	}
-	left, reset, ok := retryhttp.RateLimit(a.Response.Header)
-	return reset, ok && left == 0
-}
-
-// Some servers say that a limit is exhausted, and send no Retry-After. The Gate alone holds such a
-// retry for Hold at most.
-func ExamplePolicy_retryAfterOfALimit() {
-	server := refusingOnce("", "RateLimit", `"hourly";r=0;t=3600`)
-	defer server.Close()
-
-	client := &http.Client{Transport: retryhttp.New(nil, retryhttp.Policy{RetryAfter: limitReset})}
-	resp, err := client.Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.Status, "because of", retryhttp.OutcomeOf(resp).Stop)
-	// Output: 429 Too Many Requests because of retry-after
-}
-
 // refusingOnce answers the first request with a 429, and all others with a 200.
 func refusingOnce(body string, header ...string) *httptest.Server {
 	var refused atomic.Bool

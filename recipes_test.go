@@ -32,7 +32,7 @@ import (
 )
 
 // Each test exposes a recipe of the documents to what it is for. The first tests are about the policies
-// of example_choosing_test.go.
+// of docs/choosing.md.
 
 // serving runs test in a bubble, with a base that talks to h.
 func serving(t *testing.T, h http.HandlerFunc, test func(t *testing.T, base http.RoundTripper)) {
@@ -56,6 +56,31 @@ func fresh(p retryhttp.Policy) retryhttp.Policy {
 		p.Hedge = &retryhttp.Hedge{Share: p.Hedge.Share}
 	}
 	return p
+}
+
+// A 503 is retried, and half of a document, a page or a receipt is worth nothing.
+func TestPolicyRetriesWhatItIsFor(t *testing.T) {
+	half := sends(200, "to be", io.ErrUnexpectedEOF, "Content-Length", "10")
+	type testCase struct {
+		policy retryhttp.Policy
+		first  script.Step
+	}
+	inBubbles(t, map[string]testCase{
+		"an interactive call":           {interactive, script.Status(503)},
+		"a command":                     {command, script.Status(503)},
+		"a quick read":                  {quickRead, script.Status(503)},
+		"a job of cron":                 {fromCron, script.Status(503)},
+		"a page":                        {crawl, half},
+		"a receipt":                     {payment, half},
+		"a small answer":                {smallAnswers, half},
+		"a limit that names its window": {limited, script.Status(403, "RateLimit", `"hourly";r=0;t=60`)},
+	}, func(t *testing.T, c testCase) {
+		base := script.New(c.first, sends(200, "to be, not", io.EOF, "Content-Length", "10"))
+		got, err := download(t, base, fresh(c.policy))
+		require.NoError(t, err)
+		assert.Equal(t, "to be, not", got)
+		assert.Len(t, base.Requests(), 2)
+	})
 }
 
 // Twenty workers ask one host at once.
@@ -233,12 +258,13 @@ func TestLargeDownloadOutlastsABadLineAndAnOutage(t *testing.T) {
 		}
 		w.Header().Set("Etag", `"v1"`)
 		broke = time.Now()
+		stalled, end := context.WithCancel(r.Context())
+		defer end()
 		if pieces++; pieces%2 == 1 {
-			w = &cutWriter{w, piece}
-		} else {
-			w = &stalledWriter{w, piece, r.Context()}
+			end()
+			defer hangUp(w, r)
 		}
-		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
+		http.ServeContent(&stalledWriter{w, piece, stalled}, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, size))
 	}, func(t *testing.T, base http.RoundTripper) {
 		start := time.Now()
 		got, err := download(t, base, fresh(largeDownload))

@@ -181,18 +181,16 @@ func withToken(req *http.Request, token string) *http.Request {
 // For a request that may be retried, the Transport makes a GetBody: for files of any size, and for
 // streams whose ContentLength is at most RecordBytes.
 func ExampleNew_tokenRefreshed() {
-	valid := "second"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+valid {
+		if r.Header.Get("Authorization") != "Bearer second" {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}))
 	defer server.Close()
 
 	tokens := []string{"first", "second"}
-	fetch := func(context.Context) (string, error) {
-		token := tokens[0]
-		tokens = tokens[1:]
+	fetch := func(context.Context) (token string, err error) {
+		token, tokens = tokens[0], tokens[1:]
 		fmt.Println("fetched the", token, "token")
 		return token, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"expvar"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 
 	"github.com/retryhttp/retryhttp"
 )
@@ -34,11 +33,7 @@ func watch(p retryhttp.Policy, budget *retryhttp.TokenBucket, gate *retryhttp.Ga
 
 // Without OpenTelemetry, expvar shows the same figures.
 func ExamplePolicy_expvar() {
-	statuses := []int{503, 200}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(statuses[0])
-		statuses = statuses[1:]
-	}))
+	server := serverAnswering(503, 200)
 	defer server.Close()
 	host, err := http.NewRequest(http.MethodGet, server.URL, nil)
 	if err != nil {
@@ -46,17 +41,14 @@ func ExamplePolicy_expvar() {
 		return
 	}
 	policy := watch(retryhttp.Policy{Backoff: retryhttp.Constant(0)}, new(retryhttp.TokenBucket), new(retryhttp.Gate), host)
-	resp, err := (&http.Client{Transport: retryhttp.New(nil, policy)}).Get(server.URL)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	resp.Body.Close()
+	client := &http.Client{Transport: retryhttp.New(nil, policy)}
+	show(client.Get(server.URL))
 
 	requests := expvar.Get("requests").(*expvar.Map)
 	fmt.Println("attempts:", requests.Get("attempts"), "final:", requests.Get("final"))
 	fmt.Println("host:", expvar.Get("host"))
 	// Output:
+	// 200 OK at attempt 2
 	// attempts: 2 final: 1
 	// host: {"closed":0,"down":false,"held":0,"sparing":false,"tokens":4.5}
 }

@@ -435,57 +435,35 @@ func TestRefreshingFetchesOneTokenForAllThatAreRefused(t *testing.T) {
 
 // The tests below are about the recipes of example_recipes_test.go.
 
-// scheme is a server that answers each second attempt with the protocol and the length of the body, and
+// halving is a server that answers each second attempt with the protocol and the length of the body, and
 // a Transport like http.DefaultTransport that trusts it.
-type scheme struct {
+type halving struct {
 	url      string
+	proto    string // of the answers
 	real     *http.Transport
 	attempts atomic.Int64
 	conns    sync.Map // by the client's address
 }
 
-var schemes = []struct {
-	name  string
-	tls   bool
-	http2 bool
-	proto string
-}{
-	{"http", false, false, "HTTP/1.1"},
-	{"https with HTTP/1", true, false, "HTTP/1.1"},
-	{"https with HTTP/2", true, true, "HTTP/2.0"},
-}
-
-func newScheme(t *testing.T, withTLS, http2 bool) *scheme {
-	s := &scheme{real: http.DefaultTransport.(*http.Transport).Clone()}
-	answer := func(w http.ResponseWriter, r *http.Request) {
-		s.conns.Store(r.RemoteAddr, true)
-		n, _ := io.Copy(io.Discard, r.Body)
-		if s.attempts.Add(1)%2 == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_, _ = fmt.Fprint(w, r.Proto, " ", n)
+func (s *halving) answer(w http.ResponseWriter, r *http.Request) {
+	s.conns.Store(r.RemoteAddr, true)
+	n, _ := io.Copy(io.Discard, r.Body)
+	if s.attempts.Add(1)%2 == 1 {
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	if withTLS {
-		var trusting *http.Transport
-		s.url, trusting = loopback.ServeTLS(t, http2, answer)
-		s.real.TLSClientConfig = &tls.Config{RootCAs: trusting.TLSClientConfig.RootCAs}
-	} else {
-		s.url = loopback.Serve(t, answer)
-	}
-	t.Cleanup(s.real.CloseIdleConnections)
-	return s
+	_, _ = fmt.Fprint(w, r.Proto, " ", n)
 }
 
 // dialed returns how many connections have been used.
-func (s *scheme) dialed() (n int) {
+func (s *halving) dialed() (n int) {
 	s.conns.Range(func(any, any) bool { n++; return true })
 	return n
 }
 
-// fetch returns the answer, and how many attempts it took.
-func (s *scheme) fetch(t *testing.T, rt http.RoundTripper, body io.Reader) (answer string, attempts int64) {
+// fetch requires that a body of this length arrives at each of this many attempts.
+func (s *halving) fetch(t *testing.T, rt http.RoundTripper, body io.Reader, length, attempts int) {
 	t.Helper()
-	before := s.attempts.Load()
+	s.attempts.Store(0)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.url, body)
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: rt, Timeout: time.Minute}).Do(req)
@@ -493,120 +471,115 @@ func (s *scheme) fetch(t *testing.T, rt http.RoundTripper, body io.Reader) (answ
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	return string(text), s.attempts.Load() - before
+	assert.Equal(t, fmt.Sprint(s.proto, " ", length), string(text))
+	assert.EqualValues(t, attempts, s.attempts.Load())
 }
 
 var soon = retryhttp.Policy{Backoff: retryhttp.Constant(time.Millisecond), Budget: retryhttp.Unlimited{}}
 
-func TestDefaultTransportThatRetries(t *testing.T) {
-	for _, c := range schemes {
+// onSchemes runs test with each scheme and protocol, where the real Transport has been used before or not.
+func onSchemes(t *testing.T, test func(t *testing.T, s *halving)) {
+	for scheme, proto := range map[string]string{"http": "HTTP/1.1", "https": "HTTP/1.1", "HTTP/2": "HTTP/2.0"} {
 		for _, used := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, used before: %t", c.name, used), func(t *testing.T) {
-				var logged bytes.Buffer
-				log.SetOutput(&logged)
-				defer log.SetOutput(os.Stderr)
-				s := newScheme(t, c.tls, c.http2)
+			t.Run(fmt.Sprintf("%s, used before: %t", scheme, used), func(t *testing.T) {
+				s := &halving{proto: proto, real: http.DefaultTransport.(*http.Transport).Clone()}
+				if scheme == "http" {
+					s.url = loopback.Serve(t, s.answer)
+				} else {
+					var trusting *http.Transport
+					s.url, trusting = loopback.ServeTLS(t, proto == "HTTP/2.0", s.answer)
+					s.real.TLSClientConfig = &tls.Config{RootCAs: trusting.TLSClientConfig.RootCAs}
+				}
+				t.Cleanup(s.real.CloseIdleConnections)
 				if used {
-					s.fetch(t, s.real, nil)
-					s.attempts.Store(0)
+					s.fetch(t, s.real, nil, 0, 1)
 				}
-				onTime, p := 0, soon
-				p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
-					if a.Detour {
-						onTime++
-					}
-				}
-				outer := retryingByDefault(s.real, p)
-				for range 3 {
-					answer, attempts := s.fetch(t, outer, strings.NewReader("body"))
-					assert.Equal(t, c.proto+" 4", answer)
-					assert.EqualValues(t, 2, attempts)
-				}
-				assert.LessOrEqual(t, s.dialed(), 3, "the pool's connection and two detours are used again")
-				if onTime == 3 { // a dial of more than a second, on a busy machine, leaves its retry to the pool
-					assert.Equal(t, 3, s.dialed())
-				}
-				assert.Empty(t, logged.String(), "net/http complains of nothing")
+				test(t, s)
 			})
 		}
 	}
 }
 
-// A clone is an http.Transport like any other: it has its changes, and no retries.
-func TestCloneOfADefaultTransportThatRetriesDoesNotRetry(t *testing.T) {
-	for _, c := range schemes {
-		t.Run(c.name, func(t *testing.T) {
-			s := newScheme(t, c.tls, c.http2)
-			outer := retryingByDefault(s.real, soon)
-			s.fetch(t, outer, nil)
-			dialed := 0
-			clone := outer.Clone()
-			clone.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-				dialed++
-				return new(net.Dialer).DialContext(ctx, network, address)
+func TestDefaultTransportThatRetries(t *testing.T) {
+	onSchemes(t, func(t *testing.T, s *halving) {
+		var logged bytes.Buffer
+		log.SetOutput(&logged)
+		defer log.SetOutput(os.Stderr)
+		onTime, p := 0, soon
+		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
+			if a.Detour {
+				onTime++
 			}
-			defer clone.CloseIdleConnections()
-			for range 2 {
-				answer, attempts := s.fetch(t, clone, nil)
-				assert.Equal(t, c.proto+" 0", answer)
-				assert.EqualValues(t, 1, attempts)
+		}
+		outer := retryingByDefault(s.real, p)
+		for range 3 {
+			s.fetch(t, outer, strings.NewReader("body"), 4, 2)
+			// Changes have no effect: the connections are the real Transport's, and so are their settings.
+			outer.DialContext = func(context.Context, string, string) (net.Conn, error) {
+				t.Error("dialed")
+				return nil, errBroken
 			}
-			assert.Equal(t, 1, dialed)
-			assert.Panics(t, func() { outer.RegisterProtocol("https", http.DefaultTransport) })
-			clone.RegisterProtocol("other", http.DefaultTransport)
-		})
-	}
-}
-
-// The connections are the real Transport's, and so are their settings.
-func TestChangesOfADefaultTransportThatRetriesHaveNoEffect(t *testing.T) {
-	s := newScheme(t, true, false)
-	outer := retryingByDefault(s.real, soon)
-	s.fetch(t, outer, nil)
-	outer.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		t.Error("dialed")
-		return nil, errBroken
-	}
-	outer.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13} // does not trust the server
-	outer.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.invalid"})
-	outer.DisableKeepAlives = true
-	outer.CloseIdleConnections()
-	s.fetch(t, outer, nil)
-	assert.Equal(t, 2, s.dialed(), "the pool's connection and a detour")
-	s.real.CloseIdleConnections()
-	s.fetch(t, s.real, nil)
-	assert.Equal(t, 3, s.dialed(), "the pool was empty")
+			outer.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13} // does not trust the server
+			outer.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.invalid"})
+			outer.DisableKeepAlives = true
+			outer.CloseIdleConnections()
+		}
+		assert.LessOrEqual(t, s.dialed(), 3, "the pool's connection and two detours are used again")
+		if onTime == 3 { // a dial of more than a second, on a busy machine, leaves its retry to the pool
+			assert.Equal(t, 3, s.dialed())
+		}
+		dialed := s.dialed()
+		s.real.CloseIdleConnections()
+		s.fetch(t, s.real, nil, 0, 1)
+		assert.Equal(t, dialed+1, s.dialed(), "the pool was empty")
+		assert.Empty(t, logged.String(), "net/http complains of nothing")
+	})
 }
 
 // An *http.Transport hides the body's type before it asks what is registered. So a file is like any
 // stream.
 func TestDefaultTransportThatRetriesSendsAFileAsAStream(t *testing.T) {
-	s := newScheme(t, false, false)
-	for length, attempts := range map[int]int64{64 << 10: 2, 64<<10 + 1: 1} {
-		s.attempts.Store(0)
-		file := bodies.File(t, strings.Repeat("x", length))
-		answer, made := s.fetch(t, retryingByDefault(s.real, soon), file)
-		assert.Equal(t, fmt.Sprint("HTTP/1.1 ", length), answer)
-		assert.Equal(t, attempts, made)
-	}
+	onSchemes(t, func(t *testing.T, s *halving) {
+		for length, attempts := range map[int]int{64 << 10: 2, 64<<10 + 1: 1} {
+			file := bodies.File(t, strings.Repeat("x", length))
+			s.fetch(t, retryingByDefault(s.real, soon), file, length, attempts)
+		}
+	})
+}
+
+// A clone is an http.Transport like any other: it has its changes, and no retries.
+func TestCloneOfADefaultTransportThatRetriesDoesNotRetry(t *testing.T) {
+	onSchemes(t, func(t *testing.T, s *halving) {
+		outer := retryingByDefault(s.real, soon)
+		s.fetch(t, outer, nil, 0, 2)
+		dialed := 0
+		clone := outer.Clone()
+		clone.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialed++
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		defer clone.CloseIdleConnections()
+		for range 2 {
+			s.fetch(t, clone, nil, 0, 1)
+		}
+		assert.Equal(t, 1, dialed)
+		assert.Panics(t, func() { outer.RegisterProtocol("https", http.DefaultTransport) })
+		clone.RegisterProtocol("other", http.DefaultTransport)
+	})
 }
 
 // net/http sends upgrades over https itself, since they need HTTP/1.
 func TestDefaultTransportThatRetriesLeavesUpgradesOverHTTPSAlone(t *testing.T) {
-	for _, c := range schemes {
-		t.Run(c.name, func(t *testing.T) {
-			s := newScheme(t, c.tls, c.http2)
-			outer := retryingByDefault(s.real, soon)
-			defer outer.CloseIdleConnections()
-			req := getURL(t, s.url)
-			req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
-			resp, err := outer.RoundTrip(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, map[bool]int64{false: 2, true: 1}[c.tls], s.attempts.Load())
-			assert.Equal(t, "HTTP/1.1", resp.Proto)
-		})
-	}
+	onSchemes(t, func(t *testing.T, s *halving) {
+		outer := retryingByDefault(s.real, soon)
+		defer outer.CloseIdleConnections()
+		s.attempts.Store(0)
+		req := getURL(t, s.url)
+		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
+		resp := answerTo(t, outer, req)
+		assert.Equal(t, "HTTP/1.1", resp.Proto)
+		assert.Equal(t, map[string]int64{"http": 2, "https": 1}[req.URL.Scheme], s.attempts.Load())
+	})
 }
 
 // Nothing is sent twice, nothing waits, and no response body is read.

@@ -314,8 +314,6 @@ func TestQuickReadIsQuickWhenOneReplicaIsNot(t *testing.T) {
 	})
 }
 
-// The tests below are about the RoundTrippers of example_below_test.go.
-
 func TestDeadlinesHeadersFollowWhatIsLeft(t *testing.T) {
 	type testCase struct {
 		timeout, caller time.Duration

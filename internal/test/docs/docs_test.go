@@ -67,7 +67,7 @@ func TestDocsShowOnlyCodeThatIsTested(t *testing.T) {
 	require.NoError(t, err)
 	sources = append(sources,
 		"example_test.go", "example_choosing_test.go", "retrytest/example_test.go",
-		"example_recipes_test.go", "example_below_test.go", "example_body_test.go", "redisbudget/example_test.go",
+		"example_recipes_test.go", "example_body_test.go", "redisbudget/example_test.go",
 		"retrylab/example_lab_test.go")
 	for _, document := range []string{"README.md", "docs/choosing.md", "docs/lab.md", "docs/testing.md"} {
 		missing, err := snippets.Missing(document, sources...)

@@ -84,8 +84,8 @@ func (m *budgetModel) settle() {
 	}
 	m.earned = min(m.earned+earns*float64(m.pending), m.room())
 	m.settled, m.pending = m.now, 0
-	if m.most > m.ratio {
-		m.earned = max(m.earned, m.worthOfRest())
+	if worth := m.worthOfRest(); worth > 0 && m.most > m.ratio {
+		m.earned = max(m.earned, worth)
 	}
 }
 
@@ -99,13 +99,13 @@ func (m *budgetModel) usualRest() float64 {
 func (m *budgetModel) rests() bool { return m.now-m.drawn > m.usualRest() }
 
 // creditAfterRest returns the credit after a rest that ends now: one for retries that led to a success, and minus
-// four for the whole burst in vain.
+// three for the whole burst in vain.
 func (m *budgetModel) creditAfterRest() int {
 	switch {
 	case !m.rests() || !m.retried:
 		return m.credit
 	case m.came == 0 && m.whole:
-		return max(m.credit-4, -4)
+		return max(m.credit-3, -3)
 	case m.came == 0:
 		return m.credit
 	case m.whole && m.credit < 0:

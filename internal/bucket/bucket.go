@@ -105,8 +105,7 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
-	if b.settings.HealthyRatio > b.settings.Ratio {
-		worth, _ := b.rest(now)
+	if worth, _ := b.rest(now); worth > 0 && b.settings.HealthyRatio > b.settings.Ratio { // else an overdraft stays
 		b.tokens = max(b.tokens, worth)
 	}
 }

@@ -7,7 +7,7 @@ const (
 	// A rest is worth the burst while retries after rests have lately helped: for each request whose retries were in
 	// vain, vainRetries others must have succeeded by theirs, of which mostCredit count at most. In an
 	// overload, retries help less the more of them there are, so that the credit limits them.
-	vainRetries = 4
+	vainRetries = 3
 	mostCredit  = 20
 	// If nothing is missing except a retry, no success comes without one. So even without credit, a rest is
 	// worth the burst when 1<<doubt times the time of a rest has passed since the last success, which is some ten

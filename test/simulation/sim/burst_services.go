@@ -53,6 +53,36 @@ func coldStarting(idle time.Duration) func() engine.Server {
 	}
 }
 
+// waking makes a service that wakes when it is asked after half a minute without a request. It answers with a 503 for d.
+func waking(d time.Duration) func() engine.Server {
+	return func() engine.Server {
+		var last, woken time.Time
+		return func(req *http.Request) (*http.Response, error) {
+			now := time.Now()
+			if now.Sub(last) >= 30*time.Second {
+				woken = now
+			}
+			if last = now; now.Sub(woken) < d {
+				return engine.Answer(req, http.StatusServiceUnavailable)
+			}
+			return engine.AnswerAfter(50*time.Millisecond, req, http.StatusOK)
+		}
+	}
+}
+
+// outageBefore makes a service that is down for d, and that is then like the one that is made by service.
+func outageBefore(d time.Duration, service func() engine.Server) func() engine.Server {
+	return func() engine.Server {
+		start, then := time.Now(), service()
+		return func(req *http.Request) (*http.Response, error) {
+			if time.Since(start) < d {
+				return engine.Answer(req, http.StatusServiceUnavailable)
+			}
+			return then(req)
+		}
+	}
+}
+
 // refused is the error of a connection that the host has refused.
 func refused() error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}

@@ -51,10 +51,27 @@ var Trials = []Trial{
 	{"page", "mean seconds of 5 requests of a fresh process, refused for a second", func(t *testing.T, seeds int) float64 {
 		return meanTime(trialBurst(5, time.Second, 100*seeds).Run(t).Took).Seconds()
 	}},
-	{"cold starts", "lost of a request each 10 minutes whose first attempt fails, in %", func(t *testing.T, seeds int) float64 {
-		b := trialBurst(1, 0, seeds)
-		b.Service, b.Bursts, b.Every = coldStarting(time.Minute), 144, 10*time.Minute
+	{"waking", "lost of a request a minute to a service that wakes in 500 ms, in %", func(t *testing.T, seeds int) float64 {
+		b := trialBurst(1, 0, 4*seeds)
+		b.Service, b.Bursts, b.Every = waking(500*time.Millisecond), 500, time.Minute
 		return 100 * b.Run(t).Lost.Mean
+	}},
+	{"cold starts", "lost of 60 requests, one a minute, whose first attempt fails, with an outage in the first ten, in %", func(t *testing.T, seeds int) float64 {
+		b := trialBurst(1, 0, 4*seeds)
+		b.Service, b.Bursts, b.Every = outageBefore(10*time.Minute, coldStarting(30*time.Second)), 60, time.Minute
+		return 100 * b.Run(t).Lost.Mean
+	}},
+	{"day of an outage", "attempts for each of 144 requests, one each 10 minutes, to a dead service", func(t *testing.T, seeds int) float64 {
+		b := trialBurst(1, 0, seeds)
+		b.Service, b.Bursts, b.Every = outageBefore(100*time.Hour, coldStarting(time.Minute)), 144, 10*time.Minute
+		return b.Run(t).Load.Mean
+	}},
+	{"overload of small processes", "goodput that 1.2 times the capacity costs, of 3,000 processes with a request in 50 s, in %", func(t *testing.T, seeds int) float64 {
+		o := Overloaded{
+			Policy: defaults, Processes: 3000, Capacity: 50, Cost: 0.3, Load: 1.2, WarmUp: 20 * time.Second,
+			Before: 600 * time.Second, Seeds: seeds / 2,
+		}
+		return 100 * (1 - o.Run(t).Steady(o))
 	}},
 	{"spike of a fleet", "seconds until a service has recovered from a spike of 1,000 processes", func(t *testing.T, seeds int) float64 {
 		c := Collapse{Policy: defaults, Processes: 1000, Spike: 100, SpikeFor: 10 * time.Second, Until: 180 * time.Second, Seeds: seeds}

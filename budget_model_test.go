@@ -98,16 +98,14 @@ func (m *budgetModel) usualRest() float64 {
 
 func (m *budgetModel) rests() bool { return m.now-m.drawn > m.usualRest() }
 
-// creditAfterRest returns the credit after a rest that ends now: one for retries that led to a success, and minus
-// three for the whole burst in vain.
+// creditAfterRest returns the credit after a rest that ends now: one more for retries that led to a success, and three
+// less for retries in vain.
 func (m *budgetModel) creditAfterRest() int {
 	switch {
 	case !m.rests() || !m.retried:
 		return m.credit
-	case m.came == 0 && m.whole:
-		return max(m.credit-3, -3)
 	case m.came == 0:
-		return m.credit
+		return m.credit - 3
 	case m.whole && m.credit < 0:
 		return 0
 	}
@@ -136,7 +134,7 @@ func (m *budgetModel) draw() {
 	}
 	m.credit = credit
 	if m.rests() {
-		m.retried, m.whole = false, !used || worth == m.burst
+		m.retried, m.whole = false, worth == m.burst && used
 	}
 	m.drawn, m.came = m.now, 0
 }
@@ -245,7 +243,7 @@ func newBudgetModel(b *retryhttp.TokenBucket) *budgetModel {
 	}
 	m.ratio, m.burst = max(m.ratio, 0), max(m.burst, 0)
 	m.earned, m.floor = m.burst, m.floorRoom()
-	m.whole, m.vain = true, 5
+	m.vain = 5
 	m.tenth, m.outage, m.drawn = math.Inf(-1), math.Inf(-1), math.Inf(-1)
 	return m
 }

@@ -41,7 +41,7 @@ type bucket struct {
 
 func newBucket(key string, s Settings, now time.Time) *bucket {
 	b := &bucket{key: key, settings: s, used: now, foldedAt: now, tokens: s.Burst,
-		rests: rests{whole: true, vain: doubt, since: now},
+		rests: rests{vain: doubt, since: now},
 	}
 	if s.MinPerSecond > 0 {
 		most := max(1, int(math.Ceil(s.MinPerSecond)))
@@ -105,7 +105,8 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
-	if worth, _ := b.rest(now); worth > 0 && b.settings.HealthyRatio > b.settings.Ratio { // else an overdraft stays
+	// A rest that is worth nothing leaves an overdraft alone.
+	if worth, _ := b.rest(now); worth > 0 && b.settings.HealthyRatio > b.settings.Ratio {
 		b.tokens = max(b.tokens, worth)
 	}
 }

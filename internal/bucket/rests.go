@@ -19,7 +19,7 @@ const (
 type rests struct {
 	retried bool      // a retry was granted since the last rest
 	whole   bool      // the last rest was worth the burst
-	credit  int       // from -vainRetries to mostCredit
+	credit  int       // at most mostCredit
 	vain    int       // after 1<<vain times the time of a rest, the next one needs no credit
 	since   time.Time // the last success, or the last rest that needed no credit
 }
@@ -55,8 +55,7 @@ func (b *bucket) rest(now time.Time) (worth float64, r rests) {
 	return worth, r
 }
 
-// learn changes the credit at the end of a rest by what became of the retries before it. Retries that were in vain
-// say nothing if there were too few of them.
+// learn changes the credit at the end of a rest by what became of the retries before it.
 func (r *rests) learn(succeeded bool) {
 	switch {
 	case !r.retried:
@@ -64,8 +63,8 @@ func (r *rests) learn(succeeded bool) {
 		r.credit = min(max(r.credit, -1)+1, mostCredit)
 	case succeeded:
 		r.credit++
-	case r.whole:
-		r.credit = max(r.credit-vainRetries, -vainRetries)
+	default:
+		r.credit -= vainRetries
 	}
 	r.retried = false
 }

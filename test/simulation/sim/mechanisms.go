@@ -83,7 +83,7 @@ var Mechanisms = []Mechanism{
 	{"rest of a bucket", "a rest is worth the burst", "waking", 40,
 		"internal/bucket/rests.go", []string{"\tcase r.credit > 0, ups > 0 && r.credit == 0:", "\tcase !off(%q) && (r.credit > 0 || ups > 0 && r.credit == 0):"}},
 	{"credit", "it is only while retries help after rests", "overload of small processes", 5,
-		"internal/bucket/rests.go", []string{"max(r.credit-vainRetries, -vainRetries)", "max(r.credit-onlyIf(!off(%q), vainRetries), -vainRetries)"}},
+		"internal/bucket/rests.go", []string{"r.credit -= vainRetries", "r.credit -= onlyIf(!off(%q), vainRetries)"}},
 	{"most credit", "20 requests that retries have helped count", "waking", 10,
 		"internal/bucket/rests.go", []string{"min(max(r.credit, -1)+1, mostCredit)", "min(max(r.credit, -1)+1, onlyIf(!off(%q), mostCredit))"}},
 	{"rest without credit", "a rest some time after the last success needs no credit", "cold starts", 30,

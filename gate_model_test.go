@@ -42,6 +42,7 @@ type gateState struct {
 	probe    bool // it was released as a probe
 	freed    bool // it was released
 	placed   bool // it is in line, or in its backoff before
+	paid     bool // it has a token, and is not sent yet
 	over     bool
 }
 
@@ -64,6 +65,7 @@ type gateModel struct {
 	firstUp, entered             time.Duration
 	queue                        []*gateStep // the oldest first
 	line                         lineModel
+	tokens                       int // granted, and not given back
 }
 
 // lineModel is the line of a gateModel: the steps whose retry the Budget has refused.
@@ -211,7 +213,7 @@ func (m *gateModel) begin(s *gateStep) {
 
 func (m *gateModel) send(s *gateStep) {
 	n := len(s.sent)
-	s.sent = append(s.sent, m.now)
+	s.sent, s.paid = append(s.sent, m.now), false
 	m.at(m.now+s.latency[n], func() {
 		if !s.over {
 			m.end(s, s.answer[n])
@@ -384,6 +386,9 @@ func (m *gateModel) cancel(s *gateStep) {
 	}
 	s.over = true
 	m.leave(s)
+	if s.paid {
+		m.tokens--
+	}
 	if s.counted {
 		m.newest = m.now
 		m.underWay--
@@ -396,6 +401,8 @@ func (m *gateModel) withdraw(s *gateStep) bool {
 		s.refusals++
 		return false
 	}
+	m.tokens++
+	s.paid = true
 	return true
 }
 
@@ -483,9 +490,11 @@ func (b *refusing) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 // compareGate plays steps with a Gate and with the model.
 func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 	t.Helper()
-	(&gateModel{hold: hold, steps: steps}).play()
+	m := &gateModel{hold: hold, steps: steps}
+	m.play()
 	synctest.Test(t, func(t *testing.T) {
-		g, budget := newGated(t, &retryhttp.Gate{Hold: hold}), &refusing{left: map[string]int{}}
+		g, left := newGated(t, &retryhttp.Gate{Hold: hold}), map[string]int{}
+		budget := &counted{Budget: &refusing{left: left}}
 		var visits []*visit
 		for _, s := range steps {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -498,7 +507,7 @@ func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 				time.AfterFunc(s.start+s.canceled, cancel)
 			}
 			path := fmt.Sprintf("/%s@%v,%s@%v", s.answer[0], s.latency[0], s.answer[1], s.latency[1])
-			budget.left[path] = s.refused
+			left[path] = s.refused
 			visits = append(visits, g.with(ctx, s.start, path, func(p *retryhttp.Policy) {
 				p.Backoff, p.Budget = retryhttp.Constant(s.backoff), budget
 			}))
@@ -507,7 +516,11 @@ func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 		for i, v := range visits {
 			require.Equal(t, steps[i].sent, v.sent, "request %d, %+v", i, steps[i])
 			require.Equal(t, steps[i].held, v.outcome.Held, "request %d, %+v", i, steps[i])
+			if len(v.sent) == 2 {
+				require.Equal(t, v.sent[1]-v.sent[0]-steps[i].latency[0], v.outcome.Waited, "it contains Held, request %d", i)
+			}
 		}
+		assert.EqualValues(t, m.tokens, budget.granted.Load()-budget.refunded.Load(), "tokens")
 		assert.Zero(t, retryhttp.InTrouble(g.gate, "host"), "counted in the end")
 	})
 }

@@ -599,49 +599,6 @@ func TestGateHeldCountsRequestsWithAnyCredentials(t *testing.T) {
 	})
 }
 
-// A Gate keeps 1,024 closures for a host. All other tenants wait as their own responses ask. Looking for
-// closures that are over takes time, and a host may send any number of 429s, so it looks ten times a second.
-func TestGateKeepsABoundedNumberOfClosures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := new(retryhttp.Gate)
-		keeps := func(i int, d time.Duration) bool {
-			req := as(bearer(strconv.Itoa(i)))
-			retryhttp.CloseFor(g, req, d)
-			return g.Status(req).Closed == d
-		}
-		for i := range 1024 {
-			require.True(t, keeps(i, 10*ms))
-		}
-		assert.False(t, keeps(2000, time.Second), "it looks, and none is over")
-		time.Sleep(9 * ms)
-		assert.True(t, keeps(0, 200*ms), "which has a closure, and extends it")
-		time.Sleep(5 * ms)
-		assert.False(t, keeps(2001, time.Second), "it has looked 14 ms ago")
-		assert.Equal(t, 1024, retryhttp.LimitedCredentials(g, "host"))
-		time.Sleep(86 * ms)
-		assert.True(t, keeps(2002, 10*ms))
-		assert.Equal(t, 2, retryhttp.LimitedCredentials(g, "host"), "those that are over make room")
-		assert.Equal(t, 109*ms, g.Status(as(bearer("0"))).Closed)
-		time.Sleep(109 * ms)
-		assert.Zero(t, g.Status(as(bearer("0"))).Closed)
-		assert.Zero(t, retryhttp.LimitedCredentials(g, "host"), "nothing is closed")
-	})
-}
-
-func TestGateMakesRoomForClosuresAfterTheClockWentBack(t *testing.T) {
-	g := new(retryhttp.Gate)
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Hour)
-		for i := range 1025 {
-			retryhttp.CloseFor(g, as(bearer(strconv.Itoa(i))), 2*time.Second)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		retryhttp.CloseFor(g, as(bearer("new")), 2*time.Second)
-		assert.Equal(t, 2*time.Second, g.Status(as(bearer("new"))).Closed)
-	})
-}
-
 // gated makes requests through a Transport with a Gate, in a bubble. The path of a request says what its
 // attempts meet, one after the other; the last holds for all that follow: "/503,200". "503@1s" comes after
 // a second. "broken" is an error, and "cut200" a response whose body breaks off. The query is what a

@@ -63,14 +63,6 @@ func emptyCall(t *Transport, req *http.Request) {
 // Exhausted is what RateLimit finds, for a Gate.
 var Exhausted = field.Exhausted
 
-// Close closes a key, as a response does.
-func (g *Gate) Close(key string, d time.Duration) { g.hosts.Close(key, d, nil, outage.WholeHost) }
-
-// CloseFor closes a key for a request's credentials, as a response does.
-func CloseFor(g *Gate, req *http.Request, d time.Duration) {
-	g.hosts.Close(keyOf(req, g.Key), d, req.Header, outage.SameCredentials)
-}
-
 // InTrouble reports what a Gate counts for a key beyond its run of failures: attempts
 // under way, requests that are held or on their way to the line, and a count of troubles that does not fit.
 func InTrouble(g *Gate, key string) int64 {
@@ -80,9 +72,6 @@ func InTrouble(g *Gate, key string) int64 {
 	}
 	return s.Open
 }
-
-// LimitedCredentials is how many credentials of a key have a closure.
-func LimitedCredentials(g *Gate, key string) int { return g.hosts.Inspect(key).Limited }
 
 // FailuresInARow is the run of failures of a key.
 func FailuresInARow(g *Gate, key string) int64 { return g.hosts.Inspect(key).Failures }

@@ -134,10 +134,55 @@ func TestHostCanBeClosedBesideManyCredentials(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var w Watch
 			for i := range 2 * mostLimited {
-				w.Close(host, time.Minute, http.Header{"Authorization": {strconv.Itoa(i)}}, SameCredentials)
+				w.Close(host, time.Minute, bearer(i), SameCredentials)
 			}
 			w.Close(host, time.Second, nil, of)
 			assert.Equal(t, Status{Closed: time.Second}, w.Status(host, nil))
 		})
 	}
+}
+
+func bearer(i int) http.Header { return http.Header{"Authorization": {"Bearer " + strconv.Itoa(i)}} }
+
+// All other tenants wait as their own responses ask. Looking for closures that are over takes time, and a host
+// may send any number of 429s, so a Watch looks ten times a second.
+func TestWatchKeepsABoundedNumberOfClosures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		keeps := func(i int, d time.Duration) bool {
+			w.Close(host, d, bearer(i), SameCredentials)
+			return w.Status(host, bearer(i)).Closed == d
+		}
+		const ms = time.Millisecond
+		for i := range 1024 {
+			assert.True(t, keeps(i, 10*ms))
+		}
+		assert.False(t, keeps(2000, time.Second), "it looks, and none is over")
+		time.Sleep(9 * ms)
+		assert.True(t, keeps(0, 200*ms), "which has a closure, and extends it")
+		time.Sleep(5 * ms)
+		assert.False(t, keeps(2001, time.Second), "it has looked 14 ms ago")
+		assert.Equal(t, 1024, w.Inspect(host).Limited)
+		time.Sleep(86 * ms)
+		assert.True(t, keeps(2002, 10*ms))
+		assert.Equal(t, 2, w.Inspect(host).Limited, "those that are over make room")
+		assert.Equal(t, 109*ms, w.Status(host, bearer(0)).Closed)
+		time.Sleep(109 * ms)
+		assert.Zero(t, w.Status(host, bearer(0)).Closed)
+		assert.Zero(t, w.Inspect(host).Limited, "nothing is closed")
+	})
+}
+
+func TestWatchMakesRoomForClosuresAfterTheClockWentBack(t *testing.T) {
+	var w Watch
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		for i := range mostLimited + 1 {
+			w.Close(host, time.Second, bearer(i), SameCredentials)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w.Close(host, time.Second, bearer(-1), SameCredentials)
+		assert.Equal(t, time.Second, w.Status(host, bearer(-1)).Closed)
+	})
 }

@@ -385,35 +385,28 @@ func TestGateIsNotClosedForGoodByAFewRefusals(t *testing.T) {
 	}
 }
 
-func TestGateIsNotClosedForAPolicyThatIgnoresTheHeader(t *testing.T) {
-	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
-		g.at(0, "/429?Retry-After=2", once)
-		v := g.at(100*ms, "/503,200", ignoreRetryAfter)
-		g.ended.Wait()
-		assert.Equal(t, inMillis(100, 300), v.sent)
-	})
-}
-
 func TestGateHoldsFirstAttemptsWhileClosed(t *testing.T) {
 	for _, c := range []struct {
 		gate *retryhttp.Gate
+		edit func(*retryhttp.Policy)
 		held bool
 	}{
-		{&retryhttp.Gate{}, false},
-		{&retryhttp.Gate{HoldFirst: true}, true},
-		{&retryhttp.Gate{HoldFirst: true, Hold: 1900 * ms}, true}, // as long as the closure lasts
-		{&retryhttp.Gate{HoldFirst: true, Hold: 1899 * ms}, false},
+		{&retryhttp.Gate{}, nil, false},
+		{&retryhttp.Gate{HoldFirst: true}, nil, true},
+		{&retryhttp.Gate{HoldFirst: true}, ignoreRetryAfter, false},
+		{&retryhttp.Gate{HoldFirst: true, Hold: 1900 * ms}, nil, true}, // as long as the closure lasts
+		{&retryhttp.Gate{HoldFirst: true, Hold: 1899 * ms}, nil, false},
 	} {
 		inGate(t, c.gate, func(t *testing.T, g *gated) {
 			g.at(0, "/429?Retry-After=2", once)
-			v := g.at(100*ms, "/200")
+			v := g.at(100*ms, "/200", c.edit)
 			g.wait(101 * ms)
 			assert.Equal(t, c.held, g.held() == 1)
 			g.ended.Wait()
 			if c.held {
 				assertSpread(t, v.sent[0], 2*time.Second)
 			} else {
-				assert.Equal(t, inMillis(100), v.sent)
+				assert.Equal(t, seconds(0.1), v.sent)
 			}
 			held := v.sent[0] - 100*ms
 			assert.Equal(t, retryhttp.Outcome{
@@ -515,8 +508,8 @@ func TestGateReleasesWhatIgnoresThatItsCredentialsAreLimited(t *testing.T) {
 		g.at(295*ms, "/429?Retry-After=2", once) // which postpones the next probe
 		g.every(300*ms, 10*ms, 8, "/200")
 		g.ended.Wait()
-		assert.Equal(t, inMillis(80, 330), held[0].sent)
-		assert.Equal(t, inMillis(81, 360), held[1].sent, "the success of the first counts")
+		assert.Equal(t, seconds(0.08, 0.33), held[0].sent)
+		assert.Equal(t, seconds(0.081, 0.36), held[1].sent, "the success of the first counts")
 	})
 }
 
@@ -765,13 +758,6 @@ func (g *gated) wait(until time.Duration) {
 // held is how many of the requests to "host" are held now.
 func (g *gated) held() int {
 	return g.gate.Status(requestTo("host")).Held
-}
-
-func inMillis(list ...float64) (durations []time.Duration) {
-	for _, n := range list {
-		durations = append(durations, time.Duration(n*float64(ms)))
-	}
-	return durations
 }
 
 // whenHeld is for a Logger, and is called when a request was held.

@@ -253,16 +253,6 @@ func TestLookForAnExhaustedRateLimitAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkExhausted(b *testing.B) {
-	for name, h := range rateLimits {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				retryhttp.Exhausted(h)
-			}
-		})
-	}
-}
-
 // A hostile header has 1 MB; net/http accepts 10 MB by default. Quadratic work
 // would take minutes. A RateLimit of that size is not read.
 func TestRateLimitOfAHostileServerIsCheap(t *testing.T) {

@@ -52,8 +52,10 @@ func BenchmarkSuccess(b *testing.B) {
 // floor that Transports are compared with.
 type stub struct {
 	statuses []int
-	body     bool   // give each failure a body to drain
-	closed   func() // called when that body is closed
+	header   http.Header
+	size     int64  // of the bodies, which do not break off
+	declared bool   // with a Content-Length
+	closed   func() // called when a body is closed
 	n        int
 }
 
@@ -65,21 +67,36 @@ func (s *stub) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(s.statuses) > 1 {
 		s.n++
 	}
-	resp := &http.Response{StatusCode: code, Body: http.NoBody, Request: req, ContentLength: -1}
-	if s.body && code >= 400 {
-		resp.Body = &stubBody{*strings.NewReader("a failure's body"), s.closed}
+	resp := &http.Response{StatusCode: code, Header: s.header, Body: http.NoBody, Request: req, ContentLength: -1}
+	if s.size > 0 {
+		resp.Body = &letters{s.size, s.closed}
+	}
+	if s.declared {
+		resp.ContentLength = s.size
 	}
 	return resp, nil
 }
 
-type stubBody struct {
-	strings.Reader
+// letters is a body of many letters. Its reads allocate nothing.
+type letters struct {
+	left   int64
 	closed func()
 }
 
-func (b *stubBody) Close() error {
-	if b.closed != nil {
-		b.closed()
+var manyLetters = strings.Repeat("a", 32<<10)
+
+func (l *letters) Read(p []byte) (int, error) {
+	if l.left == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(int64(len(p)), l.left)], manyLetters)
+	l.left -= int64(n)
+	return n, nil
+}
+
+func (l *letters) Close() error {
+	if l.closed != nil {
+		l.closed()
 	}
 	return nil
 }
@@ -140,7 +157,7 @@ func TestCostOfAFirstAttemptSuccessIsNoAllocation(t *testing.T) {
 
 // GetBody allocates the retries' bodies.
 func TestCostOfTwoRetriesIsThreeObjects(t *testing.T) {
-	bare := &stub{statuses: []int{503, 503, 200}, body: true}
+	bare := &stub{statuses: []int{503, 503, 200}, size: 16}
 	for _, kind := range requestKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			req := kind.make()
@@ -262,7 +279,7 @@ var sleeping = retryhttp.Policy{Backoff: retryhttp.Constant(time.Hour), Budget: 
 func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
 	const n = 10_000
 	var asleep sync.WaitGroup
-	base := &stub{statuses: []int{503}, body: true, closed: asleep.Done}
+	base := &stub{statuses: []int{503}, size: 16, closed: asleep.Done}
 	measure := func(rt http.RoundTripper) float64 {
 		asleep.Add(n)
 		return costOfWaiting(t, rt, n, asleep.Wait)
@@ -277,7 +294,7 @@ func TestCostOfSleepersIsLittleMoreThanASleep(t *testing.T) {
 func TestCostOfAHeldRequestIsLittleMoreThanASleeper(t *testing.T) {
 	const n = 10_000
 	synctest.Test(t, func(t *testing.T) {
-		base := &stub{statuses: []int{503}, body: true}
+		base := &stub{statuses: []int{503}, size: 16}
 		held := retryhttp.Policy{
 			Backoff: retryhttp.Constant(200 * time.Millisecond), Budget: retryhttp.Unlimited{}, MaxAttempts: -1,
 		}
@@ -345,45 +362,16 @@ func TestCostOfAKeyIsAKibibyteAtMost(t *testing.T) {
 	runtime.KeepAlive(reqs)
 }
 
-// whole is a base that answers 200 with a body that does not break off.
-type whole struct {
-	header   http.Header
-	size     int64
-	declared bool // with a Content-Length
+func whole(header http.Header, size int64, declared bool) *stub {
+	return &stub{statuses: []int{200}, header: header, size: size, declared: declared}
 }
-
-func (w *whole) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp := &http.Response{StatusCode: 200, Header: w.header, Body: &letters{w.size}, Request: req, ContentLength: -1}
-	if w.declared {
-		resp.ContentLength = w.size
-	}
-	return resp, nil
-}
-
-// letters is a body of many letters. It allocates nothing and holds nothing.
-type letters struct{ left int64 }
-
-var manyLetters = strings.Repeat("a", 32<<10)
-
-func (l *letters) Read(p []byte) (int, error) {
-	if l.left == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p[:min(int64(len(p)), l.left)], manyLetters)
-	l.left -= int64(n)
-	return n, nil
-}
-
-func (*letters) Close() error { return nil }
 
 // downloadOf is a base whose body can be resumed by its tag.
-func downloadOf(size int64) *whole {
-	return &whole{http.Header{"Etag": {`"one"`}}, size, true}
-}
+func downloadOf(size int64) *stub { return whole(http.Header{"Etag": {`"one"`}}, size, true) }
 
 // jsonOf is a base whose body is 2 KiB of JSON, as an API answers.
-func jsonOf(declared bool) *whole {
-	return &whole{http.Header{"Content-Type": {"application/json"}}, 2 << 10, declared}
+func jsonOf(declared bool) *stub {
+	return whole(http.Header{"Content-Type": {"application/json"}}, 2<<10, declared)
 }
 
 func TestCostOfAResponseBody(t *testing.T) {
@@ -396,15 +384,15 @@ func TestCostOfAResponseBody(t *testing.T) {
 	peek := func(n int64) retryhttp.Policy { return retryhttp.Policy{AttemptTimeout: time.Minute, PeekBytes: n} }
 	for name, c := range map[string]struct {
 		method  string
-		base    *whole
+		base    *stub
 		policy  retryhttp.Policy
 		objects float64 // more than with the AttemptTimeout alone
 	}{
 		"Resume by tag":               {"GET", downloadOf(kib), resume, 1},
-		"Resume by date":              {"GET", &whole{minuteOld, kib, true}, resume, 1},
-		"Resume of a weak tag":        {"GET", &whole{weak, kib, true}, resume, 1},
-		"Resume without a tag":        {"GET", &whole{http.Header{"Date": date}, kib, true}, resume, 1},
-		"Resume without an end":       {"GET", &whole{strong, kib, false}, resume, 1},
+		"Resume by date":              {"GET", whole(minuteOld, kib, true), resume, 1},
+		"Resume of a weak tag":        {"GET", whole(weak, kib, true), resume, 1},
+		"Resume without a tag":        {"GET", whole(http.Header{"Date": date}, kib, true), resume, 1},
+		"Resume without an end":       {"GET", whole(strong, kib, false), resume, 1},
 		"Resume with one attempt":     {"GET", downloadOf(kib), retryhttp.Policy{Resume: true, MaxAttempts: 1}, 0},
 		"Resume of a POST":            {"POST", downloadOf(kib), resume, 0},
 		"buffer that is too small":    {"GET", jsonOf(true), buffer(kib), 0},
@@ -426,7 +414,7 @@ func TestCostOfABodyIsNothingIfItsFieldsAreZero(t *testing.T) {
 		"zero":     {},
 		"negative": {BufferBytes: -1, PeekBytes: -1, StallTimeout: -1},
 	} {
-		for kind, base := range map[string]*whole{
+		for kind, base := range map[string]*stub{
 			"download":               downloadOf(1 << 10),
 			"JSON of known length":   jsonOf(true),
 			"JSON of unknown length": jsonOf(false),

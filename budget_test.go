@@ -22,11 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var (
-	_ retryhttp.Budget = (*retryhttp.TokenBucket)(nil)
-	_ retryhttp.Budget = retryhttp.Unlimited{}
-)
-
 // testdata/conformance/budget.json and FuzzBudget have the rules of one bucket. Here are their promises, and
 // what the two cannot express.
 
@@ -136,47 +131,6 @@ const maxBuckets = 4096
 
 func host(i int) *http.Request { return requestTo(fmt.Sprint("host-", i)) }
 
-func TestBudgetEvictsTheBucketUnusedForLongest(t *testing.T) {
-	inBubbles(t, map[string]func(*retryhttp.TokenBucket, *http.Request){
-		"Withdraw": func(b *retryhttp.TokenBucket, req *http.Request) { withdraw(b, req) },
-		"Refund":   func(b *retryhttp.TokenBucket, req *http.Request) { b.Refund(req, 1) },
-		"Deposit":  func(b *retryhttp.TokenBucket, req *http.Request) { b.Deposit(req) },
-	}, func(t *testing.T, use func(*retryhttp.TokenBucket, *http.Request)) {
-		b := retryhttp.TokenBucket{Ratio: 0.1} // or a rest would restore tokens
-		for i := range maxBuckets {
-			drawAll(t, &b, host(i))
-			time.Sleep(time.Millisecond)
-		}
-		for i := range 100 { // the oldest are in use again
-			use(&b, host(i))
-		}
-		time.Sleep(time.Minute)
-		for i := range maxBuckets - 100 {
-			require.True(t, withdraw(&b, requestTo(fmt.Sprint("new-", i))))
-		}
-		time.Sleep(time.Minute) // else a new bucket would inherit the tokens of the next to go
-		for i := range maxBuckets {
-			require.Equal(t, i >= 100, b.Status(host(i)).Tokens == 5)
-		}
-	})
-}
-
-func TestBudgetLeavesNothingWhenUnusedForLongerThanItsWindow(t *testing.T) {
-	for idle, want := range map[time.Duration]float64{20 * time.Second: 0.5, 20*time.Second + 1: 5} {
-		synctest.Test(t, func(t *testing.T) {
-			var b retryhttp.TokenBucket
-			for i := range maxBuckets {
-				drawAll(t, &b, host(i))
-			}
-			time.Sleep(idle)
-			for i := range maxBuckets {
-				b.Deposit(host(i)) // which earns a half, and does not count as use
-			}
-			assert.Equal(t, want, b.Status(requestTo("new")).Tokens)
-		})
-	}
-}
-
 // A sender of webhooks meets ever more hosts that are dead.
 func TestBudgetRetriesAfterAnyNumberOfDeadHosts(t *testing.T) {
 	inBubbles(t, map[string]*retryhttp.TokenBucket{
@@ -275,19 +229,6 @@ func requireEarns(t *testing.T, b *retryhttp.TokenBucket, want float64, when str
 	before := b.Status(req).Tokens
 	deposit(b, req, 10)
 	require.InDelta(t, want, b.Status(req).Tokens-before, 1e-9, when)
-}
-
-// It is the budget of a dry run.
-func TestBudgetThatEarnsNothingIsNotOverdrawn(t *testing.T) {
-	for _, ratio := range []float64{-1, math.NaN()} {
-		synctest.Test(t, func(t *testing.T) {
-			b, req := &retryhttp.TokenBucket{Ratio: ratio, HealthyRatio: 1, Burst: -1}, requestTo("a")
-			deposit(b, req, 1000)
-			slow := retryhttp.Attempt{Err: io.ErrUnexpectedEOF, Elapsed: time.Minute}
-			_, ok := b.Withdraw(retryhttp.Retry{Request: req, Failed: slow})
-			assert.False(t, ok)
-		})
-	}
 }
 
 // A retry that waits as it is asked costs a third, whatever becomes of the body.

@@ -2,6 +2,7 @@ package retryhttp
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ func BenchmarkPartsOfASuccess(b *testing.B) {
 	var c call
 	c.core, c.policy, c.req = &t.core, &t.policy, req
 	got := result{Attempt: Attempt{Number: 1, Request: req, Response: resp}, status: http.StatusOK, responded: true}
+	down, other := New(http.DefaultTransport, Policy{}), &http.Request{URL: &url.URL{Host: "other.test"}}
+	down.policy.Gate.end(other, outage.Pass{}, outage.Down, true)
 	var sink time.Duration
 	for _, part := range []struct {
 		name string
@@ -36,6 +39,12 @@ func BenchmarkPartsOfASuccess(b *testing.B) {
 		{"the method and the keys", func() { _, c.idempotent = withKey(req, t.policy.Idempotent, nil) }},
 		{"the verdict and the Gate", func() { c.endAttempt(&got) }},
 		{"the budget", func() { t.policy.Budget.Deposit(req) }},
+		{"the verdict and the Gate of a host beside one that is down", func() {
+			c.policy = &down.policy
+			c.pass = c.policy.Gate.begin(req, c.pass)
+			got.hear(c.policy)
+			c.endAttempt(&got)
+		}},
 	} {
 		b.Run(part.name, func(b *testing.B) {
 			for b.Loop() {
@@ -78,39 +87,6 @@ func FailuresInARow(g *Gate, key string) int64 { return g.hosts.Inspect(key).Fai
 
 // Keys is how many keys a Gate knows.
 func Keys(g *Gate) int { return g.hosts.Inspect("").Keys }
-
-// BenchmarkGateOfASuccess is all that a Gate does while all is well. The header has what
-// usual ones have.
-func BenchmarkGateOfASuccess(b *testing.B) {
-	req, _ := http.NewRequest(http.MethodGet, "http://host.example/", nil)
-	resp := &http.Response{StatusCode: 200, Header: http.Header{
-		"Content-Type": {"application/json"}, "Content-Length": {"123"}, "Date": {"Mon, 02 Jan 2006 15:04:05 GMT"},
-		"Server": {"nginx"}, "Cache-Control": {"no-store"}, "Etag": {`"x"`}, "Vary": {"Accept"},
-		"X-Request-Id": {"1"}, "Strict-Transport-Security": {"max-age=1"}, "Connection": {"keep-alive"},
-	}}
-	got := result{Attempt: Attempt{Response: resp}, responded: true, status: 200}
-	policy := Policy{}.resolve(new(shared))
-	for name, failed := range map[string]bool{"all is well": false, "a host that is down": true} {
-		b.Run(name, func(b *testing.B) {
-			g := new(Gate)
-			if failed {
-				other, _ := http.NewRequest(http.MethodGet, "http://other.example/", nil)
-				g.end(other, outage.Pass{}, outage.Down, true)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				got.Response = resp
-				var ps outage.Pass
-				if !g.hosts.Calm() {
-					ps = g.begin(req, ps)
-				}
-				if got.hear(&policy); got.closes > 0 || !got.succeeded() || !g.hosts.Calm() {
-					g.end(req, ps, got.verdict(req), true)
-				}
-			}
-		})
-	}
-}
 
 // The caller may change its request by then.
 func TestHedgeThatIsTooLateDoesNotLookAtTheRequest(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -107,14 +106,15 @@ func TestRefusedRetryEndsWithItsHold(t *testing.T) {
 	for _, c := range []struct {
 		from time.Duration // when a retry is granted
 		once bool
+		body io.ReadCloser // kept as it is
 	}{
-		{4 * time.Second, false},
-		{5100 * ms, true},
+		{4 * time.Second, false, http.NoBody},
+		{5100 * ms, true, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &grudging{from: c.from, start: time.Now(), grants: 1}
 			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-			l.body = func() io.ReadCloser { return http.NoBody } // kept as it is
+			l.body = func() io.ReadCloser { return c.body }
 			l.every(25*ms, 50*ms, 160, "/200")
 			_, o, took := l.ask("/503,503,200")
 			assert.Equal(t, 2, o.Attempts)
@@ -134,22 +134,16 @@ type grudging struct {
 	from    time.Duration
 	start   time.Time
 	grants  int
-	asked   int
 	refused int   // since its last grant
 	heard   []int // the numbers of the failed attempts
-	never   bool  // it says so
 }
 
 func (b *grudging) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
 	if !r.Again {
 		b.heard = append(b.heard, r.Failed.Number)
 	}
-	b.asked++
 	b.refused++
-	switch {
-	case b.never:
-		return math.Inf(1), false
-	case time.Since(b.start) < b.from || b.grants == 0:
+	if time.Since(b.start) < b.from || b.grants == 0 {
 		return 0, false
 	}
 	b.grants--
@@ -208,33 +202,6 @@ func TestBudgetsOfOneGateTakeTurnsInItsLine(t *testing.T) {
 		assert.Equal(t, 2, o.Attempts)
 		assert.Less(t, took, 200*ms)
 		poor.others.Wait()
-	})
-}
-
-func TestSingleRefusedRetryAsksOnceMore(t *testing.T) {
-	for never, asked := range map[bool]int{false: 2, true: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			b := &grudging{never: never}
-			l := newLining(t, func(p *retryhttp.Policy) { p.Budget = b })
-			_, o, took := l.ask("/503,200")
-			assert.Equal(t, 100*ms, took)
-			assert.Equal(t, retryhttp.StopBudget, o.Stop)
-			assert.Equal(t, asked, b.asked, "a Budget that will never grant: %t", never)
-		})
-	}
-}
-
-// Retry-After: 0 asks for a retry at once. Nothing is to be learned from such a wait, so that a single
-// retry does not wait in line.
-func TestRefusedRetryThatMayComeAtOnceIsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
-		l.at(0, "/503", once)
-		l.others.Wait()
-		l.body = func() io.ReadCloser { return nil }
-		_, o, took := l.ask("/503,200?Retry-After=0")
-		assert.Equal(t, retryhttp.StopBudget, o.Stop)
-		assert.Equal(t, 100*ms, took)
 	})
 }
 

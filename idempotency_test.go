@@ -66,26 +66,6 @@ func TestKeyThatTheBaseAddsMakesNothingSafeToRepeat(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKeyIsOneForAllAttempts(t *testing.T) {
-	base := script.New(script.Status(503), script.Fail(errBroken), script.Status(200))
-	p := noWait
-	p.IdempotencyKey = retryhttp.RandomKey
-	rt := retryhttp.New(base, p)
-	for range 2 {
-		req := requestOf(t, "POST", strings.NewReader("pay"))
-		answerTo(t, rt, req)
-		assert.NotContains(t, req.Header, "Idempotency-Key")
-	}
-	var keys []string
-	for _, sent := range base.Requests() {
-		keys = append(keys, sent.Header.Get("Idempotency-Key"))
-	}
-	require.Len(t, keys, 4)
-	assert.Equal(t, keys[0], keys[1])
-	assert.Equal(t, keys[0], keys[2])
-	assert.NotEqual(t, keys[0], keys[3], "another request, another key")
-}
-
 func TestIdempotencyKeyThatIsEmptyIsReplacedHoweverItIsSpelled(t *testing.T) {
 	for _, name := range []string{"Idempotency-Key", "idempotency-key", "X-Idempotency-Key", "x-IDEMPOTENCY-key"} {
 		t.Run(name, func(t *testing.T) {

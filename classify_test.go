@@ -530,31 +530,6 @@ func TestUnprocessedIsNotAFailedDialThatARequestWasWrittenTo(t *testing.T) {
 	}
 }
 
-// A server that answers HEAD with a body leaves the body on the connection, where the next request
-// takes it for its answer. A retry takes another connection.
-func TestGETSucceedsAfterAHEADThatWasAnsweredWithABody(t *testing.T) {
-	answersHEAD := func(c net.Conn) {
-		requests := bufio.NewReader(c)
-		_ = loopback.ReadRequest(requests)
-		loopback.Say("HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n")(c)
-		_ = loopback.ReadRequest(requests) // net/http closes an idle connection on which bytes come
-		loopback.Say("<html></html>\r\n\r\n")(c)
-	}
-	answersGET := func(c net.Conn) {
-		_ = loopback.ReadRequest(bufio.NewReader(c))
-		loopback.Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")(c)
-	}
-	url := "http://" + loopback.Listen(t, answersHEAD, answersGET).Addr().String()
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	head := getURL(t, url)
-	head.Method = http.MethodHead
-	answerTo(t, retryhttp.New(base, noWait), head)
-	got, err := readAll(t, base, noWait, getURL(t, url))
-	require.NoError(t, err)
-	assert.Equal(t, "ok", got)
-}
-
 // frame is a frame of HTTP/2 (RFC 9113, section 4.1) on a client's first stream, or on none.
 func frame(kind, flags, stream byte, payload string) string {
 	return string([]byte{0, 0, byte(len(payload)), kind, flags, 0, 0, 0, stream}) + payload

@@ -52,9 +52,13 @@ func TestWithPolicySettingAFieldToZeroMeansItsDefault(t *testing.T) {
 			MaxAttempts: 9, Budget: own, Classify: func(retryhttp.Attempt) retryhttp.Class { return retryhttp.Final },
 		}
 		rt := retryhttp.New(script.New(script.Status(503)), policy)
-		zero := func(p *retryhttp.Policy) { *p = retryhttp.Policy{Gate: &retryhttp.Gate{Hold: -1}} } // no probes
-		assert.Equal(t, 4, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)))
-		assert.Equal(t, 3, attempts(t, rt, retryhttp.WithPolicy(t.Context(), zero)),
+		zero := func(none retryhttp.Budget) context.Context {
+			return retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) {
+				*p = retryhttp.Policy{Gate: &retryhttp.Gate{Hold: -1}, Budget: none} // no probes
+			})
+		}
+		assert.Equal(t, 4, attempts(t, rt, zero(nil)))
+		assert.Equal(t, 3, attempts(t, rt, zero((*retryhttp.TokenBucket)(nil))),
 			"the Transport's own bucket had 5 tokens, for all of its requests")
 		assert.Equal(t, 1.0, own.Status(get(t, t.Context())).Tokens)
 	})
@@ -81,23 +85,13 @@ func TestWithPolicyOfNothing(t *testing.T) {
 	assert.Equal(t, t.Context(), retryhttp.WithPolicy(t.Context(), nil))
 }
 
-func TestPolicyWithoutABudgetHasTheTransportsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script.New(script.Status(503))
-		var none *retryhttp.TokenBucket
-		noProbes := &retryhttp.Gate{Hold: -1}
-		for _, policy := range []retryhttp.Policy{{Gate: noProbes}, {Gate: noProbes, Budget: none}} {
-			rt := retryhttp.New(base, policy)
-			assert.Equal(t, 4, attempts(t, rt, t.Context()))
-			assert.Equal(t, 3, attempts(t, rt, t.Context()), "its bucket had 5 tokens, for all of its requests")
-		}
-	})
-}
-
-// asks is a Policy.RetryAfter for servers that name a wait in a header of their own.
+// asks is a Policy.RetryAfter for servers that name a wait in a header of their own. What it returns beside false
+// counts for nothing.
 func asks(a retryhttp.Attempt) (time.Duration, bool) {
-	d, err := time.ParseDuration(a.Response.Header.Get("Reset"))
-	return d, err == nil
+	if d, err := time.ParseDuration(a.Response.Header.Get("Reset")); err == nil {
+		return d, true
+	}
+	return time.Hour, false
 }
 
 // heeds is a Policy whose backoff is short, so that a wait is the server's.
@@ -126,26 +120,14 @@ func TestPolicyRetryAfterSaysHowLongTheServerAsks(t *testing.T) {
 		"for longer than MaxRetryAfter": {[]string{"Reset", "61s"}, 0, retryhttp.StopRetryAfter, 1},
 	}, func(t *testing.T, c testCase) {
 		base := script.New(script.Status(503, c.header...), script.Status(200))
+		p := heeds()
+		p.Gate = &retryhttp.Gate{}
+		p.OnRetry = func(a retryhttp.Attempt) { assert.Equal(t, c.asked, p.Gate.Status(a.Request).Closed) }
 		began := time.Now()
-		resp := opened(t, base, heeds())
+		resp := opened(t, base, p)
 		requireAsked(t, c.asked, time.Since(began))
 		assert.Equal(t, c.stop, retryhttp.OutcomeOf(resp).Stop)
 		assert.Len(t, base.Requests(), c.attempts)
-	})
-}
-
-func TestPolicyRetryAfterThatIsNotAskedCountsForNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := heeds()
-		p.RetryAfter = func(retryhttp.Attempt) (time.Duration, bool) { return time.Hour, false }
-		p.Gate = &retryhttp.Gate{}
-		p.OnRetry = func(retryhttp.Attempt) {
-			assert.Zero(t, p.Gate.Status(get(t, t.Context())).Closed)
-		}
-		began := time.Now()
-		resp := opened(t, script.New(script.Status(429), script.Status(200)), p)
-		assert.Equal(t, 200, resp.StatusCode)
-		assert.Equal(t, time.Millisecond, time.Since(began))
 	})
 }
 

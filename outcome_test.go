@@ -27,36 +27,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Pages may be requested with the context of the page before, and pollers send the request of a response again. Its
+// record is not an Outcome of the new response, nor of a nested Transport.
 func TestOutcomeIsNotInheritedWithTheContext(t *testing.T) {
-	rt := retryhttp.New(script.New(script.Status(503), script.Status(200)), noWait)
-	first := answerTo(t, rt, get(t, t.Context()))
-	require.Equal(t, 2, retryhttp.OutcomeOf(first).Attempts)
-
-	second := answerTo(t, rt, get(t, first.Request.Context()))
-	assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(second))
-
-	third := answerTo(t, rt, first.Request)
-	assert.Equal(t, 1, retryhttp.OutcomeOf(third).Attempts, "not even where the request itself is sent again")
-}
-
-// Each page may be requested with the context of the page before.
-// Pollers send the request of a response again. Its record is not an Outcome of the new response, nor of a nested Transport.
-func TestRequestOfAResponseThatIsSentAgainHasAnOutcomeOfItsOwn(t *testing.T) {
-	broken := func() io.ReadCloser { return io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }
 	synctest.Test(t, func(t *testing.T) {
-		base := script.New(script.Status(503), script.Status(200), script.Respond(200, broken()), script.Status(200), script.Status(200))
-		rt := retryhttp.New(base, retryhttp.Policy{BufferBytes: 100})
-		first, err := rt.RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		broken := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+		rt := retryhttp.New(script.New(
+			script.Status(503), script.Status(200), script.Status(200), script.Respond(200, broken), script.Status(200),
+		), retryhttp.Policy{BufferBytes: 100})
+		atOnce := retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}
+		first := answerTo(t, rt, get(t, t.Context()))
 		require.Equal(t, 2, retryhttp.OutcomeOf(first).Attempts)
-		second, err := rt.RoundTrip(first.Request)
-		require.NoError(t, err)
-		assert.Equal(t, 2, retryhttp.OutcomeOf(second).Attempts, "the body that broke off was retried")
-		third, err := rt.RoundTrip(second.Request)
-		require.NoError(t, err)
-		copied := *third
-		copied.Request = second.Request // as a RoundTripper above may do
-		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Stop: retryhttp.StopFinal}, retryhttp.OutcomeOf(&copied))
+		next := answerTo(t, rt, get(t, first.Request.Context()))
+		assert.Equal(t, atOnce, retryhttp.OutcomeOf(next))
+		again := answerTo(t, rt, first.Request)
+		assert.Equal(t, 2, retryhttp.OutcomeOf(again).Attempts, "the body that broke off was retried")
+		once := answerTo(t, rt, again.Request)
+		assert.Equal(t, atOnce, retryhttp.OutcomeOf(once))
+		copied := *once
+		copied.Request = again.Request // as a RoundTripper above may do
+		assert.Equal(t, atOnce, retryhttp.OutcomeOf(&copied))
 	})
 }
 
@@ -96,13 +86,9 @@ func TestResponseRequestIsTheCallers(t *testing.T) {
 }
 
 func TestResponseRequestIsSetWhenTheBaseForgetsIt(t *testing.T) {
+	forgets := edited(script.Status(200), func(resp *http.Response) { resp.Request = nil })
 	req := get(t, t.Context())
-	resp := answerTo(t, retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-		resp := script.Response(req, 200)
-		resp.Request = nil
-		return resp, nil
-	}), retryhttp.Policy{}), req)
-	assert.Same(t, req, resp.Request)
+	assert.Same(t, req, answerTo(t, retryhttp.New(forgets, retryhttp.Policy{}), req).Request)
 }
 
 func TestNestedRetriesDoNotMultiply(t *testing.T) {
@@ -116,27 +102,32 @@ func TestNestedRetriesDoNotMultiply(t *testing.T) {
 	busy, ok, broken := script.Status(503), script.Status(200), script.Fail(errBroken)
 	type testCase struct {
 		steps    []script.Step
-		classify func(retryhttp.Attempt) retryhttp.Class // of the inner one
+		classify func(retryhttp.Attempt) retryhttp.Class // of the inner ones
+		inner    int
 		method   string
 		attempts int
 		stop     retryhttp.Stop
 		deposits int
 	}
 	inBubbles(t, map[string]testCase{
-		"the inner one gave up on a response": {[]script.Step{busy}, nil, "GET", 4, retryhttp.StopNested, 0},
-		"the inner one gave up on an error":   {[]script.Step{broken}, nil, "GET", 4, retryhttp.StopNested, 0},
-		"the inner one gave up at once":       {[]script.Step{busy}, nil, "POST", 1, retryhttp.StopNested, 0},
-		"the inner one succeeded":             {[]script.Step{busy, ok}, nil, "GET", 2, retryhttp.StopFinal, 1},
-		"the inner one takes it for final":    {[]script.Step{busy}, final, "GET", 4, retryhttp.StopAttempts, 0},
-		"both have retried":                   {[]script.Step{busy, busy, ok}, finalFirst, "GET", 3, retryhttp.StopFinal, 1},
+		"the inner one gave up on a response": {[]script.Step{busy}, nil, 1, "GET", 4, retryhttp.StopNested, 0},
+		"the inner one gave up on an error":   {[]script.Step{broken}, nil, 1, "GET", 4, retryhttp.StopNested, 0},
+		"the inner one gave up at once":       {[]script.Step{busy}, nil, 1, "POST", 1, retryhttp.StopNested, 0},
+		"the inner one succeeded":             {[]script.Step{busy, ok}, nil, 1, "GET", 2, retryhttp.StopFinal, 1},
+		"the inner one takes it for final":    {[]script.Step{busy}, final, 1, "GET", 4, retryhttp.StopAttempts, 0},
+		"both have retried":                   {[]script.Step{busy, busy, ok}, finalFirst, 1, "GET", 3, retryhttp.StopFinal, 1},
+		"three layers":                        {[]script.Step{busy}, nil, 2, "GET", 4, retryhttp.StopNested, 0}, // and not 64
 	}, func(t *testing.T, tc testCase) {
 		base, budget := script.New(tc.steps...), &countingBudget{}
 		inner := retryhttp.Policy{Classify: tc.classify, Backoff: retryhttp.Constant(time.Second)}
 		outer := retryhttp.Policy{
 			Idempotent: func(*http.Request) bool { return true }, Budget: budget, Backoff: retryhttp.Constant(time.Second),
 		}
-		req := requestOf(t, tc.method, nil)
-		resp, err := retryhttp.New(retryhttp.New(base, inner), outer).RoundTrip(req)
+		rt := http.RoundTripper(base)
+		for range tc.inner {
+			rt = retryhttp.New(rt, inner)
+		}
+		resp, err := retryhttp.New(rt, outer).RoundTrip(requestOf(t, tc.method, nil))
 		o := retryhttp.OutcomeOf(resp)
 		if err != nil {
 			o = errorOf(t, err).Outcome
@@ -163,18 +154,6 @@ func TestOutcomeHasTheHoldOfANestedTransport(t *testing.T) {
 	})
 }
 
-func TestNestedRetriesOfThreeLayersDoNotMultiply(t *testing.T) {
-	base := script.New(script.Status(http.StatusServiceUnavailable))
-	var rt http.RoundTripper = base
-	for range 3 {
-		rt = retryhttp.New(rt, noWait)
-	}
-	o := retryhttp.OutcomeOf(answerTo(t, rt, get(t, t.Context())))
-	assert.Len(t, base.Requests(), 4, "and not 64")
-	assert.Equal(t, 4, o.Attempts)
-	assert.Equal(t, retryhttp.StopNested, o.Stop)
-}
-
 // A request body may come from a request that has been given up. This says nothing about the request that sends it.
 func TestErrorOfABodyIsNotThatOfANestedTransport(t *testing.T) {
 	broken := &bodies.Hooked{OnRead: func([]byte) (int, error) {
@@ -197,12 +176,8 @@ func TestErrorNamesTheEndOfTheContextOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(1500*time.Millisecond, cancel)
-		hangs := func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		}
 		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-		_, err := retryhttp.New(script.New(script.Status(503), hangs), p).RoundTrip(get(t, ctx))
+		_, err := retryhttp.New(script.New(script.Status(503), untilItEnds), p).RoundTrip(get(t, ctx))
 		assert.EqualError(t, err, "gave up after 2 attempts in 1.5s (canceled): context canceled")
 	})
 }
@@ -221,10 +196,7 @@ func TestNestedRetriesDoNotMultiplyWhenAFailedBodyIsSlow(t *testing.T) {
 			}})(req)
 		})
 		resp := opened(t, retryhttp.New(base, noWait), above)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "sorry", string(text))
-		require.NoError(t, resp.Body.Close())
+		requireBodyIs(t, "sorry", resp)
 		assert.Len(t, base.Requests(), 4)
 		assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
 		assert.Equal(t, retryhttp.StopNested, retryhttp.OutcomeOf(resp).Stop)

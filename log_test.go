@@ -25,11 +25,17 @@ func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
 			made retryhttp.Attempt
 		}
 		var calls []call
-		var last *http.Response
+		var last retryhttp.Attempt
 		var outcome retryhttp.Outcome
 		start := time.Now()
-		base := script.New(script.Status(503), script.Fail(errBroken), script.Status(200))
-		resp, err := retryhttp.New(base, retryhttp.Policy{
+		record := func(hook string, a retryhttp.Attempt) {
+			a.Request, a.Response = nil, nil
+			calls = append(calls, call{hook, time.Since(start), a})
+		}
+		rt := retryhttp.New(script.New(script.Status(503), script.Fail(errBroken), func(req *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return script.Response(req, 200), nil
+		}), retryhttp.Policy{
 			Backoff: retryhttp.Constant(time.Second),
 			OnRetry: func(a retryhttp.Attempt) {
 				if a.Response != nil {
@@ -37,47 +43,28 @@ func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
 					assert.NoError(t, err)
 					assert.Equal(t, "body of 503", string(body), "the hook may read the failed body")
 				}
-				a.Request, a.Response = nil, nil
-				calls = append(calls, call{"retry", time.Since(start), a})
+				record("retry", a)
 			},
 			OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
-				last, outcome = a.Response, o
-				a.Request, a.Response = nil, nil
-				calls = append(calls, call{"done", time.Since(start), a})
+				last, outcome = a, o
+				record("done", a)
 			},
-		}).RoundTrip(get(t, t.Context()))
-		require.NoError(t, err)
+		})
+		resp := answerTo(t, rt, get(t, t.Context()))
+		assert.Same(t, resp, last.Response, "the caller's")
+		assert.Equal(t, retryhttp.OutcomeOf(resp), outcome)
+		assert.Equal(t, 3, outcome.Attempts)
+
+		req := get(t, t.Context())
+		resp = answerTo(t, rt, req)
+		assert.True(t, req == last.Request && resp == last.Response, "the caller's, of a success at once")
+		assert.Equal(t, retryhttp.Outcome{Attempts: 1, Elapsed: time.Second, Stop: retryhttp.StopFinal}, outcome)
 		assert.Equal(t, []call{
 			{"retry", 0, retryhttp.Attempt{Number: 1, Wait: time.Second}},
 			{"retry", time.Second, retryhttp.Attempt{Number: 2, Err: errBroken, Wait: time.Second}},
-			{"done", 2 * time.Second, retryhttp.Attempt{Number: 3}},
+			{"done", 3 * time.Second, retryhttp.Attempt{Number: 3, Elapsed: time.Second}},
+			{"done", 4 * time.Second, retryhttp.Attempt{Number: 1, Elapsed: time.Second}},
 		}, calls)
-		assert.Same(t, resp, last, "the caller's")
-		assert.Equal(t, retryhttp.OutcomeOf(resp), outcome)
-		assert.Equal(t, 3, outcome.Attempts)
-	})
-}
-
-func TestOnDoneOfASuccessAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var attempts []retryhttp.Attempt
-		var outcomes []retryhttp.Outcome
-		base := script.New(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(time.Second)
-			return script.Response(req, 200), nil
-		})
-		rt := retryhttp.New(base, retryhttp.Policy{OnDone: func(a retryhttp.Attempt, o retryhttp.Outcome) {
-			attempts, outcomes = append(attempts, a), append(outcomes, o)
-		}})
-		req := get(t, t.Context())
-		resp, err := rt.RoundTrip(req)
-		require.NoError(t, err)
-		require.Len(t, attempts, 1)
-		assert.True(t, req == attempts[0].Request && resp == attempts[0].Response, "the caller's")
-		assert.Equal(t, 1, attempts[0].Number)
-		assert.Equal(t, time.Second, attempts[0].Elapsed)
-		want := retryhttp.Outcome{Attempts: 1, Elapsed: time.Second, Stop: retryhttp.StopFinal}
-		assert.Equal(t, []retryhttp.Outcome{want}, outcomes)
 	})
 }
 
@@ -116,12 +103,6 @@ func TestLogger(t *testing.T) {
 		},
 	}, func(t *testing.T, c testCase) {
 		var logged strings.Builder
-		withoutTime := func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}
 		p := c.policy
 		p.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{
 			ReplaceAttr: withoutTime, Level: slog.LevelDebug, // and nothing is held

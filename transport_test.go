@@ -242,21 +242,6 @@ func TestTransportServesSeveralBubbles(t *testing.T) {
 	}
 }
 
-func TestPanicAfterACanceledWaitRefundsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		budget := &countingBudget{}
-		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{
-			Backoff: retryhttp.Constant(time.Hour),
-			Budget:  budget,
-			OnDone:  func(retryhttp.Attempt, retryhttp.Outcome) { panic(http.ErrAbortHandler) },
-		})
-		assert.Panics(t, func() { _, _ = rt.RoundTrip(get(t, ctx)) })
-		assert.Equal(t, 1, budget.refunded)
-	})
-}
-
 func TestHooksThatPanicLeakNothing(t *testing.T) {
 	boom := func() { panic(http.ErrAbortHandler) }
 	type testCase struct {
@@ -277,6 +262,9 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 		"Backoff":    {policy: retryhttp.Policy{Backoff: func(int, time.Duration) time.Duration { boom(); return 0 }}},
 		"Idempotent": {policy: retryhttp.Policy{Idempotent: func(*http.Request) bool { boom(); return true }}},
 		"base":       {base: boom},
+		"OnDone, after a wait that was canceled": {policy: retryhttp.Policy{
+			Backoff: retryhttp.Constant(time.Hour), OnDone: func(retryhttp.Attempt, retryhttp.Outcome) { boom() },
+		}},
 	}, func(t *testing.T, c testCase) {
 		body := &bodies.Tracked{Reader: strings.NewReader("x")}
 		answer := &bodies.Tracked{Reader: strings.NewReader("503")}
@@ -296,7 +284,10 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 		if p.Budget == nil {
 			p.Budget = budget
 		}
-		req, err := http.NewRequestWithContext(retryhttp.WithPolicy(t.Context(), c.edit), "PUT", "http://server/", body)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		time.AfterFunc(time.Second, cancel)
+		req, err := http.NewRequestWithContext(retryhttp.WithPolicy(ctx, c.edit), "PUT", "http://server/", body)
 		require.NoError(t, err)
 		assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
 		assert.Equal(t, int32(1), body.Closes.Load(), "closes of the caller's body")

@@ -260,6 +260,7 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		return &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: scheme, Host: addr})}
 	}
 	tunnel := loopback.Listen(t, tunnelToPlainText).Addr().String()
+	silent := loopback.Listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }).Addr().String()
 	direct := &http.Transport{}
 	for _, tc := range []struct {
 		name string
@@ -271,6 +272,7 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 		{"proxy refused, plain", through("http", refusing), "http://host.example", retryhttp.Unprocessed},
 		{"proxy refused, tunnel", through("http", refusing), "https://host.example", retryhttp.Unprocessed},
 		{"SOCKS proxy refused", through("socks5", refusing), "http://host.example", retryhttp.Unprocessed},
+		{"TLS handshake timeout", &http.Transport{TLSHandshakeTimeout: 1}, "https://" + silent, retryhttp.Unprocessed},
 		{"unknown authority", direct, secure, retryhttp.Final},
 		{"client certificate demanded", trusting, demanding.URL, retryhttp.Final},
 		{"HTTP spoken in a proxy's tunnel", through("http", tunnel), "https://host.example", retryhttp.Final},
@@ -287,22 +289,6 @@ func TestClassifyNetHTTPConnectionErrors(t *testing.T) {
 			assert.Equal(t, tc.want, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}), "%v", err)
 		})
 	}
-}
-
-func TestClassifyNetHTTPHandshakeTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, server := net.Pipe()
-		defer server.Close()
-		go func() { _, _ = io.Copy(io.Discard, server) }()
-		base := &http.Transport{
-			TLSHandshakeTimeout: time.Second,
-			DialContext:         func(context.Context, string, string) (net.Conn, error) { return client, nil },
-		}
-		req := getURL(t, "https://host.example")
-		_, err := base.RoundTrip(req) //nolint:bodyclose // there is none
-		require.ErrorContains(t, err, "TLS handshake timeout")
-		assert.Equal(t, retryhttp.Unprocessed, retryhttp.Classify(retryhttp.Attempt{Request: req, Err: err}))
-	})
 }
 
 // Programs fall back to HTTP if a client says that the server speaks it.

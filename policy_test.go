@@ -68,7 +68,7 @@ func TestWithPolicyNestsOutermostFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{MaxAttempts: 9, Budget: retryhttp.Unlimited{}})
 		ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { p.MaxAttempts = 0 })
-		ctx = retryhttp.WithPolicy(ctx, func(p *retryhttp.Policy) { p.MaxAttempts++ })
+		ctx = retryhttp.WithPolicy(retryhttp.WithPolicy(ctx, nil), func(p *retryhttp.Policy) { p.MaxAttempts++ })
 		assert.Equal(t, 5, attempts(t, rt, ctx), "one more than the default: each edit sees a resolved policy")
 	})
 }
@@ -79,10 +79,6 @@ func TestWithPolicyReachesEveryTransportBelow(t *testing.T) {
 	rt := retryhttp.New(retryhttp.New(script.New(script.Status(503)), retryhttp.Policy{}), retryhttp.Policy{})
 	assert.Equal(t, 1, attempts(t, rt, ctx))
 	assert.Equal(t, 2, edits)
-}
-
-func TestWithPolicyOfNothing(t *testing.T) {
-	assert.Equal(t, t.Context(), retryhttp.WithPolicy(t.Context(), nil))
 }
 
 // asks is a Policy.RetryAfter for servers that name a wait in a header of their own. What it returns beside false
@@ -106,23 +102,31 @@ func requireAsked(t *testing.T, asked, waited time.Duration) {
 	require.LessOrEqual(t, waited, asked+asked/2+time.Millisecond)
 }
 
+// A server that asks for a wait is not down, and a retry that it has invited costs a third.
 func TestPolicyRetryAfterSaysHowLongTheServerAsks(t *testing.T) {
+	const final = retryhttp.StopFinal
 	type testCase struct {
+		code     int
 		header   []string
 		asked    time.Duration
+		paid     float64
 		stop     retryhttp.Stop
 		attempts int
 	}
 	inBubbles(t, map[string]testCase{
-		"beside a Retry-After":          {[]string{"Reset", "5s", "Retry-After", "50"}, 5 * time.Second, retryhttp.StopFinal, 2},
-		"not at all":                    {[]string{"Retry-After", "50"}, 0, retryhttp.StopFinal, 2},
-		"a time that has passed":        {[]string{"Reset", "-5s"}, 0, retryhttp.StopFinal, 2},
-		"for longer than MaxRetryAfter": {[]string{"Reset", "61s"}, 0, retryhttp.StopRetryAfter, 1},
+		"beside a Retry-After":          {503, []string{"Reset", "5s", "Retry-After", "50"}, 5 * time.Second, 1, final, 2},
+		"an invitation":                 {429, []string{"Reset", "4s"}, 4 * time.Second, 1. / 3, final, 2},
+		"not at all":                    {429, []string{"Retry-After", "50"}, 0, 1, final, 2},
+		"a time that has passed":        {503, []string{"Reset", "-5s"}, 0, 1, final, 2},
+		"for longer than MaxRetryAfter": {503, []string{"Reset", "61s"}, 0, 0, retryhttp.StopRetryAfter, 1},
 	}, func(t *testing.T, c testCase) {
-		base := script.New(script.Status(503, c.header...), script.Status(200))
+		base, bucket := script.New(script.Status(c.code, c.header...), script.Status(200)), &retryhttp.TokenBucket{}
 		p := heeds()
-		p.Gate = &retryhttp.Gate{}
-		p.OnRetry = func(a retryhttp.Attempt) { assert.Equal(t, c.asked, p.Gate.Status(a.Request).Closed) }
+		p.Gate, p.Budget = &retryhttp.Gate{}, bucket
+		p.OnRetry = func(a retryhttp.Attempt) {
+			assert.Equal(t, retryhttp.GateStatus{Closed: c.asked}, p.Gate.Status(a.Request))
+			assert.InDelta(t, 5-c.paid, bucket.Status(a.Request).Tokens, 1e-9)
+		}
 		began := time.Now()
 		resp := opened(t, base, p)
 		requireAsked(t, c.asked, time.Since(began))
@@ -156,22 +160,6 @@ func TestPolicyRetryAfterIsCalledOnceForAFailedAttempt(t *testing.T) {
 		}
 		assert.Equal(t, []int{429, 503, 200}, about)
 	})
-}
-
-// A server that asks for a wait is not down, and a retry that it has invited costs a third.
-func TestGateAndBudgetHeedPolicyRetryAfter(t *testing.T) {
-	for code, paid := range map[int]float64{503: 1, 429: 1. / 3} {
-		synctest.Test(t, func(t *testing.T) {
-			p, bucket, req := heeds(), &retryhttp.TokenBucket{}, get(t, t.Context())
-			p.Gate, p.Budget = &retryhttp.Gate{}, bucket
-			p.OnRetry = func(retryhttp.Attempt) {
-				assert.Equal(t, retryhttp.GateStatus{Closed: 4 * time.Second}, p.Gate.Status(req), "%d", code)
-				assert.InDelta(t, 5-paid, bucket.Status(req).Tokens, 1e-9, "%d", code)
-			}
-			resp := answerTo(t, retryhttp.New(script.New(script.Status(code, "Reset", "4s"), script.Status(200)), p), req)
-			assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
-		})
-	}
 }
 
 // The sources of the vectors: the vendor's documents, or its own SDK.

@@ -312,46 +312,38 @@ func refuses(t *testing.T) retryhttp.Policy {
 	}
 }
 
-// refusal is what becomes of a request whose only attempt is refused a retry.
-type refusal struct {
-	step   script.Step
-	status int // 0: an error
-}
-
-var refusals = map[string]refusal{
-	"a response":                   {script.Status(503), 503},
-	"a response that names a wait": {script.Status(503, "Retry-After", "30"), 503},
-	"an invitation":                {script.Status(429, "Retry-After", "30"), 429},
-	"an error":                     {script.Fail(errBroken), 0},
-}
-
-func (c refusal) require(t *testing.T, ctx context.Context, stop retryhttp.Stop, after time.Duration) {
-	t.Helper()
-	start := time.Now()
-	resp, err := retryhttp.New(script.New(c.step), refuses(t)).RoundTrip(get(t, ctx))
-	assert.Equal(t, after, time.Since(start))
-	want := retryhttp.Outcome{Attempts: 1, Elapsed: after, Waited: after, Stop: stop}
-	if c.status == 0 {
-		require.ErrorIs(t, err, errBroken)
-		assert.Equal(t, want, errorOf(t, err).Outcome)
-		return
-	}
-	require.NoError(t, err)
-	assert.Equal(t, c.status, resp.StatusCode)
-	assert.Equal(t, want, retryhttp.OutcomeOf(resp))
-}
-
-func TestRefusedRequestEndsAfterItsBackoff(t *testing.T) {
-	inBubbles(t, refusals, func(t *testing.T, c refusal) { c.require(t, t.Context(), retryhttp.StopBudget, 100*ms) })
-}
-
 // A response in hand is the caller's, though the caller has gone.
-func TestRefusedRequestEndsWithItsContext(t *testing.T) {
-	inBubbles(t, refusals, func(t *testing.T, c refusal) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(30*ms, cancel)
-		c.require(t, ctx, retryhttp.StopCanceled, 30*ms)
-	})
+func TestRefusedRequestEndsAfterItsBackoffOrWithItsContext(t *testing.T) {
+	type refusal struct {
+		step   script.Step
+		status int // 0: an error
+	}
+	for stop, after := range map[retryhttp.Stop]time.Duration{retryhttp.StopBudget: 100 * ms, retryhttp.StopCanceled: 30 * ms} {
+		inBubbles(t, map[string]refusal{
+			"a response":                   {script.Status(503), 503},
+			"a response that names a wait": {script.Status(503, "Retry-After", "30"), 503},
+			"an invitation":                {script.Status(429, "Retry-After", "30"), 429},
+			"an error":                     {script.Fail(errBroken), 0},
+		}, func(t *testing.T, c refusal) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if stop == retryhttp.StopCanceled {
+				time.AfterFunc(after, cancel)
+			}
+			start := time.Now()
+			resp, err := retryhttp.New(script.New(c.step), refuses(t)).RoundTrip(get(t, ctx))
+			assert.Equal(t, after, time.Since(start))
+			want := retryhttp.Outcome{Attempts: 1, Elapsed: after, Waited: after, Stop: stop}
+			if c.status == 0 {
+				require.ErrorIs(t, err, errBroken)
+				assert.Equal(t, want, errorOf(t, err).Outcome)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, c.status, resp.StatusCode)
+			assert.Equal(t, want, retryhttp.OutcomeOf(resp))
+		})
+	}
 }
 
 // A short response is read before the wait, which gives its connection back to the pool.

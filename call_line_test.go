@@ -226,7 +226,7 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 		l.others.Wait()
 		assert.ErrorContains(t, v.err, "503", "the last result")
 		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
-		assert.Equal(t, 1, b.refunded)
+		assert.EqualValues(t, 1, b.refunded.Load())
 	})
 }
 
@@ -234,11 +234,11 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 type asking struct {
 	retryhttp.Unlimited
 	asked    func(*http.Request) bool
-	refunded int
+	refunded atomic.Int64
 }
 
 func (b *asking) Withdraw(r retryhttp.Retry) (cost float64, ok bool) { return 1, b.asked(r.Request) }
-func (b *asking) Refund(*http.Request, float64)                      { b.refunded++ }
+func (b *asking) Refund(*http.Request, float64)                      { b.refunded.Add(1) }
 
 // The body comes after a second, and does not end with its context.
 func TestRequestIsCanceledWhileItsResponseIsKept(t *testing.T) {

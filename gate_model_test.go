@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -472,29 +473,21 @@ func (m *gateModel) spend() {
 	m.credit = min(m.credit, 4)
 }
 
-// refusing is a Budget that refuses the retry of each path so often.
-type refusing struct {
-	retryhttp.Unlimited
-	mu   sync.Mutex
-	left map[string]int
-}
-
-func (b *refusing) Withdraw(r retryhttp.Retry) (cost float64, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	left := b.left[r.Request.URL.Path]
-	b.left[r.Request.URL.Path] = max(left-1, 0)
-	return 1, left == 0
-}
-
 // compareGate plays steps with a Gate and with the model.
 func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 	t.Helper()
 	m := &gateModel{hold: hold, steps: steps}
 	m.play()
 	synctest.Test(t, func(t *testing.T) {
-		g, left := newGated(t, &retryhttp.Gate{Hold: hold}), map[string]int{}
-		budget := &counted{Budget: &refusing{left: left}}
+		g := newGated(t, &retryhttp.Gate{Hold: hold})
+		var mu sync.Mutex
+		refuses := map[string]int{} // how often the Budget refuses the retry of a path
+		budget := &counted{Budget: &asking{asked: func(req *http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			refuses[req.URL.Path]--
+			return refuses[req.URL.Path] < 0
+		}}}
 		var visits []*visit
 		for _, s := range steps {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -507,7 +500,7 @@ func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 				time.AfterFunc(s.start+s.canceled, cancel)
 			}
 			path := fmt.Sprintf("/%s@%v,%s@%v", s.answer[0], s.latency[0], s.answer[1], s.latency[1])
-			left[path] = s.refused
+			refuses[path] = s.refused
 			visits = append(visits, g.with(ctx, s.start, path, func(p *retryhttp.Policy) {
 				p.Backoff, p.Budget = retryhttp.Constant(s.backoff), budget
 			}))

@@ -1,6 +1,7 @@
 package retryhttp_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -45,6 +46,7 @@ type gateState struct {
 	placed   bool // it is in line, or in its backoff before
 	paid     bool // it has a token, and is not sent yet
 	over     bool
+	gone     time.Duration // when its cancel or its deadline ended it; 0: that did not
 }
 
 const (
@@ -59,7 +61,7 @@ type gateModel struct {
 	now    time.Duration
 	hold   time.Duration
 	steps  []*gateStep
-	events []modelEvent
+	events []modelEvent // the next one first
 
 	run, underWay, begun, credit int
 	since, newest, behind, pause time.Duration
@@ -94,6 +96,7 @@ type modelEvent struct {
 
 func (m *gateModel) at(at time.Duration, do func()) {
 	m.events = append(m.events, modelEvent{at, do})
+	slices.SortStableFunc(m.events, func(a, b modelEvent) int { return cmp.Compare(a.at, b.at) })
 }
 
 func (m *gateModel) play() {
@@ -108,30 +111,18 @@ func (m *gateModel) play() {
 		}
 	}
 	for len(m.events) > 0 || m.waiting() > 0 {
-		next := m.next()
 		if m.waiting() > 0 {
-			if probe := m.probeDue(); next < 0 || probe < m.events[next].at {
+			if probe := m.probeDue(); len(m.events) == 0 || probe < m.events[0].at {
 				m.now = max(m.now, probe)
 				m.sendProbe()
 				continue
 			}
 		}
-		e := m.events[next]
-		m.events = slices.Delete(m.events, next, next+1)
+		e := m.events[0]
+		m.events = m.events[1:]
 		m.now = e.at
 		e.do()
 	}
-}
-
-// next is the event that comes next, or -1.
-func (m *gateModel) next() int {
-	next := -1
-	for i, e := range m.events {
-		if next < 0 || e.at < m.events[next].at {
-			next = i
-		}
-	}
-	return next
 }
 
 // waiting returns how many steps wait, with a token or without.
@@ -385,7 +376,7 @@ func (m *gateModel) cancel(s *gateStep) {
 	if s.over {
 		return
 	}
-	s.over = true
+	s.over, s.gone = true, m.now
 	m.leave(s)
 	if s.paid {
 		m.tokens--
@@ -479,7 +470,7 @@ func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 	m := &gateModel{hold: hold, steps: steps}
 	m.play()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t, &retryhttp.Gate{Hold: hold})
+		g := newGated(t, &retryhttp.Gate{Hold: hold, HoldFirst: true})
 		var mu sync.Mutex
 		refuses := map[string]int{} // how often the Budget refuses the retry of a path
 		budget := &counted{Budget: &asking{asked: func(req *http.Request) bool {
@@ -511,6 +502,10 @@ func compareGate(t *testing.T, hold time.Duration, steps []*gateStep) {
 			require.Equal(t, steps[i].held, v.outcome.Held, "request %d, %+v", i, steps[i])
 			if len(v.sent) == 2 {
 				require.Equal(t, v.sent[1]-v.sent[0]-steps[i].latency[0], v.outcome.Waited, "it contains Held, request %d", i)
+			}
+			if gone := steps[i].gone; gone > 0 {
+				require.Equal(t, gone, v.done, "request %d ends at once", i)
+				require.Equal(t, retryhttp.StopCanceled, v.outcome.Stop, "request %d", i)
 			}
 		}
 		assert.EqualValues(t, m.tokens, budget.granted.Load()-budget.refunded.Load(), "tokens")

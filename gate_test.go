@@ -2,7 +2,6 @@ package retryhttp_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -110,17 +109,6 @@ func TestGateIsNotDownByRequestsThatHaveEnded(t *testing.T) {
 	})
 }
 
-func TestGateNeverHoldsAFirstAttemptOfAHostThatIsDown(t *testing.T) {
-	inGate(t, &retryhttp.Gate{HoldFirst: true}, func(t *testing.T, g *gated) {
-		g.down()
-		visits := append(g.every(150*ms, 10*ms, 50, "/503"), g.at(700*ms, "/200"))
-		g.ended.Wait()
-		for _, v := range visits {
-			assert.Zero(t, v.outcome.Held)
-		}
-	})
-}
-
 func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
 		g.down()
@@ -130,29 +118,6 @@ func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 		v := g.at(1090*ms, "/503,200")
 		g.ended.Wait()
 		assert.Equal(t, 1105*ms+250*ms, v.sent[1])
-	})
-}
-
-func TestGateOfCanceledRequest(t *testing.T) {
-	cause := errors.New("enough")
-	inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
-		g.down()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		v := g.with(ctx, 90*ms, "/503")
-		next := g.at(95*ms, "/503,200")
-		g.wait(310 * ms)
-		require.Equal(t, 2, g.held())
-		cancel(cause)
-		synctest.Wait()
-		assert.Equal(t, 310*ms, v.done, "at once")
-		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
-		assert.Equal(t, 20*ms, v.outcome.Held)
-		assert.ErrorIs(t, v.err, cause)
-		assert.ErrorContains(t, v.err, "503")
-		assert.Equal(t, 1, g.budget.refunded)
-		assert.Equal(t, 1, g.held())
-		g.ended.Wait()
-		assert.Equal(t, 350*ms, next.sent[1], "it probes in the other's place")
 	})
 }
 

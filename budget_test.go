@@ -318,7 +318,9 @@ func TestRefusedRequestEndsAfterItsBackoffOrWithItsContext(t *testing.T) {
 		step   script.Step
 		status int // 0: an error
 	}
-	for stop, after := range map[retryhttp.Stop]time.Duration{retryhttp.StopBudget: 100 * ms, retryhttp.StopCanceled: 30 * ms} {
+	for stop, after := range map[retryhttp.Stop]time.Duration{
+		retryhttp.StopBudget: 100 * ms, retryhttp.StopCanceled: 30 * ms,
+	} {
 		inBubbles(t, map[string]refusal{
 			"a response":                   {script.Status(503), 503},
 			"a response that names a wait": {script.Status(503, "Retry-After", "30"), 503},

@@ -32,10 +32,11 @@ func TestHooksAreCalledOnceForEachWaitAndOnceAtTheEnd(t *testing.T) {
 			a.Request, a.Response = nil, nil
 			calls = append(calls, call{hook, time.Since(start), a})
 		}
-		rt := retryhttp.New(script.New(script.Status(503), script.Fail(errBroken), func(req *http.Request) (*http.Response, error) {
+		slow := func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
 			return script.Response(req, 200), nil
-		}), retryhttp.Policy{
+		}
+		rt := retryhttp.New(script.New(script.Status(503), script.Fail(errBroken), slow), retryhttp.Policy{
 			Backoff: retryhttp.Constant(time.Second),
 			OnRetry: func(a retryhttp.Attempt) {
 				if a.Response != nil {

@@ -122,22 +122,22 @@ func (r reply) continues(offset int) bool {
 }
 
 // modelOf returns what a download delivers that begins with the object cut after begin, and
-// gets replies: how many bytes, whether all, and how many requests that takes.
-func modelOf(begin, maxAttempts int, replies []reply) (delivered int, whole bool, requests int) {
-	requests = 1
-	for delivered = begin; delivered < len(object) && requests < maxAttempts; {
-		r := replies[min(requests-1, len(replies)-1)]
-		requests++
+// gets replies: how many bytes, whether all, and the Range of each request.
+func modelOf(begin, maxAttempts int, replies []reply) (delivered int, whole bool, asked []string) {
+	asked = []string{""}
+	for delivered = begin; delivered < len(object) && len(asked) < maxAttempts; {
+		r := replies[min(len(asked), len(replies))-1]
+		asked = append(asked, fmt.Sprintf("bytes=%d-35", delivered))
 		failed := r.status >= 500 || r.status == 429 || r.status == 408
 		if !failed && !r.continues(delivered) {
-			return delivered, false, requests
+			return delivered, false, asked
 		}
 		if !failed {
 			brought := min(r.first+min(r.cut, r.last-r.first+1), len(object))
 			delivered = max(delivered, brought)
 		}
 	}
-	return delivered, delivered == len(object), requests
+	return delivered, delivered == len(object), asked
 }
 
 // sipping reads a byte at a time, and asks for none before each.
@@ -175,7 +175,7 @@ func (c *closely) requireClosed() {
 	}
 }
 
-// The model decides what is delivered, by how many requests, and which tokens that takes. In a bubble, a Close takes
+// The model decides what is delivered, what is asked for, and which tokens that takes. In a bubble, a Close takes
 // no time.
 func FuzzResume(f *testing.F) {
 	// The rest, a 200 with all, a 503 and then a part that breaks off, another version, and more than the rest.
@@ -195,31 +195,40 @@ func FuzzResume(f *testing.F) {
 // compareDownloads makes a download with the product and with the model.
 func compareDownloads(t *testing.T, data []byte) {
 	cut, sips, maxAttempts := int(data[0])%len(object), data[1]&1 == 0, 2+int(data[1]>>1)%16
+	method, buffer := []string{"GET", ""}[data[1]>>5&1], int64(data[1]>>6&1)*30 // no resumption is buffered
 	var replies []reply
-	steps := []script.Step{cutAfter(cut)}
+	steps := []script.Step{cutAfter(cut, "Accept-Ranges", "bytes")}
 	for data = data[2:]; len(data) >= 8; data = data[8:] {
 		r := replyOf(data)
 		replies, steps = append(replies, r), append(steps, r.step)
 	}
 	p := resumes
-	p.MaxAttempts = maxAttempts
+	p.MaxAttempts, p.BufferBytes = maxAttempts, buffer
+	p.OnRetry = func(a retryhttp.Attempt) { assert.Nil(t, a.Body) }
 	p.Gate = &retryhttp.Gate{Hold: -1}
 	budget := &countingBudget{}
 	p.Budget = budget
 	base := &closely{Transport: script.New(steps...), t: t}
-	resp := opened(t, base, p)
+	req := get(t, t.Context())
+	req.Method = method
+	resp, err := retryhttp.New(base, p).RoundTrip(req)
+	require.NoError(t, err)
 	var body io.Reader = resp.Body
 	if sips {
 		body = sipping{t, body}
 	}
 	got, err := io.ReadAll(body)
+	for i, sent := range base.Requests() {
+		assert.Equal(t, i+1, retryhttp.AttemptOf(sent.Context()).Number)
+		assert.Equal(t, i > 0, sent.Context().Err() != nil, "the context of a resumption has ended")
+	}
 	require.NoError(t, resp.Body.Close())
 	base.requireClosed()
 
-	delivered, whole, requests := modelOf(cut, maxAttempts, replies)
+	delivered, whole, asked := modelOf(cut, maxAttempts, replies)
 	assert.Equal(t, object[:delivered], string(got))
-	assert.Equal(t, requests, len(base.Requests()))
-	assert.Equal(t, requests-1, budget.withdrawn)
+	assert.Equal(t, asked, ranges(base.Transport))
+	assert.Equal(t, len(asked)-1, budget.withdrawn)
 	assert.Zero(t, budget.refunded)
 	if whole {
 		require.NoError(t, err)

@@ -23,28 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The bytes that a resumption has brought are not lost if it breaks off: no resumption is buffered.
-func TestResumeContinuesWhereTheBodyBrokeOff(t *testing.T) {
-	for method, buffer := range map[string]int64{"GET": 0, "": 30} {
-		first := cutAfter(10, "Accept-Ranges", "bytes")
-		base := script.New(first, restUntil(10, 20, errLost), restUntil(20, 20, errLost), rest(20))
-		req := get(t, t.Context())
-		req.Method = method
-		p := resumes
-		p.BufferBytes = buffer
-		p.OnRetry = func(a retryhttp.Attempt) { assert.Nil(t, a.Body) }
-		got, err := readAll(t, base, p, req)
-		require.NoError(t, err)
-		assert.Equal(t, object, got)
-		assert.Equal(t, []string{"", "bytes=10-35", "bytes=20-35", "bytes=20-35"}, ranges(base))
-		for i, sent := range base.Requests() {
-			assert.Equal(t, i+1, retryhttp.AttemptOf(sent.Context()).Number)
-			assert.Equal(t, req.URL, sent.URL)
-		}
-		assert.Empty(t, req.Header)
-	}
-}
-
 func TestResumeLeavesTheResponseAsItWas(t *testing.T) {
 	var done int
 	p := resumes
@@ -763,27 +741,6 @@ func TestDownloadIsClosableWhileReadIfItsBodyIs(t *testing.T) {
 	_, err := io.ReadFull(got.Body, make([]byte, 11))
 	require.NoError(t, err)
 	assert.True(t, closing.WhileRead(got.Body))
-}
-
-func TestResumeKeepsNoContext(t *testing.T) {
-	for name, tc := range map[string]struct {
-		answer script.Step
-		ends   func(io.ReadCloser)
-	}{
-		"closed":          {restUntil(10, 20, io.EOF), func(body io.ReadCloser) { _ = body.Close() }},
-		"read to the end": {rest(10), func(body io.ReadCloser) { _, _ = io.ReadAll(body) }},
-		"refused":         {script.Status(404), nil},
-	} {
-		base := script.New(cutAfter(10), tc.answer)
-		body := opened(t, base, resumes).Body
-		_, _ = io.ReadFull(body, make([]byte, 15))
-		ctx := base.Requests()[1].Context()
-		if tc.ends != nil {
-			assert.NoError(t, ctx.Err(), name)
-			tc.ends(body)
-		}
-		assert.Error(t, ctx.Err(), name)
-	}
 }
 
 // The bytes of the Read that panicked are lost, so no Read follows that looks like the end.

@@ -102,17 +102,14 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 		"encoded like the first response":              {cutAfter(10, brotli...), rest(10, brotli...), nil},
 		"of an object that is of several parts itself": {cutAfter(10, related...), rest(10, related...), nil},
 
-		"in several parts":          {byTag, rest(10, "Content-Type", "Multipart/byteranges; boundary=x"), refused},
-		"encoded":                   {byTag, rest(10, brotli...), refused},
-		"404":                       {byTag, script.Status(404), refused},
-		"all, of the same date":     {byDate, sends(200, object, io.EOF, "Last-Modified", before), refused},
-		"a part without a date":     {byDate, sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), refused},
-		"a part with a tag as well": {byDate, rest(10, "Last-Modified", before), refused},
+		"in several parts":      {byTag, rest(10, "Content-Type", "Multipart/byteranges; boundary=x"), refused},
+		"404":                   {byTag, script.Status(404), refused},
+		"all, of the same date": {byDate, sends(200, object, io.EOF, "Last-Modified", before), refused},
+		"a part without a date": {byDate, sends(206, object[10:], io.EOF, "Content-Range", rangeFrom(10)), refused},
 
 		"another tag, and no range": {byTag, sends(206, object[10:], io.EOF, "Etag", `"v2"`), changed},
 		"all, of another length":    {byTag, sends(200, object+"!", io.EOF, "Content-Length", "37", "Etag", `"v1"`), changed},
 		"all, of another date":      {byDate, sends(200, object, io.EOF, "Last-Modified", date), changed},
-		"412":                       {byTag, script.Status(412), changed},
 	} {
 		base := script.New(tc.first, tc.answer)
 		got, err := download(t, base, resumes)
@@ -804,35 +801,13 @@ func TestNestedTransportsResumeOnce(t *testing.T) {
 	assert.Len(t, base.Requests(), 3)
 }
 
-func TestBreakIsAFailureOfItsHost(t *testing.T) {
-	for failures, held := range map[int]bool{6: false, 7: true} {
-		synctest.Test(t, func(t *testing.T) {
-			p := resumes
-			p.Gate = &retryhttp.Gate{}
-			p.Backoff = retryhttp.Constant(200 * time.Millisecond)
-			base := script.New(cutAfter(10), rest(10))
-			resp := opened(t, base, p)
-			p.MaxAttempts = 1
-			go func() {
-				for range failures {
-					time.Sleep(20 * time.Millisecond)
-					_, err := download(t, script.Status(503), p)
-					assert.NoError(t, err)
-				}
-			}()
-			_, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, held, base.Waits()[0] > 200*time.Millisecond, "after the break and %d failures", failures)
-		})
-	}
-}
-
-// The answers to resumptions are results of their host like others. A resumption is held, too.
-func TestResumptionThatIsRefusedClosesItsHost(t *testing.T) {
+// A break and the answers to resumptions are results of their host like others. A resumption is held, too.
+func TestBreakIsAFailureOfItsHostAndARefusalClosesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := resumes
 		p.Gate = &retryhttp.Gate{}
 		p.MaxAttempts = 2
+		p.OnRetry = func(retryhttp.Attempt) { assert.EqualValues(t, 1, retryhttp.FailuresInARow(p.Gate, "host.example")) }
 		_, err := download(t, script.New(cutAfter(10), script.Status(429, "Retry-After", "3")), p)
 		require.ErrorIs(t, err, errLost)
 		base := script.New(cutAfter(10), rest(10))
@@ -865,26 +840,23 @@ func TestBreakThatCannotBeResumedIsLogged(t *testing.T) {
 
 func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 	gone := errors.New("gone")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	var cancel context.CancelFunc
 	ended := script.Respond(200, &bodies.Hooked{OnRead: func([]byte) (int, error) { cancel(); return 0, gone }})
-	for _, tc := range []struct {
-		name   string
-		answer script.Step
-	}{
-		{"an early end", sends(200, object[:9], io.EOF, "Content-Length", "36")},
-		{"an error after all bytes", sends(200, object, gone, "Content-Length", "36")},
-		{"a redirect", sends(302, object, gone, "Location", "/")},
-		{"an Error of another kind", sends(200, object, &retryhttp.Error{Err: gone})},
-		{"the end of the request's context", ended},
+	p := resumes
+	p.Logger = hookedLogger(func() { assert.Fail(t, "logged") })
+	for name, answer := range map[string]script.Step{
+		"an early end":                     sends(200, object[:9], io.EOF, "Content-Length", "36"),
+		"an error after all bytes":         sends(200, object, gone, "Content-Length", "36"),
+		"a redirect":                       sends(302, object, gone, "Location", "/"),
+		"an Error of another kind":         sends(200, object, &retryhttp.Error{Err: gone}),
+		"the end of the request's context": ended,
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var logged strings.Builder
-			p := resumes
-			p.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-			_, err := readAll(t, tc.answer, p, get(t, ctx))
+		t.Run(name, func(t *testing.T) {
+			ctx, ends := context.WithCancel(t.Context())
+			defer ends()
+			cancel = ends
+			_, err := readAll(t, answer, p, get(t, ctx))
 			assert.NotErrorIs(t, err, retryhttp.ErrNotResumable)
-			assert.Empty(t, logged.String())
 		})
 	}
 }

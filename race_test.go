@@ -3,6 +3,7 @@ package retryhttp_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -252,7 +253,8 @@ func panickingLap(after time.Duration, do func()) lap {
 func boom() { panic("boom") }
 
 // A panic of other people's code in the hedge's goroutine would end the process. A test that fails in a base ends its
-// goroutine, and the caller's goroutine must not wait forever.
+// goroutine, and the caller's goroutine must not wait forever. A hedge that is not sent costs neither a token nor a
+// part of the allowance.
 func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 	failed := lap{after: 55 * ms, code: 503}
 	type testCase struct {
@@ -273,6 +275,9 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 			var once sync.Once
 			p.Budget = &retryhttp.TokenBucket{Key: func(*http.Request) string { once.Do(boom); return "" }}
 		}, 1, "panics: boom"},
+		"of the Logger": {[]lap{{}, {after: ms, code: 200}}, func(p *retryhttp.Policy) {
+			p.Logger = hookedLogger(boom)
+		}, 1, "panics: boom"},
 		"exit":                            {[]lap{{}, panickingLap(10*ms, runtime.Goexit)}, nil, 2, "exits"},
 		"exit, when the first has failed": {[]lap{failed, panickingLap(10*ms, runtime.Goexit)}, nil, 2, "exits"},
 	}, func(t *testing.T, c testCase) {
@@ -290,8 +295,11 @@ func TestPanicOfAHedgeSurfacesInTheCaller(t *testing.T) {
 		r.requireClosed(t)
 		assert.Zero(t, retryhttp.InTrouble(p.Gate, "host.example"))
 		if b, ok := p.Budget.(*countingBudget); ok {
-			assert.Equal(t, 1, b.withdrawn-b.refunded, "not the token of a retry that is not sent")
+			assert.Equal(t, c.sent-1, b.withdrawn-b.refunded, "not the token of a retry that is not sent")
 		}
+		next := hedging()
+		next.Hedge = p.Hedge
+		assert.Equal(t, 2-c.sent, hedgesOf(t, next, 2, lap{after: time.Second, code: 200}), "what the allowance has")
 	})
 }
 
@@ -315,23 +323,6 @@ func TestPanicOfALoserIsDropped(t *testing.T) {
 		assert.Equal(t, 60*ms, f.at)
 		assert.Equal(t, c.hedgeWon, f.out.HedgeWon)
 		assert.Equal(t, "whole", f.body)
-	})
-}
-
-// A hedge whose Logger panics is not sent, and costs neither a token nor a part of the allowance.
-func TestPanicOfTheLoggerOfAHedgeCostsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hedging()
-		p.Logger = hookedLogger(boom)
-		r := newTrack(lap{after: time.Second, code: 200})
-		assert.PanicsWithValue(t, "boom", func() { r.runOn(t, p, get(t, t.Context())) })
-		assert.Len(t, r.attempts(), 1)
-		b := p.Budget.(*countingBudget)
-		assert.Equal(t, 1, b.withdrawn)
-		assert.Equal(t, 1, b.refunded)
-		p.Logger = nil
-		f := newTrack(lap{after: time.Second, code: 200}, lap{after: ms, code: 200}).runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 1, f.out.Hedges, "the first request may be hedged, and no other yet")
 	})
 }
 
@@ -499,36 +490,29 @@ func TestBodyIsCutOffFromAnAttemptThatIsOver(t *testing.T) {
 	})
 }
 
-// The first attempt fails because the caller has gone. No attempt has won.
-func TestCauseOfALoserIsTheCallersIfTheCallerHasGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := newForeign(t)
-		r := newTrack(lap{err: retryhttp.Permanent(errBroken), do: func(*http.Request) {
-			time.Sleep(60 * ms)
-			ctx.gone.Store(true)
-		}}, lap{})
-		f := r.runOn(t, hedging(), get(t, ctx))
-		assert.Equal(t, retryhttp.StopCanceled, f.out.Stop)
-		assert.Equal(t, context.Canceled, context.Cause(r.attempts()[1].req.Context()))
-	})
-}
-
+// If the first attempt fails because the caller has gone, no attempt has won.
 func TestCauseOfALoserIsErrSuperseded(t *testing.T) {
 	type testCase struct {
 		laps  []lap
 		loser int
+		gone  bool // the caller, at 60 ms
 	}
 	inBubbles(t, map[string]testCase{
-		"the first attempt":         {[]lap{{}, {after: 10 * ms, code: 200}}, 0},
-		"the hedge":                 {[]lap{{after: 60 * ms, code: 200, proto: 2}, {}}, 1},
-		"the hedge, after a moment": {[]lap{{after: 60 * ms, code: 200, proto: 1}, {}}, 1},
-		"the hedge, for a retry":    {[]lap{failedAt60, {}, {after: ms, code: 200}}, 1},
+		"the first attempt":         {[]lap{{}, {after: 10 * ms, code: 200}}, 0, false},
+		"the hedge":                 {[]lap{{after: 60 * ms, code: 200, proto: 2}, {}}, 1, false},
+		"the hedge, after a moment": {[]lap{{after: 60 * ms, code: 200, proto: 1}, {}}, 1, false},
+		"the hedge, for a retry":    {[]lap{failedAt60, {}, {after: ms, code: 200}}, 1, false},
+		"unless the caller has gone": {
+			[]lap{{after: 61 * ms, err: retryhttp.Permanent(errBroken)}, {}}, 1, true,
+		},
 	}, func(t *testing.T, c testCase) {
-		r := newTrack(c.laps...)
-		r.runOn(t, hedging(), get(t, t.Context()))
+		caller, r := newForeign(t), newTrack(c.laps...)
+		time.AfterFunc(60*ms, func() { caller.gone.Store(c.gone) })
+		f := r.runOn(t, hedging(), get(t, caller))
+		assert.Equal(t, c.gone, f.out.Stop == retryhttp.StopCanceled)
 		ctx, cancel := context.WithCancel(r.attempts()[c.loser].req.Context())
 		defer cancel()
-		assert.ErrorIs(t, context.Cause(ctx), retryhttp.ErrSuperseded)
+		assert.Equal(t, !c.gone, errors.Is(context.Cause(ctx), retryhttp.ErrSuperseded))
 		assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
 		assert.Equal(t, context.Canceled, ctx.Err())
 		assert.NotErrorIs(t, context.Canceled, retryhttp.ErrSuperseded)

@@ -390,42 +390,8 @@ func TestCancelDoesNotWaitForAHedgeThatDoesNotLook(t *testing.T) {
 	})
 }
 
-// The hedge may read its body until the retry is sent. Only then is the retry's body opened, which
-// may rewind the hedge's.
-func TestBodyOfARetryIsOpenedAfterTheHedgeHasEnded(t *testing.T) {
-	type testCase struct {
-		pause time.Duration // of the hedge after a byte
-		whole []bool        // which attempts read the whole body
-	}
-	inBubbles(t, map[string]testCase{
-		"the hedge wins":    {20 * ms, []bool{true, true}},
-		"the hedge is slow": {400 * ms, []bool{true, false, true}},
-	}, func(t *testing.T, c testCase) {
-		whole := make([]bool, len(c.whole))
-		read := func(pause time.Duration) func(*http.Request) {
-			return func(req *http.Request) {
-				got, err := io.ReadAll(&bodies.Hooked{OnRead: func(p []byte) (int, error) {
-					time.Sleep(pause) // before each byte
-					return req.Body.Read(p[:1])
-				}})
-				_ = req.Body.Close()
-				whole[retryhttp.AttemptOf(req.Context()).Number-1] = err == nil && string(got) == raceContent
-			}
-		}
-		req, _ := rewinding(t, t.Context())
-		r := newTrack(
-			lap{after: 60 * ms, code: 503, do: read(0)},
-			lap{after: ms, code: 200, do: read(c.pause)},
-			lap{after: ms, code: 200, do: read(0)})
-		f := r.runOn(t, hedging(), req)
-		assert.Equal(t, 200, f.status)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, c.whole, whole)
-	})
-}
-
-// A base may go on reading when its attempt is over, also while a failed response is cleared away.
+// A base may go on reading when its attempt is over, also while a failed response is cleared away. A hedge that is
+// awaited may read on, too.
 func TestBodyIsCutOffFromAnAttemptThatIsOver(t *testing.T) {
 	type testCase struct {
 		first, hedge lap
@@ -436,6 +402,9 @@ func TestBodyIsCutOffFromAnAttemptThatIsOver(t *testing.T) {
 	inBubbles(t, map[string]testCase{
 		"the hedge has lost":         {lap{after: 60 * ms, code: 200}, lap{}, nil, 60 * ms, 1},
 		"the first attempt has lost": {lap{}, lap{after: 10 * ms, code: 200}, nil, 60 * ms, 2},
+		"the hedge wins when the first has failed": {
+			failedAt60, lap{after: 50 * ms, code: 200}, []time.Duration{time.Second}, 100 * ms, 2,
+		},
 		"the hedge has failed first": {
 			failedAt60, lap{after: 5 * ms, code: 503, slow: time.Minute}, []time.Duration{0}, 61 * ms, 0,
 		},

@@ -248,12 +248,17 @@ func TestHedgeIsSentAtTheQuantile(t *testing.T) {
 	})
 }
 
+// Key is asked once for a request, and so a retry is hedged by the latencies of the same key.
 func TestDelayIsOfOneKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &retryhttp.Hedge{Share: 1, Key: func(req *http.Request) string { return req.URL.Path }}
+		asked := 0
+		h := &retryhttp.Hedge{Share: 1, Key: func(req *http.Request) string { asked++; return req.URL.Path }}
 		for range 5 {
-			newTrack(lap{after: 20 * ms, code: 200}).runOn(t, retryhttp.Policy{Hedge: h}, getURL(t, "http://a/x"))
+			r := newTrack(lap{after: ms, code: 503}, lap{after: 20 * ms, code: 200})
+			r.runOn(t, retryhttp.Policy{Hedge: h}, getURL(t, "http://a/x"))
+			assert.Len(t, r.attempts(), 2)
 		}
+		assert.Equal(t, 5, asked)
 		_, ok := h.Delay(getURL(t, "http://b/x"))
 		assert.True(t, ok)
 		_, ok = h.Delay(getURL(t, "http://a/y"))
@@ -267,18 +272,6 @@ func TestDelayIsOfOneKey(t *testing.T) {
 		delay, ok := (&retryhttp.Hedge{After: hedgeAfter}).Delay(get(t, t.Context()))
 		assert.True(t, ok, "whatever the answers are like")
 		assert.Equal(t, hedgeAfter, delay)
-	})
-}
-
-// A retry is hedged by the latencies of the same key, whatever Key would return for it.
-func TestKeyOfAHedgeIsAskedOncePerRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		p := hedging()
-		p.Hedge.Key = func(*http.Request) string { asked++; return "" }
-		f := newTrack(lap{after: ms, code: 503}, lap{after: ms, code: 200}).runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, 2, f.out.Attempts)
-		assert.Equal(t, 1, asked)
 	})
 }
 
@@ -387,28 +380,21 @@ func TestBudgetHearsWhatAFailedHedgeAskedFor(t *testing.T) {
 	})
 }
 
+// The retry has needed none, and the Transport above has none.
 func TestOutcomeNamesAHedgeThatTheBudgetRefused(t *testing.T) {
-	type testCase struct {
-		laps    []lap
-		refused bool
-	}
-	inBubbles(t, map[string]testCase{
-		"refused beside an answer":  {[]lap{{after: 60 * ms, code: 200}}, true},
-		"the retry has needed none": {[]lap{failedAt60, {after: ms, code: 200}}, true},
-		"not due":                   {[]lap{{after: 40 * ms, code: 200}}, false},
-	}, func(t *testing.T, c testCase) {
+	synctest.Test(t, func(t *testing.T) {
 		p := hedging()
 		p.Budget = &choosy{grants: func(r retryhttp.Retry) bool { return r.Failed.Number > 0 }} // no hedge
 		var done retryhttp.Outcome
 		p.OnDone = func(_ retryhttp.Attempt, o retryhttp.Outcome) { done = o }
-		f := newTrack(c.laps...).runOn(t, p, get(t, t.Context()))
-		assert.Equal(t, len(c.laps), f.out.Attempts)
-		assert.Equal(t, c.refused, f.out.HedgeRefused)
-		assert.Equal(t, c.refused, done.HedgeRefused)
-
-		resp := opened(t, retryhttp.New(newTrack(c.laps...), p), noWait)
-		assert.Equal(t, c.refused, retryhttp.OutcomeOf(resp).HedgeRefused, "above a nested Transport")
-		require.NoError(t, resp.Body.Close())
+		for attempts, first := range map[int]lap{1: {after: 60 * ms, code: 200}, 2: failedAt60} {
+			r := newTrack(first, lap{after: ms, code: 200})
+			f := r.through(t, retryhttp.New(r, p), noWait, get(t, t.Context()))
+			f.read(t)
+			assert.Equal(t, attempts, f.out.Attempts)
+			assert.True(t, f.out.HedgeRefused)
+			assert.True(t, done.HedgeRefused)
+		}
 	})
 }
 

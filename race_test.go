@@ -620,21 +620,27 @@ func (h hookedHandler) Handle(context.Context, slog.Record) error {
 // attempt answers in the Logger. The caller may change its request meanwhile, which the race detector sees.
 func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
 	type testCase struct {
-		budget   *slowBudget
+		asked    time.Duration // how long the Budget takes
+		refuses  bool
 		logs     time.Duration // how long the Logger takes
 		hedges   int
 		reported int
 		refund   int
 	}
 	inBubbles(t, map[string]testCase{
-		"it is under way":           {&slowBudget{}, 0, 1, 1, 1},
-		"the Budget grants it late": {&slowBudget{takes: 20 * ms}, 0, 0, 0, 1},
-		"the Budget refuses late":   {&slowBudget{takes: 20 * ms, refuses: true}, 0, 0, 0, 0},
-		"the Logger takes long":     {&slowBudget{}, 100 * ms, 0, 1, 1},
+		"it is under way":           {0, false, 0, 1, 1, 1},
+		"the Budget grants it late": {20 * ms, false, 0, 0, 0, 1},
+		"the Budget refuses late":   {20 * ms, true, 0, 0, 0, 0},
+		"the Logger takes long":     {0, false, 100 * ms, 0, 1, 1},
 	}, func(t *testing.T, c testCase) {
 		var reported atomic.Int32
+		budget := &choosy{grants: func(r retryhttp.Retry) bool {
+			time.Sleep(c.asked)
+			assert.Equal(t, "host.example 1", r.Request.URL.Host+" "+r.Request.Header.Get("X"))
+			return !c.refuses
+		}}
 		p := hedging()
-		p.Budget, p.Logger = c.budget, hookedLogger(func() {
+		p.Budget, p.Logger = budget, hookedLogger(func() {
 			reported.Add(1)
 			time.Sleep(c.logs)
 		})
@@ -646,34 +652,16 @@ func TestHedgeIsNotSentAfterTheFirstAttemptHasAnswered(t *testing.T) {
 		req.URL.Host = "other.example"
 		req.Header.Set("X", "2")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		assert.Equal(t, 60*ms, f.at)
 		assert.Equal(t, c.hedges, f.out.Hedges)
 		assert.False(t, f.out.HedgeRefused)
 		assert.Len(t, r.attempts(), 1+c.hedges)
 		assert.Equal(t, 1+c.hedges, f.out.Attempts)
-		assert.EqualValues(t, c.refund, c.budget.refunded.Load())
+		assert.Equal(t, c.refund, budget.refunded)
 		assert.EqualValues(t, c.reported, reported.Load())
 	})
 }
-
-// slowBudget takes its time, which a Budget should not.
-type slowBudget struct {
-	takes    time.Duration
-	refuses  bool
-	refunded atomic.Int64
-}
-
-func (b *slowBudget) Withdraw(retryhttp.Retry) (cost float64, ok bool) {
-	time.Sleep(b.takes)
-	return 1, !b.refuses
-}
-
-func (b *slowBudget) Refund(req *http.Request, _ float64) {
-	_ = req.URL.Host + req.Header.Get("X")
-	b.refunded.Add(1)
-}
-
-func (*slowBudget) Deposit(*http.Request) {}
 
 // A hedge that has lost reads no more of its response than its connection is worth.
 func TestHedgeThatHasLostReadsOnlyAShortBody(t *testing.T) {

@@ -192,12 +192,18 @@ func TestAttemptIsHeldAsLongAsTheRequest(t *testing.T) {
 		_, err := download(t, script.Status(429, "Retry-After", "3"), retryhttp.Policy{Gate: gate, MaxAttempts: 1})
 		require.NoError(t, err)
 		var last retryhttp.Attempt
+		var judged []time.Duration
 		p := noWait
-		p.Gate = gate
+		p.Gate, p.PeekBytes = gate, 100
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			judged = append(judged, a.Held)
+			return retryhttp.Classify(a)
+		}
 		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a }
 		base := script.New(script.Status(503), script.Status(200))
 		held := retryhttp.OutcomeOf(opened(t, base, p)).Held
 		assert.NotZero(t, held)
+		assert.Equal(t, []time.Duration{0, held}, judged, "the second while it peeks")
 		assert.Zero(t, retryhttp.AttemptOf(base.Requests()[0].Context()).Held)
 		retry := retryhttp.AttemptOf(base.Requests()[1].Context())
 		assert.Equal(t, held, retry.Held)

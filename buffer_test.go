@@ -472,10 +472,14 @@ func TestLastFailedResponseIsHandedOverWhole(t *testing.T) {
 		for _, late := range []time.Duration{0, 20 * ms, time.Hour} {
 			for end, want := range map[error]error{io.EOF: nil, errLost: errLost} {
 				for _, reader := range []func(io.Reader) io.Reader{iotest.HalfReader, iotest.DataErrReader} {
-					synctest.Test(t, func(t *testing.T) {
+					inBubbles(t, map[string]retryhttp.Policy{
+						"buffered": buffers, "peeked": {PeekBytes: 100},
+					}, func(t *testing.T, p retryhttp.Policy) {
 						body := &bodies.Hooked{OnRead: reader(trickles(pause, end)).Read}
-						p := buffers
 						p.MaxAttempts = 1
+						p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) {
+							assert.True(t, pause <= 250*ms || a.Peek == nil && a.Elapsed == 250*ms, "nothing has come")
+						}
 						began := time.Now()
 						resp := opened(t, script.New(script.Respond(503, body)), p)
 						assert.LessOrEqual(t, time.Since(began), 250*ms)

@@ -197,20 +197,6 @@ func TestPeekTakesWhatBufferBytesLeaves(t *testing.T) {
 	}
 }
 
-// A failed response is awaited for a moment: a retry does not need its body.
-func TestPeekOfAFailedResponseTakesAMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := peeks
-		p.AttemptTimeout, p.MaxAttempts = 0, 1
-		began := time.Now()
-		base := script.New(script.Respond(503, trickles(10*time.Second, io.EOF)))
-		p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { assert.Nil(t, a.Peek, "nothing has come") }
-		resp := opened(t, base, p)
-		assert.Equal(t, 250*ms, time.Since(began))
-		requireBodyIs(t, object, resp)
-	})
-}
-
 // A retry may wait for long. It must not retain what was read of the failed response.
 func TestPeekIsForgottenBeforeTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -609,28 +595,6 @@ func TestFailureAfterAPingFailsTheAttempt(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestClassifySeesTheHoldWhileAnAttemptPeeks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := peeks
-		p.Gate = &retryhttp.Gate{HoldFirst: true}
-		p.MaxAttempts = 1
-		var held []time.Duration
-		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
-			held = append(held, a.Held)
-			return retryhttp.Final
-		}
-		stream := sends(200, firstEvent, io.EOF, "Content-Type", "text/event-stream")
-		rt := retryhttp.New(script.New(script.Status(429, "Retry-After", "2"), stream), p)
-		require.NoError(t, answerTo(t, rt, get(t, t.Context())).Body.Close())
-		resp := answerTo(t, rt, get(t, t.Context()))
-		require.NoError(t, resp.Body.Close())
-		require.Len(t, held, 2)
-		assert.Zero(t, held[0])
-		assert.Equal(t, retryhttp.OutcomeOf(resp).Held, held[1])
-		assert.GreaterOrEqual(t, held[1], 2*time.Second)
-	})
 }
 
 // Classify judges the two attempts of a hedged request in turn, also while they peek.

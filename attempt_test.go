@@ -264,61 +264,53 @@ func endingIn(ctx context.Context, d time.Duration) (context.Context, context.Ca
 	return context.WithTimeout(ctx, d)
 }
 
+// If a body is buffered, the header is not the end.
 func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutUntilTheHeader(t *testing.T) {
 	type testCase struct {
 		caller         time.Duration
 		timeout        time.Duration
-		first, retried time.Duration // deadlines of the two attempts
+		buffer         int64
+		first, retried time.Duration   // deadlines of the two attempts
+		read           []time.Duration // and of each Read, of one byte
 	}
 	inBubbles(t, map[string]testCase{
-		"no deadline of the caller": {0, 10 * time.Second, 10 * time.Second, 10 * time.Second},
-		"one in the retry":          {72 * time.Second, 70 * time.Second, 70 * time.Second, 66 * time.Second},
-		"no AttemptTimeout":         {time.Hour, 0, time.Hour, time.Hour - 6*time.Second},
+		"no deadline of the caller": {0, 10 * time.Second, 0, 10 * time.Second, 10 * time.Second, seconds(0, 0)},
+		"one in the retry":          {72 * time.Second, 70 * time.Second, 0, 70 * time.Second, 66 * time.Second, seconds(65, 65)},
+		"no AttemptTimeout":         {time.Hour, 0, 0, time.Hour, time.Hour - 6*time.Second, seconds(3593, 3593)},
+		"a body that is longer than its buffer": {
+			time.Hour, time.Minute, 1, time.Minute, time.Minute, seconds(59, 59, 3593, 3593),
+		},
 	}, func(t *testing.T, c testCase) {
 		var sent []context.Context
-		var had []time.Duration
+		var had, read []time.Duration
 		base := script.Step(func(req *http.Request) (*http.Response, error) {
 			derived, cancel := context.WithCancel(req.Context())
 			defer cancel()
 			sent, had = append(sent, req.Context()), append(had, deadlineIn(derived))
 			time.Sleep(time.Second)
-			return script.Response(req, 503-303*(len(sent)-1)), nil
+			if len(sent) == 1 {
+				return script.Response(req, 503), nil
+			}
+			return script.Respond(200, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+				if read = append(read, deadlineIn(req.Context())); len(read) == len(c.read) {
+					return 0, io.EOF
+				}
+				return 1, nil
+			}})(req)
 		})
 		ctx, cancel := endingIn(t.Context(), c.caller)
 		defer cancel()
-		p := retryhttp.Policy{AttemptTimeout: c.timeout, Backoff: retryhttp.Constant(5 * time.Second)}
-		resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
+		p := retryhttp.Policy{AttemptTimeout: c.timeout, BufferBytes: c.buffer, Backoff: retryhttp.Constant(5 * time.Second)}
+		_, err := readAll(t, base, p, get(t, ctx))
 		require.NoError(t, err)
-		defer resp.Body.Close()
-		require.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, []time.Duration{c.first, c.retried}, had)
+		assert.Equal(t, c.read, read)
 		want, _ := ctx.Deadline()
 		for _, sent := range sent {
 			got, ok := sent.Deadline()
 			assert.Equal(t, want, got)
 			assert.Equal(t, c.caller > 0, ok)
 		}
-	})
-}
-
-func TestAttemptsContextHasTheDeadlineOfAttemptTimeoutWhileABodyIsBuffered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var had []time.Duration
-		base := script.Step(func(req *http.Request) (*http.Response, error) {
-			return script.Respond(200, &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-				had = append(had, deadlineIn(req.Context()))
-				if len(had) > 4 {
-					return 0, io.EOF
-				}
-				return copy(p, "x"), nil
-			}})(req)
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		got, err := readAll(t, base, retryhttp.Policy{AttemptTimeout: time.Minute, BufferBytes: 2}, get(t, ctx))
-		require.NoError(t, err)
-		assert.Equal(t, "xxxx", got)
-		assert.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, time.Hour, time.Hour}, had)
 	})
 }
 

@@ -272,10 +272,8 @@ func TestBufferReadsWhatFits(t *testing.T) {
 				p.BufferBytes = limit
 				whole := false
 				p.OnDone = func(a retryhttp.Attempt, _ retryhttp.Outcome) { whole = a.Body != nil && string(a.Body) == text }
-				got, err := download(t, script.New(func(req *http.Request) (*http.Response, error) {
-					resp, err := script.Respond(200, body)(req)
+				got, err := download(t, edited(script.Respond(200, body), func(resp *http.Response) {
 					resp.ContentLength = declared
-					return resp, err
 				}), p)
 				require.NoError(t, err)
 				about := fmt.Sprintf("%d bytes, declared %d, reader %d", size, declared, i)

@@ -154,12 +154,8 @@ func TestResponseWithoutABodyIsNotAwaited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := peeks
 			p.AttemptTimeout = 0
-			req := requestOf(t, c.method, nil)
-			resp, err := retryhttp.New(script.New(func(req *http.Request) (*http.Response, error) {
-				resp := script.Response(req, 200)
-				resp.Body, resp.ContentLength = c.body, c.length
-				return resp, nil
-			}), p).RoundTrip(req)
+			base := edited(script.Respond(200, c.body), func(resp *http.Response) { resp.ContentLength = c.length })
+			resp, err := retryhttp.New(base, p).RoundTrip(requestOf(t, c.method, nil))
 			require.NoError(t, err)
 			assert.Equal(t, c.body, resp.Body, "as it came")
 			assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Attempts)

@@ -264,18 +264,3 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 		}
 	}
 }
-
-// net/http treats bodies of these types specially.
-func TestAttemptTimeoutLeavesNoBodyAndSmallOnesAsTheyAre(t *testing.T) {
-	large := make([]byte, 64<<10-1)
-	for _, body := range []io.Reader{http.NoBody, strings.NewReader("s"), bytes.NewBufferString("s"), bytes.NewReader(large)} {
-		var seen io.ReadCloser
-		rt := retryhttp.New(script.Step(func(req *http.Request) (*http.Response, error) {
-			seen = req.Body
-			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Body.Close()
-		}), retryhttp.Policy{AttemptTimeout: time.Minute})
-		req := uploadOf(t, body)
-		answerTo(t, rt, req)
-		assert.Equal(t, req.Body, seen)
-	}
-}

@@ -13,7 +13,6 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -124,34 +123,32 @@ func TestBodyThatCallsGoexitIsAnErrorOfTheBody(t *testing.T) {
 // An attempt that is over may still read its body to the end, and so set the trailer, while the next
 // attempt looks at the keys.
 func TestTrailerIsEachAttemptsOwn(t *testing.T) {
-	for _, getBody := range []bool{false, true} {
-		t.Run(fmt.Sprintf("GetBody: %t", getBody), func(t *testing.T) {
-			req := uploadOf(t, nil)
-			req.Trailer = http.Header{"X-Sum": nil}
-			newBody := func() (io.ReadCloser, error) {
-				content := strings.NewReader("content")
-				return &bodies.Hooked{OnRead: func(p []byte) (int, error) {
-					n, err := content.Read(p)
-					if err == io.EOF {
-						req.Trailer.Set("X-Sum", "sum of content")
-					}
-					return n, err
-				}}, nil
-			}
-			req.Body, _ = newBody()
-			if getBody {
-				req.GetBody = newBody
-			}
-			base := script.Step(func(req *http.Request) (*http.Response, error) {
-				assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer, "before the body was read")
-				resp, err := script.Status(503)(req)
-				assert.Equal(t, http.Header{"X-Sum": {"sum of content"}}, req.Trailer)
-				return resp, err
-			})
-			resp := answerTo(t, retryhttp.New(base, noWait), req)
-			assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
+	inBubbles(t, map[string]bool{"GetBody": true, "a stream": false}, func(t *testing.T, getBody bool) {
+		req := uploadOf(t, nil)
+		req.Trailer = http.Header{"X-Sum": nil}
+		newBody := func() (io.ReadCloser, error) {
+			content := strings.NewReader("content")
+			return &bodies.Hooked{OnRead: func(p []byte) (int, error) {
+				n, err := content.Read(p)
+				if err == io.EOF {
+					req.Trailer.Set("X-Sum", "sum of content")
+				}
+				return n, err
+			}}, nil
+		}
+		req.Body, _ = newBody()
+		if getBody {
+			req.GetBody = newBody
+		}
+		base := script.Step(func(req *http.Request) (*http.Response, error) {
+			assert.Equal(t, http.Header{"X-Sum": nil}, req.Trailer, "before the body was read")
+			resp, err := script.Status(503)(req)
+			assert.Equal(t, http.Header{"X-Sum": {"sum of content"}}, req.Trailer)
+			return resp, err
 		})
-	}
+		resp := answerTo(t, retryhttp.New(base, noWait), req)
+		assert.Equal(t, 4, retryhttp.OutcomeOf(resp).Attempts)
+	})
 }
 
 // readingBase reads the body of each request and puts it back, as recorders and old signers do. They
@@ -208,38 +205,6 @@ func TestDownloadIsResumedThoughTheBasePutsABodyOnItsRequest(t *testing.T) {
 	assert.Equal(t, object, got)
 	assert.Len(t, base.bodies, 2)
 	assert.Nil(t, base.bodies[1])
-}
-
-// The bodies of an attempt and of the next one are in memory, and no others.
-func TestBodiesOfPastAttemptsAreNotKept(t *testing.T) {
-	for name, p := range map[string]retryhttp.Policy{
-		"zero": {},
-		"full": {AttemptTimeout: time.Hour, BufferBytes: 100, Hedge: &retryhttp.Hedge{After: time.Hour}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var made []weak.Pointer[bodies.Tracked]
-			newBody := func() (io.ReadCloser, error) {
-				b := &bodies.Tracked{Reader: strings.NewReader("content")}
-				made = append(made, weak.Make(b))
-				return b, nil
-			}
-			base := script.Step(func(req *http.Request) (*http.Response, error) {
-				if len(made)%25 == 0 {
-					runtime.GC()
-					for _, body := range made[1 : len(made)-2] { // the first is the caller's
-						assert.True(t, body.Value() == nil, "a body of a past attempt is kept")
-					}
-				}
-				return script.Status(503)(req)
-			})
-			p.MaxAttempts, p.Backoff, p.Budget = 100, retryhttp.Constant(0), retryhttp.Unlimited{}
-			req := get(t, t.Context())
-			req.Method, req.GetBody = "QUERY", newBody
-			req.Body, _ = newBody()
-			answerTo(t, retryhttp.New(base, p), req)
-			assert.Len(t, made, 100)
-		})
-	}
 }
 
 // Over HTTP/2, net/http looks at the context only when the Read of the request body has returned.

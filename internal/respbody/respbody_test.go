@@ -49,9 +49,12 @@ func TestContextIsReleasedWhenResponseAndUploadAreOver(t *testing.T) {
 }
 
 func TestContextIsReleasedByTheResponseAloneIfNothingIsUploaded(t *testing.T) {
-	small, err := http.NewRequest(http.MethodPost, "http://host.example/", strings.NewReader("sent at once"))
-	require.NoError(t, err)
-	for _, req := range []*http.Request{get(t), small} {
+	large := make([]byte, 64<<10-1)
+	for _, small := range []io.Reader{
+		nil, http.NoBody, strings.NewReader("s"), bytes.NewBufferString("s"), bytes.NewReader(large),
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://host.example/", small)
+		require.NoError(t, err)
 		b, ctx := bodyOf(t)
 		before := req.Body
 		replay.Watch(req, b)

@@ -127,22 +127,6 @@ func TestResumeTakesTheSameRepresentationAlone(t *testing.T) {
 	}
 }
 
-// A Read that brings nothing is no end: the end is still to be read, so that the connection is free.
-func TestResumptionIsReadToItsEnd(t *testing.T) {
-	reads := 0
-	base := script.New(cutAfter(10), edited(rest(10), func(r *http.Response) {
-		whole := r.Body
-		r.Body = &mayClose{closable: true, Hooked: bodies.Hooked{OnRead: func(p []byte) (int, error) {
-			if reads++; reads == 2 {
-				return 0, nil
-			}
-			return whole.Read(p)
-		}}}
-	}))
-	requireBodyIs(t, object, opened(t, base, resumes))
-	assert.Equal(t, 3, reads)
-}
-
 func TestResumeOfNoBody(t *testing.T) {
 	resp := opened(t, edited(script.Status(200), func(r *http.Response) { r.Body = nil }), resumes)
 	assert.Nil(t, resp.Body)
@@ -472,14 +456,15 @@ func TestBreakCountsTheWaitsBeforeItsResponse(t *testing.T) {
 }
 
 // A server may send all of the file again. What the caller has is dropped, even if a Read in between brings nothing
-// or less, or panics in a caller that reads on.
+// or less, or panics in a caller that reads on. After the last byte, a Read that brings nothing is no end: the end is
+// still to be read, so that the connection is free.
 func TestBytesBeforeTheOffsetAreDroppedReadByRead(t *testing.T) {
 	reads := 0
 	again := edited(sends(200, object, io.EOF, "Content-Length", "36", "Etag", `"v1"`), func(resp *http.Response) {
 		file := resp.Body
 		resp.Body = &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 			switch reads++; reads {
-			case 2:
+			case 2, 22:
 				return 0, nil
 			case 3:
 				return -1, nil
@@ -504,7 +489,8 @@ func TestBytesBeforeTheOffsetAreDroppedReadByRead(t *testing.T) {
 	for read() == nil {
 	}
 	assert.Equal(t, object, string(got))
-	assert.Equal(t, 2, empty, "the caller may give up")
+	assert.Equal(t, 3, empty, "the caller may give up")
+	assert.Equal(t, 23, reads, "the end is read")
 }
 
 // flaky is a base whose file of size bytes breaks off after each piece, and after the last piece

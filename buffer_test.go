@@ -99,9 +99,7 @@ func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
 				assert.Equal(t, tc.stop, o.Stop)
 			}
 			base := script.New(sends(200, object[:9], tc.failure, "Content-Length", "36", "Custom", "kept"))
-			req := requestOf(t, tc.method, nil)
-			resp, err := retryhttp.New(base, p).RoundTrip(req)
-			require.NoError(t, err)
+			resp := responseTo(t, base, p, requestOf(t, tc.method, nil))
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, "kept", resp.Header.Get("Custom"))
 			assert.EqualValues(t, 36, resp.ContentLength)
@@ -166,9 +164,7 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 			p := buffers
 			p.MaxAttempts = 1
 			p.OnDone = func(done retryhttp.Attempt, _ retryhttp.Outcome) { assert.Equal(t, a.read, done.Body != nil) }
-			req := requestOf(t, a.method, nil)
-			resp, err := retryhttp.New(script.New(a.step), p).RoundTrip(req)
-			require.NoError(t, err)
+			resp := responseTo(t, script.New(a.step), p, requestOf(t, a.method, nil))
 			_, left := resp.Body.(*piece)
 			assert.Equal(t, a.read, !left)
 		})
@@ -368,8 +364,7 @@ func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
 func TestWholeBodyIsNotWrappedForResume(t *testing.T) {
 	p := buffers
 	whole := sends(200, object, io.EOF, "Content-Length", "36", "Etag", `"v1"`)
-	bare, err := retryhttp.New(script.New(whole), p).RoundTrip(get(t, t.Context()))
-	require.NoError(t, err)
+	bare := opened(t, script.New(whole), p)
 	p.Resume = true
 	resp := opened(t, script.New(whole), p)
 	assert.IsType(t, bare.Body, resp.Body)
@@ -620,8 +615,7 @@ func TestCloseOfAFailedResponseEndsTheAttemptBesideAnUpload(t *testing.T) {
 		upload := &bodies.Hooked{OnRead: func(p []byte) (int, error) { time.Sleep(ms); return 1, nil }}
 		p := buffers
 		p.AttemptTimeout = time.Minute
-		resp, err := retryhttp.New(wrapped(base), p).RoundTrip(requestOf(t, http.MethodPost, upload))
-		require.NoError(t, err)
+		resp := responseTo(t, wrapped(base), p, requestOf(t, http.MethodPost, upload))
 		require.NoError(t, resp.Body.Close())
 		time.Sleep(time.Second)
 		assert.True(t, gone.Load())

@@ -155,8 +155,7 @@ func TestResponseWithoutABodyIsNotAwaited(t *testing.T) {
 			p := peeks
 			p.AttemptTimeout = 0
 			base := edited(script.Respond(200, c.body), func(resp *http.Response) { resp.ContentLength = c.length })
-			resp, err := retryhttp.New(base, p).RoundTrip(requestOf(t, c.method, nil))
-			require.NoError(t, err)
+			resp := responseTo(t, base, p, requestOf(t, c.method, nil))
 			assert.Equal(t, c.body, resp.Body, "as it came")
 			assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Attempts)
 		})

@@ -218,10 +218,9 @@ func TestBodyOfAHedgeThatHasWonEndsWithTheCallersDeadline(t *testing.T) {
 			defer cancel()
 			p := hedging()
 			p.Resume = resume
-			resp, err := retryhttp.New(base, p).RoundTrip(get(t, ctx))
-			require.NoError(t, err)
+			resp := responseTo(t, base, p, get(t, ctx))
 			require.True(t, retryhttp.OutcomeOf(resp).HedgeWon)
-			_, err = io.ReadAll(resp.Body)
+			_, err := io.ReadAll(resp.Body)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			require.NoError(t, resp.Body.Close())
 		})

@@ -296,9 +296,8 @@ func TestStallTimeoutEndsAReadBesideAnUploadThatWaits(t *testing.T) {
 			defer w.Close()
 			start := time.Now()
 			p := retryhttp.Policy{StallTimeout: time.Second}
-			resp, err := retryhttp.New(wrapped(base), p).RoundTrip(requestOf(t, method, upload))
-			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
+			resp := responseTo(t, wrapped(base), p, requestOf(t, method, upload))
+			_, err := io.ReadAll(resp.Body)
 			assert.EqualError(t, err, "the response body stalled for 1s")
 			assert.Equal(t, time.Second, time.Since(start))
 			require.NoError(t, resp.Body.Close())

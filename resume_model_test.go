@@ -211,8 +211,7 @@ func compareDownloads(t *testing.T, data []byte) {
 	base := &closely{Transport: script.New(steps...), t: t}
 	req := get(t, t.Context())
 	req.Method = method
-	resp, err := retryhttp.New(base, p).RoundTrip(req)
-	require.NoError(t, err)
+	resp := responseTo(t, base, p, req)
 	var body io.Reader = resp.Body
 	if sips {
 		body = sipping{t, body}
@@ -352,8 +351,7 @@ func download(t *testing.T, base http.RoundTripper, p retryhttp.Policy) (string,
 
 func readAll(t *testing.T, base http.RoundTripper, p retryhttp.Policy, req *http.Request) (string, error) {
 	t.Helper()
-	resp, err := retryhttp.New(base, p).RoundTrip(req)
-	require.NoError(t, err)
+	resp := responseTo(t, base, p, req)
 	got, err := io.ReadAll(resp.Body)
 	assert.NoError(t, resp.Body.Close())
 	return string(got), err
@@ -362,7 +360,13 @@ func readAll(t *testing.T, base http.RoundTripper, p retryhttp.Policy, req *http
 // opened returns a response whose body the caller reads.
 func opened(t *testing.T, base http.RoundTripper, p retryhttp.Policy) *http.Response {
 	t.Helper()
-	resp, err := retryhttp.New(base, p).RoundTrip(get(t, t.Context()))
+	return responseTo(t, base, p, get(t, t.Context()))
+}
+
+// responseTo is opened for any request.
+func responseTo(t *testing.T, base http.RoundTripper, p retryhttp.Policy, req *http.Request) *http.Response {
+	t.Helper()
+	resp, err := retryhttp.New(base, p).RoundTrip(req)
 	require.NoError(t, err)
 	return resp
 }

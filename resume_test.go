@@ -224,9 +224,8 @@ func TestResumeLeavesOtherBodiesAlone(t *testing.T) {
 			base := script.New(tc.answer)
 			req := get(t, t.Context())
 			tc.edit(req)
-			resp, err := retryhttp.New(base, resumes).RoundTrip(req)
-			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
+			resp := responseTo(t, base, resumes, req)
+			_, err := io.ReadAll(resp.Body)
 			assert.Len(t, base.Requests(), 1)
 			if tc.ruledOut {
 				assert.IsType(t, &piece{}, resp.Body)
@@ -640,8 +639,7 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 			assert.Equal(t, "first", a.Request.Header.Get("Trace"))
 			return retryhttp.Classify(a)
 		}
-		resp, err := retryhttp.New(base, p).RoundTrip(req)
-		require.NoError(t, err)
+		resp := responseTo(t, base, p, req)
 		sentKey := base.Requests()[0].Header.Get("Idempotency-Key")
 		assert.Equal(t, key != nil, sentKey != "")
 		time.AfterFunc(time.Second, func() {
@@ -650,7 +648,7 @@ func TestResumptionDoesNotUseTheRequestAfterClose(t *testing.T) {
 			req.Header.Set("Trace", "second")
 			*req = *req.WithContext(context.WithoutCancel(t.Context()))
 		})
-		_, err = io.ReadAll(resp.Body)
+		_, err := io.ReadAll(resp.Body)
 		assert.Equal(t, http.ErrBodyReadAfterClose, err)
 		require.NotNil(t, after)
 		assert.Equal(t, before.URL, after.URL)
@@ -696,14 +694,13 @@ func TestCloseDuringAReadIsNoBreak(t *testing.T) {
 			body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
 			base := edited(answer, func(r *http.Response) { r.Body = body })
 			req := get(t, t.Context())
-			resp, err := retryhttp.New(base, resumes).RoundTrip(req)
-			require.NoError(t, err)
+			resp := responseTo(t, base, resumes, req)
 			time.AfterFunc(time.Second, func() {
 				_ = resp.Body.Close()
 				req.Header.Set("Used", "again")
 				req.URL.Path = "/again"
 			})
-			_, err = resp.Body.Read(make([]byte, 1))
+			_, err := resp.Body.Read(make([]byte, 1))
 			assert.Equal(t, errLost, err, name)
 			assert.EqualValues(t, 1, body.Closes.Load(), name)
 		})

@@ -291,16 +291,14 @@ func TestBufferedRangeThatEndsEarlyIsRetried(t *testing.T) {
 
 // A body that came whole is closed at once if that cannot take long, and otherwise by the drain.
 func TestBufferedBodyIsClosed(t *testing.T) {
-	for _, closable := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			body := &mayClose{Hooked: bodies.Hooked{OnRead: strings.NewReader("busy").Read}, closable: closable}
-			p := buffers
-			p.OnRetry = func(retryhttp.Attempt) { assert.Equal(t, closable, body.Closes.Load() == 1) }
-			_, err := download(t, script.New(script.Respond(503, body), script.Status(200)), p)
-			require.NoError(t, err)
-			assert.EqualValues(t, 1, body.Closes.Load())
-		})
-	}
+	inBubbles(t, map[string]bool{"at once": true, "by the drain": false}, func(t *testing.T, closable bool) {
+		body := &mayClose{Hooked: bodies.Hooked{OnRead: strings.NewReader("busy").Read}, closable: closable}
+		p := buffers
+		p.OnRetry = func(retryhttp.Attempt) { assert.Equal(t, closable, body.Closes.Load() == 1) }
+		_, err := download(t, script.New(script.Respond(503, body), script.Status(200)), p)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 // requireGivenUp requires that an attempt ends whose body brings nothing, again and again.
@@ -582,22 +580,20 @@ func TestPanicOrGoexitOfAReadReachesItsCaller(t *testing.T) {
 
 // A panic that nobody waits for does not end the process.
 func TestPanicOfAFailedResponseThatIsRetriedIsDropped(t *testing.T) {
-	for _, attempts := range []int{1, 2} {
-		synctest.Test(t, func(t *testing.T) {
-			body := &bodies.Hooked{
-				OnRead:  func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") },
-				OnClose: func() { panic("another") },
-			}
-			p := buffers
-			p.MaxAttempts = attempts
-			base := script.New(script.Respond(503, body), script.Respond(200, http.NoBody))
-			resp := opened(t, base, p)
-			require.NoError(t, resp.Body.Close())
-			assert.Len(t, base.Requests(), attempts)
-			time.Sleep(time.Hour)
-			assert.EqualValues(t, 1, body.Closes.Load())
-		})
-	}
+	inBubbles(t, map[string]int{"closed": 1, "retried": 2}, func(t *testing.T, attempts int) {
+		body := &bodies.Hooked{
+			OnRead:  func([]byte) (int, error) { time.Sleep(time.Minute); panic("a decoder's bug") },
+			OnClose: func() { panic("another") },
+		}
+		p := buffers
+		p.MaxAttempts = attempts
+		base := script.New(script.Respond(503, body), script.Respond(200, http.NoBody))
+		resp := opened(t, base, p)
+		require.NoError(t, resp.Body.Close())
+		assert.Len(t, base.Requests(), attempts)
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 // An upload needs the attempt no more once the caller has closed the response.

@@ -118,19 +118,17 @@ func TestDrainSurvivesAPanicOfRead(t *testing.T) {
 // A Close that frees no Read may hang itself. So does net/http's own over a channel of x/crypto/ssh whose other
 // end is gone.
 func TestDrainOfABodyThatHangsDoesNotHoldUpTheCaller(t *testing.T) {
-	for _, closable := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			body := &mayClose{closable: closable, freed: make(chan struct{})}
-			body.OnRead = func([]byte) (int, error) { <-body.freed; return 0, io.EOF }
-			body.OnClose = func() { <-body.freed }
-			base := script.New(script.Respond(503, body), script.Respond(503, body), script.Status(200))
-			p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
-			resp := opened(t, base, p)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
-			close(body.freed)
-		})
-	}
+	inBubbles(t, map[string]bool{"closable": true, "not closable": false}, func(t *testing.T, closable bool) {
+		body := &mayClose{closable: closable, freed: make(chan struct{})}
+		body.OnRead = func([]byte) (int, error) { <-body.freed; return 0, io.EOF }
+		body.OnClose = func() { <-body.freed }
+		base := script.New(script.Respond(503, body), script.Respond(503, body), script.Status(200))
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(time.Second)}
+		resp := opened(t, base, p)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, []time.Duration{time.Second, time.Second}, base.Waits())
+		close(body.freed)
+	})
 }
 
 func TestResponseBodyIsWrappedOnlyWithAttemptTimeout(t *testing.T) {

@@ -95,32 +95,30 @@ func TestHedgeHasAHeaderAndAURLOfItsOwn(t *testing.T) {
 
 // A GetBody that rewinds its only reader would take the body from the first attempt.
 func TestHedgeOpensABodyOnlyAfterTheFirstWasClosed(t *testing.T) {
-	for _, closed := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			req, _ := rewinding(t, t.Context())
-			opened, open := 0, req.GetBody
-			req.GetBody = func() (io.ReadCloser, error) {
-				opened++
-				return open()
+	inBubbles(t, map[string]bool{"closed": true, "still open": false}, func(t *testing.T, closed bool) {
+		req, _ := rewinding(t, t.Context())
+		opened, open := 0, req.GetBody
+		req.GetBody = func() (io.ReadCloser, error) {
+			opened++
+			return open()
+		}
+		slow := lap{after: time.Second, code: 200}
+		if closed {
+			slow.do = func(req *http.Request) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
 			}
-			slow := lap{after: time.Second, code: 200}
-			if closed {
-				slow.do = func(req *http.Request) {
-					_, _ = io.Copy(io.Discard, req.Body)
-					_ = req.Body.Close()
-				}
-			}
-			p := hedging()
-			f := newTrack(slow).runOn(t, p, req)
-			assert.Equal(t, closed, f.out.Hedges == 1)
-			assert.Equal(t, closed, opened == 1)
-			if b := p.Budget.(*countingBudget); !closed {
-				assert.Equal(t, 1, b.withdrawn)
-				assert.Equal(t, 1, b.refunded)
-				assert.Equal(t, 1, hedgesOf(t, p, 1, slow), "the allowance has what was given back")
-			}
-		})
-	}
+		}
+		p := hedging()
+		f := newTrack(slow).runOn(t, p, req)
+		assert.Equal(t, closed, f.out.Hedges == 1)
+		assert.Equal(t, closed, opened == 1)
+		if b := p.Budget.(*countingBudget); !closed {
+			assert.Equal(t, 1, b.withdrawn)
+			assert.Equal(t, 1, b.refunded)
+			assert.Equal(t, 1, hedgesOf(t, p, 1, slow), "the allowance has what was given back")
+		}
+	})
 }
 
 // slowDeposit is a Budget that one success fills, and whose Deposit takes a moment.

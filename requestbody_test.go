@@ -281,46 +281,41 @@ func TestBodyIsSentOnThoughItsResponseIsReturned(t *testing.T) {
 	})
 }
 
-// A body that is sent once is wrapped, too. Otherwise nothing could end a Read that hangs.
 // Over HTTP/2, nothing watches the context while a Read of the request body waits.
 func TestStallTimeoutEndsAReadBesideAnUploadThatWaits(t *testing.T) {
-	for _, method := range []string{http.MethodPut, http.MethodPost} {
-		synctest.Test(t, func(t *testing.T) {
-			_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(200)
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
-			}, true)
-			defer stop()
-			upload, w := io.Pipe()
-			defer w.Close()
-			start := time.Now()
-			p := retryhttp.Policy{StallTimeout: time.Second}
-			resp := responseTo(t, wrapped(base), p, requestOf(t, method, upload))
-			_, err := io.ReadAll(resp.Body)
-			assert.EqualError(t, err, "the response body stalled for 1s")
-			assert.Equal(t, time.Second, time.Since(start))
-			require.NoError(t, resp.Body.Close())
-		})
-	}
+	inBubbles(t, map[string]string{"retried": "PUT", "sent once": "POST"}, func(t *testing.T, method string) {
+		_, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(200)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, true)
+		defer stop()
+		upload, w := io.Pipe()
+		defer w.Close()
+		start := time.Now()
+		p := retryhttp.Policy{StallTimeout: time.Second}
+		resp := responseTo(t, wrapped(base), p, requestOf(t, method, upload))
+		_, err := io.ReadAll(resp.Body)
+		assert.EqualError(t, err, "the response body stalled for 1s")
+		assert.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, resp.Body.Close())
+	})
 }
 
+// A body that is sent once is wrapped, too. Otherwise nothing could end a Read that hangs.
 func TestBodyThatStallsIsEndedByAttemptTimeout(t *testing.T) {
-	for method, attempts := range map[string]int{"PUT": 2, "POST": 1} {
-		t.Run(method, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pipe, w := io.Pipe() // nobody ever writes
-				defer w.Close()
-				req := requestOf(t, method, pipe)
-				start := time.Now()
-				p := retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, Backoff: retryhttp.Constant(time.Second)}
-				_, err := retryhttp.New(script.New(script.Status(200)), p).RoundTrip(req)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, attempts, errorOf(t, err).Attempts)
-				assert.Equal(t, time.Duration(2*attempts-1)*time.Second, time.Since(start))
-			})
-		})
-	}
+	inBubbles(t, map[string]string{"retried": "PUT", "sent once": "POST"}, func(t *testing.T, method string) {
+		pipe, w := io.Pipe() // nobody ever writes
+		defer w.Close()
+		req := requestOf(t, method, pipe)
+		start := time.Now()
+		p := retryhttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2, Backoff: retryhttp.Constant(time.Second)}
+		_, err := retryhttp.New(script.New(script.Status(200)), p).RoundTrip(req)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		attempts := map[string]int{"PUT": 2, "POST": 1}[method]
+		assert.Equal(t, attempts, errorOf(t, err).Attempts)
+		assert.Equal(t, time.Duration(2*attempts-1)*time.Second, time.Since(start))
+	})
 }
 
 // The first attempt's Read is in flight when its time is up. Its bytes belong to the second attempt.

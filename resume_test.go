@@ -687,24 +687,24 @@ func TestCloseAfterABreakIsTheEnd(t *testing.T) {
 // The error that Close causes in a Read is the body's own. Close may come from another goroutine, and
 // the caller may then use its request again.
 func TestCloseDuringAReadIsNoBreak(t *testing.T) {
-	for name, answer := range map[string]script.Step{"resumable": cutAfter(0), "not resumable": script.Status(200)} {
-		synctest.Test(t, func(t *testing.T) {
-			freed := make(chan struct{})
-			body := &bodies.Hooked{OnClose: func() { close(freed) }}
-			body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
-			base := edited(answer, func(r *http.Response) { r.Body = body })
-			req := get(t, t.Context())
-			resp := responseTo(t, base, resumes, req)
-			time.AfterFunc(time.Second, func() {
-				_ = resp.Body.Close()
-				req.Header.Set("Used", "again")
-				req.URL.Path = "/again"
-			})
-			_, err := resp.Body.Read(make([]byte, 1))
-			assert.Equal(t, errLost, err, name)
-			assert.EqualValues(t, 1, body.Closes.Load(), name)
+	inBubbles(t, map[string]script.Step{
+		"resumable": cutAfter(0), "not resumable": script.Status(200),
+	}, func(t *testing.T, answer script.Step) {
+		freed := make(chan struct{})
+		body := &bodies.Hooked{OnClose: func() { close(freed) }}
+		body.OnRead = func([]byte) (int, error) { <-freed; return 0, errLost }
+		base := edited(answer, func(r *http.Response) { r.Body = body })
+		req := get(t, t.Context())
+		resp := responseTo(t, base, resumes, req)
+		time.AfterFunc(time.Second, func() {
+			_ = resp.Body.Close()
+			req.Header.Set("Used", "again")
+			req.URL.Path = "/again"
 		})
-	}
+		_, err := resp.Body.Read(make([]byte, 1))
+		assert.Equal(t, errLost, err)
+		assert.EqualValues(t, 1, body.Closes.Load())
+	})
 }
 
 // A Transport above closes a body that stalls, if that is safe. Between two bodies it is.

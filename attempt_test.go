@@ -23,32 +23,31 @@ import (
 )
 
 func TestBaseThatBreaksTheRules(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
-			t.Log("attempt timeout", timeout)
-			nothing := script.New(func(*http.Request) (*http.Response, error) { return nil, nil })
-			_, err := retryhttp.New(nothing, retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))
-			e := errorOf(t, err)
-			assert.Equal(t, 4, e.Attempts, "neither a response nor an error is retried")
-			assert.ErrorContains(t, err, "neither a response nor an error")
+	inBubbles(t, map[string]time.Duration{
+		"AttemptTimeout": time.Minute, "no AttemptTimeout": 0,
+	}, func(t *testing.T, timeout time.Duration) {
+		nothing := script.New(func(*http.Request) (*http.Response, error) { return nil, nil })
+		_, err := retryhttp.New(nothing, retryhttp.Policy{AttemptTimeout: timeout}).RoundTrip(get(t, t.Context()))
+		e := errorOf(t, err)
+		assert.Equal(t, 4, e.Attempts, "neither a response nor an error is retried")
+		assert.ErrorContains(t, err, "neither a response nor an error")
 
-			body := bodies.NewSlow(0)
-			both := script.New(func(req *http.Request) (*http.Response, error) {
-				resp, _ := script.Respond(200, body)(req)
-				return resp, errBroken
-			})
-			p := retryhttp.Policy{AttemptTimeout: timeout, MaxAttempts: 1}
-			resp, err := retryhttp.New(both, p).RoundTrip(get(t, t.Context()))
-			assert.Nil(t, resp)
-			assert.ErrorIs(t, err, errBroken)
-			assert.Equal(t, int32(1), body.Closes.Load())
-
-			noBody := script.New(script.Respond(503, nil), script.Respond(200, nil))
-			resp = opened(t, noBody, retryhttp.Policy{AttemptTimeout: timeout})
-			assert.Equal(t, 200, resp.StatusCode)
-			assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+		body := bodies.NewSlow(0)
+		both := script.New(func(req *http.Request) (*http.Response, error) {
+			resp, _ := script.Respond(200, body)(req)
+			return resp, errBroken
 		})
-	}
+		p := retryhttp.Policy{AttemptTimeout: timeout, MaxAttempts: 1}
+		resp, err := retryhttp.New(both, p).RoundTrip(get(t, t.Context()))
+		assert.Nil(t, resp)
+		assert.ErrorIs(t, err, errBroken)
+		assert.Equal(t, int32(1), body.Closes.Load())
+
+		noBody := script.New(script.Respond(503, nil), script.Respond(200, nil))
+		resp = opened(t, noBody, retryhttp.Policy{AttemptTimeout: timeout})
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, retryhttp.OutcomeOf(resp).Attempts)
+	})
 }
 
 func TestAttemptTimeoutIsATimeout(t *testing.T) {
@@ -228,21 +227,6 @@ func TestHeldIsNotWrittenIntoACallersContext(t *testing.T) {
 		assert.NotZero(t, held.Held)
 		assert.Equal(t, 2, held.Number)
 		assert.Zero(t, retryhttp.AttemptOf(retry).Held)
-	})
-}
-
-func TestInLineCountsWhatWaitsForAToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLining(t, nil)
-		for _, path := range []string{"/503,200,1", "/503,200,2", "/503,200,3"} {
-			l.at(0, path)
-		}
-		time.Sleep(150 * ms) // their backoff is over
-		assert.Equal(t, 3, l.gate.Status(l.request("/")).InLine)
-		assert.Equal(t, 3, l.gate.Status(l.request("/")).Held)
-		l.others.Wait()
-		assert.Zero(t, l.gate.Status(l.request("/")).InLine)
-		assert.Zero(t, new(retryhttp.Gate).Status(nil).InLine)
 	})
 }
 

@@ -227,35 +227,30 @@ func TestAttemptContextLastsAsLongAsTheResponseAndTheUpload(t *testing.T) {
 				require.NoError(t, err)
 				attempt := base.Requests()[0]
 				var body, signed io.ReadCloser // the newest copy, and a copy that a signer reads
-				for step := range strings.FieldsSeq(happens) {
-					assert.NoError(t, attempt.Context().Err(), "before %s", step)
-					switch step {
-					case "resp-read":
-						_, _ = io.Copy(io.Discard, resp.Body)
-					case "resp-close":
-						_ = resp.Body.Close()
-					case "own-begin":
-						_, _ = attempt.Body.Read(make([]byte, 1))
-					case "own-read":
-						_, _ = io.Copy(io.Discard, attempt.Body)
-					case "own-close":
-						_ = attempt.Body.Close()
-					case "open":
+				read := func(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
+				steps := map[string]func(){
+					"resp-read":  func() { read(resp.Body) },
+					"resp-close": func() { _ = resp.Body.Close() },
+					"own-begin":  func() { _, _ = attempt.Body.Read(make([]byte, 1)) },
+					"own-read":   func() { read(attempt.Body) },
+					"own-close":  func() { _ = attempt.Body.Close() },
+					"open": func() {
 						require.NotNil(t, attempt.GetBody)
 						body, err = attempt.GetBody()
 						require.NoError(t, err)
-					case "sign":
+					},
+					"sign": func() {
 						signed = body
-						_, _ = io.Copy(io.Discard, signed)
-					case "sign-close":
-						_ = signed.Close()
-					case "copy-begin":
-						_, _ = body.Read(make([]byte, 1))
-					case "copy-read":
-						_, _ = io.Copy(io.Discard, body)
-					case "copy-close":
-						_ = body.Close()
-					}
+						read(signed)
+					},
+					"sign-close": func() { _ = signed.Close() },
+					"copy-begin": func() { _, _ = body.Read(make([]byte, 1)) },
+					"copy-read":  func() { read(body) },
+					"copy-close": func() { _ = body.Close() },
+				}
+				for step := range strings.FieldsSeq(happens) {
+					assert.NoError(t, attempt.Context().Err(), "before %s", step)
+					steps[step]()
 				}
 				assert.Error(t, attempt.Context().Err())
 			})

@@ -488,39 +488,37 @@ func TestGetBodyIsCalledBeforeTheWaitAndClosedOnCancel(t *testing.T) {
 
 // The base still reads the body when it returns an error, and the Read stalls.
 func TestGetBodyWaitsForAStalledReadAsLongAsTheCallerCan(t *testing.T) {
-	for stop, tc := range map[retryhttp.Stop]struct {
+	type testCase struct {
 		elapsed, backoff time.Duration
+		stop             retryhttp.Stop
 		took             time.Duration
-	}{
-		retryhttp.StopAttempts: {100 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond},
-		retryhttp.StopCanceled: {0, time.Second, 50 * time.Millisecond},
-	} {
-		t.Run(string(stop), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(50*time.Millisecond, cancel)
-				release := make(chan struct{})
-				defer close(release)
-				req := uploadOf(t, nil).WithContext(ctx)
-				req.GetBody = func() (io.ReadCloser, error) {
-					return &bodies.Hooked{OnRead: func([]byte) (int, error) { <-release; return 0, io.EOF }}, nil
-				}
-				req.Body, _ = req.GetBody()
-				base := script.New(func(req *http.Request) (*http.Response, error) {
-					go func() { _, _ = io.ReadAll(req.Body); _ = req.Body.Close() }()
-					synctest.Wait()
-					return nil, errBroken
-				})
-				budget, start := &countingBudget{}, time.Now()
-				p := retryhttp.Policy{
-					MaxAttempts: 2, MaxElapsed: tc.elapsed, Backoff: retryhttp.Constant(tc.backoff), Budget: budget,
-				}
-				_, err := retryhttp.New(base, p).RoundTrip(req)
-				assert.Equal(t, stop, errorOf(t, err).Stop)
-				assert.Equal(t, tc.took, time.Since(start))
-				assert.Equal(t, 1, budget.withdrawn)
-				assert.Equal(t, stop == retryhttp.StopCanceled, budget.refunded == 1)
-			})
-		})
 	}
+	inBubbles(t, map[string]testCase{
+		"for a tenth of MaxElapsed": {100 * ms, 10 * ms, retryhttp.StopAttempts, 10 * ms},
+		"until the caller has gone": {0, time.Second, retryhttp.StopCanceled, 50 * ms},
+	}, func(t *testing.T, tc testCase) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		release := make(chan struct{})
+		defer close(release)
+		req := uploadOf(t, nil).WithContext(ctx)
+		req.GetBody = func() (io.ReadCloser, error) {
+			return &bodies.Hooked{OnRead: func([]byte) (int, error) { <-release; return 0, io.EOF }}, nil
+		}
+		req.Body, _ = req.GetBody()
+		base := script.New(func(req *http.Request) (*http.Response, error) {
+			go func() { _, _ = io.ReadAll(req.Body); _ = req.Body.Close() }()
+			synctest.Wait()
+			return nil, errBroken
+		})
+		budget, start := &countingBudget{}, time.Now()
+		p := retryhttp.Policy{
+			MaxAttempts: 2, MaxElapsed: tc.elapsed, Backoff: retryhttp.Constant(tc.backoff), Budget: budget,
+		}
+		_, err := retryhttp.New(base, p).RoundTrip(req)
+		assert.Equal(t, tc.stop, errorOf(t, err).Stop)
+		assert.Equal(t, tc.took, time.Since(start))
+		assert.Equal(t, 1, budget.withdrawn)
+		assert.Equal(t, tc.stop == retryhttp.StopCanceled, budget.refunded == 1)
+	})
 }

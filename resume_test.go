@@ -847,21 +847,20 @@ func TestEndOfABodyThatCannotBeResumedIsNoBreak(t *testing.T) {
 // A tag that is made of a whole second, as by nginx, names every version of that second.
 func TestResumeDoesNotTrustTheTagOfAFileThatHasJustChanged(t *testing.T) {
 	const now = "Sun, 22 Nov 2026 10:00:00 GMT"
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		header []string
 		want   string
-	}{
+	}
+	inBubbles(t, map[string]testCase{
 		"two seconds old":           {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:58 GMT", "Date", now}, object},
 		"a second old":              {[]string{"Last-Modified", "Sun, 22 Nov 2026 09:59:59 GMT", "Date", now}, object[:10]},
 		"recent when it was stored": {[]string{"Last-Modified", now, "Date", now, "Age", "60"}, object[:10]},
 		"old, without a Date":       {[]string{"Last-Modified", "Fri, 31 Dec 1999 23:59:58 GMT"}, object},
 		"recent, without a Date":    {[]string{"Last-Modified", "Fri, 31 Dec 1999 23:59:59 GMT"}, object[:10]},
 		"no date":                   {[]string{"Last-Modified", "yesterday", "Date", now}, object},
-	} {
-		synctest.Test(t, func(t *testing.T) { // on 1 January 2000
-			got, err := download(t, script.New(cutAfter(10, tc.header...), rest(10, tc.header...)), resumes)
-			assert.Equal(t, tc.want, got, name)
-			assert.Equal(t, tc.want == object, err == nil, name)
-		})
-	}
+	}, func(t *testing.T, tc testCase) { // on 1 January 2000
+		got, err := download(t, script.New(cutAfter(10, tc.header...), rest(10, tc.header...)), resumes)
+		assert.Equal(t, tc.want, got)
+		assert.Equal(t, tc.want == object, err == nil)
+	})
 }

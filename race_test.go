@@ -487,32 +487,6 @@ func TestCauseOfALoserIsErrSuperseded(t *testing.T) {
 	})
 }
 
-// A caller may use its reader, or the memory of its body, again once its request's body is closed and the
-// response has come: icholy/digest sends the request again then.
-func TestHedgeThatHasLostLeavesTheCallersBodyAlone(t *testing.T) {
-	inBubbles(t, map[string]int{"a reader": len(raceContent) - 1, "memory": 0}, func(t *testing.T, left int) {
-		req, content := rewinding(t, t.Context())
-		if left == 0 {
-			req.GetBody = requestOf(t, "QUERY", strings.NewReader(raceContent)).GetBody
-		}
-		uploaded := func(req *http.Request) {
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
-		}
-		slowly := func(req *http.Request) {
-			_, _ = req.Body.Read(make([]byte, 1))
-			time.Sleep(100 * ms)
-			_, err := io.Copy(io.Discard, req.Body)
-			assert.Error(t, err)
-		}
-		r := newTrack(lap{after: 60 * ms, code: 200, proto: 1, do: uploaded}, lap{code: 200, do: slowly})
-		f := r.runOn(t, hedging(), req)
-		assert.Equal(t, 1, f.out.Hedges)
-		assert.False(t, f.out.HedgeWon)
-		assert.Equal(t, left, content.Len(), "left of the caller's reader")
-	})
-}
-
 // rewinding makes a request whose GetBody returns the same reader each time.
 func rewinding(t *testing.T, ctx context.Context) (*http.Request, *strings.Reader) {
 	t.Helper()

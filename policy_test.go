@@ -386,3 +386,13 @@ func TestEveryRecipeHasADocumentedCase(t *testing.T) {
 		assert.Positive(t, documented[vendor], vendor)
 	}
 }
+
+// fields builds a header from names and values in turn. As in a header from a
+// connection, names are canonical, and a repeated name has several lines.
+func fields(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/field"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/stretchr/testify/assert"
 )
@@ -68,9 +67,6 @@ func emptyCall(t *Transport, req *http.Request) {
 	got.Number, got.Request = next.number, req
 	c.over = true
 }
-
-// Exhausted is what RateLimit finds, for a Gate.
-var Exhausted = field.Exhausted
 
 // InTrouble reports what a Gate counts for a key beyond its run of failures: attempts
 // under way, requests that are held or on their way to the line, and a count of troubles that does not fit.

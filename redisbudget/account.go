@@ -38,6 +38,8 @@ type account struct {
 
 	drawn  time.Time // the last failure, retry or refund of this process; zero if there was none
 	spent  uint64    // deposits that were folded then
+	since  time.Time // the last success, or the last rest without a success
+	vain   int       // the next rest without a success comes 1<<vain Windows after since
 	rested bool      // a has had a rest since the last retry
 	paid   bool      // a rest has paid for the last retry
 
@@ -114,15 +116,31 @@ func (a *account) update(f func(*account, time.Time)) bool {
 	return true
 }
 
-// hasRested is as in a TokenBucket: a success has come since this process drew on the balance, a Window ago.
+// doubt is as in a TokenBucket: the first rest without a success comes 1<<doubt Windows after the last success. Otherwise
+// processes that send little would never have a retry again if only a retry were missing.
+const doubt = 5
+
+// hasRested reports whether this process has not drawn on the balance for a Window, and either had a success since, or has
+// had none for long.
 func (a *account) hasRested(now time.Time) bool {
 	s := a.settings
-	return !a.drawn.IsZero() && a.folded > a.spent && now.Sub(a.drawn) > s.fade && s.healthyRatio > s.ratio && s.burst > 0
+	if a.drawn.IsZero() || now.Sub(a.drawn) <= s.fade || s.healthyRatio <= s.ratio || s.burst <= 0 {
+		return false
+	}
+	return a.folded > a.spent || now.Sub(a.since)>>a.vain >= s.fade
 }
 
 // draw records that a is drawn on.
 func (a *account) draw(now time.Time) {
-	a.rested = a.rested || a.hasRested(now)
+	rested := a.hasRested(now)
+	switch {
+	case a.folded > a.spent || a.drawn.IsZero():
+		a.since, a.vain = now, doubt
+	case rested:
+		a.since = now
+		a.vain++
+	}
+	a.rested = a.rested || rested
 	a.drawn, a.spent = now, a.folded
 }
 

@@ -119,8 +119,9 @@ var _ retryhttp.Budget = (*Bucket)(nil)
 // last knew. The debt is booked, up to the capacity, and the fleet must earn it before its next
 // retry.
 //
-// A process has one retry of its own after a rest, as the bucket of a [retryhttp.TokenBucket] has a token: a
-// success has come since its last failure, and for a Window there was neither a failure nor a hedge.
+// A process has one retry of its own after a rest, in which for a Window there was neither a failure nor a
+// hedge. A success has come since its last failure, or none for 32 Windows, then for 64, and so on. A
+// service whose first attempts fail after each pause may need more: a [retryhttp.TokenBucket] has them.
 //
 // The price is paid by a process whose requests fail while the others' succeed, or that has just
 // started. After each answer it may spend its share again, so it can have the whole balance, but

@@ -81,8 +81,29 @@ func TestRestIsATokenAsForATokenBucket(t *testing.T) {
 	}
 }
 
+// A process that needs a retry for each success has no success without one.
+func TestRestsWithoutASuccessAreRarerEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := get(t, host)
+		for name, b := range map[string]retryhttp.Budget{"alone": &retryhttp.TokenBucket{Burst: 1}, "shared": new(redisbudget.Bucket)} {
+			require.True(t, withdraw(b, req))
+			for _, windows := range []time.Duration{32, 64, 128} {
+				time.Sleep(windows*window - 1)
+				assert.False(t, withdraw(b, req), "%s: %d Windows later", name, windows)
+				time.Sleep(window + 1)
+				assert.True(t, withdraw(b, req), "%s: %d Windows later", name, windows+1)
+			}
+			b.Deposit(req)
+			time.Sleep(32 * window)
+			assert.True(t, withdraw(b, req), name)
+			time.Sleep(32 * window)
+			assert.True(t, withdraw(b, req), "%s: a success counts anew", name)
+		}
+	})
+}
+
 // The first attempt after a pause fails, as on a connection that somebody has dropped. The balance of the fleet is
-// drawn on each second, and does not rest. It pays for no more than it has.
+// drawn on each second, and does not rest. It pays for a rest what it has.
 func TestRestOfAProcessIsNotARestOfTheFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *engine) {
 		const processes = 60
@@ -105,7 +126,9 @@ func TestRestOfAProcessIsNotARestOfTheFleet(t *testing.T) {
 		}
 		all.Wait()
 		assert.Equal(t, make([]int, processes), lost)
-		assert.GreaterOrEqual(t, e.stored(t, "tokens"), 0.0)
+		// Processes that do not know of each other's retries yet may overspend a little. If rests were booked, the
+		// debt would be at its limit of 20, but for the last successes.
+		assert.Greater(t, e.stored(t, "tokens"), -15.0)
 	})
 }
 

@@ -84,9 +84,6 @@ func (m *budgetModel) settle() {
 	}
 	m.earned = min(m.earned+earns*float64(m.pending), m.room())
 	m.settled, m.pending = m.now, 0
-	if worth := m.worthOfRest(); worth > 0 && m.most > m.ratio {
-		m.earned = max(m.earned, worth)
-	}
 }
 
 func (m *budgetModel) usualRest() float64 {
@@ -115,7 +112,7 @@ func (m *budgetModel) creditAfterRest() int {
 func (m *budgetModel) worthOfRest() float64 {
 	late := m.now-m.newest >= m.usualRest()*math.Exp2(float64(m.vain))
 	switch credit := m.creditAfterRest(); {
-	case math.IsInf(m.drawn, -1) || !m.rests():
+	case math.IsInf(m.drawn, -1) || !m.rests() || m.most <= m.ratio:
 		return 0
 	case credit > 0, m.came > 0 && credit == 0, m.came == 0 && late:
 		return m.burst
@@ -125,6 +122,9 @@ func (m *budgetModel) worthOfRest() float64 {
 
 func (m *budgetModel) draw() {
 	m.settle()
+	if worth := m.worthOfRest(); worth > 0 {
+		m.earned = max(m.earned, worth)
+	}
 	used, worth, credit := !math.IsInf(m.drawn, -1), m.worthOfRest(), m.creditAfterRest()
 	switch {
 	case m.came > 0:
@@ -220,7 +220,7 @@ func (m *budgetModel) refund(cost float64) {
 
 func (m *budgetModel) tokens() float64 {
 	m.settle()
-	earned, earnedRest := math.Modf(max(m.earned+1e-10, 0))
+	earned, earnedRest := math.Modf(max(m.earned+1e-10, m.worthOfRest(), 0))
 	floor, floorRest := math.Modf(m.floor + 1e-10)
 	return earned + floor + max(earnedRest, floorRest)
 }

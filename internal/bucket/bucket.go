@@ -105,10 +105,6 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
-	// A rest that is worth nothing leaves an overdraft alone.
-	if worth, _ := b.rest(now); worth > 0 && b.settings.HealthyRatio > b.settings.Ratio {
-		b.tokens = max(b.tokens, worth)
-	}
 }
 
 // earns returns how many tokens a deposit earns now.
@@ -179,7 +175,8 @@ func (b *bucket) refund(cost float64) {
 // balance returns how many whole tokens withdraw would grant, plus the larger of the two
 // remaining fractions. A token comes whole from one of the two accounts.
 func (b *bucket) balance(now time.Time) float64 {
-	earned, earnedRest := math.Modf(max(round(b.tokens), 0))
+	worth, _ := b.rest(now)
+	earned, earnedRest := math.Modf(max(round(b.tokens), worth, 0))
 	floor, floorRest := math.Modf(round(b.floorTokens(now)))
 	return earned + floor + max(earnedRest, floorRest)
 }

@@ -47,9 +47,12 @@ func TestRestFillsABucketToItsBurstAndNoMore(t *testing.T) {
 	full.tokens, full.perSecond, full.drawn = 20, 1000, now
 	for b, want := range map[*bucket]float64{old: settings.Burst, heir: 0.5, full: 20.5} {
 		b.deposits.Add(1)
-		b.fold(now.Add(b.settings.IdleAfter))
-		assert.NotEqual(t, settings.Burst, b.tokens, "%s is in use until then", b.key)
-		b.fold(now.Add(b.settings.IdleAfter + 1))
+		b.fold(now)
+		assert.NotEqual(t, settings.Burst, b.balance(now.Add(b.settings.IdleAfter)), "%s is in use until then", b.key)
+		for range 2 { // a look at the balance changes nothing
+			assert.Equal(t, want, b.balance(now.Add(b.settings.IdleAfter+1)), b.key)
+		}
+		b.endRest(now.Add(b.settings.IdleAfter + 1))
 		assert.Equal(t, want, b.tokens, b.key)
 	}
 }

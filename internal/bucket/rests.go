@@ -43,7 +43,7 @@ func (b *bucket) rest(now time.Time) (worth float64, r rests) {
 	}
 	r.learn(ups > 0)
 	switch burst := b.settings.Burst; {
-	case b.drawn.IsZero(): // it is new, or an heir
+	case b.drawn.IsZero(), b.settings.HealthyRatio <= b.settings.Ratio: // it is new, or an heir, or has the bound
 		return 0, r
 	case r.credit > 0, ups > 0 && r.credit == 0:
 		worth = burst
@@ -53,6 +53,15 @@ func (b *bucket) rest(now time.Time) (worth float64, r rests) {
 	}
 	r.whole = worth == b.settings.Burst
 	return worth, r
+}
+
+// endRest has the rest of a bucket end that is drawn on. A rest that is worth nothing leaves an overdraft alone.
+func (b *bucket) endRest(now time.Time) {
+	worth, r := b.rest(now)
+	b.rests = r
+	if worth > 0 {
+		b.tokens = max(b.tokens, worth)
+	}
 }
 
 // learn changes the credit at the end of a rest by what became of the retries before it.

@@ -72,7 +72,7 @@ func (t *Table) update(key string, settings func() Settings, f func(*bucket, tim
 		if !b.evicted.Load() {
 			now := time.Now()
 			b.fold(now)
-			_, b.rests = b.rest(now)
+			b.endRest(now)
 			b.used, b.drawn, b.spent = now, now, b.folded
 			f(b, now)
 			b.mu.Unlock()

@@ -42,9 +42,10 @@ func (b *bucket) rest(now time.Time) (worth float64, r rests) {
 		return 0, r
 	}
 	r.learn(ups > 0)
-	switch burst := b.settings.Burst; {
-	case b.drawn.IsZero(), b.settings.HealthyRatio <= b.settings.Ratio: // it is new, or an heir, or has the bound
+	if b.drawn.IsZero() || b.settings.HealthyRatio <= b.settings.Ratio { // b is new, or an heir
 		return 0, r
+	}
+	switch burst := b.settings.Burst; {
 	case r.credit > 0, ups > 0 && r.credit == 0:
 		worth = burst
 	case now.Sub(r.since)>>r.vain >= b.settings.IdleAfter:

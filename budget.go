@@ -98,10 +98,10 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // weighted mean of the successes per second.
 //
 // A client with few requests would use up its Burst for ever if its service needs retries after each pause, because
-// a success earns less than its retry costs. So if HealthyRatio is more than Ratio, a bucket has its Burst again after
-// a rest: a Window in which there was neither a failure nor a hedge, or 20 s if Window is negative. It must help:
-// for each request whose retries were in vain after a rest, three others must have succeeded by theirs. Otherwise
-// the bucket has its Burst again 32 Windows after the last success, then 64 Windows later, and so on.
+// a success earns less than its retry costs. So if HealthyRatio is more than Ratio, a bucket with a Burst has at
+// least a token after a rest: a success has come since the last failure, and for a Window there was neither a failure
+// nor a hedge. A negative Window counts as 20 s here. While retries help after four rests of five, a rest gives the
+// whole Burst. Without any success, a bucket has its Burst again after 32 Windows, then after 64 more, and so on.
 //
 // There are at most 4,096 buckets: full buckets make room first, then the longest unused. See "Fixing
 // retries with token buckets and circuit breakers", Marc Brooker.

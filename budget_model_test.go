@@ -37,7 +37,8 @@ type budgetModel struct {
 	outage, outageFrom    float64 // the newest failure of an outage, and the first
 	drawn                 float64 // when it was used last, but by a success
 	came                  int     // successes since then
-	retried, whole        bool    // a retry was granted since the last rest; that rest was worth the burst
+	retried, helped       bool    // a retry was granted since the last rest; a success came after it
+	whole                 bool    // the last rest was worth the burst
 	credit, vain          int     // of retries after rests; the doublings until the next rest without success and credit
 	newest                float64 // when the last success was noticed, or the last such rest
 
@@ -95,14 +96,16 @@ func (m *budgetModel) usualRest() float64 {
 
 func (m *budgetModel) rests() bool { return m.now-m.drawn > m.usualRest() }
 
-// creditAfterRest returns the credit after a rest that ends now: one more for retries that led to a success, and three
-// less for retries in vain.
+func (m *budgetModel) retryHelped() bool { return m.helped || m.came > 0 && m.retried }
+
+// creditAfterRest returns the credit after a rest that ends now: one more if a retry has helped since the last one, and four
+// less if retries were in vain.
 func (m *budgetModel) creditAfterRest() int {
 	switch {
 	case !m.rests() || !m.retried:
 		return m.credit
-	case m.came == 0:
-		return m.credit - 3
+	case !m.retryHelped():
+		return max(m.credit-4, -4)
 	case m.whole && m.credit < 0:
 		return 0
 	}
@@ -116,6 +119,8 @@ func (m *budgetModel) worthOfRest() float64 {
 		return 0
 	case credit > 0, m.came > 0 && credit == 0, m.came == 0 && late:
 		return m.burst
+	case m.came > 0:
+		return min(1, m.burst)
 	}
 	return 0
 }
@@ -132,9 +137,9 @@ func (m *budgetModel) draw() {
 	case used && m.rests() && credit <= 0 && m.now-m.newest >= m.usualRest()*math.Exp2(float64(m.vain)):
 		m.newest, m.vain = m.now, m.vain+1
 	}
-	m.credit = credit
+	m.credit, m.helped = credit, m.retryHelped()
 	if m.rests() {
-		m.retried, m.whole = false, worth == m.burst && used
+		m.retried, m.helped, m.whole = false, false, worth == m.burst && used
 	}
 	m.drawn, m.came = m.now, 0
 }
@@ -413,6 +418,9 @@ func FuzzBudget(f *testing.F) {
 	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\x00\x00\x04\xff")) // a success needs four retries after each rest
 	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\x04\x04\xff"))     // a first attempt succeeds as well
 	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\xff\xff\xff\xff")) // rests in vain
+	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\x04\x03\xff"))     // a refund follows the success
+	f.Add(0.0, 5, int64(0), 0.0, []byte(strings.Repeat("\x00\x00\x00\x00\x00"+strings.Repeat("\xff", 8), 5)+
+		strings.Repeat("\x04\x00\x04\xff", 12))) // long in vain, and then each retry helps
 	f.Add(0.0, -1, int64(0), 0.0, overdrawn())
 	f.Add(-1.0, -1, int64(0), 1.0, overdrawn())
 	for i := range failures {

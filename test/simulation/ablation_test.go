@@ -28,7 +28,7 @@ most. Connections have [a table of their own](design.md#the-law-of-detours).`)
 	}
 	r.pictured("What a figure becomes without a mechanism", 2, 3)
 	r.bars.ByRow = true
-	r.excerpt([]int{0, 1, 9, 30, 31, 32, 34, 45, 55}, []string{"mechanism", "experiment", "with it", "without"}, rows)
+	r.excerpt([]int{0, 1, 9, 30, 31, 32, 34, 46, 56}, []string{"mechanism", "experiment", "with it", "without"}, rows)
 }
 
 // cost has three digits, or fewer.

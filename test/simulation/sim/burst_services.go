@@ -53,6 +53,26 @@ func coldStarting(idle time.Duration) func() engine.Server {
 	}
 }
 
+// sometimesCold makes a service whose first answer after a pause is a 502 in so many of ten cases.
+func sometimesCold(ofTen int) func() engine.Server {
+	return func() engine.Server {
+		var last time.Time
+		pauses := 0
+		return func(req *http.Request) (*http.Response, error) {
+			cold := false
+			if time.Since(last) >= 10*time.Second {
+				pauses++
+				cold = pauses*ofTen%10 < ofTen
+			}
+			last = time.Now()
+			if cold {
+				return engine.Answer(req, http.StatusBadGateway)
+			}
+			return engine.AnswerAfter(50*time.Millisecond, req, http.StatusOK)
+		}
+	}
+}
+
 // waking makes a service that wakes when it is asked after half a minute without a request. It answers with a 503 for d.
 func waking(d time.Duration) func() engine.Server {
 	return func() engine.Server {

@@ -102,9 +102,9 @@ func TestServiceThatStartsColdEachTimeIsRetriedEachTime(t *testing.T) {
 	}
 }
 
-// With 400 ms, plain retries lose 7 %, and the default 11: retries in vain use up its credit.
+// With 400 ms, plain retries lose 7 %, and the default 13: retries in vain use up its credit.
 func TestServiceThatWakesWhenAskedIsServedAsByPlainRetries(t *testing.T) {
-	for _, wakes := range []time.Duration{100, 200, 300} {
+	for _, wakes := range []time.Duration{100, 200, 250} {
 		wakes *= time.Millisecond
 		t.Run(wakes.String(), func(t *testing.T) {
 			b := trialBurst(1, 0, 40)

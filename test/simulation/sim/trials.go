@@ -61,6 +61,12 @@ var Trials = []Trial{
 		b.Service, b.Bursts, b.Every = outageBefore(10*time.Minute, coldStarting(30*time.Second)), 60, time.Minute
 		return 100 * b.Run(t).Lost.Mean
 	}},
+	{"sometimes cold", "lost of a request each 30 s of which 7 in 10 fail at first, for 7 h after 2 h of an outage, in %", func(t *testing.T, seeds int) float64 {
+		b := trialBurst(1, 0, seeds)
+		b.Service, b.Every = outageBefore(2*time.Hour, sometimesCold(7)), 30*time.Second
+		b.Bursts = 9 * 120
+		return 100 * (b.Run(t).Lost.Mean*9 - 2) / 7
+	}},
 	{"day of an outage", "attempts for each of 144 requests, one each 10 minutes, to a dead service", func(t *testing.T, seeds int) float64 {
 		b := trialBurst(1, 0, seeds)
 		b.Service, b.Bursts, b.Every = outageBefore(100*time.Hour, coldStarting(time.Minute)), 144, 10*time.Minute

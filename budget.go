@@ -82,12 +82,13 @@ func (Unlimited) Deposit(*http.Request)                  {}
 // repeated. The last of MaxAttempts does not count, because its retries have counted, nor does a failure
 // that ends with [StopRetryAfter]. While at least half of the results of a host are successes, each
 // success earns HealthyRatio of a retry: enough for the failures of a server that is partly broken. When
-// most are failures, and until three in five are successes again, a success earns Ratio, so that retries die out in an outage and
-// do not keep up an overload. If fewer succeed again within a minute, the retries themselves may be what
-// the server cannot bear: a success then earns Ratio for at least 20 s. While the [Gate] has the host
-// down, failures count for nothing: an outage is no overload. A retry takes one token, or a
-// third if a 429 has said when to retry. If an attempt has taken long, its retry may overdraw the
-// bucket by one for each success that is usual in that time, unless successes earn nothing.
+// most are failures, and until three in five are successes again, a success earns Ratio, so that retries
+// die out in an outage and do not keep up an overload. If fewer succeed again within a minute, the
+// retries themselves may be what the server cannot bear: a success then earns Ratio for at least 20 s.
+// While the [Gate] has the host down, failures count for nothing: an outage is no overload. A retry
+// takes one token, or a third if a 429 has said when to retry. If an attempt has taken long, its retry
+// may overdraw the bucket by one for each success that is usual in that time, unless successes earn
+// nothing.
 //
 // A retry that is refused may wait until a success earns it, for as long as the [Gate] may hold it.
 // When a trouble begins, any retry may wait. In lasting trouble, at most one more may wait than have lately

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,8 +97,8 @@ func (m *budgetModel) rests() bool { return m.now-m.drawn > m.usualRest() }
 
 func (m *budgetModel) retryHelped() bool { return m.helped || m.came > 0 && m.retried }
 
-// creditAfterRest returns the credit after a rest that ends now: one more if a retry has helped since the last one, and four
-// less if retries were in vain.
+// creditAfterRest returns the credit after a rest that ends now: one more if a retry has helped since the last
+// one, and four less if retries were in vain.
 func (m *budgetModel) creditAfterRest() int {
 	switch {
 	case !m.rests() || !m.retried:
@@ -278,12 +277,8 @@ var failures = []failure{
 // compareWithModel applies ops to b and to a model of it, which must agree on
 // everything. Extreme fields have no model; then compareWithModel requires only
 // what holds for all fields. It must run in a bubble.
-//
-// One processor has one counter, which is folded at every 64th deposit, as in the
-// model. Several processors fold each their own.
 func compareWithModel(t *testing.T, b *retryhttp.TokenBucket, modeled bool, ops []byte) {
 	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var requests []*http.Request
 	var open []float64 // what the last Withdraw cost, if it can be refunded
 	for i := range 4 {

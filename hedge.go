@@ -71,7 +71,8 @@ func (h *Hedge) tail(req *http.Request) *latency.Tail {
 
 // settings returns h's settings with the defaults filled in.
 func (h *Hedge) settings() latency.Settings {
-	s := latency.Settings{Share: h.share(), After: max(h.After, 0), Min: max(cmp.Or(h.Min, defaultLeastDelay), 0), Window: h.Window}
+	least := max(cmp.Or(h.Min, defaultLeastDelay), 0)
+	s := latency.Settings{Share: h.share(), After: max(h.After, 0), Min: least, Window: h.Window}
 	if s.Window <= 0 {
 		s.Window = defaultHedgeWindow
 	}

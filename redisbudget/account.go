@@ -116,12 +116,12 @@ func (a *account) update(f func(*account, time.Time)) bool {
 	return true
 }
 
-// doubt is as in a TokenBucket: the first rest without a success comes 1<<doubt Windows after the last success. Otherwise
-// processes that send little would never have a retry again if only a retry were missing.
+// doubt is as in a TokenBucket: the first rest without a success comes 1<<doubt Windows after the last success.
+// Otherwise processes that send little would never have a retry again if only a retry were missing.
 const doubt = 5
 
-// hasRested reports whether this process has not drawn on the balance for a Window, and either had a success since, or has
-// had none for long.
+// hasRested reports whether this process has not drawn on the balance for a Window, and has either had a
+// success since, or has had none for long.
 func (a *account) hasRested(now time.Time) bool {
 	s := a.settings
 	if a.drawn.IsZero() || now.Sub(a.drawn) <= s.fade || s.healthyRatio <= s.ratio || s.burst <= 0 {

@@ -126,8 +126,8 @@ func TestRestOfAProcessIsNotARestOfTheFleet(t *testing.T) {
 		}
 		all.Wait()
 		assert.Equal(t, make([]int, processes), lost)
-		// Processes that do not know of each other's retries yet may overspend a little. If rests were booked, the
-		// debt would be at its limit of 20, but for the last successes.
+		// Processes that do not know of each other's retries yet may overspend a little. Booked rests would leave
+		// a debt of 19 at least.
 		assert.Greater(t, e.stored(t, "tokens"), -15.0)
 	})
 }

@@ -1,5 +1,5 @@
-// Package field reads header fields, and knows the registered methods. Dates and numbers must match the grammars of RFC 9110. The
-// parsers of the standard library accept more.
+// Package field reads header fields, and knows the registered methods. Dates and numbers must match the
+// grammars of RFC 9110. The parsers of the standard library accept more.
 package field
 
 import (

@@ -44,7 +44,7 @@ func (i Inventory) Leaked(within time.Duration) error {
 		return fmt.Errorf("%d goroutines are left of %d:\n%s", runtime.NumGoroutine(), i.goroutines, &stacks)
 	}
 	if !Eventually(time.Until(end), func() bool { return openFiles() <= i.files }) {
-		return fmt.Errorf("%d open files, and %d before", openFiles(), i.files)
+		return fmt.Errorf("%d open files, and %d before: %q", openFiles(), i.files, namesOfOpenFiles())
 	}
 	return nil
 }
@@ -55,4 +55,14 @@ func openFiles() int {
 		return -1
 	}
 	return len(entries)
+}
+
+// namesOfOpenFiles shows which of them are sockets, pipes and files.
+func namesOfOpenFiles() (names []string) {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		name, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		names = append(names, name)
+	}
+	return names
 }

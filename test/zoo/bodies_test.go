@@ -148,6 +148,7 @@ func (u *upload) open(t *testing.T) io.Reader {
 	var err error
 	u.file, err = os.Open(name)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = u.file.Close() }) // an animal that forgets it would leave it to the garbage collector
 	return u.file
 }
 

@@ -16,7 +16,8 @@ const tokenUnits = 1e9
 // bucket holds one key's tokens.
 type bucket struct {
 	key     string
-	evicted atomic.Bool // written with mu held
+	evicted atomic.Bool // written with mu held, like sampled
+	sampled atomic.Bool // one deposit in foldEvery counts for all
 
 	// A cache line lies between what a deposit reads and what it writes. Otherwise a deposit would have
 	// to fetch what it reads from the processor of the last one.
@@ -105,6 +106,13 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
+}
+
+// sample has deposits sampled, or has each of them counted. The caller holds b.mu.
+func (b *bucket) sample(sampled bool) {
+	if b.sampled.Load() != sampled {
+		b.sampled.Store(sampled)
+	}
 }
 
 // earns returns how many tokens a deposit earns now.

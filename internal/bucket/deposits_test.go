@@ -114,8 +114,60 @@ func TestDepositAfterAnEvictionIsNotLost(t *testing.T) {
 func TestDepositReadsNothingBesideTheCounter(t *testing.T) {
 	const cacheLine = 64
 	var b bucket
-	assert.GreaterOrEqual(t, unsafe.Offsetof(b.deposits), unsafe.Offsetof(b.evicted)+cacheLine)
-	assert.Less(t, unsafe.Offsetof(b.key), unsafe.Offsetof(b.evicted))
+	assert.GreaterOrEqual(t, unsafe.Offsetof(b.deposits), unsafe.Offsetof(b.sampled)+cacheLine)
+	assert.Less(t, unsafe.Offsetof(b.key), unsafe.Offsetof(b.sampled))
+	assert.Less(t, unsafe.Offsetof(b.evicted), unsafe.Offsetof(b.sampled))
+}
+
+// depositFor deposits at a steady rate, which is a multiple of 1,000.
+func depositFor(table *Table, perSecond int, d time.Duration) {
+	for range d / time.Millisecond {
+		for range perSecond / 1000 {
+			table.Deposit("a", usual)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestManyDepositsOfAFullBucketAreSampled(t *testing.T) {
+	const window = 20 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		depositFor(&table, 8000, 2*window)
+		b := table.buckets.Find("a")
+		require.False(t, b.sampled.Load(), "they are too few")
+		depositFor(&table, 40_000, window)
+		require.True(t, b.sampled.Load())
+		before := b.deposits.Load()
+		depositFor(&table, 40_000, 2*window)
+		assert.InEpsilon(t, 1_600_000, b.deposits.Load()-before, 0.04) // six standard deviations
+		b.fold(time.Now())
+		assert.InEpsilon(t, 40_000, b.perSecond, 0.06) // four for the sample, and 3 % that the slower rate has left
+		assert.InDelta(t, b.capacity(), b.tokens, 1e-6)
+	})
+}
+
+// A bucket that is not full is exact.
+func TestDepositsAfterAWithdrawalAreNotSampled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		depositFor(&table, 40_000, 20*time.Second)
+		b := table.buckets.Find("a")
+		require.True(t, b.sampled.Load())
+		const taken = 100
+		for range taken {
+			require.True(t, withdraw(&table, "a", usual))
+		}
+		left := b.capacity() - taken
+		for n := range 20 {
+			require.InDelta(t, left+float64(n)*usual().Ratio, tokens(&table, "a", usual), 1e-6)
+			table.Deposit("a", usual)
+		}
+		for range 5 * foldEvery {
+			table.Deposit("a", usual)
+			require.False(t, b.sampled.Load())
+		}
+	})
 }
 
 // One deposit in 64 asks a full Table for a bucket. So the keys that deposit most get one.

@@ -74,6 +74,7 @@ func (t *Table) update(key string, settings func() Settings, f func(*bucket, tim
 			b.fold(now)
 			b.endRest(now)
 			b.used, b.drawn, b.spent = now, now, b.folded
+			b.sample(false) // what it earns back is counted
 			f(b, now)
 			b.mu.Unlock()
 			return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/detour"
+	"github.com/retryhttp/retryhttp/internal/replay"
 )
 
 // Attempt describes one attempt and how it went. It must not be changed. It may gain fields.
@@ -25,6 +26,18 @@ type Attempt struct {
 	Offset   int64          // where in the file [Policy.Resume] continues, or 0
 	Held     time.Duration  // how long a [Gate] had held the request before; 0 for a hedge
 	InLine   time.Duration  // the part of Held without a token of the Budget
+}
+
+// attempt is what is planned for an attempt, until it is made. Others learn of it by an Attempt.
+type attempt struct {
+	number   int
+	request  *http.Request // nil before it is sent, unless there is a body: a wait needs no copy
+	reading  *replay.Lease // of the request's body; nil for a body that is sent as it is
+	previous *replay.Lease // the previous attempt's reading; may still be running
+	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt
+	wait     time.Duration // backoff, or longer if the server asked for a wait
+	decided  time.Duration // the start of the wait; read from core.now, like begins
+	begins   time.Duration
 }
 
 // AttemptOf describes the attempt that ctx belongs to, for RoundTrippers below a Transport. Only
@@ -64,13 +77,6 @@ func (n *numbered) Value(key any) any {
 // String keeps the request's headers out of logs that print the context.
 func (n *numbered) String() string { return "retryhttp.attempt" }
 
-func newNumbered(req *http.Request, number int, hedge bool) *numbered {
-	above := AttemptOf(req.Context())
-	n := &numbered{Context: req.Context(), number: above.Number + number - 1, hedge: hedge || above.Hedge}
-	n.request = *req.WithContext(n)
-	return n
-}
-
 // noteHeader returns a copy of req that sets wrote when its header was written.
 func noteHeader(req *http.Request, wrote *atomic.Bool) *http.Request {
 	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
@@ -96,4 +102,17 @@ func closeBody(req *http.Request) {
 	if req.Body != nil {
 		req.Body.Close()
 	}
+}
+
+// keyOf returns the key of req: what a Gate, a Hedge or a TokenBucket knows req's host by. No base
+// sends a request without a URL, so a caller's function need not expect one. A nil req, which only a
+// gauge can be asked about, has no URL either.
+func keyOf(req *http.Request, key func(*http.Request) string) string {
+	switch {
+	case req == nil || req.URL == nil:
+		return ""
+	case key != nil:
+		return key(req)
+	}
+	return req.URL.Host
 }

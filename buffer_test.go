@@ -88,10 +88,12 @@ func TestBufferedBodyThatBreaksOffIsHandedOverAtTheEnd(t *testing.T) {
 		"final":            {"GET", always(retryhttp.Final), retryhttp.StopFinal, 1, errLost},
 		"a refused stream": {"POST", always(retryhttp.Unprocessed), retryhttp.StopNotIdempotent, 1, resetStream(7)},
 		"permanent":        {"GET", nil, retryhttp.StopFinal, 1, retryhttp.Permanent(errors.New("gone"))},
+		"budget":           {"GET", nil, retryhttp.StopBudget, 1, errLost},
 	} {
 		t.Run(name, func(t *testing.T) {
-			budget := &countingBudget{}
+			budget := &countingBudget{refuse: tc.stop == retryhttp.StopBudget}
 			p := buffers
+			p.Backoff = retryhttp.Constant(ms) // in which a refused request keeps its response
 			p.MaxAttempts, p.RetryUnprocessed, p.Classify, p.Budget = 3, true, tc.classify, budget
 			var done retryhttp.Attempt
 			p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) {

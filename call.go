@@ -2,10 +2,11 @@ package retryhttp
 
 import (
 	"context"
-	"math"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/durations"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/replay"
@@ -19,7 +20,7 @@ type call struct {
 	exchange
 	Outcome // so far
 	timer   timer.Timer
-	over    bool // nothing is owned any more
+	over    bool // finish has returned: the response is the caller's
 
 	start     time.Duration // read from core.now
 	uncounted int           // the part of Attempts that no longer counts: a body has come so far
@@ -29,9 +30,9 @@ type call struct {
 }
 
 // giveBack releases what the call owns when a panic ends the call, such as
-// http.ErrAbortHandler, which a function up the stack recovers. After finish, there is nothing.
+// http.ErrAbortHandler, which a function up the stack recovers.
 func (c *call) giveBack() {
-	if c.over { // cheaper than a look at what is owned
+	if c.over {
 		return
 	}
 	defer c.exchange.giveBack() // even if the body panics
@@ -41,7 +42,9 @@ func (c *call) giveBack() {
 // mayBegin waits before the first attempt if Gate.HoldFirst requires it. It returns false if the
 // context has ended.
 func (c *call) mayBegin() bool {
-	if g := c.policy.Gate; g.HoldFirst && c.policy.MaxRetryAfter >= 0 && g.waitFirst(c.req, &c.timer, c.room(c.start)/2) {
+	g := c.policy.Gate
+	if g.HoldFirst && c.policy.MaxRetryAfter >= 0 &&
+		g.hosts.WaitWhileClosed(c.req, keyOf(c.req, g.Key), &c.timer, min(c.room(c.start)/2, g.hold())) {
 		c.addHeld(c.start)
 		c.Waited = c.Held
 	}
@@ -80,7 +83,7 @@ func (c *call) send(next *attempt, got *result) {
 		_ = c.open(next) // which cannot fail without a body
 	}
 	// A first attempt needs a context of its own only after a hold, or while a host of a Base below may be
-	// in trouble.
+	// in trouble. A retry has one anyway.
 	if c.Held != 0 || c.core.below.MayDetour() {
 		c.note(next)
 	}
@@ -95,12 +98,11 @@ func (c *call) send(next *attempt, got *result) {
 	c.conclude(next, got)
 }
 
-// note records in the context of next how long the request was held before, and has a Base below say
-// which connection the attempt takes. The base has not seen that context yet.
+// note records in the context of next how long the request was held before. It gives a first attempt such a
+// context, in which a Base below says which connection the attempt takes. The base has not seen it yet.
 func (c *call) note(next *attempt) {
 	if next.number == 1 {
-		n := newNumbered(next.request, 1, false)
-		c.tellBelow(n, 1, false)
+		n := c.numberFor(next.request, 1, false)
 		next.request, c.unsent = &n.request, &n.request
 	}
 	n := next.request.Context().(*numbered)
@@ -108,11 +110,11 @@ func (c *call) note(next *attempt) {
 }
 
 // refusal returns why no attempt follows got. The cheapest checks come first. The empty Stop
-// means that time, budget and body decide. refusal changes nothing.
+// means that time, budget, and the opening of the body decide. refusal changes nothing.
 func (c *call) refusal(got *result) Stop {
 	p := c.policy
 	switch {
-	case got.class == Final && got.Response != nil:
+	case got.stands():
 		return StopFinal
 	case ended(c.req):
 		return StopCanceled
@@ -122,7 +124,7 @@ func (c *call) refusal(got *result) Stop {
 		return StopNested
 	case !c.idempotent && !(p.RetryUnprocessed && got.unprocessed()):
 		return StopNotIdempotent
-	case c.attemptsLeft() <= 0:
+	case c.madeAll():
 		return StopAttempts
 	case !c.bodies.Repeatable():
 		return StopBody
@@ -130,11 +132,9 @@ func (c *call) refusal(got *result) Stop {
 	return ""
 }
 
-func (c *call) attemptsLeft() int {
-	if c.policy.MaxAttempts < 0 {
-		return math.MaxInt
-	}
-	return c.policy.MaxAttempts - (c.Attempts - c.uncounted)
+// madeAll reports whether MaxAttempts were made. A negative number is no limit.
+func (c *call) madeAll() bool {
+	return c.policy.MaxAttempts >= 0 && c.Attempts-c.uncounted >= c.policy.MaxAttempts
 }
 
 // again prepares the attempt that follows got, and waits until it may be sent. If no attempt
@@ -152,8 +152,8 @@ func (c *call) again(got *result, next *attempt) (stop Stop) {
 		return stop
 	}
 	if later := c.askBudget(got, false, ""); !c.token.taken {
-		stop, stood := c.standInLine(got, next, later)
-		if !stood {
+		var stood bool
+		if stop, stood = c.standInLine(got, next, later); !stood {
 			return c.endRefused(got, next)
 		}
 		return c.endWait(got, next, stop)
@@ -164,6 +164,17 @@ func (c *call) again(got *result, next *attempt) (stop Stop) {
 	c.waitOut(got, next)
 	c.hold()
 	return c.endWait(got, next, "")
+}
+
+// countFailure reports a failure to the Budget that has not been asked for its retry. Otherwise a client
+// of requests that cannot be repeated would never see an overload. If MaxAttempts were made, all but the last
+// have counted with their retries.
+func (c *call) countFailure(got *result, stop Stop) {
+	switch stop {
+	case StopNotIdempotent, StopBody, StopDeadline:
+		c.askBudget(got, false, stop)
+		c.refund(&c.token)
+	}
 }
 
 // plan decides when the next attempt is made, or returns why there is none.
@@ -209,6 +220,14 @@ func (c *call) askBudget(got *result, again bool, stop Stop) (later bool) {
 	return later
 }
 
+// question is what a Budget is asked, and which bucket has refused it. Questions are used again: a Retry
+// is large for the stack of a request that sleeps afterwards. The bucket is atomic because somebody's
+// Budget may ask a TokenBucket in another goroutine, and after it has answered itself.
+type question struct {
+	Retry
+	refusedBy atomic.Pointer[bucketID]
+}
+
 // openRetry opens the body of a retry that has its token, and reports the retry: before its wait, or when it has got
 // the token in line. Only then is the previous attempt's reading cut: this may cost the connection, and with it the
 // failed body, which OnRetry may read.
@@ -229,32 +248,6 @@ func (c *call) openRetry(got *result, next *attempt, wait time.Duration) Stop {
 	c.policy.reportRetry(c.req, &got.Attempt)
 	next.previous.Cut()
 	return ""
-}
-
-// endWait ends the failed response, unless it is the caller's because a retry in line has got no token. It gives
-// back what a retry has claimed that is not sent.
-func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
-	next.begins = c.core.now()
-	c.Waited += next.begins - next.decided
-	if ended(c.req) {
-		stop = StopCanceled
-	}
-	if stop == "" {
-		c.retries++
-		c.Ambiguous = c.Ambiguous || got.mayHaveTakenEffect()
-		c.dropResponse(got)
-		return ""
-	}
-	c.refund(&c.token)
-	c.pass.GiveBack()
-	c.pass = outage.Pass{}
-	if stop == StopCanceled {
-		c.dropResponse(got)
-		if got.responded {
-			got.Err = statusError(got.status)
-		}
-	}
-	return stop
 }
 
 // waitOut drains the failed response, and sleeps. The drain and OnRetry are part of the wait.
@@ -298,6 +291,39 @@ func (c *call) left(next *attempt) time.Duration {
 	return max(next.wait-(c.core.now()-next.decided), 0)
 }
 
+// endWait ends the wait of a retry, and counts it. If the retry is sent or canceled, it closes the failed
+// response. With another Stop, the response is the caller's. Without a retry, what that has claimed is given back.
+func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
+	next.begins = c.core.now()
+	c.Waited += next.begins - next.decided
+	if ended(c.req) {
+		stop = StopCanceled
+	}
+	if stop == "" {
+		c.retries++
+		c.Ambiguous = c.Ambiguous || got.mayHaveTakenEffect()
+		c.dropResponse(got)
+		return ""
+	}
+	c.refund(&c.token)
+	c.pass.GiveBack()
+	c.pass = outage.Pass{}
+	if stop == StopCanceled {
+		c.dropResponse(got)
+		if got.responded {
+			got.Err = statusError(got.status)
+		}
+	}
+	return stop
+}
+
+// dropResponse closes the failed response, which nobody gets. A Close that panics is not repeated.
+func (c *call) dropResponse(got *result) {
+	resp := got.answer()
+	c.forget(got)
+	closing.Response(resp)
+}
+
 // finish ends the call with the last attempt's result.
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.Seal(got.Err != nil)
@@ -312,17 +338,6 @@ func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	}
 	c.over = true
 	return got.answer(), err
-}
-
-// countFailure reports a failure to the Budget that has not been asked for its retry. Otherwise a client
-// of requests that cannot be repeated would never see an overload. If MaxAttempts were made, all but the last
-// have counted with their retries.
-func (c *call) countFailure(got *result, stop Stop) {
-	switch stop {
-	case StopNotIdempotent, StopBody, StopDeadline:
-		c.askBudget(got, false, stop)
-		c.refund(&c.token)
-	}
 }
 
 // report records the Outcome on the response or in the error, and reports it.

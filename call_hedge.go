@@ -2,6 +2,7 @@ package retryhttp
 
 import (
 	"cmp"
+	"runtime"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/closing"
@@ -36,14 +37,14 @@ func (c *call) arm(next *attempt) *race {
 	if next.number == 1 && c.mayBeHedged() {
 		c.tail = c.policy.Hedge.tail(c.req)
 	}
-	if c.tail == nil || c.Hedges > 0 || c.attemptsLeft() < 1 || AttemptOf(c.req.Context()).Number > 1 {
+	if c.tail == nil || c.Hedges > 0 || c.madeAll() || AttemptOf(c.req.Context()).Number > 1 {
 		return nil
 	}
 	delay := c.tail.Delay()
 	if delay == 0 {
 		return nil
 	}
-	r := &race{exchange: c.exchange, next: attempt{number: next.number + 1, backoff: next.backoff, decided: next.begins}}
+	r := &race{exchange: c.exchange, next: attempt{number: next.number + 1, decided: next.begins}}
 	r.owned = owned{bodies: c.bodies}
 	r.first.begin(next.request.Context(), next.reading)
 	r.turn.L = &r.mu
@@ -63,8 +64,10 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 	if state == undecided {
 		state = c.awaitHedge(r, next, got)
 	}
-	if state == panicking {
-		r.surface()
+	if state == panicking && r.panicked == nil {
+		runtime.Goexit()
+	} else if state == panicking {
+		panic(r.panicked)
 	}
 	c.newest = r.next.request.Context().(*numbered)
 	c.learnFromBelow()
@@ -86,8 +89,8 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 			got.inner = cmp.Or(got.inner, r.got.inner)
 		}
 	}
-	if got.class == Final && got.Response != nil {
-		c.refund(&r.bought) // the allowance bounds such hedges
+	if got.stands() {
+		c.refund(&r.spent) // the allowance bounds such hedges
 	}
 }
 

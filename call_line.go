@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/outage"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
@@ -20,14 +19,14 @@ const mostKept = 16 << 10
 // backoff, or somebody's loop of requests would turn hot while the host is down.
 // A short response is read meanwhile: its connection is for others.
 func (c *call) endRefused(got *result, next *attempt) Stop {
-	before := c.core.now()
-	if left := min(next.backoff, next.wait) - (before - next.decided); left > 0 {
+	next.wait = min(next.backoff, next.wait) // shorter if a hedge was awaited meanwhile
+	if left := c.left(next); left > 0 {
 		c.keep(got, left)
-		c.timer.Sleep(c.req.Context(), left-(c.core.now()-before))
+		c.timer.Sleep(c.req.Context(), c.left(next))
 	}
 	c.Waited += c.core.now() - next.decided
 	if ended(c.req) {
-		return StopCanceled
+		return StopCanceled // unlike in endWait, the response is the caller's
 	}
 	return StopBudget
 }
@@ -40,18 +39,11 @@ func (c *call) keep(got *result, patience time.Duration) bool {
 		return true
 	}
 	if got.broken != nil {
-		return false // the rest of what broke off comes from nowhere
+		return false // Keep would take an end that was owed for that of a whole body
 	}
 	kept, whole := respbody.Keep(c.req, resp, mostKept, min(respbody.MaxDrainTime, patience))
 	got.Response, c.response = kept, kept
 	return whole && !ended(c.req)
-}
-
-// dropResponse closes the failed response, which nobody gets. A Close that panics is not repeated.
-func (c *call) dropResponse(got *result) {
-	resp := got.answer()
-	c.forget(got)
-	closing.Response(resp)
 }
 
 // turnsWith returns what distinguishes the bucket of a retry in line from other buckets.
@@ -73,18 +65,18 @@ func (c *call) standInLine(got *result, next *attempt, later bool) (_ Stop, stoo
 	if !later || c.lined >= gate.hold() { // always, if Hold is negative: there is no line
 		return "", false
 	}
-	place := keyOf(c.req, gate.Key) // which may change its answer
-	if !gate.hosts.Admit(place, gate.hold()) {
+	key := keyOf(c.req, gate.Key) // once: it may change its answer, and Leave needs this one
+	if !gate.hosts.Admit(key, gate.hold()) {
 		return "", false
 	}
-	defer gate.hosts.Leave(place)
+	defer gate.hosts.Leave(key)
 	if !c.keep(got, c.patience(next)) {
 		return "", false
 	}
 	c.timer.Sleep(c.req.Context(), c.left(next))
 	now := c.core.now()
 	var held, granted bool
-	c.pass, held, granted = gate.hosts.Wait(c.req, place, c.turnsWith(), &c.timer, &outage.Turn{
+	c.pass, held, granted = gate.hosts.Wait(c.req, key, c.turnsWith(), &c.timer, &outage.Turn{
 		Mark: c.mark,
 		// A held retry leaves at half of the time left, into the outage if need be: it has a token. One
 		// that has none cannot leave, and a quarter of the time is enough for most attempts.
@@ -95,8 +87,8 @@ func (c *call) standInLine(got *result, next *attempt, later bool) (_ Stop, stoo
 			return c.token.taken, later
 		},
 	})
-	c.lined += c.core.now() - now
 	if held {
+		c.lined += c.core.now() - now
 		c.addHeld(now)
 	}
 	if !granted || ended(c.req) {

@@ -230,6 +230,26 @@ func TestRefusedRetryIsCanceledWhileItGetsItsToken(t *testing.T) {
 	})
 }
 
+// It asks once, however long the Budget takes.
+func TestRetryThatIsAloneHasNotWaitedInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		p := retryhttp.Policy{Backoff: retryhttp.Constant(100 * ms), Budget: &asking{asked: func(*http.Request) bool {
+			time.Sleep(10 * ms)
+			asked++
+			return asked > 1
+		}}}
+		var retry retryhttp.Attempt
+		base := script.New(script.Status(503), func(req *http.Request) (*http.Response, error) {
+			retry = retryhttp.AttemptOf(req.Context())
+			return script.Response(req, 200), nil
+		})
+		resp := responseTo(t, base, p, requestOf(t, http.MethodGet, nil))
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, retryhttp.Attempt{Number: 2}, retry)
+	})
+}
+
 // asking is a Budget that calls a function when it is asked.
 type asking struct {
 	retryhttp.Unlimited
@@ -256,6 +276,23 @@ func TestRequestIsCanceledWhileItsResponseIsKept(t *testing.T) {
 		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
 		assert.LessOrEqual(t, v.done, 61*ms, "promptly")
 		time.Sleep(time.Second) // the body ends
+	})
+}
+
+// It does not wait in line, and the caller gets the response that came before.
+func TestRequestThatItsBudgetCancelsEndsWithItsResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := newLining(t, func(p *retryhttp.Policy) {
+			p.Budget = &asking{asked: func(*http.Request) bool {
+				cancel()
+				return false
+			}}
+		})
+		v := l.with(ctx, 0, "/503,200")
+		l.others.Wait()
+		assert.Equal(t, retryhttp.StopCanceled, v.outcome.Stop)
+		assert.Equal(t, "body of 503", v.text)
 	})
 }
 

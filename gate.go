@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/outage"
-	"github.com/retryhttp/retryhttp/internal/timer"
 )
 
 // Gate holds retries back while their host is down. The host's successes release them. The zero
@@ -90,12 +89,6 @@ func (g *Gate) close(req *http.Request, d time.Duration, busy bool) {
 // by which a later wait sees whether other attempts have begun since.
 func (g *Gate) end(req *http.Request, p outage.Pass, v outage.Verdict, first bool) (mark uint32) {
 	return g.hosts.End(keyOf(req, g.Key), p, v, first, g.hold())
-}
-
-// waitFirst holds a first attempt while its key is closed, if the closure fits into limit. It
-// reports whether the attempt was held.
-func (g *Gate) waitFirst(req *http.Request, t *timer.Timer, limit time.Duration) (held bool) {
-	return g.hosts.WaitWhileClosed(req, keyOf(req, g.Key), t, min(limit, g.hold()))
 }
 
 func (g *Gate) hold() time.Duration {

@@ -18,15 +18,14 @@ import (
 
 var errNoResponse = errors.New("the base RoundTripper returned neither a response nor an error")
 
-// goOn reports whether a peek at the body of a response goes on. A nil goOn means that it does not.
-type goOn func(*http.Response) bool
-
 // roundTrip sends req through base within the limits of p, and reads of the response's body what
 // p requires. It returns either a response or an error, even if base breaks that rule. It
-// returns both if the body broke off meanwhile. body is the reading of the
-// request's body. b is nil unless another attempt may end this attempt.
+// returns both if the body broke off meanwhile. more reports whether a peek at the body goes on; nil
+// means that it does not. body is the reading of the request's body. b is nil unless another attempt
+// may end this attempt.
 func roundTrip(
-	base http.RoundTripper, req *http.Request, p *Policy, more goOn, body *replay.Lease, b *bounds,
+	base http.RoundTripper, req *http.Request, p *Policy, more func(*http.Response) bool, body *replay.Lease,
+	b *bounds,
 ) (*http.Response, error) {
 	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
 		b = new(bounds)
@@ -52,7 +51,8 @@ func (p *Policy) readsBody() bool { return p.BufferBytes > 0 || p.PeekBytes > 0 
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
 // has failed. b is the Body that wraps resp's body, or nil.
 func readBody(
-	b *respbody.Body, req *http.Request, resp *http.Response, p *Policy, more goOn,
+	b *respbody.Body, req *http.Request, resp *http.Response, p *Policy,
+	more func(*http.Response) bool,
 ) (_ *http.Response, read *respbody.Body, err error) {
 	base, failed, returned := resp, classifyStatus(resp.StatusCode) != Final, false
 	defer func() {
@@ -88,7 +88,7 @@ func failure(resp *http.Response, err error) error {
 type bounds struct {
 	ctx     timer.Context
 	request http.Request  // the copy of the request that carries ctx
-	body    respbody.Body // has what ends the attempt: Cancel, and the Upload
+	body    respbody.Body // of the response; before, its Cancel and its Upload end the attempt
 
 	timer  *time.Timer          // of Policy.AttemptTimeout; nil if there is none
 	passed *attemptTimeoutError // the error if it fires
@@ -127,7 +127,9 @@ func (b *bounds) beginDetachable(ctx context.Context, body *replay.Lease) (detac
 
 // roundTrip makes the attempt. It ends the attempt if the response header, or the buffered
 // body, does not arrive in time. It also ends the attempt if the response body stalls.
-func (b *bounds) roundTrip(base http.RoundTripper, req *http.Request, p *Policy, more goOn) (*http.Response, error) {
+func (b *bounds) roundTrip(
+	base http.RoundTripper, req *http.Request, p *Policy, more func(*http.Response) bool,
+) (*http.Response, error) {
 	b.request = *req.WithContext(&b.ctx)
 	b.startTimer(p)
 	lives := false // the response still needs the context

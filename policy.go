@@ -148,7 +148,7 @@ const (
 // resolved is a Policy whose zero fields are replaced by their defaults.
 type resolved struct {
 	Policy
-	observed bool // a function of the user's may see a success, and its Elapsed
+	observed bool // a function of the user's may see a success, or a Hedge needs its Elapsed
 }
 
 // shared is what the requests of a Transport share if its Policy sets no Budget or no Gate.

@@ -3,7 +3,6 @@ package retryhttp
 import (
 	"cmp"
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,6 @@ type race struct {
 	exchange         // of the hedge
 	next     attempt // the hedge
 	paid     bool    // the allowance has paid for a hedge that is not sent yet
-	bought   receipt // what the Budget has taken for a hedge that was sent
 	first    bounds
 	timer    *time.Timer
 	refused  atomic.Bool // the Budget refused the hedge
@@ -112,14 +110,6 @@ func (r *race) giveTurn() {
 func (r *race) goesOn() bool {
 	defer r.giveTurn()
 	return r.takeTurn()
-}
-
-// surface repeats the hedge's panic or runtime.Goexit in the call's goroutine.
-func (r *race) surface() {
-	if r.panicked == nil {
-		runtime.Goexit()
-	}
-	panic(r.panicked)
 }
 
 // clear reads the rest of the hedge's response, which nobody receives, so that its connection can be
@@ -217,12 +207,9 @@ func (r *race) ownRequest() bool {
 // prepare takes a hedge from the allowance and a token from the Budget, and opens the hedge's
 // body. It reports whether the hedge may be sent.
 func (r *race) prepare() bool {
-	switch {
-	case ended(r.req), r.room(r.core.now()) < 0, r.policy.Gate.blocks(r.req):
-		return false
-	case r.tail.Compute() == 0: // the answers are no longer recent
-		return false
-	case !r.tail.Withdraw():
+	if ended(r.req) || r.room(r.core.now()) < 0 || r.policy.Gate.blocks(r.req) ||
+		r.tail.Compute() == 0 || // the answers are no longer recent
+		!r.tail.Withdraw() {
 		return false
 	}
 	r.paid = true
@@ -258,7 +245,7 @@ func (r *race) begin() bool {
 	r.second, r.got = new(bounds), &result{Attempt: Attempt{Hedge: true}}
 	r.detach = r.second.beginDetachable(r.next.request.Context(), r.next.reading)
 	r.judged, r.next.begins = make(chan struct{}), r.core.now()
-	r.paid, r.bought, r.token = false, r.token, receipt{}
+	r.paid, r.spent, r.token = false, r.token, receipt{}
 	return true
 }
 
@@ -295,7 +282,7 @@ func (r *race) judgeHedge() (won bool) {
 	}
 	r.conclude(&r.next, r.got)
 	defer close(r.judged)
-	if r.got.class != Final || r.got.Response == nil {
+	if !r.got.stands() {
 		r.state = hedgeFailed
 		return false
 	}

@@ -19,7 +19,7 @@ type result struct {
 	status int            // of the Response, which must not be retained during a wait
 
 	responded bool // there was a Response
-	judged    bool // Classify has answered while the attempt peeked
+	judged    bool // the class is known before judge: of a resumption, or from a peek
 	written   bool // the request header is known to have been written
 	brokeOff  bool // the body broke off, while it was buffered or after RoundTrip returned
 
@@ -83,10 +83,12 @@ func (r *result) mayHaveTakenEffect() bool {
 	return resendable(r.Request) || !neterr.NeverSent(r.Err)
 }
 
-// succeeded reports whether the attempt counts as a success of its host.
-func (r *result) succeeded() bool {
-	return r.class == Final && r.Response != nil && r.inner == nil
-}
+// stands reports whether the attempt's response is the caller's.
+func (r *result) stands() bool { return r.class == Final && r.Response != nil }
+
+// succeeded reports whether the attempt counts as a success of its host. What a nested Transport has
+// retried, or has given up, says nothing about the host.
+func (r *result) succeeded() bool { return r.stands() && r.inner == nil }
 
 // verdict returns what the attempt says about its host. A response below 500 is Retryable if a
 // Classify polls until a result is ready, which says nothing about the host.

@@ -40,10 +40,8 @@ type download struct {
 // has retried is not called again.
 func makeResumable(c *call, made *attempt, got *result) {
 	resp := got.Response
-	if resp == nil || resp.Body == nil || got.inner != nil || got.Body != nil {
-		return
-	}
-	if c.withBody || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
+	if resp == nil || resp.Body == nil || got.inner != nil || got.Body != nil ||
+		c.withBody || c.policy.MaxAttempts == 1 || !wantsResumption(c.keyed, resp) {
 		return
 	}
 	d := &download{
@@ -79,7 +77,7 @@ func (d *download) Read(p []byte) (int, error) {
 		if err == nil {
 			return n, nil
 		}
-		if !d.isBreak(err) {
+		if !d.breaks(err) {
 			d.release()
 			return n, err
 		}
@@ -111,10 +109,10 @@ func (d *download) bring() {
 	d.failed = nil
 }
 
-// isBreak reports whether the caller still wants bytes, and bytes are missing. If a nested
-// Transport has given up, its error is not a break. From a break on, the download uses copies of the
+// breaks reports whether the caller still wants bytes, and bytes are missing. If a nested
+// Transport has given up, its error is not a break. From the first break on, the download uses copies of the
 // caller's request, which the caller may change as soon as Close has returned.
-func (d *download) isBreak(err error) bool {
+func (d *download) breaks(err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == io.EOF || !d.reader.MayMiss() || d.closed || ended(d.call.req) || is[*Error](err) {
@@ -150,7 +148,7 @@ func (d *download) resume() {
 		case got.class != Final:
 			why = statusError(got.status)
 		default:
-			d.goOn(&got)
+			d.continueWith(&got)
 			return
 		}
 	}
@@ -213,14 +211,15 @@ func (d *download) ask(got *result) {
 	c.Attempts = d.next.number
 	_ = c.open(&d.next) // which cannot fail without a body
 	c.note(&d.next)
+	c.spent = c.token
 	c.transmit(&d.next, got, nil)
 	got.class, got.judged = classifyStatus(got.status), true
 	c.judge(&d.next, got)
 	c.endAttempt(got)
 }
 
-// goOn continues the body with the response of a resumption, or gives up if the response does not continue it.
-func (d *download) goOn(got *result) {
+// continueWith continues the body with the response of a resumption, or gives up if the response does not continue it.
+func (d *download) continueWith(got *result) {
 	if refusal := d.reader.Continue(got.Response); refusal != nil {
 		d.giveUp(got, StopFinal, refusal)
 		return

@@ -54,9 +54,9 @@ type exchange struct {
 	newest *numbered     // until its answer; nil if a Base below need not know of it
 	route  detour.Route  // of the attempts before
 	tail   *latency.Tail // nil if the request is not hedged
-	rival  *race         // whose turn a peek takes; nil without a hedge
+	rival  *race         // whose turn a peek takes; nil unless a hedge may be sent
 	mark   uint32        // the Gate's mark at the end of the newest attempt
-	spent  receipt       // the token of the attempt under way
+	spent  receipt       // the token of a hedge or a resumption that was sent
 
 	owned
 }
@@ -82,18 +82,6 @@ func (x *exchange) giveBack() {
 		closing.Response(x.response)
 	}()
 	x.refund(&x.token) // which may panic
-}
-
-// attempt is what is planned for an attempt, until it is made. Others learn of it by an Attempt.
-type attempt struct {
-	number   int
-	request  *http.Request // nil before it is sent, unless there is a body: a wait needs no copy
-	reading  *replay.Lease // of the request's body; nil for a body that is sent as it is
-	previous *replay.Lease // the previous attempt's reading; may still be running
-	backoff  time.Duration // the backoff before the attempt; 0 for the first attempt
-	wait     time.Duration // backoff, or longer if the server asked for a wait
-	decided  time.Duration // the start of the wait; read from core.now, like begins
-	begins   time.Duration
 }
 
 // open makes the request that next sends, with its body. The request of each attempt but a hedge comes
@@ -148,19 +136,22 @@ func (x *exchange) copyForAttempt(number int, hedge bool) *http.Request {
 	if number == 1 {
 		return x.keyed.WithContext(ctx)
 	}
-	n := newNumbered(x.keyed, number, hedge)
+	n := x.numberFor(x.keyed, number, hedge)
 	if !x.withBody && hasBody(&n.request) {
 		n.request.Body, n.request.GetBody, n.request.ContentLength = nil, nil, 0 // the base's own
 	}
-	x.tellBelow(n, number, hedge)
 	return &n.request
 }
 
-// tellBelow makes n the exchange's newest attempt, for a Base below.
-func (x *exchange) tellBelow(n *numbered, number int, hedge bool) {
-	x.learnFromBelow()
+// numberFor returns the context and the request of an attempt of req, which a Base below knows from now on.
+func (x *exchange) numberFor(req *http.Request, number int, hedge bool) *numbered {
+	x.learnFromBelow() // a hedge learns how the attempt beside it was sent
+	above := AttemptOf(req.Context())
+	n := &numbered{Context: req.Context(), number: above.Number + number - 1, hedge: hedge || above.Hedge}
+	n.request = *req.WithContext(n)
 	n.detour.Begin(n.Context, x.route, number, hedge)
 	x.newest = n
+	return n
 }
 
 // learnFromBelow learns how a Base below has sent the newest attempt, and lets go of the attempt, whose
@@ -182,12 +173,12 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 		wrote = new(atomic.Bool)
 		req = noteHeader(req, wrote)
 	}
-	if next.number > 1 || !x.policy.Gate.hosts.Calm() {
+	if next.number > 1 || !x.policy.Gate.hosts.Calm() { // the turn of a retry's Pass ends here
 		x.pass = x.policy.Gate.begin(x.req, x.pass)
 	}
-	x.unsent, x.spent, x.token = nil, x.token, receipt{}
+	x.unsent, x.token = nil, receipt{}
 	p := x.policy
-	var more goOn
+	var more func(*http.Response) bool
 	if p.PeekBytes > 0 {
 		more = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
 	}
@@ -283,7 +274,7 @@ func (x *exchange) judge(made *attempt, got *result) {
 	case got.class != Retryable && got.class != Unprocessed:
 		got.class = Final
 	}
-	if got.Err != nil || resp.Request != got.Request { // a Transport below has replaced it
+	if got.Err != nil || resp.Request != got.Request { // else no Transport is below
 		got.inner = innerOutcome(&got.Attempt, resp)
 	}
 	switch got.hear(x.policy); {
@@ -319,7 +310,7 @@ func (x *exchange) patience(next *attempt) time.Duration {
 // timeouts have latencies that count. The others are quick, and hedges would be sent too soon.
 func (x *exchange) conclude(made *attempt, got *result) {
 	x.judge(made, got)
-	success := got.class == Final && got.Response != nil
+	success := got.stands()
 	if success { // the call ends with it, so it is deposited once
 		x.policy.Budget.Deposit(x.req)
 	}
@@ -352,12 +343,4 @@ func (x *exchange) refund(r *receipt) {
 	if refunded.taken {
 		x.policy.Budget.Refund(x.req, refunded.cost)
 	}
-}
-
-// question is what a Budget is asked, and which bucket has refused it. Questions are used again: a Retry
-// is large for the stack of a request that sleeps afterwards. The bucket is atomic because somebody's
-// Budget may ask a TokenBucket in another goroutine, and after it has answered itself.
-type question struct {
-	Retry
-	refusedBy atomic.Pointer[bucketID]
 }

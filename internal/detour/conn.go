@@ -164,7 +164,7 @@ func (w *watched) ClosableAs() io.ReadCloser { return w.ReadCloser }
 func addressOf(u *url.URL) string {
 	port := u.Port()
 	switch {
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsFunc(u.Host, isNotASCII):
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsFunc(u.Host, func(r rune) bool { return r > unicode.MaxASCII }):
 		return ""
 	case port == "" && u.Scheme == "http":
 		port = "80"
@@ -173,5 +173,3 @@ func addressOf(u *url.URL) string {
 	}
 	return net.JoinHostPort(u.Hostname(), port)
 }
-
-func isNotASCII(r rune) bool { return r > unicode.MaxASCII }

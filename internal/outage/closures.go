@@ -48,19 +48,14 @@ func MayClose(resp *http.Response) bool {
 
 // Closes returns how long a response that asks for a wait, or for none, closes its key, or 0.
 func Closes(resp *http.Response, asked, longest time.Duration) time.Duration {
-	if closesByStatus(resp.StatusCode) && asked > 0 {
+	reset, exhausted := field.Exhausted(resp.Header)
+	switch {
+	case asked > 0 && (exhausted || closesByStatus(resp.StatusCode)):
 		return min(asked, longest)
-	}
-	switch reset, ok := field.Exhausted(resp.Header); {
-	case !ok:
-		return 0
-	case asked > 0:
-		return min(asked, longest)
-	case reset > longest:
-		return 0 // a quota of a day may be of one kind of request only
-	default:
+	case exhausted && reset <= longest: // a quota of a day may be of one kind of request only
 		return reset
 	}
+	return 0
 }
 
 // Scope is whom a closure concerns.

@@ -18,12 +18,12 @@ const (
 	wellBelow = 0.4
 	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
 	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a
-	// server is given a rest. A server that is hardly better at the end of the rest is partly broken,
+	// server is given relief. A server that is hardly better at the end of the relief is partly broken,
 	// however few the retries are, and is not on trial again. A short outage is no reason for a trial.
 	// A fleet of small processes needs such long times: each sees few results.
 	trial       = time.Minute
 	longOutage  = 300 * time.Millisecond
-	rest        = 20 * time.Second
+	relief      = 20 * time.Second
 	betterBelow = 0.3
 )
 
@@ -32,7 +32,7 @@ const (
 type health struct {
 	failing   float64
 	poor      bool
-	rests     time.Time // a poor server is not well before; zero if it was not on trial
+	poorUntil time.Time // of a server that has failed its trial; otherwise zero
 	trialEnds time.Time
 	ups       float64 // the results of the present tenth
 	downs     float64
@@ -51,7 +51,7 @@ func (h *health) weigh(now time.Time) {
 	h.failing += (h.downs/results - h.failing) * min(results, mostOfATenth) / shareOf
 	h.ups, h.downs, h.tenthFrom = 0, 0, now
 	switch {
-	case h.poor && h.failing <= wellBelow && !now.Before(h.rests):
+	case h.poor && h.failing <= wellBelow && !now.Before(h.poorUntil):
 		h.improve(now)
 	case !h.poor:
 		h.worsen(now)
@@ -73,7 +73,7 @@ func (h *health) sufferOutage(now time.Time) {
 
 func (h *health) improve(now time.Time) {
 	h.poor = false
-	if rested := !h.rests.IsZero(); !rested || h.failing <= betterBelow {
+	if relieved := !h.poorUntil.IsZero(); !relieved || h.failing <= betterBelow {
 		h.trialEnds = now.Add(trial)
 	}
 }
@@ -81,8 +81,8 @@ func (h *health) improve(now time.Time) {
 func (h *health) worsen(now time.Time) {
 	onTrial := now.Before(h.trialEnds)
 	h.poor = h.failing > poorAbove || onTrial && h.failing > wellBelow
-	h.rests = time.Time{}
+	h.poorUntil = time.Time{}
 	if onTrial && h.poor {
-		h.rests, h.trialEnds = now.Add(rest), time.Time{}
+		h.poorUntil, h.trialEnds = now.Add(relief), time.Time{}
 	}
 }

@@ -131,11 +131,11 @@ func (b *bucket) decay(n, seconds float64) {
 		return
 	}
 	x := seconds / window
-	share := 1.0 // the part of n/window that has not decayed yet: (1-e^-x)/x, which is 1 at 0
+	kept := 1.0 // the part of n/window that has not decayed yet: (1-e^-x)/x, which is 1 at 0
 	if x > 0 {
-		share = -math.Expm1(-x) / x
+		kept = -math.Expm1(-x) / x
 	}
-	b.perSecond = b.perSecond*math.Exp(-x) + share*n/window
+	b.perSecond = b.perSecond*math.Exp(-x) + kept*n/window
 }
 
 func (b *bucket) capacity() float64 {

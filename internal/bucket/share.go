@@ -15,15 +15,15 @@ const (
 	wellBelow = 0.4
 	// A server that has become well is on trial. Retries alone can keep a server poor that pays for
 	// what it rejects: it is well while they are few, and fails as soon as there are more. Such a server
-	// is given a rest. A server that is hardly better at the end of the rest is partly broken, however
+	// is given relief. A server that is hardly better at the end of the relief is partly broken, however
 	// few the retries are, and is not on trial again. A short outage is no reason for a trial: until
 	// detours reach a replica that is well, all attempts may fail.
 	//
 	// A fleet of small processes needs such long times. A process with five results a second learns of a
-	// change in 15 s, and a rest helps if most processes rest at once.
+	// change in 15 s, and relief helps if most processes give it at once.
 	trial       = time.Minute
 	longOutage  = 300 * time.Millisecond
-	rest        = 20 * time.Second
+	relief      = 20 * time.Second
 	betterBelow = 0.3
 )
 
@@ -32,7 +32,7 @@ const (
 type share struct {
 	failing   float64
 	poor      bool
-	rests     time.Time // a poor server is not well before; zero if it was not on trial
+	poorUntil time.Time // of a server that has failed its trial; otherwise zero
 	trialEnds time.Time
 	ups       float64 // the results of the present tenth
 	downs     float64
@@ -51,7 +51,7 @@ func (s *share) weigh(now time.Time) {
 	s.failing += (s.downs/results - s.failing) * min(results, mostOfATenth) / shareOf
 	s.ups, s.downs, s.tenthFrom = 0, 0, now
 	switch {
-	case s.poor && s.failing <= wellBelow && !now.Before(s.rests):
+	case s.poor && s.failing <= wellBelow && !now.Before(s.poorUntil):
 		s.improve(now)
 	case !s.poor:
 		s.worsen(now)
@@ -73,7 +73,7 @@ func (s *share) sufferOutage(now time.Time) {
 
 func (s *share) improve(now time.Time) {
 	s.poor = false
-	if rested := !s.rests.IsZero(); !rested || s.failing <= betterBelow {
+	if relieved := !s.poorUntil.IsZero(); !relieved || s.failing <= betterBelow {
 		s.trialEnds = now.Add(trial)
 	}
 }
@@ -81,8 +81,8 @@ func (s *share) improve(now time.Time) {
 func (s *share) worsen(now time.Time) {
 	onTrial := now.Before(s.trialEnds)
 	s.poor = s.failing > poorAbove || onTrial && s.failing > wellBelow
-	s.rests = time.Time{}
+	s.poorUntil = time.Time{}
 	if onTrial && s.poor {
-		s.rests, s.trialEnds = now.Add(rest), time.Time{}
+		s.poorUntil, s.trialEnds = now.Add(relief), time.Time{}
 	}
 }

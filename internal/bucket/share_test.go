@@ -64,7 +64,7 @@ func TestOutagePutsAServerOnTrial(t *testing.T) {
 	}
 }
 
-// A server that is hardly better after its rest is partly broken. An outage meanwhile changes nothing.
+// A server that is hardly better after its relief is partly broken. An outage meanwhile changes nothing.
 func TestOutageOfAPoorServerIsNoTrial(t *testing.T) {
 	s := share{poor: true}
 	now := time.Now()

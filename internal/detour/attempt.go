@@ -18,7 +18,7 @@ type Attempt struct {
 // Key is the key of an *Attempt in a context.
 type Key struct{}
 
-// Route is what the attempts of a request have done so far. It does not change.
+// Route is what the attempts of a request have done so far. A copy that somebody has does not change.
 type Route struct {
 	Reached  *Dispatcher // by the newest attempt, or nil
 	taken    []*conn     // the detours that the attempts have taken, and might take again
@@ -28,12 +28,12 @@ type Route struct {
 
 // Begin lets a follow the attempts of a route. With number 1, it is the first of
 // its Transport, and may be a retry of a Transport above, to which ctx belongs.
-func (a *Attempt) Begin(ctx context.Context, so Route, number int, hedge bool) {
+func (a *Attempt) Begin(ctx context.Context, route Route, number int, hedge bool) {
 	a.again, a.hedge = number > 1, hedge
 	if above := attemptOf(ctx); above != nil && number == 1 {
-		a.again, a.hedge, so = above.again, above.hedge, above.Route()
+		a.again, a.hedge, route = above.again, above.hedge, above.Route()
 	}
-	a.route = Route{taken: so.taken, stay: so.stay}
+	a.route = Route{taken: route.taken, stay: route.stay}
 }
 
 // Route returns the route up to a, which may be under way.
@@ -65,7 +65,7 @@ func (a *Attempt) leaves() bool {
 }
 
 func (a *Attempt) hasTaken(c *conn) bool {
-	return a != nil && slices.Contains(a.Route().taken, c)
+	return slices.Contains(a.Route().taken, c)
 }
 
 // take adds c to the route. It forgets the detours that were retired meanwhile, because a request

@@ -52,7 +52,7 @@ func (d *Dispatcher) InTrouble() bool { return d != nil && d.count.Load() > 0 }
 // RoundTrip sends req as an http.Transport does.
 func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	made := attemptOf(req.Context())
-	made.note(func(so *Route) { so.Reached = d })
+	made.note(func(r *Route) { r.Reached = d })
 	h := d.hostOf(req, made.isHedge()) // a hedge is a sign of trouble
 	var begin time.Time
 	if h != nil {
@@ -63,7 +63,7 @@ func (d *Dispatcher) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := d.transport.RoundTrip(req)
 	v := d.verdict(req, made, resp, err)
-	made.note(func(so *Route) { so.end(v, false) })
+	made.note(func(r *Route) { r.end(v, false) })
 	if h == nil && v == failed {
 		h = d.hostOf(req, true)
 	}
@@ -104,13 +104,13 @@ func (d *Dispatcher) hostOf(req *http.Request, enter bool) *host {
 // timer is never stopped or reset: it may belong to another testing/synctest bubble than a request.
 func (d *Dispatcher) tend(h *host) {
 	d.mu.Lock()
-	well := h.isWell()
-	if well {
+	over := h.isWell()
+	if over {
 		delete(d.hosts, h.origin)
 		d.count.Add(-1)
 	}
 	d.mu.Unlock()
-	if h.closeIdle(well); !well {
+	if h.closeIdle(over); !over {
 		time.AfterFunc(h.tick(), func() { d.tend(h) })
 	}
 }

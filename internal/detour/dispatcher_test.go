@@ -423,7 +423,7 @@ func TestResultsOfADetour(t *testing.T) {
 				assert.Equal(t, c.counts && c.bad, h.detours.failing > 0.5, "%+v", c)
 				assert.Equal(t, c.counts && !c.bad, h.detours.failing < 0.5, "%+v", c)
 			}
-			assert.Equal(t, c.bad, h.failed.Equal(time.Now()), "%+v", c)
+			assert.Equal(t, c.bad, h.failedAt.Equal(time.Now()), "%+v", c)
 			assert.Equal(t, c.v == well && c.bad || !c.stays, h.latency != latency, "%+v", c)
 			assert.Equal(t, c.earns, h.savings > savings, "%+v", c)
 			assert.Equal(t, !c.young || c.earns, d.proven, "%+v", c)
@@ -539,7 +539,7 @@ func TestHostThatIsWellGivesUpDetoursInUse(t *testing.T) {
 	inTrouble(t, replicas.HTTP2, 2, func(s service) {
 		s.Replicas[1].Serve(replicas.Well(time.Minute))
 		h := s.host()
-		h.failed = time.Now().Add(-troubled)
+		h.failedAt = time.Now().Add(-troubled)
 		first := make(chan int)
 		go func() { first <- s.send(s.request(2)) }()
 		synctest.Wait()

@@ -59,14 +59,14 @@ type host struct {
 	since    int // first attempts on detours since one asked the pool
 	askOneIn int
 	probed   time.Time
-	failed   time.Time // the newest failure, or the hedge at the beginning
+	failedAt time.Time // when the newest failure came, or the hedge at the beginning
 }
 
 func newHost(t *http.Transport, key origin, address string) *host {
 	now := time.Now()
 	return &host{
 		transport: t, origin: key, address: address,
-		savings: dialsAtFirst, credited: now, askOneIn: leastOneIn, failed: now,
+		savings: dialsAtFirst, credited: now, askOneIn: leastOneIn, failedAt: now,
 	}
 }
 
@@ -86,12 +86,12 @@ func (h *host) detour(d *Dispatcher, req *http.Request, made *Attempt) (resp *ht
 		return nil, nil, false // an HTTP/1 ClientConn would send req
 	}
 	begin := time.Now() // a dial takes its time, and the replica may still be quick
-	made.note(func(so *Route) { so.take(c) })
+	made.note(func(r *Route) { r.take(c) })
 	c.traceGotten(req.Context())
 	used = true
 	resp, err, unsent := c.roundTrip(req)
 	v := d.verdict(req, made, resp, err)
-	made.note(func(so *Route) { so.end(v, true) })
+	made.note(func(r *Route) { r.end(v, true) })
 	h.noteDetour(c, v, time.Since(begin))
 	return resp, err, !unsent
 }
@@ -226,7 +226,7 @@ func (h *host) notePool(v verdict, took time.Duration) {
 	bad := v == failed || h.latency.exceeded(took)
 	h.pool.add(bad)
 	if bad {
-		h.failed = now
+		h.failedAt = now
 		h.credit(now)
 		h.askOneIn = min(2*h.askOneIn, mostOneIn)
 	} else {
@@ -254,7 +254,7 @@ func (h *host) noteDetour(c *conn, v verdict, took time.Duration) {
 		h.savings = min(h.savings+dialsPerSuccess, mostDials)
 	}
 	if bad {
-		h.failed = time.Now()
+		h.failedAt = time.Now()
 	}
 	if bad && h.givesUp(c, v) || c.lost() {
 		h.retire(c)
@@ -304,7 +304,7 @@ func (h *host) idleTimeout() time.Duration {
 func (h *host) isWell() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.gone = time.Since(h.failed) >= troubled
+	h.gone = time.Since(h.failedAt) >= troubled
 	return h.gone
 }
 

@@ -79,7 +79,7 @@ func TestSlowAnswerOfThePoolIsAFailure(t *testing.T) {
 		h := &host{latency: latency{20 * time.Millisecond}, askOneIn: 2 * leastOneIn}
 		h.notePool(c.v, c.took)
 		assert.Equal(t, c.bad, h.pool.failing > 0)
-		assert.Equal(t, c.bad, !h.failed.IsZero(), "the trouble goes on")
+		assert.Equal(t, c.bad, !h.failedAt.IsZero(), "the trouble goes on")
 		assert.Equal(t, c.bad, h.askOneIn > leastOneIn)
 	}
 }

@@ -77,7 +77,7 @@ const (
 // queue spreads the retries of a host that is down, and one replica would hold up those of the others.
 // First attempts may stay away until then.
 type closures struct {
-	of      map[uint64]*closure // by key
+	byKey   map[uint64]*closure
 	swept   time.Time
 	seed    maphash.Seed
 	waiting int // number of requests that closures hold
@@ -101,11 +101,11 @@ func (c *closures) key(of Scope, header http.Header) uint64 {
 }
 
 // host returns the closure of the whole host, or nil.
-func (c *closures) host() *closure { return c.of[uint64(WholeHost)] }
+func (c *closures) host() *closure { return c.byKey[uint64(WholeHost)] }
 
 // longest returns the closure that lasts longest for a retry, or a first attempt, with header's credentials, or nil.
 func (c *closures) longest(now time.Time, header http.Header, first bool) (longest *closure) {
-	if len(c.of) == 0 { // as usual
+	if len(c.byKey) == 0 { // as usual
 		return nil
 	}
 	c.sweep(now)
@@ -114,7 +114,7 @@ func (c *closures) longest(now time.Time, header http.Header, first bool) (longe
 		scopes++
 	}
 	for of := range scopes {
-		if one := c.of[c.key(of, header)]; one.left(now) > longest.left(now) {
+		if one := c.byKey[c.key(of, header)]; one.left(now) > longest.left(now) {
 			longest = one
 		}
 	}
@@ -127,7 +127,7 @@ func (c *closures) sweep(now time.Time) {
 		return
 	}
 	c.swept = now
-	maps.DeleteFunc(c.of, func(_ uint64, closed *closure) bool { return closed.left(now) == 0 })
+	maps.DeleteFunc(c.byKey, func(_ uint64, closed *closure) bool { return closed.left(now) == 0 })
 }
 
 // close closes the key for d. The caller holds mu.
@@ -135,14 +135,14 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	c := &h.closures
 	c.sweep(now)
 	key := c.key(of, header)
-	closed, known := c.of[key]
-	if d > closed.left(now) && (known || of != SameCredentials || len(c.of) < mostLimited) {
-		c.of[key] = &closure{now.Add(d), d}
+	closed, known := c.byKey[key]
+	if d > closed.left(now) && (known || of != SameCredentials || len(c.byKey) < mostLimited) {
+		c.byKey[key] = &closure{now.Add(d), d}
 	}
 	// A host that is down names one moment to all its clients. Their retries would be its next outage, so the retries
 	// queue, although the key may be well by then.
 	if of == FirstAttempts && h.failing() {
-		h.crowded = later(h.crowded, now.Add(durations.Add(d, min(behindFactor*d, h.hold))))
+		h.crowded = latest(h.crowded, now.Add(durations.Add(d, min(behindFactor*d, h.hold))))
 	}
 }
 

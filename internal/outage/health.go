@@ -42,7 +42,7 @@ const (
 	aloneAfter = 4
 	// An attempt under way holds back probes for this part of the longest hold, while a run is no longer
 	// than the longest hold.
-	blockedFor = 5
+	blockedPart = 5
 	// Retries that come due queue behind held retries for at most behindFactor times the length
 	// of the outage. Without this bound, the queue would never empty while a fifth of the
 	// attempts fail.
@@ -61,7 +61,7 @@ type health struct {
 	troubled  bool // trouble includes this key
 	forgotten bool
 
-	run       int       // number of failures since the last success
+	failures  int       // number of them since the last success
 	runs      uint32    // number of runs that have ended
 	wellSince uint32    // this number at the newest success
 	underWay  int       // number of attempts that began in the newest run and have not ended
@@ -85,13 +85,13 @@ type health struct {
 
 func newHealth(trouble *atomic.Int64) *health {
 	return &health{trouble: trouble, pause: firstPause,
-		closures: closures{of: map[uint64]*closure{}, seed: maphash.MakeSeed()},
+		closures: closures{byKey: map[uint64]*closure{}, seed: maphash.MakeSeed()},
 	}
 }
 
 // inTrouble reports whether a success has work: it ends a run of failures, or releases retries. The caller
 // holds mu.
-func (h *health) inTrouble() bool { return h.run > 0 || h.queued() > 0 }
+func (h *health) inTrouble() bool { return h.failures > 0 || h.queued() > 0 }
 
 // unlock unlocks mu after a change.
 func (h *health) unlock() {
@@ -107,7 +107,7 @@ func (h *health) unlock() {
 }
 
 // failing reports whether enough attempts in a row have failed for the key to be down. The caller holds mu.
-func (h *health) failing() bool { return h.run >= downAfter }
+func (h *health) failing() bool { return h.failures >= downAfter }
 
 // down reports whether the key is down. The caller holds mu.
 func (h *health) down(now time.Time) bool {
@@ -153,7 +153,7 @@ func (h *health) fail(now time.Time, p Pass, hold time.Duration) {
 	if h.idle(now) {
 		h.endRun()
 	}
-	if h.run++; h.run == 1 {
+	if h.failures++; h.failures == 1 {
 		h.since = now
 		h.pause = min(h.pause, firstPause)
 		h.mark++
@@ -174,7 +174,7 @@ func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 	}
 	now := time.Now()
 	if h.down(now) {
-		h.behind = later(h.behind, now.Add(min(behindFactor*now.Sub(h.since), hold)))
+		h.behind = latest(h.behind, now.Add(min(behindFactor*now.Sub(h.since), hold)))
 	}
 	h.getWell()
 	h.newest = now
@@ -208,8 +208,8 @@ func (h *health) getWell() {
 
 // endRun ends the run, if there is one. The attempts that began in it no longer count as under way.
 func (h *health) endRun() {
-	if h.run > 0 {
-		h.run, h.underWay = 0, 0
+	if h.failures > 0 {
+		h.failures, h.underWay = 0, 0
 		h.runs++
 	}
 }
@@ -219,8 +219,8 @@ func (h *health) forget(now time.Time) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	h.closures.sweep(now)
-	if h.queued() > 0 || len(h.closures.of) > 0 || h.closures.waiting > 0 || h.line.busy(now) || now.Before(h.crowded) ||
-		h.run > 0 && now.Sub(h.newest) < idleAfter {
+	if h.queued() > 0 || len(h.closures.byKey) > 0 || h.closures.waiting > 0 || h.line.busy(now) || now.Before(h.crowded) ||
+		h.failures > 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}
 	h.forgotten = true

@@ -16,9 +16,9 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		s.Keys++
 		h.mu.Lock()
 		if k == key {
-			s.Failures = int64(h.run)
+			s.Failures = int64(h.failures)
 			s.Open = int64(h.underWay + h.queued() + h.line.places + h.closures.waiting)
-			s.Limited = len(h.closures.of)
+			s.Limited = len(h.closures.byKey)
 		}
 		if h.inTrouble() {
 			trouble++

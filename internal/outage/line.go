@@ -38,7 +38,7 @@ func (h *health) admit(now time.Time, hold time.Duration) bool {
 		l.trouble, l.outage = now, false
 	}
 	if !l.outage {
-		l.outage, l.recovered = h.run > 0, false
+		l.outage, l.recovered = h.failures > 0, false
 	}
 	l.refusal = now
 	if l.isLasting(now, hold) && float64(l.places) >= l.servedWithin(now, hold)+1 {

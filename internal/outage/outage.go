@@ -40,7 +40,7 @@ func (w *Watch) Begin(key string, p Pass) Pass {
 		if p.run != h.runs { // the run in which it was released has ended
 			p.health = nil
 		}
-		if h.run > 0 && !p.UnderWay() {
+		if h.failures > 0 && !p.UnderWay() {
 			began := h.enter(time.Now())
 			p.health, p.run = began.health, began.run
 		}
@@ -129,7 +129,7 @@ type Status struct {
 func (w *Watch) Status(key string, header http.Header) (s Status) {
 	w.find(key, func(h *health) {
 		s.Held, s.InLine = h.queued()+h.closures.waiting, h.line.length
-		if !h.failing() && len(h.closures.of) == 0 {
+		if !h.failing() && len(h.closures.byKey) == 0 {
 			return
 		}
 		now := time.Now()

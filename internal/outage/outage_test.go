@@ -45,7 +45,7 @@ func TestWatchKeepsNoCredentials(t *testing.T) {
 		var w Watch
 		w.Close(host, time.Minute, header, SameCredentials)
 		h := w.keys.Find(host)
-		hashes = slices.AppendSeq(hashes, maps.Keys(h.closures.of))
+		hashes = slices.AppendSeq(hashes, maps.Keys(h.closures.byKey))
 	}
 	assert.Len(t, hashes, 2)
 	assert.NotEqual(t, hashes[0], hashes[1])

@@ -69,7 +69,7 @@ func (h *health) wait(req *http.Request, bucket any, t *timer.Timer, turn *Turn,
 func (h *health) open() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.failing() && h.queued() == 0 && len(h.closures.of) == 0 && h.crowded.IsZero()
+	return !h.failing() && h.queued() == 0 && len(h.closures.byKey) == 0 && h.crowded.IsZero()
 }
 
 // join queues a retry, or puts it into the line. It returns a nil waiter if the retry need not wait, or if it has no
@@ -79,12 +79,12 @@ func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
 	h.mu.Lock()
 	defer h.unlock()
 	now := time.Now()
-	paid, first := turn.Ask == nil, h.queued() == 0 && h.mark == turn.Mark
+	paid, alone := turn.Ask == nil, h.queued() == 0 && h.mark == turn.Mark
 	queues := h.down(now) || now.Before(h.crowded) || h.held.Len() > 0 && now.Before(h.behind)
 	switch {
-	case paid && !queues, !paid && first && h.line.places == 1 && h.run > 0 && !h.mayBeShort(now):
+	case paid && !queues, !paid && alone && h.line.places == 1 && h.failures > 0 && !h.mayBeShort(now):
 		return nil, Pass{}
-	case paid && first:
+	case paid && alone:
 		return nil, h.enter(now)
 	}
 	w := &waiter{wake: make(chan struct{}, 1)}
@@ -99,7 +99,7 @@ func (h *health) join(bucket any, turn *Turn) (*waiter, Pass) {
 // mayBeShort reports whether the outage may soon be over, for the first retry that the trouble refuses: a probe may then
 // succeed. Who sends little has nobody else to ask the host.
 func (h *health) mayBeShort(now time.Time) bool {
-	return h.line.refusal.Equal(h.line.trouble) && h.run >= aloneAfter && now.Sub(h.since) < h.hold
+	return h.line.refusal.Equal(h.line.trouble) && h.failures >= aloneAfter && now.Sub(h.since) < h.hold
 }
 
 // queued returns how many retries wait for a success. The caller holds mu.
@@ -123,7 +123,7 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 	over := !now.Before(deadline)
 	if !w.left && (ended || over && w.tenant == nil) {
 		h.remove(w)
-		if !ended && h.run > 0 { // it is sent now, and the next probe waits for it
+		if !ended && h.failures > 0 { // it is sent now, and the next probe waits for it
 			w.pass = h.enter(now)
 		}
 		if w.asks == bySuccess { // the next one has its turn
@@ -171,22 +171,22 @@ func (h *health) checkProbe(now time.Time) {
 // wait for long: one attempt that hangs, or a long poll, would strand the others.
 func (h *health) probeDue(now time.Time) (due time.Time, ok bool) {
 	due = h.newest.Add(h.pause)
-	if h.run > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
+	if h.failures > 0 && h.isShortLine() && !h.line.isLasting(due, h.hold) {
 		due = h.newest.Add(shortLinePause)
 	}
-	if h.run > 0 && h.underWay > 0 {
+	if h.failures > 0 && h.underWay > 0 {
 		if now.Sub(h.since) >= h.hold {
 			return time.Time{}, false
 		}
-		due = later(due, h.entered.Add(h.hold/blockedFor))
+		due = latest(due, h.entered.Add(h.hold/blockedPart))
 	}
 	if closed := h.closures.host(); closed.left(now) > 0 {
-		due = later(due, closed.until)
+		due = latest(due, closed.until)
 	}
 	return due, true
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
@@ -215,7 +215,7 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 	switch {
 	case how == bySuccess:
 		w.pass.released = h
-	case h.run > 0:
+	case h.failures > 0:
 		w.pass = h.enter(now)
 	default:
 		w.pass.released = h

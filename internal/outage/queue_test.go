@@ -192,8 +192,8 @@ func TestHangHoldsProbesBackForAWhile(t *testing.T) {
 		w.Begin(host, Pass{}) // the newest counts
 		for _, held := range joined(t, h, 2) {
 			at, _, _ := h.look(held, time.Now().Add(soon), false)
-			assert.Equal(t, hold/blockedFor, time.Until(at), "it looks at the clock by itself")
-			time.Sleep(hold/blockedFor - 1)
+			assert.Equal(t, hold/blockedPart, time.Until(at), "it looks at the clock by itself")
+			time.Sleep(hold/blockedPart - 1)
 			h.locked(h.checkProbe)
 			assert.False(t, held.left)
 			time.Sleep(time.Nanosecond)

@@ -10,11 +10,11 @@ const mostAsks = 4
 // others' retries waiting, so the buckets take turns. One that is well again is found behind many that
 // are spent.
 type tenants struct {
-	of     map[any]*tenant // by bucket
-	order  list.List       // of tenants; the one that has had its turn last is the last
-	length int             // number of retries
-	round  int             // the number of the newest success or probe
-	asks   int             // how many more buckets are asked for it
+	byBucket map[any]*tenant
+	order    list.List // of tenants; the one that has had its turn last is the last
+	length   int       // number of retries
+	round    int       // the number of the newest success or probe
+	toAsk    int       // how many more buckets are asked for it
 }
 
 // tenant is the retries of one bucket.
@@ -42,13 +42,13 @@ func (t *tenants) first() *waiter {
 }
 
 func (t *tenants) add(w *waiter, bucket any) {
-	own := t.of[bucket]
+	own := t.byBucket[bucket]
 	if own == nil {
 		own = &tenant{bucket: bucket}
-		if t.of == nil {
-			t.of = map[any]*tenant{}
+		if t.byBucket == nil {
+			t.byBucket = map[any]*tenant{}
 		}
-		t.of[bucket] = own
+		t.byBucket[bucket] = own
 		own.place = t.order.PushBack(own)
 	}
 	w.tenant, w.place = own, own.waiters.PushBack(w)
@@ -60,22 +60,22 @@ func (t *tenants) remove(w *waiter) {
 	own.waiters.Remove(w.place)
 	if own.waiters.Len() == 0 {
 		t.order.Remove(own.place)
-		delete(t.of, own.bucket)
+		delete(t.byBucket, own.bucket)
 	}
 	t.length--
 }
 
 // begin begins the round of a success or a probe.
-func (t *tenants) begin() { t.round, t.asks = t.round+1, mostAsks }
+func (t *tenants) begin() { t.round, t.toAsk = t.round+1, mostAsks }
 
 // next returns the retry that asks next in the round, or nil. No bucket is asked twice in a round.
 func (t *tenants) next() *waiter {
 	own := first[tenant](&t.order)
-	if own == nil || own.asked == t.round || t.asks == 0 {
+	if own == nil || own.asked == t.round || t.toAsk == 0 {
 		return nil
 	}
 	own.asked = t.round
-	t.asks--
+	t.toAsk--
 	t.order.MoveToBack(own.place)
 	return first[waiter](&own.waiters)
 }

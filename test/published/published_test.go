@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +38,30 @@ type release struct {
 	env      []string       // of a go command that uses the proxy
 }
 
+var (
+	scratch string // a directory that ends with the tests
+	once    sync.Once
+	shared  release
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "published"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+// theRelease returns the release that all tests share, with its module cache.
+func theRelease(t *testing.T) release {
+	t.Helper()
+	once.Do(func() { shared = newRelease(t) })
+	require.NotEmpty(t, shared.env, "publishing has failed")
+	return shared
+}
+
 // newRelease publishes the tree: the root as the version that the nested modules require, and those, unless
 // this is a release, as other versions, since each has its own.
 func newRelease(t *testing.T) release {
@@ -53,7 +78,7 @@ func newRelease(t *testing.T) release {
 	require.NoError(t, err)
 	require.Equal(t, version, versions[""])
 	r := release{
-		proxy:    proxy(t.TempDir()),
+		proxy:    proxy(filepath.Join(scratch, "proxy")),
 		versions: versions,
 		later:    module.Version{Path: root, Version: semver.MajorMinor(version) + ".999"},
 	}
@@ -80,7 +105,7 @@ func (r release) environment(t *testing.T) []string {
 	sources := []string{fileURL(string(r.proxy)), fileURL(filepath.Join(values[0], "cache", "download")), values[1]}
 	return append(os.Environ(),
 		"GOPROXY="+strings.Join(sources, ","),
-		"GOMODCACHE="+t.TempDir(),
+		"GOMODCACHE="+filepath.Join(scratch, "cache"),
 		"GOENV=off", "GOPRIVATE=", "GONOPROXY=", // the proxy serves all modules
 		"GONOSUMDB="+strings.Trim(root+","+values[2], ","),
 		"GOTOOLCHAIN=local", // another toolchain would be looked for in the new cache
@@ -137,7 +162,7 @@ func TestReleaseIsComplete(t *testing.T) {
 	if *released == "" {
 		t.Skip("this is not the commit of a release")
 	}
-	r := newRelease(t)
+	r := theRelease(t)
 	for _, name := range append([]string{""}, nested...) {
 		assert.Empty(t, goMod(t, name).Replace, name)
 	}
@@ -163,7 +188,7 @@ func use(t *testing.T, r release, rootVersion string, modules ...module.Version)
 // A stranger may use each module alone. With a nested module, a stranger may use a later root,
 // which may have changed everything that it does not export.
 func TestStrangersUseEachModule(t *testing.T) {
-	r := newRelease(t)
+	r := theRelease(t)
 	use(t, r, r.versions[""], r.module(""))
 	use(t, r, r.later.Version, r.later)
 	for _, name := range nested {
@@ -174,7 +199,7 @@ func TestStrangersUseEachModule(t *testing.T) {
 
 // The documents tell users to run these commands by their version.
 func TestStrangersRunCommandsByTheirVersion(t *testing.T) {
-	r := newRelease(t)
+	r := theRelease(t)
 	r.env = append(r.env, "GOSUMDB=off") // there is no go.sum whose checksums are known
 	t.Run("retrylab", func(t *testing.T) {
 		output := r.runByVersion(t, "retrylab", "cmd/retrylab",
@@ -209,7 +234,7 @@ func (r release) runByVersion(t *testing.T, directory, name string, args ...stri
 
 // The root's module has neither the nested modules nor the history of its repository.
 func TestPublishedRootPassesItsOwnTests(t *testing.T) {
-	r := newRelease(t)
+	r := theRelease(t)
 	s := newStranger(t, r, r.module(""))
 	args := []string{"test", root}
 	for _, name := range []string{"conformance", "docs", "secrets", "sockets"} {

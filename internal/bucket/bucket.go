@@ -83,12 +83,11 @@ func (b *bucket) inUse(now time.Time) bool {
 // inherit limits b to what old has left, if old is in use. Otherwise retries would not die out
 // in an outage of more hosts than there are buckets.
 func (b *bucket) inherit(old *bucket, now time.Time) {
-	if !old.inUse(now) {
-		return
+	if old.inUse(now) {
+		b.tokens = min(b.tokens, old.tokens)
+		b.share = old.share
+		b.floor = old.floor
 	}
-	b.tokens = min(b.tokens, old.tokens)
-	b.share = old.share
-	b.floor = old.floor
 }
 
 // fold brings tokens and the mean rate up to date. The caller holds b.mu.
@@ -106,13 +105,6 @@ func (b *bucket) fold(now time.Time) {
 	b.share.ups += n
 	b.share.weigh(now)
 	b.tokens = min(b.tokens+b.earns()*n, b.capacity())
-}
-
-// sample has deposits sampled, or has each of them counted. The caller holds b.mu.
-func (b *bucket) sample(sampled bool) {
-	if b.sampled.Load() != sampled {
-		b.sampled.Store(sampled)
-	}
 }
 
 // earns returns how many tokens a deposit earns now.

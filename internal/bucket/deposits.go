@@ -25,13 +25,16 @@ const sampledFrom = 10_000
 func (t *Table) Deposit(key string, settings func() Settings) {
 	b := t.recent.Load()
 	if b == nil || b.key != key || b.evicted.Load() {
-		b = t.depositee(key, settings)
+		b = t.buckets.Find(key)
+	}
+	if b == nil {
+		if t.buckets.Full() && t.turnedAway.Add(1)%foldEvery != 0 {
+			return
+		}
+		b = t.findOrAdd(key, settings)
 	}
 	n := uint64(1)
-	switch {
-	case b == nil:
-		return
-	case b.sampled.Load():
+	if b.sampled.Load() {
 		if rand.Uint32()%foldEvery > 0 {
 			return
 		}
@@ -53,17 +56,8 @@ func (t *Table) foldDeposits(b *bucket) {
 	}
 	defer b.mu.Unlock()
 	b.fold(time.Now())
-	b.sample(b.perSecond >= sampledFrom && round(b.tokens) >= round(b.capacity()))
-}
-
-// depositee returns the bucket for a deposit, or nil if there is neither a bucket nor room for
-// a new bucket.
-func (t *Table) depositee(key string, settings func() Settings) *bucket {
-	if b := t.buckets.Find(key); b != nil {
-		return b
+	sampled := b.perSecond >= sampledFrom && round(b.tokens) >= round(b.capacity())
+	if b.sampled.Load() != sampled {
+		b.sampled.Store(sampled)
 	}
-	if t.buckets.Full() && t.turnedAway.Add(1)%foldEvery != 0 {
-		return nil
-	}
-	return t.findOrAdd(key, settings)
 }

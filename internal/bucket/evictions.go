@@ -31,12 +31,9 @@ func (e *evictions) lockNext(buckets *keyed.Map[bucket], now time.Time) *bucket 
 			return b
 		}
 		b.mu.Unlock()
-		e.take()
+		*e = slices.Delete(*e, 0, 1)
 	}
 }
-
-// take takes the first bucket from the list.
-func (e *evictions) take() { *e = slices.Delete(*e, 0, 1) }
 
 // list lists buckets that are as good as new first, and then the others, each from the longest unused. A host in
 // use may be as good as new, too, but its bucket knows the rate.

@@ -42,7 +42,7 @@ type share struct {
 	outageFrom time.Time // the first
 }
 
-// weigh adds the results of the tenth that is over to the mean.
+// weigh adds the results of the tenth that is over to the mean, and decides by it whether the server is poor.
 func (s *share) weigh(now time.Time) {
 	results := s.ups + s.downs
 	if results == 0 || now.Sub(s.tenthFrom) < tenth {
@@ -52,9 +52,17 @@ func (s *share) weigh(now time.Time) {
 	s.ups, s.downs, s.tenthFrom = 0, 0, now
 	switch {
 	case s.poor && s.failing <= wellBelow && !now.Before(s.poorUntil):
-		s.improve(now)
+		s.poor = false
+		if relieved := !s.poorUntil.IsZero(); !relieved || s.failing <= betterBelow {
+			s.trialEnds = now.Add(trial)
+		}
 	case !s.poor:
-		s.worsen(now)
+		onTrial := now.Before(s.trialEnds)
+		s.poor = s.failing > poorAbove || onTrial && s.failing > wellBelow
+		s.poorUntil = time.Time{}
+		if onTrial && s.poor {
+			s.poorUntil, s.trialEnds = now.Add(relief), time.Time{}
+		}
 	}
 }
 
@@ -68,21 +76,5 @@ func (s *share) sufferOutage(now time.Time) {
 	s.outage = now
 	if !s.poor && now.Sub(s.outageFrom) >= longOutage {
 		s.trialEnds = now.Add(trial)
-	}
-}
-
-func (s *share) improve(now time.Time) {
-	s.poor = false
-	if relieved := !s.poorUntil.IsZero(); !relieved || s.failing <= betterBelow {
-		s.trialEnds = now.Add(trial)
-	}
-}
-
-func (s *share) worsen(now time.Time) {
-	onTrial := now.Before(s.trialEnds)
-	s.poor = s.failing > poorAbove || onTrial && s.failing > wellBelow
-	s.poorUntil = time.Time{}
-	if onTrial && s.poor {
-		s.poorUntil, s.trialEnds = now.Add(relief), time.Time{}
 	}
 }

@@ -2,6 +2,7 @@
 package bucket
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,11 +50,8 @@ func (t *Table) Refund(key string, settings func() Settings, cost float64) {
 func (t *Table) Status(key string, settings func() Settings) (tokens float64, poor bool) {
 	b := t.buckets.Find(key)
 	if b == nil {
-		var old *bucket
 		t.mu.Lock()
-		if b, old = t.successor(key, settings); old != nil {
-			old.mu.Unlock()
-		}
+		b = t.successor(key, settings, false)
 		t.mu.Unlock()
 	}
 	b.mu.Lock()
@@ -74,7 +72,7 @@ func (t *Table) update(key string, settings func() Settings, f func(*bucket, tim
 			b.fold(now)
 			b.endRest(now)
 			b.used, b.drawn, b.spent = now, now, b.folded
-			b.sample(false) // what it earns back is counted
+			b.sampled.Store(false) // what it earns back is counted
 			f(b, now)
 			b.mu.Unlock()
 			return
@@ -94,30 +92,29 @@ func (t *Table) findOrAdd(key string, settings func() Settings) *bucket {
 	if b := t.buckets.Find(key); b != nil {
 		return b
 	}
-	b, old := t.successor(key, settings)
-	if old != nil {
-		t.evict(old)
-		old.mu.Unlock()
-	}
+	b := t.successor(key, settings, true)
 	return t.buckets.FindOrAdd(b.key, func() *bucket { return b }, nil)
 }
 
-// successor returns a new bucket for key, and the bucket of a full Table that the new one replaces, with
-// its lock held. It neither adds nor evicts a bucket. The caller holds t.mu.
-func (t *Table) successor(key string, settings func() Settings) (b, old *bucket) {
+// successor returns a new bucket for key, which is not added yet. If the Table is full, the new bucket inherits
+// from the next one to evict, and evicts it if evicts is set. The caller holds t.mu.
+func (t *Table) successor(key string, settings func() Settings, evicts bool) *bucket {
 	now := time.Now()
-	key = strings.Clone(key) // a host is a part of a URL, which may be long
-	b = newBucket(key, settings(), now)
+	b := newBucket(strings.Clone(key), settings(), now) // a key may be a part of a long URL
 	if t.buckets.Full() {
-		old = t.evictions.lockNext(&t.buckets, now)
+		old := t.evictions.lockNext(&t.buckets, now)
+		defer old.mu.Unlock()
 		b.inherit(old, now)
+		if evicts {
+			t.evict(old)
+		}
 	}
-	return b, old
+	return b
 }
 
 // evict removes b, which is the next bucket to evict. The caller holds t.mu and b.mu.
 func (t *Table) evict(b *bucket) {
 	b.evicted.Store(true)
-	t.evictions.take()
+	t.evictions = slices.Delete(t.evictions, 0, 1)
 	t.buckets.Delete(b.key)
 }

@@ -26,9 +26,8 @@ type generation struct {
 const (
 	unit    = time.Microsecond
 	buckets = 256 // enough for latencies of up to 4 hours
-	// An octave is split into 1<<octaveBits buckets.
+	// An octave is split into 1<<octaveBits buckets. Below the first octave, a bucket is one unit wide.
 	octaveBits = 3
-	perOctave  = 1 << octaveBits
 )
 
 // New returns a Recent for a window, which must be positive.
@@ -97,21 +96,15 @@ func (r *Recent) advance(now time.Duration) *generation {
 	return g
 }
 
-// bucketOf returns the bucket of a latency. The first buckets are one unit wide.
+// bucketOf returns the bucket of a latency.
 func bucketOf(latency time.Duration) int {
 	v := uint64(max(latency, 0) / unit)
-	if v < perOctave {
-		return int(v)
-	}
-	octave := bits.Len64(v) - 1 - octaveBits
-	return min((octave+1)<<octaveBits+int(v>>octave)&(perOctave-1), buckets-1)
+	octave := max(bits.Len64(v)-1-octaveBits, 0)
+	return min(octave<<octaveBits+int(v>>octave), buckets-1)
 }
 
 // bounds returns where a bucket begins, and its width.
 func bounds(bucket int) (lower, width time.Duration) {
-	if bucket < perOctave {
-		return time.Duration(bucket) * unit, unit
-	}
-	octave := bucket>>octaveBits - 1
-	return time.Duration(perOctave+bucket&(perOctave-1)) << octave * unit, 1 << octave * unit
+	octave := max(bucket>>octaveBits-1, 0)
+	return time.Duration(bucket-octave<<octaveBits) << octave * unit, 1 << octave * unit
 }

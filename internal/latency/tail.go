@@ -59,7 +59,6 @@ func (t *Tails) Delay(key string, s Settings) time.Duration {
 type Tail struct {
 	settings Settings
 	epoch    time.Time // the moment from which it measures time
-	earns    int64     // what each answer adds to the allowance
 	recent   *Recent
 
 	allowance atomic.Int64
@@ -72,7 +71,6 @@ type Tail struct {
 // of many keys would get a hedge whenever the key is added again.
 func newTail(s Settings, withHedge bool) *Tail {
 	t := &Tail{settings: s, epoch: time.Now(), recent: New(s.Window)}
-	t.earns = int64(math.Round(s.Share * oneHedge))
 	if withHedge {
 		t.allowance.Store(oneHedge)
 	}
@@ -100,7 +98,7 @@ func (t *Tail) Compute() time.Duration {
 func (t *Tail) Observe(latency time.Duration, answer bool) {
 	now := time.Since(t.epoch)
 	if answer {
-		t.allow(t.earns)
+		t.allow(int64(math.Round(t.settings.Share * oneHedge)))
 	}
 	t.recent.Record(now, latency, answer)
 	if t.observed.Add(1) < refreshEvery && t.delay.Load() > 0 && now < time.Duration(t.stale.Load()) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/durations"
@@ -67,7 +68,7 @@ const (
 	FirstAttempts // those that are careful
 )
 
-// closures are the closures of a key. The mutex of the key's health guards all fields.
+// closures are the closures of a key. The mutex of the key's health guards all fields but waiting.
 //
 // A 429 is about a client, which most servers know by its credentials. So a 429 closes the key only
 // for the requests that carry the same credentials. Otherwise one limited tenant would hold up the
@@ -80,7 +81,7 @@ type closures struct {
 	byKey   map[uint64]*closure
 	swept   time.Time
 	seed    maphash.Seed
-	waiting int // number of requests that closures hold
+	waiting atomic.Int32 // number of requests that closures hold
 }
 
 // credentialFields are the fields that say on whose behalf a request is made.
@@ -130,7 +131,7 @@ func (c *closures) sweep(now time.Time) {
 	maps.DeleteFunc(c.byKey, func(_ uint64, closed *closure) bool { return closed.left(now) == 0 })
 }
 
-// close closes the key for d. The caller holds mu.
+// close closes the key for d.
 func (h *health) close(now time.Time, d time.Duration, header http.Header, of Scope) {
 	c := &h.closures
 	c.sweep(now)
@@ -158,13 +159,6 @@ func (h *health) closure(header http.Header, first bool) (left, asked time.Durat
 	return 0, 0
 }
 
-// addWaiting counts n more requests that closures hold.
-func (h *health) addWaiting(n int) {
-	h.mu.Lock()
-	defer h.unlock()
-	h.closures.waiting += n
-}
-
 // waitWhileClosed waits until the key is no longer closed for req, and then up to half of the
 // closure longer. Without the extra wait, all waiters would return at the same moment. If the
 // closure ends after the deadline, a retry waits until the deadline, and a first attempt not at all.
@@ -180,9 +174,9 @@ func (h *health) waitWhileClosed(req *http.Request, t *timer.Timer, deadline tim
 		if left <= 0 || limit <= 0 || first && left > limit {
 			return waited
 		}
-		h.addWaiting(1)
+		h.closures.waiting.Add(1)
 		t.Sleep(req.Context(), min(left+durations.Uniform(0, min(asked/2, max(limit-left, 0))), limit))
-		h.addWaiting(-1)
+		h.closures.waiting.Add(-1)
 		if isDone(req.Context()) {
 			return true
 		}

@@ -162,14 +162,14 @@ func TestWatchKeepsABoundedNumberOfClosures(t *testing.T) {
 		assert.True(t, keeps(0, 200*ms), "which has a closure, and extends it")
 		time.Sleep(5 * ms)
 		assert.False(t, keeps(2001, time.Second), "it has looked 14 ms ago")
-		assert.Equal(t, 1024, w.Inspect(host).Limited)
+		assert.Equal(t, 1024, len(w.keys.Find(host).closures.byKey))
 		time.Sleep(86 * ms)
 		assert.True(t, keeps(2002, 10*ms))
-		assert.Equal(t, 2, w.Inspect(host).Limited, "those that are over make room")
+		assert.Equal(t, 2, len(w.keys.Find(host).closures.byKey), "those that are over make room")
 		assert.Equal(t, 109*ms, w.Status(host, bearer(0)).Closed)
 		time.Sleep(109 * ms)
 		assert.Zero(t, w.Status(host, bearer(0)).Closed)
-		assert.Zero(t, w.Inspect(host).Limited, "nothing is closed")
+		assert.Empty(t, w.keys.Find(host).closures.byKey, "nothing is closed")
 	})
 }
 

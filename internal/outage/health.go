@@ -53,7 +53,8 @@ const (
 )
 
 // health is the state that the requests of one key share. It records whether their host is down
-// or has asked for a pause, and which retries are held.
+// or has asked for a pause, and which retries are held. A method that does not lock mu is called with mu held,
+// unless it waits or asks.
 type health struct {
 	trouble *atomic.Int64 // the Watch's
 
@@ -85,12 +86,12 @@ type health struct {
 
 func newHealth(trouble *atomic.Int64) *health {
 	return &health{trouble: trouble, pause: firstPause,
+		line:     line{tenants: tenants{byBucket: map[any]*tenant{}}},
 		closures: closures{byKey: map[uint64]*closure{}, seed: maphash.MakeSeed()},
 	}
 }
 
-// inTrouble reports whether a success has work: it ends a run of failures, or releases retries. The caller
-// holds mu.
+// inTrouble reports whether a success has work: it ends a run of failures, or releases retries.
 func (h *health) inTrouble() bool { return h.failures > 0 || h.queued() > 0 }
 
 // unlock unlocks mu after a change.
@@ -106,20 +107,20 @@ func (h *health) unlock() {
 	h.mu.Unlock()
 }
 
-// failing reports whether enough attempts in a row have failed for the key to be down. The caller holds mu.
+// failing reports whether enough attempts in a row have failed for the key to be down.
 func (h *health) failing() bool { return h.failures >= downAfter }
 
-// down reports whether the key is down. The caller holds mu.
+// down reports whether the key is down.
 func (h *health) down(now time.Time) bool {
 	return h.failing() && now.Sub(h.since) >= downFor
 }
 
-// idle reports whether nothing is known about the host now. The caller holds mu.
+// idle reports whether nothing is known about the host now.
 func (h *health) idle(now time.Time) bool {
 	return h.queued() == 0 && now.Sub(h.newest) >= idleAfter
 }
 
-// enter counts an attempt as under way. The caller holds mu.
+// enter counts an attempt as under way.
 func (h *health) enter(now time.Time) Pass {
 	h.mark++
 	h.entered = now
@@ -127,24 +128,8 @@ func (h *health) enter(now time.Time) Pass {
 	return Pass{health: h, run: h.runs}
 }
 
-// leave ends what enter began, if the run lasts. If an attempt says nothing about the host, its end
-// postpones the next probe, as a result does.
-func (h *health) leave(run uint32, silently bool) {
-	h.mu.Lock()
-	defer h.unlock()
-	if run != h.runs {
-		return
-	}
-	h.underWay--
-	now := time.Now()
-	if silently {
-		h.newest = now
-	}
-	h.checkProbe(now)
-}
-
 // fail records the failure of an attempt with p. It says nothing new if a success has ended the run in which the
-// attempt began: when a host comes back that has hung, attempts from before still time out. The caller holds mu.
+// attempt began: when a host comes back that has hung, attempts from before still time out.
 func (h *health) fail(now time.Time, p Pass, hold time.Duration) {
 	h.hold = hold
 	if p.health == h && p.run < h.wellSince {
@@ -166,7 +151,6 @@ func (h *health) fail(now time.Time, p Pass, hold time.Duration) {
 }
 
 // succeed records a success. It is the success of a first attempt, or of an attempt with p.
-// The caller holds mu.
 func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 	if h.queued() == 0 {
 		h.getWell()
@@ -194,7 +178,7 @@ func (h *health) succeed(p Pass, first bool, hold time.Duration) {
 }
 
 // withoutFirsts reports whether no first attempt has succeeded for some time. None has succeeded
-// since the newest run began, unless it is recorded in firstUp. The caller holds mu.
+// since the newest run began, unless it is recorded in firstUp.
 func (h *health) withoutFirsts(now time.Time) bool {
 	return now.Sub(h.since) >= firstsGone && now.Sub(h.firstUp) >= firstsGone
 }
@@ -219,7 +203,8 @@ func (h *health) forget(now time.Time) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	h.closures.sweep(now)
-	if h.queued() > 0 || len(h.closures.byKey) > 0 || h.closures.waiting > 0 || h.line.busy(now) || now.Before(h.crowded) ||
+	if h.queued() > 0 || h.line.places > 0 || len(h.closures.byKey) > 0 || h.closures.waiting.Load() > 0 ||
+		now.Before(h.crowded) || now.Sub(h.line.refusal) < idleAfter ||
 		h.failures > 0 && now.Sub(h.newest) < idleAfter {
 		return false
 	}

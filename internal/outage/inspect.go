@@ -4,7 +4,6 @@ package outage
 type Snapshot struct {
 	Failures int64 // in a row
 	Open     int64 // attempts under way, requests that are held, and places in the line
-	Limited  int   // credentials that have a closure
 	Keys     int   // of the Watch
 	Sound    bool  // the Watch's count of troubles fits its keys
 }
@@ -17,8 +16,7 @@ func (w *Watch) Inspect(key string) (s Snapshot) {
 		h.mu.Lock()
 		if k == key {
 			s.Failures = int64(h.failures)
-			s.Open = int64(h.underWay + h.queued() + h.line.places + h.closures.waiting)
-			s.Limited = len(h.closures.byKey)
+			s.Open = int64(h.underWay+h.queued()+h.line.places) + int64(h.closures.waiting.Load())
 		}
 		if h.inTrouble() {
 			trouble++

@@ -24,7 +24,7 @@ type line struct {
 // forgottenAfter is the longest pause between two refusals of one trouble.
 const forgottenAfter = 30 * time.Minute
 
-// admit counts a refusal, and reports whether the retry may join the line. The caller holds mu.
+// admit counts a refusal, and reports whether the retry may join the line.
 //
 // A trouble is over after hold without a refusal, and not without a success: after each pause, a page with
 // two calls to a dead service would be slow. A trouble of rejections alone needs no success, for it has no run
@@ -62,11 +62,6 @@ func (l *line) serve(now time.Time, hold time.Duration) {
 
 func (l *line) servedWithin(now time.Time, hold time.Duration) float64 {
 	return l.served * math.Exp(-max(now.Sub(l.servedAt), 0).Seconds()/hold.Seconds())
-}
-
-// busy reports whether the line is in use, or remembers a trouble.
-func (l *line) busy(now time.Time) bool {
-	return l.places > 0 || now.Sub(l.refusal) < idleAfter
 }
 
 // Admit reports whether a retry that the budget has refused may wait in the key's line. If so, the
@@ -108,7 +103,7 @@ func (h *health) answer(w *waiter, why exit, granted, later bool) {
 	case granted:
 		h.line.serve(now, h.hold)
 	case why != atTheEnd:
-		h.letAsk(why)
+		h.line.letAsk(why)
 	}
 	switch {
 	case w.left:

@@ -92,22 +92,19 @@ func (w *Watch) Wait(req *http.Request, key string, bucket any, t *timer.Timer, 
 		}
 		if isDone(req.Context()) {
 			// Otherwise the retry would count as begun, although it is not going to be sent.
-			p = Pass{}
-			break
+			return Pass{}, held, false
 		}
 		var queued bool
 		p, queued, ok = h.wait(req, bucket, t, turn, deadline)
 		held = held || queued
 		if !queued || !ok || !turn.Heed {
-			break
+			return p, held, ok
 		}
 		// Only the host's closure stops the queue, so a retry may be released although its credentials are limited.
 		if left, _ := h.closure(req.Header, false); left == 0 {
-			break
+			return p, held, ok
 		}
-		ok = false
 	}
-	return p, held, ok
 }
 
 // WaitWhileClosed holds a first attempt while its key is closed, if the closure fits into limit.
@@ -128,7 +125,7 @@ type Status struct {
 // Status returns the state of a key.
 func (w *Watch) Status(key string, header http.Header) (s Status) {
 	w.find(key, func(h *health) {
-		s.Held, s.InLine = h.queued()+h.closures.waiting, h.line.length
+		s.Held, s.InLine = h.queued()+int(h.closures.waiting.Load()), h.line.length
 		if !h.failing() && len(h.closures.byKey) == 0 {
 			return
 		}

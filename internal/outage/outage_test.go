@@ -61,6 +61,6 @@ func TestClosureWithoutWaitersIsForgotten(t *testing.T) {
 		assert.Equal(t, 0, w.Status(host, req.Header).Held)
 		time.Sleep(time.Second)
 		assert.False(t, w.WaitWhileClosed(req, host, new(timer.Timer), time.Minute))
-		assert.Zero(t, w.Inspect(host).Limited)
+		assert.Empty(t, w.keys.Find(host).closures.byKey)
 	})
 }

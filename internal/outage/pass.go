@@ -1,5 +1,7 @@
 package outage
 
+import "time"
+
 // Pass is what an attempt holds from its Watch until the attempt ends. The zero Pass holds nothing.
 // Passes can be compared. With a fifth field, the compiler would keep Passes in memory, and a held
 // request would need a larger stack.
@@ -26,17 +28,35 @@ func (p Pass) UnderWay() bool { return p.health != nil }
 // GiveBack undoes Begin and Wait for an attempt that is not sent.
 func (p Pass) GiveBack() {
 	p.leave(false)
-	if p.released != nil {
-		p.released.passOn()
+	if h := p.released; h != nil { // the next retry is released in its place
+		h.mu.Lock()
+		defer h.unlock()
+		now := time.Now()
+		h.credit += successesPerRelease
+		h.spend(now)
+		h.checkProbe(now)
 	}
 }
 
 // Abandon ends what Begin began, for an attempt of which nobody wants to know the result.
 func (p Pass) Abandon() { p.leave(true) }
 
-// leave ends what Begin began. An attempt that says nothing about its host ends silently.
+// leave ends what Begin began, if the run lasts. If an attempt says nothing about its host, it ends silently,
+// and its end postpones the next probe, as a result does.
 func (p Pass) leave(silently bool) {
-	if p.health != nil {
-		p.health.leave(p.run, silently)
+	h := p.health
+	if h == nil {
+		return
 	}
+	h.mu.Lock()
+	defer h.unlock()
+	if p.run != h.runs {
+		return
+	}
+	h.underWay--
+	now := time.Now()
+	if silently {
+		h.newest = now
+	}
+	h.checkProbe(now)
 }

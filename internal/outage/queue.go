@@ -102,11 +102,10 @@ func (h *health) mayBeShort(now time.Time) bool {
 	return h.line.refusal.Equal(h.line.trouble) && h.failures >= aloneAfter && now.Sub(h.since) < h.hold
 }
 
-// queued returns how many retries wait for a success. The caller holds mu.
+// queued returns how many retries wait for a success.
 func (h *health) queued() int { return h.held.Len() + h.line.length }
 
-// next returns the waiter whose turn is next, or nil. The line is behind the queue. The caller
-// holds mu.
+// next returns the waiter whose turn is next, or nil. The line is behind the queue.
 func (h *health) next() *waiter {
 	if w := first[waiter](&h.held); w != nil {
 		return w
@@ -149,7 +148,7 @@ func (h *health) look(w *waiter, deadline time.Time, ended bool) (at time.Time, 
 
 // checkProbe sends the next retry as a probe if a probe is due. The next probe may be due later, but
 // before the first retry in the queue looks at the clock. checkProbe then wakes this retry, which
-// resets its timer. The caller holds mu.
+// resets its timer.
 func (h *health) checkProbe(now time.Time) {
 	if h.queued() == 0 {
 		return
@@ -202,7 +201,7 @@ func (h *health) sendProbe(now time.Time) {
 	if h.isShortLine() && h.line.isLasting(now, h.hold) {
 		h.newest = now
 		h.line.begin()
-		h.letAsk(asProbe)
+		h.line.letAsk(asProbe)
 		return
 	}
 	h.release(h.next(), now, asProbe)
@@ -231,7 +230,7 @@ func (h *health) release(w *waiter, now time.Time, how exit) {
 
 // spend releases the oldest retries for which there is credit. A retry in the line needs a token
 // as well, and asks for it. It may ask at each success while the host has not been down lately.
-// If the host is closed, credit for one retry is kept. The caller holds mu.
+// If the host is closed, credit for one retry is kept.
 func (h *health) spend(now time.Time) {
 	for w := h.next(); w != nil && h.closures.host().left(now) == 0; w = h.next() {
 		free := w.tenant == nil || h.line.length >= freeProbesFrom && h.withoutFirsts(now)
@@ -241,7 +240,7 @@ func (h *health) spend(now time.Time) {
 		h.credit = max(h.credit-successesPerRelease, 0)
 		if !free {
 			h.line.begin()
-			h.letAsk(bySuccess)
+			h.line.letAsk(bySuccess)
 			break
 		}
 		h.release(w, now, bySuccess)
@@ -249,17 +248,7 @@ func (h *health) spend(now time.Time) {
 	h.credit = min(h.credit, successesPerRelease)
 }
 
-// passOn releases the next retry in place of a released retry that was canceled.
-func (h *health) passOn() {
-	h.mu.Lock()
-	defer h.unlock()
-	now := time.Now()
-	h.credit += successesPerRelease
-	h.spend(now)
-	h.checkProbe(now)
-}
-
-// remove takes w out of the queue or the line. The caller holds mu.
+// remove takes w out of the queue or the line.
 func (h *health) remove(w *waiter) {
 	if w.tenant != nil {
 		h.line.remove(w)
@@ -269,15 +258,6 @@ func (h *health) remove(w *waiter) {
 	w.left = true
 	if h.queued() == 0 {
 		h.pause, h.credit = firstPause, 0
-	}
-}
-
-// letAsk lets the next retry in the line ask for a token. If it is refused, another asks in its place.
-// The caller holds mu.
-func (h *health) letAsk(how exit) {
-	if w := h.line.next(); w != nil {
-		w.asks = how
-		w.signal()
 	}
 }
 

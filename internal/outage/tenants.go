@@ -45,9 +45,6 @@ func (t *tenants) add(w *waiter, bucket any) {
 	own := t.byBucket[bucket]
 	if own == nil {
 		own = &tenant{bucket: bucket}
-		if t.byBucket == nil {
-			t.byBucket = map[any]*tenant{}
-		}
 		t.byBucket[bucket] = own
 		own.place = t.order.PushBack(own)
 	}
@@ -68,14 +65,17 @@ func (t *tenants) remove(w *waiter) {
 // begin begins the round of a success or a probe.
 func (t *tenants) begin() { t.round, t.toAsk = t.round+1, mostAsks }
 
-// next returns the retry that asks next in the round, or nil. No bucket is asked twice in a round.
-func (t *tenants) next() *waiter {
+// letAsk lets the next retry of the round ask for a token. If it is refused, another asks in its place. No
+// bucket is asked twice in a round.
+func (t *tenants) letAsk(how exit) {
 	own := first[tenant](&t.order)
 	if own == nil || own.asked == t.round || t.toAsk == 0 {
-		return nil
+		return
 	}
 	own.asked = t.round
 	t.toAsk--
 	t.order.MoveToBack(own.place)
-	return first[waiter](&own.waiters)
+	w := first[waiter](&own.waiters)
+	w.asks = how
+	w.signal()
 }

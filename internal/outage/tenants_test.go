@@ -51,7 +51,7 @@ func TestBucketsTakeTurns(t *testing.T) {
 				h := fail(&w)
 				all := linesUp(t, h, tt.line...)
 				for _, want := range tt.turns {
-					h.locked(func(time.Time) { h.line.begin(); h.letAsk(asProbe) })
+					h.locked(func(time.Time) { h.line.begin(); h.line.letAsk(asProbe) })
 					assert.Equal(t, want, h.refuseAll(t, all))
 				}
 			})
@@ -65,18 +65,18 @@ func TestBucketThatHasLeftHasNoTurn(t *testing.T) {
 		var w Watch
 		h := fail(&w)
 		all := linesUp(t, h, "a", "b", "c", "d", "e")
-		h.locked(func(time.Time) { h.line.begin(); h.letAsk(bySuccess) })
+		h.locked(func(time.Time) { h.line.begin(); h.line.letAsk(bySuccess) })
 		h.answer(all[1], atTheEnd, false, true)
 		h.answer(all[3], atTheEnd, false, true)
 		all = append(all, linesUp(t, h, "b")...)
 		assert.Equal(t, []any{"a", "c", "e"}, h.refuseAll(t, all))
-		h.locked(func(time.Time) { h.line.begin(); h.letAsk(bySuccess) })
+		h.locked(func(time.Time) { h.line.begin(); h.line.letAsk(bySuccess) })
 		assert.Equal(t, []any{"a", "b", "c", "e"}, h.refuseAll(t, all))
-		h.locked(func(time.Time) { h.line.begin(); h.letAsk(bySuccess) })
+		h.locked(func(time.Time) { h.line.begin(); h.line.letAsk(bySuccess) })
 		for _, left := range []int{0, 2, 4, 5} {
 			h.answer(all[left], atTheEnd, false, true)
 		}
-		h.locked(func(time.Time) { h.letAsk(bySuccess) }) // nobody
+		h.locked(func(time.Time) { h.line.letAsk(bySuccess) }) // nobody
 	})
 }
 
@@ -87,7 +87,7 @@ func TestBucketKeepsItsPlaceIfARetryGivesUp(t *testing.T) {
 		h := fail(&w)
 		all := linesUp(t, h, "a", "b", "c", "d", "e", "a")
 		h.answer(all[0], atTheEnd, false, true)
-		h.locked(func(time.Time) { h.line.begin(); h.letAsk(bySuccess) })
+		h.locked(func(time.Time) { h.line.begin(); h.line.letAsk(bySuccess) })
 		assert.Equal(t, []any{"a", "b", "c", "d"}, h.refuseAll(t, all))
 	})
 }

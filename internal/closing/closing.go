@@ -16,15 +16,12 @@ const patience = 10 * time.Millisecond
 // continues by itself. While the caller waits, a panic of Close surfaces in the caller. A later
 // panic is dropped, because nobody could recover it.
 func Soon(c io.Closer) {
-	ended := Begin(c)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
-	case panicked := <-ended:
+	case panicked := <-Begin(c):
 		if panicked != nil {
 			panic(panicked)
 		}
-	case <-timer.C:
+	case <-time.After(patience):
 	}
 }
 

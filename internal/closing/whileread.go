@@ -29,13 +29,11 @@ func WhileRead(body io.ReadCloser) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return slices.Contains(netHTTPBodies[:], typeName{t.PkgPath(), t.Name()})
+	return slices.Contains(netHTTPBodies[:], [2]string{t.PkgPath(), t.Name()})
 }
 
-type typeName struct{ pkg, name string }
-
-// The HTTP/2 of net/http has a package of its own from Go 1.27 on.
-var netHTTPBodies = [...]typeName{
+// Each has a package and a name. The HTTP/2 of net/http has a package of its own from Go 1.27 on.
+var netHTTPBodies = [...][2]string{
 	{"net/http", "noBody"},
 	{"net/http", "bodyEOFSignal"}, // HTTP/1
 	{"net/http", "gzipReader"},

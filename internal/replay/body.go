@@ -28,7 +28,7 @@ import (
 // there is a GetBody: it is closed after [Body.Seal].
 type Body struct {
 	ctx     context.Context // bounds how long a reader waits for the body
-	length  int64           // as announced, see afterwards
+	length  int64           // as announced; 0 or less means unknown
 	late    bool            // an attempt may begin to read late, as with "Expect: 100-continue"
 	getBody func() (io.ReadCloser, error)
 	own     *opened
@@ -43,9 +43,9 @@ type Body struct {
 	live   generation // leases of earlier generations are over
 	sealed bool       // there will be no further attempt
 
-	paused   *time.Timer   // ends the pause of Reads; nil without a pause
-	pausedAt generation    // whose Reads pause
-	changed  chan struct{} // closed when a call or a pause has ended; nil if nobody waits
+	paused   *time.Timer // ends the pause of Reads; nil without a pause
+	pausedAt generation  // whose Reads pause
+	changed  sync.Cond   // a call, a pause or a reader has ended
 }
 
 // generation counts attempts, or pairs of attempts, that follow each other.
@@ -73,6 +73,7 @@ func Of(req *http.Request, limit int64) *Body {
 	if len(req.Trailer) > 0 {
 		b.trailer, b.filled = req.Trailer.Clone(), req
 	}
+	b.changed.L = &b.mu
 	b.own = &opened{ReadCloser: req.Body, of: b}
 	b.opened = []*opened{b.own}
 	b.origin = originOf(b, req.Body, limit)
@@ -87,7 +88,7 @@ func (b *Body) Repeatable() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.origin.repeatable() != ErrSpent
+	return b.repeatable() != ErrSpent
 }
 
 // IsSection reports whether two attempts may read the body at once, as a file at offsets.
@@ -138,7 +139,9 @@ func (r *Reader) needs() bool {
 func (b *Body) settle(close func(io.Closer)) {
 	var idle []*opened
 	for _, o := range b.opened {
-		closes := !o.closed && !b.inUse(o)
+		// by a reader, or by a further attempt
+		needed := b.getBody == nil && !b.sealed || slices.ContainsFunc(o.readers, (*Reader).needs)
+		closes := !o.closed && !needed
 		for _, r := range o.readers {
 			if closes || r.lease.isOver() {
 				r.end()
@@ -159,11 +162,6 @@ func (b *Body) settle(close func(io.Closer)) {
 	for _, o := range idle {
 		close(o)
 	}
-}
-
-// inUse reports whether a reader, or a further attempt, needs o. The caller holds mu.
-func (b *Body) inUse(o *opened) bool {
-	return b.getBody == nil && !b.sealed || slices.ContainsFunc(o.readers, (*Reader).needs)
 }
 
 // apart is an argument of settle, beside [closing.Soon].
@@ -191,29 +189,7 @@ func (o *opened) left() {
 		o.ReadCloser = nil
 		b.opened = slices.DeleteFunc(b.opened, func(other *opened) bool { return other == o })
 	}
-	b.wake()
-}
-
-// wake wakes all goroutines that wait for the end of a call or of a pause. The caller holds mu.
-func (b *Body) wake() {
-	if b.changed != nil {
-		close(b.changed)
-		b.changed = nil
-	}
-}
-
-// wait waits for wake, or for stop. The caller holds mu, which is free meanwhile.
-func (b *Body) wait(stop <-chan struct{}) {
-	if b.changed == nil {
-		b.changed = make(chan struct{})
-	}
-	changed := b.changed
-	b.mu.Unlock()
-	defer b.mu.Lock()
-	select {
-	case <-changed:
-	case <-stop:
-	}
+	b.changed.Broadcast()
 }
 
 // busy reports whether a call is under way that GetBody has to wait for. The caller holds mu.

@@ -77,10 +77,15 @@ func newBody(body io.ReadCloser, limit int64) *Body {
 	if f, ok := body.(file); ok {
 		start, _ := body.(io.Seeker).Seek(0, io.SeekCurrent)
 		if info, err := f.Stat(); err == nil && info.Size() > start {
-			b.origin = newSection(b, f, start, info.Size()-start)
+			b.origin = sectionOf(f, start, info.Size()-start)
 		}
 	}
 	return b
+}
+
+// sectionOf is the origin of a file from start on.
+func sectionOf(f file, start, size int64) *section {
+	return &section{file: f, start: start, size: size, end: size}
 }
 
 // begin begins the first attempt of a request with a GetBody.

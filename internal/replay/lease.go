@@ -54,19 +54,17 @@ func (b *Body) First(req *http.Request) *Lease {
 // attempt, the Reads pause until they are cut. Then Next waits for a Read that is under way, but no
 // longer than patience or the end of the request's context. If GetBody returns the very body that
 // is still being read, the error is [ErrInUse]: the Read would take bytes from the new attempt.
-func (l *Lease) Next(req *http.Request, patience time.Duration) (*Lease, error) {
+func (l *Lease) Next(req *http.Request, patience time.Duration) (next *Lease, err error) {
 	b := l.body
 	b.mu.Lock()
 	defer b.settle(apart)
 	if b.sealed {
 		return nil, ErrSpent
 	}
-	var next *Lease
-	err := l.pause(patience)
-	if err == nil {
-		err = b.origin.repeatable()
+	if err = b.repeatable(); err != nil {
+		return nil, err
 	}
-	if err == nil {
+	if err = l.pause(patience); err == nil {
 		next, err = b.begin(req, b.newest+1)
 	}
 	if err != nil {
@@ -106,16 +104,12 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	switch {
 	case l.isOver() || l.isPaused() || b.own.closed && b.getBody == nil:
 		return nil, ErrOver
-	case b.origin.repeatable() == ErrSpent:
+	case b.repeatable() == ErrSpent:
 		return nil, ErrSpent
 	case slices.ContainsFunc(b.opened, l.isBeside):
 		return nil, ErrOver
 	}
-	r, err := l.open()
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return l.open()
 }
 
 // isBeside reports whether an attempt beside l has o from GetBody.
@@ -156,20 +150,23 @@ func (b *Body) begin(req *http.Request, g generation) (*Lease, error) {
 // give makes req send r. It also gives req its own Trailer, if there is one. A body may set the
 // values of the caller's Trailer when it is read to its end, and an earlier attempt may do so while
 // the new attempt looks at the keys of the Trailer.
-func (l *Lease) give(req *http.Request, r *Reader) {
+func (l *Lease) give(req *http.Request, r io.ReadCloser) {
+	b := l.body
 	req.Body, req.GetBody = r, nil
-	if l.body.keepsBeginning() {
-		req.GetBody = l.Open // a base that finds a GetBody relies on it at any time
+	// A base that finds a GetBody relies on it at any time. A stream may outgrow the bytes that are kept,
+	// unless its length is known.
+	if recorded, ok := b.origin.(*stream); !ok || 0 < b.length && b.length <= recorded.limit {
+		req.GetBody = l.Open
 	}
-	if l.body.filled != nil {
-		l.trailer = l.body.trailer.Clone()
+	if b.filled != nil {
+		l.trailer = b.trailer.Clone()
 		req.Trailer = l.trailer
 	}
 }
 
 // open opens a reader. The caller holds mu, which is free while GetBody is called. That call counts as one
 // that is under way.
-func (l *Lease) open() (*Reader, error) {
+func (l *Lease) open() (io.ReadCloser, error) {
 	b := l.body
 	if b.getBody == nil {
 		return l.reader(b.own), nil
@@ -248,19 +245,23 @@ func (l *Lease) pause(patience time.Duration) error {
 		return nil
 	}
 	b.endPause()
-	var timer *time.Timer
-	timer = time.AfterFunc(pauseTime, func() {
+	b.pausedAt = l.generation
+	b.paused = time.AfterFunc(pauseTime, func() {
 		b.mu.Lock()
-		if b.paused == timer {
+		if l.isPaused() {
 			b.endPause()
 		}
 		b.settle(apart)
 	})
-	b.paused, b.pausedAt = timer, l.generation
 	ctx, cancel := context.WithTimeout(b.ctx, min(patience, pauseTime))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.changed.Broadcast()
+	})()
 	for b.busy() && ctx.Err() == nil {
-		b.wait(ctx.Done())
+		b.changed.Wait()
 	}
 	if b.ctx.Err() != nil {
 		return b.ctx.Err()
@@ -288,6 +289,6 @@ func (b *Body) resume() {
 	if b.paused != nil {
 		b.paused.Stop()
 		b.paused = nil
-		b.wake()
+		b.changed.Broadcast()
 	}
 }

@@ -12,35 +12,34 @@ import (
 // goroutine at a time. Close may be called while a Read is under way, and does not wait for the
 // Read.
 type Reader struct {
-	lease  *Lease
-	from   *opened
-	offset int64
-	sum    uint32        // a rewinder's checksum of the bytes up to offset
-	over   chan struct{} // closed by Close, or when the attempt ends
+	lease *Lease
+	from  *opened
+	mark                // how far it has come; only a rewinder has a sum
+	over  chan struct{} // closed by Close, or when the attempt ends
 
 	// written by Read alone, with mu held
 	used  bool // Read was called
 	ended bool // the end was met
 }
 
-func (r *Reader) Read(p []byte) (int, error) {
+func (r *Reader) Read(p []byte) (n int, err error) {
 	if r.ended {
 		return 0, io.EOF // even after the attempt: net/http looks for the end again
 	}
 	b := r.lease.body
-	if !r.enter() {
-		return 0, b.afterwards(r.offset)
-	}
-	if len(p) == 0 {
+	switch {
+	case !r.enter():
+		err = ErrOver
+	case len(p) == 0:
 		r.from.leave()
-		return 0, nil
+	default:
+		n, err = b.origin.read(r, p)
 	}
-	n, err := b.origin.read(r, p)
 	if n > 0 { // otherwise the origin may still look at the offset, after the end of the attempt
 		r.offset += int64(n)
 	}
-	switch err {
-	case io.EOF:
+	switch {
+	case err == io.EOF:
 		b.mu.Lock()
 		r.ended = true
 		if l := r.lease; l.trailer != nil && !l.told {
@@ -48,8 +47,9 @@ func (r *Reader) Read(p []byte) (int, error) {
 			l.told = true
 		}
 		b.settle(closing.Soon)
-	case ErrOver:
-		err = b.afterwards(r.offset)
+	case err == ErrOver && b.length > 0 && b.length == r.offset:
+		// net/http looks for the end after it has sent so many bytes, and an error there costs the connection.
+		err = io.EOF
 	}
 	return n, err
 }
@@ -61,7 +61,7 @@ func (r *Reader) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for r.lease.isPaused() && !r.isOver() {
-		b.wait(r.over)
+		b.changed.Wait()
 	}
 	r.used = true
 	if r.isOver() || r.lease.isOver() {
@@ -88,6 +88,7 @@ func (r *Reader) Close() (err error) {
 func (r *Reader) end() {
 	if !r.isOver() {
 		close(r.over)
+		r.lease.body.changed.Broadcast()
 	}
 }
 
@@ -98,15 +99,4 @@ func (r *Reader) isOver() bool {
 	default:
 		return false
 	}
-}
-
-// afterwards returns the error of a Read after the attempt is over, when the reader has returned so
-// many bytes. The length is as in [net/http.Request.ContentLength]: 0 or less means unknown. A
-// reader that has returned this many bytes is at its end. net/http looks for the end after it has sent
-// these bytes, and an error there costs the connection.
-func (b *Body) afterwards(returned int64) error {
-	if b.length > 0 && b.length == returned {
-		return io.EOF
-	}
-	return ErrOver
 }

@@ -36,12 +36,6 @@ type mark struct {
 	sum    uint32
 }
 
-// pass moves the mark past the bytes p.
-func (m *mark) pass(p []byte) {
-	m.offset += int64(len(p))
-	m.sum = crc32.Update(m.sum, castagnoli, p)
-}
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // has instructions of its own on most machines
 
 // unknown stands for a position that is not known.
@@ -53,15 +47,6 @@ var (
 	errChanged = errors.New("the request body cannot be sent again: it returned other bytes when it was read again")
 )
 
-// newRewinder returns a rewinder of a body that stands at start.
-func newRewinder(b *Body, body io.ReadSeeker, start int64) *rewinder {
-	w := &rewinder{of: b, body: body, start: start, turns: newTurns(), end: unknown}
-	if b.length <= 0 { // else a body that has become shorter fails anyway
-		w.size = w.fileSize()
-	}
-	return w
-}
-
 // fileSize returns the size of the file that the body embeds, or 0.
 func (w *rewinder) fileSize() int64 {
 	if f, ok := w.body.(interface{ Stat() (fs.FileInfo, error) }); ok {
@@ -71,8 +56,6 @@ func (w *rewinder) fileSize() int64 {
 	}
 	return 0
 }
-
-func (w *rewinder) repeatable() error { return nil }
 
 // rewind detects a body that cannot be rewound while the last response can still be returned.
 // If another reader has the turn, rewind does not wait, since the turn may take forever. The
@@ -91,7 +74,7 @@ func (w *rewinder) rewind() error {
 }
 
 func (w *rewinder) read(r *Reader, p []byte) (int, error) {
-	at := mark{r.offset, r.sum}
+	at := r.mark
 	n, err := w.turns.read(r, p, func(p []byte) (int, error) { return w.readAt(p, &at) })
 	if n > 0 { // otherwise the Read may still be under way
 		r.sum = at.sum
@@ -99,7 +82,7 @@ func (w *rewinder) read(r *Reader, p []byte) (int, error) {
 	return n, err
 }
 
-// readAt reads at a mark, and moves the mark.
+// readAt reads at a mark, and moves the mark. It fails if the body is not what the first reading has shown.
 func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 	if err := w.seek(at.offset); err != nil {
 		return 0, &ReadError{err}
@@ -108,8 +91,8 @@ func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 	position := w.position
 	w.position = unknown // in case Read does not return
 	n, err := w.body.Read(p)
-	if n, err = checked(n, err, len(p)); err == errInvalidRead {
-		return 0, &ReadError{err}
+	if n, err = checked(n, err, len(p)); errors.Is(err, errInvalidRead) {
+		return 0, err
 	}
 	w.position = position + int64(n)
 	if n > 0 && at.offset == w.end {
@@ -119,16 +102,20 @@ func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 		}
 		return 0, io.EOF // the body has grown
 	}
-	at.pass(p[:n])
-	if err != nil && err != io.EOF {
-		err = &ReadError{err}
-	}
-	if w.moved {
-		return w.compared(*at, n, err)
-	}
-	w.first = *at
-	if err == io.EOF {
-		w.end = at.offset
+	at.offset += int64(n)
+	at.sum = crc32.Update(at.sum, castagnoli, p[:n])
+	switch {
+	case !w.moved:
+		w.first = *at
+		if err == io.EOF {
+			w.end = at.offset
+		}
+	case at.offset == w.first.offset && at.sum != w.first.sum:
+		w.changed = true
+		return 0, &ReadError{errChanged}
+	case at.offset < w.end && err == io.EOF:
+		w.changed = true
+		err = &ReadError{io.ErrUnexpectedEOF}
 	}
 	return n, err
 }
@@ -147,20 +134,6 @@ func (w *rewinder) room(offset int64, size int) int64 {
 	return room
 }
 
-// compared returns the results of a Read of n bytes up to a mark, or an error if the body is
-// not what the first reading has shown.
-func (w *rewinder) compared(at mark, n int, err error) (int, error) {
-	switch {
-	case at.offset == w.first.offset && at.sum != w.first.sum:
-		w.changed = true
-		return 0, &ReadError{errChanged}
-	case at.offset < w.end && err == io.EOF:
-		w.changed = true
-		return n, &ReadError{io.ErrUnexpectedEOF}
-	}
-	return n, err
-}
-
 // seek moves the body to an offset. If that fails, or the body is not what the first reading has shown,
 // seek moves it back: an attempt that stands there can continue.
 func (w *rewinder) seek(offset int64) error {
@@ -171,8 +144,15 @@ func (w *rewinder) seek(offset int64) error {
 		return nil
 	}
 	stood := w.position
-	if err := w.verify(stood); err != nil {
-		return err
+	if stood != unknown {
+		// A device, or a body that other code reads too, would otherwise send the wrong bytes.
+		at, err := w.body.Seek(0, io.SeekCurrent)
+		if err == nil && at != w.start+stood {
+			err = errMoved
+		}
+		if err != nil {
+			return err
+		}
 	}
 	end, sought, err := w.settled()
 	if err == nil {
@@ -182,19 +162,6 @@ func (w *rewinder) seek(offset int64) error {
 		w.moved, w.end, w.sought = true, end, sought
 	} else if stood != unknown {
 		_ = w.move(stood)
-	}
-	return err
-}
-
-// verify verifies that the body stands at position, unless that is unknown. A device, or a body that
-// other code reads too, would otherwise send the wrong bytes.
-func (w *rewinder) verify(position int64) error {
-	if position == unknown {
-		return nil
-	}
-	at, err := w.body.Seek(0, io.SeekCurrent)
-	if err == nil && at != w.start+position {
-		err = errMoved
 	}
 	return err
 }

@@ -10,11 +10,10 @@ import (
 // Bodies of other types are not read with ReadAt. A type that embeds a file may have a Read that
 // leaves out what ReadAt returns, and each ReadAt may cost a request.
 type section struct {
-	of    *Body
 	file  file
 	start int64 // the file's position when it was handed over
 	size  int64 // the size that the file reported then, counted from start
-	end   int64 // size, or less if the file was met to end earlier; guarded by of.mu
+	end   int64 // size, or less if the file was met to end earlier; guarded by Body.mu
 }
 
 // file is the part of *os.File that a section uses.
@@ -23,15 +22,12 @@ type file interface {
 	Stat() (os.FileInfo, error)
 }
 
-func newSection(b *Body, f file, start, size int64) *section {
-	return &section{of: b, file: f, start: start, size: size, end: size}
-}
-
-func (s *section) repeatable() error { return nil }
-
 func (s *section) read(r *Reader, p []byte) (int, error) {
 	defer r.from.leave()
-	left := s.left(r)
+	b := r.lease.body
+	b.mu.Lock()
+	left := s.end - r.offset
+	b.mu.Unlock()
 	if left <= 0 {
 		return 0, io.EOF
 	}
@@ -42,17 +38,9 @@ func (s *section) read(r *Reader, p []byte) (int, error) {
 	case int64(n) == left:
 		err = io.EOF
 	case err == io.EOF:
-		err = s.early(r.offset + int64(n))
-	case err != nil:
-		err = &ReadError{err}
+		err = s.early(b, r.offset+int64(n))
 	}
 	return n, err
-}
-
-func (s *section) left(r *Reader) int64 {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	return s.end - r.offset
 }
 
 // early returns the error for a file that ends at an offset below its size. A plain io.EOF looks
@@ -61,15 +49,14 @@ func (s *section) left(r *Reader) int64 {
 // A file in /sys reports 4096 bytes and has a few. So the end is believed if the file still reports the
 // same size, which a file does not that was truncated meanwhile. It is not believed if another reader
 // has met another end, or if the announced length is another one.
-func (s *section) early(offset int64) error {
+func (s *section) early(b *Body, offset int64) error {
 	info, err := s.file.Stat()
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	length := s.of.length
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case err != nil, info.Size() != s.start+s.size:
 	case s.end != s.size && s.end != offset:
-	case length <= 0 || length == offset:
+	case b.length <= 0 || b.length == offset:
 		s.end = offset
 		return io.EOF
 	}

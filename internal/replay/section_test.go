@@ -264,7 +264,7 @@ func (f *specialFile) Stat() (os.FileInfo, error) { return sizeInfo{size: f.repo
 func specialFileOf(t *testing.T, s *Body, reports int64) *specialFile {
 	t.Helper()
 	f := &specialFile{fileOf(t, text), reports}
-	s.origin = newSection(s, f, 0, reports)
+	s.origin = sectionOf(f, 0, reports)
 	return f
 }
 
@@ -322,7 +322,7 @@ func TestFileThatReportsAWrongSizeMayEndForTwoReadersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(plainBody{nil, new(closer)}, 0)
 		f := &slowFile{specialFileOf(t, b, 4096)}
-		b.origin = newSection(b, f, 0, 4096)
+		b.origin = sectionOf(f, 0, 4096)
 		l := lease(t, b, nil)
 		r := open(t, l)
 		got := make(chan error)

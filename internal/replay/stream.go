@@ -6,31 +6,15 @@ import "io"
 // from the body, and never reads ahead. A body may be written in answer to the server, or
 // never end.
 type stream struct {
-	of    *Body
 	body  io.Reader
 	limit int64
 	turns turns // for reading from body
 
-	// guarded by of.mu
+	// guarded by Body.mu
 	record []byte
 	total  int64 // bytes taken from body; equal to len(record) unless spent
 	spent  bool  // the record was dropped
 	end    error // the error with which body ended
-}
-
-func newStream(b *Body, body io.Reader, limit int64) *stream {
-	return &stream{of: b, body: body, limit: limit, turns: newTurns()}
-}
-
-// repeatable returns the body's error, so that no attempt begins that would meet this error again.
-func (s *stream) repeatable() error {
-	switch {
-	case s.spent:
-		return ErrSpent
-	case s.end != io.EOF:
-		return s.end
-	}
-	return nil
 }
 
 func (s *stream) read(r *Reader, p []byte) (int, error) {
@@ -47,9 +31,6 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 		defer func() { s.keep(r, p[:n], err) }()
 		n, err = s.body.Read(p)
 		n, err = checked(n, err, len(p))
-		if err != nil && err != io.EOF {
-			err = &ReadError{err}
-		}
 		return n, err
 	})
 }
@@ -57,8 +38,9 @@ func (s *stream) read(r *Reader, p []byte) (int, error) {
 // recorded serves a Read from the record. If ok is false, r is at the end of the record, and
 // must continue from the body.
 func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
+	b := r.lease.body
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case r.offset < s.total && s.spent:
 		return 0, ErrSpent, true
@@ -75,14 +57,15 @@ func (s *stream) recorded(r *Reader, p []byte) (n int, err error, ok bool) {
 // r's attempt ends here. If r's attempt has ended during this Read, the bytes are recorded,
 // because no other reader has them, and another attempt may need them.
 func (s *stream) keep(r *Reader, p []byte, end error) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
+	b := r.lease.body
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	s.total += int64(len(p))
 	s.end = end
 	fits := s.total <= max(s.limit, 0) || len(p) == 0 // the record may already be longer
 	switch {
 	case s.spent:
-	case fits || r.isOver() || r.lease.generation < s.of.newest:
+	case fits || r.isOver() || r.lease.generation < b.newest:
 		s.record = append(s.record, p...)
 		if !fits && !r.isOver() {
 			r.lease.over = true

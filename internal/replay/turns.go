@@ -12,8 +12,6 @@ import (
 // a testing/synctest bubble, where a goroutine that waits for a mutex keeps time from moving.
 type turns chan struct{}
 
-func newTurns() turns { return make(turns, 1) }
-
 func (t turns) give() { <-t }
 
 const bufferSize = 32 << 10 // the size of the buffer in net/http's own copy loop
@@ -32,25 +30,22 @@ func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, erro
 		return 0, err
 	}
 	buffer := buffers.Get().(*[bufferSize]byte)
-	done := make(chan result, 1)
+	n, err := 0, error(&ReadError{errNoReturn})
+	done := make(chan any, 1) // has the value with which f panicked, or nil
 	go func() {
-		got := result{err: &ReadError{errNoReturn}}
-		defer func() {
-			got.panicked = recover()
-			done <- got
-		}()
+		defer func() { done <- recover() }()
 		defer r.from.leave()
 		defer t.give()
-		got.n, got.err = f(buffer[:min(len(p), bufferSize)])
+		n, err = f(buffer[:min(len(p), bufferSize)])
 	}()
 	select {
-	case got := <-done:
-		if got.panicked != nil {
-			panic(got.panicked) // in the caller, as it would without the goroutine
+	case panicked := <-done:
+		if panicked != nil {
+			panic(panicked) // in the caller, as it would without the goroutine
 		}
-		copy(p, buffer[:got.n])
+		copy(p, buffer[:n])
 		buffers.Put(buffer)
-		return got.n, got.err
+		return n, err
 	case <-r.over:
 		return 0, ErrOver
 	case <-r.lease.body.ctx.Done():
@@ -72,13 +67,6 @@ func (t turns) take(r *Reader) error {
 	case <-r.lease.body.ctx.Done():
 		return r.lease.body.ctx.Err()
 	}
-}
-
-// result is the result of a Read, or the value with which it panicked.
-type result struct {
-	n        int
-	err      error
-	panicked any
 }
 
 var errNoReturn = errors.New("the request body's Read ended its goroutine")

@@ -36,7 +36,7 @@ func Watch(req *http.Request, context interface{ Hold(needs bool) }) {
 		if err != nil || body == nil {
 			return nil, err
 		}
-		u := &upload{ReadCloser: body, all: all, isCopy: true}
+		u := &upload{ReadCloser: body, all: all}
 		all.note(func() { all.bodies = append(all.bodies, u) })
 		return u, nil
 	}
@@ -46,8 +46,7 @@ func Watch(req *http.Request, context interface{ Hold(needs bool) }) {
 type uploads struct {
 	context interface{ Hold(needs bool) }
 	mu      sync.Mutex
-	bodies  []*upload
-	held    bool
+	bodies  []*upload // the own body, and then the copies
 }
 
 // note makes a change, and declares whether a body needs the context now.
@@ -55,18 +54,13 @@ func (a *uploads) note(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
-	needs := slices.ContainsFunc(a.bodies, func(u *upload) bool { return u.holds })
-	if needs != a.held {
-		a.held = needs
-		a.context.Hold(needs)
-	}
+	a.context.Hold(slices.ContainsFunc(a.bodies, func(u *upload) bool { return u.holds }))
 }
 
 // upload is the own body or a copy.
 type upload struct {
 	io.ReadCloser
-	all    *uploads
-	isCopy bool
+	all *uploads
 
 	// guarded by all.mu
 	read  bool
@@ -93,8 +87,8 @@ func (u *upload) Close() error {
 
 func (u *upload) close() {
 	sent := u.read && u.holds
-	for _, other := range u.all.bodies {
-		if sent && (other.isCopy && other.ended || !other.read) {
+	for i, other := range u.all.bodies {
+		if sent && (i > 0 && other.ended || !other.read) {
 			other.holds = false
 		}
 	}

@@ -1,7 +1,6 @@
 package detour
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -18,14 +17,12 @@ type guarded struct {
 	sent   func()
 }
 
-var errOver = errors.New("the request is over")
-
-// guardBody gives req, a copy, a guarded body. It returns nil if there is no body.
+// guardBody gives req, a copy, a guarded body. If there is no body, req stays as it is.
 func guardBody(req *http.Request) *guarded {
 	if req.Body == nil || req.Body == http.NoBody {
-		return nil
+		return &guarded{ReadCloser: http.NoBody, closed: true}
 	}
-	g := &guarded{ReadCloser: req.Body}
+	g := &guarded{ReadCloser: req.Body, sent: func() {}}
 	req.Body = g
 	return g
 }
@@ -36,34 +33,27 @@ func (g *guarded) Read(p []byte) (int, error) {
 	g.used = g.used || !closed
 	g.mu.Unlock()
 	if closed {
-		return 0, errOver
+		return 0, http.ErrBodyReadAfterClose
 	}
 	return g.ReadCloser.Read(p)
 }
 
 func (g *guarded) Close() error {
 	g.mu.Lock()
-	first := !g.closed
+	forward := g.used && !g.closed
 	g.closed = true
-	forward := first && g.used
 	sent := g.sent
 	g.mu.Unlock()
-	if first && sent != nil {
-		defer sent()
-	}
 	if !forward {
 		return nil
 	}
+	defer sent()
 	return g.ReadCloser.Close()
 }
 
 // answered is called when RoundTrip has returned a response. It calls sent once the sender needs the body no
 // more. A body that was closed unread is closed now.
 func (g *guarded) answered(sent func()) {
-	if g == nil {
-		sent()
-		return
-	}
 	g.mu.Lock()
 	closed, unread := g.closed, !g.used
 	g.used, g.sent = true, sent
@@ -79,9 +69,6 @@ func (g *guarded) answered(sent func()) {
 // failed is called when RoundTrip has returned an error. It reports whether the body is taken back as it
 // was before, to be sent again. Otherwise the body is closed.
 func (g *guarded) failed(takeBack bool) (back bool) {
-	if g == nil {
-		return takeBack
-	}
 	g.mu.Lock()
 	back = takeBack && !g.used
 	closed := g.closed && g.used

@@ -56,7 +56,7 @@ func TestBodyThatIsReadCannotBeSentAgain(t *testing.T) {
 	assert.False(t, g.failed(true))
 	assert.EqualValues(t, 1, body.Closes.Load())
 	_, err = req.Body.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, errOver, "the caller may use its body again")
+	assert.ErrorIs(t, err, http.ErrBodyReadAfterClose, "the caller may use its body again")
 	require.NoError(t, req.Body.Close())
 	assert.EqualValues(t, 1, body.Closes.Load())
 }
@@ -71,7 +71,7 @@ func TestBodyThatIsReadAfterItIsClosedIsClosedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, req.Body.Close())
 		_, err = req.Body.Read(make([]byte, 1))
-		assert.ErrorIs(t, err, errOver)
+		assert.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 		end(g)
 		assert.EqualValues(t, 1, body.Closes.Load())
 	}
@@ -82,7 +82,7 @@ func TestBodyThatIsSentAgainIsNotReadByTheSenderBefore(t *testing.T) {
 	body, req, g := newGuarded(t)
 	assert.True(t, g.failed(true))
 	_, err := req.Body.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, errOver)
+	assert.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 	require.NoError(t, req.Body.Close())
 	assert.Zero(t, body.Closes.Load())
 }
@@ -105,8 +105,9 @@ func TestRequestWithoutBodyHasNoGuard(t *testing.T) {
 	for _, body := range []io.Reader{nil, http.NoBody} {
 		req, err := http.NewRequest(http.MethodPut, "http://service.example/", body)
 		require.NoError(t, err)
+		before := req.Body
 		g := guardBody(req)
-		assert.Nil(t, g)
+		assert.Equal(t, before, req.Body)
 		assert.True(t, g.failed(true))
 		assert.False(t, g.failed(false))
 		var sent int

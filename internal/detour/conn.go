@@ -1,13 +1,12 @@
 package detour
 
 import (
+	"cmp"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -32,13 +31,7 @@ type conn struct {
 	// requests counts those under way, from the reservation to the end of the response body. InFlight
 	// counts a stream that was reset until the server answers, and a silent server never does.
 	requests atomic.Int32
-	idle     atomic.Int64 // since when, in Unix nanoseconds
-}
-
-func newConn(cc *http.ClientConn, h *host, proxy, remote string) *conn {
-	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote}
-	c.idle.Store(time.Now().UnixNano())
-	return c
+	idle     atomic.Int64 // since when, in Unix nanoseconds; 0 until the first is over
 }
 
 // reserve reserves a place for a request, and reports whether there is one. The caller holds the host's mutex.
@@ -95,81 +88,47 @@ func (c *conn) load() float64 {
 
 // roundTrip sends req, for which a place is reserved. It reports whether the body is as it was, if
 // the server has not processed the request: net/http would send the request again by itself.
+//
+// The request is over when its response has ended or is closed, and its body is sent, or when its context
+// ends. A server may answer early, and receive the rest of the request afterwards.
 func (c *conn) roundTrip(req *http.Request) (resp *http.Response, err error, unsent bool) {
 	// Over HTTP/1, a ClientConn derives a context that it never cancels after an error.
 	ctx, cancel := context.WithCancel(req.Context())
-	over := sync.OnceFunc(func() {
-		cancel()
-		c.over()
-	})
 	own := req.WithContext(ctx)
-	body := guardBody(own)
+	sent := guardBody(own)
 	resp, err = c.ClientConn.RoundTrip(own)
 	if err != nil {
-		over()
-		return nil, neterr.Bare(err), body.failed(neterr.Unprocessed(err))
+		cancel()
+		c.over()
+		return nil, neterr.Bare(err), sent.failed(neterr.Unprocessed(err))
 	}
 	resp.Request = req
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		over = cancel // the connection is the caller's, and is never closed here
+		sent.answered(cancel) // the connection is the caller's, and is never closed here
+		return resp, nil, false
 	}
-	watch(ctx, resp, body, over)
+	stop := context.AfterFunc(ctx, c.over)
+	body := &respbody.Body{Cancel: func(error) {
+		if stop() { // which is true once
+			c.over()
+		}
+		cancel()
+	}}
+	body.Hold(true)
+	body.Wrap(resp, 0, nil)
+	sent.answered(func() { body.Hold(false) })
 	return resp, nil, false
 }
 
-// watched is the body of a response.
-type watched struct {
-	io.ReadCloser
-	over func()
-}
-
-// watch calls over, when the response body has ended or is closed, and the request body is sent,
-// or when ctx ends. A server may answer early, and receive the rest of the request afterwards.
-func watch(ctx context.Context, resp *http.Response, sent *guarded, over func()) {
-	stop := context.AfterFunc(ctx, over)
-	var halves atomic.Int32
-	half := func() {
-		if halves.Add(1) == 2 {
-			stop()
-			over()
-		}
-	}
-	w := &watched{resp.Body, sync.OnceFunc(half)}
-	if respbody.IsEmpty(resp.Body) || resp.StatusCode == http.StatusSwitchingProtocols {
-		w.over() // nobody needs to close it, or the caller owns the connection
-	} else {
-		resp.Body = w
-	}
-	sent.answered(half)
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
-	if err != nil {
-		w.over()
-	}
-	return n, err
-}
-
-func (w *watched) Close() error {
-	defer w.over()
-	return w.ReadCloser.Close()
-}
-
-// ClosableAs returns net/http's body, which may be closed while it is read. See [closing.WhileRead].
-func (w *watched) ClosableAs() io.ReadCloser { return w.ReadCloser }
+var ports = map[string]string{"http": "80", "https": "443"}
 
 // addressOf returns the address that an http.Transport dials for u, or "" if there is none. A host
 // name that is not ASCII would need golang.org/x/net/idna.
 func addressOf(u *url.URL) string {
-	port := u.Port()
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsFunc(u.Host, func(r rune) bool { return r > unicode.MaxASCII }):
+	port := ports[u.Scheme]
+	notASCII := func(r rune) bool { return r > unicode.MaxASCII }
+	if port == "" || u.Hostname() == "" || strings.ContainsFunc(u.Host, notASCII) {
 		return ""
-	case port == "" && u.Scheme == "http":
-		port = "80"
-	case port == "":
-		port = "443"
 	}
-	return net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))
 }

@@ -25,7 +25,7 @@ func TestAddressIsThatOfAnHTTPTransport(t *testing.T) {
 // wait for that, so it does not wait for a host that asks a ClientConn either.
 func TestEndOfARequestWaitsForNoLockOfItsHost(t *testing.T) {
 	h := newHost(new(http.Transport), origin{}, "")
-	c := newConn(nil, h, "", "")
+	c := &conn{host: h}
 	c.requests.Store(2)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -25,7 +25,7 @@ func (h *host) dial(req *http.Request, proxy string) *conn {
 	traced := false
 	defer func() {
 		if !traced { // the hook has panicked
-			h.welcome(nil)
+			h.welcome(nil, "", "")
 		}
 	}()
 	traceAsked(req.Context(), h.address)
@@ -68,15 +68,10 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	}
 	limit.Stop()
 	stop()
-	var c *conn
 	if err != nil { // a connection may live as long as the context of its dial
 		cancel()
-	} else {
-		c = newConn(cc, h, proxy, *remote.Load())
 	}
-	if !h.welcome(c) {
-		c = nil
-	}
+	c := h.welcome(cc, proxy, *remote.Load())
 	select {
 	case dialed <- c:
 	case <-wait.Done():
@@ -86,21 +81,22 @@ func (h *host) connect(attempt, wait context.Context, proxy string, dialed chan<
 	}
 }
 
-// welcome takes a dialed connection, which is nil if the dial failed, and reports whether it has a place reserved.
-// There is no use for it if the trouble is over.
-func (h *host) welcome(c *conn) (reserved bool) {
+// welcome makes a detour of a connection, with a place reserved. The connection is nil if its dial failed, and there
+// is no use for it if the trouble is over. Then welcome returns nil.
+func (h *host) welcome(cc *http.ClientConn, proxy, remote string) *conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialing--
-	switch {
-	case c == nil:
-		return false
-	case h.gone:
+	if cc == nil {
+		return nil
+	}
+	c := &conn{ClientConn: cc, host: h, proxy: proxy, remote: remote}
+	if h.gone || !c.reserve() {
 		c.retire()
-		return false
+		return nil
 	}
 	h.conns = append(h.conns, c)
-	return c.reserve()
+	return c
 }
 
 // proxyOf returns the proxy that req goes through, or "". It returns false if a dial for the host

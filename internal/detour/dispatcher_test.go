@@ -114,6 +114,14 @@ func TestUpgradeTakesADetourOverHTTP1(t *testing.T) {
 	})
 }
 
+// foreign is a context that others derive theirs from by a goroutine, which must end in a bubble.
+type foreign struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c foreign) Done() <-chan struct{} { return c.done }
+
 // After a 101 the connection is the caller's. A Close could come before net/http has given it away.
 func TestUpgradedConnectionIsNeverClosedHere(t *testing.T) {
 	inTrouble(t, replicas.HTTP1, 2, func(s service) {
@@ -128,6 +136,7 @@ func TestUpgradedConnectionIsNeverClosedHere(t *testing.T) {
 			}
 		})
 		req := s.request(2)
+		req = req.WithContext(foreign{req.Context(), make(chan struct{})})
 		req.Header.Set("Upgrade", "chat")
 		resp, err := s.RoundTrip(req)
 		require.NoError(t, err)

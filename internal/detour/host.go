@@ -134,16 +134,13 @@ func (h *host) choose(made *Attempt, leaves bool, proxy string) (_ *conn, dial b
 	defer h.mu.Unlock()
 	h.closing.Store(false)
 	best := h.best(made, leaves, proxy)
-	if best != nil {
-		if !leaves && h.asksPool(time.Now()) || !best.reserve() {
-			return nil, false
-		}
-		return best, false
-	}
-	if !leaves && !h.firstMayDial() {
+	switch {
+	case best == nil:
+		return nil, (leaves || h.firstMayDial()) && h.pay()
+	case !leaves && h.asksPool(time.Now()), !best.reserve():
 		return nil, false
 	}
-	return nil, h.pay()
+	return best, false
 }
 
 // firstMayDial reports whether a first attempt may dial. If detours have served well, all of them are
@@ -280,9 +277,7 @@ func (h *host) givesUp(c *conn, v verdict) bool {
 // retire removes c. No attempt takes it any more.
 func (h *host) retire(c *conn) {
 	c.retire()
-	if i := slices.Index(h.conns, c); i >= 0 {
-		h.conns = slices.Delete(h.conns, i, i+1)
-	}
+	h.conns = slices.DeleteFunc(h.conns, func(other *conn) bool { return other == c })
 	if !h.hasServed(nil) {
 		h.latency, h.detours = latency{}, record{}
 	}

@@ -15,9 +15,7 @@ func StreamRefused(err error) bool {
 		return true
 	}
 	switch e := err.(type) {
-	case *url.Error:
-		return false
-	case interface{ Unwrap() []error }:
+	case *url.Error, interface{ Unwrap() []error }:
 		return false
 	case interface{ Unwrap() error }:
 		return e.Unwrap() != nil && StreamRefused(e.Unwrap())

@@ -161,18 +161,8 @@ func (b *bounds) roundTrip(
 	return resp, err
 }
 
-// end ends the attempt, and cuts the reading of the request's body. During a Read of that body,
-// a base may not check the context until the Read returns.
-func (b *bounds) end(cause error) {
-	buffering := b.buffering.Load()
-	b.body.Cancel(cause)
-	// A body's Close may panic, and no caller can recover the panic in a timer's goroutine.
-	defer func() { _ = recover() }()
-	b.body.Upload.Cut()
-	if buffering {
-		b.body.FreeRead()
-	}
-}
+// end ends the attempt.
+func (b *bounds) end(cause error) { b.body.End(cause, b.buffering.Load()) }
 
 // startTimer starts the timer of Policy.AttemptTimeout, if there is one.
 func (b *bounds) startTimer(p *Policy) {

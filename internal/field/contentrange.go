@@ -15,17 +15,8 @@ func ContentRange(h http.Header) (r ByteRange, ok bool) {
 	unit, value, _ := strings.Cut(OnlyLine(h, "Content-Range"), " ")
 	span, complete, _ := strings.Cut(value, "/")
 	first, last, _ := strings.Cut(span, "-")
-	var validFirst, validLast bool
-	r.First, validFirst = position(first)
-	r.Last, validLast = position(last)
-	if !strings.EqualFold(unit, "bytes") || !validFirst || !validLast || r.Last < r.First {
-		return ByteRange{}, false
-	}
-	if complete == "*" {
-		r.Complete = -1
-		return r, true
-	}
-	if r.Complete, ok = position(complete); !ok || r.Complete <= r.Last {
+	r = ByteRange{position(first), position(last), position(complete)}
+	if !strings.EqualFold(unit, "bytes") || r.First < 0 || r.Last < r.First || complete != "*" && r.Complete <= r.Last {
 		return ByteRange{}, false
 	}
 	return r, true
@@ -34,8 +25,10 @@ func ContentRange(h http.Header) (r ByteRange, ok bool) {
 // Length returns the number of bytes in the range.
 func (r ByteRange) Length() int64 { return r.Last - r.First + 1 }
 
-// position parses 1*DIGIT below 2^62, so that the sum of two positions does not overflow.
-func position(v string) (int64, bool) {
-	n, ok := Digits(v)
-	return n, ok && n < 1<<62
+// position parses 1*DIGIT below 2^62, so that the sum of two positions does not overflow, or returns -1.
+func position(v string) int64 {
+	if n, ok := Digits(v); ok && n < 1<<62 {
+		return n
+	}
+	return -1
 }

@@ -21,13 +21,11 @@ func RateLimit(h http.Header) (remaining int64, reset time.Duration, ok bool) {
 	if r, t, ok := tightestLimit(strings.Join(FirstLines(h["Ratelimit"]), ",")); ok {
 		return r, durations.Times(t, time.Second), true
 	}
-	if remaining, ok = least(h["X-Ratelimit-Remaining"]); !ok {
-		return 0, 0, false
+	if remaining, ok = least(h["X-Ratelimit-Remaining"]); ok && len(h["X-Ratelimit-Reset"]) > 0 {
+		reset, ok = latestReset(h)
 	}
-	if lines := h["X-Ratelimit-Reset"]; len(lines) > 0 {
-		if reset, ok = latestReset(lines, h); !ok {
-			return 0, 0, false
-		}
+	if !ok {
+		return 0, 0, false
 	}
 	return remaining, reset, true
 }
@@ -64,8 +62,8 @@ func least(lines []string) (least int64, found bool) {
 // what the number means, but its size reveals the meaning. A delay of 5*10^8 seconds would be 16
 // years, and as a Unix time it is 1985: before the year 2000, in which the clock of a
 // testing/synctest bubble begins. 10^12 seconds after 1970 is the year 33658.
-func latestReset(lines []string, h http.Header) (time.Duration, bool) {
-	return longest(lines, func(v string) (time.Duration, bool) {
+func latestReset(h http.Header) (time.Duration, bool) {
+	return longest(h["X-Ratelimit-Reset"], func(v string) (time.Duration, bool) {
 		n, ok := Digits(v) // n is 0 if v is invalid
 		if n < 5e8 {
 			return durations.Times(n, time.Second), ok

@@ -21,11 +21,8 @@ func RetryAfter(h http.Header) (time.Duration, bool) {
 		if d, ok := delay(v, "s", 9); ok {
 			return d, true
 		}
-		at, ok := HTTPDate(v)
-		if !ok {
-			return 0, false
-		}
-		return max(at.Sub(ServerNow(h)), 0), true
+		at, ok := HTTPDate(v) // at is long ago if v is invalid
+		return max(at.Sub(ServerNow(h)), 0), ok
 	})
 }
 

@@ -13,17 +13,6 @@ import (
 	"github.com/retryhttp/retryhttp/internal/field"
 )
 
-// Representation identifies what a response body is a part of, and how its other parts are
-// recognized.
-type Representation struct {
-	Begin    int64  // where the body starts
-	End      int64  // where the body ends
-	complete int64  // the complete length; -1 if it is unknown
-	tag      string // strong ETag; "" if the date counts
-	date     string // Last-Modified
-	encoding string // Content-Encoding
-}
-
 // A refusal matches one of these errors, and has a text of its own, which does not quote the server.
 var (
 	ErrChanged      = errors.New("the file has changed")
@@ -40,37 +29,23 @@ func (text unfit) Error() string   { return string(text) }
 func (changed) Unwrap() error      { return ErrChanged }
 func (unfit) Unwrap() error        { return ErrNotResumable }
 
-const notADownload = unfit("the response is neither a 200 without a Content-Range, nor the range that was asked for")
-
-// Of returns the representation that resp's body is a part of, or why the rest of the body may not
+// recognize returns a Reader of what resp's body is a part of, or why the rest of the body may not
 // be requested if the body breaks off.
-func Of(req *http.Request, resp *http.Response) (r Representation, why error) {
-	h := resp.Header
+func recognize(req *http.Request, resp *http.Response) (r Reader, why error) {
+	h, status := resp.Header, resp.StatusCode
+	part, ok := partOf(resp)
 	switch {
 	case resp.Uncompressed:
 		return r, unfit("the response was decompressed")
 	case refusesRanges(h):
 		return r, unfit("the server accepts no ranges")
+	case !ok, status != http.StatusOK &&
+		!(status == http.StatusPartialContent && field.Has(req.Header, "Range") && fits(resp, part)):
+		return r, unfit("the response is neither a 200 without a Content-Range, nor the range that was asked for")
+	case part.Last < part.First:
+		return r, unfit("the response has no Content-Length")
 	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		if len(h["Content-Range"]) > 0 {
-			return r, notADownload
-		}
-		if resp.ContentLength <= 0 {
-			return r, unfit("the response has no Content-Length")
-		}
-		r.End, r.complete = resp.ContentLength, resp.ContentLength
-	case http.StatusPartialContent:
-		part, valid := field.ContentRange(h)
-		if !valid || !field.Has(req.Header, "Range") || hasSeveralRanges(h) || !fits(resp, part) {
-			return r, notADownload
-		}
-		r.Begin, r.End, r.complete = part.First, part.Last+1, part.Complete
-	default:
-		return r, notADownload
-	}
-	r.encoding = encodingOf(h)
+	r.Offset, r.end, r.complete, r.encoding = part.First, part.Last+1, part.Complete, encodingOf(h)
 	if len(h["Etag"]) == 0 {
 		r.date = strongDate(h)
 	} else if r.tag = strongTag(h); r.tag != "" && mayShareTag(h) {
@@ -82,11 +57,11 @@ func Of(req *http.Request, resp *http.Response) (r Representation, why error) {
 	return r, nil
 }
 
-// Request returns a copy of req that asks for the bytes of this representation, and no other,
-// from offset on. It sends two conditions, because a server may evaluate only one of them.
-func (r *Representation) Request(req *http.Request, offset int64) *http.Request {
+// Request returns a copy of req that asks for the missing bytes of this representation, and no other.
+// It sends two conditions, because a server may evaluate only one of them.
+func (r *Reader) Request(req *http.Request) *http.Request {
 	conditions := http.Header{
-		"Range":    {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(r.End-1, 10)},
+		"Range":    {"bytes=" + strconv.FormatInt(r.Offset, 10) + "-" + strconv.FormatInt(r.end-1, 10)},
 		"If-Range": {r.tag + r.date}, // either the tag or the date is empty
 	}
 	if r.tag != "" {
@@ -108,9 +83,20 @@ func (r *Representation) Request(req *http.Request, offset int64) *http.Request 
 	return next
 }
 
-// fits reports whether resp's body is as long as its range, if resp states a length.
+// partOf returns which part of its representation resp has, and whether it says that clearly. A 200 has
+// all: if its length is unknown, the part ends before it begins.
+func partOf(resp *http.Response) (part field.ByteRange, ok bool) {
+	if resp.StatusCode == http.StatusOK {
+		all := field.ByteRange{Last: resp.ContentLength - 1, Complete: resp.ContentLength}
+		return all, len(resp.Header["Content-Range"]) == 0
+	}
+	return field.ContentRange(resp.Header)
+}
+
+// fits reports whether the body of a 206 is this part alone, and is as long if resp states a length.
 func fits(resp *http.Response, part field.ByteRange) bool {
-	return resp.ContentLength < 0 || resp.ContentLength == part.Length()
+	return field.MediaType(resp.Header) != "multipart/byteranges" &&
+		(resp.ContentLength < 0 || resp.ContentLength == part.Length())
 }
 
 // refusesRanges reports whether h says that the server serves no ranges.
@@ -124,7 +110,5 @@ func refusesRanges(h http.Header) bool {
 	}
 	return false
 }
-
-func hasSeveralRanges(h http.Header) bool { return field.MediaType(h) == "multipart/byteranges" }
 
 func encodingOf(h http.Header) string { return strings.Join(h["Content-Encoding"], ",") }

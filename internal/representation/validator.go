@@ -2,6 +2,7 @@ package representation
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/retryhttp/retryhttp/internal/field"
@@ -20,13 +21,10 @@ const settled = 2 * time.Second
 // does not count: a server that does not know its versions sends it.
 func strongTag(h http.Header) string {
 	tag := field.OnlyLine(h, "Etag")
-	if len(tag) <= len(`""`) || tag[0] != '"' || tag[len(tag)-1] != '"' {
+	forbidden := func(c rune) bool { return c <= ' ' || c == '"' || c == 0x7f }
+	if len(tag) <= len(`""`) || tag[0] != '"' || tag[len(tag)-1] != '"' ||
+		strings.ContainsFunc(tag[1:len(tag)-1], forbidden) {
 		return ""
-	}
-	for _, c := range []byte(tag[1 : len(tag)-1]) {
-		if c <= ' ' || c == '"' || c == 0x7f {
-			return ""
-		}
 	}
 	return tag
 }
@@ -35,11 +33,8 @@ func strongTag(h http.Header) string {
 func strongDate(h http.Header) string {
 	line := field.OnlyLine(h, "Last-Modified")
 	modified, ok := field.HTTPDate(line)
-	if !ok {
-		return ""
-	}
 	date, dated := field.HTTPDate(field.OnlyLine(h, "Date"))
-	if !dated || date.Sub(modified) < clockSkew {
+	if !ok || !dated || date.Sub(modified) < clockSkew {
 		return ""
 	}
 	return line

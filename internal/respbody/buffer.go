@@ -88,12 +88,12 @@ const forEver = time.Duration(math.MaxInt64)
 func (b *Body) take(
 	req *http.Request, resp *http.Response, limit int64, patience time.Duration, done <-chan struct{},
 ) (*http.Response, error) {
-	declared := declaredLength(resp)
-	resp = b.begin(resp, declared, limit, patience, done)
+	resp = b.begin(resp, limit, patience, done)
+	b.shown = len(b.data)
 	if b.err == nil {
 		return resp, nil // the caller reads the rest from the server
 	}
-	b.judgeEnd(declared, resp.ContentLength < 0)
+	b.judgeEnd(resp)
 	if b.err != io.EOF {
 		b.BreakOff(b.err)
 		return resp, b.err
@@ -130,13 +130,12 @@ func declaredLength(resp *http.Response) int64 {
 }
 
 // judgeEnd corrects the error that follows data if the declared length says more than the Read
-// did. unchecked reports that no other code compares the body with this length, because it comes
-// from a Content-Range.
-func (b *Body) judgeEnd(declared int64, unchecked bool) {
-	switch came := int64(len(b.data)); {
+// did. No other code compares the body with a length that comes from a Content-Range.
+func (b *Body) judgeEnd(resp *http.Response) {
+	switch came, declared := int64(len(b.data)), declaredLength(resp); {
 	case came == declared && came > 0 && IsConnectionsEnd(b.base, b.err):
 		b.err = io.EOF
-	case came < declared && unchecked && b.err == io.EOF:
+	case came < declared && resp.ContentLength < 0 && b.err == io.EOF:
 		b.err = io.ErrUnexpectedEOF
 	}
 }
@@ -162,7 +161,7 @@ func (b *Body) fill(declared, limit int64, read func([]byte) (int, error)) {
 
 // filled reports whether nothing else is to be read. The first seen bytes were not enough.
 func (b *Body) filled(limit int64, seen int) bool {
-	if b.peeked() {
+	if b.ends != nil {
 		return b.err != nil || len(b.data) == cap(b.data) || b.ends(b.data, b.shown, seen) > 0
 	}
 	return b.err != nil || int64(len(b.data)) > limit
@@ -183,9 +182,7 @@ func (b *Body) grow(declared, limit int64) {
 	if size >= limit {
 		size = limit + 1
 	}
-	grown := make([]byte, had, size)
-	copy(grown, b.data)
-	b.data = grown
+	b.data = append(make([]byte, 0, size), b.data...)
 }
 
 // Complete reports whether all of the length has come that resp declares.

@@ -97,16 +97,19 @@ func (d *Drain) Join(ctx context.Context, t *timer.Timer, limit time.Duration) {
 		d.leave()
 		return
 	}
-	panicked := d.panicked
+	if d.panicked != nil {
+		panic(d.panicked)
+	}
 	*d = Drain{drains: d.drains, run: d.run}
 	d.drains.idle.Put(d)
-	if panicked != nil {
-		panic(panicked)
-	}
 }
 
 func (d *Drain) readAll() {
-	defer d.end()
+	defer func() {
+		if !d.state.CompareAndSwap(drainGoesOn, drainEnded) {
+			close(d.done)
+		}
+	}()
 	defer d.close()
 	defer func() { _ = recover() }()
 	_, _ = io.Copy(io.Discard, d)
@@ -125,22 +128,15 @@ func (d *Drain) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (d *Drain) end() {
-	if !d.state.CompareAndSwap(drainGoesOn, drainEnded) {
-		close(d.done)
-	}
-}
-
 // await reports whether the drain ended in time. Usually a failed response arrives whole with
 // its header, and a moment is enough. After that moment, await makes a channel, starts a timer
 // and blocks.
 func (d *Drain) await(ctx context.Context, t *timer.Timer, limit time.Duration) bool {
-	if d.state.Load() == drainEnded {
-		return true
-	}
-	runtime.Gosched()
-	if d.state.Load() == drainEnded {
-		return true
+	for range 2 {
+		if d.state.Load() == drainEnded {
+			return true
+		}
+		runtime.Gosched()
 	}
 	d.done = make(chan struct{})
 	if !d.state.CompareAndSwap(drainGoesOn, drainAwaited) {

@@ -48,9 +48,8 @@ func (l *late) result() ([]byte, error) {
 // for the body of a failed response no longer than for a drain: after patience, or when done is closed, the
 // rest of the body begins with the Read that is under way. This Read may set the Trailer of resp, so the
 // response that is returned is a copy then.
-func (b *Body) begin(
-	resp *http.Response, declared, limit int64, patience time.Duration, done <-chan struct{},
-) *http.Response {
+func (b *Body) begin(resp *http.Response, limit int64, patience time.Duration, done <-chan struct{}) *http.Response {
+	declared := declaredLength(resp)
 	if patience == forEver || replay.InMemory(b.base) {
 		b.fill(declared, limit, b.readBase)
 		return resp
@@ -96,10 +95,8 @@ func (b *Body) awaitLate() bool {
 		case <-l.over:
 		}
 	})
-	select {
-	case <-l.closed:
+	if b.closed.Load() {
 		return false
-	default:
 	}
 	came, err := l.result()
 	b.data, b.read, b.err = came, 0, b.met(err)

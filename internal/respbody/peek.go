@@ -48,7 +48,7 @@ func Peek(
 		b.stall = 0
 	}
 	for {
-		resp = b.begin(resp, -1, limit, patience, nil)
+		resp = b.begin(resp, limit, patience, nil)
 		whole := b.show()
 		if !whole || goOn == nil || b.atEnd() || !goOn(resp) {
 			return resp, b, b.judgePeek(resp, whole)
@@ -79,10 +79,9 @@ func (b *Body) judgePeek(resp *http.Response, whole bool) error {
 	}
 	empty := len(b.data) == 0
 	if empty {
-		b.judgeEnd(declaredLength(resp), resp.ContentLength < 0)
+		b.judgeEnd(resp)
 	}
-	owes := empty && owesBytes(resp)
-	if b.err == io.EOF && !owes {
+	if b.err == io.EOF && !(empty && owesBytes(resp)) {
 		return nil
 	}
 	b.BreakOff(b.err)
@@ -96,29 +95,21 @@ func (b *Body) judgePeek(resp *http.Response, whole bool) error {
 // connects again after their end, and 204 asks it not to. Bodies of other types may be empty: a query
 // that finds nothing, a log without lines, a call without messages.
 func owesBytes(resp *http.Response) bool {
-	if resp.StatusCode != http.StatusOK {
-		return false
-	}
-	switch field.MediaType(resp.Header) {
-	case "text/event-stream", "application/vnd.amazon.eventstream":
-		return true
-	}
-	return false
+	media := field.MediaType(resp.Header)
+	return resp.StatusCode == http.StatusOK &&
+		(media == "text/event-stream" || media == "application/vnd.amazon.eventstream")
 }
 
 // Missing names what has not come of a body that was read within the attempt.
 func (b *Body) Missing() string {
 	switch {
-	case !b.peeked():
+	case b.ends == nil:
 		return "whole response body"
 	case len(b.data) > 0:
 		return "whole event of the response body"
 	}
 	return "first byte of the response body"
 }
-
-// peeked reports whether b began with a Peek.
-func (b *Body) peeked() bool { return b.ends != nil }
 
 // First returns the first bytes of resp's body, up to limit, or nil if none have been read. After a Peek,
 // they end with its last event. They are empty, and not nil, if the body is known to be empty.
@@ -127,11 +118,7 @@ func First(resp *http.Response, limit int64) []byte {
 	if !ok || len(b.data) == 0 && b.err != io.EOF {
 		return nil
 	}
-	n := len(b.data)
-	if b.peeked() {
-		n = b.shown
-	}
-	n = int(min(int64(n), limit))
+	n := int(min(int64(min(b.shown, len(b.data))), limit))
 	return b.data[:n:n]
 }
 

@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,25 +35,20 @@ type Body struct {
 	timer   *time.Timer               // ends the attempt; nil before the first Read
 	fired   atomic.Bool               // the timer has
 
-	buffered
-	closed atomic.Bool // by its reader
-
-	mu   sync.Mutex
-	held bool // others need the context
-	over bool // the response is read or closed
-}
-
-// buffered is the beginning of a body that was read within the attempt.
-type buffered struct {
+	// These describe the beginning of the body that was read within the attempt.
 	data   []byte   // nil if nothing was read, or if the reader has it all
 	read   int      // number of bytes of data that the reader has got
 	err    error    // the error that follows data; nil if the rest follows
 	late   *late    // the beginning of the rest; nil if all Reads were awaited
 	ends   eventEnd // where an event ends; nil if this is no peek
-	shown  int      // a peek shows so many bytes of data
+	shown  int      // a hook may see so many bytes of data
 	sealed bool     // a hook that must not read is running: see Seal
 	whole  bool     // data is the whole body, and is no longer than the limit
 	gone   bool     // the base's body is closed
+
+	closed atomic.Bool // by its reader
+	held   atomic.Bool // others need the context
+	over   atomic.Bool // the response is read or closed
 }
 
 // Wrap makes b the body of resp, unless that is empty. A positive stall bounds each Read.
@@ -65,12 +59,10 @@ func (b *Body) Wrap(resp *http.Response, stall time.Duration, stalled func(time.
 		return
 	}
 	b.base, resp.Body = resp.Body, b
-	upgrade := resp.StatusCode == http.StatusSwitchingProtocols
-	if w, ok := b.base.(io.Writer); ok && upgrade {
-		resp.Body = &connection{b, w}
-	}
-	if !upgrade {
+	if resp.StatusCode != http.StatusSwitchingProtocols {
 		b.stall, b.stalled = stall, stalled
+	} else if w, ok := b.base.(io.Writer); ok {
+		resp.Body = &connection{b, w}
 	}
 }
 
@@ -84,13 +76,10 @@ func IsEmpty(body io.ReadCloser) bool {
 	return t.PkgPath() == "net/http" && t.Name() == "http2noBodyReader"
 }
 
-// note makes a change, and then releases the context if the release is due.
-func (b *Body) note(change func()) {
-	b.mu.Lock()
-	change()
-	release := b.over && !b.held
-	b.mu.Unlock()
-	if release && b.Cancel != nil {
+// note sets one of the two flags, and then releases the context if the release is due.
+func (b *Body) note(flag *atomic.Bool, is bool) {
+	flag.Store(is)
+	if b.over.Load() && !b.held.Load() && b.Cancel != nil {
 		b.Cancel(nil)
 	}
 }
@@ -105,18 +94,16 @@ func (b *Body) giveUp() {
 }
 
 // Hold declares whether the upload needs the attempt's context.
-func (b *Body) Hold(needs bool) { b.note(func() { b.held = needs }) }
+func (b *Body) Hold(needs bool) { b.note(&b.held, needs) }
 
 // end records that the response is over.
-func (b *Body) end() { b.note(func() { b.over = true }) }
+func (b *Body) end() { b.note(&b.over, true) }
 
 func (b *Body) Read(p []byte) (n int, err error) {
 	switch {
-	case b.closed.Load():
-		return 0, http.ErrBodyReadAfterClose
 	case b.sealed:
 		return 0, ErrSealed
-	case b.read == len(b.data) && b.err == nil && !b.awaitLate():
+	case b.closed.Load(), b.read == len(b.data) && b.err == nil && !b.awaitLate():
 		return 0, http.ErrBodyReadAfterClose
 	}
 	switch {
@@ -159,21 +146,17 @@ func (b *Body) met(err error) error {
 // await calls wait, which waits for a Read of the base's body. It ends the attempt if the Read gets nothing
 // for too long. The timer runs only while somebody waits, so a slow caller does not count as a stall.
 func (b *Body) await(wait func()) {
-	switch {
-	case b.stall <= 0:
-		wait()
-		return
-	case b.timer == nil:
-		b.timer = time.AfterFunc(b.stall, func() {
-			b.fired.Store(true)
-			b.Cancel(b.stalled(b.stall))
-			b.Upload.Cut() // over HTTP/2, its Read holds up the end of the context
-			b.FreeRead()
-		})
-	default:
-		b.timer.Reset(b.stall)
+	if b.stall > 0 {
+		if b.timer == nil {
+			b.timer = time.AfterFunc(b.stall, func() {
+				b.fired.Store(true)
+				b.End(b.stalled(b.stall), true)
+			})
+		} else {
+			b.timer.Reset(b.stall)
+		}
+		defer b.timer.Stop()
 	}
-	defer b.timer.Stop()
 	wait()
 }
 
@@ -195,18 +178,15 @@ func (r rest) Close() error {
 	return r.base.Close()
 }
 
-// FreeRead ends a Read of a body whose attempt was canceled. A base may have lost the attempt's
-// context, so net/http's own bodies are also closed. A panic of Close is dropped, because nobody
-// could recover it here. After the response, there is nothing to do.
-func (b *Body) FreeRead() {
-	b.mu.Lock()
-	over := b.over
-	b.mu.Unlock()
-	if over {
-		return
-	}
-	if closing.WhileRead(b.base) {
-		defer func() { _ = recover() }()
+// End ends the attempt, and cuts the reading of the request's body. During a Read of that body, a base may
+// not check the context, and over HTTP/2 the Read holds up the context's end. With reading, a Read of the
+// response's body ends, too: a base may have lost the context, so net/http's own bodies are also closed. A
+// panic of a Close is dropped, because nobody could recover it in a timer's goroutine.
+func (b *Body) End(cause error, reading bool) {
+	b.Cancel(cause)
+	defer func() { _ = recover() }()
+	b.Upload.Cut()
+	if reading && !b.over.Load() && closing.WhileRead(b.base) {
 		_ = b.base.Close()
 	}
 }

@@ -106,28 +106,28 @@ func TestReadThatStallsEndsWithTheErrorThatIsMadeForIt(t *testing.T) {
 	})
 }
 
-func TestFreeReadEndsAReadThatHangs(t *testing.T) {
+func TestEndEndsAReadThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := bodyOf(t)
 		base := hanging(t)
 		resp := response(200, base)
 		b.Wrap(resp, 0, nil)
-		time.AfterFunc(time.Minute, b.FreeRead)
+		time.AfterFunc(time.Minute, func() { b.End(nil, true) })
 		_, err := resp.Body.Read(make([]byte, 1))
 		assert.Equal(t, io.ErrClosedPipe, err)
 		synctest.Wait() // orders the Close before what follows, which a Sleep does not
 		require.Equal(t, 1, base.closes)
-		b.FreeRead()
+		b.End(nil, true)
 		assert.Equal(t, 1, base.closes, "the response is over")
 	})
 }
 
 // Only its reader may close such a body.
-func TestFreeReadLeavesABodyThatMustNotBeClosedBesideItsRead(t *testing.T) {
+func TestEndLeavesABodyThatMustNotBeClosedBesideItsRead(t *testing.T) {
 	b, _ := bodyOf(t)
 	base := &body{end: io.EOF}
 	b.Wrap(response(200, base), 0, nil)
-	b.FreeRead()
+	b.End(nil, true)
 	assert.Zero(t, base.closes)
 }
 

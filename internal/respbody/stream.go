@@ -9,8 +9,7 @@ import (
 
 // mayHaveBody reports whether resp may have a body that somebody reads.
 func mayHaveBody(req *http.Request, resp *http.Response) bool {
-	switch req.Method {
-	case http.MethodHead, http.MethodConnect:
+	if req.Method == http.MethodHead || req.Method == http.MethodConnect {
 		return false
 	}
 	switch resp.StatusCode {
@@ -35,22 +34,14 @@ func isStream(h http.Header) bool {
 	case "text/event-stream", "multipart/x-mixed-replace", "application/vnd.amazon.eventstream",
 		"application/vnd.docker.raw-stream", "application/vnd.docker.multiplexed-stream":
 		return true
-	case "multipart/mixed":
-		if names("deferspec=") { // GraphQL
-			return true
-		}
 	}
-	return isSequence(media) || names("stream") && names("watch") || // Kubernetes
-		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect")
-}
-
-// isSequence reports whether a body of this media type is made of values that follow one another.
-func isSequence(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
-	switch subtype {
-	case "x-ndjson", "ndjson", "jsonl", "jsonlines", "x-jsonlines",
-		"json-seq", "cbor-seq", "stream+json":
+	switch subtype { // of values that follow one another
+	case "x-ndjson", "ndjson", "jsonl", "jsonlines", "x-jsonlines", "json-seq", "cbor-seq", "stream+json":
 		return true
 	}
-	return strings.HasSuffix(subtype, "+json-seq") || strings.HasSuffix(subtype, "+cbor-seq")
+	return strings.HasSuffix(subtype, "+json-seq") || strings.HasSuffix(subtype, "+cbor-seq") ||
+		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect") ||
+		media == "multipart/mixed" && names("deferspec=") || // GraphQL
+		names("stream") && names("watch") // Kubernetes
 }

@@ -49,9 +49,12 @@ func MayClose(resp *http.Response) bool {
 
 // Closes returns how long a response that asks for a wait, or for none, closes its key, or 0.
 func Closes(resp *http.Response, asked, longest time.Duration) time.Duration {
+	if asked > 0 && closesByStatus(resp.StatusCode) {
+		return min(asked, longest)
+	}
 	reset, exhausted := field.Exhausted(resp.Header)
 	switch {
-	case asked > 0 && (exhausted || closesByStatus(resp.StatusCode)):
+	case exhausted && asked > 0:
 		return min(asked, longest)
 	case exhausted && reset <= longest: // a quota of a day may be of one kind of request only
 		return reset

@@ -86,7 +86,6 @@ type health struct {
 
 func newHealth(trouble *atomic.Int64) *health {
 	return &health{trouble: trouble, pause: firstPause,
-		line:     line{tenants: tenants{byBucket: map[any]*tenant{}}},
 		closures: closures{byKey: map[uint64]*closure{}, seed: maphash.MakeSeed()},
 	}
 }

@@ -45,6 +45,9 @@ func (t *tenants) add(w *waiter, bucket any) {
 	own := t.byBucket[bucket]
 	if own == nil {
 		own = &tenant{bucket: bucket}
+		if t.byBucket == nil {
+			t.byBucket = map[any]*tenant{}
+		}
 		t.byBucket[bucket] = own
 		own.place = t.order.PushBack(own)
 	}

@@ -255,11 +255,13 @@ func (l *Lease) pause(patience time.Duration) error {
 	})
 	ctx, cancel := context.WithTimeout(b.ctx, min(patience, pauseTime))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.changed.Broadcast()
-	})()
+	if b.busy() {
+		defer context.AfterFunc(ctx, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.changed.Broadcast()
+		})()
+	}
 	for b.busy() && ctx.Err() == nil {
 		b.changed.Wait()
 	}

@@ -87,14 +87,14 @@ func (reopened) read(r *Reader, p []byte) (int, error) {
 	return n, err
 }
 
-var errInvalidRead = errors.New("the request body's reader returned an impossible count")
+var errInvalidRead = &ReadError{errors.New("the request body's reader returned an impossible count")}
 
 // checked returns the results of a Read into a buffer of the given length, with the error marked. It turns an
 // impossible count into an error, because counts become slice bounds and offsets here.
 func checked(n int, err error, length int) (int, error) {
 	switch {
 	case n < 0 || n > length:
-		return 0, &ReadError{errInvalidRead}
+		return 0, errInvalidRead
 	case err != nil && err != io.EOF:
 		err = &ReadError{err}
 	}

@@ -91,7 +91,7 @@ func (w *rewinder) readAt(p []byte, at *mark) (int, error) {
 	position := w.position
 	w.position = unknown // in case Read does not return
 	n, err := w.body.Read(p)
-	if n, err = checked(n, err, len(p)); errors.Is(err, errInvalidRead) {
+	if n, err = checked(n, err, len(p)); err == errInvalidRead {
 		return 0, err
 	}
 	w.position = position + int64(n)

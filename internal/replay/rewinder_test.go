@@ -155,7 +155,7 @@ func TestSeekerWithImpossibleCountsFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, s := newHookedSeeker(text)
 			h.read = func([]byte) (int, error) { return count, nil }
-			failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
+			failsWith(t, open(t, lease(t, s, nil)), errInvalidRead)
 		})
 	}
 }
@@ -169,7 +169,7 @@ func TestAttemptDoesNotGoOnFromWhereAnImpossibleCountLeftTheBody(t *testing.T) {
 				h.Reader.Read(p)
 				return count, nil
 			}
-			failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
+			failsWith(t, open(t, lease(t, s, nil)), errInvalidRead)
 			h.read = nil
 			got, err := io.ReadAll(open(t, lease(t, s, nil)))
 			if err == nil {

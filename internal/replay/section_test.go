@@ -223,7 +223,7 @@ func TestFileWithImpossibleCountsFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newBody(lyingFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}, count}, 1000)
 			for range 2 {
-				failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
+				failsWith(t, open(t, lease(t, s, nil)), errInvalidRead)
 			}
 		})
 	}

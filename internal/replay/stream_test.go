@@ -357,7 +357,7 @@ func TestStreamWithImpossibleCountsFails(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, limit %d", name, limit), func(t *testing.T) {
 				s := New(plainBody{readerFunc(func([]byte) (int, error) { return count, nil }), new(closer)}, limit)
 				for range 2 {
-					failsWith(t, open(t, lease(t, s, nil)), &ReadError{errInvalidRead})
+					failsWith(t, open(t, lease(t, s, nil)), errInvalidRead)
 				}
 			})
 		}

@@ -30,22 +30,25 @@ func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, erro
 		return 0, err
 	}
 	buffer := buffers.Get().(*[bufferSize]byte)
-	n, err := 0, error(&ReadError{errNoReturn})
-	done := make(chan any, 1) // has the value with which f panicked, or nil
+	done := make(chan result, 1)
 	go func() {
-		defer func() { done <- recover() }()
+		got := result{err: &ReadError{errNoReturn}}
+		defer func() {
+			got.panicked = recover()
+			done <- got
+		}()
 		defer r.from.leave()
 		defer t.give()
-		n, err = f(buffer[:min(len(p), bufferSize)])
+		got.n, got.err = f(buffer[:min(len(p), bufferSize)])
 	}()
 	select {
-	case panicked := <-done:
-		if panicked != nil {
-			panic(panicked) // in the caller, as it would without the goroutine
+	case got := <-done:
+		if got.panicked != nil {
+			panic(got.panicked) // in the caller, as it would without the goroutine
 		}
-		copy(p, buffer[:n])
+		copy(p, buffer[:got.n])
 		buffers.Put(buffer)
-		return n, err
+		return got.n, got.err
 	case <-r.over:
 		return 0, ErrOver
 	case <-r.lease.body.ctx.Done():
@@ -67,6 +70,13 @@ func (t turns) take(r *Reader) error {
 	case <-r.lease.body.ctx.Done():
 		return r.lease.body.ctx.Err()
 	}
+}
+
+// result is the result of a Read, or the value with which it panicked. Variables of the caller would escape.
+type result struct {
+	n        int
+	err      error
+	panicked any
 }
 
 var errNoReturn = errors.New("the request body's Read ended its goroutine")

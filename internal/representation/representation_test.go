@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,6 +66,9 @@ func TestRecognize(t *testing.T) {
 		why  error
 	}{
 		"all, by tag": {plain, response(200, "Content-Length", "36", "Etag", `"v1"`),
+			Reader{end: 36, complete: 36, tag: `"v1"`}, nil},
+		"all, by tag, at no time": {
+			plain, response(200, "Content-Length", "36", "Etag", `"v1"`, "Date", time.Time{}.Format(http.TimeFormat)),
 			Reader{end: 36, complete: 36, tag: `"v1"`}, nil},
 		"all, by date": {plain, response(200, "Content-Length", "36", "Last-Modified", longAgo, "Date", now),
 			Reader{end: 36, complete: 36, date: longAgo}, nil},

@@ -44,7 +44,10 @@ func strongDate(h http.Header) string {
 // nginx, make a tag of the length and of the second in which the file was changed. In that second,
 // another change keeps the tag. A response without a valid Date is measured against the clock.
 func mayShareTag(h http.Header) bool {
-	modified, _ := field.HTTPDate(field.OnlyLine(h, "Last-Modified")) // without one, long ago
+	modified, ok := field.HTTPDate(field.OnlyLine(h, "Last-Modified"))
+	if !ok {
+		return false
+	}
 	date, dated := field.HTTPDate(field.OnlyLine(h, "Date"))
 	if !dated {
 		date = time.Now()

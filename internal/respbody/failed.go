@@ -99,7 +99,7 @@ func (b *Body) awaitLate() bool {
 		return false
 	}
 	came, err := l.result()
-	b.data, b.read, b.err = came, 0, b.met(err)
+	b.data, b.read, b.shown, b.err = came, 0, len(came), b.met(err)
 	l.came = nil // the reader has it
 	return true
 }

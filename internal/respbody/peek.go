@@ -95,9 +95,11 @@ func (b *Body) judgePeek(resp *http.Response, whole bool) error {
 // connects again after their end, and 204 asks it not to. Bodies of other types may be empty: a query
 // that finds nothing, a log without lines, a call without messages.
 func owesBytes(resp *http.Response) bool {
+	if resp.StatusCode != http.StatusOK {
+		return false
+	}
 	media := field.MediaType(resp.Header)
-	return resp.StatusCode == http.StatusOK &&
-		(media == "text/event-stream" || media == "application/vnd.amazon.eventstream")
+	return media == "text/event-stream" || media == "application/vnd.amazon.eventstream"
 }
 
 // Missing names what has not come of a body that was read within the attempt.

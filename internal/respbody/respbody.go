@@ -101,9 +101,11 @@ func (b *Body) end() { b.note(&b.over, true) }
 
 func (b *Body) Read(p []byte) (n int, err error) {
 	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
 	case b.sealed:
 		return 0, ErrSealed
-	case b.closed.Load(), b.read == len(b.data) && b.err == nil && !b.awaitLate():
+	case b.read == len(b.data) && b.err == nil && !b.awaitLate():
 		return 0, http.ErrBodyReadAfterClose
 	}
 	switch {

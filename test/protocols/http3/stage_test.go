@@ -35,6 +35,7 @@ type stage struct {
 
 	mu      sync.Mutex
 	servers []*server
+	closed  bool
 	orders  map[string][]http3.ErrCode // what requests are reset with before there is a handler
 	serving http.HandlerFunc           // in place of handler, if it is not nil
 }
@@ -85,8 +86,14 @@ func newStage(t *testing.T, idle time.Duration) *stage {
 	return s
 }
 
-// start has a new server at the address.
+// start has a new server at the address, unless the stage is closed: a client may have given up before its server
+// is replaced.
 func (s *stage) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	pc, err := net.ListenPacket("udp4", s.addr)
 	require.NoError(s.t, err)
 	s.addr = pc.LocalAddr().String()
@@ -104,9 +111,7 @@ func (s *stage) start() {
 		&quic.Config{MaxIdleTimeout: fault.Ample},
 	)
 	require.NoError(s.t, err)
-	s.mu.Lock()
 	s.servers = append(s.servers, v)
-	s.mu.Unlock()
 	go func() {
 		defer close(v.done)
 		_ = v.http.ServeListener(ln)
@@ -183,6 +188,7 @@ func (s *stage) close() {
 	s.handler.Close()
 	s.mu.Lock()
 	servers := s.servers
+	s.closed = true
 	s.mu.Unlock() // handlers that begin only now take it, and a server's end waits for them
 	for _, v := range servers {
 		s.end(v)

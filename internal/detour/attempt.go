@@ -18,7 +18,7 @@ type Attempt struct {
 // Key is the key of an *Attempt in a context.
 type Key struct{}
 
-// Route is what the attempts of a request have done so far. A copy that somebody has does not change.
+// Route is what the attempts of a request have done so far. What [Attempt.Route] returns does not change.
 type Route struct {
 	Reached  *Dispatcher // by the newest attempt, or nil
 	taken    []*conn     // the detours that the attempts have taken, and might take again

@@ -42,7 +42,7 @@ type health struct {
 	outageFrom time.Time // the first
 }
 
-// weigh adds the results of the tenth that is over to the mean.
+// weigh adds the results of the tenth that is over to the mean, and decides by it whether the server is poor.
 func (h *health) weigh(now time.Time) {
 	results := h.ups + h.downs
 	if results == 0 || now.Sub(h.tenthFrom) < tenth {
@@ -52,9 +52,17 @@ func (h *health) weigh(now time.Time) {
 	h.ups, h.downs, h.tenthFrom = 0, 0, now
 	switch {
 	case h.poor && h.failing <= wellBelow && !now.Before(h.poorUntil):
-		h.improve(now)
+		h.poor = false
+		if relieved := !h.poorUntil.IsZero(); !relieved || h.failing <= betterBelow {
+			h.trialEnds = now.Add(trial)
+		}
 	case !h.poor:
-		h.worsen(now)
+		onTrial := now.Before(h.trialEnds)
+		h.poor = h.failing > poorAbove || onTrial && h.failing > wellBelow
+		h.poorUntil = time.Time{}
+		if onTrial && h.poor {
+			h.poorUntil, h.trialEnds = now.Add(relief), time.Time{}
+		}
 	}
 }
 
@@ -68,21 +76,5 @@ func (h *health) sufferOutage(now time.Time) {
 	h.outage = now
 	if !h.poor && now.Sub(h.outageFrom) >= longOutage {
 		h.trialEnds = now.Add(trial)
-	}
-}
-
-func (h *health) improve(now time.Time) {
-	h.poor = false
-	if relieved := !h.poorUntil.IsZero(); !relieved || h.failing <= betterBelow {
-		h.trialEnds = now.Add(trial)
-	}
-}
-
-func (h *health) worsen(now time.Time) {
-	onTrial := now.Before(h.trialEnds)
-	h.poor = h.failing > poorAbove || onTrial && h.failing > wellBelow
-	h.poorUntil = time.Time{}
-	if onTrial && h.poor {
-		h.poorUntil, h.trialEnds = now.Add(relief), time.Time{}
 	}
 }

@@ -64,9 +64,10 @@ func (c *call) settle(r *race, next *attempt, got *result) {
 	if state == undecided {
 		state = c.awaitHedge(r, next, got)
 	}
-	if state == panicking && r.panicked == nil {
-		runtime.Goexit()
-	} else if state == panicking {
+	if state == panicking {
+		if r.panicked == nil {
+			runtime.Goexit()
+		}
 		panic(r.panicked)
 	}
 	c.newest = r.next.request.Context().(*numbered)

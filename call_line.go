@@ -39,7 +39,7 @@ func (c *call) keep(got *result, patience time.Duration) bool {
 		return true
 	}
 	if got.broken != nil {
-		return false // Keep would take an end that was owed for that of a whole body
+		return false // to Keep, what broke off may look whole
 	}
 	kept, whole := respbody.Keep(c.req, resp, mostKept, min(respbody.MaxDrainTime, patience))
 	got.Response, c.response = kept, kept

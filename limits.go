@@ -24,8 +24,8 @@ var errNoResponse = errors.New("the base RoundTripper returned neither a respons
 // means that it does not. body is the reading of the request's body. b is nil unless another attempt
 // may end this attempt.
 func roundTrip(
-	base http.RoundTripper, req *http.Request, p *Policy, more func(*http.Response) bool, body *replay.Lease,
-	b *bounds,
+	base http.RoundTripper, req *http.Request, p *Policy, more func(*http.Response) bool,
+	body *replay.Lease, b *bounds,
 ) (*http.Response, error) {
 	if b == nil && (p.AttemptTimeout > 0 || p.StallTimeout > 0) {
 		b = new(bounds)
@@ -51,8 +51,7 @@ func (p *Policy) readsBody() bool { return p.BufferBytes > 0 || p.PeekBytes > 0 
 // attempt. Policy.Classify may want to see them, so the status alone says here whether the response
 // has failed. b is the Body that wraps resp's body, or nil.
 func readBody(
-	b *respbody.Body, req *http.Request, resp *http.Response, p *Policy,
-	more func(*http.Response) bool,
+	b *respbody.Body, req *http.Request, resp *http.Response, p *Policy, more func(*http.Response) bool,
 ) (_ *http.Response, read *respbody.Body, err error) {
 	base, failed, returned := resp, classifyStatus(resp.StatusCode) != Final, false
 	defer func() {

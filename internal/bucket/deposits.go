@@ -12,7 +12,7 @@ import (
 const foldEvery = 64
 
 // sampledFrom is the number of deposits per second from which a full bucket samples them. Two processors that
-// count in one place wait for each other at each success, some 80 ns.
+// count in one place wait for each other at each success, for 20 to 80 ns.
 const sampledFrom = 10_000
 
 // Deposit credits a success to key's bucket. A full Table drops most deposits for keys that have

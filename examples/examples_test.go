@@ -10,7 +10,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/retryhttp/retryhttp/internal/test/waiting"
 )
+
+func TestMain(m *testing.M) { waiting.Main(m, 4) }
 
 func TestEveryExamplePrintsItsOutput(t *testing.T) {
 	lookAtSources(t)

@@ -66,7 +66,7 @@ func newStage(t *testing.T, f *fault.Fault, http2 bool) *stage {
 	base.MaxResponseHeaderBytes = 64 << 10
 	if f.Link != nil && f.Effect == fault.Hangs {
 		// All attempts go to one HTTP/2 connection, until somebody finds that it is dead.
-		base.HTTP2 = &http.HTTP2Config{SendPingTimeout: fault.Patience, PingTimeout: 15 * fault.Patience}
+		base.HTTP2 = &http.HTTP2Config{SendPingTimeout: fault.Patience, PingTimeout: 5 * fault.Patience}
 	}
 	s.url = s.http.URL
 	s.base = retryhttp.NewBase(base)
@@ -150,8 +150,7 @@ func runFaults(t *testing.T, faults []*fault.Fault, http2 bool) {
 	all = slices.DeleteFunc(all, func(c fault.Case) bool {
 		return c.Limit == fault.Deadline && !c.Fault.Effect.Hangs() && c.Kind.Size > 0
 	})
-	// With more at a time, an upload takes longer than its attempt may, again and again.
-	fault.InLanes(48, 8, all, func(c fault.Case) bool { return c.Fault.Effect.Hangs() }, func(n int, c fault.Case) {
+	fault.InLanes(48, lanes, all, func(c fault.Case) bool { return c.Fault.Effect.Hangs() }, func(n int, c fault.Case) {
 		t.Run(c.String(), func(t *testing.T) { run(t, uint64(n), c, http2) })
 	})
 	t.Logf("%d cases", len(all))

@@ -2,4 +2,7 @@
 
 package fault_test
 
-const thinned = 1
+const (
+	thinned = 1
+	lanes   = 16
+)

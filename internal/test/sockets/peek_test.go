@@ -38,6 +38,7 @@ func sendEvent(w http.ResponseWriter, text string) {
 }
 
 func TestStreamThatFailsBeforeItsFirstEventIsSentAgain(t *testing.T) {
+	t.Parallel()
 	overBothProtocols(t, func(t *testing.T, http2 bool) {
 		events := func(text string) retrytest.Step {
 			return retrytest.Status(http.StatusOK, "Content-Type", "text/event-stream").Body(text).Unsized()

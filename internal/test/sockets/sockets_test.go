@@ -80,6 +80,7 @@ func TestConnectionResetInTheMiddleOfASuccessIsTheCallers(t *testing.T) {
 }
 
 func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
+	t.Parallel()
 	const header = "HTTP/1.1 503 Unavailable\r\nContent-Type: text/plain\r\n\r\n"
 	cases := []struct {
 		name  string
@@ -109,6 +110,7 @@ func TestDrainOfErrorBodiesThatDoNotEnd(t *testing.T) {
 }
 
 func TestAttemptTimeoutOverASocket(t *testing.T) {
+	t.Parallel()
 	url := loopback.ServeRaw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, loopback.Say(okResponse))
 	p := retryhttp.Policy{AttemptTimeout: time.Second, Backoff: retryhttp.Constant(0)}
 	resp, err := retryhttp.New(nil, p).RoundTrip(get(t, url))

@@ -73,6 +73,7 @@ func uploadKinds(t *testing.T) map[string]func() io.Reader {
 }
 
 func TestUploadSurvivesAnEarly503(t *testing.T) {
+	t.Parallel()
 	content, sum := upload()
 	type listener = func(*testing.T, http.HandlerFunc) (url string, base *http.Transport)
 	protocols := map[string]listener{
@@ -114,6 +115,7 @@ func TestUploadSurvivesAnEarly503(t *testing.T) {
 }
 
 func TestUploadOfAStreamPastTheLimitMeetsAnEarly503(t *testing.T) {
+	t.Parallel()
 	// The first attempt may or may not have sent more than the limit when the
 	// answer comes. In either case only the whole body arrives.
 	content, sum := upload()
@@ -202,6 +204,7 @@ func TestUploadOfAGetBodyThatRewindsOneReaderIsWhole(t *testing.T) {
 // The server ends its failed answer only after it has read the request. The upload
 // pauses while OnRetry reads that answer.
 func TestUploadPausesWhileOnRetryReads(t *testing.T) {
+	t.Parallel()
 	first := true
 	url := loopback.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !first {
@@ -230,6 +233,7 @@ func TestUploadPausesWhileOnRetryReads(t *testing.T) {
 }
 
 func TestUploadWhoseOnRetryReadsTheFailedBody(t *testing.T) {
+	t.Parallel()
 	for _, h2 := range []bool{false, true} {
 		for _, kind := range []string{"bytes.Reader with GetBody", "reader at", "stream", "seeker"} {
 			t.Run(fmt.Sprint(kind, " h2=", h2), func(t *testing.T) {

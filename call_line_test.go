@@ -156,23 +156,25 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 	type testCase struct {
 		size   int
 		late   time.Duration // when the last byte comes
+		end    error         // what comes with it
 		buffer int64
 		took   time.Duration
 		waited time.Duration
 	}
 	inBubbles(t, map[string]testCase{
-		"16 KiB":              {16 << 10, 0, 0, 5100 * ms, 5100 * ms},
-		"a byte more":         {16<<10 + 1, 0, 0, 100 * ms, 100 * ms},
-		"a body that is slow": {100, time.Second, 0, 250 * ms, 250 * ms},
-		"a slow body that was awaited for the buffer": {100, time.Second, 1 << 10, 250*ms + 100*ms, 100 * ms},
-		"longer than its buffer":                      {4 << 10, 0, 1 << 10, 5100 * ms, 5100 * ms},
-		"a mebibyte in a buffer":                      {1 << 20, 0, 1 << 20, 100 * ms, 100 * ms},
+		"16 KiB":              {16 << 10, 0, io.EOF, 0, 5100 * ms, 5100 * ms},
+		"a byte more":         {16<<10 + 1, 0, io.EOF, 0, 100 * ms, 100 * ms},
+		"a body that is slow": {100, time.Second, io.EOF, 0, 250 * ms, 250 * ms},
+		"a slow body that was awaited for the buffer": {100, time.Second, io.EOF, 1 << 10, 250*ms + 100*ms, 100 * ms},
+		"longer than its buffer":                      {4 << 10, 0, io.EOF, 1 << 10, 5100 * ms, 5100 * ms},
+		"a mebibyte in a buffer":                      {1 << 20, 0, io.EOF, 1 << 20, 100 * ms, 100 * ms},
+		"a body that breaks off in its buffer":        {100, 0, errBroken, 1 << 10, 100 * ms, 100 * ms},
 	}, func(t *testing.T, c testCase) {
 		l := newLining(t, func(p *retryhttp.Policy) { p.BufferBytes = c.buffer }).lasting()
 		l.body = func() io.ReadCloser {
 			last := &bodies.Hooked{OnRead: func(p []byte) (int, error) {
 				time.Sleep(c.late)
-				return copy(p, "x"), io.EOF
+				return copy(p, "x"), c.end
 			}}
 			return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("x", c.size-1)), last))
 		}
@@ -181,7 +183,7 @@ func TestRefusedRetryWithALongResponseReturnsItAtOnce(t *testing.T) {
 		assert.Equal(t, c.waited, o.Waited)
 		assert.Equal(t, retryhttp.StopBudget, o.Stop)
 		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		assert.ErrorIs(t, cmp.Or(err, io.EOF), c.end)
 		assert.Len(t, text, c.size, "what was read, and the rest")
 		require.NoError(t, resp.Body.Close())
 		l.others.Wait()

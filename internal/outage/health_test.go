@@ -184,6 +184,21 @@ func TestAbandonedAttemptOfAnEarlierRunPostponesNoProbe(t *testing.T) {
 	})
 }
 
+// A retry may be released in a run, and be sent when a success has ended the run. It begins then.
+func TestRetryThatIsSentAfterASuccessIsNoOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		w.End(host, Pass{}, Down, true, hold)
+		p := w.Begin(host, Pass{})
+		assert.True(t, p.UnderWay())
+		w.End(host, Pass{}, Up, true, hold)
+		p = w.Begin(host, p)
+		assert.False(t, p.UnderWay(), "nothing has failed since")
+		w.End(host, p, Down, false, hold)
+		assert.EqualValues(t, 1, w.Inspect(host).Failures, "its failure is news")
+	})
+}
+
 // A success of a host that nobody watches changes nothing while another host is down.
 func TestSuccessOfAnUnknownHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ package outage
 
 import (
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -161,5 +162,6 @@ func (w *Watch) update(key string, change func(*health, time.Time)) {
 			return
 		}
 		k.unlock()
+		runtime.Gosched() // to the goroutine that removes it
 	}
 }

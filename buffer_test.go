@@ -289,6 +289,11 @@ func TestBufferedRangeThatEndsEarlyIsRetried(t *testing.T) {
 	base := script.New(part(object[5:14]), part(object[5:15]))
 	requireBodyIs(t, object[5:15], opened(t, base, buffers))
 	assert.Len(t, base.Requests(), 2)
+
+	once := buffers
+	once.MaxAttempts = 1
+	_, err := download(t, script.New(sends(206, object[5:14], errLost, "Content-Range", "bytes 5-14/36")), once)
+	assert.Equal(t, errLost, err, "the cause of the break")
 }
 
 // A body that came whole is closed at once if that cannot take long, and otherwise by the drain.

@@ -339,6 +339,23 @@ func TestErrorTextEndsWithTheBasesText(t *testing.T) {
 	})
 }
 
+// The last attempt has its response, and is no error as well.
+func TestResponseIsReturnedIfThereIsNoBodyForARetry(t *testing.T) {
+	req := get(t, t.Context())
+	req.Method, req.Body = "PUT", io.NopCloser(strings.NewReader("x"))
+	req.GetBody = func() (io.ReadCloser, error) { return nil, errBroken }
+	p := noWait
+	p.OnDone = func(last retryhttp.Attempt, o retryhttp.Outcome) {
+		assert.Equal(t, retryhttp.StopBody, o.Stop)
+		assert.Equal(t, 503, last.Response.StatusCode)
+		assert.NoError(t, last.Err)
+	}
+	resp, err := retryhttp.New(script.New(script.Status(503)), p).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	require.NoError(t, resp.Body.Close())
+}
+
 func TestErrorIsATimeoutOrTemporaryIfOneOfItsErrorsIs(t *testing.T) {
 	for _, err := range []error{nil, errBroken, context.Canceled, &url.Error{Op: "Get", Err: errBroken}} {
 		assert.False(t, (&retryhttp.Error{Err: err}).Timeout(), "%v", err)

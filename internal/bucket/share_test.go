@@ -73,3 +73,18 @@ func TestOutageOfAPoorServerIsNoTrial(t *testing.T) {
 	s.sufferOutage(now.Add(longOutage))
 	assert.Zero(t, s.trialEnds)
 }
+
+// A server that is poor for the first time in a long while is on trial afterwards, although it had relief before.
+func TestReliefOfLongAgoForbidsNoTrial(t *testing.T) {
+	now := time.Now()
+	s := share{failing: poorAbove, poorUntil: now, downs: mostOfATenth}
+	s.weigh(now.Add(trial))
+	assert.True(t, s.poor)
+	for s.poor {
+		now = now.Add(trial)
+		s.ups = mostOfATenth
+		s.weigh(now)
+	}
+	assert.Greater(t, s.failing, betterBelow, "hardly better")
+	assert.Equal(t, now.Add(trial), s.trialEnds)
+}

@@ -702,3 +702,8 @@ func TestRequestForgetsDetoursThatAreClosed(t *testing.T) {
 		assert.LessOrEqual(t, len(so.taken), 1)
 	})
 }
+
+func TestPooledKeepsAHundredIdleConnectionsOfAHost(t *testing.T) {
+	assert.Equal(t, 100, Pooled().MaxIdleConnsPerHost)
+	assert.Equal(t, 500, Pooled().MaxIdleConns)
+}

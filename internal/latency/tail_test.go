@@ -1,6 +1,7 @@
 package latency
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,4 +35,19 @@ func TestDelayIsRefreshedNowAndThen(t *testing.T) {
 			assert.True(t, refreshes())
 		}
 	})
+}
+
+func TestAllowanceOfManyAnswersAtOnceIsExact(t *testing.T) {
+	const goroutines, answers = 8, 10_000
+	tail := newTail(Settings{Share: 1e-5, Window: time.Minute}, false)
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for range answers {
+				tail.Observe(time.Millisecond, true)
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, goroutines*answers*oneHedge/100_000, tail.allowance.Load())
 }

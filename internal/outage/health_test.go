@@ -199,6 +199,20 @@ func TestRetryThatIsSentAfterASuccessIsNoOlder(t *testing.T) {
 	})
 }
 
+// Without failures there is no run that a success could end. An attempt that has begun goes on.
+func TestSuccessWithoutFailuresEndsNoRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		h := fail(&w)
+		w.End(host, Pass{}, Up, true, hold)
+		p := h.enter(time.Now())
+		w.End(host, Pass{}, Up, true, hold)
+		w.End(host, p, Down, false, hold)
+		assert.EqualValues(t, 1, w.Inspect(host).Failures)
+		assert.Zero(t, w.Inspect(host).Open, "its end is counted")
+	})
+}
+
 // A success of a host that nobody watches changes nothing while another host is down.
 func TestSuccessOfAnUnknownHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

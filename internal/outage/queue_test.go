@@ -101,9 +101,12 @@ func TestCanceledRetryDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watch
 		h := fail(&w)
+		mark := h.mark
+		h.look(joined(t, h, 1)[0], time.Now().Add(time.Minute), true)
+		assert.Equal(t, mark, h.mark)
+
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		mark := h.mark
 		req := new(http.Request).WithContext(ctx)
 		p, held, ok := w.Wait(req, host, nil, new(timer.Timer), &Turn{Mark: mark, Limit: time.Minute})
 		assert.Equal(t, Pass{}, p)

@@ -199,11 +199,31 @@ func TestGetBodyPausesNoLongerThan250ms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
 		body, _ := get()
-		_, first := begin(body, get)
-		reopen(t, first)
+		_, attempt := begin(body, get)
+		for range 3 {
+			next := reopen(t, attempt)
+			start := time.Now()
+			failsWith(t, attempt.newest, ErrOver)
+			assert.Equal(t, 250*time.Millisecond, time.Since(start))
+			attempt = next
+		}
+	})
+}
+
+// The timer of a pause may fire when another pause has just begun in its place.
+func TestGetBodyPauseOutlastsTheTimerOfAnEarlierPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
+		body, _ := get()
+		b, first := begin(body, get)
+		next := reopen(t, first)
+		b.mu.Lock()
+		time.Sleep(pauseTime) // the timer has fired, and waits for mu
+		assert.NoError(t, next.pause(time.Hour))
+		b.mu.Unlock()
 		start := time.Now()
-		failsWith(t, first.newest, ErrOver)
-		assert.Equal(t, 250*time.Millisecond, time.Since(start))
+		failsWith(t, next.newest, ErrOver)
+		assert.Equal(t, pauseTime, time.Since(start))
 	})
 }
 

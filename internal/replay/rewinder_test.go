@@ -266,6 +266,7 @@ func TestSeekerThatSeeksInWhatWasReadIsNotCutShort(t *testing.T) {
 			assert.Equal(t, text, string(got), came)
 		} else {
 			assert.Equal(t, &ReadError{errLimited}, err, came)
+			failsWith(t, open(t, lease(t, s, nil)), &ReadError{errChanged})
 		}
 	}
 }

@@ -286,6 +286,8 @@ func TestGateIsClosedByRetryAfter(t *testing.T) {
 		"/200?Retry-After=2":                         false,
 	})
 	checkClosed(t, map[string]bool{"/429?Retry-After=2": false, "/200?" + exhausted: false}, ignoreRetryAfter)
+	// The server has refused the client, whatever the client makes of it.
+	checkClosed(t, map[string]bool{"/429?Retry-After=2": true}, func(p *retryhttp.Policy) { p.Classify = always(retryhttp.Final) })
 }
 
 func TestGateIsClosedByRateLimit(t *testing.T) {

@@ -321,6 +321,21 @@ func TestLimiterBelowRefusesAnAttemptAtOnce(t *testing.T) {
 	})
 }
 
+// The retries of a Transport below a hedge belong to the hedge.
+func TestAttemptOfARetryBelowAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script.New(untilItEnds, script.Status(503), script.Status(200))
+		resp, err := retryhttp.New(retryhttp.New(base, noWait), hedging()).RoundTrip(get(t, t.Context()))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		var sent []retryhttp.Attempt
+		for _, req := range base.Requests() {
+			sent = append(sent, retryhttp.AttemptOf(req.Context()))
+		}
+		assert.Equal(t, []retryhttp.Attempt{{Number: 1}, {Number: 2, Hedge: true}, {Number: 3, Hedge: true}}, sent)
+	})
+}
+
 func TestDeadlineThroughNestedTransports(t *testing.T) {
 	type testCase struct{ outer, inner, want time.Duration }
 	inBubbles(t, map[string]testCase{

@@ -20,9 +20,8 @@ var errNoResponse = errors.New("the base RoundTripper returned neither a respons
 
 // roundTrip sends req through base within the limits of p, and reads of the response's body what
 // p requires. It returns either a response or an error, even if base breaks that rule. It
-// returns both if the body broke off meanwhile. more reports whether a peek at the body goes on; nil
-// means that it does not. body is the reading of the request's body. b is nil unless another attempt
-// may end this attempt.
+// returns both if the body broke off meanwhile. more reports whether a peek at the body goes on.
+// body is the reading of the request's body. b is nil unless another attempt may end this attempt.
 func roundTrip(
 	base http.RoundTripper, req *http.Request, p *Policy, more func(*http.Response) bool,
 	body *replay.Lease, b *bounds,

@@ -123,9 +123,16 @@ func TestStreamThatFailedBeforeItsFirstEventIsHandedOverAtTheEnd(t *testing.T) {
 		budget := &countingBudget{}
 		p := peeks
 		p.MaxAttempts, p.Budget = 2, budget
+		var sent context.Context
 		began := time.Now()
-		resp := opened(t, base, p)
+		resp := opened(t, script.Step(func(req *http.Request) (*http.Response, error) {
+			sent = req.Context()
+			return base.RoundTrip(req)
+		}), p)
 		assert.Equal(t, 2*c.after, time.Since(began))
+		if c.after > 0 {
+			assert.EqualError(t, context.Cause(sent), c.err)
+		}
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Equal(t, retryhttp.StopAttempts, retryhttp.OutcomeOf(resp).Stop)
 		got := make([]byte, len(c.text))

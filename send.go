@@ -178,10 +178,7 @@ func (x *exchange) transmit(next *attempt, got *result, b *bounds) {
 	}
 	x.unsent, x.token = nil, receipt{}
 	p := x.policy
-	var more func(*http.Response) bool
-	if p.PeekBytes > 0 {
-		more = func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
-	}
+	more := func(resp *http.Response) bool { return x.peekOn(next, got, resp) }
 	resp, err := roundTrip(x.core.base, req, &p.Policy, more, next.reading, b)
 	x.response = resp
 	if n := x.newest; n != nil {

@@ -579,3 +579,13 @@ func TestBodyIsNotUsedAfterItsClose(t *testing.T) {
 		})
 	}
 }
+
+func TestBodyThatNewRequestCanOpenAgainIsSentAsItIs(t *testing.T) {
+	for _, body := range []io.Reader{bytes.NewBufferString(text), bytes.NewReader([]byte(text)), strings.NewReader(text)} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host/", body)
+		require.NoError(t, err)
+		assert.Nil(t, For(req, true, true, 1<<10), "%T", body)
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+		assert.NotNil(t, For(req, true, true, 1<<10), "%T", body)
+	}
+}

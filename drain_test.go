@@ -64,6 +64,16 @@ func TestDrainIsBounded(t *testing.T) {
 	})
 }
 
+// A retry without a backoff waits for the end of a drain, and no longer.
+func TestDrainEndsTheWaitForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &bodies.Hooked{OnRead: func([]byte) (int, error) { time.Sleep(100 * ms); return 0, io.EOF }}
+		base := script.New(script.Respond(503, body), script.Status(200))
+		require.NoError(t, opened(t, base, noWait).Body.Close())
+		assert.Equal(t, []time.Duration{100 * ms}, base.Waits())
+	})
+}
+
 // The server of a stalled response sees that the connection was closed.
 func TestDrainClosesNetHTTPsBodyBesideItsRead(t *testing.T) {
 	zipped := new(bytes.Buffer)

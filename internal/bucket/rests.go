@@ -38,7 +38,7 @@ func (b *bucket) rest(now time.Time) (worth float64, r rests) {
 	ups := b.folded - b.spent
 	if ups > 0 {
 		r.since, r.vain = now, doubt
-		r.helped = r.helped || r.retried
+		r.helped = r.retried
 	}
 	if b.inUse(now) {
 		return 0, r

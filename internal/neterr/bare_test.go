@@ -3,6 +3,7 @@ package neterr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"syscall"
@@ -57,4 +58,13 @@ func TestRequestThatAGoawayLeavesOutIsUnprocessed(t *testing.T) {
 	gone := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
 	assert.True(t, neterr.Unprocessed(gone))
 	assert.True(t, neterr.StreamRefused(gone), "with a body that was written, too")
+	for cause, refused := range map[string]bool{
+		gone.Error(): true,
+		"stream error: stream ID 1; REFUSED_STREAM": true,
+		"stream error: stream ID 1; PROTOCOL_ERROR": false, // proves nothing
+	} {
+		err := fmt.Errorf("http2: Transport: cannot retry err [%s] after Request.Body was written; "+
+			"define Request.GetBody to avoid this error", cause)
+		assert.Equal(t, refused, neterr.StreamRefused(err), cause)
+	}
 }

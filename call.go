@@ -292,7 +292,7 @@ func (c *call) left(next *attempt) time.Duration {
 }
 
 // endWait ends the wait of a retry, and counts it. If the retry is sent or canceled, it closes the failed
-// response. With another Stop, the response is the caller's. What a retry has claimed that is not sent is given back.
+// response. With another Stop, the response is the caller's. A retry that is not sent gives back what it has claimed.
 func (c *call) endWait(got *result, next *attempt, stop Stop) Stop {
 	next.begins = c.core.now()
 	c.Waited += next.begins - next.decided

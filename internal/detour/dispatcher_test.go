@@ -540,6 +540,7 @@ func TestTroubleEndsNinetySecondsAfterItsLastFailure(t *testing.T) {
 		time.Sleep(troubled)
 		synctest.Wait()
 		assert.Zero(t, s.count.Load(), "it ends once")
+		assert.False(t, s.hostOf(s.request(1), true).gone, "the next trouble has detours")
 	})
 }
 

@@ -377,6 +377,21 @@ func TestReaderThatIsOverGivesNothing(t *testing.T) {
 	}
 }
 
+// net/http looks for the end once it has sent what was announced, and an error there costs the connection.
+func TestReaderThatHasGivenTheAnnouncedLengthIsAtItsEnd(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := newBody(kind.make([]byte(text), new(closer)), 1000)
+			s.length = int64(len(text))
+			l := lease(t, s, nil)
+			r := open(t, l)
+			read(t, r, len(text))
+			l.Cut()
+			failsWith(t, r, io.EOF)
+		})
+	}
+}
+
 // Cutting off the old attempt for a retry that cannot be would cost the caller
 // what the old attempt still brings.
 func TestLeaseThatIsRefusedLeavesTheOldAttemptAlone(t *testing.T) {

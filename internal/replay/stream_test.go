@@ -309,6 +309,16 @@ func TestStreamThatFailedFailsForEveryAttemptAtTheSameByte(t *testing.T) {
 	}
 }
 
+// As many bytes as were announced may be there, and the body may still not be what its owner meant.
+func TestStreamThatFailsAtItsAnnouncedLengthFails(t *testing.T) {
+	broken := errors.New("the checksum is wrong")
+	s := New(plainBody{io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), new(closer)}, 1000)
+	s.length = int64(len(text))
+	got, err := io.ReadAll(open(t, lease(t, s, nil)))
+	assert.Equal(t, text, string(got))
+	assert.Equal(t, &ReadError{broken}, err)
+}
+
 // onceReader fails once and is then at its end.
 type onceReader struct{ err error }
 

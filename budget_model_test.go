@@ -416,6 +416,11 @@ func FuzzBudget(f *testing.F) {
 	f.Add(0.0, 5, int64(0), 0.0, restsOf("\x00\x00\x04\x03\xff"))     // a refund follows the success
 	f.Add(0.0, 5, int64(0), 0.0, []byte(strings.Repeat("\x00\x00\x00\x00\x00"+strings.Repeat("\xff", 8), 5)+
 		strings.Repeat("\x04\x00\x04\xff", 12))) // long in vain, and then each retry helps
+	const spend, success = "\x00\x00\x00\x00\x00\x00", "\x04\x00"
+	minutes := strings.Repeat("\xff", 4)                                            // six; after eleven, a rest needs no credit
+	f.Add(0.0, 5, int64(0), 0.0, []byte(spend+minutes+success+spend+minutes+spend)) // the success was six ago
+	f.Add(0.0, 5, int64(0), 0.0, []byte(strings.Repeat(spend+minutes+minutes, 2)+
+		success+spend+minutes+minutes+spend)) // after the success, eleven suffice again
 	f.Add(0.0, -1, int64(0), 0.0, overdrawn())
 	f.Add(-1.0, -1, int64(0), 1.0, overdrawn())
 	for i := range failures {

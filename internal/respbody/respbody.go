@@ -163,7 +163,7 @@ func (b *Body) await(wait func()) {
 }
 
 func (b *Body) Close() error {
-	if b.sealed || b.closed.Swap(true) && b.late != nil || b.gone {
+	if b.sealed || b.closed.Swap(true) || b.gone {
 		return nil
 	}
 	return rest{b}.Close()

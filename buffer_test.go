@@ -153,7 +153,8 @@ func TestBufferLeavesStreamsAlone(t *testing.T) {
 			"application/json;stream=watch;x", "application/json; stream=watch; stream=list",
 		},
 		true: {
-			"application/json;stream=list", "multipart/mixed; boundary=deferSpec",
+			"application/json;stream=list", "application/json;list=watch", "multipart/mixed; boundary=deferSpec",
+			"application/json; deferSpec=20220824",
 			"application/vnd.docker.distribution.manifest.v2+json",
 		},
 	} {

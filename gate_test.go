@@ -113,7 +113,7 @@ func TestGateBeginsAnOutageWithAPauseOf250ms(t *testing.T) {
 	})
 }
 
-// A request that is canceled just after its release passes its turn on, and so does one whose Logger
+// A request that is canceled just after its release passes its turn on, once, and so does one whose Logger
 // panics: the Logger runs between the release and the attempt.
 func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
 	cancels := func(cancel func()) { cancel() }
@@ -121,12 +121,14 @@ func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		log       func(cancel func())
+		onDone    func(retryhttp.Attempt, retryhttp.Outcome)
 		successes int
 		released  time.Duration
 	}{
-		{"released by successes", cancels, 4, 330 * ms},
-		{"released as a probe", cancels, 0, 350 * ms},
-		{"panics after its release", panics, 0, 350 * ms},
+		{"released by successes", cancels, nil, 4, 330 * ms},
+		{"released as a probe", cancels, nil, 0, 350 * ms},
+		{"panics after its release", panics, nil, 0, 350 * ms},
+		{"panics at its end", cancels, func(retryhttp.Attempt, retryhttp.Outcome) { panic(http.ErrAbortHandler) }, 4, 330 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inGate(t, new(retryhttp.Gate), func(t *testing.T, g *gated) {
@@ -134,7 +136,7 @@ func TestGatePassesOnTheTurnOfACanceledRequest(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				ended := g.with(ctx, 90*ms, "/503", func(p *retryhttp.Policy) {
-					p.Logger = slog.New(whenHeld(func() { c.log(cancel) }))
+					p.Logger, p.OnDone = slog.New(whenHeld(func() { c.log(cancel) })), c.onDone
 				})
 				next, last := g.at(95*ms, "/503,200@1s"), g.at(96*ms, "/503,200")
 				g.every(300*ms, 10*ms, c.successes, "/200")

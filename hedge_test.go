@@ -238,7 +238,10 @@ func TestHedgeIsSentAtTheQuantile(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, delay}, r.times())
 		assert.True(t, f.out.HedgeWon)
 
-		time.Sleep(time.Minute) // the answers are no longer recent
+		time.Sleep(40 * time.Second)
+		_, ok = p.Hedge.Delay(req)
+		assert.True(t, ok)
+		time.Sleep(20 * time.Second) // the answers are no longer recent
 		_, ok = p.Hedge.Delay(req)
 		assert.False(t, ok)
 		f = newTrack(lap{after: time.Second, code: 200}).runOn(t, p, req)

@@ -167,6 +167,19 @@ func TestRequestIsNeverChanged(t *testing.T) {
 	})
 }
 
+// A context that nobody ends would stay in memory as long as the caller's.
+func TestAttemptThatIsAnsweredWithoutABodyIsOver(t *testing.T) {
+	var sent *http.Request
+	base := script.Step(func(req *http.Request) (*http.Response, error) {
+		sent = req
+		return &http.Response{StatusCode: http.StatusOK, Request: req}, nil
+	})
+	resp, err := retryhttp.New(base, retryhttp.Policy{AttemptTimeout: time.Hour}).RoundTrip(get(t, t.Context()))
+	require.NoError(t, err)
+	assert.Nil(t, resp.Body)
+	assert.ErrorIs(t, sent.Context().Err(), context.Canceled)
+}
+
 func TestNilBaseIsABaseOfItsOwn(t *testing.T) {
 	srv := &server{answers: play(503, 200)}
 	url := loopback.Serve(t, srv.ServeHTTP)

@@ -74,6 +74,20 @@ func TestOutageOfAPoorServerIsNoTrial(t *testing.T) {
 	assert.Zero(t, s.trialEnds)
 }
 
+// A server that its relief has helped is on trial again. One that is hardly better is partly broken.
+func TestReliefThatHelpsIsFollowedByATrial(t *testing.T) {
+	for _, helped := range []bool{false, true} {
+		now := time.Now()
+		s := share{failing: wellBelow, poor: true, poorUntil: now, ups: mostOfATenth}
+		if helped {
+			s.failing = betterBelow
+		}
+		s.weigh(now.Add(trial))
+		assert.False(t, s.poor)
+		assert.Equal(t, helped, !s.trialEnds.IsZero())
+	}
+}
+
 // A server that is poor for the first time in a long while is on trial afterwards, although it had relief before.
 func TestReliefOfLongAgoForbidsNoTrial(t *testing.T) {
 	now := time.Now()

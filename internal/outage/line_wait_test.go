@@ -76,6 +76,21 @@ func TestRetryWithoutARunOfFailuresIsNotAlone(t *testing.T) {
 	assert.NotNil(t, waits)
 }
 
+// A retry with a token is alone as well while another is on its way to the line, and is the next probe.
+func TestRetryWithATokenThatIsAloneBesideTheLineIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		h := fail(&w)
+		w.Admit(host, hold)
+		w.Leave(host)
+		time.Sleep(time.Second)
+		w.Admit(host, hold)
+		waits, pass := h.join(nil, &Turn{Mark: h.mark})
+		assert.Nil(t, waits)
+		assert.True(t, pass.UnderWay())
+	})
+}
+
 // A retry that a probe has released without a token has none if its host is closed meanwhile.
 func TestFreeProbeThatIsClosedMeanwhileHasNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -210,6 +210,20 @@ func TestGetBodyPausesNoLongerThan250ms(t *testing.T) {
 	})
 }
 
+// A base closes what it reads when it gives up, and may wait for the Read.
+func TestGetBodyEndsAPausedReadThatIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, attempt := beginShared()
+		reopen(t, attempt)
+		start, ended := time.Now(), make(chan error)
+		go func() { _, err := attempt.newest.Read(make([]byte, 1)); ended <- err }()
+		synctest.Wait()
+		require.NoError(t, attempt.newest.Close())
+		assert.Equal(t, ErrOver, <-ended)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
 // The timer of a pause may fire when another pause has just begun in its place.
 func TestGetBodyPauseOutlastsTheTimerOfAnEarlierPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -422,7 +436,8 @@ func TestGetBodyPassesAStuckRead(t *testing.T) {
 			r.length = int64(len(text))
 			old := make(chan error)
 			go func() {
-				_, err := io.ReadAll(first.newest)
+				got, err := io.ReadAll(first.newest)
+				assert.Equal(t, text[:5], string(got), "nothing from behind the rewind")
 				old <- err
 			}()
 			time.Sleep(time.Millisecond)

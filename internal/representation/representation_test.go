@@ -79,6 +79,7 @@ func TestRecognize(t *testing.T) {
 		"no ranges":            {plain, response(200, "Accept-Ranges", "x, None"), Reader{}, noRanges},
 		"404":                  {plain, response(404), Reader{}, notADownload},
 		"a range of a 200":     {plain, response(200, part...), Reader{}, notADownload},
+		"a range of a 203":     {ranged, response(203, part...), Reader{}, notADownload},
 		"a range, not asked":   {plain, response(206, part...), Reader{}, notADownload},
 		"a range, badly sized": {ranged, response(206, append(part, "Content-Length", "9")...), Reader{}, notADownload},
 		"no length":            {plain, response(200, "Etag", `"v1"`), Reader{}, noEnd},

@@ -2,6 +2,7 @@ package respbody_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/retryhttp/retryhttp/internal/closing"
 	"github.com/retryhttp/retryhttp/internal/replay"
 	"github.com/retryhttp/retryhttp/internal/respbody"
 )
@@ -45,6 +47,32 @@ func TestContextIsReleasedWhenResponseAndUploadAreOver(t *testing.T) {
 			sent()
 		}
 		assert.Error(t, ctx.Err())
+	}
+}
+
+// The end of the caller's context is the reason for a canceled Read, and for no other end.
+func TestEndOfTheCallersContextReplacesACancellationAlone(t *testing.T) {
+	for _, c := range []struct{ met, want error }{
+		{context.Canceled, context.DeadlineExceeded}, {io.EOF, nil}, {errLost, errLost},
+	} {
+		b, _ := bodyOf(t)
+		caller, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		b.Caller = caller
+		resp := response(200, &body{pieces: []string{"all"}, end: c.met})
+		b.Wrap(resp, 0, nil)
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, "all", string(got))
+		assert.Equal(t, c.want, err)
+	}
+}
+
+// A Body may be closed while it is read if the body that it wraps may be.
+func TestBodyIsAsClosableAsTheBaseBody(t *testing.T) {
+	for may, base := range map[bool]io.ReadCloser{false: new(body), true: hanging(t)} {
+		b, _ := bodyOf(t)
+		b.Wrap(response(200, base), 0, nil)
+		assert.Equal(t, may, closing.WhileRead(b))
 	}
 }
 

@@ -135,6 +135,22 @@ func TestACanceledAttemptHasOneErrorType(t *testing.T) {
 	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
 }
 
+// The base may return late.
+func TestADeadlineThatPassesAfterACancellationIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		base := roundTripperFunc(func(*http.Request) (*http.Response, error) {
+			cancel()
+			time.Sleep(time.Minute)
+			return nil, errors.New("stream closed")
+		})
+		_, err := otelretry.New(base, atOnce, tel.options()...).RoundTrip(asked(t).WithContext(ctx))
+		require.Error(t, err)
+		assert.Equal(t, []string{canceledType}, tel.errorTypes(t))
+	})
+}
+
 // errorTypes returns the error.type of each point in the metric of attempts, which otelhttp
 // records.
 func (tel *telemetry) errorTypes(t *testing.T) []string {

@@ -73,7 +73,7 @@ func (m *metrics) recordRetry(a retryhttp.Attempt) {
 		m.recordGate(req, m.labelsOf(req))
 	}
 	if op := operationOf(req.Context()); op != nil {
-		op.waits.begin(a.Offset > 0)
+		op.waits.begin()
 	}
 }
 

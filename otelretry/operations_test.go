@@ -1,6 +1,7 @@
 package otelretry_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -99,11 +100,32 @@ func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	}
 	assert.Equal(t, []int64{-1, 1, -1, -1}, resends(tel.named("HTTP GET")))
-	byHand := resp.Request.Clone(t.Context())
-	byHand.Response = &http.Response{} // its Request is nil
-	resp, err = client.Do(byHand)
+	for _, elsewhere := range []*http.Response{{}, {Request: asked(t)}} { // not from this Transport
+		byHand := resp.Request.Clone(t.Context())
+		byHand.Response = elsewhere
+		resp, err = client.Do(byHand)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	assert.Equal(t, []int64{-1, 1, -1, -1, -1, -1}, resends(tel.named("HTTP GET")))
+}
+
+// A caller may add values to the context of a redirect that was not followed.
+func TestARequestKeepsWhatItsContextHasBesideThatOfAnother(t *testing.T) {
+	type key struct{}
+	var got any
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		got = req.Context().Value(key{})
+		return &http.Response{StatusCode: 302, Body: http.NoBody, Request: req}, nil
+	})
+	rt := otelretry.New(base, atOnce, newTelemetry().options()...)
+	resp, err := rt.RoundTrip(asked(t))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
+	next, err := rt.RoundTrip(asked(t).WithContext(context.WithValue(resp.Request.Context(), key{}, "value")))
+	require.NoError(t, err)
+	require.NoError(t, next.Body.Close())
+	assert.Equal(t, "value", got)
 }
 
 // A RoundTripper between copies the response, for example to wrap its body.

@@ -29,6 +29,20 @@ func TestThePolicysOwnOnDoneIsCalled(t *testing.T) {
 	assert.Equal(t, 2, outcomes[0].Attempts)
 }
 
+// An edit may use the hooks that it finds for requests of its own.
+func TestHooksRecordTheRequestsOfAnotherTransport(t *testing.T) {
+	tel := newTelemetry()
+	other := atOnce
+	ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) { other.OnRetry, other.OnDone = p.OnRetry, p.OnDone })
+	_, err := send(t, ctx, otelretry.New(playing(200), atOnce, tel.options()...), "GET", shop)
+	require.NoError(t, err)
+	_, err = send(t, t.Context(), retryhttp.New(playing(503, 200), other), "GET", shop)
+	require.NoError(t, err)
+	stops := withoutTimes(tel.metric(t, "retryhttp.client.call.stops"))
+	require.Len(t, stops, 1)
+	assert.EqualValues(t, 2, stops[0].Value)
+}
+
 func TestTheRequestIsNotChanged(t *testing.T) {
 	for name, statuses := range map[string][]int{"at once": {200}, "retried": {503, 200}, "a redirect": {304}} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func (b *resumable) Read(p []byte) (int, error) {
 	b.op.waits.beginRead()
 	defer b.op.waits.end() // even if a hook of the Policy panics
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil {
 		b.giveUp(err)
 	}
 	if b.op.resumed || err != nil && err != io.EOF {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -209,16 +210,23 @@ func TestAResponseWithoutABodyGetsNone(t *testing.T) {
 }
 
 func TestABodyThatIsNotResumableIsNotWrapped(t *testing.T) {
-	rt := otelretry.New(breaking(), noBudget(), newTelemetry().options()...)
-	get, err := rt.RoundTrip(asked(t))
-	require.NoError(t, err)
-	require.NoError(t, get.Body.Close())
-	put := asked(t)
-	put.Method = http.MethodPut
-	other, err := rt.RoundTrip(put)
-	require.NoError(t, err)
-	require.NoError(t, other.Body.Close())
-	assert.IsType(t, other.Body, get.Body)
+	stalls := noBudget()
+	stalls.StallTimeout = time.Minute // which wraps the body, so that Resume may have, too
+	for _, tt := range []struct {
+		policy  retryhttp.Policy
+		wrapped bool
+	}{{noBudget(), false}, {stalls, true}} {
+		rt := otelretry.New(breaking(), tt.policy, newTelemetry().options()...)
+		get, err := rt.RoundTrip(asked(t))
+		require.NoError(t, err)
+		require.NoError(t, get.Body.Close())
+		put := asked(t)
+		put.Method = http.MethodPut
+		other, err := rt.RoundTrip(put)
+		require.NoError(t, err)
+		require.NoError(t, other.Body.Close())
+		assert.Equal(t, tt.wrapped, reflect.TypeOf(other.Body) != reflect.TypeOf(get.Body))
+	}
 }
 
 func TestABodyThatIsGivenUpIsCountedWithItsReason(t *testing.T) {

@@ -28,24 +28,22 @@ func (w *waits) beginAttempt() {
 
 // endAttempt begins a wait if nothing else is under way and the result is a failure. A failure that
 // is returned to the caller ends the wait at once.
-func (w *waits) endAttempt(resp *http.Response, err error) {
+func (w *waits) endAttempt(resp *http.Response) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.underWay--
-	failed := err != nil || resp == nil || resp.StatusCode >= http.StatusBadRequest
+	failed := resp == nil || resp.StatusCode >= http.StatusBadRequest
 	if failed && w.underWay == 0 && !w.returned {
 		w.set(true)
 	}
 }
 
-// begin begins a wait that endAttempt has not begun: a Classify has made a success retryable, the
-// body of a success broke off, or, with resumption, the caller reads that body.
-func (w *waits) begin(resumption bool) {
+// begin begins a wait that endAttempt has not begun: a Classify has made a success retryable, or the body
+// of a success broke off.
+func (w *waits) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if resumption || w.underWay == 0 && !w.returned {
-		w.set(true)
-	}
+	w.set(true)
 }
 
 // beginRead has the break of a body begin a wait, until end.

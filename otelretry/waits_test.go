@@ -177,6 +177,34 @@ func TestAWaitOfAResumptionInLineIsCounted(t *testing.T) {
 	})
 }
 
+// A retry that waits for a token has not been reported to OnRetry.
+func TestAWaitInLineIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		policy := retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: 1}, Backoff: retryhttp.Constant(time.Second)}
+		spend(t, policy.Budget, asked(t))
+		rt := otelretry.New(failingFor(time.Hour), policy, tel.options()...)
+		var requests sync.WaitGroup
+		for range 2 { // a single one would not wait in line
+			requests.Go(func() {
+				_, err := send(t, t.Context(), rt, "GET", shop)
+				assert.NoError(t, err)
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.Equal(t, 2, tel.waitingCalls(t))
+		requests.Wait()
+		assert.Zero(t, tel.waitingCalls(t))
+	})
+}
+
+func TestAReadThatBringsSomethingIsNoWait(t *testing.T) {
+	tel := newTelemetry()
+	_, err := read(t, t.Context(), otelretry.New(breaking(), resuming(), tel.options()...))
+	require.NoError(t, err)
+	assert.Equal(t, -1, tel.waitingCalls(t))
+}
+
 func TestAWaitOfAResumptionIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tel := newTelemetry()

@@ -153,7 +153,7 @@ func (a *attempt) labeled(err error) error {
 	switch {
 	case errors.Is(context.Cause(a), retryhttp.ErrSuperseded):
 		return retryhttp.ErrSuperseded
-	case a.op.Err() != nil, a.Err() != nil && a.timeLimit() == nil: // or has closed the body
+	case a.Err() != nil && a.timeLimit() == nil: // or has closed the body
 		return cancellation(a.op)
 	}
 	return err

@@ -15,7 +15,7 @@ func errorType(err error) attribute.KeyValue {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.PkgPath() == "" || t.Name() == "" {
+	if t.Name() == "" {
 		return semconv.ErrorTypeKey.String(t.String())
 	}
 	return semconv.ErrorTypeKey.String(t.PkgPath() + "." + t.Name())

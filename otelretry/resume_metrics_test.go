@@ -226,6 +226,15 @@ func TestABodyThatIsNotResumableIsNotWrapped(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, other.Body.Close())
 		assert.Equal(t, tt.wrapped, reflect.TypeOf(other.Body) != reflect.TypeOf(get.Body))
+		missing := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := serving(req)
+			resp.StatusCode = http.StatusNotFound
+			return resp, err
+		})
+		failed, err := otelretry.New(missing, tt.policy, newTelemetry().options()...).RoundTrip(asked(t))
+		require.NoError(t, err)
+		require.NoError(t, failed.Body.Close())
+		assert.IsType(t, other.Body, failed.Body)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -126,6 +127,26 @@ func TestAConnectionCanBeClosedByHalves(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(got))
+	})
+}
+
+// half is a connection that cannot be closed by halves.
+type half struct{ io.ReadWriteCloser }
+
+func TestAConnectionThatCannotBeClosedByHalvesDoesNotSayThatItCan(t *testing.T) {
+	forBoth(t, func(t *testing.T, build builder) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: half{ours}, Request: req}, nil
+		})
+		resp, err := build(base, atOnce).RoundTrip(asked(t))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		_, writes := resp.Body.(io.Writer)
+		assert.True(t, writes)
+		_, closes := resp.Body.(interface{ CloseWrite() error })
+		assert.False(t, closes)
 	})
 }
 

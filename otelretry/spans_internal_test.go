@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -33,13 +34,15 @@ func TestAWaitInLineOfAResumptionIsToldWhole(t *testing.T) {
 	var op operation
 	op.sayHeld(span, 5*time.Second, 4*time.Second)
 	op.sayHeld(span, 8*time.Second, 3*time.Second)
+	op.sayHeld(span, 9*time.Second, 3*time.Second)
 	span.End()
 	events := exporter.GetSpans()[0].Events
-	require.Len(t, events, 2)
-	for i, held := range []float64{5, 3} {
-		assert.Equal(t, heldKey.Float64(held), events[i].Attributes[0])
-	}
-	for i, lined := range []float64{4, 3} {
-		assert.Equal(t, inLineKey.Float64(lined), events[i].Attributes[1])
+	require.Len(t, events, 3)
+	for i, want := range [][]attribute.KeyValue{
+		{heldKey.Float64(5), inLineKey.Float64(4)},
+		{heldKey.Float64(3), inLineKey.Float64(3)},
+		{heldKey.Float64(1)},
+	} {
+		assert.Equal(t, want, events[i].Attributes)
 	}
 }

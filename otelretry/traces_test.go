@@ -245,11 +245,16 @@ func TestAResendAfterAFilteredOneIsLinkedToTheLastSpan(t *testing.T) {
 	}
 }
 
-func TestAFilteredAttemptMayHaveNoResult(t *testing.T) {
-	base := roundTripperFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-	rt := otelretry.New(base, atOnce, otelretry.WithHTTP(otelhttp.WithFilter(func(*http.Request) bool { return false })))
-	_, err := send(t, t.Context(), rt, "GET", "http://host.example/")
-	assert.ErrorContains(t, err, "neither a response nor an error")
+func TestAFilteredAttemptMayFail(t *testing.T) {
+	for _, tt := range []struct {
+		fails error
+		want  string
+	}{{nil, "neither a response nor an error"}, {errors.New("broken"), "broken"}} {
+		base := roundTripperFunc(func(*http.Request) (*http.Response, error) { return nil, tt.fails })
+		rt := otelretry.New(base, atOnce, otelretry.WithHTTP(otelhttp.WithFilter(func(*http.Request) bool { return false })))
+		_, err := send(t, t.Context(), rt, "GET", "http://host.example/")
+		assert.ErrorContains(t, err, tt.want)
+	}
 }
 
 func TestATransportThatWasNotMadeByNewFailsClearly(t *testing.T) {

@@ -129,7 +129,7 @@ func TestTheSpanOfAnAttemptThatPanicsEnds(t *testing.T) {
 
 	filtered := otelretry.New(base, atOnce, tel.options(otelhttp.WithFilter(func(*http.Request) bool { return false }))...)
 	ctx, span := tel.tracers.Tracer("test").Start(t.Context(), "caller")
-	assert.Panics(t, func() { _, _ = send(t, ctx, filtered, "GET", "http://host.example/") })
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = send(t, ctx, filtered, "GET", "http://host.example/") })
 	assert.True(t, span.IsRecording(), "the caller's span goes on")
 	span.End()
 }

@@ -206,7 +206,7 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, made.err
 	}
 	switch {
-	case err != nil || made.body == nil:
+	case made.body == nil:
 	case isConn(made.body):
 		keepCloseWrite(resp, made.body)
 	default:
@@ -257,10 +257,7 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	made := attemptOf(ctx)
 	made.describe(trace.SpanFromContext(ctx))
-	if made.request.Trailer != nil {
-		req = req.WithContext(ctx)
-		req.Trailer = made.request.Trailer
-	}
+	req.Trailer = made.request.Trailer // otelhttp has copied the map
 	returned := false
 	defer func() {
 		if !returned && made.span != nil {

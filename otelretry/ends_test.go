@@ -205,6 +205,22 @@ func TestAnErrorHasOneNameInSpansAndMetrics(t *testing.T) {
 	}
 }
 
+// A base that returns both has failed, and its response is nobody's.
+func TestAResponseBesideAnErrorIsAnError(t *testing.T) {
+	tel := newTelemetry()
+	policy := atOnce
+	policy.MaxAttempts = 1
+	broken := errors.New("broken")
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := serving(req)
+		require.NoError(t, err)
+		return resp, broken
+	})
+	_, err := send(t, t.Context(), otelretry.New(base, policy, tel.options()...), "GET", shop)
+	assert.ErrorIs(t, err, broken)
+	assert.Equal(t, []string{"errors.errorString"}, tel.errorTypes(t))
+}
+
 // net/http returns the cause of the cancellation over HTTP/1, and other bases return what they
 // like.
 func TestASupersededAttemptHasOneErrorType(t *testing.T) {

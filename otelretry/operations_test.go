@@ -90,7 +90,12 @@ func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
 	tel := newTelemetry()
 	server := redirecting(302)
 	defer server.Close()
-	client := &http.Client{Transport: otelretry.New(nil, atOnce, tel.options()...)}
+	var sent *http.Request
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		sent = req
+		return http.DefaultTransport.RoundTrip(req)
+	})
+	client := &http.Client{Transport: otelretry.New(base, atOnce, tel.options()...)}
 	resp, err := client.Get(server.URL)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -100,14 +105,15 @@ func TestARequestThatIsMadeOfARedirectedOneIsNoResend(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	}
 	assert.Equal(t, []int64{-1, 1, -1, -1}, resends(tel.named("HTTP GET")))
-	for _, elsewhere := range []*http.Response{{}, {Request: asked(t)}} { // not from this Transport
+	// The second is from no Transport, and the third from a request that has not redirected.
+	for _, elsewhere := range []*http.Response{{}, {Request: asked(t)}, {Request: sent}} {
 		byHand := resp.Request.Clone(t.Context())
 		byHand.Response = elsewhere
 		resp, err = client.Do(byHand)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 	}
-	assert.Equal(t, []int64{-1, 1, -1, -1, -1, -1}, resends(tel.named("HTTP GET")))
+	assert.Equal(t, []int64{-1, 1, -1, -1, -1, -1, -1}, resends(tel.named("HTTP GET")))
 }
 
 // A caller may add values to the context of a redirect that was not followed.

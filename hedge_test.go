@@ -76,6 +76,22 @@ func TestRequestWithoutAURLIsHedged(t *testing.T) {
 	})
 }
 
+// A body that can be read once is sent as it is if there are no retries, and nothing can be sent beside it.
+func TestBodyThatCanBeReadOnceIsNotHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedging()
+		p.MaxAttempts = -1
+		for range 2 {
+			req := get(t, t.Context())
+			req.Body = io.NopCloser(io.MultiReader(strings.NewReader("query")))
+			f := newTrack(lap{after: 2 * hedgeAfter, code: 200}).runOn(t, p, req)
+			assert.Equal(t, 200, f.resp.StatusCode)
+			assert.Zero(t, f.out.Hedges)
+			p.MaxAttempts = 1
+		}
+	})
+}
+
 // Some RoundTrippers change the request that they are given.
 func TestHedgeHasAHeaderAndAURLOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -261,8 +261,12 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 		policy retryhttp.Policy
 		edit   func(*retryhttp.Policy)
 		base   func() // called with each attempt, before the answer
+		hedged bool   // a GET with a GetBody
 	}
 	inBubbles(t, map[string]testCase{
+		"Key of the Hedge": {
+			policy: retryhttp.Policy{Hedge: &retryhttp.Hedge{Key: func(*http.Request) string { boom(); return "" }}}, hedged: true,
+		},
 		"an edit of WithPolicy": {edit: func(*retryhttp.Policy) { boom() }},
 		"OnRetry":               {policy: retryhttp.Policy{OnRetry: func(retryhttp.Attempt) { boom() }}},
 		"OnRetry, and then the Budget": {
@@ -302,6 +306,9 @@ func TestHooksThatPanicLeakNothing(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		req, err := http.NewRequestWithContext(retryhttp.WithPolicy(ctx, c.edit), "PUT", "http://server/", body)
 		require.NoError(t, err)
+		if c.hedged {
+			req.Method, req.GetBody = "GET", func() (io.ReadCloser, error) { return body, nil }
+		}
 		assert.Panics(t, func() { _, _ = retryhttp.New(base, p).RoundTrip(req) })
 		assert.Equal(t, int32(1), body.Closes.Load(), "closes of the caller's body")
 		assert.Equal(t, answers, answer.Closes.Load(), "closes of the response that nobody got")

@@ -209,12 +209,16 @@ func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
 func TestReadOfNothingReadsNothing(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			s := newBody(kind.make([]byte{}, new(closer)), 1000)
+			c := new(closer)
+			s := newBody(kind.make([]byte{}, c), 1000)
 			r := open(t, lease(t, s, nil))
 			n, err := r.Read(nil)
 			assert.Zero(t, n)
 			assert.NoError(t, err, "the end has not been met")
 			failsWith(t, r, io.EOF)
+			assert.NoError(t, r.Close())
+			s.Seal(true)
+			assert.Empty(t, s.opened, "no call is under way")
 		})
 	}
 }

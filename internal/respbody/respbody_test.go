@@ -76,6 +76,21 @@ func TestBodyIsAsClosableAsTheBaseBody(t *testing.T) {
 	}
 }
 
+// A body of net/http has verified its length. Another body may say with any error that its bytes are wrong.
+func TestWhatIsAnEndOfTheConnection(t *testing.T) {
+	netHTTP, other := hanging(t), new(body)
+	for _, c := range []struct {
+		err         error
+		body        io.ReadCloser
+		connections bool
+	}{
+		{io.EOF, other, true}, {io.ErrUnexpectedEOF, other, true}, {errLost, netHTTP, false},
+		{context.Canceled, netHTTP, true}, {context.Canceled, other, false},
+	} {
+		assert.Equal(t, c.connections, respbody.IsConnectionsEnd(c.body, c.err), "%v", c.err)
+	}
+}
+
 func TestContextIsReleasedByTheResponseAloneIfNothingIsUploaded(t *testing.T) {
 	large := make([]byte, 64<<10-1)
 	for _, small := range []io.Reader{

@@ -53,9 +53,8 @@ func CanceledBelow(err error) bool {
 func refusedWithoutGetBody(text string) bool {
 	const goneAway = "http2: Transport received Server's graceful shutdown GOAWAY"
 	cause, found := strings.CutPrefix(text, "http2: Transport: cannot retry err [")
-	return text == goneAway || found &&
-		(strings.HasPrefix(cause, "stream error: ") && strings.Contains(cause, "; REFUSED_STREAM") ||
-			strings.HasPrefix(cause, goneAway+"] "))
+	return text == goneAway ||
+		found && (strings.Contains(cause, "; REFUSED_STREAM") || strings.HasPrefix(cause, goneAway+"] "))
 }
 
 // http2BodyClosed is the text of a Read of a body that was closed.

@@ -109,7 +109,7 @@ func (h *health) answer(w *waiter, why exit, granted, later bool) {
 	case w.left:
 	case granted && why != atTheEnd:
 		h.release(w, now, why)
-	case granted || !later || why == atTheEnd:
+	case !later || why == atTheEnd:
 		h.remove(w)
 	}
 	h.checkProbe(now)

@@ -295,6 +295,18 @@ func TestBufferedRangeThatEndsEarlyIsRetried(t *testing.T) {
 	once.MaxAttempts = 1
 	_, err := download(t, script.New(sends(206, object[5:14], errLost, "Content-Range", "bytes 5-14/36")), once)
 	assert.Equal(t, errLost, err, "the cause of the break")
+
+	for _, whole := range []script.Step{
+		sends(206, "", io.EOF), // it does not say where it ends
+		sends(200, "", io.EOF, "Content-Range", "bytes 5-14/36"),
+		func(req *http.Request) (*http.Response, error) { // it has fewer bytes than were sent
+			resp, err := sends(206, "", io.EOF, "Content-Range", "bytes 5-14/36")(req)
+			resp.Uncompressed = true
+			return resp, err
+		},
+	} {
+		requireBodyIs(t, "", opened(t, script.New(whole), once))
+	}
 }
 
 // A body that came whole is closed at once if that cannot take long, and otherwise by the drain.

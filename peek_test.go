@@ -632,6 +632,28 @@ func TestAttemptsThatPeekAreJudgedInTurn(t *testing.T) {
 	})
 }
 
+// The first attempt's event comes while Classify judges the hedge, which wins.
+func TestClassifyIsNotAskedAboutAnAttemptThatHasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &server{answers: play(stream(150*ms, firstEvent), stream(0, firstEvent))}
+		_, base, stop := memnet.ServeProtocol(srv.ServeHTTP, true)
+		defer stop()
+		p := peeks
+		p.Hedge = &retryhttp.Hedge{After: 100 * ms, Share: 1}
+		var asked []int
+		p.Classify = func(a retryhttp.Attempt) retryhttp.Class {
+			asked = append(asked, a.Number)
+			time.Sleep(100 * ms)
+			return retryhttp.Final
+		}
+		resp := opened(t, base, p)
+		assert.True(t, retryhttp.OutcomeOf(resp).HedgeWon)
+		requireBodyIs(t, firstEvent, resp)
+		time.Sleep(time.Second)
+		assert.Equal(t, []int{2}, asked)
+	})
+}
+
 // AttemptTimeout is how long the first event may take, and StallTimeout how long each later one may.
 func TestStallTimeoutBeginsAfterTheFirstEvent(t *testing.T) {
 	const slow, stall, limit = 20 * time.Second, 10 * time.Second, 25 * time.Second

@@ -19,10 +19,36 @@ type otherError struct {
 
 func (otherError) Error() string { return "" }
 
+// Each of these has one field of another name.
+type (
+	notOfStream struct {
+		ID    uint32
+		Code  uint16
+		Cause error
+	}
+	withoutCode struct {
+		StreamID uint32
+		Kind     uint16
+		Cause    error
+	}
+	withoutCause struct {
+		StreamID uint32
+		Code     uint16
+		Reason   error
+	}
+)
+
+func (notOfStream) Error() string  { return "" }
+func (withoutCode) Error() string  { return "" }
+func (withoutCause) Error() string { return "" }
+
 func TestErrorWithFieldsOfOtherTypesIsNoStreamError(t *testing.T) {
 	assert.True(t, StreamRefused(httperr.HTTP2{Code: refusedStream}))
 	assert.False(t, StreamRefused(httperr.HTTP2{Code: refusedStream + 1}))
 	assert.False(t, StreamRefused(otherError{Code: refusedStream}))
+	assert.False(t, StreamRefused(notOfStream{Code: refusedStream}))
+	assert.False(t, StreamRefused(withoutCode{Kind: refusedStream}))
+	assert.False(t, StreamRefused(withoutCause{Code: refusedStream}))
 	assert.False(t, StreamRefused(textError(refusedStream)), "not a struct")
 	assert.False(t, StreamRefused(struct{ httperr.HTTP2 }{httperr.HTTP2{Code: refusedStream}}), "of one field")
 }

@@ -75,6 +75,9 @@ func TestReadOfABodyThatStallsGivesUp(t *testing.T) {
 						close(stall)
 						synctest.Wait()
 						assert.Equal(t, 1, reads, "the body is read by one at a time, and by none that gave up")
+						s.Seal(true)
+						synctest.Wait()
+						assert.Empty(t, s.opened, "no call is under way")
 					})
 				})
 			}

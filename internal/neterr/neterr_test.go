@@ -1,0 +1,22 @@
+package neterr_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/retryhttp/retryhttp/internal/neterr"
+)
+
+func TestRequestThatCannotBeSentIsInvalid(t *testing.T) {
+	for _, err := range []error{
+		&net.AddrError{}, &net.ParseError{}, net.UnknownNetworkError("x"), url.EscapeError("%x"), url.InvalidHostError("x"),
+	} {
+		assert.True(t, neterr.InvalidRequest(fmt.Errorf("wrapped: %w", err)), "%T", err)
+	}
+	assert.False(t, neterr.InvalidRequest(errors.New("other")))
+}

@@ -153,7 +153,7 @@ func (a *attempt) labeled(err error) error {
 	switch {
 	case errors.Is(context.Cause(a), retryhttp.ErrSuperseded):
 		return retryhttp.ErrSuperseded
-	case a.Err() != nil && a.timeLimit() == nil: // or has closed the body
+	case a.op.Err() != nil, a.Err() != nil && a.timeLimit() == nil: // or has closed the body
 		return cancellation(a.op)
 	}
 	return err
@@ -257,7 +257,8 @@ func (w withinSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	made := attemptOf(ctx)
 	made.describe(trace.SpanFromContext(ctx))
-	req.Trailer = made.request.Trailer // otelhttp has copied the map
+	// The body fills this map. otelhttp has passed on a copy of the request, with a copy of the map.
+	req.Trailer = made.request.Trailer
 	returned := false
 	defer func() {
 		if !returned && made.span != nil {

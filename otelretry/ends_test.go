@@ -135,6 +135,20 @@ func TestACanceledAttemptHasOneErrorType(t *testing.T) {
 	}, withoutTimes(tel.metric(t, "retryhttp.client.call.stops")))
 }
 
+// An errgroup cancels with the error of another request, which may have timed out.
+func TestACancellationIsNoDeadlineWhateverItsCause(t *testing.T) {
+	tel := newTelemetry()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		cancel(fmt.Errorf("another request: %w", context.DeadlineExceeded))
+		return nil, context.Cause(req.Context())
+	})
+	_, err := otelretry.New(base, atOnce, tel.options()...).RoundTrip(asked(t).WithContext(ctx))
+	require.Error(t, err)
+	assert.Equal(t, []string{canceledType}, tel.errorTypes(t))
+	assert.Contains(t, tel.named("HTTP GET")[0].Attributes, errorOf(canceledType))
+}
+
 // The base may return late.
 func TestADeadlineThatPassesAfterACancellationIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -209,8 +209,7 @@ func TestReadersSideBySideDoNotShareAPosition(t *testing.T) {
 func TestReadOfNothingReadsNothing(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			c := new(closer)
-			s := newBody(kind.make([]byte{}, c), 1000)
+			s := newBody(kind.make([]byte{}, new(closer)), 1000)
 			r := open(t, lease(t, s, nil))
 			n, err := r.Read(nil)
 			assert.Zero(t, n)

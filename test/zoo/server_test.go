@@ -212,17 +212,28 @@ func answerTo(id string) []byte {
 type encoder interface {
 	io.WriteCloser
 	Flush() error
+	Reset(io.Writer)
+}
+
+// encoders are used by one request at a time, and kept: a new encoder costs the detector more than the rest of a request.
+var encoders = struct {
+	sync.Mutex
+	of map[string]encoder
+}{of: newEncoders()}
+
+func newEncoders() map[string]encoder {
+	zipped, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	standard, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	return map[string]encoder{"gzip": zipped, "zstd": standard}
 }
 
 // encoded returns body in the coding, ended by end.
 func encoded(coding string, body []byte, end func(io.Closer) error) []byte {
+	encoders.Lock()
+	defer encoders.Unlock()
 	var b bytes.Buffer
-	var w encoder
-	if coding == "zstd" {
-		w, _ = zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
-	} else {
-		w, _ = gzip.NewWriterLevel(&b, gzip.StatelessCompression)
-	}
+	w := encoders.of[coding]
+	w.Reset(&b)
 	_, _ = w.Write(body)
 	_ = end(w)
 	return b.Bytes()

@@ -362,6 +362,23 @@ func TestAttemptTimeoutEndsTheBufferingOfABaseThatLostTheContext(t *testing.T) {
 	})
 }
 
+// A base may end the body of an attempt that has timed out as if it were whole. Only a length proves that it is.
+func TestBodyThatEndsWithTheAttemptTimeoutIsWholeIfItsLengthSaysSo(t *testing.T) {
+	for length, attempts := range map[int64]int{-1: 2, 5: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			base := script.Step(func(req *http.Request) (*http.Response, error) {
+				end := &bodies.Hooked{OnRead: func([]byte) (int, error) { <-req.Context().Done(); return 0, io.EOF }}
+				resp := script.Response(req, 200)
+				resp.Body, resp.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("whole"), end)), length
+				return resp, nil
+			})
+			p := buffers
+			p.AttemptTimeout, p.MaxAttempts = time.Second, 2
+			assert.Equal(t, attempts, retryhttp.OutcomeOf(opened(t, base, p)).Attempts, length)
+		})
+	}
+}
+
 func TestBufferedSuccessIsDepositedIfItCameWhole(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer    script.Step

@@ -492,6 +492,22 @@ func TestUndecidedAwaitsTheNextEvent(t *testing.T) {
 	}
 }
 
+// An answer may come with its end in one Read. Each of its events is judged all the same.
+func TestUndecidedAwaitsTheNextEventThoughTheBodyHasEnded(t *testing.T) {
+	var seen []string
+	whole := func(text string) script.Step {
+		step := script.Respond(200, io.NopCloser(iotest.DataErrReader(strings.NewReader(text))))
+		return func(req *http.Request) (*http.Response, error) {
+			resp, err := step(req)
+			resp.Header.Set("Content-Type", "text/event-stream")
+			return resp, err
+		}
+	}
+	base := script.New(whole(pingEvent+errorEvent), whole(pingEvent+firstEvent))
+	requireBodyIs(t, pingEvent+firstEvent, opened(t, base, patient(&seen)))
+	assert.Equal(t, []string{pingEvent, pingEvent + errorEvent, pingEvent, pingEvent + firstEvent}, seen)
+}
+
 // An answer that stays Undecided is Final in the end.
 func TestUndecidedIsFinalWhereNothingCanFollow(t *testing.T) {
 	events := []string{"Content-Type", "text/event-stream"}

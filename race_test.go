@@ -531,6 +531,33 @@ func TestHedgeThatHasLostBeforeItHadAConnectionIsNotSent(t *testing.T) {
 	})
 }
 
+// Over HTTP/1, an attempt that is ended costs its connection. A hedge that has lost is therefore answered if it has one.
+func TestHedgeThatHasLostKeepsItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var served atomic.Int32
+		network, base, stop := memnet.ServeProtocol(func(w http.ResponseWriter, _ *http.Request) {
+			served.Add(1)
+			time.Sleep(200 * ms)
+			_, _ = io.WriteString(w, "whole")
+		}, false)
+		defer stop()
+		p := hedging()
+		p.Hedge.Share = 1
+		rt := retryhttp.New(base, p)
+		for range 2 {
+			resp, err := rt.RoundTrip(get(t, t.Context()))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, 1, retryhttp.OutcomeOf(resp).Hedges)
+			time.Sleep(time.Second)
+		}
+		assert.EqualValues(t, 4, served.Load())
+		assert.Equal(t, 2, network.Dials())
+	})
+}
+
 // A body that the hedge has open is closed when the first attempt has won. Its panic surfaces
 // in the caller, which can recover it.
 func TestPanicOfTheRequestBodysCloseDoesNotEndTheProcess(t *testing.T) {

@@ -3,6 +3,7 @@ package retryhttp
 import (
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,4 +89,27 @@ func Keys(g *Gate) int { return g.hosts.Inspect("").Keys }
 func TestHedgeThatIsTooLateDoesNotLookAtTheRequest(t *testing.T) {
 	r := &race{state: firstWon}
 	assert.NotPanics(t, func() { assert.False(t, r.ownRequest()) })
+}
+
+// Retries of several buckets take turns in line, so a refusal says whose bucket is empty.
+func TestRefusalNamesItsBucket(t *testing.T) {
+	b := &TokenBucket{Burst: 1, Key: func(req *http.Request) string { return req.URL.Path }}
+	req := &http.Request{URL: &url.URL{Path: "/tenant"}}
+	var by atomic.Pointer[bucketID]
+	retry := Retry{Request: req, bucket: &by}
+	_, granted := b.Withdraw(retry)
+	assert.True(t, granted)
+	assert.Nil(t, by.Load())
+	_, granted = b.Withdraw(retry)
+	assert.False(t, granted)
+	assert.Equal(t, &bucketID{b, "/tenant"}, by.Load())
+}
+
+// A 429 says nothing about the health of a host, even of one that is down.
+func TestRejectionIsNoFailureOfTheServer(t *testing.T) {
+	for status, want := range map[int]bool{429: false, 503: true} {
+		failure := failureOf(&Retry{Status: status, Down: true})
+		assert.Equal(t, want, failure.Down, status)
+		assert.Equal(t, want, failure.Outage, status)
+	}
 }

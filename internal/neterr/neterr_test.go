@@ -20,3 +20,12 @@ func TestRequestThatCannotBeSentIsInvalid(t *testing.T) {
 	}
 	assert.False(t, neterr.InvalidRequest(errors.New("other")))
 }
+
+// wrapsNothing is an error with an Unwrap method, as some types have whose cause is optional.
+type wrapsNothing struct{ error }
+
+func (wrapsNothing) Unwrap() error { return nil }
+
+func TestRequestMayHaveBeenSentIfTheErrorWrapsNothing(t *testing.T) {
+	assert.False(t, neterr.NeverSent(wrapsNothing{errors.New("other")}))
+}

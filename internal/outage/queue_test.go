@@ -96,6 +96,21 @@ func TestCanceledRetryThatHasLeftIsNotRemovedAgain(t *testing.T) {
 	})
 }
 
+// The last one may leave at the very moment of its probe. Nobody is left to be the probe.
+func TestCanceledRetryLeavesNoProbeBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		h := fail(&w)
+		h.line.trouble = time.Now() // a probe needs no token
+		held := joined(t, h, 1)
+		time.Sleep(shortLinePause)
+		_, asks, over := h.look(held[0], time.Now().Add(time.Minute), true)
+		assert.True(t, over)
+		assert.Equal(t, unheld, asks)
+		assert.Zero(t, h.queued())
+	})
+}
+
 // A retry whose context has ended is not sent, so that others do not take it for one that was.
 func TestCanceledRetryDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

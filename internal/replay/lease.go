@@ -216,7 +216,7 @@ func (l *Lease) reader(o *opened) *Reader {
 
 // same reports whether x and y are the very same body.
 func same(x, y io.ReadCloser) bool {
-	return y != nil && reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
+	return reflect.ValueOf(x).Comparable() && x == y
 }
 
 // unlocked calls f without mu. f may panic.

@@ -107,6 +107,12 @@ func TestSeekerThatLiesFailsInsteadOfSendingWrongBytes(t *testing.T) {
 			}
 			return h.Reader.Seek(offset, whence)
 		}, broken},
+		{"it fails elsewhere", func(h *hookedSeeker, offset int64, whence int) (int64, error) {
+			if whence == io.SeekStart {
+				return 3, broken
+			}
+			return h.Reader.Seek(offset, whence)
+		}, broken},
 		{"it cannot tell where it is", func(h *hookedSeeker, offset int64, whence int) (int64, error) {
 			if whence == io.SeekCurrent {
 				return 0, broken

@@ -68,6 +68,17 @@ func TestDrainAbandonsABodyThatHangs(t *testing.T) {
 	})
 }
 
+// The Close that ends the Read is the only one.
+func TestDrainClosesABodyThatHangsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var drains respbody.Drains
+		b := hanging(t)
+		drains.Start(response(503, b), true).Join(t.Context(), new(timer.Timer), time.Second)
+		synctest.Wait()
+		assert.Equal(t, 1, b.closes)
+	})
+}
+
 // The caller that clears away a body gets the panic of its Close, and the next body is cleared
 // away.
 func TestDrainPassesOnThePanicOfAClose(t *testing.T) {

@@ -182,6 +182,18 @@ func TestUpgradeIsAWriterIfTheBaseHasAWriter(t *testing.T) {
 	assert.NotImplements(t, (*io.Writer)(nil), resp.Body)
 }
 
+func TestUpgradeIsClosedForWritingIfTheBaseCanBe(t *testing.T) {
+	b, _ := bodyOf(t)
+	resp := response(101, struct {
+		*body
+		io.Writer
+	}{&body{end: io.EOF}, io.Discard})
+	b.Wrap(resp, 0, nil)
+	half, ok := resp.Body.(interface{ CloseWrite() error })
+	require.True(t, ok)
+	assert.ErrorIs(t, half.CloseWrite(), http.ErrNotSupported)
+}
+
 func TestIsRedirectNeedsAPlaceToGo(t *testing.T) {
 	location := http.Header{"Location": {"/elsewhere"}}
 	for status, want := range map[int]bool{299: false, 300: true, 399: true, 400: false} {

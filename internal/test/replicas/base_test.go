@@ -152,6 +152,24 @@ func TestAttemptThatIsNotRetriedSaysThatItTookADetour(t *testing.T) {
 	})
 }
 
+// A Transport may be made for each request. It knows of the Base from the first attempt on.
+func TestFirstAttemptOfANewTransportSaysThatItTookADetour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := choosing(2, 0, 1)
+		defer w.Close()
+		base := retryhttp.NewBase(w.Transport())
+		defer base.CloseIdleConnections()
+		var last retryhttp.Attempt
+		p := retryhttp.Policy{OnDone: func(a retryhttp.Attempt, _ retryhttp.Outcome) { last = a }}
+		for number := range 3 {
+			last = retryhttp.Attempt{}
+			assert.Equal(t, http.StatusOK, statusOf(t, retryhttp.New(base, p), w.URL()))
+			assert.True(t, last.Detour, number)
+		}
+		assert.Equal(t, 1, last.Number)
+	})
+}
+
 func TestResumptionLeavesTheDetourOfItsBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := choosing(3, 0, 1, 2)

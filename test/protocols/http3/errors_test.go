@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/retryhttp/retryhttp"
+	"github.com/retryhttp/retryhttp/internal/neterr"
 	"github.com/retryhttp/retryhttp/internal/test/certificate"
 	"github.com/retryhttp/retryhttp/internal/test/fault"
 )
@@ -196,6 +197,16 @@ func TestHandshakeThatNobodyAnswersIsNotKnownToBeUnprocessed(t *testing.T) {
 	w := s.send(retryhttp.Policy{}, post, kind(t, "recorded stream"))
 	assert.ErrorAs(t, w.Err, new(*quic.IdleTimeoutError))
 	assert.Equal(t, []retryhttp.Class{retryhttp.Retryable}, w.classes, "%v", w)
+}
+
+// All errors of quic-go are about a connection or a stream, and none about the bytes that came before.
+func TestErrorOfAConnectionIsNoneOfItsBytes(t *testing.T) {
+	for _, err := range []error{
+		&http3.Error{ErrorCode: http3.ErrCodeInternalError, Remote: true},
+		&quic.StreamError{}, &quic.ApplicationError{}, &quic.TransportError{},
+	} {
+		assert.True(t, neterr.Lost(err), "%T", err)
+	}
 }
 
 func TestUntrustedCertificateIsFinal(t *testing.T) {

@@ -107,10 +107,11 @@ func (c *closures) key(of Scope, header http.Header) uint64 {
 // host returns the closure of the whole host, or nil.
 func (c *closures) host() *closure { return c.byKey[uint64(WholeHost)] }
 
-// longest returns the closure that lasts longest for a retry, or a first attempt, with header's credentials, or nil.
-func (c *closures) longest(now time.Time, header http.Header, first bool) (longest *closure) {
+// longest returns how much longer a retry, or a first attempt, with header's credentials had better stay away, and
+// how long a closure the server asked for.
+func (c *closures) longest(now time.Time, header http.Header, first bool) (left, asked time.Duration) {
 	if len(c.byKey) == 0 { // as usual
-		return nil
+		return 0, 0
 	}
 	c.sweep(now)
 	scopes := FirstAttempts
@@ -118,11 +119,11 @@ func (c *closures) longest(now time.Time, header http.Header, first bool) (longe
 		scopes++
 	}
 	for of := range scopes {
-		if one := c.byKey[c.key(of, header)]; one.left(now) > longest.left(now) {
-			longest = one
+		if one := c.byKey[c.key(of, header)]; one.left(now) > left {
+			left, asked = one.left(now), one.asked
 		}
 	}
-	return longest
+	return left, asked
 }
 
 // sweep forgets the closures that are over.
@@ -150,16 +151,11 @@ func (h *health) close(now time.Time, d time.Duration, header http.Header, of Sc
 	}
 }
 
-// closure returns how much longer a retry, or a first attempt, with header's credentials had better stay away, and
-// how long a closure the server asked for.
+// closure is closures.longest as of now.
 func (h *health) closure(header http.Header, first bool) (left, asked time.Duration) {
 	h.mu.Lock()
 	defer h.unlock()
-	now := time.Now()
-	if closed := h.closures.longest(now, header, first); closed != nil {
-		return closed.left(now), closed.asked
-	}
-	return 0, 0
+	return h.closures.longest(time.Now(), header, first)
 }
 
 // waitWhileClosed waits until the key is no longer closed for req, and then up to half of the

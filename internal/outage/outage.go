@@ -132,7 +132,7 @@ func (w *Watch) Status(key string, header http.Header) (s Status) {
 		}
 		now := time.Now()
 		s.Down = h.down(now) && !h.idle(now)
-		s.Closed = h.closures.longest(now, header, true).left(now)
+		s.Closed, _ = h.closures.longest(now, header, true)
 	})
 	return s
 }

@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"sync"
@@ -289,10 +290,7 @@ func (h *host) tick() time.Duration {
 }
 
 func (h *host) idleTimeout() time.Duration {
-	if t := h.transport.IdleConnTimeout; t > 0 {
-		return t
-	}
-	return 90 * time.Second
+	return cmp.Or(max(h.transport.IdleConnTimeout, 0), 90*time.Second)
 }
 
 // isWell reports whether h is no longer in trouble. If so, it takes no more detours.

@@ -29,11 +29,9 @@ type Map[V any] struct {
 
 // Find returns key's value, or nil. It takes no lock.
 func (m *Map[V]) Find(key string) *V {
-	v, _ := m.values.Load(key)
-	if v == nil {
-		return nil
-	}
-	return v.(*V)
+	found, _ := m.values.Load(key)
+	v, _ := found.(*V)
+	return v
 }
 
 // FindOrAdd returns key's value, and adds a new one if there is none. A full Map first

@@ -10,36 +10,33 @@ import (
 // mostListed is how many buckets are listed at once.
 const mostListed = keyed.Most / 8
 
-// evictions lists the buckets of a full Table that new buckets replace next. The Table's mu guards it.
+// lockNext returns which bucket of a full Table to evict next, with the bucket's lock held. The bucket is
+// still the first in the list. The caller holds t.mu.
 //
 // The list is rebuilt when all of its buckets have been evicted, or used since they were listed. So a bucket that
 // has become as good as new is soon found, and a search costs each use or new bucket a small share of
 // a sort, however many keys there are.
-type evictions []*bucket
-
-// lockNext returns which of the Table's buckets to evict next, with the bucket's lock held. The
-// bucket is still the first in the list.
-func (e *evictions) lockNext(buckets *keyed.Map[bucket], now time.Time) *bucket {
+func (t *Table) lockNext(now time.Time) *bucket {
 	for {
-		if len(*e) == 0 {
-			e.list(buckets, now)
+		if len(t.evictions) == 0 {
+			t.listEvictions(now)
 		}
-		b := (*e)[0]
+		b := t.evictions[0]
 		b.mu.Lock()
 		b.fold(now)
 		if b.used.Equal(b.listed) || b.asNew(now) {
 			return b
 		}
 		b.mu.Unlock()
-		*e = slices.Delete(*e, 0, 1)
+		t.evictions = slices.Delete(t.evictions, 0, 1)
 	}
 }
 
-// list lists buckets that are as good as new first, and then the others, each from the longest unused. A host in
-// use may be as good as new, too, but its bucket knows the rate.
-func (e *evictions) list(buckets *keyed.Map[bucket], now time.Time) {
+// listEvictions lists buckets that are as good as new first, and then the others, each from the longest unused. A host
+// in use may be as good as new, too, but its bucket knows the rate.
+func (t *Table) listEvictions(now time.Time) {
 	var asNew, others []*bucket
-	for _, b := range buckets.All() {
+	for _, b := range t.buckets.All() {
 		b.mu.Lock()
 		b.fold(now)
 		b.listed = b.used
@@ -54,5 +51,5 @@ func (e *evictions) list(buckets *keyed.Map[bucket], now time.Time) {
 	slices.SortFunc(asNew, older)
 	slices.SortFunc(others, older)
 	all := append(asNew, others...)
-	*e = slices.Clone(all[:min(mostListed, len(all))])
+	t.evictions = slices.Clone(all[:min(mostListed, len(all))])
 }

@@ -61,7 +61,7 @@ func full(t *testing.T) *Table {
 func nextEvicted(table *Table) *bucket {
 	table.mu.Lock()
 	defer table.mu.Unlock()
-	b := table.evictions.lockNext(&table.buckets, time.Now())
+	b := table.lockNext(time.Now())
 	b.mu.Unlock()
 	return b
 }
@@ -91,7 +91,7 @@ func TestEvictionPassesOverWhatAnsweredSinceTheList(t *testing.T) {
 		}
 		assert.Equal(t, "100", nextEvicted(table).key)
 		assert.Len(t, table.evictions, mostListed-100, "without another list")
-		assert.Equal(t, evictions(make([]*bucket, 100)), next[mostListed-100:], "which keeps no bucket alive")
+		assert.Equal(t, make([]*bucket, 100), next[mostListed-100:], "which keeps no bucket alive")
 	})
 }
 
@@ -153,7 +153,7 @@ func evictAsNew(table *Table) {
 	if table.buckets.Find("a") == nil {
 		return
 	}
-	b := table.evictions.lockNext(&table.buckets, time.Now())
+	b := table.lockNext(time.Now())
 	defer b.mu.Unlock()
 	if b.asNew(time.Now()) {
 		table.evict(b)

@@ -17,7 +17,7 @@ type Table struct {
 	mu         sync.Mutex // held while a bucket is added or evicted
 	buckets    keyed.Map[bucket]
 	recent     atomic.Pointer[bucket] // the bucket that a deposit last did the arithmetic of
-	evictions  evictions              // guarded by mu
+	evictions  []*bucket              // which new buckets replace next; guarded by mu
 	turnedAway atomic.Uint32          // number of deposits without a bucket or room for one
 }
 
@@ -102,7 +102,7 @@ func (t *Table) successor(key string, settings func() Settings, evicts bool) *bu
 	now := time.Now()
 	b := newBucket(strings.Clone(key), settings(), now) // a key may be a part of a long URL
 	if t.buckets.Full() {
-		old := t.evictions.lockNext(&t.buckets, now)
+		old := t.lockNext(now)
 		defer old.mu.Unlock()
 		b.inherit(old, now)
 		if evicts {

@@ -203,8 +203,7 @@ func (h *health) forget(now time.Time) bool {
 	defer h.unlock()
 	h.closures.sweep(now)
 	if h.queued() > 0 || h.line.places > 0 || len(h.closures.byKey) > 0 || h.closures.waiting.Load() > 0 ||
-		now.Before(h.crowded) || now.Sub(h.line.refusal) < idleAfter ||
-		h.failures > 0 && now.Sub(h.newest) < idleAfter {
+		now.Before(h.crowded) || now.Sub(h.line.refusal) < idleAfter || h.failures > 0 && !h.idle(now) {
 		return false
 	}
 	h.forgotten = true

@@ -48,8 +48,7 @@ func (h *health) admit(now time.Time, hold time.Duration) bool {
 	return true
 }
 
-// isLasting reports whether the trouble has lasted for so long that most of those who wait would wait
-// for nothing.
+// isLasting reports whether the trouble has lasted for hold.
 func (l *line) isLasting(now time.Time, hold time.Duration) bool {
 	return now.Sub(l.trouble) >= hold
 }

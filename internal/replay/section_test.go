@@ -268,6 +268,19 @@ func specialFileOf(t *testing.T, s *Body, reports int64) *specialFile {
 	return f
 }
 
+// lostFile ends early, and cannot say how long it is any more, as on a server that is gone.
+type lostFile struct{ fileBody }
+
+func (lostFile) Stat() (os.FileInfo, error) { return nil, errors.New("stale handle") }
+
+func TestFileThatLosesItsSizeIsCutShort(t *testing.T) {
+	f := lostFile{fileBody{bytes.NewReader([]byte(text)), new(closer)}}
+	s := New(f, 1000)
+	s.origin = sectionOf(f, 0, f.Reader.Size()+1)
+	_, err := io.ReadAll(open(t, lease(t, s, nil)))
+	assert.Equal(t, &ReadError{io.ErrUnexpectedEOF}, err)
+}
+
 func TestFileThatReportsAWrongSizeEndsWhereTheFirstReadingEnds(t *testing.T) {
 	for _, came := range []int{0, 5, len(text), len(text) + 1} {
 		for name, c := range map[string]struct {

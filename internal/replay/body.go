@@ -125,8 +125,7 @@ func (b *Body) Seal(cut bool) {
 // nothing, and neither does an unread reader that a newer reader superseded.
 func (r *Reader) needs() bool {
 	l := r.lease
-	used := r.used || r == l.newest || r == l.first && l.body.late
-	return !l.body.sealed || used && !r.ended && !l.isOver()
+	return !l.body.sealed || (r.used || r == l.newest) && !r.ended && !l.isOver()
 }
 
 // settle releases mu, and closes the bodies that nobody needs any more. Every change that may free a

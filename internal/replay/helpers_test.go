@@ -151,8 +151,8 @@ var taken sync.Map
 // open returns the reader with which l began, and then new readers.
 func open(t *testing.T, l *Lease) *Reader {
 	t.Helper()
-	if _, again := taken.LoadOrStore(l, true); !again && l.newest == l.first {
-		return l.first
+	if _, again := taken.LoadOrStore(l, true); !again {
+		return l.newest
 	}
 	r, err := l.Open()
 	require.NoError(t, err)

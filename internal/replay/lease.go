@@ -31,7 +31,6 @@ type Lease struct {
 	// guarded by body.mu
 	over   bool
 	told   bool // the trailer is filled
-	first  *Reader
 	newest *Reader
 }
 
@@ -206,11 +205,9 @@ func (l *Lease) open() (io.ReadCloser, error) {
 
 // reader returns a new reader of o. The caller holds mu.
 func (l *Lease) reader(o *opened) *Reader {
-	r := &Reader{lease: l, from: o, over: make(chan struct{})}
+	first := l.newest == nil
+	r := &Reader{lease: l, from: o, over: make(chan struct{}), used: first && l.body.late}
 	o.readers, o.lease, l.newest = append(o.readers, r), l, r
-	if l.first == nil {
-		l.first = r
-	}
 	return r
 }
 

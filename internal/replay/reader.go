@@ -18,7 +18,7 @@ type Reader struct {
 	over  chan struct{} // closed by Close, or when the attempt ends
 
 	// written by Read alone, with mu held
-	used  bool // Read was called
+	used  bool // Read was called, or may be called late
 	ended bool // the end was met
 }
 

@@ -172,8 +172,10 @@ func TestBodyThatIsReadLateIsNotClosed(t *testing.T) {
 
 		var opened closer
 		get := func() (io.ReadCloser, error) { return plainBody{bytes.NewReader([]byte(text)), new(closer)}, nil }
-		r, o := begin(plainBody{bytes.NewReader([]byte(text)), &opened}, get)
-		r.late = true
+		req := &http.Request{Body: plainBody{bytes.NewReader([]byte(text)), &opened}, GetBody: get}
+		req.Header = http.Header{"Expect": {"100-continue"}}
+		r := Of(req, 0)
+		o := r.First(new(http.Request))
 		body := o.newest
 		clone, err := o.Open()
 		require.NoError(t, err)

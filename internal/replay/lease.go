@@ -101,12 +101,10 @@ func (l *Lease) Open() (io.ReadCloser, error) {
 	b.mu.Lock()
 	defer b.settle(apart)
 	switch {
-	case l.isOver() || l.isPaused() || b.own.closed && b.getBody == nil:
+	case l.isOver(), l.isPaused(), b.own.closed && b.getBody == nil, slices.ContainsFunc(b.opened, l.isBeside):
 		return nil, ErrOver
 	case b.repeatable() == ErrSpent:
 		return nil, ErrSpent
-	case slices.ContainsFunc(b.opened, l.isBeside):
-		return nil, ErrOver
 	}
 	return l.open()
 }

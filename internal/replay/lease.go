@@ -185,7 +185,7 @@ func (l *Lease) open() (io.ReadCloser, error) {
 	from := o
 	for _, other := range b.opened {
 		switch {
-		case !same(body, other.ReadCloser):
+		case !reflect.ValueOf(body).Comparable() || body != other.ReadCloser: // another body
 		case other.passed:
 			return nil, ErrInUse
 		case !other.closed:
@@ -207,11 +207,6 @@ func (l *Lease) reader(o *opened) *Reader {
 	r := &Reader{lease: l, from: o, over: make(chan struct{}), used: first && l.body.late}
 	o.readers, o.lease, l.newest = append(o.readers, r), l, r
 	return r
-}
-
-// same reports whether x and y are the very same body.
-func same(x, y io.ReadCloser) bool {
-	return reflect.ValueOf(x).Comparable() && x == y
 }
 
 // unlocked calls f without mu. f may panic.

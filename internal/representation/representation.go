@@ -101,11 +101,9 @@ func fits(resp *http.Response, part field.ByteRange) bool {
 
 // refusesRanges reports whether h says that the server serves no ranges.
 func refusesRanges(h http.Header) bool {
-	for _, line := range h["Accept-Ranges"] {
-		for unit := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.Trim(unit, " \t"), "none") {
-				return true
-			}
+	for unit := range strings.SplitSeq(strings.Join(h["Accept-Ranges"], ","), ",") {
+		if strings.EqualFold(strings.Trim(unit, " \t"), "none") {
+			return true
 		}
 	}
 	return false

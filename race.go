@@ -140,7 +140,7 @@ func (r *race) lose(to *result) {
 // harmless hedge has a connection, and will not read a long response. It also reads no body from
 // a GetBody, because the caller may use the GetBody again.
 func (r *race) mayEndByItself() bool {
-	return !r.second.connecting.Load() && !r.next.reading.UsesGetBody() &&
+	return !r.second.connecting.Load() && !(r.withBody && r.keyed.GetBody != nil) &&
 		!(r.second.buffering.Load() && r.policy.BufferBytes > respbody.MaxDrainBytes)
 }
 

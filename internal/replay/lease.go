@@ -114,10 +114,6 @@ func (l *Lease) isBeside(o *opened) bool {
 	return l.body.getBody != nil && o.lease != l && o.lease.generation == l.generation
 }
 
-// UsesGetBody reports whether the attempt may read bodies from the request's own GetBody. A nil Lease
-// does not.
-func (l *Lease) UsesGetBody() bool { return l != nil && l.body.getBody != nil }
-
 // Cut ends the attempt: its readers return ErrOver. It does not wait for a Close. After the result,
 // the end of an attempt may free the body. A nil Lease has nothing to end.
 func (l *Lease) Cut() {

@@ -324,6 +324,11 @@ func (c *call) dropResponse(got *result) {
 	closing.Response(resp)
 }
 
+// forget lets go of got's response, which must not be retained during a wait.
+func (c *call) forget(got *result) {
+	got.Response, got.Body, got.Peek, got.broken, c.response = nil, nil, nil, nil, nil
+}
+
 // finish ends the call with the last attempt's result.
 func (c *call) finish(got *result, stop Stop) (*http.Response, error) {
 	c.bodies.Seal(got.Err != nil)

@@ -39,26 +39,6 @@ func (r *result) answer() *http.Response {
 	return r.Response
 }
 
-// hear records how long the server asks the client to wait. Several decisions need it, and RetryAfter is
-// called once: a hostile header takes time to read, and the caller's own function may count. Most
-// successes ask for nothing, and cost two lookups in the header. With a negative MaxRetryAfter, nobody
-// listens.
-func (r *result) hear(p *resolved) {
-	resp := r.answer()
-	if resp == nil || p.MaxRetryAfter < 0 {
-		return
-	}
-	if r.class == Final && !outage.MayClose(resp) {
-		return
-	}
-	a := r.Attempt
-	a.Response = resp
-	if asked, ok := p.RetryAfter(a); ok {
-		r.asked = max(asked, 0)
-	}
-	r.closes = outage.Closes(resp, r.asked, p.MaxRetryAfter)
-}
-
 // unprocessed reports whether the server provably did not process the attempt. If so, a
 // request that is not idempotent may be sent again.
 //

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -521,4 +522,55 @@ func TestGetBodyWaitsForAStalledReadAsLongAsTheCallerCan(t *testing.T) {
 		assert.Equal(t, 1, budget.withdrawn)
 		assert.Equal(t, tc.stop == retryhttp.StopCanceled, budget.refunded == 1)
 	})
+}
+
+// slowShared is the one body that its GetBody returns again and again. Each of its Reads takes longer than a retry
+// waits for it.
+type slowShared struct {
+	mu sync.Mutex
+	*strings.Reader
+}
+
+func (s *slowShared) Read(p []byte) (int, error) {
+	time.Sleep(400 * ms)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Reader.Read(p[:min(len(p), 10)])
+}
+
+func (s *slowShared) rewind() (io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.Seek(0, io.SeekStart)
+	return s, err
+}
+
+func (*slowShared) Close() error { return nil }
+
+// The server answers before it has read the body. A Read that goes on takes bytes from the next attempt.
+func TestGetBodyOfABodyThatIsStillReadSendsNoPartOfIt(t *testing.T) {
+	for name, nested := range map[string]bool{"alone": false, "nested": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script.New(func(req *http.Request) (*http.Response, error) {
+					go func() { _, _ = io.ReadAll(req.Body); _ = req.Body.Close() }()
+					time.Sleep(10 * ms)
+					return script.Response(req, 503), nil
+				})
+				var rt http.RoundTripper = retryhttp.New(base, retryhttp.Policy{})
+				if nested {
+					rt = retryhttp.New(rt, retryhttp.Policy{})
+				}
+				body := &slowShared{Reader: strings.NewReader("0123456789abcdefghij")}
+				req := uploadOf(t, body)
+				req.GetBody = body.rewind
+				resp := answerTo(t, rt, req)
+				assert.Equal(t, 503, resp.StatusCode)
+				inner := retryhttp.OutcomeOf(resp)
+				assert.Equal(t, nested, inner.Stop == retryhttp.StopNested, inner.Stop)
+				assert.Equal(t, 1, inner.Attempts)
+				time.Sleep(time.Second)
+			})
+		})
+	}
 }

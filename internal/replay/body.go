@@ -59,6 +59,7 @@ type opened struct {
 	lease   *Lease    // the newest lease that reads a body from GetBody
 	readers []*Reader // that their base has not closed
 	calls   int       // calls of its methods, or of GetBody, that are under way
+	reads   int       // calls of Read among them
 	closed  bool      // its Close has begun
 	passed  bool      // GetBody was called during a Read, which may have got the wrong bytes
 }
@@ -168,19 +169,16 @@ func apart(c io.Closer) { closing.Begin(c) }
 
 // Close closes the body. The caller has counted the call.
 func (o *opened) Close() error {
-	defer o.leave()
+	defer func() {
+		o.of.mu.Lock()
+		defer o.of.mu.Unlock()
+		o.left()
+	}()
 	return o.ReadCloser.Close()
 }
 
-// leave ends a call that is counted in calls.
-func (o *opened) leave() {
-	o.of.mu.Lock()
-	o.left()
-	o.of.settle(closing.Soon) // the Read may have cut the last attempt that needs the body
-}
-
-// left is leave for a caller that holds mu. After the last call, it lets go of a body that is
-// closed: a base or a stopped timer may keep o for a while.
+// left ends a call that is counted in calls. After the last call, it lets go of a body that is closed: a
+// base or a stopped timer may keep o for a while. The caller holds mu.
 func (o *opened) left() {
 	b := o.of
 	o.calls--

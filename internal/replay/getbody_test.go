@@ -418,6 +418,42 @@ func (s *stuckOnce) Read(p []byte) (int, error) {
 	return s.Reader.Read(p[:min(len(p), 5)])
 }
 
+// An attempt may open the body again while it reads, as a Transport below does for its retry, or net/http for
+// a resend. The Close of a shared body often does nothing, and its Read goes on.
+func TestGetBodyOpensNoBodyThatIsRead(t *testing.T) {
+	for name, closes := range map[string]bool{"open": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := &stuckOnce{Reader: bytes.NewReader([]byte(text))}
+				_, attempt := begin(shared, func() (io.ReadCloser, error) {
+					shared.mu.Lock()
+					defer shared.mu.Unlock()
+					_, err := shared.Seek(0, io.SeekStart)
+					return shared, err
+				})
+				old := make(chan error)
+				go func() {
+					got, err := io.ReadAll(attempt.newest)
+					assert.Equal(t, text[:5], string(got), "nothing from behind the rewind")
+					old <- err
+				}()
+				time.Sleep(time.Millisecond)
+				first := attempt.newest
+				if closes {
+					require.NoError(t, first.Close())
+				}
+				_, err := attempt.Open()
+				assert.Equal(t, ErrInUse, err)
+				assert.Equal(t, ErrOver, <-old)
+				require.NoError(t, first.Close())
+				again, err := attempt.Open()
+				require.NoError(t, err)
+				assert.Equal(t, text, readAll(t, again))
+			})
+		})
+	}
+}
+
 // A Read that is not waited for reads from behind the rewind. Neither its own attempt nor the next
 // attempt may take the result for a whole body.
 func TestGetBodyPassesAStuckRead(t *testing.T) {

@@ -182,7 +182,8 @@ func (l *Lease) open() (io.ReadCloser, error) {
 	for _, other := range b.opened {
 		switch {
 		case !reflect.ValueOf(body).Comparable() || body != other.ReadCloser: // another body
-		case other.passed:
+		case other.passed, other.reads > 0: // a Read moves the position that GetBody has set
+			other.passed = true
 			return nil, ErrInUse
 		case !other.closed:
 			from = other

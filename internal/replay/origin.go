@@ -72,7 +72,7 @@ func (b *Body) repeatable() error {
 type reopened struct{}
 
 func (reopened) read(r *Reader, p []byte) (int, error) {
-	defer r.from.leave()
+	defer r.leave()
 	n, err := r.from.Read(p)
 	b := r.lease.body
 	b.mu.Lock()

@@ -31,7 +31,7 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 	case !r.enter():
 		err = ErrOver
 	case len(p) == 0:
-		r.from.leave()
+		r.leave()
 	default:
 		n, err = b.origin.read(r, p)
 	}
@@ -68,7 +68,17 @@ func (r *Reader) enter() bool {
 		return false
 	}
 	r.from.calls++
+	r.from.reads++
 	return true
+}
+
+// leave ends a call that enter has counted.
+func (r *Reader) leave() {
+	b := r.lease.body
+	b.mu.Lock()
+	r.from.reads--
+	r.from.left()
+	b.settle(closing.Soon) // the Read may have cut the last attempt that needs the body
 }
 
 // Close ends this reader. [Body.settle] closes the body.

@@ -23,7 +23,7 @@ type file interface {
 }
 
 func (s *section) read(r *Reader, p []byte) (int, error) {
-	defer r.from.leave()
+	defer r.leave()
 	b := r.lease.body
 	b.mu.Lock()
 	left := s.end - r.offset

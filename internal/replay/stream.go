@@ -19,7 +19,7 @@ type stream struct {
 
 func (s *stream) read(r *Reader, p []byte) (int, error) {
 	if n, err, ok := s.recorded(r, p); ok {
-		r.from.leave()
+		r.leave()
 		return n, err
 	}
 	return s.turns.read(r, p, func(p []byte) (int, error) {

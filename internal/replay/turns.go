@@ -26,7 +26,7 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // gets its own goroutine and buffer: f may return after p has gone to other code.
 func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, error) {
 	if err := t.take(r); err != nil {
-		r.from.leave()
+		r.leave()
 		return 0, err
 	}
 	buffer := buffers.Get().(*[bufferSize]byte)
@@ -37,7 +37,7 @@ func (t turns) read(r *Reader, p []byte, f func([]byte) (int, error)) (int, erro
 			got.panicked = recover()
 			done <- got
 		}()
-		defer r.from.leave()
+		defer r.leave()
 		defer t.give()
 		got.n, got.err = f(buffer[:min(len(p), bufferSize)])
 	}()

@@ -201,7 +201,7 @@ func (b beforeSpan) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	made.op.waits.beginAttempt()
 	resp, err := b.next.RoundTrip(&made.request)
-	made.op.waits.endAttempt(resp)
+	made.op.waits.endAttempt(resp, err)
 	if made.err != nil {
 		return resp, made.err
 	}

@@ -277,3 +277,18 @@ func TestTheErrorOfASupersededAttemptStaysTheBases(t *testing.T) {
 		assert.ErrorIs(t, err, closed)
 	})
 }
+
+// An edit may wrap OnDone, and keep the response from what counts.
+func TestAnEndWithoutItsResponseIsCounted(t *testing.T) {
+	tel := newTelemetry()
+	rt := otelretry.New(playing(200), retryhttp.Policy{}, tel.options()...)
+	ctx := retryhttp.WithPolicy(t.Context(), func(p *retryhttp.Policy) {
+		done := p.OnDone
+		p.OnDone = func(a retryhttp.Attempt, o retryhttp.Outcome) { done(retryhttp.Attempt{Request: a.Request}, o) }
+	})
+	_, err := send(t, ctx, rt, "GET", shop)
+	require.NoError(t, err)
+	counted := tel.metric(t, "retryhttp.client.call.stops").Data.(metricdata.Sum[int64]).DataPoints
+	require.Len(t, counted, 1)
+	assert.EqualValues(t, 1, counted[0].Value)
+}

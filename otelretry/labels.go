@@ -158,7 +158,7 @@ func (l *labels) with(more ...attribute.KeyValue) []metric.AddOption {
 
 // ended returns the attributes of how a request ended: a is its last attempt.
 func (l *labels) ended(a retryhttp.Attempt, o retryhttp.Outcome) []metric.AddOption {
-	if a.Err != nil || o.Stop == retryhttp.StopCanceled {
+	if a.Err != nil || a.Response == nil || o.Stop == retryhttp.StopCanceled {
 		return l.with(endOf(a, o)...)
 	}
 	e := end{o.Stop, knownStatus(a.Response.StatusCode), o.Ambiguous}
@@ -182,7 +182,7 @@ func endOf(a retryhttp.Attempt, o retryhttp.Outcome) []attribute.KeyValue {
 		attrs = append(attrs, errorType(cancellation(a.Request.Context())))
 	case a.Err != nil:
 		attrs = append(attrs, errorType(a.Err))
-	default:
+	case a.Response != nil:
 		status := knownStatus(a.Response.StatusCode)
 		attrs = append(attrs, semconv.HTTPResponseStatusCode(status))
 		if status >= http.StatusBadRequest {

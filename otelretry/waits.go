@@ -28,11 +28,11 @@ func (w *waits) beginAttempt() {
 
 // endAttempt begins a wait if nothing else is under way and the result is a failure. A failure that
 // is returned to the caller ends the wait at once.
-func (w *waits) endAttempt(resp *http.Response) {
+func (w *waits) endAttempt(resp *http.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.underWay--
-	failed := resp == nil || resp.StatusCode >= http.StatusBadRequest
+	failed := err != nil || resp == nil || resp.StatusCode >= http.StatusBadRequest
 	if failed && w.underWay == 0 && !w.returned {
 		w.set(true)
 	}

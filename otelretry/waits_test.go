@@ -88,6 +88,28 @@ func TestAWaitAfterASuccessIsCounted(t *testing.T) {
 	})
 }
 
+// A response beside an error is none. OnRetry begins no wait here: in line, it comes with the token.
+func TestAWaitInLineAfterAResponseWithAnErrorIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tel := newTelemetry()
+		policy := retryhttp.Policy{Budget: &retryhttp.TokenBucket{Burst: 1}, Backoff: retryhttp.Constant(time.Second)}
+		spend(t, policy.Budget, asked(t))
+		rt := otelretry.New(roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, errors.New("broken")
+		}), policy, tel.options()...)
+		var requests sync.WaitGroup
+		for range 2 {
+			requests.Go(func() {
+				_, err := send(t, t.Context(), rt, "GET", shop)
+				assert.Error(t, err)
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.Equal(t, 2, tel.waitingCalls(t))
+		requests.Wait()
+	})
+}
+
 func TestAWaitEndsHoweverItsRequestEnds(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T, tel *telemetry){
 		"by the last failure": func(t *testing.T, tel *telemetry) {

@@ -16,7 +16,11 @@ const differInConnect = "^(TestBidiOverHTTP1|TestUnaryRequestBodyAfterEarlyRespo
 
 // ownRetries are tests of client-go whose servers have an answer for each request that it makes, and none for a retry.
 const ownRetries = "^(TestConnectionResetByPeerIsRetried|TestRequestStream|TestRequestWatch|TestRequest.*Retry.*|" +
-	"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError)$"
+	"TestRetryableConditions|TestRequest(Do|Watch)WithWrapPreviousError|" + twoTimeouts + ")$"
+
+// twoTimeouts wants the error of a context. With any RoundTripper around an http.Transport, http.Client ends a late
+// request by its context and by Request.Cancel at once, and the error is of the first to be noticed.
+const twoTimeouts = "TestRestClientTimeout"
 
 // Lists of tests are anchored, because go test matches a part of a name.
 var suites = []suite{
@@ -67,7 +71,7 @@ var suites = []suite{
 			// It compares errors with io.EOF and io.ErrUnexpectedEOF, which no *Error equals.
 			"once": "^(TestRequestDoRawWithRetry|TestRequestDoWithRetry|TestRequestDoWithWrapPreviousError|TestRequestStream|" +
 				"TestRequestWatch|TestRequestWatchWithRetry|TestRequestWatchWithWrapPreviousError|TestRequestWithRetry|" +
-				"TestRetryableConditions)$",
+				"TestRetryableConditions|" + twoTimeouts + ")$",
 			"retrying": ownRetries, "broken alone": ownRetries, "broken": ownRetries,
 		},
 	},

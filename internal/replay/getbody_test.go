@@ -421,16 +421,23 @@ func (s *stuckOnce) Read(p []byte) (int, error) {
 // An attempt may open the body again while it reads, as a Transport below does for its retry, or net/http for
 // a resend. The Close of a shared body often does nothing, and its Read goes on.
 func TestGetBodyOpensNoBodyThatIsRead(t *testing.T) {
-	for name, closes := range map[string]bool{"open": false, "closed": true} {
+	for name, tc := range map[string]struct {
+		closes  bool
+		watched int // by Transports above
+	}{"open": {}, "closed": {closes: true}, "watched": {watched: 2}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				shared := &stuckOnce{Reader: bytes.NewReader([]byte(text))}
-				_, attempt := begin(shared, func() (io.ReadCloser, error) {
+				req := &http.Request{Body: shared, GetBody: func() (io.ReadCloser, error) {
 					shared.mu.Lock()
 					defer shared.mu.Unlock()
 					_, err := shared.Seek(0, io.SeekStart)
 					return shared, err
-				})
+				}}
+				for range tc.watched {
+					Watch(req, new(holds))
+				}
+				_, attempt := begin(req.Body, req.GetBody)
 				old := make(chan error)
 				go func() {
 					got, err := io.ReadAll(attempt.newest)
@@ -439,7 +446,7 @@ func TestGetBodyOpensNoBodyThatIsRead(t *testing.T) {
 				}()
 				time.Sleep(time.Millisecond)
 				first := attempt.newest
-				if closes {
+				if tc.closes {
 					require.NoError(t, first.Close())
 				}
 				_, err := attempt.Open()

@@ -181,7 +181,7 @@ func (l *Lease) open() (io.ReadCloser, error) {
 	from := o
 	for _, other := range b.opened {
 		switch {
-		case !reflect.ValueOf(body).Comparable() || body != other.ReadCloser: // another body
+		case !same(body, other.ReadCloser):
 		case other.passed, other.reads > 0: // a Read moves the position that GetBody has set
 			other.passed = true
 			return nil, ErrInUse
@@ -204,6 +204,12 @@ func (l *Lease) reader(o *opened) *Reader {
 	r := &Reader{lease: l, from: o, over: make(chan struct{}), used: first && l.body.late}
 	o.readers, o.lease, l.newest = append(o.readers, r), l, r
 	return r
+}
+
+// same reports whether x and y are the very same body, which a Transport above may watch.
+func same(x, y io.ReadCloser) bool {
+	x, y = unwatched(x), unwatched(y)
+	return reflect.ValueOf(x).Comparable() && x == y
 }
 
 // unlocked calls f without mu. f may panic.

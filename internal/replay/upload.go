@@ -68,6 +68,14 @@ type upload struct {
 	holds bool // the context
 }
 
+// unwatched returns the body that Watch has wrapped, or else body.
+func unwatched(body io.ReadCloser) io.ReadCloser {
+	for u, ok := body.(*upload); ok; u, ok = body.(*upload) {
+		body = u.ReadCloser
+	}
+	return body
+}
+
 func (u *upload) Read(p []byte) (int, error) {
 	u.all.note(func() {
 		u.read = true
